@@ -1,0 +1,15 @@
+//! What Stockade sells and to whom: items, orders, quantities, and the order's state machine.
+//!
+//! This crate does no I/O and is not async. It must not know Redis, SQL, HTTP, or what time it is now.
+
+mod id;
+mod item;
+mod order;
+mod outbox;
+mod quantity;
+
+pub use id::{BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, SegmentKey};
+pub use item::{Durability, Item, ItemState, Window};
+pub use order::{Order, OrderState};
+pub use outbox::{Change, Entry, EntryId, ParseEntryIdError, TakenOrder};
+pub use quantity::Quantity;

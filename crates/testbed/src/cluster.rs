@@ -1,0 +1,214 @@
+//! A Redis Cluster on this machine, formed by commands.
+//!
+//! What a reader could get wrong: "every node runs" is not "the cluster works". A fresh master refuses everything for its first two
+//! seconds, a node learns of the others one by one, and a replica whose link is up has not yet received anything. [`RedisCluster::start`]
+//! returns when none of this can be seen any more.
+
+use std::time::{Duration, Instant};
+
+use redis::{InfoDict, aio::MultiplexedConnection, cmd};
+use tokio::time::sleep;
+
+use crate::{Redis, Result, TestbedError};
+
+const SLOTS: usize = 16_384;
+const COMPLETE_WITHIN: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
+/// How long one WAIT for the replicas takes at most; shorter than the time in which any command must be answered.
+const WAIT_MS: u32 = 500;
+
+/// Some Redis servers that share the slots. Dropping it kills them all.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<Redis>,
+    masters: usize,
+}
+
+impl RedisCluster {
+    /// A cluster of masters without replicas.
+    pub async fn start(masters: usize) -> Result<Self> {
+        Self::start_with(masters, 0).await
+    }
+
+    /// A cluster of masters with replicas each. The masters come first in [`RedisCluster::nodes`]; the replicas follow, in rounds.
+    ///
+    /// A node counts as failed after one second of silence, and a failed master makes only its own slots unavailable.
+    pub async fn start_with(masters: usize, replicas_per_master: usize) -> Result<Self> {
+        let mut cluster = Self { nodes: Vec::new(), masters };
+        for _ in 0..masters * (1 + replicas_per_master) {
+            cluster.nodes.push(start_node().await?);
+        }
+        cluster.form().await?;
+        Ok(cluster)
+    }
+
+    /// `redis+cluster://127.0.0.1:P1,127.0.0.1:P2,...`, all nodes, masters first.
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> = self.nodes.iter().map(Redis::address).collect();
+        format!("redis+cluster://{}", addresses.join(","))
+    }
+
+    /// Its servers.
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    /// Its servers, to be killed and restarted.
+    pub fn nodes_mut(&mut self) -> &mut [Redis] {
+        &mut self.nodes
+    }
+
+    /// Stops all servers in an orderly way.
+    pub async fn stop(self) -> Result<()> {
+        for node in self.nodes {
+            node.stop().await?;
+        }
+        Ok(())
+    }
+
+    async fn form(&self) -> Result<()> {
+        let mut members = Vec::new();
+        for node in &self.nodes {
+            members.push(Member { node, connection: node.connect().await? });
+        }
+        self.share_slots(&mut members).await?;
+        introduce(&mut members).await?;
+        self.until_all(&mut members, Wanted { nodes: self.nodes.len(), replicas: 0 }).await?;
+        self.attach_replicas(&mut members).await?;
+        self.until_all(&mut members, Wanted { nodes: self.nodes.len(), replicas: self.replicas() }).await?;
+        self.until_replicas_follow(&mut members).await
+    }
+
+    fn replicas(&self) -> usize {
+        self.nodes.len() - self.masters
+    }
+
+    /// Each master gets its own epoch, which it may only while it is alone, so that no two ever argue about one.
+    async fn share_slots(&self, members: &mut [Member<'_>]) -> Result<()> {
+        for (index, member) in members[..self.masters].iter_mut().enumerate() {
+            let (first, end) = (SLOTS * index / self.masters, SLOTS * (index + 1) / self.masters);
+            let _: () = member.ask(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(index + 1)).await?;
+            let _: () = member.ask(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(end - 1)).await?;
+        }
+        Ok(())
+    }
+
+    async fn attach_replicas(&self, members: &mut [Member<'_>]) -> Result<()> {
+        let (masters, replicas) = members.split_at_mut(self.masters);
+        for (index, replica) in replicas.iter_mut().enumerate() {
+            let master: String = masters[index % self.masters].ask(cmd("CLUSTER").arg("MYID")).await?;
+            let _: () = replica.ask(cmd("CLUSTER").arg("REPLICATE").arg(master)).await?;
+        }
+        Ok(())
+    }
+
+    async fn until_all(&self, members: &mut [Member<'_>], wanted: Wanted) -> Result<()> {
+        let deadline = Instant::now() + COMPLETE_WITHIN;
+        for member in members {
+            while let Err(view) = member.sees(&wanted).await? {
+                give_up_after(deadline, || format!("the node on port {} saw:\n{view}", member.node.port()))?;
+                sleep(POLL).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// A replica's link is up before its first acknowledgement; until then its master sends it nothing. Only a write that it confirms
+    /// proves that it follows.
+    async fn until_replicas_follow(&self, members: &mut [Member<'_>]) -> Result<()> {
+        let deadline = Instant::now() + COMPLETE_WITHIN;
+        let per_master = self.replicas() / self.masters.max(1);
+        for master in members[..self.masters].iter_mut().filter(|_| per_master > 0) {
+            while master.confirmed_write(per_master).await? < per_master {
+                give_up_after(deadline, || format!("replicas of port {} do not follow", master.node.port()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What every node shall see.
+struct Wanted {
+    nodes: usize,
+    replicas: usize,
+}
+
+impl Wanted {
+    fn is_met(&self, info: &InfoDict, nodes: &str) -> bool {
+        let unsettled = ["handshake", "fail", "noaddr", "disconnected"].iter().any(|word| nodes.contains(word));
+        info.get::<String>("cluster_state").is_some_and(|state| state == "ok")
+            && info.get::<usize>("cluster_slots_ok") == Some(SLOTS)
+            && nodes.lines().count() == self.nodes
+            && nodes.lines().filter(|line| line.contains("slave")).count() == self.replicas
+            && !unsettled
+    }
+}
+
+/// A node and a connection to it.
+struct Member<'a> {
+    node: &'a Redis,
+    connection: MultiplexedConnection,
+}
+
+impl Member<'_> {
+    async fn ask<T: redis::FromRedisValue>(&mut self, command: &redis::Cmd) -> Result<T> {
+        command.query_async(&mut self.connection).await.map_err(|source| self.node.refused(source))
+    }
+
+    /// Whether the node sees what is wanted, or else what it sees.
+    async fn sees(&mut self, wanted: &Wanted) -> Result<Result<(), String>> {
+        let info: String = self.ask(cmd("CLUSTER").arg("INFO")).await?;
+        let nodes: String = self.ask(cmd("CLUSTER").arg("NODES")).await?;
+        Ok(if wanted.is_met(&InfoDict::new(&info), &nodes) { Ok(()) } else { Err(info + &nodes) })
+    }
+
+    /// How many of the replicas have confirmed a write to this master. WAIT counts the writes of its own connection, hence one pipeline.
+    async fn confirmed_write(&mut self, replicas: usize) -> Result<usize> {
+        let mut write = redis::pipe();
+        let key = self.own_key().await?;
+        write.cmd("SET").arg(&key).arg("").ignore().cmd("DEL").arg(&key).ignore();
+        write.cmd("WAIT").arg(replicas).arg(WAIT_MS);
+        let (confirmed,) = write.query_async(&mut self.connection).await.map_err(|source| self.node.refused(source))?;
+        Ok(confirmed)
+    }
+
+    /// A key that this master serves: the others answer with MOVED even to a question.
+    async fn own_key(&mut self) -> Result<String> {
+        let mut key = String::from("testbed");
+        while let Err(TestbedError::Redis { source, .. }) = self.ask::<bool>(cmd("EXISTS").arg(&key)).await {
+            if source.kind() != redis::ErrorKind::Server(redis::ServerErrorKind::Moved) {
+                return Err(self.node.refused(source));
+            }
+            key.push('+');
+        }
+        Ok(key)
+    }
+}
+
+/// Gossip would do it in a second or two if one node met all. It takes no time if all meet all.
+async fn introduce(members: &mut [Member<'_>]) -> Result<()> {
+    for later in 1..members.len() {
+        let port = members[later].node.port();
+        for member in &mut members[..later] {
+            let _: () = member.ask(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(port)).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn start_node() -> Result<Redis> {
+    Redis::builder()
+        .config("cluster-enabled", "yes")
+        .config("cluster-node-timeout", "1000")
+        .config("cluster-require-full-coverage", "no")
+        .config("repl-diskless-sync-delay", "0")
+        .start()
+        .await
+}
+
+fn give_up_after(deadline: Instant, view: impl FnOnce() -> String) -> Result<()> {
+    if Instant::now() < deadline {
+        return Ok(());
+    }
+    Err(TestbedError::ClusterIncomplete { waited: COMPLETE_WITHIN, view: view() })
+}

@@ -1,0 +1,9 @@
+//! What the other crates' tests rely on: servers that are really ours, keep what they promise to keep, and are gone afterwards.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+mod lifetime;
+mod postgres;
+mod redis;
+mod support;

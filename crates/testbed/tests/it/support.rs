@@ -1,0 +1,48 @@
+//! Asking servers and the system from outside.
+
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisResult};
+
+/// Runs one command on a connection of its own, which waits half a second for the answer.
+pub async fn ask<T: FromRedisValue>(url: &str, command: &Cmd) -> RedisResult<T> {
+    let patience = Some(Duration::from_millis(500));
+    let config = AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    let mut connection = ::redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
+    command.query_async(&mut connection).await
+}
+
+/// Whether the process is there and is not a zombie.
+pub fn is_alive(pid: u32) -> bool {
+    let output = std::process::Command::new("ps").args(["-o", "state=", "-p", &pid.to_string()]).output().unwrap();
+    let state = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    !state.is_empty() && !state.starts_with('Z')
+}
+
+/// Waits for something that the system does soon, but not at once.
+pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !happened() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A file that is a program, with this text.
+pub fn script(folder: &Path, text: &str) -> std::path::PathBuf {
+    let path = folder.join("program");
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A temporary folder that other users may enter, as the one above a kept folder has to be when we are root.
+pub fn reachable_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}

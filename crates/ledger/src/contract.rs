@@ -1,0 +1,158 @@
+//! What every ledger can do, whichever database holds it.
+
+use async_trait::async_trait;
+use domain::{Entry, EntryId, Item, ItemId, ItemState, ItemTag, Order, OrderId, SegmentKey};
+
+use crate::LedgerError;
+
+/// A ledger. Every method is one transaction; every change is version-checked.
+#[async_trait]
+pub trait Ledger: Send + Sync + 'static {
+    /// Brings the schema up to date. Safe to run at once from several processes.
+    async fn migrate(&self) -> Result<(), LedgerError>;
+
+    /// Answers if the database does.
+    async fn ping(&self) -> Result<(), LedgerError>;
+
+    /// Writes the item and a row per segment, each with its share of the stock; or finds what is there already.
+    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError>;
+
+    /// The item, if there is one.
+    async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError>;
+
+    /// The items whose orders carry this tag (nearly always one or none).
+    async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError>;
+
+    /// Opens, pauses or closes the item, with the next epoch. Asking for the state that it has changes nothing. `None`: no such item.
+    async fn set_item_state(&self, id: &ItemId, state: ItemState) -> Result<Option<Item>, LedgerError>;
+
+    /// Every segment's row of an item, in order. Empty if there is no such item.
+    async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError>;
+
+    /// Every segment of every item with its checkpoint: what the recorders sweep.
+    async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError>;
+
+    /// The order, if it has been recorded.
+    async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
+
+    /// Which of these orders are recorded as `rejected`.
+    async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError>;
+
+    /// The rows of an item and the sums of its orders, from one snapshot. `None`: no such item.
+    async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError>;
+
+    /// Claims those of `wanted` that no other recorder holds right now, up to `at_most`, until the claim is committed or dropped. `None`: all are held by others.
+    async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError>;
+}
+
+/// Segment rows that this recorder alone works on: an open transaction. Dropping it rolls back.
+#[async_trait]
+pub trait Claim: Send {
+    /// The rows as they are, locked.
+    fn rows(&self) -> &[SegmentRow];
+
+    /// Applies the replays and commits: inserts the orders (an id that the ledger has already changes nothing), those that a row cannot
+    /// cover as `rejected`, and moves each segment's counters and checkpoint by a compare-and-set on its checkpoint and version.
+    /// `LedgerError::Superseded` if somebody else recorded any of the segments meanwhile: nothing was changed then.
+    async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError>;
+}
+
+/// What to apply to a claimed segment.
+#[derive(Debug, Clone)]
+pub struct SegmentReplay {
+    /// The row as it was claimed.
+    pub row: SegmentRow,
+    /// The entries after its checkpoint, in order; at least one.
+    pub entries: Vec<Entry>,
+}
+
+/// What recording did to a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// The segment.
+    pub key: SegmentKey,
+    /// Everything up to and including this entry is in the ledger.
+    pub checkpoint: EntryId,
+    /// Orders inserted as `held`.
+    pub held: usize,
+    /// Orders that the row could not cover.
+    pub rejected: Vec<OrderId>,
+    /// Orders that the ledger had already.
+    pub repeated: usize,
+}
+
+/// A segment replayed up to its checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentRow {
+    /// Which segment.
+    pub key: SegmentKey,
+    /// Units that belong to it. `available + held + confirmed = allocated`, always.
+    pub allocated: u64,
+    /// Units that nobody has.
+    pub available: u64,
+    /// Units of orders that wait for payment.
+    pub held: u64,
+    /// Units of paid orders.
+    pub confirmed: u64,
+    /// The last entry applied; `None` until the first.
+    pub checkpoint: Option<EntryId>,
+    /// The fingerprint of that entry.
+    pub anchor: Option<i64>,
+    /// Rises with every change.
+    pub version: u64,
+    /// The highest fencing token that claimed the row.
+    pub fence: u64,
+}
+
+/// An item's rows and the sums of its orders, from one snapshot.
+#[derive(Debug, Clone)]
+pub struct ItemTotals {
+    /// The item.
+    pub item: Item,
+    /// Its segments, in order.
+    pub segments: Vec<SegmentRow>,
+    /// Units of `held` orders by segment: the same sum as `segments[i].held`, computed the long way.
+    pub held_by_orders: Vec<u64>,
+    /// Number of orders by state word, for the report.
+    pub orders_by_state: Vec<(String, u64)>,
+}
+
+/// What [`Ledger::create_item`] found or did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Created {
+    /// The item is new.
+    New(Item),
+    /// The same item was there (its state and version may have moved on since).
+    Same(Item),
+    /// Another item with this id was there.
+    Different,
+}
+
+/// Opens the ledger that `url` names: `postgres://...` or `sqlite://path` (created if missing). `connections` is the pool's size.
+pub async fn connect(url: &str, connections: u32) -> Result<std::sync::Arc<dyn Ledger>, LedgerError> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        Ok(std::sync::Arc::new(crate::postgres::PostgresLedger::connect(url, connections).await?))
+    } else if url.starts_with("sqlite:") {
+        Ok(std::sync::Arc::new(crate::sqlite::SqliteLedger::connect(url, connections).await?))
+    } else {
+        Err(LedgerError::Url(url.split(':').next().unwrap_or_default().into()))
+    }
+}
+
+impl ItemTotals {
+    /// Puts the rows of the four reads together.
+    pub(crate) fn new(
+        item: crate::convert::ItemColumns,
+        segments: Vec<crate::convert::SegmentColumns>,
+        held: &[(i64, i64)],
+        states: Vec<(String, i64)>,
+    ) -> Result<Self, LedgerError> {
+        let segments: Vec<_> = segments.into_iter().map(SegmentRow::try_from).collect::<Result<_, _>>()?;
+        Ok(Self {
+            item: item.try_into()?,
+            held_by_orders: crate::convert::held_by_segment(segments.len(), held),
+            orders_by_state: states.into_iter().map(|(state, orders)| (state, u64::try_from(orders).unwrap_or(0))).collect(),
+            segments,
+        })
+    }
+}

@@ -1,0 +1,40 @@
+//! What can go wrong with the ledger.
+
+use domain::SegmentKey;
+
+/// Why the ledger did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LedgerError {
+    /// The URL's scheme is not one of ours.
+    #[error("DATABASE_URL: expected postgres://... or sqlite://..., found the scheme {0:?}")]
+    Url(String),
+    /// The database did not answer, or refused. Nothing was changed, unless it happened during a commit: then the outcome is
+    /// unknown, and re-reading the checkpoint tells.
+    #[error("the ledger's database failed")]
+    Database(#[from] sqlx::Error),
+    /// The schema could not be brought up to date.
+    #[error("the ledger's schema could not be migrated")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    /// Somebody else recorded this segment since it was read. Nothing was changed; read again.
+    #[error("segment {0} was recorded by somebody else meanwhile")]
+    Superseded(SegmentKey),
+    /// The entries do not follow from the row: the segment's history is not the one that was recorded. Nothing was changed.
+    #[error("the outbox of segment {0} does not continue what the ledger has recorded")]
+    Diverged(SegmentKey),
+    /// A row holds what this release does not understand.
+    #[error("the ledger holds {found:?} in {column}, which this release does not know")]
+    Unreadable {
+        /// The column.
+        column: &'static str,
+        /// What stood there.
+        found: String,
+    },
+}
+
+impl LedgerError {
+    /// Whether the same call may be made again as it is.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Database(_) | Self::Superseded(_))
+    }
+}

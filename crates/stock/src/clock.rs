@@ -1,0 +1,36 @@
+//! The time as the Redis servers have it.
+//!
+//! Scripts refuse asks that come after their deadline by *their* clock, so deadlines are set by that clock too, estimated from every
+//! reply. Masters of a cluster must agree within the request timeout for orders to get through, and within
+//! [`crate::walks::MARGIN`] for walks to be forgotten safely.
+
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Instant,
+};
+
+#[derive(Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+    /// Redis milliseconds when `started` was.
+    origin_ms: AtomicI64,
+}
+
+impl Clock {
+    pub(crate) fn at(redis_now_ms: i64) -> Self {
+        Self { started: Instant::now(), origin_ms: AtomicI64::new(redis_now_ms) }
+    }
+
+    /// Takes in that Redis said this just now.
+    pub(crate) fn observe(&self, redis_now_ms: i64) {
+        self.origin_ms.store(redis_now_ms - self.elapsed_ms(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.origin_ms.load(Ordering::Relaxed) + self.elapsed_ms()
+    }
+
+    fn elapsed_ms(&self) -> i64 {
+        i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+}

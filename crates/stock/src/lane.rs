@@ -1,0 +1,154 @@
+//! Natural batching: the next batch leaves when the previous one has returned.
+//!
+//! While a batch is away, requests gather; when it is back, whatever has gathered leaves, up to a cap. An idle lane sends a lone
+//! request at once and a busy one pays one Redis call for hundreds, without a timer that would have to be tuned. An idle
+//! lane costs no task.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use domain::OrderId;
+use tokio_util::task::TaskTracker;
+
+/// What a lane carries, and how a batch of it is sent.
+pub(crate) trait Batch: Send + Sync + 'static {
+    /// One passenger. It carries its own way to be answered.
+    type Request: Send + 'static;
+
+    /// The order that the request is about. A batch holds no order twice: the scripts decide all of a batch before they write.
+    fn order(request: &Self::Request) -> OrderId;
+
+    /// Whether nobody waits for the request any more, so that it need not be sent.
+    fn is_abandoned(_request: &Self::Request) -> bool {
+        false
+    }
+
+    /// Sends the batch and answers every request in it.
+    fn send(&self, requests: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
+}
+
+/// A queue to one place with at most one batch away.
+pub(crate) struct Lane<B: Batch>(Arc<Inner<B>>);
+
+struct Inner<B: Batch> {
+    batch: B,
+    batch_max: usize,
+    tasks: TaskTracker,
+    queue: Mutex<Queue<B::Request>>,
+}
+
+struct Queue<R> {
+    waiting: VecDeque<R>,
+    /// A task is sending; it will see what is added.
+    busy: bool,
+}
+
+impl<B: Batch> Lane<B> {
+    pub(crate) fn new(batch: B, batch_max: usize, tasks: TaskTracker) -> Self {
+        let queue = Mutex::new(Queue { waiting: VecDeque::new(), busy: false });
+        Self(Arc::new(Inner { batch, batch_max, tasks, queue }))
+    }
+
+    /// Puts the request into the next batch.
+    pub(crate) fn push(&self, request: B::Request) {
+        let mut queue = self.0.queue();
+        queue.waiting.push_back(request);
+        if !queue.busy {
+            queue.busy = true;
+            drop(queue);
+            let inner = Arc::clone(&self.0);
+            self.0.tasks.spawn(async move { inner.drain().await });
+        }
+    }
+}
+
+impl<B: Batch> Inner<B> {
+    fn queue(&self) -> MutexGuard<'_, Queue<B::Request>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn drain(&self) {
+        while let Some(requests) = self.next_batch() {
+            self.batch.send(requests).await;
+        }
+    }
+
+    fn next_batch(&self) -> Option<Vec<B::Request>> {
+        let mut queue = self.queue();
+        let mut requests = Vec::with_capacity(queue.waiting.len().min(self.batch_max));
+        let mut orders = HashSet::with_capacity(requests.capacity());
+        let mut repeats = VecDeque::new();
+        while requests.len() < self.batch_max {
+            let Some(request) = queue.waiting.pop_front() else { break };
+            if B::is_abandoned(&request) {
+                continue;
+            }
+            if orders.insert(B::order(&request)) {
+                requests.push(request);
+            } else {
+                repeats.push_back(request);
+            }
+        }
+        repeats.append(&mut queue.waiting);
+        queue.waiting = repeats;
+        queue.busy = !requests.is_empty();
+        queue.busy.then_some(requests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::OrderId;
+    use tokio::sync::{mpsc, oneshot};
+    use tokio_util::task::TaskTracker;
+
+    use super::{Batch, Lane};
+
+    /// Notes every batch and waits until it is let go.
+    struct Recorder {
+        batches: mpsc::UnboundedSender<(Vec<u8>, oneshot::Sender<()>)>,
+    }
+
+    impl Batch for Recorder {
+        type Request = u8;
+
+        fn order(request: &u8) -> OrderId {
+            OrderId::from_bytes([request % 10; 16])
+        }
+
+        fn is_abandoned(request: &u8) -> bool {
+            *request == 99
+        }
+
+        async fn send(&self, requests: Vec<u8>) {
+            let (go, gone) = oneshot::channel();
+            self.batches.send((requests, go)).unwrap();
+            gone.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn the_next_batch_leaves_when_the_previous_one_has_returned() {
+        let (batches, mut seen) = mpsc::unbounded_channel();
+        let tasks = TaskTracker::new();
+        let lane = Lane::new(Recorder { batches }, 4, tasks.clone());
+        lane.push(1);
+        let (first, go) = seen.recv().await.unwrap();
+        assert_eq!(first, [1], "an idle lane does not wait for company");
+        for request in [2, 3, 12, 99, 4, 5, 6] {
+            lane.push(request);
+        }
+        assert!(seen.try_recv().is_err(), "one batch is away");
+        go.send(()).unwrap();
+        let (second, go) = seen.recv().await.unwrap();
+        assert_eq!(second, [2, 3, 4, 5], "capped, without the repeated order and the abandoned request");
+        go.send(()).unwrap();
+        let (third, go) = seen.recv().await.unwrap();
+        assert_eq!(third, [12, 6], "the repeat goes first in the next batch");
+        go.send(()).unwrap();
+        tasks.close();
+        tasks.wait().await;
+    }
+}

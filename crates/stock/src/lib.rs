@@ -1,0 +1,44 @@
+//! The stock of an item in Redis: segments, the scripts that change them, natural batching, and the walk.
+//!
+//! This crate is the only one that knows the name of a stock key. It must not know SQL, HTTP or who may do what: it learns that an entry
+//! has been recorded from a checkpoint that somebody publishes, and nothing more.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`connection`] | one Redis server or a cluster of them, behind one type |
+//! | `server` | what a server must be before we trust it with stock |
+//! | `keys` | every key name and channel name |
+//! | `script` | one typed call per file in `lua/` |
+//! | `answer` | what a segment remembers for an order |
+//! | [`outbox`] | the log of a segment, read, trimmed and announced |
+//! | `lane` | natural batching |
+//! | `walk` | home, then around the ring |
+//! | `admission` | the sold-out hint, and who may walk when few units are left |
+//! | `checkpoint` | who waits for which entry to be recorded |
+//! | [`walks`] | finishes and forgets the walks that nobody else did |
+
+mod admission;
+mod answer;
+mod checkpoint;
+mod clock;
+pub mod connection;
+mod error;
+mod item;
+mod keys;
+mod lane;
+mod message;
+pub mod outbox;
+mod reply;
+mod script;
+mod server;
+mod stock;
+mod walk;
+pub mod walks;
+
+pub use answer::Answer;
+pub use connection::RedisSettings;
+pub use error::StockError;
+pub use item::ItemStock;
+pub use script::{Inspection, InspectionEntries, Opened, StateSet};
+pub use stock::{Stock, StockSettings};
+pub use walk::{Acknowledge, Ask, Outcome};

@@ -1,0 +1,172 @@
+//! The log of a segment: reading it, trimming it, and telling others how far it has been recorded.
+
+use domain::{BuyerId, Change, Entry, EntryId, OrderId, Quantity, SegmentKey, TakenOrder};
+use jiff::Timestamp;
+use redis::Value;
+
+use crate::{
+    StockError,
+    keys::{Keys, RECORDED_CHANNEL},
+    reply::Reply,
+    stock::Stock,
+};
+
+/// An order as the scripts append it to the outbox and keep it in `walks`: id (16 bytes), quantity (4, big-endian), length of
+/// the buyer id (1), buyer id. The scripts only cut off the first 16 bytes and put the rest end to end.
+pub(crate) fn pack(id: &OrderId, buyer: &BuyerId, quantity: Quantity) -> Box<[u8]> {
+    let buyer = buyer.as_str().as_bytes();
+    let mut packed = Vec::with_capacity(21 + buyer.len());
+    packed.extend_from_slice(id.as_bytes());
+    packed.extend_from_slice(&quantity.get().to_be_bytes());
+    packed.push(u8::try_from(buyer.len()).unwrap_or(u8::MAX)); // BuyerId::MAX_LEN is 128
+    packed.extend_from_slice(buyer);
+    packed.into()
+}
+
+/// The first packed order of `bytes`, and the rest.
+pub(crate) fn unpack(bytes: &[u8]) -> Option<(TakenOrder, &[u8])> {
+    let (id, rest) = bytes.split_first_chunk::<16>()?;
+    let (quantity, rest) = rest.split_first_chunk::<4>()?;
+    let (&length, rest) = rest.split_first()?;
+    let (buyer, rest) = rest.split_at_checked(length.into())?;
+    let order = TakenOrder {
+        id: OrderId::from_bytes(*id),
+        quantity: Quantity::new(u32::from_be_bytes(*quantity)).ok()?,
+        buyer: BuyerId::new(std::str::from_utf8(buyer).ok()?).ok()?,
+    };
+    Some((order, rest))
+}
+
+fn unpack_all(mut bytes: &[u8]) -> Option<Vec<TakenOrder>> {
+    let mut orders = Vec::new();
+    while !bytes.is_empty() {
+        let (order, rest) = unpack(bytes)?;
+        orders.push(order);
+        bytes = rest;
+    }
+    Some(orders)
+}
+
+/// Reads a list of stream entries as `XRANGE` returns them.
+pub(crate) fn decode_entries(mut list: Reply) -> Result<Vec<Entry>, StockError> {
+    let mut entries = Vec::new();
+    while !list.is_empty() {
+        let mut entry = list.list()?;
+        let id = entry.parse()?;
+        entries.push(decode_entry(id, entry.list()?)?);
+    }
+    Ok(entries)
+}
+
+fn decode_entry(id: EntryId, mut fields: Reply) -> Result<Entry, StockError> {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    let mut pairs = Vec::with_capacity(3);
+    while !fields.is_empty() {
+        let (name, value) = (fields.bytes()?, fields.bytes()?);
+        hash.update(&name);
+        hash.update(&value);
+        pairs.push((name, value));
+    }
+    let field = |wanted: &[u8]| pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_slice());
+    let change = decode_change(field).ok_or_else(|| StockError::Unreadable(format!("outbox entry {id}")))?;
+    Ok(Entry { id, fingerprint: hash.digest().cast_signed(), change })
+}
+
+fn decode_change<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Change> {
+    let number = |name: &[u8]| std::str::from_utf8(field(name)?).ok()?.parse::<u64>().ok();
+    Some(match field(b"k")? {
+        b"opened" => Change::Opened { units: number(b"u")?, epoch: number(b"e")? },
+        b"state" => Change::StateSet { epoch: number(b"e")? },
+        b"taken" => Change::Taken {
+            expires_at: Timestamp::from_millisecond(number(b"x")?.try_into().ok()?).ok()?,
+            orders: unpack_all(field(b"o")?)?,
+        },
+        _ => return None,
+    })
+}
+
+/// What the recorder says when the ledger has recorded a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecordedMessage {
+    pub segment: SegmentKey,
+    pub checkpoint: EntryId,
+    pub rejected: Vec<OrderId>,
+}
+
+impl RecordedMessage {
+    pub(crate) fn encode(segment: &SegmentKey, checkpoint: EntryId, rejected: &[OrderId]) -> String {
+        let mut text = format!("{segment} {checkpoint}");
+        for order in rejected {
+            text.push(' ');
+            text.push_str(&order.to_string());
+        }
+        text
+    }
+
+    pub(crate) fn decode(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let segment = words.next()?.parse().ok()?;
+        let checkpoint = words.next()?.parse().ok()?;
+        let rejected = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+        Some(Self { segment, checkpoint, rejected })
+    }
+}
+
+impl Stock {
+    /// The entries of the segment's outbox from `from` on, inclusive (from the beginning: `None`), `at_most` of them.
+    pub async fn read_outbox(&self, segment: &SegmentKey, from: Option<EntryId>, at_most: usize) -> Result<Vec<Entry>, StockError> {
+        let from = from.map_or_else(|| "-".to_owned(), |id| id.to_string());
+        let mut cmd = redis::cmd("XRANGE");
+        cmd.arg(Keys::of(segment).outbox).arg(from).arg("+").arg("COUNT").arg(at_most);
+        let reply: Value = self.bulk().query(&cmd).await?;
+        decode_entries(Reply::new(reply)?)
+    }
+
+    /// Drops the entries before `checkpoint` and says how many there were. The checkpoint itself stays: it is the anchor.
+    pub async fn trim_outbox(&self, segment: &SegmentKey, checkpoint: EntryId) -> Result<u64, StockError> {
+        let mut cmd = redis::cmd("XTRIM");
+        cmd.arg(Keys::of(segment).outbox).arg("MINID").arg(checkpoint.to_string());
+        self.bulk().query(&cmd).await
+    }
+
+    /// Tells every order service that the ledger has everything up to `checkpoint`, and which of those orders it rejected.
+    pub async fn publish_recorded(&self, segment: &SegmentKey, checkpoint: EntryId, rejected: &[OrderId]) -> Result<(), StockError> {
+        let mut cmd = redis::cmd("PUBLISH");
+        cmd.arg(RECORDED_CHANNEL).arg(RecordedMessage::encode(segment, checkpoint, rejected));
+        self.bulk().query(&cmd).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{BuyerId, OrderId, Quantity};
+
+    use super::{RecordedMessage, pack, unpack, unpack_all};
+
+    #[test]
+    fn a_packed_order_reads_back() {
+        let (id, buyer) = (OrderId::from_bytes([7; 16]), BuyerId::new("安娜").unwrap());
+        let quantity = Quantity::new(70_000).unwrap();
+        let packed = pack(&id, &buyer, quantity);
+        let twice = [&*packed, &*packed].concat();
+        assert_eq!(unpack_all(&twice).unwrap().len(), 2);
+        let (order, rest) = unpack(&packed).unwrap();
+        assert_eq!((order.id, order.buyer, order.quantity), (id, buyer, quantity));
+        assert!(rest.is_empty());
+        for cut in 0..packed.len() {
+            assert!(unpack(&packed[..cut]).is_none(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_recorded_message_reads_back() {
+        let segment = "vase:3".parse().unwrap();
+        let checkpoint = "17-2".parse().unwrap();
+        for rejected in [vec![], vec![OrderId::from_bytes([1; 16]), OrderId::from_bytes([2; 16])]] {
+            let text = RecordedMessage::encode(&segment, checkpoint, &rejected);
+            let message = RecordedMessage::decode(&text).unwrap();
+            assert_eq!(message, RecordedMessage { segment: segment.clone(), checkpoint, rejected });
+        }
+        assert!(RecordedMessage::decode("").is_none());
+    }
+}

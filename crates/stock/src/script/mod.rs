@@ -1,0 +1,98 @@
+//! One typed call per file in `lua/`.
+
+mod ask;
+mod open;
+mod settle;
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, ErrorKind, ServerErrorKind, Value};
+
+use crate::{StockError, connection::Connection};
+
+pub(crate) use ask::{AskBatch, AskReply, Asked, Exception, Gate, ask_home, ask_next};
+pub use open::{Inspection, InspectionEntries, Opened, StateSet};
+pub(crate) use open::{inspect, open_segment, set_state};
+pub(crate) use settle::{DueWalk, FinishedWalk, WalkEnd, due_walks, finish_walk, forget_passes, forget_walk};
+
+/// A file of `lua/`.
+pub(crate) struct Script {
+    pub name: &'static str,
+    source: &'static str,
+    sha: String,
+}
+
+macro_rules! scripts {
+    ($($constant:ident = $name:literal),+ $(,)?) => {
+        $(static $constant: LazyLock<Script> =
+            LazyLock::new(|| Script::new($name, include_str!(concat!("../../../../lua/", $name, ".lua"))));)+
+
+        /// Every script, to load them before the first order comes.
+        pub(crate) static ALL: &[&LazyLock<Script>] = &[$(&$constant),+];
+    };
+}
+
+scripts! {
+    ASK_HOME = "ask_home",
+    ASK_NEXT = "ask_next",
+    DUE_WALKS = "due_walks",
+    FINISH_WALK = "finish_walk",
+    FORGET_PASSES = "forget_passes",
+    FORGET_WALK = "forget_walk",
+    INSPECT = "inspect",
+    OPEN_SEGMENT = "open_segment",
+    SET_STATE = "set_state",
+}
+
+impl Script {
+    fn new(name: &'static str, source: &'static str) -> Self {
+        Self { name, source, sha: redis::Script::new(source).get_hash().to_owned() }
+    }
+
+    /// Runs the script. If the server does not have it (it restarted, somebody flushed), the same call carries the source and heals it.
+    async fn run(&self, connection: &Connection, keys: &[&str], arguments: impl Fn(&mut Cmd)) -> Result<Value, StockError> {
+        let mut connection = connection.clone();
+        match self.command("EVALSHA", &self.sha, keys, &arguments).query_async(&mut connection).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                tracing::info!(script = self.name, "the server had lost the script");
+                Ok(self.command("EVAL", self.source, keys, &arguments).query_async(&mut connection).await?)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    fn command(&self, verb: &str, script: &str, keys: &[&str], arguments: &impl Fn(&mut Cmd)) -> Cmd {
+        let mut cmd = redis::cmd(verb);
+        cmd.arg(script).arg(keys.len()).arg(keys);
+        arguments(&mut cmd);
+        cmd
+    }
+}
+
+/// Loads every script that some server lacks.
+pub(crate) async fn load_all(connection: &Connection) -> Result<(), StockError> {
+    let mut connection = connection.clone();
+    let mut exists = redis::cmd("SCRIPT");
+    exists.arg("EXISTS");
+    for script in ALL {
+        exists.arg(&script.sha);
+    }
+    let loaded: Vec<bool> = exists.query_async(&mut connection).await?;
+    for (script, loaded) in ALL.iter().zip(loaded) {
+        if !loaded {
+            redis::cmd("SCRIPT").arg("LOAD").arg(script.source).exec_async(&mut connection).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds one value for each order of a batch.
+fn column<T: redis::ToRedisArgs>(cmd: &mut Cmd, values: impl Iterator<Item = T>) {
+    for value in values {
+        cmd.arg(value);
+    }
+}
+
+fn unknown_status(script: &str, status: &str) -> StockError {
+    StockError::Unreadable(format!("{script} answered {status:?}"))
+}

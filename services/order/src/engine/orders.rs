@@ -1,0 +1,159 @@
+//! Placing an order, and finding one.
+
+use std::time::Duration;
+
+use domain::{BuyerId, Durability, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity};
+use jiff::Timestamp;
+use stock::{Acknowledge, Answer, Ask, Outcome, StockError};
+use tokio::time::Instant;
+
+use super::{Engine, EngineError, KnownItem};
+
+/// An order to be placed.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// What.
+    pub item: ItemId,
+    /// Who.
+    pub buyer: BuyerId,
+    /// Which of the buyer's orders.
+    pub key: IdempotencyKey,
+    /// How many.
+    pub quantity: Quantity,
+    /// The buyer does not want to wait for the ledger.
+    pub respond_async: bool,
+}
+
+/// What became of it, in order of precedence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placed {
+    /// There is no such item.
+    ItemNotFound,
+    /// The key stands for an order of another quantity.
+    KeyReused {
+        /// That quantity.
+        quantity: Quantity,
+    },
+    /// The item does not sell now.
+    NotOpen {
+        /// `open` outside its window, `paused` or `closed`.
+        state: String,
+        /// From when on it sells.
+        opens_at: Option<Timestamp>,
+    },
+    /// The buyer would hold more than one may.
+    BuyerLimitReached,
+    /// The units are the order's.
+    Held {
+        /// Its name.
+        id: OrderId,
+        /// How many.
+        quantity: Quantity,
+        /// When the hold is over.
+        expires_at: Timestamp,
+        /// It had been placed before this request.
+        replayed: bool,
+        /// The ledger has it.
+        recorded: bool,
+    },
+    /// Nothing is left.
+    SoldOut,
+}
+
+/// Pauses between looks for an order in the ledger.
+const LOOK_FIRST: Duration = Duration::from_millis(4);
+const LOOK_MOST: Duration = Duration::from_millis(64);
+
+impl Engine {
+    /// Places the order. The same item, buyer and key are always the same order, whoever is asked and however often.
+    pub async fn place(&self, placement: Placement) -> Result<Placed, EngineError> {
+        let until = Instant::now() + self.settings.order_within;
+        let Some(known) = self.known(&placement.item).await? else { return Ok(Placed::ItemNotFound) };
+        let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);
+        let acknowledge = acknowledge(&known, placement.respond_async);
+        let ask = Ask { order: id, buyer: placement.buyer, quantity: placement.quantity, acknowledge, within: self.settings.order_within };
+        match known.stock.order(ask).await {
+            Ok(outcome) => self.placed(id, placement.quantity, acknowledge, outcome, until).await,
+            Err(StockError::OutcomeUnknown(after)) => Err(EngineError::OutcomeUnknown(after)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn placed(
+        &self,
+        id: OrderId,
+        quantity: Quantity,
+        acknowledge: Acknowledge,
+        outcome: Outcome,
+        until: Instant,
+    ) -> Result<Placed, EngineError> {
+        Ok(match outcome {
+            Outcome::KeyReused { quantity } => Placed::KeyReused { quantity },
+            Outcome::NotOpen { state, opens_at, .. } => Placed::NotOpen { state, opens_at },
+            Outcome::BuyerLimitReached => Placed::BuyerLimitReached,
+            Outcome::SoldOut | Outcome::Rejected => Placed::SoldOut,
+            Outcome::Held { expires_at, replayed, recorded } => {
+                let must_look = acknowledge == Acknowledge::Recorded && !recorded;
+                if must_look && self.recorded_state(id, until).await? == OrderState::Rejected {
+                    return Ok(Placed::SoldOut);
+                }
+                Placed::Held { id, quantity, expires_at, replayed, recorded: acknowledge == Acknowledge::Recorded }
+            }
+        })
+    }
+
+    /// Waits until the ledger has the order.
+    async fn recorded_state(&self, id: OrderId, until: Instant) -> Result<OrderState, EngineError> {
+        let mut pause = LOOK_FIRST;
+        loop {
+            if let Some(order) = self.ledger.order(id).await? {
+                return Ok(order.state);
+            }
+            if Instant::now() + pause > until {
+                return Err(EngineError::OutcomeUnknown(self.settings.order_within));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_MOST);
+        }
+    }
+
+    /// The order, if the ledger has it; else, for its buyer, if its segment has it.
+    pub async fn find_order(&self, id: OrderId, buyer: Option<&BuyerId>) -> Result<Option<Order>, EngineError> {
+        if let Some(order) = self.ledger.order(id).await? {
+            return Ok(Some(order).filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer)));
+        }
+        // Whoever is not the buyer cannot know where its walk began.
+        let Some(buyer) = buyer else { return Ok(None) };
+        for item in self.ledger.items_tagged(id.tag()).await? {
+            if let Some(order) = self.find_in_stock(&item.id, id, buyer).await? {
+                return Ok(Some(order));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn find_in_stock(&self, item: &ItemId, id: OrderId, buyer: &BuyerId) -> Result<Option<Order>, EngineError> {
+        let Some(known) = self.known(item).await? else { return Ok(None) };
+        let found = known.stock.find(id, buyer).await?;
+        Ok(found.and_then(|answer| match answer {
+            Answer::Elsewhere { quantity, expires_ms, segment } => Some(Order {
+                id,
+                item: item.clone(),
+                segment,
+                buyer: buyer.clone(),
+                quantity,
+                state: OrderState::Held,
+                expires_at: Timestamp::from_millisecond(expires_ms).ok()?,
+                version: 0,
+            }),
+            _ => None,
+        }))
+    }
+}
+
+fn acknowledge(known: &KnownItem, respond_async: bool) -> Acknowledge {
+    match known.item.durability {
+        Durability::Recorded if !respond_async => Acknowledge::Recorded,
+        Durability::Recorded | Durability::Accepted => Acknowledge::Accepted,
+    }
+}

@@ -1,0 +1,68 @@
+//! Who may call: extractors that refuse everybody else.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use domain::BuyerId;
+use http::{HeaderMap, header, request::Parts};
+
+use super::{App, Problem};
+
+/// The call is a buyer's.
+pub(crate) struct Buyer(pub BuyerId);
+
+/// The call is an admin's.
+pub(crate) struct Admin;
+
+/// The call is a buyer's or an admin's.
+pub(crate) enum BuyerOrAdmin {
+    Buyer(BuyerId),
+    Admin,
+}
+
+/// Whether the call is an admin's; anybody may make it.
+pub(crate) struct MaybeAdmin(pub bool);
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+impl FromRequestParts<App> for Buyer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let claims = bearer(&parts.headers).and_then(|token| app.credentials.buyer(token));
+        let claims = claims.ok_or_else(|| Problem::unauthorized("a buyer's JWT that is signed, not expired, and names the buyer in `sub`"))?;
+        Ok(Self(Arc::unwrap_or_clone(claims).sub))
+    }
+}
+
+impl FromRequestParts<App> for Admin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let MaybeAdmin(admin) = MaybeAdmin::from_request_parts(parts, app).await?;
+        admin.then_some(Self).ok_or_else(|| Problem::unauthorized("the admin token"))
+    }
+}
+
+impl FromRequestParts<App> for MaybeAdmin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        Ok(Self(bearer(&parts.headers).is_some_and(|token| app.credentials.is_admin(token))))
+    }
+}
+
+impl FromRequestParts<App> for BuyerOrAdmin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        if MaybeAdmin::from_request_parts(parts, app).await?.0 {
+            return Ok(Self::Admin);
+        }
+        Buyer::from_request_parts(parts, app).await.map(|Buyer(buyer)| Self::Buyer(buyer))
+    }
+}

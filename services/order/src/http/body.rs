@@ -1,0 +1,112 @@
+//! JSON bodies: read strictly, and refused by the name of the field.
+
+use axum::extract::{FromRequest, Request, rejection::BytesRejection};
+use bytes::Bytes;
+use http::StatusCode;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error, Visitor},
+};
+
+use super::{App, Problem};
+
+/// A JSON body of shape `T`.
+pub(crate) struct Json<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let body = Bytes::from_request(request, app).await.map_err(|rejection| unreadable(&rejection))?;
+        parse(&body).map(Self)
+    }
+}
+
+fn unreadable(rejection: &BytesRejection) -> Problem {
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE { Problem::too_large() } else { Problem::invalid("body", "it could not be read") }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| refused(&error))?;
+    json.end().map_err(|_| Problem::invalid("body", "expected one JSON object and nothing after it"))?;
+    Ok(value)
+}
+
+fn refused(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    let message = error.inner().to_string();
+    // serde_json adds the place in the text, which helps nobody who built the body with a library.
+    let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+    let path = error.path().to_string();
+    let field = if path == "." { quoted(&message).unwrap_or("body").to_owned() } else { path };
+    Problem::invalid(field, message)
+}
+
+/// The field that a message like "missing field `stock`" speaks of.
+fn quoted(message: &str) -> Option<&str> {
+    let known = message.starts_with("missing field") || message.starts_with("unknown field");
+    known.then(|| message.split('`').nth(1)).flatten()
+}
+
+/// A whole number from `MIN` to `MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whole<const MIN: u64, const MAX: u64>(pub u64);
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number<const MIN: u64, const MAX: u64>;
+
+        impl<const MIN: u64, const MAX: u64> Visitor<'_> for Number<MIN, MAX> {
+            type Value = u64;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "a whole number from {MIN} to {MAX}")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+                let inside = (MIN..=MAX).contains(&number);
+                inside.then_some(number).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
+            }
+        }
+
+        deserializer.deserialize_u64(Number::<MIN, MAX>).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+    use serde::Deserialize;
+
+    use super::{Whole, parse};
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Shape {
+        #[expect(dead_code, reason = "only whether it can be read matters")]
+        stock: Whole<1, 9>,
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_was_expected() {
+        let table = [
+            ("", "body"),
+            ("[]", "body"),
+            ("{", "body"),
+            ("{}", "stock: missing field `stock`"),
+            (r#"{"stock":0}"#, "stock: invalid value: integer `0`, expected a whole number from 1 to 9"),
+            (r#"{"stock":-1}"#, "expected a whole number from 1 to 9"),
+            (r#"{"stock":1.5}"#, "expected a whole number from 1 to 9"),
+            (r#"{"stock":"1"}"#, "expected a whole number from 1 to 9"),
+            (r#"{"stock":null}"#, "stock"),
+            (r#"{"stock":1,"stok":1}"#, "stok: unknown field `stok`"),
+            (r#"{"stock":1} x"#, "nothing after it"),
+        ];
+        for (body, expected) in table {
+            let problem = parse::<Shape>(body.as_bytes()).map(|_| ()).unwrap_err();
+            let text = serde_json::to_string(&problem).unwrap();
+            assert!(text.contains(expected), "{body}: {text}");
+            assert_eq!(problem.into_response().status(), 400);
+        }
+    }
+}

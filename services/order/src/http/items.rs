@@ -1,0 +1,280 @@
+//! Creating, showing, opening, closing and auditing items.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
+use http::{StatusCode, header};
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    App, Problem,
+    access::{Admin, MaybeAdmin},
+    body::{Json, Whole},
+};
+use crate::{
+    audit::{self, AuditReport},
+    engine::{ItemView, SegmentView},
+};
+
+/// Fifteen minutes: long enough to pay, short enough that abandoned units are sold again during the sale.
+const HOLD_SECONDS: u64 = 900;
+const YEAR_SECONDS: u64 = 31_536_000;
+const PRICE_MAX: u64 = 1_000_000_000_000;
+const TITLE_MAX: usize = 200;
+
+/// An item to be sold. `id` and `stock` are needed; everything else has a default.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewItem {
+    /// Its name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+    #[schema(value_type = String, example = "maotai")]
+    id: ItemId,
+    /// What buyers read, 200 characters at most. Default: the id.
+    title: Option<String>,
+    /// Units that exist.
+    #[schema(value_type = u64, example = 100)]
+    stock: Whole<0, { Item::MAX_STOCK }>,
+    /// The price of one unit in the currency's smallest unit. Default: 0.
+    #[schema(value_type = Option<u64>)]
+    price_cents: Option<Whole<0, PRICE_MAX>>,
+    /// ISO 4217, three capital letters. Default: `USD`.
+    currency: Option<String>,
+    /// Units that one buyer may hold. Default: no limit.
+    #[schema(value_type = Option<u32>)]
+    limit_per_buyer: Option<Whole<1, { Quantity::MAX as u64 }>>,
+    /// Number of stock counters. Default: one for each Redis master, and fewer if the stock is small.
+    #[schema(value_type = Option<u16>)]
+    segments: Option<Whole<1, { Item::MAX_SEGMENTS as u64 }>>,
+    /// The first moment at which it sells. Default: no start.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    opens_at: Option<Timestamp>,
+    /// The first moment at which it does not sell any more. Default: no end.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    closes_at: Option<Timestamp>,
+    /// Seconds for which an order holds its units. Default: 900.
+    #[schema(value_type = Option<u32>)]
+    hold_seconds: Option<Whole<1, YEAR_SECONDS>>,
+    /// When an order is acknowledged: `recorded` (default) or `accepted`.
+    #[schema(value_type = Option<String>, example = "recorded")]
+    #[serde(default, deserialize_with = "word")]
+    durability: Option<Durability>,
+}
+
+/// The state that an item shall have.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewState {
+    /// `open`, `paused` or `closed`.
+    #[schema(value_type = String, example = "paused")]
+    #[serde(deserialize_with = "word")]
+    state: Option<ItemState>,
+}
+
+/// A word of ours, with an error that lists the words.
+fn word<'de, D: Deserializer<'de>, T: std::str::FromStr<Err = domain::Invalid>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| text.parse().map_err(|error: T::Err| serde::de::Error::custom(format_args!("expected {}", error.expected)))).transpose()
+}
+
+/// An item and its numbers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ItemBody {
+    /// Its name.
+    #[schema(value_type = String)]
+    id: ItemId,
+    /// What buyers read.
+    title: String,
+    /// Whether it sells.
+    #[schema(value_type = String, example = "open")]
+    state: ItemState,
+    /// Units that exist.
+    stock: u64,
+    /// Units that nobody has.
+    available: u64,
+    /// Units of orders that wait for payment.
+    held: u64,
+    /// Units of paid orders.
+    confirmed: u64,
+    /// Nothing is available.
+    sold_out: bool,
+    /// The price of one unit in the currency's smallest unit.
+    price_cents: u64,
+    /// ISO 4217.
+    currency: String,
+    /// Units that one buyer may hold; null is no limit.
+    #[schema(value_type = Option<u32>)]
+    limit_per_buyer: Option<Quantity>,
+    /// The first moment at which it sells.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    opens_at: Option<Timestamp>,
+    /// The first moment at which it does not sell any more.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    closes_at: Option<Timestamp>,
+    /// Seconds for which an order holds its units.
+    hold_seconds: u32,
+    /// When an order is acknowledged.
+    #[schema(value_type = String)]
+    durability: Durability,
+    /// Each stock counter. Only admins see them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segments: Option<Vec<SegmentBody>>,
+}
+
+/// A stock counter and its numbers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SegmentBody {
+    segment: u16,
+    allocated: u64,
+    available: u64,
+    held: u64,
+    confirmed: u64,
+    /// Walks from here that are not forgotten yet.
+    walks: u64,
+    /// Outbox entries that are not trimmed yet, the anchor included.
+    outbox: u64,
+}
+
+impl From<SegmentView> for SegmentBody {
+    fn from(view: SegmentView) -> Self {
+        let SegmentView { segment, allocated, available, held, confirmed, walks, outbox } = view;
+        Self { segment, allocated, available, held, confirmed, walks, outbox }
+    }
+}
+
+impl ItemBody {
+    fn new(view: ItemView, admin: bool) -> Self {
+        let ItemView { item, available, held, confirmed, segments } = view;
+        Self {
+            id: item.id,
+            title: item.title,
+            state: item.state,
+            stock: item.stock,
+            available,
+            held,
+            confirmed,
+            sold_out: available == 0,
+            price_cents: item.price_cents,
+            currency: item.currency,
+            limit_per_buyer: item.limit_per_buyer,
+            opens_at: item.window.opens_at,
+            closes_at: item.window.closes_at,
+            hold_seconds: item.hold_seconds,
+            durability: item.durability,
+            segments: admin.then(|| segments.into_iter().map(SegmentBody::from).collect()),
+        }
+    }
+}
+
+impl NewItem {
+    fn into_item(self, masters: u16) -> Result<Item, Problem> {
+        let window = Window { opens_at: self.opens_at, closes_at: self.closes_at };
+        check_window(window)?;
+        let stock = self.stock.0;
+        Ok(Item {
+            title: title(self.title, &self.id)?,
+            price_cents: self.price_cents.map_or(0, |price| price.0),
+            currency: currency(self.currency)?,
+            limit_per_buyer: self.limit_per_buyer.map(|limit| narrow(limit.0)).map(Quantity::new).transpose()?,
+            segments: self.segments.map_or_else(|| default_segments(stock, masters), |segments| narrow(segments.0)),
+            window,
+            hold_seconds: narrow(self.hold_seconds.map_or(HOLD_SECONDS, |hold| hold.0)),
+            durability: self.durability.unwrap_or(Durability::Recorded),
+            state: ItemState::Open,
+            epoch: 1,
+            version: 1,
+            stock,
+            id: self.id,
+        })
+    }
+}
+
+/// A number that `Whole` has kept in range.
+fn narrow<T: TryFrom<u64> + Default>(number: u64) -> T {
+    T::try_from(number).unwrap_or_default()
+}
+
+fn check_window(window: Window) -> Result<(), Problem> {
+    match (window.opens_at, window.closes_at) {
+        (Some(opens_at), Some(closes_at)) if closes_at <= opens_at => Err(Problem::invalid("closes_at", "expected a time after opens_at")),
+        _ => Ok(()),
+    }
+}
+
+fn title(title: Option<String>, id: &ItemId) -> Result<String, Problem> {
+    let title = title.unwrap_or_else(|| id.to_string());
+    let fits = (1..=TITLE_MAX).contains(&title.chars().count());
+    fits.then_some(title).ok_or_else(|| Problem::invalid("title", format_args!("expected 1 to {TITLE_MAX} characters")))
+}
+
+fn currency(currency: Option<String>) -> Result<String, Problem> {
+    let currency = currency.unwrap_or_else(|| "USD".into());
+    let fits = currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase());
+    fits.then_some(currency).ok_or_else(|| Problem::invalid("currency", "expected three capital letters (ISO 4217)"))
+}
+
+/// Segments on one server only shorten its batches; on several they let all of them sell. A small stock is not worth splitting:
+/// an order for two would find ones.
+fn default_segments(stock: u64, masters: u16) -> u16 {
+    let worthwhile = u16::try_from(stock / 100).unwrap_or(u16::MAX).max(1);
+    masters.clamp(1, Item::MAX_SEGMENTS).min(worthwhile)
+}
+
+/// Creates an item. A repeat with the same body changes nothing.
+#[utoipa::path(post, path = "/items", tag = "admins", request_body = NewItem,
+    responses((status = 201, description = "created, now or before", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 409, description = "`item_exists`: with another body", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn create(State(app): State<App>, _: Admin, Json(new): Json<NewItem>) -> Result<Response, Problem> {
+    let item = new.into_item(app.engine.stock.masters())?;
+    let created = app.engine.create_item(&item).await?.ok_or_else(Problem::item_exists)?;
+    let location = format!("/items/{}", created.id);
+    let body = view(&app, &created.id, true).await?;
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], axum::Json(body)).into_response())
+}
+
+async fn view(app: &App, id: &ItemId, admin: bool) -> Result<ItemBody, Problem> {
+    let view = app.engine.view_item(id).await?.ok_or_else(Problem::item_not_found)?;
+    Ok(ItemBody::new(view, admin))
+}
+
+fn item_id(item: &str) -> Result<ItemId, Problem> {
+    ItemId::new(item).map_err(|_| Problem::item_not_found())
+}
+
+/// Shows an item. Admins also see its segments.
+#[utoipa::path(get, path = "/items/{item}", tag = "buyers", params(("item" = String, Path, description = "the item")),
+    responses((status = 200, description = "the item", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem)))]
+pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, Path(item): Path<String>) -> Result<Response, Problem> {
+    Ok(axum::Json(view(&app, &item_id(&item)?, admin).await?).into_response())
+}
+
+/// Opens, pauses or closes an item.
+#[utoipa::path(put, path = "/items/{item}/state", tag = "admins", request_body = NewState, params(("item" = String, Path, description = "the item")),
+    responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn set_state(
+    State(app): State<App>,
+    _: Admin,
+    Path(item): Path<String>,
+    Json(new): Json<NewState>,
+) -> Result<Response, Problem> {
+    let id = item_id(&item)?;
+    let state = new.state.ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
+    app.engine.set_item_state(&id, state).await?.ok_or_else(Problem::item_not_found)?;
+    Ok(axum::Json(view(&app, &id, true).await?).into_response())
+}
+
+/// Proves, from one look at each segment and one at the ledger, that nothing was oversold, stranded or lost.
+#[utoipa::path(get, path = "/items/{item}/audit", tag = "admins", params(("item" = String, Path, description = "the item")),
+    responses((status = 200, description = "the identity, by segment and for the item", body = AuditReport),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn audit(State(app): State<App>, _: Admin, Path(item): Path<String>) -> Result<Response, Problem> {
+    let report = audit::audit(&app.engine.stock, &*app.engine.ledger, &item_id(&item)?).await?;
+    Ok(axum::Json(report.ok_or_else(Problem::item_not_found)?).into_response())
+}

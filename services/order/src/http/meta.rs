@@ -1,0 +1,55 @@
+//! Health, readiness, metrics, and the description of the API.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::header;
+use utoipa::{
+    Modify, OpenApi,
+    openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+};
+
+use super::{App, Problem, items, orders};
+
+/// The API, described from the code.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Stockade", description = "Sells limited stock to a crowd, without overselling, stranding a unit or losing an acknowledged order."),
+    paths(orders::place, orders::show, items::create, items::show, items::set_state, items::audit, healthz, readyz, metrics),
+    modifiers(&Secured)
+)]
+pub(crate) struct Api;
+
+struct Secured;
+
+impl Modify for Secured {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let components = openapi.components.get_or_insert_default();
+        let jwt = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").description(Some("a JWT whose `sub` is the buyer"));
+        let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("the admin token"));
+        components.add_security_scheme("buyer", SecurityScheme::Http(jwt.build()));
+        components.add_security_scheme("admin", SecurityScheme::Http(token.build()));
+    }
+}
+
+/// Says that the process runs.
+#[utoipa::path(get, path = "/healthz", tag = "operators", responses((status = 200, description = "it runs")))]
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Says that Redis and SQL answer and the scripts are loaded.
+#[utoipa::path(get, path = "/readyz", tag = "operators",
+    responses((status = 200, description = "it can sell"), (status = 503, description = "`unavailable`", body = Problem)))]
+pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, Problem> {
+    app.engine.ready().await?;
+    Ok("ready\n")
+}
+
+/// Metrics for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "operators", responses((status = 200, description = "Prometheus text format", body = String)))]
+pub(crate) async fn metrics(State(app): State<App>) -> Response {
+    let text = app.metrics.map(|metrics| metrics.render()).unwrap_or_default();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}

@@ -1,0 +1,152 @@
+//! Placing and showing orders.
+
+use std::time::Instant;
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use domain::{IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    App, Problem,
+    access::{Buyer, BuyerOrAdmin},
+    body::{Json, Whole},
+};
+use crate::engine::{Placed, Placement};
+
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// What a buyer wants.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewOrder {
+    /// How many units.
+    #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
+    quantity: Whole<1, { Quantity::MAX as u64 }>,
+}
+
+/// An order.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OrderBody<'a> {
+    /// Its name.
+    #[schema(value_type = String, example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
+    id: OrderId,
+    /// What was ordered.
+    #[schema(value_type = String, example = "maotai")]
+    item: &'a ItemId,
+    /// How many units.
+    #[schema(value_type = u32, example = 1)]
+    quantity: Quantity,
+    /// Where it stands.
+    #[schema(value_type = String, example = "held")]
+    state: OrderState,
+    /// When the hold is over.
+    #[schema(value_type = String, format = DateTime)]
+    expires_at: Timestamp,
+}
+
+/// Places an order.
+#[utoipa::path(post, path = "/items/{item}/orders", tag = "buyers", request_body = NewOrder,
+    params(("item" = String, Path, description = "the item"),
+        ("Idempotency-Key" = String, Header, description = "what makes two requests the same order: 1 to 255 visible ASCII characters"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 before the ledger has the order")),
+    responses((status = 201, description = "held; a repeat says `Idempotent-Replayed: true`", body = OrderBody, headers(("Location" = String))),
+        (status = 202, description = "held, and not yet in the ledger", body = OrderBody, headers(("Location" = String))),
+        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open`", body = Problem),
+        (status = 422, description = "`idempotency_key_reused`", body = Problem),
+        (status = 503, description = "`outcome_unknown`: the same key tells", body = Problem)),
+    security(("buyer" = [])))]
+pub(crate) async fn place(
+    State(app): State<App>,
+    Buyer(buyer): Buyer,
+    Path(item): Path<String>,
+    headers: HeaderMap,
+    Json(order): Json<NewOrder>,
+) -> Result<Response, Problem> {
+    let started = Instant::now();
+    let key = idempotency_key(&headers)?;
+    let item = ItemId::new(&item).map_err(|_| Problem::item_not_found())?;
+    let quantity = Quantity::try_from(u32::try_from(order.quantity.0).unwrap_or(u32::MAX))?;
+    let placement = Placement { item: item.clone(), buyer, key, quantity, respond_async: respond_async(&headers) };
+    let placed = app.engine.place(placement).await;
+    count(&placed, started);
+    match placed.map_err(|error| Problem::of_order(&error))? {
+        Placed::Held { id, quantity, expires_at, replayed, recorded } => {
+            let status = if recorded { StatusCode::CREATED } else { StatusCode::ACCEPTED };
+            Ok(held(status, replayed, &OrderBody { id, item: &item, quantity, state: OrderState::Held, expires_at }))
+        }
+        Placed::SoldOut => Err(Problem::sold_out()),
+        Placed::BuyerLimitReached => Err(Problem::buyer_limit_reached()),
+        Placed::NotOpen { state, opens_at } => Err(Problem::not_open(state, opens_at)),
+        Placed::KeyReused { quantity } => Err(Problem::key_reused(quantity)),
+        Placed::ItemNotFound => Err(Problem::item_not_found()),
+    }
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Problem> {
+    let value = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default());
+    Ok(IdempotencyKey::new(value.unwrap_or_default())?)
+}
+
+/// RFC 7240: several preferences, comma-separated, perhaps in several headers.
+fn respond_async(headers: &HeaderMap) -> bool {
+    let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    preferences.map(str::trim).any(|preference| preference.eq_ignore_ascii_case("respond-async"))
+}
+
+fn held(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Response {
+    let mut response = json(status, order);
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::try_from(format!("/orders/{}", order.id)) {
+        headers.insert(header::LOCATION, location);
+    }
+    if replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(body).unwrap_or_default();
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn count(placed: &Result<Placed, crate::engine::EngineError>, started: Instant) {
+    let outcome = match placed {
+        Ok(Placed::Held { replayed: true, .. }) => "replayed",
+        Ok(Placed::Held { .. }) => "held",
+        Ok(Placed::SoldOut) => "sold_out",
+        Ok(Placed::BuyerLimitReached) => "buyer_limit_reached",
+        Ok(Placed::NotOpen { .. }) => "not_open",
+        Ok(Placed::KeyReused { .. }) => "idempotency_key_reused",
+        Ok(Placed::ItemNotFound) => "item_not_found",
+        Err(_) => "outcome_unknown",
+    };
+    metrics::counter!("stockade_orders_total", "outcome" => outcome).increment(1);
+    metrics::histogram!("stockade_order_seconds").record(started.elapsed().as_secs_f64());
+}
+
+/// Shows an order to its buyer or an admin.
+#[utoipa::path(get, path = "/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
+    responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`order_not_found`: also for anybody else's", body = Problem)),
+    security(("buyer" = []), ("admin" = [])))]
+pub(crate) async fn show(State(app): State<App>, who: BuyerOrAdmin, Path(order): Path<String>) -> Result<Response, Problem> {
+    let id = order.parse().map_err(|_| Problem::order_not_found())?;
+    let buyer = match &who {
+        BuyerOrAdmin::Buyer(buyer) => Some(buyer),
+        BuyerOrAdmin::Admin => None,
+    };
+    let order = app.engine.find_order(id, buyer).await?.ok_or_else(Problem::order_not_found)?;
+    let Order { id, item, quantity, state, expires_at, .. } = &order;
+    let body = OrderBody { id: *id, item, quantity: *quantity, state: *state, expires_at: *expires_at };
+    Ok(json(StatusCode::OK, &body))
+}

@@ -1,0 +1,162 @@
+//! Every error as `application/problem+json` (RFC 9457), in one place.
+
+use axum::response::{IntoResponse, Response};
+use domain::Invalid;
+use http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
+
+use crate::engine::EngineError;
+
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// Always `about:blank`: the `code` tells problems apart.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The status in words.
+    title: &'static str,
+    /// The HTTP status.
+    #[serde(serialize_with = "number")]
+    #[schema(value_type = u16, example = 409)]
+    status: StatusCode,
+    /// What programs should go by. It never changes its meaning.
+    #[schema(example = "sold_out")]
+    code: &'static str,
+    /// What people should read.
+    detail: String,
+    /// The field of the request that was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    /// With `not_open`: the item's state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    /// With `not_open`: from when on the item sells, or null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    opens_at: Option<Option<Timestamp>>,
+    #[serde(skip)]
+    retry_after: Option<u32>,
+}
+
+fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+impl Problem {
+    fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self { kind: "about:blank", title, status, code, detail: detail.into(), field: None, state: None, opens_at: None, retry_after: None }
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, expected: impl std::fmt::Display) -> Self {
+        let field = field.into();
+        let detail = format!("{field}: {expected}");
+        Self { field: Some(field), ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail) }
+    }
+
+    pub(crate) fn unauthorized(expected: &str) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", format!("expected `Authorization: Bearer TOKEN` with {expected}"))
+    }
+
+    pub(crate) fn item_not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "item_not_found", "there is no such item")
+    }
+
+    pub(crate) fn order_not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "order_not_found", "there is no such order, or it is somebody else's")
+    }
+
+    pub(crate) fn no_such_path() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path; /docs lists what there is")
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path does not take this method; /docs lists what it takes")
+    }
+
+    pub(crate) fn item_exists() -> Self {
+        Self::new(StatusCode::CONFLICT, "item_exists", "another item has this id; nothing was changed")
+    }
+
+    pub(crate) fn sold_out() -> Self {
+        Self::new(StatusCode::CONFLICT, "sold_out", "nothing is left for this order; nothing was taken")
+    }
+
+    pub(crate) fn buyer_limit_reached() -> Self {
+        Self::new(StatusCode::CONFLICT, "buyer_limit_reached", "the buyer would hold more units than one buyer may; nothing was taken")
+    }
+
+    pub(crate) fn not_open(state: String, opens_at: Option<Timestamp>) -> Self {
+        let detail = match (&*state, opens_at) {
+            ("open", Some(opens_at)) if opens_at > Timestamp::now() => format!("the sale opens at {opens_at}"),
+            ("open", _) => "the sale is over".into(),
+            (state, _) => format!("the item is {state}"),
+        };
+        let problem = Self::new(StatusCode::CONFLICT, "not_open", detail);
+        Self { state: Some(state), opens_at: Some(opens_at), ..problem }
+    }
+
+    pub(crate) fn key_reused(quantity: domain::Quantity) -> Self {
+        let detail = format!("this key stands for an order of quantity {quantity}; a new order needs a new key");
+        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail);
+        Self { field: Some("Idempotency-Key".into()), ..problem }
+    }
+
+    pub(crate) fn outcome_unknown() -> Self {
+        let detail = "the order may or may not have been placed; the same request with the same Idempotency-Key tells";
+        Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome_unknown", detail) }
+    }
+
+    pub(crate) fn unavailable() -> Self {
+        let detail = "a store that this needs does not answer; the same request may be made again";
+        Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail) }
+    }
+
+    pub(crate) fn timed_out() -> Self {
+        let detail = "the request was not complete in time";
+        Self { retry_after: Some(1), ..Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail) }
+    }
+
+    pub(crate) fn too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the body is larger than any valid one")
+    }
+
+    pub(crate) fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "this is a defect of the service, and has been logged")
+    }
+
+    /// A failure of the engine while an order was being placed: units may have been taken.
+    pub(crate) fn of_order(error: &EngineError) -> Self {
+        tracing::warn!(error = error as &dyn std::error::Error, "the outcome of an order is unknown");
+        Self::outcome_unknown()
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(invalid: Invalid) -> Self {
+        Self::invalid(invalid.field, format_args!("expected {}", invalid.expected))
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        tracing::warn!(error = &error as &dyn std::error::Error, "a store failed");
+        Self::unavailable()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,29 @@
+//! Prometheus metrics.
+
+use std::{sync::OnceLock, time::Duration};
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio_util::sync::CancellationToken;
+
+const SECONDS: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
+const ORDERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
+/// Installs the recorder of this process, once, and returns the handle that prints it.
+pub fn install() -> Option<PrometheusHandle> {
+    static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+    HANDLE.get_or_init(|| build().inspect_err(|error| tracing::warn!(%error, "no metrics")).ok()).clone()
+}
+
+fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), SECONDS)?
+        .set_buckets_for_metric(Matcher::Suffix("_orders".into()), ORDERS)?
+        .install_recorder()
+}
+
+/// Keeps the histograms small, until `stop`.
+pub async fn upkeep(handle: PrometheusHandle, stop: CancellationToken) {
+    while tokio::time::timeout(Duration::from_secs(5), stop.cancelled()).await.is_err() {
+        handle.run_upkeep();
+    }
+}

@@ -1,0 +1,95 @@
+//! Serving HTTP within limits, and ending without dropping what was taken.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{Router, body::Body, response::IntoResponse};
+use http::{Request, Response};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use crate::http::problem::Problem;
+
+/// What a request may cost us.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The largest body, in bytes.
+    pub body_bytes: usize,
+    /// The most headers.
+    pub headers: usize,
+    /// The largest head of a request, in bytes.
+    pub head_bytes: usize,
+    /// How long the head of a request may take to arrive. Also ends idle connections.
+    pub head_within: Duration,
+    /// How long a request may take from its head to its answer.
+    pub request_within: Duration,
+    /// How long requests that are under way may take when the service ends.
+    pub drain_within: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 16 * 1024,
+            headers: 64,
+            head_bytes: 16 * 1024,
+            head_within: Duration::from_secs(30),
+            request_within: Duration::from_secs(10),
+            drain_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves until `stop`, then finishes the requests that are under way.
+pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stop: CancellationToken) {
+    let graceful = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head_within).max_headers(limits.headers);
+    // hyper's own floor is 8 KiB.
+    http.max_buf_size(limits.head_bytes.max(8192));
+    loop {
+        let stream = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, most likely: let some connections end first.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            }
+        };
+        connect(stream, router.clone(), limits.request_within, &http, &graceful);
+    }
+    drop(listener);
+    if tokio::time::timeout(limits.drain_within, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests were still under way when the time to finish them was over");
+    }
+}
+
+fn connect(stream: TcpStream, router: Router, within: Duration, http: &http1::Builder, graceful: &GracefulShutdown) {
+    // Answers are small and must not wait for one another (Nagle).
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
+    }
+    let service = service_fn(move |request| answer(router.clone(), request, within));
+    let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::trace!(%error, "a connection ended early");
+        }
+    });
+}
+
+async fn answer(router: Router, request: Request<Incoming>, within: Duration) -> Result<Response<Body>, Infallible> {
+    match tokio::time::timeout(within, router.oneshot(request.map(Body::new))).await {
+        Ok(answered) => answered,
+        Err(_) => Ok(Problem::timed_out().into_response()),
+    }
+}

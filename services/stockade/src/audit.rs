@@ -1,0 +1,55 @@
+//! `stockade audit`: the identity as a table or as JSON, and an exit status.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use domain::ItemId;
+use order::audit::{AuditReport, SegmentReport};
+
+use crate::{roles, settings::Settings};
+
+/// Audits the item and prints what was found. Exit status 1 on drift or oversell.
+pub async fn audit(settings: &Settings, item: &ItemId, json: bool) -> Result<ExitCode> {
+    let ledger = roles::open_ledger(settings).await?;
+    let stock = roles::open_stock(settings).await?;
+    let report = order::audit::audit(&stock, &*ledger, item).await?.with_context(|| format!("there is no item {item}"))?;
+    print(&if json { serde_json::to_string_pretty(&report)? } else { table(&report) });
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the user asked for")]
+fn print(text: &str) {
+    println!("{text}");
+}
+
+fn table(report: &AuditReport) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["segment", "allocated", "available", "held", "confirmed", "in flight", "drift"]);
+    for segment in &report.segments {
+        table.add_row(row(segment));
+    }
+    let total = [report.stock, report.available, report.held, report.confirmed, report.in_flight, report.drift];
+    table.add_row(std::iter::once(report.item.clone()).chain(total.iter().map(u64::to_string)));
+    let findings: String = report.segments.iter().filter_map(finding).collect();
+    let verdict = if report.ok { "ok: nothing oversold, stranded or lost" } else { "NOT ok" };
+    format!("{table}\n{findings}oversold {}, drift {}: {verdict}", report.oversold, report.drift)
+}
+
+fn row(segment: &SegmentReport) -> [String; 7] {
+    [
+        segment.segment.to_string(),
+        segment.allocated.to_string(),
+        segment.available.map_or_else(|| "missing".into(), |units| units.to_string()),
+        segment.held.to_string(),
+        segment.confirmed.to_string(),
+        segment.in_flight.to_string(),
+        segment.drift.to_string(),
+    ]
+}
+
+fn finding(segment: &SegmentReport) -> Option<String> {
+    let finding = segment.finding.as_ref()?;
+    Some(format!("segment {}: {finding}\n", segment.segment))
+}

@@ -1,0 +1,112 @@
+//! The command line.
+//!
+//! Exit status: 0 done; 1 `audit` found drift or an oversell; 2 anything else went wrong.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use domain::{BuyerId, ItemId};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    audit, roles,
+    settings::{self, Layers, Settings},
+    up,
+};
+
+/// Sells limited stock to a crowd without overselling, stranding a unit or losing an acknowledged order.
+#[derive(Parser)]
+#[command(name = "stockade", version)]
+struct Cli {
+    /// The folder that holds `stockade.toml` (settings, if you write one) and what `up` keeps.
+    #[arg(long, global = true, value_name = "D", default_value = ".stockade")]
+    dir: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Try it: starts private Redis servers and an embedded ledger in the folder, opens a demo item, and serves until Ctrl-C.
+    ///
+    /// REDIS_URL, LOCK_URLS and DATABASE_URL, where set, are used instead of private servers. The folder keeps its data.
+    Up,
+    /// Serves, on the Redis and the ledger of the settings.
+    Serve,
+    /// Brings the ledger's schema up to date. `serve` and `up` do it too.
+    Migrate,
+    /// Proves that nothing of an item was oversold, stranded or lost. Exit status 1 if something was.
+    Audit {
+        /// The item.
+        item: String,
+        /// Print JSON, not a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints a token.
+    #[command(subcommand)]
+    Token(Token),
+    /// Prints the effective settings, secrets hidden.
+    Config,
+}
+
+#[derive(Subcommand)]
+enum Token {
+    /// A buyer's, as the shop's login would issue it (needs the HS256 secret).
+    Buyer {
+        /// The buyer.
+        name: String,
+        /// Hours for which it is good.
+        #[arg(long, default_value_t = 24 * 30)]
+        hours: u32,
+    },
+    /// The admins'.
+    Admin,
+}
+
+/// Does what the command line says.
+pub async fn run() -> Result<ExitCode> {
+    let matches = settings::add_flags(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let layers = Layers::read(&cli.dir, &matches)?;
+    let settings = Settings::from_layers(&layers)?;
+    log(&settings)?;
+    match cli.command {
+        Command::Up => up::up(&cli.dir, settings).await.map(|()| ExitCode::SUCCESS),
+        Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
+        Command::Migrate => migrate(&settings).await,
+        Command::Audit { item, json } => audit::audit(&settings, &ItemId::new(item)?, json).await,
+        Command::Token(token) => print_token(&settings, &token),
+        Command::Config => print(&layers.describe()),
+    }
+}
+
+fn log(settings: &Settings) -> Result<()> {
+    let filter = EnvFilter::try_new(&settings.log).context("STOCKADE_LOG: expected a filter such as `info` or `stock=debug,info`")?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    Ok(())
+}
+
+async fn migrate(settings: &Settings) -> Result<ExitCode> {
+    roles::open_ledger(settings).await?;
+    print("the ledger's schema is up to date\n")
+}
+
+fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
+    let token = match token {
+        Token::Admin => settings.admin_token()?.to_owned(),
+        Token::Buyer { name, hours } => {
+            let lifetime = Duration::from_secs(u64::from(*hours) * 3600);
+            let buyer = BuyerId::new(name).map_err(|error| anyhow::anyhow!("NAME: expected {}", error.expected))?;
+            order::mint_buyer_token(settings.jwt_secret()?.as_bytes(), &buyer, lifetime).context("the token could not be signed")?
+        }
+    };
+    print(&format!("{token}\n"))
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the user asked for")]
+fn print(text: &str) -> Result<ExitCode> {
+    print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,151 @@
+//! The roles of this process, started and ended in order.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use anyhow::{Context, Result};
+use ledger::Ledger;
+use order::{Credentials, Engine, EngineSettings, Limits};
+use recorder::RecorderSettings;
+use stock::{RedisSettings, Stock, StockSettings};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::settings::Settings;
+
+/// Serves until SIGINT or SIGTERM.
+pub async fn serve(settings: Settings) -> Result<()> {
+    let running = Running::start(&settings).await?;
+    if let Some(address) = running.address {
+        tracing::info!(%address, "serving");
+    }
+    asked_to_stop().await?;
+    tracing::info!("ending: finishing what was taken");
+    running.stop().await;
+    Ok(())
+}
+
+/// Returns when the process has been asked to stop.
+pub async fn asked_to_stop() -> Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+/// Opens the ledger and brings its schema up to date.
+pub async fn open_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
+    let ledger = ledger::connect(settings.database_url()?, settings.database_connections).await.context("DATABASE_URL")?;
+    ledger.migrate().await?;
+    Ok(ledger)
+}
+
+/// Connects to the stock.
+pub async fn open_stock(settings: &Settings) -> Result<Arc<Stock>> {
+    let redis = RedisSettings {
+        connect_timeout: settings.redis_connect_timeout,
+        response_timeout: settings.redis_timeout,
+        ..RedisSettings::new(settings.redis_url()?)
+    };
+    let defaults = StockSettings::new("");
+    let stock = StockSettings { redis, batch_max: settings.batch_max, hint_lifetime: settings.hint_lifetime, ..defaults };
+    Stock::connect(stock).await.context("REDIS_URL")
+}
+
+/// The roles of this process, running.
+pub struct Running {
+    /// Where the order service serves, if it does.
+    pub address: Option<SocketAddr>,
+    /// The engine.
+    pub engine: Arc<Engine>,
+    stop_serving: CancellationToken,
+    stop_recording: CancellationToken,
+    serving: Vec<JoinHandle<()>>,
+    recording: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts them. Refuses to without secrets, before it touches anything.
+    pub async fn start(settings: &Settings) -> Result<Self> {
+        let credentials = settings.roles.order.then(|| credentials(settings)).transpose()?;
+        let metrics = order::metrics::install();
+        let ledger = open_ledger(settings).await?;
+        let stock = open_stock(settings).await?;
+        let engine = Engine::new(stock, ledger, EngineSettings { order_within: settings.order_timeout });
+        let mut running = Self {
+            address: None,
+            engine,
+            stop_serving: CancellationToken::new(),
+            stop_recording: CancellationToken::new(),
+            serving: Vec::new(),
+            recording: Vec::new(),
+        };
+        if settings.roles.recorder {
+            running.start_recorder(settings);
+        }
+        if let Some(credentials) = credentials {
+            running.start_order_service(settings, Arc::new(credentials), metrics.clone()).await?;
+        }
+        if let Some(metrics) = metrics {
+            running.recording.push(tokio::spawn(order::metrics::upkeep(metrics, running.stop_recording.clone())));
+        }
+        Ok(running)
+    }
+
+    fn start_recorder(&mut self, settings: &Settings) {
+        let recorder = RecorderSettings { workers: settings.recorder_workers, ..RecorderSettings::default() };
+        let (stock, ledger) = (Arc::clone(&self.engine.stock), Arc::clone(&self.engine.ledger));
+        self.recording.push(tokio::spawn(recorder::run(stock, ledger, recorder, self.stop_recording.clone())));
+    }
+
+    async fn start_order_service(
+        &mut self,
+        settings: &Settings,
+        credentials: Arc<Credentials>,
+        metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
+    ) -> Result<()> {
+        let listener = TcpListener::bind(settings.listen).await;
+        let listener = listener.with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
+        self.address = Some(listener.local_addr()?);
+        let limits = limits(settings);
+        let router = order::router(Arc::clone(&self.engine), credentials, metrics, &limits);
+        let stop = self.stop_serving.clone();
+        self.serving.push(tokio::spawn(async move { order::serve(listener, router, &limits, stop).await }));
+        self.serving.push(tokio::spawn(order::watch_overdue(Arc::clone(&self.engine), self.stop_recording.clone())));
+        Ok(())
+    }
+
+    /// First no new requests, then those under way (they wait for the recorder), then the recorder, then Redis.
+    pub async fn stop(self) {
+        self.stop_serving.cancel();
+        if let Some(http) = self.serving.into_iter().next() {
+            let _ = http.await;
+        }
+        self.stop_recording.cancel();
+        for task in self.recording {
+            let _ = task.await;
+        }
+        self.engine.stock.shutdown().await;
+    }
+}
+
+fn credentials(settings: &Settings) -> Result<Credentials> {
+    let key = settings.buyer_key()?;
+    Credentials::new(&key, settings.admin_token()?).context("STOCKADE_JWT_PUBLIC_KEY")
+}
+
+fn limits(settings: &Settings) -> Limits {
+    Limits {
+        body_bytes: settings.body_bytes_max,
+        headers: settings.headers_max,
+        head_bytes: settings.head_bytes_max,
+        head_within: settings.head_timeout,
+        request_within: settings.request_timeout.max(settings.order_timeout * 2),
+        drain_within: settings.drain_timeout,
+    }
+}

@@ -1,0 +1,139 @@
+//! Every setting: its variable, its flag, its default, and what is expected there. Read once, at the start.
+
+mod layers;
+mod table;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result};
+
+pub use layers::{Layers, RUN_FILE, add_flags};
+
+/// The effective settings.
+#[derive(Clone)]
+pub struct Settings {
+    pub redis_url: Option<String>,
+    pub lock_urls: Vec<String>,
+    pub database_url: Option<String>,
+    pub database_connections: u32,
+    pub listen: SocketAddr,
+    pub roles: Roles,
+    pub jwt_secret: Option<String>,
+    pub jwt_public_key: Option<PathBuf>,
+    pub admin_token: Option<String>,
+    pub order_timeout: Duration,
+    pub request_timeout: Duration,
+    pub drain_timeout: Duration,
+    pub head_timeout: Duration,
+    pub body_bytes_max: usize,
+    pub head_bytes_max: usize,
+    pub headers_max: usize,
+    pub redis_connect_timeout: Duration,
+    pub redis_timeout: Duration,
+    pub batch_max: usize,
+    pub hint_lifetime: Duration,
+    pub recorder_workers: usize,
+    pub log: String,
+    /// The stores that the user named, without those that an earlier `up` started.
+    pub own_urls: OwnUrls,
+}
+
+/// Stores that are not private to `up`.
+#[derive(Debug, Clone, Default)]
+pub struct OwnUrls {
+    pub redis_url: Option<String>,
+    pub lock_urls: Vec<String>,
+    pub database_url: Option<String>,
+}
+
+/// What this process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    pub order: bool,
+    pub recorder: bool,
+}
+
+impl Settings {
+    /// Reads every setting from the layers; the first wrong one is the error.
+    pub fn from_layers(layers: &Layers) -> Result<Self> {
+        let ms = |key: &str, range| layers.number(key, range).map(Duration::from_millis);
+        let size = |key: &str, range| layers.number(key, range).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let redis_url = layers.url("redis_url", &["redis", "rediss", "redis+cluster", "rediss+cluster"])?;
+        let lock_urls = layers.urls("lock_urls", &["redis", "rediss"])?;
+        let database_url = layers.url("database_url", &["postgres", "postgresql", "sqlite"])?;
+        let own = |key: &str| !layers.is_from_run_file(key);
+        Ok(Self {
+            own_urls: OwnUrls {
+                redis_url: redis_url.clone().filter(|_| own("redis_url")),
+                lock_urls: lock_urls.iter().filter(|_| own("lock_urls")).cloned().collect(),
+                database_url: database_url.clone().filter(|_| own("database_url")),
+            },
+            redis_url,
+            lock_urls,
+            database_url,
+            database_connections: u32::try_from(layers.number("database_connections", 1..=1000)?)?,
+            listen: layers.parse("listen", "ADDRESS:PORT, such as 127.0.0.1:8080")?,
+            roles: roles(layers)?,
+            jwt_secret: layers.secret("jwt_secret")?,
+            jwt_public_key: layers.text("jwt_public_key").map(PathBuf::from),
+            admin_token: layers.secret("admin_token")?,
+            order_timeout: ms("order_timeout_ms", 50..=60_000)?,
+            request_timeout: ms("request_timeout_ms", 100..=120_000)?,
+            drain_timeout: ms("drain_timeout_ms", 0..=600_000)?,
+            head_timeout: ms("head_timeout_ms", 100..=600_000)?,
+            body_bytes_max: size("body_bytes_max", 256..=16_777_216)?,
+            head_bytes_max: size("head_bytes_max", 8192..=1_048_576)?,
+            headers_max: size("headers_max", 8..=1024)?,
+            redis_connect_timeout: ms("redis_connect_timeout_ms", 10..=60_000)?,
+            redis_timeout: ms("redis_timeout_ms", 10..=60_000)?,
+            batch_max: size("batch_max", 1..=2000)?,
+            hint_lifetime: ms("hint_lifetime_ms", 0..=60_000)?,
+            recorder_workers: size("recorder_workers", 1..=64)?,
+            log: layers.text("log").unwrap_or_default(),
+        })
+    }
+
+    /// Where the stock is.
+    pub fn redis_url(&self) -> Result<&str> {
+        self.redis_url.as_deref().context("REDIS_URL is not set: expected redis://HOST:PORT or redis+cluster://HOST:PORT,...")
+    }
+
+    /// Where the ledger is.
+    pub fn database_url(&self) -> Result<&str> {
+        self.database_url.as_deref().context("DATABASE_URL is not set: expected postgres://USER@HOST/DATABASE or sqlite://PATH")
+    }
+
+    /// What admins present.
+    pub fn admin_token(&self) -> Result<&str> {
+        self.admin_token.as_deref().context("STOCKADE_ADMIN_TOKEN is not set: expected a secret of 16 characters or more")
+    }
+
+    /// What buyers' tokens are signed with.
+    pub fn jwt_secret(&self) -> Result<&str> {
+        self.jwt_secret.as_deref().context("STOCKADE_JWT_SECRET is not set: expected a secret of 16 characters or more")
+    }
+
+    /// What buyers' tokens are checked with.
+    pub fn buyer_key(&self) -> Result<order::BuyerKey> {
+        if let Some(path) = &self.jwt_public_key {
+            let pem = std::fs::read(path).with_context(|| format!("STOCKADE_JWT_PUBLIC_KEY: {} cannot be read", path.display()))?;
+            return Ok(order::BuyerKey::PublicKey(pem));
+        }
+        let secret = self.jwt_secret.as_deref();
+        let secret = secret.context("neither STOCKADE_JWT_SECRET nor STOCKADE_JWT_PUBLIC_KEY is set: buyers could not be told apart")?;
+        Ok(order::BuyerKey::Secret(secret.into()))
+    }
+}
+
+fn roles(layers: &Layers) -> Result<Roles> {
+    let text = layers.text("roles").unwrap_or_default();
+    let mut roles = Roles { order: false, recorder: false };
+    for role in text.split(',').map(str::trim) {
+        match role {
+            "order" => roles.order = true,
+            "recorder" => roles.recorder = true,
+            _ => return Err(layers.wrong("roles", "a comma-separated list of order, recorder")),
+        }
+    }
+    Ok(roles)
+}

@@ -1,0 +1,72 @@
+# How to run, test and measure Stockade. `make` alone lists the targets; CI calls the same ones.
+#
+# REDIS_URL, LOCK_URLS, DATABASE_URL and the STOCKADE_* settings reach `make up` from the environment or as `make up REDIS_URL=...`.
+
+DIR ?= .stockade
+LISTEN ?=
+HOST ?=
+REQUESTS ?= 100000
+STOCK ?= 10000
+ARGS ?=
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Where nobody watches, Cargo.lock must already say what is built.
+CARGO_FLAGS := $(if $(CI),--locked)
+
+# rustup installs here; a shell that was open before does not know yet.
+ifeq (,$(shell command -v cargo 2>/dev/null))
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+endif
+
+export DIR HOST REQUESTS STOCK CARGO_FLAGS
+
+.DEFAULT_GOAL := help
+.PHONY: help up test lint rush bench fmt doc
+
+help:
+	@echo 'usage: make TARGET [VARIABLE=value ...]'
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo 'up     DIR=$(DIR) keeps its data; LISTEN=127.0.0.1:8080 is where it serves; with REDIS_URL, LOCK_URLS'
+	@echo '       and DATABASE_URL it uses your servers instead of private ones'
+	@echo 'test   ARGS="-p stock" tests one crate'
+	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
+
+up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C
+	@scripts/setup.sh run
+	cargo build --release -p stockade $(CARGO_FLAGS)
+	@exec '$(TARGET)/release/stockade' up --dir '$(DIR)' $(if $(LISTEN),--listen '$(LISTEN)')
+
+test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL)
+	@scripts/setup.sh test
+	@scripts/test.sh $(ARGS)
+
+lint: ## format, clippy, docs, licences: what a change must pass besides the tests
+	@scripts/setup.sh lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets $(CARGO_FLAGS) -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps $(CARGO_FLAGS)
+	@if cargo deny --version >/dev/null 2>&1; then \
+	  echo 'cargo deny check licenses bans sources' && cargo deny check licenses bans sources; \
+	else \
+	  echo 'SKIPPED: cargo deny (licences, bans, sources): `cargo install --locked cargo-deny` brings it'; \
+	fi
+	@if command -v shellcheck >/dev/null 2>&1; then \
+	  echo 'shellcheck scripts/*.sh .ci/run' && shellcheck scripts/*.sh .ci/run; \
+	else \
+	  echo 'SKIPPED: shellcheck: not installed'; \
+	fi
+
+rush: ## a flash sale: a crowd of buyers against `make up`, or against one started for it
+	@scripts/rush.sh $(ARGS)
+
+bench: ## the figures of the README
+	@scripts/setup.sh bench
+	@scripts/bench.sh
+
+fmt: ## format the code
+	cargo fmt --all
+
+doc: ## build the API docs of all crates
+	cargo doc --workspace --no-deps $(CARGO_FLAGS)

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# A flash sale: a crowd of buyers, more of them than there are units.
+# Arguments go to the rush (`target/release/load-tests rush --help`).
+#
+# Against HOST if it is set, else against the `stockade up` that runs in DIR, else against one started for the occasion, on private servers
+# in a temporary folder. Exits as the rush does; the folder of a rush that failed is kept.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH
+
+DIR=${DIR:-.stockade} HOST=${HOST:-} REQUESTS=${REQUESTS:-100000} STOCK=${STOCK:-10000}
+PROGRAMS=${CARGO_TARGET_DIR:-target}/release
+READY_SECONDS=60
+
+# Each buyer at once is a connection here and there, and macOS allows 256 files.
+if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
+  ulimit -Sn 8192 2>/dev/null || ulimit -Sn "$(ulimit -Hn)" || true
+fi
+
+case $HOST in
+  '' | http://* | https://*) ;;
+  *)
+    echo "HOST: expected a URL such as http://127.0.0.1:8080, found $HOST" >&2
+    exit 2
+    ;;
+esac
+
+build() {
+  local package packages=()
+  for package; do packages+=(-p "$package"); done
+  # shellcheck disable=SC2086 # flags, or nothing
+  cargo build ${CARGO_FLAGS:-} --release "${packages[@]}"
+}
+
+# The folder keeps its address file when `up` has ended, and the port may be somebody else's now.
+running_in_dir() {
+  [ -r "$DIR/address" ] || return
+  local address
+  address=$(cat "$DIR/address")
+  [ "$(curl -fsS -m 2 "$address/healthz" 2>/dev/null)" = ok ] && echo "$address"
+}
+
+up_pid='' folder=''
+
+start() {
+  folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-rush.XXXXXX")
+  : >"$folder/up.log"
+  # Not on the user's own servers: its ledger goes with the folder, and their stock would stay.
+  env -u REDIS_URL -u LOCK_URLS -u DATABASE_URL "$PROGRAMS/stockade" up --dir "$folder" --listen 127.0.0.1:0 >>"$folder/up.log" 2>&1 &
+  up_pid=$!
+  local deadline=$((SECONDS + READY_SECONDS))
+  until grep -q '^ready ' "$folder/up.log"; do
+    if ! kill -0 "$up_pid" 2>/dev/null || [ "$SECONDS" -ge "$deadline" ]; then
+      cat "$folder/up.log" >&2
+      echo 'stockade did not become ready' >&2
+      exit 1
+    fi
+    sleep 0.1
+  done
+  DIR=$folder
+  HOST=$(sed -n 's/^ready //p' "$folder/up.log")
+}
+
+finish() {
+  local status=$?
+  trap '' INT TERM
+  if [ -n "$up_pid" ]; then
+    kill -TERM "$up_pid" 2>/dev/null || true
+    wait "$up_pid" || true
+  fi
+  if [ -n "$folder" ] && [ "$status" -eq 0 ]; then
+    rm -rf "$folder"
+  elif [ -n "$folder" ]; then
+    echo "kept for a look: $folder (make up DIR=$folder serves it again)" >&2
+  fi
+  exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+if [ -n "$HOST" ]; then
+  scripts/setup.sh build
+  build load-tests
+else
+  scripts/setup.sh run
+  build stockade load-tests
+  if HOST=$(running_in_dir); then
+    echo "using the stockade that runs in $DIR: $HOST"
+  else
+    start
+    echo "started a stockade for this rush: $HOST"
+  fi
+fi
+
+"$PROGRAMS/load-tests" rush --host "$HOST" --dir "$DIR" --requests "$REQUESTS" --stock "$STOCK" "$@"

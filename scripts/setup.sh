@@ -1,0 +1,258 @@
+#!/usr/bin/env bash
+# Installs what is missing to build, run, test or measure Stockade. Run again, it finds nothing to do.
+#
+#   scripts/setup.sh [--dry-run] [build|run|lint|test|bench]
+#
+# Only programs are wanted: Stockade and its tests start private servers on free ports, in folders of their own. So no service is started
+# while its package is being installed, and none that came with a package starts at the next boot. Rust itself is left to you.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+POLICY=/usr/sbin/policy-rc.d
+POLICY_MARK='# By scripts/setup.sh of Stockade, until its packages are installed.'
+REDIS_MAJOR_MIN=7
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+  printf 'setup: %s\n' "$@" >&2
+  exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+dry_run=
+profile=run
+for argument; do
+  case $argument in
+    --dry-run) dry_run=yes ;;
+    build | run | lint | test | bench) profile=$argument ;;
+    *) fail "usage: scripts/setup.sh [--dry-run] [build|run|lint|test|bench]" ;;
+  esac
+done
+
+# May somebody be asked for a password?
+interactive=
+if [ -t 0 ] && [ -z "${CI:-}" ]; then interactive=yes; fi
+
+# Debian keeps some programs here, and not every user's PATH does.
+PATH=$PATH:/usr/sbin:/sbin
+have cargo || PATH=${HOME:-/root}/.cargo/bin:$PATH
+
+# --- what is there ---------------------------------------------------------------------------------------------------------------------
+
+# A compiler without the C library's headers is found, and useless.
+compiles_c() {
+  if [ "$(uname)" = Darwin ]; then
+    xcode-select -p >/dev/null 2>&1
+    return
+  fi
+  have cc || return
+  local object status=0
+  object=$(mktemp)
+  echo '#include <stdlib.h>' | cc -x c -c -o "$object" - 2>/dev/null || status=$?
+  rm -f "$object"
+  return "$status"
+}
+
+# `Redis server v=7.0.15 sha=...`
+redis_version() { redis-server --version 2>/dev/null | sed -n 's/.* v=\([0-9.]*\).*/\1/p'; }
+
+redis_is_new_enough() {
+  local version
+  version=$(redis_version) && [ -n "$version" ] && [ "${version%%.*}" -ge "$REDIS_MAJOR_MIN" ]
+}
+
+# PostgreSQL refuses to run as root; tests started by root run it as the user that its packages create.
+has_postgres() {
+  [ "$(id -u)" != 0 ] || id postgres >/dev/null 2>&1 || return
+  have postgres && have psql && return
+  local file
+  for file in /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres \
+    /opt/homebrew/opt/postgresql@*/bin/postgres /usr/local/opt/postgresql@*/bin/postgres; do
+    [ -x "$file" ] && [ -x "${file%/*}/psql" ] && return
+  done
+  return 1
+}
+
+has_certificates() { [ "$(uname)" = Darwin ] || [ -d /etc/pki/tls/certs ] || [ -s /etc/ssl/certs/ca-certificates.crt ]; }
+
+uses_only_own_redis() { [ -n "${REDIS_URL:-}" ] && [ -n "${LOCK_URLS:-}" ]; }
+
+# --- what is missing -------------------------------------------------------------------------------------------------------------------
+
+missing='' reasons='' apt_packages='' brew_packages=''
+
+# need NAME WHY APT_PACKAGES BREW_PACKAGES CHECK
+need() {
+  "$5" && return
+  missing="$missing $1"
+  reasons="$reasons$1: $2"$'\n'
+  apt_packages="$apt_packages $3"
+  brew_packages="$brew_packages $4"
+}
+
+has_make() { have make; }
+has_curl() { have curl; }
+has_ps() { have ps; }
+has_wrk() { have wrk; }
+has_redis_benchmark() { have redis-benchmark; }
+
+look() {
+  missing='' reasons='' apt_packages='' brew_packages=''
+  need make 'runs the targets' make make has_make
+  need cc 'builds the C parts of TLS, SQLite and the allocator' 'gcc libc6-dev' '' compiles_c
+  need certificates 'cargo downloads over HTTPS' ca-certificates '' has_certificates
+  case $profile in build | lint) return ;; esac
+  need curl 'talks to the service' curl curl has_curl
+  if [ "$profile" != run ] || ! uses_only_own_redis; then
+    need redis-server "holds the stock and the locks; version $REDIS_MAJOR_MIN or newer" redis-server redis redis_is_new_enough
+  fi
+  case $profile in run) return ;; esac
+  need postgresql 'is a ledger that the tests start' postgresql postgresql@17 has_postgres
+  need ps 'shows the tests which servers still run' procps '' has_ps
+  case $profile in test) return ;; esac
+  need wrk 'loads the service with requests' wrk wrk has_wrk
+  need redis-benchmark 'measures what Redis alone can do' redis-tools redis has_redis_benchmark
+}
+
+# --- Rust ------------------------------------------------------------------------------------------------------------------------------
+
+check_rust() {
+  local wanted found
+  wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+  have cargo || fail "Rust is not installed. Get it from https://rustup.rs, then run this again:" \
+    "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+  found=$(cargo --version | sed -n 's/^cargo \([0-9]*\.[0-9]*\).*/\1/p')
+  older "$found" "$wanted" && fail "Rust $wanted or newer is needed, and this is $found: run \`rustup update stable\`"
+  [ "$profile" != lint ] || check_rust_components
+}
+
+# older 1.93 1.94
+older() {
+  local major=${1%%.*} minor=${1#*.} major_min=${2%%.*} minor_min=${2#*.}
+  [ "$major" -lt "$major_min" ] || { [ "$major" -eq "$major_min" ] && [ "${minor%%.*}" -lt "${minor_min%%.*}" ]; }
+}
+
+check_rust_components() {
+  cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return
+  have rustup || fail 'rustfmt and clippy are missing: install them the way that you installed Rust'
+  say 'rustfmt or clippy is missing: rustup component add rustfmt clippy'
+  [ -n "$dry_run" ] || rustup component add rustfmt clippy
+}
+
+# --- installing ------------------------------------------------------------------------------------------------------------------------
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif [ -n "$interactive" ]; then
+    sudo "$@"
+  else
+    sudo -n "$@"
+  fi
+}
+
+# Its complaints are shown as they come, the rest only if it fails.
+apt() {
+  local log status=0
+  log=$(mktemp)
+  as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l apt-get -o DPkg::Lock::Timeout=300 -qq "$@" </dev/null >"$log" || status=$?
+  [ "$status" -eq 0 ] || cat "$log"
+  rm -f "$log"
+  return "$status"
+}
+
+apt_has() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+install_with_apt() {
+  if [ "$(id -u)" != 0 ] && ! have sudo; then
+    fail 'neither root nor sudo: ask an administrator to run' "  apt-get install --no-install-recommends$apt_packages"
+  fi
+  say "apt-get install --no-install-recommends$apt_packages"
+  [ -z "$dry_run" ] || return 0
+  apt update || say 'apt-get update failed; going on with the lists that are there'
+  case " $apt_packages " in *' redis-server '*) check_redis_candidate ;; esac
+  local services='' service
+  for service in redis-server postgresql; do
+    case " $apt_packages " in *" $service "*) apt_has "$service" || services="$services $service" ;; esac
+  done
+  hold_services
+  # shellcheck disable=SC2086 # a list of names
+  apt install -y --no-install-recommends $apt_packages
+  release_services
+  keep_stopped "$services"
+}
+
+# An older Redis is not worth installing.
+check_redis_candidate() {
+  local candidate
+  candidate=$(LC_ALL=C apt-cache policy redis-server | sed -n 's/^ *Candidate: *\([0-9]*:\)\{0,1\}\([0-9]*\)\..*/\2/p')
+  [ -z "$candidate" ] || [ "$candidate" -ge "$REDIS_MAJOR_MIN" ] || fail \
+    "This system's packages offer Redis $candidate, and Stockade needs $REDIS_MAJOR_MIN or newer. Two ways out:" \
+    "  the packages of Redis itself: https://redis.io/docs/latest/operate/oss_and_stack/install/install-stack/apt/" \
+    "  servers of your own: set REDIS_URL and LOCK_URLS, and \`make up\` needs none here"
+}
+
+# Debian asks this file before it starts a service. One that is already there is the owner's, and stays.
+hold_services() {
+  if [ -e "$POLICY" ] && ! grep -qF "$POLICY_MARK" "$POLICY"; then return; fi
+  trap release_services EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  printf '#!/bin/sh\n%s\nexit 101\n' "$POLICY_MARK" | as_root tee "$POLICY" >/dev/null
+  as_root chmod 755 "$POLICY"
+}
+
+release_services() {
+  if [ -e "$POLICY" ] && grep -qF "$POLICY_MARK" "$POLICY"; then as_root rm -f "$POLICY"; fi
+}
+
+# keep_stopped " SERVICE..."
+keep_stopped() {
+  if [ -z "$1" ] || [ ! -d /run/systemd/system ]; then return 0; fi
+  say "systemctl disable --now$1 (only the programs are needed; \`systemctl enable --now$1\` undoes it)"
+  # shellcheck disable=SC2086 # a list of names
+  as_root systemctl --quiet disable --now $1 || say "that failed; look at \`systemctl status$1\`"
+}
+
+install_with_brew() {
+  case " $missing " in
+    *' cc '*) fail "the command line tools of Xcode are missing: run \`xcode-select --install\`, then this again" ;;
+  esac
+  [ -n "${brew_packages// /}" ] || return 0
+  say "brew install$brew_packages"
+  # shellcheck disable=SC2086 # a list of names
+  [ -n "$dry_run" ] || brew install $brew_packages </dev/null
+}
+
+install() {
+  say "\`$profile\` needs what is not installed here:"
+  printf '%s' "$reasons" | sed 's/^/setup:   /'
+  if have apt-get; then
+    install_with_apt
+  elif have brew; then
+    install_with_brew
+  elif [ "$(uname)" = Darwin ]; then
+    fail 'install Homebrew (https://brew.sh), then run this again'
+  else
+    fail 'neither apt-get nor brew is here: install it with what your system has, then run this again'
+  fi
+}
+
+# --- what happens ----------------------------------------------------------------------------------------------------------------------
+
+look
+if [ -n "$missing" ]; then
+  install
+  if [ -n "$dry_run" ]; then
+    check_rust
+    exit 0
+  fi
+  hash -r
+  look
+  [ -z "$missing" ] || fail "installed, and still not usable:$missing"
+  check_rust
+  say "\`$profile\` has all that it needs now"
+else
+  check_rust
+  say "\`$profile\` has all that it needs; nothing to install"
+fi

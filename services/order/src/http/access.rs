@@ -34,7 +34,8 @@ impl FromRequestParts<App> for Buyer {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let claims = bearer(&parts.headers).and_then(|token| app.credentials.buyer(token));
-        let claims = claims.ok_or_else(|| Problem::unauthorized("a buyer's JWT that is signed, not expired, and names the buyer in `sub`"))?;
+        let claims =
+            claims.ok_or_else(|| Problem::unauthorized("a buyer's JWT that is signed, not expired, and names the buyer in `sub`"))?;
         Ok(Self(Arc::unwrap_or_clone(claims).sub))
     }
 }

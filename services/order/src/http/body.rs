@@ -23,7 +23,11 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 }
 
 fn unreadable(rejection: &BytesRejection) -> Problem {
-    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE { Problem::too_large() } else { Problem::invalid("body", "it could not be read") }
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        Problem::too_large()
+    } else {
+        Problem::invalid("body", "it could not be read")
+    }
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
@@ -38,7 +42,7 @@ fn refused(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     // serde_json adds the place in the text, which helps nobody who built the body with a library.
     let message = message.split(" at line ").next().unwrap_or_default().to_owned();
     let path = error.path().to_string();
-    let field = if path == "." { quoted(&message).unwrap_or("body").to_owned() } else { path };
+    let field = if matches!(&*path, "." | "?") { quoted(&message).unwrap_or("body").to_owned() } else { path };
     Problem::invalid(field, message)
 }
 

@@ -26,7 +26,8 @@ struct Secured;
 impl Modify for Secured {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let components = openapi.components.get_or_insert_default();
-        let jwt = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").description(Some("a JWT whose `sub` is the buyer"));
+        let jwt =
+            HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").description(Some("a JWT whose `sub` is the buyer"));
         let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("the admin token"));
         components.add_security_scheme("buyer", SecurityScheme::Http(jwt.build()));
         components.add_security_scheme("admin", SecurityScheme::Http(token.build()));

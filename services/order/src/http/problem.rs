@@ -47,7 +47,17 @@ fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S:
 impl Problem {
     fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
-        Self { kind: "about:blank", title, status, code, detail: detail.into(), field: None, state: None, opens_at: None, retry_after: None }
+        Self {
+            kind: "about:blank",
+            title,
+            status,
+            code,
+            detail: detail.into(),
+            field: None,
+            state: None,
+            opens_at: None,
+            retry_after: None,
+        }
     }
 
     pub(crate) fn invalid(field: impl Into<String>, expected: impl std::fmt::Display) -> Self {

@@ -1,0 +1,313 @@
+//! The contract of every call, as tables.
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::shop::{ADMIN, Answer, Options, open, open_each, token};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_held_and_a_repeat_is_the_same_order() {
+    open_each(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 10, "segments": 3, "hold_seconds": 60 })).await;
+        let first = shop.order(&item, "ann", "key-1", 2).await;
+        first.is_held();
+        assert_eq!((&first.body["item"], &first.body["quantity"]), (&json!(item), &json!(2)));
+        let expires_at: jiff::Timestamp = first.body["expires_at"].as_str().unwrap().parse().unwrap();
+        let hold = expires_at.as_second() - jiff::Timestamp::now().as_second();
+        assert!((55..=61).contains(&hold), "{hold}");
+        assert_eq!(first.header("idempotent-replayed"), None);
+        let location = first.header("location").unwrap().to_owned();
+        assert_eq!(location, format!("/orders/{}", first.body["id"].as_str().unwrap()));
+
+        let second = shop.order(&item, "ann", "key-1", 2).await;
+        assert_eq!((second.status, &second.body), (201, &first.body));
+        assert_eq!(second.header("idempotent-replayed"), Some("true"));
+        assert_eq!(second.header("location"), Some(&*location));
+
+        shop.order(&item, "ann", "key-1", 1).await.is(422, "idempotency_key_reused");
+        let other = shop.order(&item, "bob", "key-1", 2).await;
+        assert_ne!(other.is_held().body["id"], first.body["id"], "another buyer's key is another order");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_shown_to_its_buyer_and_admins_only() {
+    open(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 1 })).await;
+        let order = shop.order(&item, "ann", "k", 1).await;
+        let path = order.header("location").unwrap();
+        for request in [shop.buyer("ann", Method::GET, path), shop.admin(Method::GET, path)] {
+            let shown = Answer::of(request).await;
+            assert_eq!((shown.status, &shown.body), (200, &order.body));
+        }
+        Answer::of(shop.buyer("bob", Method::GET, path)).await.is(404, "order_not_found");
+        Answer::of(shop.anyone(Method::GET, path)).await.is(401, "unauthorized");
+        let nobodys = "/orders/00000000-0000-8000-8000-000000000000";
+        Answer::of(shop.buyer("ann", Method::GET, nobodys)).await.is(404, "order_not_found");
+        Answer::of(shop.admin(Method::GET, "/orders/nonsense")).await.is(404, "order_not_found");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
+    open(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 5 })).await;
+        let path = format!("/items/{item}/orders");
+        let bodies = [
+            ("", "body"),
+            ("nonsense", "body"),
+            ("[]", "body"),
+            ("{}", "quantity"),
+            (r#"{"quantity":0}"#, "quantity"),
+            (r#"{"quantity":-1}"#, "quantity"),
+            (r#"{"quantity":1.5}"#, "quantity"),
+            (r#"{"quantity":"1"}"#, "quantity"),
+            (r#"{"quantity":null}"#, "quantity"),
+            (r#"{"quantity":1000001}"#, "quantity"),
+            (r#"{"quantity":99999999999999999999}"#, "quantity"),
+            (r#"{"quantity":1,"colour":"red"}"#, "colour"),
+            (r#"{"quantity":1}{"quantity":1}"#, "body"),
+        ];
+        for (body, field) in bodies {
+            let request = shop.buyer("ann", Method::POST, &path).header("Idempotency-Key", "k").body(body);
+            let answer = Answer::of(request).await;
+            assert_eq!(answer.is(400, "invalid_request").body["field"], field, "{body}");
+            assert!(answer.body["detail"].as_str().unwrap().contains("expected") || field != "quantity" || body == "{}", "{answer:?}");
+        }
+        let long = "x".repeat(256);
+        for key in [None, Some(""), Some("two words"), Some(&*long)] {
+            let request = shop.buyer("ann", Method::POST, &path).json(&json!({ "quantity": 1 }));
+            let request = key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key));
+            assert_eq!(Answer::of(request).await.is(400, "invalid_request").body["field"], "Idempotency-Key", "{key:?}");
+        }
+        shop.order("no-such-item", "ann", "k", 1).await.is(404, "item_not_found");
+        shop.order("no%20such%7Bitem", "ann", "k", 1).await.is(404, "item_not_found");
+        let shown = Answer::of(shop.admin(Method::GET, &format!("/items/{item}"))).await;
+        assert_eq!(shown.body["available"], 5);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_who_may_is_let_in() {
+    open(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 5 })).await;
+        let good = token("ann");
+        let (head, signature) = good.rsplit_once('.').unwrap();
+        let bad = [
+            None,
+            Some("Basic YW5uOmFubg==".to_owned()),
+            Some("Bearer".into()),
+            Some("Bearer nonsense".into()),
+            Some(format!("Bearer {head}.{}", signature.chars().rev().collect::<String>())),
+            Some("Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.".into()),
+        ];
+        for authorization in &bad {
+            let with = |request: reqwest::RequestBuilder| {
+                authorization.iter().fold(request, |request, value| request.header("Authorization", value))
+            };
+            let order =
+                shop.anyone(Method::POST, &format!("/items/{item}/orders")).header("Idempotency-Key", "k").json(&json!({ "quantity": 1 }));
+            let answer = Answer::of(with(order)).await;
+            assert_eq!(answer.is(401, "unauthorized").header("www-authenticate"), Some("Bearer"), "{authorization:?}");
+            let create = shop.anyone(Method::POST, "/items").json(&json!({ "id": "x", "stock": 1 }));
+            Answer::of(with(create)).await.is(401, "unauthorized");
+        }
+        let calls = [
+            (Method::POST, "/items".to_owned()),
+            (Method::PUT, format!("/items/{item}/state")),
+            (Method::GET, format!("/items/{item}/audit")),
+        ];
+        for (method, path) in calls {
+            Answer::of(shop.buyer("ann", method, &path).json(&json!({}))).await.is(401, "unauthorized");
+        }
+        let order =
+            shop.admin(Method::POST, &format!("/items/{item}/orders")).header("Idempotency-Key", "k").json(&json!({ "quantity": 1 }));
+        Answer::of(order).await.is(401, "unauthorized");
+        let lower = shop.anyone(Method::GET, &format!("/items/{item}/audit")).header("authorization", format!("bearer {ADMIN}"));
+        assert_eq!(Answer::of(lower).await.status, 200, "the scheme's case does not matter");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn creating_an_item_twice_is_once_and_another_body_is_refused() {
+    open_each(Options::default(), async |shop| {
+        let body = json!({ "stock": 7, "title": "Vase", "price_cents": 100, "currency": "CNY", "limit_per_buyer": 2, "segments": 3,
+            "opens_at": "2020-01-01T00:00:00Z", "closes_at": "2099-01-01T00:00:00Z", "hold_seconds": 60, "durability": "recorded" });
+        let id = shop.create(body.clone()).await;
+        let mut same = body.clone();
+        same["id"] = json!(id);
+        let again = Answer::of(shop.admin(Method::POST, "/items").json(&same)).await;
+        assert_eq!((again.status, &again.body["stock"]), (201, &json!(7)));
+        shop.order(&id, "ann", "k", 1).await.is_held();
+        let later = Answer::of(shop.admin(Method::POST, "/items").json(&same)).await;
+        assert_eq!((later.status, &later.body["available"]), (201, &json!(6)), "what was sold stays sold");
+        for (field, value) in [("stock", json!(8)), ("title", json!("Other")), ("segments", json!(2)), ("limit_per_buyer", json!(null))] {
+            let mut other = same.clone();
+            other[field] = value;
+            Answer::of(shop.admin(Method::POST, "/items").json(&other)).await.is(409, "item_exists");
+        }
+        let shown = Answer::of(shop.anyone(Method::GET, &format!("/items/{id}"))).await;
+        for field in ["title", "stock", "price_cents", "currency", "limit_per_buyer", "opens_at", "closes_at", "hold_seconds", "durability"]
+        {
+            assert_eq!(shown.body[field], body[field], "{field}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_item_is_refused_by_the_name_of_the_field() {
+    open(Options::default(), async |shop| {
+        let table = [
+            (json!({ "stock": 1 }), "id"),
+            (json!({ "id": "x" }), "stock"),
+            (json!({ "id": "", "stock": 1 }), "id"),
+            (json!({ "id": "a b", "stock": 1 }), "id"),
+            (json!({ "id": "a{b}", "stock": 1 }), "id"),
+            (json!({ "id": "x".repeat(65), "stock": 1 }), "id"),
+            (json!({ "id": 7, "stock": 1 }), "id"),
+            (json!({ "id": "x", "stock": -1 }), "stock"),
+            (json!({ "id": "x", "stock": "many" }), "stock"),
+            (json!({ "id": "x", "stock": 1_000_000_000_001_u64 }), "stock"),
+            (json!({ "id": "x", "stock": 1, "title": "" }), "title"),
+            (json!({ "id": "x", "stock": 1, "title": "x".repeat(201) }), "title"),
+            (json!({ "id": "x", "stock": 1, "price_cents": -5 }), "price_cents"),
+            (json!({ "id": "x", "stock": 1, "currency": "usd" }), "currency"),
+            (json!({ "id": "x", "stock": 1, "limit_per_buyer": 0 }), "limit_per_buyer"),
+            (json!({ "id": "x", "stock": 1, "segments": 0 }), "segments"),
+            (json!({ "id": "x", "stock": 1, "segments": 257 }), "segments"),
+            (json!({ "id": "x", "stock": 1, "opens_at": "tomorrow" }), "opens_at"),
+            (json!({ "id": "x", "stock": 1, "opens_at": "2030-01-02T00:00:00Z", "closes_at": "2030-01-01T00:00:00Z" }), "closes_at"),
+            (json!({ "id": "x", "stock": 1, "hold_seconds": 0 }), "hold_seconds"),
+            (json!({ "id": "x", "stock": 1, "durability": "eternal" }), "durability"),
+            (json!({ "id": "x", "stock": 1, "colour": "red" }), "colour"),
+        ];
+        for (body, field) in table {
+            let answer = Answer::of(shop.admin(Method::POST, "/items").json(&body)).await;
+            assert_eq!(answer.is(400, "invalid_request").body["field"], field, "{body}");
+        }
+        Answer::of(shop.anyone(Method::GET, "/items/x")).await.is(404, "item_not_found");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_has_sensible_defaults() {
+    open(Options::default(), async |shop| {
+        let id = shop.create(json!({ "stock": 5 })).await;
+        let shown = Answer::of(shop.anyone(Method::GET, &format!("/items/{id}"))).await.body;
+        let expected = json!({ "id": id, "title": id, "state": "open", "stock": 5, "available": 5, "held": 0, "confirmed": 0, "sold_out": false,
+            "price_cents": 0, "currency": "USD", "limit_per_buyer": null, "opens_at": null, "closes_at": null, "hold_seconds": 900,
+            "durability": "recorded" });
+        assert_eq!(shown, expected);
+        let admin = Answer::of(shop.admin(Method::GET, &format!("/items/{id}"))).await.body;
+        assert_eq!(admin["segments"].as_array().unwrap().len(), 1, "one master, one segment");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_sells_only_while_it_is_open() {
+    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
+        let item = shop.create(json!({ "stock": 5, "segments": 2 })).await;
+        let before = shop.order(&item, "ann", "before", 1).await;
+        before.is_held();
+        for state in ["paused", "closed"] {
+            let set = Answer::of(shop.admin(Method::PUT, &format!("/items/{item}/state")).json(&json!({ "state": state }))).await;
+            assert_eq!((set.status, &set.body["state"]), (200, &json!(state)));
+            let refused = Answer::of(shop.order_at(1, &item, "ann", state, 1)).await;
+            assert_eq!(refused.is(409, "not_open").body["state"], state);
+            assert!(refused.body["opens_at"].is_null() && refused.body.as_object().unwrap().contains_key("opens_at"));
+            let replay = shop.order(&item, "ann", "before", 1).await;
+            assert_eq!(replay.is_held().body, before.body, "what was answered stays answered");
+        }
+        let set = Answer::of(shop.admin(Method::PUT, &format!("/items/{item}/state")).json(&json!({ "state": "open" }))).await;
+        assert_eq!(set.status, 200);
+        shop.order(&item, "ann", "paused", 1).await.is_held();
+        let wrong = [json!({}), json!({ "state": "ajar" }), json!({ "state": 1 }), json!({ "state": null })];
+        for body in wrong {
+            let answer = Answer::of(shop.admin(Method::PUT, &format!("/items/{item}/state")).json(&body)).await;
+            assert_eq!(answer.is(400, "invalid_request").body["field"], "state", "{body}");
+        }
+        let missing = shop.admin(Method::PUT, "/items/no-such-item/state").json(&json!({ "state": "open" }));
+        Answer::of(missing).await.is(404, "item_not_found");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_sells_only_inside_its_window() {
+    open(Options::default(), async |shop| {
+        let early = shop.create(json!({ "stock": 5, "opens_at": "2099-01-01T00:00:00Z" })).await;
+        let answer = shop.order(&early, "ann", "k", 1).await;
+        assert_eq!(answer.is(409, "not_open").body["opens_at"], "2099-01-01T00:00:00Z");
+        let late = shop.create(json!({ "stock": 5, "closes_at": "2020-01-01T00:00:00Z" })).await;
+        shop.order(&late, "ann", "k", 1).await.is(409, "not_open");
+
+        let opens_at = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(400);
+        let soon = shop.create(json!({ "stock": 5, "opens_at": opens_at })).await;
+        shop.order(&soon, "ann", "k", 1).await.is(409, "not_open");
+        let waited = std::time::Instant::now();
+        while shop.order(&soon, "ann", "k", 1).await.status != 201 {
+            assert!(waited.elapsed().as_secs() < 5, "it never opened");
+        }
+        assert!(jiff::Timestamp::now() >= opens_at);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_describes_itself_without_the_internet() {
+    open(Options::default(), async |shop| {
+        let api = Answer::of(shop.anyone(Method::GET, "/openapi.json")).await.body;
+        let calls = [
+            ("/items", "post"),
+            ("/items/{item}", "get"),
+            ("/items/{item}/state", "put"),
+            ("/items/{item}/orders", "post"),
+            ("/items/{item}/audit", "get"),
+            ("/orders/{order}", "get"),
+            ("/healthz", "get"),
+            ("/readyz", "get"),
+            ("/metrics", "get"),
+        ];
+        for (path, method) in calls {
+            assert!(api["paths"][path][method].is_object(), "{method} {path}");
+        }
+        assert_eq!(api["paths"].as_object().unwrap().len(), calls.len());
+        for code in ["sold_out", "buyer_limit_reached", "not_open"] {
+            let conflict = api["paths"]["/items/{item}/orders"]["post"]["responses"]["409"]["description"].as_str().unwrap();
+            assert!(conflict.contains(code));
+        }
+        for page in ["/docs/", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"] {
+            let answer = Answer::of(shop.anyone(Method::GET, page)).await;
+            assert_eq!(answer.status, 200, "{page}");
+            let text = answer.body.as_str().unwrap_or_default();
+            assert!(page != "/docs/" || !text.contains("src=\"http"), "{text}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_health_readiness_and_metrics() {
+    open(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 1 })).await;
+        shop.order(&item, "ann", "k", 1).await.is_held();
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(Answer::of(shop.anyone(Method::GET, path)).await.status, 200, "{path}");
+        }
+        let metrics = Answer::of(shop.anyone(Method::GET, "/metrics")).await;
+        let text = metrics.body.as_str().unwrap();
+        for name in ["stockade_orders_total{outcome=\"held\"}", "stockade_order_seconds_bucket", "stockade_batch_orders_bucket"] {
+            assert!(text.contains(name), "{name}");
+        }
+        Answer::of(shop.anyone(Method::GET, "/no/such/path")).await.is(404, "not_found");
+        Answer::of(shop.anyone(Method::DELETE, "/items")).await.is(405, "method_not_allowed");
+    })
+    .await;
+}

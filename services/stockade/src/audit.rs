@@ -11,7 +11,7 @@ use crate::{roles, settings::Settings};
 
 /// Audits the item and prints what was found. Exit status 1 on drift or oversell.
 pub async fn audit(settings: &Settings, item: &ItemId, json: bool) -> Result<ExitCode> {
-    let ledger = roles::open_ledger(settings).await?;
+    let ledger = roles::connect_ledger(settings).await?;
     let stock = roles::open_stock(settings).await?;
     let report = order::audit::audit(&stock, &*ledger, item).await?.with_context(|| format!("there is no item {item}"))?;
     print(&if json { serde_json::to_string_pretty(&report)? } else { table(&report) });

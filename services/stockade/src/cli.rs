@@ -2,7 +2,7 @@
 //!
 //! Exit status: 0 done; 1 `audit` found drift or an oversell; 2 anything else went wrong.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -84,7 +84,7 @@ pub async fn run() -> Result<ExitCode> {
 
 fn log(settings: &Settings) -> Result<()> {
     let filter = EnvFilter::try_new(&settings.log).context("STOCKADE_LOG: expected a filter such as `info` or `stock=debug,info`")?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
     Ok(())
 }
 

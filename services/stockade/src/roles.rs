@@ -38,10 +38,15 @@ pub async fn asked_to_stop() -> Result<()> {
     Ok(())
 }
 
+/// Opens the ledger as it is.
+pub async fn connect_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
+    ledger::connect(settings.database_url()?, settings.database_connections).await.context("DATABASE_URL")
+}
+
 /// Opens the ledger and brings its schema up to date.
 pub async fn open_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    let ledger = ledger::connect(settings.database_url()?, settings.database_connections).await.context("DATABASE_URL")?;
-    ledger.migrate().await?;
+    let ledger = connect_ledger(settings).await?;
+    ledger.migrate().await.context("DATABASE_URL")?;
     Ok(ledger)
 }
 

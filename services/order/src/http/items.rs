@@ -171,7 +171,7 @@ impl ItemBody {
 
 impl NewItem {
     fn into_item(self, masters: u16) -> Result<Item, Problem> {
-        let window = Window { opens_at: self.opens_at, closes_at: self.closes_at };
+        let window = Window { opens_at: self.opens_at.map(whole_ms), closes_at: self.closes_at.map(whole_ms) };
         check_window(window)?;
         let stock = self.stock.0;
         Ok(Item {
@@ -195,6 +195,11 @@ impl NewItem {
 /// A number that `Whole` has kept in range.
 fn narrow<T: TryFrom<u64> + Default>(number: u64) -> T {
     T::try_from(number).unwrap_or_default()
+}
+
+/// Redis and the ledger count in milliseconds. What cannot be kept must not make a repeat of the request look different.
+fn whole_ms(time: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }
 
 fn check_window(window: Window) -> Result<(), Problem> {

@@ -136,13 +136,14 @@ async fn only_who_may_is_let_in() {
 async fn creating_an_item_twice_is_once_and_another_body_is_refused() {
     open_each(Options::default(), async |shop| {
         let body = json!({ "stock": 7, "title": "Vase", "price_cents": 100, "currency": "CNY", "limit_per_buyer": 2, "segments": 3,
-            "opens_at": "2020-01-01T00:00:00Z", "closes_at": "2099-01-01T00:00:00Z", "hold_seconds": 60, "durability": "recorded" });
+            "opens_at": "2020-01-01T00:00:00.123Z", "closes_at": "2099-01-01T00:00:00Z", "hold_seconds": 60, "durability": "recorded" });
         let id = shop.create(body.clone()).await;
         let mut same = body.clone();
         same["id"] = json!(id);
         let again = Answer::of(shop.admin(Method::POST, "/items").json(&same)).await;
         assert_eq!((again.status, &again.body["stock"]), (201, &json!(7)));
         shop.order(&id, "ann", "k", 1).await.is_held();
+        same["opens_at"] = json!("2020-01-01T00:00:00.123456789Z");
         let later = Answer::of(shop.admin(Method::POST, "/items").json(&same)).await;
         assert_eq!((later.status, &later.body["available"]), (201, &json!(6)), "what was sold stays sold");
         for (field, value) in [("stock", json!(8)), ("title", json!("Other")), ("segments", json!(2)), ("limit_per_buyer", json!(null))] {

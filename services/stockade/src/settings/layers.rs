@@ -158,7 +158,8 @@ fn shown(setting: &Setting, value: &str) -> String {
 fn read_file(path: &Path) -> Result<Config> {
     let file = Config::builder().add_source(File::from(path).required(false)).build();
     let file = file.with_context(|| format!("{} cannot be read", path.display()))?;
-    let unknown = file.cache.clone().into_table().unwrap_or_default().into_keys().find(|key| SETTINGS.iter().all(|setting| setting.key != key));
+    let unknown =
+        file.cache.clone().into_table().unwrap_or_default().into_keys().find(|key| SETTINGS.iter().all(|setting| setting.key != key));
     match unknown {
         Some(key) => {
             let keys: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();

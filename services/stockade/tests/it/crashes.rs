@@ -1,0 +1,170 @@
+//! kill -9 of services in the middle of their work.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use reqwest::Client;
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+use testbed::{Postgres, Redis};
+
+use crate::process::{Serving, create, order, settled_audit, token};
+
+/// An order that somebody was told they have: item, buyer (by number), key, and what they were told.
+pub struct Acknowledged {
+    item: String,
+    buyer: usize,
+    key: String,
+    body: Value,
+}
+
+/// Every buyer orders `orders` times from each item, one after the other, while `fault` does what it does. Returns what was acknowledged.
+pub async fn rush(url: &str, items: &[&str], tokens: &[String], orders: usize, fault: impl AsyncFnOnce(&AtomicUsize)) -> Vec<Acknowledged> {
+    let (client, done) = (Client::new(), Arc::new(AtomicUsize::new(0)));
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
+    let mut buyers = tokio::task::JoinSet::new();
+    for (buyer, token) in tokens.iter().enumerate() {
+        for item in items {
+            let (client, done, acknowledged) = (client.clone(), Arc::clone(&done), Arc::clone(&acknowledged));
+            let (url, item, token) = (url.to_owned(), (*item).to_owned(), token.clone());
+            buyers.spawn(async move {
+                for attempt in 0..orders {
+                    let key = format!("key-{attempt}");
+                    let Ok(response) = order(&client, &url, &item, &token, &key).send().await else { continue };
+                    let status = response.status().as_u16();
+                    let Ok(body) = response.json().await else { continue };
+                    if status == 201 || status == 202 {
+                        let entry = Acknowledged { item: item.clone(), buyer, key, body };
+                        acknowledged.lock().unwrap().push(entry);
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    }
+    fault(&done).await;
+    while buyers.join_next().await.is_some() {}
+    Arc::into_inner(acknowledged).unwrap().into_inner().unwrap()
+}
+
+/// Returns when so many orders have been acknowledged.
+pub async fn wait_for(done: &AtomicUsize, orders: usize) {
+    for _ in 0..3000 {
+        if done.load(Ordering::Relaxed) >= orders {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("only {} orders were acknowledged", done.load(Ordering::Relaxed));
+}
+
+/// Asks again for everything that was acknowledged: it must be the same orders, told in the same words.
+pub async fn replay(url: &str, tokens: &[String], acknowledged: &[Acknowledged]) {
+    let client = Client::new();
+    let mut ids = HashMap::new();
+    for Acknowledged { item, buyer, key, body } in acknowledged {
+        let response = order(&client, url, item, &tokens[*buyer], key).send().await.unwrap();
+        assert!(response.status().is_success(), "{item} {key}: {}", response.status());
+        assert_eq!(response.headers()["idempotent-replayed"], "true");
+        assert_eq!(&response.json::<Value>().await.unwrap(), body);
+        let before = ids.insert(body["id"].clone(), (item, buyer, key));
+        assert!(before.is_none(), "one id, two orders");
+    }
+}
+
+/// Redis, PostgreSQL, and a folder whose settings name them.
+struct Site {
+    folder: tempfile::TempDir,
+    postgres_url: String,
+    tokens: Vec<String>,
+    admin: String,
+    _redis: Redis,
+    _postgres: Postgres,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let (redis, postgres) = (Redis::start().await.unwrap(), Postgres::start().await.unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let postgres_url = postgres.create_database("crashes").await.unwrap();
+        let settings = format!(
+            "redis_url = \"{}\"\ndatabase_url = \"{postgres_url}\"\njwt_secret = \"a secret of the login\"\nadmin_token = \"a token of the admins\"\n",
+            redis.url()
+        );
+        std::fs::write(folder.path().join("stockade.toml"), settings).unwrap();
+        let tokens = (0..16).map(|buyer| token(folder.path(), &["buyer", &format!("buyer-{buyer}")])).collect();
+        let admin = token(folder.path(), &["admin"]);
+        Self { folder, postgres_url, tokens, admin, _redis: redis, _postgres: postgres }
+    }
+
+    fn dir(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_services_and_recorders_that_are_killed_in_a_rush_lose_nothing() {
+    let site = Site::new().await;
+    let port = testbed::free_port().await;
+    let mut service = Serving::order_service(site.dir(), port).await;
+    let mut recorder = Serving::recorder(site.dir());
+    create(&service.url, &site.admin, &json!({ "id": "rush", "stock": 2000, "segments": 4 })).await;
+    let url = service.url.clone();
+    let acknowledged = rush(&url, &["rush"], &site.tokens, 100, async |done| {
+        for orders in [100, 250, 400] {
+            wait_for(done, orders).await;
+            recorder.kill();
+            recorder = Serving::recorder(site.dir());
+        }
+        wait_for(done, 500).await;
+        service.kill();
+        service = Serving::order_service(site.dir(), port).await;
+        wait_for(done, 700).await;
+    })
+    .await;
+    replay(&service.url, &site.tokens, &acknowledged).await;
+    let report = settled_audit(site.dir(), "rush").await;
+    assert!(report["held"].as_u64().unwrap() >= acknowledged.len() as u64, "{report:#}");
+    assert_eq!(service.interrupt(), Some(0));
+    assert_eq!(recorder.interrupt(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorder_that_is_killed_in_the_middle_of_its_transaction_records_everything_once() {
+    let site = Site::new().await;
+    let service = Serving::order_service(site.dir(), testbed::free_port().await).await;
+    let mut recorder = Serving::recorder(site.dir());
+    create(&service.url, &site.admin, &json!({ "id": "vase", "stock": 100, "segments": 2 })).await;
+    // Every recording now stops inside its transaction: it has claimed its segments and cannot insert.
+    let mut in_the_way = PgConnection::connect(&site.postgres_url).await.unwrap();
+    sqlx::query("BEGIN").execute(&mut in_the_way).await.unwrap();
+    sqlx::query("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").execute(&mut in_the_way).await.unwrap();
+    let acknowledged = rush(&service.url, &["vase"], &site.tokens, 1, async |_| {
+        let mut watcher = PgConnection::connect(&site.postgres_url).await.unwrap();
+        for attempt in 0.. {
+            let waiting: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass")
+                .fetch_one(&mut watcher)
+                .await
+                .unwrap();
+            if waiting > 0 {
+                break;
+            }
+            assert!(attempt < 500, "no recorder came");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        recorder.kill();
+        sqlx::query("COMMIT").execute(&mut in_the_way).await.unwrap();
+        recorder = Serving::recorder(site.dir());
+    })
+    .await;
+    assert_eq!(acknowledged.len(), site.tokens.len(), "they waited for the next recorder");
+    replay(&service.url, &site.tokens, &acknowledged).await;
+    assert_eq!(settled_audit(site.dir(), "vase").await["held"], 16);
+}

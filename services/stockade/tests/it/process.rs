@@ -1,0 +1,151 @@
+//! Running the binary.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use reqwest::{Client, RequestBuilder};
+use serde_json::{Value, json};
+
+/// The binary, with nothing of the tester's own environment that could steer it.
+pub fn stockade(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stockade"));
+    for (variable, _) in std::env::vars() {
+        if variable.starts_with("STOCKADE_") || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL"].contains(&&*variable) {
+            command.env_remove(variable);
+        }
+    }
+    command.arg("--dir").arg(dir).stdin(Stdio::null());
+    command
+}
+
+pub fn run(command: &mut Command) -> Output {
+    command.output().expect("the binary runs")
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// A process that serves. Killed when dropped.
+pub struct Serving {
+    child: Child,
+    pub url: String,
+    /// What it printed after `ready`.
+    pub printed: Vec<String>,
+}
+
+impl Serving {
+    /// Starts `up` in the folder and waits until it is ready.
+    pub fn up(dir: &Path) -> Self {
+        let mut child = stockade(dir).args(["up", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().expect("it starts");
+        let lines = read_lines(&mut child);
+        let first = lines.recv_timeout(Duration::from_secs(30)).expect("`up` says that it is ready");
+        let url = first.strip_prefix("ready ").unwrap_or_else(|| panic!("{first}")).to_owned();
+        let mut printed = Vec::new();
+        while let Ok(line) = lines.recv_timeout(Duration::from_millis(500)) {
+            let last = line.starts_with("Ctrl-C");
+            printed.push(line);
+            if last {
+                break;
+            }
+        }
+        Self { child, url, printed }
+    }
+
+    /// Starts a role on a port that must be free, and waits until it serves.
+    pub async fn order_service(dir: &Path, port: u16) -> Self {
+        let url = format!("http://127.0.0.1:{port}");
+        let listen = format!("127.0.0.1:{port}");
+        let child = stockade(dir).args(["serve", "--roles", "order", "--listen", &listen]).spawn().expect("it starts");
+        let serving = Self { child, url, printed: Vec::new() };
+        for _ in 0..300 {
+            if Client::new().get(format!("{}/readyz", serving.url)).send().await.is_ok_and(|response| response.status().is_success()) {
+                return serving;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{} does not serve", serving.url);
+    }
+
+    pub fn recorder(dir: &Path) -> Self {
+        let child = stockade(dir).args(["serve", "--roles", "recorder"]).spawn().expect("it starts");
+        Self { child, url: String::new(), printed: Vec::new() }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().expect("a pid"))
+    }
+
+    /// SIGKILL: no warning, no last words.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Ctrl-C. Returns its exit status.
+    pub fn interrupt(&mut self) -> Option<i32> {
+        kill(self.pid(), Signal::SIGINT).expect("it can be signalled");
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_lines(child: &mut Child) -> mpsc::Receiver<String> {
+    let stdout = child.stdout.take().expect("it is piped");
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    receiver
+}
+
+pub fn token(dir: &Path, whose: &[&str]) -> String {
+    let output = run(stockade(dir).arg("token").args(whose));
+    assert!(output.status.success(), "{}", stderr(&output));
+    stdout(&output).trim().to_owned()
+}
+
+pub fn audit(dir: &Path, item: &str) -> Value {
+    let output = run(stockade(dir).args(["audit", item, "--json"]));
+    serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)))
+}
+
+/// The audit once nothing is in flight. It must be in order.
+pub async fn settled_audit(dir: &Path, item: &str) -> Value {
+    for _ in 0..60 {
+        let report = audit(dir, item);
+        assert_eq!((&report["drift"], &report["oversold"]), (&json!(0), &json!(0)), "{report:#}");
+        if report["in_flight"] == 0 {
+            return report;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{item} is still in flight");
+}
+
+pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> RequestBuilder {
+    let request = client.post(format!("{url}/items/{item}/orders")).bearer_auth(token).header("Idempotency-Key", key);
+    request.json(&json!({ "quantity": 1 })).timeout(Duration::from_secs(20))
+}
+
+pub async fn create(url: &str, admin: &str, item: &Value) {
+    let response = Client::new().post(format!("{url}/items")).bearer_auth(admin).json(item).send().await.expect("it answers");
+    assert_eq!(response.status(), 201);
+}

@@ -15,11 +15,30 @@ pub fn install() -> Option<PrometheusHandle> {
 }
 
 fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
-    PrometheusBuilder::new()
+    let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), SECONDS)?
         .set_buckets_for_metric(Matcher::Suffix("_orders".into()), ORDERS)?
-        .install_recorder()
+        .install_recorder()?;
+    for (name, meaning) in COUNTERS {
+        metrics::describe_counter!(*name, *meaning);
+    }
+    metrics::describe_histogram!("stockade_order_seconds", "from the request to the answer of an order");
+    metrics::describe_histogram!("stockade_batch_orders", "orders in a batch, by the ask that it made");
+    Ok(handle)
 }
+
+/// Every counter of every role.
+const COUNTERS: &[(&str, &str)] = &[
+    ("stockade_orders_total", "orders answered, by outcome"),
+    ("stockade_hint_refusals_total", "orders refused in process by the sold-out hint"),
+    ("stockade_walk_retries_total", "attempts of a walk that were repeated after a fault"),
+    ("stockade_recorded_orders_total", "orders that the ledger took in, by the state it gave them"),
+    ("stockade_recorder_repeats_total", "orders in an outbox that the ledger had already"),
+    ("stockade_recorder_errors_total", "recording passes that failed and were tried again"),
+    ("stockade_diverged_reads_total", "reads of an outbox that did not begin with its anchor; must be 0"),
+    ("stockade_walks_finished_total", "abandoned walks that were walked to their end"),
+    ("stockade_walks_forgotten_total", "final walks that were forgotten"),
+];
 
 /// Keeps the histograms small, until `stop`.
 pub async fn upkeep(handle: PrometheusHandle, stop: CancellationToken) {

@@ -58,5 +58,5 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("batch_max", "STOCKADE_BATCH_MAX", "256", "most orders in a batch"),
     setting("hint_lifetime_ms", "STOCKADE_HINT_LIFETIME_MS", "100", "milliseconds for which an item may be called sold out without a look"),
     setting("recorder_workers", "STOCKADE_RECORDER_WORKERS", "2", "recording transactions at once"),
-    setting("log", "STOCKADE_LOG", "info", "what to log, such as `info` or `stock=debug,info`"),
+    setting("log", "STOCKADE_LOG", "info,sqlx::postgres::notice=warn", "what to log, such as `info` or `stock=debug,info`"),
 ];

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use testbed::{Postgres, Redis};
@@ -25,33 +25,58 @@ pub struct Acknowledged {
     body: Value,
 }
 
-/// Every buyer orders `orders` times from each item, one after the other, while `fault` does what it does. Returns what was acknowledged.
-pub async fn rush(url: &str, items: &[&str], tokens: &[String], orders: usize, fault: impl AsyncFnOnce(&AtomicUsize)) -> Vec<Acknowledged> {
-    let (client, done) = (Client::new(), Arc::new(AtomicUsize::new(0)));
-    let acknowledged = Arc::new(Mutex::new(Vec::new()));
-    let mut buyers = tokio::task::JoinSet::new();
-    for (buyer, token) in tokens.iter().enumerate() {
-        for item in items {
-            let (client, done, acknowledged) = (client.clone(), Arc::clone(&done), Arc::clone(&acknowledged));
-            let (url, item, token) = (url.to_owned(), (*item).to_owned(), token.clone());
-            buyers.spawn(async move {
-                for attempt in 0..orders {
-                    let key = format!("key-{attempt}");
-                    let Ok(response) = order(&client, &url, &item, &token, &key).send().await else { continue };
-                    let status = response.status().as_u16();
-                    let Ok(body) = response.json().await else { continue };
-                    if status == 201 || status == 202 {
-                        let entry = Acknowledged { item: item.clone(), buyer, key, body };
-                        acknowledged.lock().unwrap().push(entry);
-                        done.fetch_add(1, Ordering::Relaxed);
+/// A crowd: every buyer orders from each item, one order after the other.
+pub struct Rush<'a> {
+    pub url: &'a str,
+    pub items: &'a [&'a str],
+    pub tokens: &'a [String],
+    /// Orders of each buyer from each item.
+    pub orders: usize,
+    /// How often to try an order again, 20 ms apart, when nobody answers.
+    pub patience: usize,
+}
+
+impl Rush<'_> {
+    /// Runs while `fault` does what it does. Returns what was acknowledged.
+    pub async fn run(&self, fault: impl AsyncFnOnce(&AtomicUsize)) -> Vec<Acknowledged> {
+        let (client, done) = (Client::new(), Arc::new(AtomicUsize::new(0)));
+        let acknowledged = Arc::new(Mutex::new(Vec::new()));
+        let mut buyers = tokio::task::JoinSet::new();
+        for (buyer, token) in self.tokens.iter().enumerate() {
+            for item in self.items {
+                let (client, done, acknowledged) = (client.clone(), Arc::clone(&done), Arc::clone(&acknowledged));
+                let (url, item, token) = (self.url.to_owned(), (*item).to_owned(), token.clone());
+                let (orders, patience) = (self.orders, self.patience);
+                buyers.spawn(async move {
+                    for key in (0..orders).map(|number| format!("key-{number}")) {
+                        if let Some(body) = insist(patience, || order(&client, &url, &item, &token, &key)).await {
+                            acknowledged.lock().unwrap().push(Acknowledged { item: item.clone(), buyer, key, body });
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
-                }
-            });
+                });
+            }
         }
+        fault(&done).await;
+        while buyers.join_next().await.is_some() {}
+        Arc::into_inner(acknowledged).unwrap().into_inner().unwrap()
     }
-    fault(&done).await;
-    while buyers.join_next().await.is_some() {}
-    Arc::into_inner(acknowledged).unwrap().into_inner().unwrap()
+}
+
+/// What a shop's client does: repeats the request with its key until somebody answers.
+async fn insist(patience: usize, request: impl Fn() -> RequestBuilder) -> Option<Value> {
+    for _ in 0..=patience {
+        if let Ok(response) = request().send().await {
+            let success = response.status().is_success();
+            if let Ok(body) = response.json().await
+                && success
+            {
+                return Some(body);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    None
 }
 
 /// Returns when so many orders have been acknowledged.
@@ -117,21 +142,23 @@ async fn order_services_and_recorders_that_are_killed_in_a_rush_lose_nothing() {
     let mut recorder = Serving::recorder(site.dir());
     create(&service.url, &site.admin, &json!({ "id": "rush", "stock": 2000, "segments": 4 })).await;
     let url = service.url.clone();
-    let acknowledged = rush(&url, &["rush"], &site.tokens, 100, async |done| {
-        for orders in [100, 250, 400] {
-            wait_for(done, orders).await;
-            recorder.kill();
-            recorder = Serving::recorder(site.dir());
-        }
-        wait_for(done, 500).await;
-        service.kill();
-        service = Serving::order_service(site.dir(), port).await;
-        wait_for(done, 700).await;
-    })
-    .await;
+    let rush = Rush { url: &url, items: &["rush"], tokens: &site.tokens, orders: 60, patience: 500 };
+    let acknowledged = rush
+        .run(async |done| {
+            for orders in [100, 250, 400] {
+                wait_for(done, orders).await;
+                recorder.kill();
+                recorder = Serving::recorder(site.dir());
+            }
+            wait_for(done, 500).await;
+            service.kill();
+            service = Serving::order_service(site.dir(), port).await;
+        })
+        .await;
+    assert_eq!(acknowledged.len(), 16 * 60, "who insists gets an answer");
     replay(&service.url, &site.tokens, &acknowledged).await;
     let report = settled_audit(site.dir(), "rush").await;
-    assert!(report["held"].as_u64().unwrap() >= acknowledged.len() as u64, "{report:#}");
+    assert_eq!(report["held"], acknowledged.len(), "{report:#}");
     assert_eq!(service.interrupt(), Some(0));
     assert_eq!(recorder.interrupt(), Some(0));
 }
@@ -146,24 +173,26 @@ async fn a_recorder_that_is_killed_in_the_middle_of_its_transaction_records_ever
     let mut in_the_way = PgConnection::connect(&site.postgres_url).await.unwrap();
     sqlx::query("BEGIN").execute(&mut in_the_way).await.unwrap();
     sqlx::query("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").execute(&mut in_the_way).await.unwrap();
-    let acknowledged = rush(&service.url, &["vase"], &site.tokens, 1, async |_| {
-        let mut watcher = PgConnection::connect(&site.postgres_url).await.unwrap();
-        for attempt in 0.. {
-            let waiting: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass")
-                .fetch_one(&mut watcher)
-                .await
-                .unwrap();
-            if waiting > 0 {
-                break;
+    let rush = Rush { url: &service.url, items: &["vase"], tokens: &site.tokens, orders: 1, patience: 0 };
+    let acknowledged = rush
+        .run(async |_| {
+            let mut watcher = PgConnection::connect(&site.postgres_url).await.unwrap();
+            for attempt in 0.. {
+                let waiting: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass")
+                    .fetch_one(&mut watcher)
+                    .await
+                    .unwrap();
+                if waiting > 0 {
+                    break;
+                }
+                assert!(attempt < 500, "no recorder came");
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            assert!(attempt < 500, "no recorder came");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        recorder.kill();
-        sqlx::query("COMMIT").execute(&mut in_the_way).await.unwrap();
-        recorder = Serving::recorder(site.dir());
-    })
-    .await;
+            recorder.kill();
+            sqlx::query("COMMIT").execute(&mut in_the_way).await.unwrap();
+            recorder = Serving::recorder(site.dir());
+        })
+        .await;
     assert_eq!(acknowledged.len(), site.tokens.len(), "they waited for the next recorder");
     replay(&service.url, &site.tokens, &acknowledged).await;
     assert_eq!(settled_audit(site.dir(), "vase").await["held"], 16);

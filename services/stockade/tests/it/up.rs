@@ -5,7 +5,10 @@ use std::process::Command;
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use crate::process::{Serving, audit, create, order, run, settled_audit, stderr, stdout, stockade, token};
+use crate::{
+    crashes::{Rush, replay, wait_for},
+    process::{Serving, audit, create, order, run, settled_audit, stderr, stdout, stockade, token},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_up_prints_works_as_pasted() {
@@ -79,15 +82,18 @@ async fn after_kill_9_of_everything_a_new_up_continues_with_every_acknowledged_o
     create(&up.url, &admin, &json!({ "id": "fast", "stock": 3000, "segments": 4, "durability": "accepted" })).await;
     let tokens: Vec<_> = (0..20).map(|buyer| token(folder.path(), &["buyer", &format!("buyer-{buyer}")])).collect();
 
-    let acknowledged = crate::crashes::rush(&up.url, &["rush", "fast"], &tokens, 60, async |done| {
-        crate::crashes::wait_for(done, 100).await;
-        up.kill();
-    })
-    .await;
+    let url = up.url.clone();
+    let rush = Rush { url: &url, items: &["rush", "fast"], tokens: &tokens, orders: 60, patience: 0 };
+    let acknowledged = rush
+        .run(async |done| {
+            wait_for(done, 100).await;
+            up.kill();
+        })
+        .await;
     assert!(acknowledged.len() >= 100, "{} acknowledged", acknowledged.len());
 
     let up = Serving::up(folder.path());
-    crate::crashes::replay(&up.url, &tokens, &acknowledged).await;
+    replay(&up.url, &tokens, &acknowledged).await;
     for item in ["rush", "fast", "demo"] {
         settled_audit(folder.path(), item).await;
     }

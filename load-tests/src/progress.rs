@@ -1,0 +1,29 @@
+//! A line every second, so that nobody wonders.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::sale::Sale;
+
+/// Shows how far the sale is, until it is dropped.
+pub async fn show(sale: Arc<Sale>, requests: u64) {
+    let mut every_second = interval(Duration::from_secs(1));
+    every_second.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut before = 0;
+    loop {
+        every_second.tick().await;
+        let tally = sale.tally();
+        let (requested, held, sold_out) = (tally.requested, tally.held, tally.sold_out);
+        let errors: u64 = tally.errors.values().sum();
+        drop(tally);
+        if requested > before && before < requests {
+            let seconds = sale.elapsed().as_secs_f64();
+            let speed = requested - before;
+            eprintln!(
+                "{seconds:6.1} s  {requested:>9} of {requests} requests  {held:>7} held  {sold_out:>7} sold out  {errors:>4} errors  {speed:>6}/s"
+            );
+        }
+        before = requested;
+    }
+}

@@ -31,8 +31,8 @@ pub(crate) struct Admission {
     /// Orders that wait for walks to end. Whoever waits raises it before it looks at `walking`, and whoever ends a walk lowers
     /// `walking` before it looks here: one of the two sees the other.
     waiting: AtomicUsize,
-    /// Wakes one who waits. Whoever is woken and does not go on waiting wakes the next one, so a walk that ends costs the waiting
-    /// orders one try each at most, and usually two tries altogether.
+    /// Wakes one who waits. Whoever is woken and stops waiting, for whatever reason, wakes the next one: a walk that ends costs one or
+    /// two tries, and not one for everybody who waits.
     turn: Notify,
     /// Somebody has looked at the segments, or has tried to: the first order must not find thousands of others walking blindly.
     looked: AtomicBool,

@@ -19,6 +19,10 @@ use crate::{
     walk::{Acknowledge, Answered, AskRequest, FinishRequest},
 };
 
+/// How often an order may find, on its turn, that the unit it waited for is gone and the hint is too old. Units that keep coming
+/// back cause that; were it to walk instead of looking once more, each unit would cost a walk for everybody who waits.
+const LOOKS_MOST: usize = 64;
+
 /// One item's stock.
 pub struct ItemStock {
     /// The item.
@@ -76,17 +80,21 @@ impl ItemStock {
     /// Lets the order in (`Some`) or refuses it by the sold-out hint (`None`).
     pub(crate) async fn admit(&self, ask: &Ask) -> Option<Permit> {
         let (buyer, units) = (ask.buyer.stable_hash(), u64::from(ask.quantity.get()));
-        for _ in 0..3 {
+        for _ in 0..LOOKS_MOST {
             match self.admission.admit(buyer, units).await {
                 Admitted::Walk(permit) => return Some(permit),
                 Admitted::SoldOut => {
                     metrics::counter!("stockade_hint_refusals_total").increment(1);
                     return None;
                 }
-                // If the look fails the order walks, and the walk's own error handling has it.
-                Admitted::Refresh => drop(self.admission.refresh(async |before| self.take_hint(before).await).await),
+                Admitted::Refresh => {
+                    if self.admission.refresh(async |before| self.take_hint(before).await).await.is_err() {
+                        break;
+                    }
+                }
             }
         }
+        // Nobody knows. The order walks, and if Redis is the trouble, the walk's own error handling has it.
         Some(self.admission.enter(units))
     }
 
@@ -205,6 +213,21 @@ pub(crate) struct NextAsks(Place);
 /// Walks to be made final here, at their home.
 pub(crate) struct Finishes(Place);
 
+impl HomeAsks {
+    /// The latest deadline of the batch is everybody's. Home remembers it for each of them, so it does no harm; the earliest one
+    /// would let a single order whose time is almost up have the whole batch refused.
+    fn deadline_ms(requests: &[AskRequest]) -> i64 {
+        requests.iter().map(|request| request.deadline_ms).max().unwrap_or(0)
+    }
+}
+
+impl NextAsks {
+    /// The earliest deadline of the batch is everybody's: no later segment may obey an order after the deadline that home remembers.
+    fn deadline_ms(requests: &[AskRequest]) -> i64 {
+        requests.iter().map(|request| request.deadline_ms).min().unwrap_or(0)
+    }
+}
+
 impl Batch for HomeAsks {
     type Request = AskRequest;
 
@@ -216,11 +239,9 @@ impl Batch for HomeAsks {
         request.sender.is_closed()
     }
 
-    /// The latest deadline of the batch is everybody's. Home remembers it for each of them, so it does no harm; the earliest one
-    /// would let a single order whose time is almost up have the whole batch refused.
     async fn send(&self, requests: Vec<AskRequest>) {
         let place = &self.0;
-        let deadline_ms = requests.iter().map(|request| request.deadline_ms).max().unwrap_or(0);
+        let deadline_ms = Self::deadline_ms(&requests);
         let (batch, margin_ms) = (batch(&requests, deadline_ms), place.shared.settings.forget_margin_ms());
         let reply = script::ask_home(&place.shared.connection, &place.keys, &batch, margin_ms).await;
         place.answer("home", requests, deadline_ms, reply);
@@ -238,10 +259,9 @@ impl Batch for NextAsks {
         request.sender.is_closed()
     }
 
-    /// The earliest deadline of the batch is everybody's: no later segment may obey an order after the deadline that home remembers.
     async fn send(&self, requests: Vec<AskRequest>) {
         let place = &self.0;
-        let deadline_ms = requests.iter().map(|request| request.deadline_ms).min().unwrap_or(0);
+        let deadline_ms = Self::deadline_ms(&requests);
         let reply = script::ask_next(&place.shared.connection, &place.keys, &batch(&requests, deadline_ms)).await;
         place.answer("next", requests, deadline_ms, reply);
     }
@@ -336,5 +356,32 @@ impl Batch for Finishes {
             // The walks stay in the list, and whoever works it off repeats them.
             Err(error) => tracing::debug!(segment = %place.keys.name, %error, walks = walks.len(), "walks not finished yet"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use domain::{BuyerId, OrderId, Quantity};
+    use tokio::sync::oneshot;
+
+    use super::{HomeAsks, NextAsks};
+    use crate::{
+        script::Asked,
+        walk::{Acknowledge, AskRequest},
+    };
+
+    fn request(deadline_ms: i64) -> AskRequest {
+        let asked = Asked::new(OrderId::from_bytes([1; 16]), BuyerId::new("ann").unwrap(), Quantity::ONE);
+        let (sender, _) = oneshot::channel();
+        AskRequest { asked: Arc::new(asked), acknowledge: Acknowledge::Accepted, deadline_ms, permit: None, sender }
+    }
+
+    #[test]
+    fn home_goes_by_the_latest_deadline_of_a_batch_and_every_later_segment_by_the_earliest() {
+        let requests = [request(5), request(9), request(7)];
+        assert_eq!(HomeAsks::deadline_ms(&requests), 9, "one order in a hurry must not have the others refused");
+        assert_eq!(NextAsks::deadline_ms(&requests), 5, "nobody may be obeyed after what home remembers");
     }
 }

@@ -67,7 +67,7 @@ pub enum Outcome {
     Held {
         /// When the hold is over.
         expires_at: Timestamp,
-        /// It had been answered before this request: the ledger may know more of it by now.
+        /// It had been answered before, if only by an attempt of this request whose reply was lost: the ledger may know more of it by now.
         replayed: bool,
         /// The ledger has it.
         recorded: bool,
@@ -143,18 +143,16 @@ impl ItemStock {
         let until = Instant::now() + ask.within;
         let asked = Arc::new(Asked::new(ask.order, ask.buyer.clone(), ask.quantity));
         let mut pause = RETRY_FIRST;
-        let mut first = true;
         loop {
             let left_ms = i64::try_from((until - Instant::now()).as_millis()).unwrap_or(i64::MAX / 2);
             let deadline_ms = self.shared.clock.now_ms() + left_ms;
             match self.walk(&asked, ask.acknowledge, deadline_ms, permit.take()).await {
-                Ok(walked) => return Ok(walked.into_outcome(first)),
+                Ok(walked) => return Ok(walked.into_outcome()),
                 Err(error) if error.is_passing() => self.note_failed_attempt(&error),
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_MOST);
-            first = false;
         }
     }
 
@@ -268,8 +266,7 @@ enum Walked {
 }
 
 impl Walked {
-    /// `first`: no earlier attempt of this request can be what the segment remembers.
-    fn into_outcome(self, first: bool) -> Outcome {
+    fn into_outcome(self) -> Outcome {
         let time = |ms: i64| (ms != 0).then(|| Timestamp::from_millisecond(ms).ok()).flatten();
         let held = |ms, replayed, recorded| Outcome::Held { expires_at: time(ms).unwrap_or(Timestamp::MAX), replayed, recorded };
         match self {
@@ -277,7 +274,7 @@ impl Walked {
             Self::NotOpen(gate) => Outcome::NotOpen { state: gate.state, opens_at: time(gate.opens_ms), closes_at: time(gate.closes_ms) },
             Self::LimitReached => Outcome::BuyerLimitReached,
             Self::Taken { expires_ms, recorded } => held(expires_ms, false, recorded),
-            Self::Known { expires_ms } => held(expires_ms, first, false),
+            Self::Known { expires_ms } => held(expires_ms, true, false),
             Self::SoldOut => Outcome::SoldOut,
             Self::Rejected => Outcome::Rejected,
         }

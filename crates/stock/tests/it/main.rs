@@ -1,0 +1,21 @@
+//! The stock against real servers. After every test the books of every item that it opened are audited (`audit.rs`).
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may stop at whatever goes wrong, and say what it measured"
+)]
+
+mod audit;
+mod crowd;
+mod faults;
+mod headers;
+mod hint;
+mod model;
+mod recorded;
+mod sale;
+mod scripts;
+mod selling;
+mod site;
+mod spread;
+mod walks;

@@ -1,0 +1,178 @@
+//! What the segments hold and what the network may still deliver.
+
+use std::array;
+
+use super::rules::{CLOCK_ERROR, PATIENCE, Rules, Time};
+
+/// The longest ring that a model may have.
+pub const SEGMENTS: usize = 3;
+/// The segment where every walk of the model starts.
+pub const HOME: usize = 0;
+/// The most orders that a model may have.
+pub const ORDERS: usize = 2;
+/// The most attempts of one order that a model may have under way at once.
+pub const ATTEMPTS: usize = 4;
+
+/// What a segment has answered to an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Answer {
+    /// Nothing: it was not asked, or has forgotten.
+    #[default]
+    None,
+    /// It never gives units to this order.
+    Passed,
+    /// The units are this order's.
+    Taken,
+    /// Home only, final: another segment has `Taken`.
+    TakenElsewhere,
+    /// Home only, final: every segment has `Passed`.
+    SoldOut,
+}
+
+/// An answer as a segment keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Record {
+    /// What was answered.
+    pub answer: Answer,
+    /// At home the latest deadline that any attempt presented, for as long as the walk is in `walks`;
+    /// elsewhere the deadline of the ask that was passed. It decides who may forget the record, and when.
+    pub deadline: Option<Time>,
+}
+
+/// How far an attempt has come. It leaves behind every message that it has sent: they can be delivered at any time, and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// It has asked the segments up to this one.
+    Asking(u8),
+    /// This segment has `Taken`; home is to know.
+    TookAt(u8),
+    /// Every segment has passed; home is to know.
+    AllPassed,
+}
+
+impl Stage {
+    /// How many segments have been asked.
+    pub fn asked(self, ring: usize) -> usize {
+        match self {
+            Self::Asking(segment) | Self::TookAt(segment) => usize::from(segment) + 1,
+            Self::AllPassed => ring,
+        }
+    }
+
+    /// Whether `finish_walk` has been sent.
+    pub fn finishes(self) -> bool {
+        !matches!(self, Self::Asking(_) | Self::TookAt(0))
+    }
+}
+
+/// One run along the ring, by a client's request, a retry, or the walk worker. A crashed one just never moves again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt {
+    /// Fixed when it starts, carried by each of its messages.
+    pub deadline: Time,
+    /// How far it has come.
+    pub stage: Stage,
+}
+
+/// The newest `forget_passes` that any worker has sent. An older one has an older deadline and can do nothing that this cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Forgetting {
+    /// The remembered deadline of the walk that the worker read.
+    pub until: Time,
+    /// Which of the segments other than home have answered it.
+    pub done: [bool; SEGMENTS - 1],
+}
+
+/// One order id: its records, its entry in `walks`, its attempts and its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Order {
+    /// What each segment remembers.
+    pub records: [Record; SEGMENTS],
+    /// Whether home's `walks` lists it.
+    pub in_walks: bool,
+    /// Attempts whose messages may still have an effect.
+    pub attempts: [Option<Attempt>; ATTEMPTS],
+    /// The newest message to the other segments to forget.
+    pub forgetting: Option<Forgetting>,
+    /// The newest message to home to forget, by the deadline of its walk.
+    pub forgetting_home: Option<Time>,
+    /// Whether somebody has ever been answered "taken".
+    pub promised: bool,
+}
+
+impl Order {
+    /// What home remembers.
+    pub fn home(&self) -> Answer {
+        self.records[HOME].answer
+    }
+
+    /// How many segments gave units to it.
+    pub fn times_taken(&self) -> usize {
+        self.records.iter().filter(|record| record.answer == Answer::Taken).count()
+    }
+
+    /// Whether home counts it against its buyer's limit.
+    pub fn is_counted(&self) -> bool {
+        matches!(self.home(), Answer::Passed | Answer::Taken | Answer::TakenElsewhere)
+    }
+
+    fn times(&mut self) -> impl Iterator<Item = &mut Time> {
+        let records = self.records.iter_mut().filter_map(|record| record.deadline.as_mut());
+        let attempts = self.attempts.iter_mut().flatten().map(|attempt| &mut attempt.deadline);
+        let forgetting = self.forgetting.iter_mut().map(|forgetting| &mut forgetting.until);
+        records.chain(attempts).chain(forgetting).chain(&mut self.forgetting_home)
+    }
+
+    fn drop_silent_attempts(&mut self, rules: Rules, now: Time) {
+        for slot in &mut self.attempts {
+            let speaks = |attempt: Attempt| {
+                rules.obeys_ask(now, attempt.deadline) || attempt.stage.finishes() && rules.obeys_finish(now, attempt.deadline)
+            };
+            *slot = slot.filter(|attempt| speaks(*attempt));
+        }
+        self.attempts.sort_unstable();
+    }
+}
+
+/// Everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State {
+    /// What the fastest clock shows.
+    pub now: Time,
+    /// Units that other orders hold or that are on their way from one segment to another.
+    pub outside: i8,
+    /// What each segment may give.
+    pub available: [i8; SEGMENTS],
+    /// The buyer's count at home.
+    pub counted: u8,
+    /// The buyer's orders.
+    pub orders: [Order; ORDERS],
+}
+
+impl State {
+    /// No order yet, and every unit somewhere else: it may arrive at any segment.
+    pub fn initial(units: i8) -> Self {
+        Self { now: CLOCK_ERROR, outside: units, available: [0; SEGMENTS], counted: 0, orders: array::from_fn(|_| Order::default()) }
+    }
+
+    /// The state without what nobody can observe: attempts that nobody obeys any more, which of two attempts or orders comes
+    /// first, and how long ago something was that is over for everybody. Of times that are over only their order is kept, and
+    /// that makes a finite number of states out of endless time.
+    pub fn normalized(mut self, rules: Rules, orders: usize) -> Self {
+        for order in &mut self.orders {
+            order.drop_silent_attempts(rules, self.now);
+        }
+        let mut in_use = 0_u64;
+        for recent in self.now - CLOCK_ERROR..=self.now + PATIENCE {
+            in_use |= 1 << recent;
+        }
+        for time in self.orders.iter_mut().flat_map(Order::times) {
+            in_use |= 1 << *time;
+        }
+        let shorten = |time: &mut Time| *time = (in_use & ((1 << *time) - 1)).count_ones() as Time;
+        self.orders.iter_mut().flat_map(Order::times).for_each(shorten);
+        shorten(&mut self.now);
+        self.orders[..orders].sort_unstable();
+        self
+    }
+}

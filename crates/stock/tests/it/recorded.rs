@@ -1,0 +1,166 @@
+//! Orders that wait for the ledger, with a recorder that is as small as one can be.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{BuyerId, Change, Entry, EntryId, OrderId};
+use stock::{Acknowledge, Ask, Outcome, StockError};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    crowd::{all_answered, instances},
+    sale::{self, Sale, Terms, buyer, eventually},
+    site::{Site, on_both},
+};
+
+on_both!(
+    an_order_is_acknowledged_when_it_is_recorded_and_not_before,
+    an_order_that_the_ledger_rejects_is_told_so,
+    a_lost_message_is_made_up_for,
+    an_order_that_is_never_recorded_is_unknown_and_keeps_its_units,
+    a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed,
+);
+
+fn recorded(ask: Ask) -> Ask {
+    Ask { acknowledge: Acknowledge::Recorded, ..ask }
+}
+
+fn begin(sale: &Arc<Sale>, buyer: &BuyerId) -> JoinHandle<Result<Outcome, StockError>> {
+    let (item, ask) = (sale.at_first(), recorded(sale.ask(buyer, "k", 1)));
+    tokio::spawn(async move { item.order(ask).await })
+}
+
+async fn entries(sale: &Sale, segment: u16, from: Option<EntryId>) -> Vec<Entry> {
+    sale.stock.read_outbox(&sale.segment(segment), from, 1000).await.unwrap()
+}
+
+/// The entry by which somebody took units from this segment.
+async fn taken(sale: &Sale, segment: u16) -> (EntryId, Vec<OrderId>) {
+    let mut found = None;
+    eventually("an order taking its units", async || {
+        let entry = entries(sale, segment, None).await.pop().unwrap();
+        found = Some((entry.id, orders(&entry))).filter(|(_, orders)| !orders.is_empty());
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
+}
+
+async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(2, 2)).await;
+    // Also for units that were taken away from home.
+    for (key, ann) in [(0, sale.buyer_at(0, 0)), (1, sale.buyer_at(0, 1))] {
+        let order = begin(&sale, &ann);
+        let (entry, orders) = taken(&sale, key).await;
+        assert_eq!(orders, [sale.order_id(&ann, "k")]);
+        let earlier = EntryId { ms: entry.ms - 1, seq: 0 };
+        sale.stock.publish_recorded(&sale.segment(key), earlier, &[]).await.unwrap();
+        sale.stock.publish_recorded(&sale.segment(1 - key), entry, &[]).await.unwrap();
+        assert_eq!(sale.stock.overdue(Duration::ZERO).len(), 1);
+        assert!(!order.is_finished());
+        sale.stock.publish_recorded(&sale.segment(key), entry, &[]).await.unwrap();
+        let outcome = order.await.unwrap().unwrap();
+        assert!(matches!(outcome, Outcome::Held { replayed: false, recorded: true, .. }), "{outcome:?}");
+    }
+    assert!(sale.stock.overdue(Duration::ZERO).is_empty());
+    let again = sale.at_first().order(recorded(sale.ask(&sale.buyer_at(0, 0), "k", 1))).await.unwrap();
+    assert!(matches!(again, Outcome::Held { replayed: true, recorded: false, .. }), "the ledger is to be asked: {again:?}");
+}
+
+async fn an_order_that_the_ledger_rejects_is_told_so(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(2, 1)).await;
+    let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
+    let first = begin(&sale, &ann);
+    taken(&sale, 0).await;
+    let second = begin(&sale, &bob);
+    eventually("both taking", async || sale.available().await == 0).await;
+    let last = entries(&sale, 0, None).await.pop().unwrap();
+    eventually("both waiting", async || sale.stock.overdue(Duration::ZERO).iter().map(|(_, orders)| orders.len()).sum::<usize>() == 2)
+        .await;
+    sale.stock.publish_recorded(&sale.segment(0), last.id, &[sale.order_id(&bob, "k")]).await.unwrap();
+    assert!(matches!(first.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
+    assert_eq!(second.await.unwrap().unwrap(), Outcome::Rejected);
+}
+
+async fn a_lost_message_is_made_up_for(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(2, 2)).await;
+    let ann = sale.buyer_at(1, 0);
+    let order = begin(&sale, &ann);
+    let (entry, _) = taken(&sale, 1).await;
+    eventually("the order being overdue", async || !sale.stock.overdue(Duration::from_millis(50)).is_empty()).await;
+    let overdue = sale.stock.overdue(Duration::from_millis(50));
+    assert_eq!(overdue, [(sale.segment(1), vec![sale.order_id(&ann, "k")])]);
+    assert!(!order.is_finished());
+    sale.stock.recorded(&sale.segment(1), entry, &[]);
+    assert!(matches!(order.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
+}
+
+async fn an_order_that_is_never_recorded_is_unknown_and_keeps_its_units(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(1, 2)).await;
+    let ann = sale.buyer_at(1, 0);
+    let ask = Ask { within: Duration::from_millis(300), ..recorded(sale.ask(&ann, "k", 1)) };
+    assert!(matches!(sale.at_first().order(ask).await, Err(StockError::OutcomeUnknown(_))));
+    for instance in instances(&sale, 2).await {
+        let again = instance.order(recorded(sale.ask(&ann, "k", 1))).await.unwrap();
+        assert!(matches!(again, Outcome::Held { replayed: true, recorded: false, .. }), "{again:?}");
+    }
+    assert_eq!(sale.available().await, 0);
+}
+
+/// Reads, tells, trims, until it is told to stop.
+async fn record(sale: Arc<Sale>, segment: u16, rejects: fn(&OrderId) -> bool, stop: CancellationToken) {
+    let mut checkpoint = None;
+    while !stop.is_cancelled() {
+        let read = entries(&sale, segment, checkpoint).await;
+        let new = if checkpoint.is_some() { &read[1..] } else { &read[..] };
+        assert!(checkpoint.is_none() || Some(read[0].id) == checkpoint, "the anchor stays");
+        let Some(last) = new.last() else {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            continue;
+        };
+        let rejected: Vec<_> = new.iter().flat_map(orders).filter(rejects).collect();
+        sale.stock.publish_recorded(&sale.segment(segment), last.id, &rejected).await.unwrap();
+        trim(&sale, segment, last.id).await;
+        checkpoint = Some(last.id);
+    }
+}
+
+fn orders(entry: &Entry) -> Vec<OrderId> {
+    match &entry.change {
+        Change::Taken { orders, .. } => orders.iter().map(|order| order.id).collect(),
+        _ => vec![],
+    }
+}
+
+/// What is trimmed is kept for the audit.
+async fn trim(sale: &Sale, segment: u16, checkpoint: EntryId) {
+    let gone: Vec<_> = entries(sale, segment, None).await.into_iter().filter(|entry| entry.id < checkpoint).collect();
+    assert_eq!(sale.stock.trim_outbox(&sale.segment(segment), checkpoint).await.unwrap(), gone.len() as u64);
+    sale.trimmed.lock().unwrap().entry(segment).or_default().extend(gone);
+}
+
+async fn a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(600, 3)).await;
+    let instances = instances(&sale, 3).await;
+    let rejects = |order: &OrderId| order.as_bytes()[15].is_multiple_of(8);
+    let (stop, mut recorders) = (CancellationToken::new(), JoinSet::new());
+    for segment in 0..3 {
+        recorders.spawn(record(Arc::clone(&sale), segment, rejects, stop.clone()));
+    }
+    let asks: Vec<_> = (0..700).map(|n| recorded(sale.ask(&buyer(n), "k", 1))).collect();
+    let orders: Vec<_> = asks.iter().map(|ask| ask.order).collect();
+    let outcomes = all_answered(&instances, asks).await;
+    let mut taken = 0;
+    for (order, outcome) in orders.iter().zip(&outcomes) {
+        match outcome {
+            Outcome::Held { recorded: true, replayed: false, .. } => assert!(!rejects(order)),
+            Outcome::Rejected => assert!(rejects(order)),
+            Outcome::SoldOut => continue,
+            other => panic!("{other:?}"),
+        }
+        taken += 1;
+    }
+    assert_eq!(taken, 600);
+    stop.cancel();
+    recorders.join_all().await;
+}

@@ -1,0 +1,124 @@
+//! Where a test sells: one Redis server, or a cluster of three masters. All tests of the binary share the two.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU32, Ordering},
+};
+
+use stock::{Stock, StockSettings, connection::Connection};
+use testbed::{Redis, RedisCluster};
+use tokio::sync::OnceCell;
+
+use crate::{audit, sale::Sale};
+
+/// The servers live as long as the process, and no longer: `testbed` sees to that. A connection lives as long as its test's runtime.
+static SINGLE: OnceCell<Redis> = OnceCell::const_new();
+static CLUSTER: OnceCell<RedisCluster> = OnceCell::const_new();
+
+/// Runs a test and then audits every sale that it opened.
+pub async fn run<T: AsyncFnOnce(Arc<Site>)>(site: Site, test: T) {
+    let site = Arc::new(site);
+    test(Arc::clone(&site)).await;
+    let instances = std::mem::take(&mut *site.instances.lock().unwrap());
+    for instance in instances {
+        // Batches of orders that nobody waits for any more.
+        instance.shutdown().await;
+    }
+    let sales = std::mem::take(&mut *site.sales.lock().unwrap());
+    for sale in sales {
+        audit::audit(&sale).await;
+    }
+}
+
+/// Makes a test of every function: on one server and on a cluster.
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => {
+        mod single {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                $crate::site::run($crate::site::Site::single().await, super::$name).await;
+            })+
+        }
+
+        mod cluster {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                $crate::site::run($crate::site::Site::cluster().await, super::$name).await;
+            })+
+        }
+    };
+}
+
+/// Makes a test of every function, for those that need a server of their own.
+macro_rules! on_own_server {
+    ($($name:ident),+ $(,)?) => {
+        mod own_server {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let mut server = testbed::Redis::start().await.unwrap();
+                let site = $crate::site::Site::at(server.url(), vec![server.url()]).await;
+                $crate::site::run(site, async |site| super::$name(site, &mut server).await).await;
+            })+
+        }
+    };
+}
+
+pub(crate) use {on_both, on_own_server};
+
+/// Servers, and a connection to look at them from outside.
+pub struct Site {
+    pub url: String,
+    /// Each master by itself.
+    pub masters: Vec<String>,
+    pub redis: Connection,
+    pub sales: Mutex<Vec<Arc<Sale>>>,
+    instances: Mutex<Vec<Arc<Stock>>>,
+}
+
+impl Site {
+    pub async fn single() -> Self {
+        let server = SINGLE.get_or_try_init(Redis::start).await.unwrap();
+        Self::at(server.url(), vec![server.url()]).await
+    }
+
+    pub async fn cluster() -> Self {
+        let cluster = CLUSTER.get_or_try_init(|| RedisCluster::start(3)).await.unwrap();
+        Self::at(cluster.url(), cluster.nodes().iter().map(Redis::url).collect()).await
+    }
+
+    pub async fn at(url: String, masters: Vec<String>) -> Self {
+        let redis = connect(&masters).await;
+        Self { url, masters, redis, sales: Mutex::default(), instances: Mutex::default() }
+    }
+
+    /// The defaults, but walks are forgotten soon.
+    pub fn settings(&self) -> StockSettings {
+        StockSettings { forget_margin: std::time::Duration::from_millis(300), ..StockSettings::new(&self.url) }
+    }
+
+    /// One more process, as it were.
+    pub async fn instance(&self) -> Arc<Stock> {
+        self.instance_with(self.settings()).await
+    }
+
+    pub async fn instance_with(&self, settings: StockSettings) -> Arc<Stock> {
+        let stock = Stock::connect(settings).await.unwrap();
+        self.instances.lock().unwrap().push(Arc::clone(&stock));
+        stock
+    }
+
+    /// A name that no other test has.
+    pub fn fresh_name(&self) -> String {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        format!("item-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+async fn connect(masters: &[String]) -> Connection {
+    if let [url] = masters {
+        let client = redis::Client::open(url.as_str()).unwrap();
+        return Connection::Single(client.get_connection_manager().await.unwrap());
+    }
+    let client = redis::cluster::ClusterClient::new(masters.to_vec()).unwrap();
+    Connection::Cluster(client.get_async_connection().await.unwrap())
+}

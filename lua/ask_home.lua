@@ -56,7 +56,7 @@ for i = 1, n do
     code, detail = 'a', answer
     if string.byte(answer) == 80 then -- P: home remembers the latest deadline that any attempt presented
       local quantity, until_ms = string.match(answer, '^P(%d+):(%d+)$')
-      -- The same id for another quantity is refused by whoever asks, and is no attempt: it must not get a walk of its own.
+      -- Another quantity is another request under the same key: it is refused, and must leave no walk of its own in the list.
       if quantity == ARGV[quantity0 + i] and tonumber(until_ms) < deadline then
         new_answers[#new_answers + 1] = id
         new_answers[#new_answers + 1] = 'P' .. quantity .. ':' .. deadline

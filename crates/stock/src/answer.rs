@@ -30,10 +30,12 @@ pub enum Answer {
         /// Who has the units.
         segment: u16,
     },
-    /// `S`, at home: every segment passed.
+    /// `S`, at home: every segment passed. No attempt asked after `until_ms`.
     SoldOut {
         /// How many were asked for.
         quantity: Quantity,
+        /// Milliseconds since 1970.
+        until_ms: i64,
     },
 }
 
@@ -53,7 +55,7 @@ impl Answer {
             "T" => Self::Taken { quantity, expires_ms: time },
             "P" => Self::Passed { quantity, until_ms: time },
             "E" => Self::Elsewhere { quantity, expires_ms: time, segment: parts.next()?.parse().ok()? },
-            "S" => Self::SoldOut { quantity },
+            "S" => Self::SoldOut { quantity, until_ms: time },
             _ => return None,
         })
     }
@@ -64,7 +66,7 @@ impl Answer {
             Self::Taken { quantity, .. }
             | Self::Passed { quantity, .. }
             | Self::Elsewhere { quantity, .. }
-            | Self::SoldOut { quantity } => quantity,
+            | Self::SoldOut { quantity, .. } => quantity,
         }
     }
 }
@@ -82,7 +84,7 @@ mod tests {
             ("T2:1763", Answer::Taken { quantity, expires_ms: 1763 }),
             ("P2:1763", Answer::Passed { quantity, until_ms: 1763 }),
             ("E2:1763:5", Answer::Elsewhere { quantity, expires_ms: 1763, segment: 5 }),
-            ("S2:1763", Answer::SoldOut { quantity }),
+            ("S2:1763", Answer::SoldOut { quantity, until_ms: 1763 }),
         ];
         for (text, answer) in table {
             assert_eq!(Answer::parse(text.as_bytes()).unwrap(), answer, "{text}");

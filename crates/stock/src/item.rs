@@ -235,7 +235,7 @@ impl Batch for HomeAsks {
         request.asked.id
     }
 
-    fn is_abandoned(request: &AskRequest) -> bool {
+    fn is_abandoned(&self, request: &AskRequest) -> bool {
         request.sender.is_closed()
     }
 
@@ -255,7 +255,7 @@ impl Batch for NextAsks {
         request.asked.id
     }
 
-    fn is_abandoned(request: &AskRequest) -> bool {
+    fn is_abandoned(&self, request: &AskRequest) -> bool {
         request.sender.is_closed()
     }
 
@@ -337,6 +337,11 @@ impl Batch for Finishes {
 
     fn order(request: &FinishRequest) -> OrderId {
         request.asked.id
+    }
+
+    /// One that is late would have its whole batch refused. Its walk is in the list, and whoever works that off ends it.
+    fn is_abandoned(&self, request: &FinishRequest) -> bool {
+        request.deadline_ms < self.0.shared.clock.now_ms()
     }
 
     /// The earliest deadline of the batch is everybody's, so walks whose time is up stay behind: they would have all of it refused.

@@ -20,10 +20,8 @@ pub(crate) trait Batch: Send + Sync + 'static {
     /// The order that the request is about. A batch holds no order twice: the scripts decide all of a batch before they write.
     fn order(request: &Self::Request) -> OrderId;
 
-    /// Whether nobody waits for the request any more, so that it need not be sent.
-    fn is_abandoned(_request: &Self::Request) -> bool {
-        false
-    }
+    /// Whether sending the request is pointless: nobody waits for it any more, or it is too late.
+    fn is_abandoned(&self, request: &Self::Request) -> bool;
 
     /// Sends the batch and answers every request in it.
     fn send(&self, requests: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
@@ -82,7 +80,7 @@ impl<B: Batch> Inner<B> {
         let mut repeats = VecDeque::new();
         while requests.len() < self.batch_max {
             let Some(request) = queue.waiting.pop_front() else { break };
-            if B::is_abandoned(&request) {
+            if self.batch.is_abandoned(&request) {
                 continue;
             }
             if orders.insert(B::order(&request)) {
@@ -118,7 +116,7 @@ mod tests {
             OrderId::from_bytes([request % 10; 16])
         }
 
-        fn is_abandoned(request: &u8) -> bool {
+        fn is_abandoned(&self, request: &u8) -> bool {
             *request == 99
         }
 

@@ -21,6 +21,9 @@ pub const MARGIN: Duration = Duration::from_secs(60);
 /// Walks to see to at once. The scripts' columns must stay below Lua's limit of unpacked values.
 const AT_ONCE: usize = 512;
 
+/// Pages to see to in one go, so that one item does not keep the others waiting.
+const PAGES_MOST: usize = 64;
+
 /// How long a repeated walk may take.
 const REPEAT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -45,11 +48,32 @@ impl ItemStock {
         Ok(all)
     }
 
+    /// Page by page. A page that cannot be forgotten (a segment does not answer) is skipped, so that it does not keep the walks
+    /// behind it from being finished; what was wrong with it is said at the end.
     async fn settle_walks_from(&self, home: usize) -> Result<Settled, StockError> {
-        let due = script::due_walks(&self.shared.connection, &self.segments[home].keys, AT_ONCE).await?;
-        let (unfinished, over): (Vec<_>, Vec<_>) = due.iter().partition(|walk| matches!(walk.answer, Some(Answer::Passed { .. })));
+        let (mut settled, mut skip, mut trouble) = (Settled::default(), 0, None);
+        for _ in 0..PAGES_MOST {
+            let page = script::due_walks(&self.shared.connection, &self.segments[home].keys, AT_ONCE, skip).await?;
+            if page.is_empty() {
+                break;
+            }
+            let (finished, forgotten) = self.settle_page(home, &page).await;
+            let forgotten = forgotten.unwrap_or_else(|error| {
+                trouble = Some(error);
+                0
+            });
+            settled.finished += finished;
+            settled.forgotten += forgotten;
+            // Those that were settled are not due any more.
+            skip += page.len().saturating_sub(finished + forgotten);
+        }
+        trouble.map_or(Ok(settled), Err)
+    }
+
+    async fn settle_page(&self, home: usize, page: &[DueWalk]) -> (usize, Result<usize, StockError>) {
+        let (unfinished, over): (Vec<_>, Vec<_>) = page.iter().partition(|walk| matches!(walk.answer, Some(Answer::Passed { .. })));
         let finished = join_all(unfinished.into_iter().map(|walk| self.repeat(walk))).await;
-        Ok(Settled { finished: finished.into_iter().filter(|finished| *finished).count(), forgotten: self.forget(home, &over).await? })
+        (finished.into_iter().filter(|finished| *finished).count(), self.forget(home, &over).await)
     }
 
     /// Repeating the walk is finishing it. If it fails it is still in the list.
@@ -69,10 +93,19 @@ impl ItemStock {
             return Ok(0);
         }
         let margin_ms = self.shared.settings.forget_margin_ms();
-        let passes: Vec<(OrderId, i64)> = over.iter().map(|walk| (walk.order.id, walk.due_ms - margin_ms)).collect();
+        let passes: Vec<(OrderId, i64)> = over.iter().map(|walk| (walk.order.id, until_ms(walk, margin_ms))).collect();
         let others = self.segments.iter().enumerate().filter(|(segment, _)| *segment != home);
         try_join_all(others.map(|(_, segment)| script::forget_passes(&self.shared.connection, &segment.keys, &passes))).await?;
         let forgotten = script::forget_walk(&self.shared.connection, &self.segments[home].keys, over).await?;
         Ok(usize::try_from(forgotten).unwrap_or(usize::MAX))
+    }
+}
+
+/// The latest deadline of the walk's attempts. A sold-out answer has it; one that was taken elsewhere never walks anew, so there what the
+/// due time says is enough even if somebody else's margin was another.
+fn until_ms(walk: &DueWalk, margin_ms: i64) -> i64 {
+    match walk.answer {
+        Some(Answer::SoldOut { until_ms, .. }) => until_ms,
+        _ => walk.due_ms - margin_ms,
     }
 }

@@ -74,11 +74,11 @@ pub(crate) struct DueWalk {
     pub answer: Option<Answer>,
 }
 
-/// The walks from this home that are due, `at_most` of them.
-pub(crate) async fn due_walks(connection: &Connection, keys: &Keys, at_most: usize) -> Result<Vec<DueWalk>, StockError> {
+/// The walks from this home that are due, `at_most` of them, without the first `skip`.
+pub(crate) async fn due_walks(connection: &Connection, keys: &Keys, at_most: usize, skip: usize) -> Result<Vec<DueWalk>, StockError> {
     let reply = DUE_WALKS
         .run(connection, &[&keys.answers, &keys.walks], |cmd| {
-            cmd.arg(at_most);
+            cmd.arg(at_most).arg(skip);
         })
         .await?;
     let mut reply = Reply::new(reply)?;

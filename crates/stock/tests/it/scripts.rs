@@ -102,7 +102,7 @@ impl Sale {
 
     async fn due_walks(&self, segment: u16, at_most: usize) -> Vec<(Vec<u8>, i64, String)> {
         let names = self.names(segment);
-        let reply = self.eval(DUE_WALKS, &[&names.answers, &names.walks], |cmd| column(cmd, [at_most])).await.unwrap();
+        let reply = self.eval(DUE_WALKS, &[&names.answers, &names.walks], |cmd| column(cmd, [at_most, 0])).await.unwrap();
         let (_now_ms, list): (i64, Vec<Value>) = redis::from_redis_value(reply).unwrap();
         let text = |value: &Value| redis::from_redis_value::<String>(value.clone()).unwrap();
         let walk = |walk: &[Value]| (redis::from_redis_value(walk[0].clone()).unwrap(), text(&walk[1]).parse().unwrap(), text(&walk[2]));
@@ -137,6 +137,15 @@ impl Sale {
         let home = u16::try_from(buyer.stable_hash() % u64::from(self.item.segments)).unwrap();
         let reply = self.ask_home(home, deadline_ms, &[self.wish(buyer, key, units)]).await.unwrap();
         assert_eq!(home_answers(&reply, 1).1, ["p"], "home was to be empty");
+    }
+
+    /// The same for a crowd that has its home here, for one unit each.
+    pub async fn begin_walks(&self, home: u16, buyers: &[BuyerId], key: &str, deadline_ms: i64) {
+        for crowd in buyers.chunks(500) {
+            let wishes: Vec<_> = crowd.iter().map(|buyer| self.wish(buyer, key, 1)).collect();
+            let reply = self.ask_home(home, deadline_ms, &wishes).await.unwrap();
+            assert!(home_answers(&reply, wishes.len()).1.iter().all(|answer| answer == "p"), "home was to be empty");
+        }
     }
 
     /// The same, one segment further.

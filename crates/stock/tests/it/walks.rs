@@ -19,6 +19,9 @@ on_both!(
     home_remembers_as_long_as_any_other_segment_does,
     an_ask_that_was_delayed_beyond_its_deadline_is_refused,
     orders_that_are_dropped_at_any_point_leave_nothing_that_is_not_settled,
+    a_key_with_another_quantity_does_not_add_a_walk_of_its_own,
+    more_walks_than_fit_on_a_page_are_settled_in_one_go,
+    walks_that_cannot_be_forgotten_do_not_keep_others_from_being_finished,
 );
 
 fn short(ask: Ask) -> Ask {
@@ -163,4 +166,58 @@ async fn orders_that_are_dropped_at_any_point_leave_nothing_that_is_not_settled(
     assert!(!kinds.contains(['P', 'S']), "{kinds}");
     let taken = kinds.matches('T').count();
     assert!(held <= taken && taken <= 60, "{held} orders were told that they hold one of {taken} units");
+}
+
+async fn a_key_with_another_quantity_does_not_add_a_walk_of_its_own(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(3, 3).limit(9)).await;
+    let ann = sale.buyer_at(1, 0);
+    let deadline = sale.now_ms().await + 300;
+    sale.begin_walk(&ann, "k", 2, deadline).await;
+    let before = sale.dump(1).await;
+    let other = sale.at_first().order(short(sale.ask(&ann, "k", 3))).await.unwrap();
+    assert!(matches!(other, Outcome::KeyReused { .. }), "{other:?}");
+    let after = sale.dump(1).await;
+    // A second entry would fall due without the margin, and home would forget before the other segments do.
+    assert_eq!((after.walks.len(), &after), (1, &before));
+    eventually("the deadline", async || sale.now_ms().await > deadline).await;
+    assert_eq!(settle_all(&sale).await, Settled { finished: 1, forgotten: 1 });
+    assert_eq!(kinds(&sale).await, "");
+}
+
+async fn more_walks_than_fit_on_a_page_are_settled_in_one_go(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(0, 2)).await;
+    let deadline = sale.now_ms().await + 400;
+    let buyers: Vec<_> = (0..1300).map(|n| sale.buyer_at(0, n)).collect();
+    sale.begin_walks(0, &buyers, "k", deadline).await;
+    eventually("the deadline", async || sale.now_ms().await > deadline).await;
+    assert_eq!(sale.at_first().settle_walks().await.unwrap().finished, buyers.len());
+    assert_eq!(settle_all(&sale).await.forgotten, buyers.len());
+}
+
+async fn walks_that_cannot_be_forgotten_do_not_keep_others_from_being_finished(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(3, 3)).await;
+    // More than a page of walks that are over, all from home 1.
+    let mut crowd = JoinSet::new();
+    for n in 0..600 {
+        let (item, ask) = (sale.at_first(), short(sale.ask(&sale.buyer_at(1, n), "k", 2)));
+        crowd.spawn(async move { item.order(Ask { within: Duration::from_secs(2), ..ask }).await.unwrap() });
+    }
+    assert!(crowd.join_all().await.iter().all(|outcome| *outcome == Outcome::SoldOut));
+    let (ann, bob) = (sale.buyer_at(1, 600), sale.buyer_at(1, 601));
+    assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
+    let last_due = sale.dump(1).await.walks.values().map(|due| due.parse::<f64>().unwrap()).fold(0.0, f64::max);
+    eventually("the crowd's walks falling due", async || sale.now_ms().await as f64 > last_due).await;
+    // The ring of both is 1, 2, 0. Segment 0 cannot forget for now, and an abandoned walk that ends at segment 2 comes last in the list.
+    let answers = sale.names(0).answers;
+    let aside = format!("aside:{answers}");
+    let () = sale.redis(redis::cmd("RENAME").arg(&answers).arg(&aside)).await;
+    let () = sale.redis(redis::cmd("SET").arg(&answers).arg("in the way")).await;
+    let deadline = sale.now_ms().await + 50;
+    sale.begin_walk(&bob, "k", 1, deadline).await;
+    eventually("the abandoned walk falling due", async || sale.now_ms().await > deadline).await;
+    assert!(sale.at_first().settle_walks().await.is_err(), "what is wrong is said");
+    let bobs = sale.dump(1).await.answer(sale.order_id(&bob, "k")).unwrap().to_owned();
+    assert!(bobs.starts_with('E'), "finished, though its page came second: {bobs}");
+    let () = sale.redis(redis::cmd("RENAME").arg(&aside).arg(&answers)).await;
+    settle_all(&sale).await;
 }

@@ -1,5 +1,7 @@
 //! The binary as its users meet it: processes that are started, asked, stopped and killed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod command_line;
 mod crashes;
 mod process;

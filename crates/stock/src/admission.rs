@@ -240,6 +240,11 @@ mod tests {
         }
     }
 
+    /// A wake-up that is lost is a failure and no endless test.
+    async fn soon<T>(waiting: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("nobody woke it")
+    }
+
     async fn see(admission: &Admission, available: u64) {
         let look = async |_: Option<Arc<Hint>>| {
             admission.saw(0, available);
@@ -283,7 +288,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!third.is_finished());
         drop(first);
-        third.await.unwrap();
+        soon(third).await.unwrap();
         drop(second);
     }
 
@@ -301,7 +306,7 @@ mod tests {
         waiting.iter().step_by(3).for_each(tokio::task::JoinHandle::abort);
         drop(first);
         for (buyer, waiting) in waiting.into_iter().enumerate() {
-            assert_eq!(waiting.await.is_err(), buyer % 3 == 0);
+            assert_eq!(soon(waiting).await.is_err(), buyer % 3 == 0);
         }
     }
 
@@ -319,7 +324,7 @@ mod tests {
         admission.saw(0, 0);
         drop(first);
         for waiting in waiting {
-            assert!(matches!(waiting.await.unwrap(), Admitted::Refresh));
+            assert!(matches!(soon(waiting).await.unwrap(), Admitted::Refresh));
         }
     }
 

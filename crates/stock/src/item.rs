@@ -339,17 +339,15 @@ impl Batch for Finishes {
         request.asked.id
     }
 
-    /// One that is late would have its whole batch refused. Its walk is in the list, and whoever works that off ends it.
+    /// The earliest deadline of the batch is everybody's, so one that is late would have all of it refused. Its walk is in the list, and
+    /// whoever works that off ends it.
     fn is_abandoned(&self, request: &FinishRequest) -> bool {
-        request.deadline_ms < self.0.shared.clock.now_ms()
+        request.deadline_ms <= self.0.shared.clock.now_ms()
     }
 
-    /// The earliest deadline of the batch is everybody's, so walks whose time is up stay behind: they would have all of it refused.
-    async fn send(&self, mut requests: Vec<FinishRequest>) {
+    async fn send(&self, requests: Vec<FinishRequest>) {
         let place = &self.0;
-        let now_ms = place.shared.clock.now_ms();
-        requests.retain(|request| request.deadline_ms > now_ms);
-        let Some(deadline_ms) = requests.iter().map(|request| request.deadline_ms).min() else { return };
+        let deadline_ms = requests.iter().map(|request| request.deadline_ms).min().unwrap_or(0);
         let walks: Vec<_> = requests.iter().map(|request| FinishedWalk { asked: &request.asked, end: request.end }).collect();
         let margin_ms = place.shared.settings.forget_margin_ms();
         match script::finish_walk(&place.shared.connection, &place.keys, deadline_ms, margin_ms, &walks).await {

@@ -68,6 +68,7 @@ impl<B: Batch> Inner<B> {
     }
 
     async fn drain(&self) {
+        let _idle = IdleAfterPanic(self);
         while let Some(requests) = self.next_batch() {
             self.batch.send(requests).await;
         }
@@ -93,6 +94,17 @@ impl<B: Batch> Inner<B> {
         queue.waiting = repeats;
         queue.busy = !requests.is_empty();
         queue.busy.then_some(requests)
+    }
+}
+
+/// A batch that panicked must not leave its lane busy for good. What was in it hears nothing and asks again.
+struct IdleAfterPanic<'a, B: Batch>(&'a Inner<B>);
+
+impl<B: Batch> Drop for IdleAfterPanic<'_, B> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.queue().busy = false;
+        }
     }
 }
 
@@ -148,5 +160,37 @@ mod tests {
         go.send(()).unwrap();
         tasks.close();
         tasks.wait().await;
+    }
+
+    /// Panics at the first batch.
+    struct Unlucky(mpsc::UnboundedSender<Vec<u8>>);
+
+    impl Batch for Unlucky {
+        type Request = u8;
+
+        fn order(request: &u8) -> OrderId {
+            OrderId::from_bytes([*request; 16])
+        }
+
+        fn is_abandoned(&self, _: &u8) -> bool {
+            false
+        }
+
+        async fn send(&self, requests: Vec<u8>) {
+            assert!(requests != [1], "this panic is part of the test");
+            self.0.send(requests).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lane_goes_on_after_a_batch_that_panicked() {
+        let (sender, mut seen) = mpsc::unbounded_channel();
+        let tasks = TaskTracker::new();
+        let lane = Lane::new(Unlucky(sender), 4, tasks.clone());
+        lane.push(1);
+        tasks.close();
+        tasks.wait().await;
+        lane.push(2);
+        assert_eq!(seen.recv().await.unwrap(), [2]);
     }
 }

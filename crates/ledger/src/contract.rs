@@ -41,11 +41,14 @@ pub trait Ledger: Send + Sync + 'static {
     /// The rows of an item and the sums of its orders, from one snapshot. `None`: no such item.
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError>;
 
-    /// Claims those of `wanted` that no other recorder holds right now, up to `at_most`, until the claim is committed or dropped. `None`: all are held by others.
+    /// Claims the first `at_most` of those of `wanted` that no other recorder holds right now, until the claim is committed or dropped. `None`:
+    /// there are none, or all are held by others.
+    ///
+    /// On SQLite, which locks the file and not rows, it waits for another claim to end instead (a few seconds; then it is an error).
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError>;
 }
 
-/// Segment rows that this recorder alone works on: an open transaction. Dropping it rolls back.
+/// Segment rows that this recorder alone works on: an open transaction. Dropping it rolls back, some time soon; [`Claim::release`] at once.
 #[async_trait]
 pub trait Claim: Send {
     /// The rows as they are, locked.
@@ -55,6 +58,9 @@ pub trait Claim: Send {
     /// cover as `rejected`, and moves each segment's counters and checkpoint by a compare-and-set on its checkpoint and version.
     /// `LedgerError::Superseded` if somebody else recorded any of the segments meanwhile: nothing was changed then.
     async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError>;
+
+    /// Gives the rows back without a change: when this returns, the next claim gets them.
+    async fn release(self: Box<Self>);
 }
 
 /// What to apply to a claimed segment.

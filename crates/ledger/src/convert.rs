@@ -1,6 +1,6 @@
 //! Between our types and what SQL can hold.
 
-use domain::{Durability, Item, ItemId, ItemState, Quantity};
+use domain::{Durability, Item, ItemId, ItemState, ItemTag, OrderId, Quantity};
 use jiff::Timestamp;
 
 use crate::LedgerError;
@@ -78,6 +78,15 @@ pub(crate) fn quantity(column: &'static str, number: i64) -> Result<Quantity, Le
 pub(crate) fn same_item(one: &Item, other: &Item) -> bool {
     let created = |item: &Item| Item { state: ItemState::Open, epoch: 0, version: 0, ..item.clone() };
     created(one) == created(other)
+}
+
+/// The lowest and the highest order id with this tag: an item's orders are one range of the primary key. Another item may share the tag.
+pub(crate) fn id_range(tag: ItemTag) -> [OrderId; 2] {
+    [0x00, 0xff].map(|filling| {
+        let mut bytes = [filling; 16];
+        bytes[..4].copy_from_slice(&tag.0.to_be_bytes());
+        OrderId::from_bytes(bytes)
+    })
 }
 
 /// A segment's row, in types that both databases have.

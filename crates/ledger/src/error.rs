@@ -35,6 +35,36 @@ pub enum LedgerError {
 impl LedgerError {
     /// Whether the same call may be made again as it is.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Database(_) | Self::Superseded(_))
+        matches!(self, Self::Database(_) | Self::Superseded(_)) && !self.is_refused()
+    }
+
+    /// Whether the database refused what it was given (a constraint, a value that it cannot hold), and so always will.
+    pub fn is_refused(&self) -> bool {
+        let Self::Database(error) = self else { return false };
+        let code = error.as_database_error().and_then(|error| error.code());
+        code.is_some_and(|code| is_refusal(&code))
+    }
+}
+
+/// Postgres: the classes "data exception" and "integrity constraint violation". SQLite: SQLITE_CONSTRAINT, whose low byte is 19.
+fn is_refusal(code: &str) -> bool {
+    match code.parse::<u32>() {
+        Ok(number) if code.len() < 5 => number & 0xff == 19,
+        _ => code.len() == 5 && (code.starts_with("22") || code.starts_with("23")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_refusal;
+
+    #[test]
+    fn constraints_are_refusals_and_faults_are_not() {
+        for refusal in ["19", "275", "1811", "2067", "23505", "23514", "22P05", "22003"] {
+            assert!(is_refusal(refusal), "{refusal}");
+        }
+        for fault in ["5", "517", "13", "57P01", "40001", "08006", "53300", "", "?"] {
+            assert!(!is_refusal(fault), "{fault}");
+        }
     }
 }

@@ -7,13 +7,13 @@ use std::{str::FromStr, time::Duration};
 use async_trait::async_trait;
 use domain::{EntryId, Item, ItemId, ItemState, ItemTag, Order, OrderId, SegmentKey};
 use sqlx::{
-    PgPool, Postgres,
+    Connection, PgPool, Postgres,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
 use crate::{
     Claim, Created, ItemTotals, Ledger, LedgerError, SegmentRow,
-    convert::{ItemColumns, OrderColumns, SegmentColumns, parsed, same_item, signed, unsigned},
+    convert::{ItemColumns, OrderColumns, SegmentColumns, id_range, parsed, same_item, signed, unsigned},
 };
 
 /// Times leave the database as milliseconds, which is what all of us count in.
@@ -31,6 +31,13 @@ macro_rules! segment_columns {
 }
 use segment_columns;
 
+/// A connection that was idle for longer is asked whether it still lives: after a restart of the server every one of the pool is dead. Asking
+/// each time would cost a round trip per statement; one that was in use a moment ago may still fail, once.
+const TRUSTED_IDLE: Duration = Duration::from_secs(1);
+
+/// A recorder that hangs in the middle of a claim (a stopped process, a lost network) would keep its rows from all others.
+const IDLE_IN_TRANSACTION_MS: &str = "10000";
+
 /// The ledger on PostgreSQL.
 pub(crate) struct PostgresLedger {
     pool: PgPool,
@@ -38,11 +45,14 @@ pub(crate) struct PostgresLedger {
 
 impl PostgresLedger {
     pub(crate) async fn connect(url: &str, connections: u32) -> Result<Self, LedgerError> {
-        let options = PgConnectOptions::from_str(url)?.application_name("stockade");
+        let options = PgConnectOptions::from_str(url)?
+            .application_name("stockade")
+            .options([("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS)]);
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(3))
             .test_before_acquire(false)
+            .before_acquire(|connection, meta| Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) }))
             .connect_with(options)
             .await?;
         Ok(Self { pool })
@@ -170,11 +180,15 @@ impl Ledger for PostgresLedger {
         let rows = sqlx::query_as::<_, SegmentColumns>(concat!("SELECT ", segment_columns!(), " FROM segments WHERE item = $1 ORDER BY 2"));
         let rows = rows.bind(item.as_str()).fetch_all(&mut *snapshot).await?;
         let held = sqlx::query_as::<_, (i64, i64)>(
-            "SELECT segment::bigint, sum(quantity)::bigint FROM orders WHERE item = $1 AND state = 'held' GROUP BY segment",
+            "SELECT segment::bigint, sum(quantity)::bigint FROM orders \
+             WHERE id BETWEEN $2 AND $3 AND item = $1 AND state = 'held' GROUP BY segment",
         );
-        let held = held.bind(item.as_str()).fetch_all(&mut *snapshot).await?;
-        let states = sqlx::query_as::<_, (String, i64)>("SELECT state, count(*) FROM orders WHERE item = $1 GROUP BY state ORDER BY state");
-        let states = states.bind(item.as_str()).fetch_all(&mut *snapshot).await?;
+        let [first, last] = id_range(item.tag()).map(|id| id.as_uuid());
+        let held = held.bind(item.as_str()).bind(first).bind(last).fetch_all(&mut *snapshot).await?;
+        let states = sqlx::query_as::<_, (String, i64)>(
+            "SELECT state, count(*) FROM orders WHERE id BETWEEN $2 AND $3 AND item = $1 GROUP BY state ORDER BY state",
+        );
+        let states = states.bind(item.as_str()).bind(first).bind(last).fetch_all(&mut *snapshot).await?;
         ItemTotals::new(found, rows, &held, states).map(Some)
     }
 

@@ -16,12 +16,16 @@ use sqlx::{
 
 use crate::{
     Claim, Created, ItemTotals, Ledger, LedgerError, SegmentRow,
-    convert::{ItemColumns, OrderColumns, SegmentColumns, same_item, signed},
+    convert::{ItemColumns, OrderColumns, SegmentColumns, id_range, same_item, signed},
     postgres::checkpoint,
 };
 
 /// How long to wait for another process's write.
 const BUSY: Duration = Duration::from_secs(5);
+
+const OPEN_PAUSE: Duration = Duration::from_millis(20);
+
+const SQLITE_BUSY: i32 = 5;
 
 macro_rules! item_columns {
     () => {
@@ -56,7 +60,7 @@ impl SqliteLedger {
             std::fs::create_dir_all(folder).map_err(sqlx::Error::Io)?;
         }
         let pool = |connections| SqlitePoolOptions::new().max_connections(connections).acquire_timeout(BUSY);
-        let writer = pool(1).connect_with(options.clone()).await?;
+        let writer = open(pool(1), &options).await?;
         let readers = pool(connections).connect_with(options).await?;
         Ok(Self { readers, writer })
     }
@@ -102,14 +106,30 @@ impl SqliteLedger {
     }
 }
 
+/// The switch to WAL needs the file for itself for a moment, and does not wait for it.
+async fn open(pool: SqlitePoolOptions, options: &SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+    let until = tokio::time::Instant::now() + BUSY;
+    loop {
+        match pool.clone().connect_with(options.clone()).await {
+            Err(error) if is_busy(&error) && tokio::time::Instant::now() < until => tokio::time::sleep(OPEN_PAUSE).await,
+            opened => return opened,
+        }
+    }
+}
+
+/// Whether another process holds the file's lock. The low byte of SQLite's code tells; the others say why.
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<i32>().ok());
+    code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
+}
+
 #[async_trait]
 impl Ledger for SqliteLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
-        // The busy timeout makes a second process wait for each step; a step that the first one has done fails then, and is found done.
-        let migrator = sqlx::migrate!("../../migrations/sqlite");
-        if migrator.run(&self.writer).await.is_err() {
-            migrator.run(&self.writer).await?;
-        }
+        // sqlx takes no lock of its own here. Inside our transaction its transactions are savepoints, and processes take turns.
+        let mut transaction = self.write().await?;
+        sqlx::migrate!("../../migrations/sqlite").run_direct(None, &mut *transaction, false).await?;
+        transaction.commit().await?;
         Ok(())
     }
 
@@ -185,11 +205,15 @@ impl Ledger for SqliteLedger {
         let rows =
             sqlx::query_as::<_, SegmentColumns>(concat!("SELECT ", segment_columns!(), " FROM segments WHERE item = ? ORDER BY segment"));
         let rows = rows.bind(item.as_str()).fetch_all(&mut *snapshot).await?;
-        let held =
-            sqlx::query_as::<_, (i64, i64)>("SELECT segment, sum(quantity) FROM orders WHERE item = ? AND state = 'held' GROUP BY segment");
-        let held = held.bind(item.as_str()).fetch_all(&mut *snapshot).await?;
-        let states = sqlx::query_as::<_, (String, i64)>("SELECT state, count(*) FROM orders WHERE item = ? GROUP BY state ORDER BY state");
-        let states = states.bind(item.as_str()).fetch_all(&mut *snapshot).await?;
+        let held = sqlx::query_as::<_, (i64, i64)>(
+            "SELECT segment, sum(quantity) FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1 AND state = 'held' GROUP BY segment",
+        );
+        let [first, last] = id_range(item.tag()).map(|id| id.as_bytes().to_vec());
+        let held = held.bind(item.as_str()).bind(&first).bind(&last).fetch_all(&mut *snapshot).await?;
+        let states = sqlx::query_as::<_, (String, i64)>(
+            "SELECT state, count(*) FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1 GROUP BY state ORDER BY state",
+        );
+        let states = states.bind(item.as_str()).bind(&first).bind(&last).fetch_all(&mut *snapshot).await?;
         ItemTotals::new(found, rows, &held, states).map(Some)
     }
 

@@ -27,7 +27,8 @@ pub(super) async fn claim(
     let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
         "SELECT ",
         segment_columns!(),
-        " FROM segments WHERE (item, segment) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?)) LIMIT ?",
+        " FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 \
+           ORDER BY wanted.key LIMIT ?",
     ));
     let rows = rows.bind(json(&wanted)?).bind(signed(at_most as u64)).fetch_all(&mut *transaction).await?;
     let rows: Vec<_> = rows.into_iter().map(SegmentRow::try_from).collect::<Result<_, _>>()?;
@@ -45,6 +46,10 @@ impl Claim for SqliteClaim {
 
     async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
         recording::record(self.transaction, replays).await
+    }
+
+    async fn release(self: Box<Self>) {
+        self.transaction.roll_back().await;
     }
 }
 
@@ -78,9 +83,9 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn compare_and_set(&mut self, moves: &[Move]) -> Result<u64, LedgerError> {
-        let mut updated = 0;
-        for Move { before, after } in moves {
+    async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError> {
+        let mut moved = Vec::with_capacity(moves.len());
+        for (place, Move { before, after }) in moves.iter().enumerate() {
             let row = sqlx::query(
                 "UPDATE segments SET available = ?, held = ?, confirmed = ?, checkpoint = ?, anchor = ?, version = version + 1 \
                  WHERE item = ? AND segment = ? AND version = ? AND checkpoint IS ?",
@@ -94,13 +99,20 @@ impl Statements for Transaction {
             .bind(i32::from(before.key.segment))
             .bind(signed(before.version))
             .bind(before.checkpoint.map(|id| id.to_string()));
-            updated += row.execute(&mut **self).await?.rows_affected();
+            if row.execute(&mut **self).await?.rows_affected() == 1 {
+                moved.push(place);
+            }
         }
-        Ok(updated)
+        Ok(moved)
     }
 
     async fn commit(self) -> Result<(), LedgerError> {
         Ok(Transaction::commit(self).await?)
+    }
+
+    async fn roll_back(self) {
+        // If the connection is gone, so is the transaction.
+        let _ = self.rollback().await;
     }
 }
 

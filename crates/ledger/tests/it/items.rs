@@ -1,0 +1,152 @@
+//! Items: created once, changed by version.
+
+use std::{collections::HashMap, sync::Arc};
+
+use domain::{Durability, Item, ItemId, ItemState, ItemTag, Window};
+use jiff::Timestamp;
+use ledger::Created;
+use tokio::{sync::Barrier, task::JoinSet};
+
+use crate::site::{Site, id, item, on_both, opened, order, record, segment, taken};
+
+on_both!(
+    the_same_item_twice_is_the_same_and_another_body_is_different,
+    several_who_create_at_once_create_once,
+    an_item_reads_back,
+    a_state_raises_the_epoch_once,
+    several_who_change_the_state_at_once_raise_the_epoch_once,
+    items_that_share_a_tag_are_both_found_and_not_mixed_up,
+);
+
+async fn the_same_item_twice_is_the_same_and_another_body_is_different(site: &Site) {
+    let ledger = site.ledger().await;
+    let vase = item("vase", 10, 3);
+    assert_eq!(site.try_create(&*ledger, &vase).await, Created::New(vase.clone()));
+    assert_eq!(site.try_create(&*ledger, &vase).await, Created::Same(vase.clone()));
+
+    let paused = ledger.set_item_state(&vase.id, ItemState::Paused).await.unwrap().unwrap();
+    assert_eq!(site.try_create(&*ledger, &vase).await, Created::Same(paused), "as it is by now");
+
+    let others = [
+        Item { title: "Other".into(), ..vase.clone() },
+        Item { stock: 11, ..vase.clone() },
+        Item { price_cents: 1, ..vase.clone() },
+        Item { currency: "USD".into(), ..vase.clone() },
+        Item { limit_per_buyer: None, ..vase.clone() },
+        Item { segments: 2, ..vase.clone() },
+        Item { window: Window { opens_at: Some(Timestamp::UNIX_EPOCH), closes_at: None }, ..vase.clone() },
+        Item { hold_seconds: 1, ..vase.clone() },
+        Item { durability: Durability::Accepted, ..vase.clone() },
+    ];
+    for other in others {
+        assert_eq!(site.try_create(&*ledger, &other).await, Created::Different, "{other:?}");
+    }
+    let shares: Vec<_> = ledger.segments(&vase.id).await.unwrap().into_iter().map(|row| (row.key.segment, row.available)).collect();
+    assert_eq!(shares, [(0, 4), (1, 3), (2, 3)]);
+}
+
+async fn several_who_create_at_once_create_once(site: &Site) {
+    let barrier = Arc::new(Barrier::new(6));
+    let mut creators = JoinSet::new();
+    for creator in 0..6 {
+        let (ledger, barrier) = (site.ledger().await, Arc::clone(&barrier));
+        // The last two mean something else by the same name.
+        let vase = item("vase", if creator < 4 { 1000 } else { 999 }, 16);
+        creators.spawn(async move {
+            barrier.wait().await;
+            (vase.stock, ledger.create_item(&vase).await.unwrap())
+        });
+    }
+    let created = creators.join_all().await;
+    let stock = created.iter().find_map(|(stock, created)| matches!(created, Created::New(_)).then_some(*stock)).unwrap();
+    assert_eq!(created.iter().filter(|(_, created)| matches!(created, Created::New(_))).count(), 1);
+    for (asked, created) in created {
+        assert_eq!(matches!(created, Created::Different), asked != stock);
+    }
+    let again = site.try_create(&*site.ledger().await, &item("vase", stock, 16)).await;
+    assert!(matches!(again, Created::Same(_)), "and the audit finds every segment");
+}
+
+async fn an_item_reads_back(site: &Site) {
+    let ledger = site.ledger().await;
+    let at = |ms| Some(Timestamp::from_millisecond(ms).unwrap());
+    let windows = [(None, None), (at(1_763_712_345_678), None), (None, at(1_763_712_345_001)), (at(1), at(4_102_444_800_999))];
+    for (number, (opens_at, closes_at)) in windows.into_iter().enumerate() {
+        let created = Item {
+            window: Window { opens_at, closes_at },
+            stock: Item::MAX_STOCK,
+            limit_per_buyer: None,
+            durability: Durability::Accepted,
+            state: ItemState::Paused,
+            epoch: 7,
+            ..item(&format!("vase-{number}"), 0, 1)
+        };
+        assert_eq!(site.try_create(&*ledger, &created).await, Created::New(created.clone()));
+        assert_eq!(ledger.item(&created.id).await.unwrap(), Some(created.clone()));
+        assert_eq!(ledger.items_tagged(created.id.tag()).await.unwrap(), [created]);
+    }
+    let nobody = ItemId::new("nobody").unwrap();
+    assert_eq!(ledger.item(&nobody).await.unwrap(), None);
+    assert_eq!(ledger.segments(&nobody).await.unwrap(), []);
+    assert!(ledger.totals(&nobody).await.unwrap().is_none());
+    assert_eq!(ledger.items_tagged(ItemTag(0)).await.unwrap(), []);
+}
+
+async fn a_state_raises_the_epoch_once(site: &Site) {
+    let ledger = site.ledger().await;
+    let vase = site.create(&*ledger, "vase", 1, 1).await;
+    let mut expected = vase.clone();
+    for (state, epoch) in
+        [(ItemState::Open, 1), (ItemState::Paused, 2), (ItemState::Paused, 2), (ItemState::Open, 3), (ItemState::Closed, 4)]
+    {
+        expected = Item { state, epoch, version: epoch, ..expected };
+        assert_eq!(ledger.set_item_state(&vase.id, state).await.unwrap().as_ref(), Some(&expected));
+        assert_eq!(ledger.item(&vase.id).await.unwrap().as_ref(), Some(&expected));
+    }
+    assert_eq!(ledger.set_item_state(&ItemId::new("nobody").unwrap(), ItemState::Open).await.unwrap(), None);
+}
+
+async fn several_who_change_the_state_at_once_raise_the_epoch_once(site: &Site) {
+    let ledger = site.ledger().await;
+    let vase = site.create(&*ledger, "vase", 1, 1).await;
+    for (round, state) in [ItemState::Paused, ItemState::Open, ItemState::Closed].into_iter().enumerate() {
+        let barrier = Arc::new(Barrier::new(4));
+        let mut changers = JoinSet::new();
+        for _ in 0..4 {
+            let (ledger, barrier, id) = (site.ledger().await, Arc::clone(&barrier), vase.id.clone());
+            changers.spawn(async move {
+                barrier.wait().await;
+                ledger.set_item_state(&id, state).await.unwrap().unwrap()
+            });
+        }
+        for changed in changers.join_all().await {
+            assert_eq!((changed.state, changed.epoch), (state, round as u64 + 2));
+        }
+    }
+}
+
+async fn items_that_share_a_tag_are_both_found_and_not_mixed_up(site: &Site) {
+    let [one, other] = namesakes();
+    let ledger = site.ledger().await;
+    let one = site.create(&*ledger, &one, 5, 1).await;
+    let other = site.create(&*ledger, &other, 9, 1).await;
+    record(&*ledger, &segment(&one, 0), vec![opened(&one, 0), taken(id(2, 0), vec![order(&one, 0, 2)])]).await.unwrap();
+    record(&*ledger, &segment(&other, 0), vec![opened(&other, 0), taken(id(2, 0), vec![order(&other, 1, 4)])]).await.unwrap();
+    assert_eq!(ledger.items_tagged(one.id.tag()).await.unwrap().len(), 2);
+    for (item, held) in [(one, 2), (other, 4)] {
+        let totals = ledger.totals(&item.id).await.unwrap().unwrap();
+        assert_eq!((totals.held_by_orders, totals.orders_by_state), (vec![held], vec![("held".to_owned(), 1)]));
+    }
+}
+
+/// Two names whose tags are the same: among a hundred thousand there are some.
+fn namesakes() -> [String; 2] {
+    let mut names = HashMap::new();
+    for n in 0.. {
+        let name = format!("item-{n}");
+        if let Some(other) = names.insert(ItemId::new(&name).unwrap().tag(), name.clone()) {
+            return [other, name];
+        }
+    }
+    unreachable!()
+}

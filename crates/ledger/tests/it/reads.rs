@@ -1,0 +1,81 @@
+//! What was written reads back, and a report is of one moment.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use domain::{BuyerId, Change, Entry, Order, OrderState, Quantity, TakenOrder};
+use jiff::Timestamp;
+
+use crate::site::{Site, assert_identity, id, on_both, opened, order, order_id, record, segment, taken};
+
+on_both!(an_order_reads_back, the_rejected_among_many_are_found, totals_are_one_snapshot);
+
+async fn an_order_reads_back(site: &Site) {
+    let ledger = site.ledger().await;
+    let item = site.create(&*ledger, "vase", 9_000_000, 2).await;
+    let buyers = ["ann", "安娜 \"O'Neill\" \\ ☂", &"x".repeat(BuyerId::MAX_LEN)];
+    for (n, buyer) in buyers.into_iter().enumerate() {
+        let expires_at = Timestamp::from_millisecond(1_763_712_345_001 + 333 * n as i64).unwrap();
+        let placed = TakenOrder { buyer: BuyerId::new(buyer).unwrap(), ..order(&item, n, Quantity::MAX - n as u32) };
+        let change = Change::Taken { expires_at, orders: vec![placed.clone()] };
+        let entry = Entry { id: id(2 + n as u64, 0), fingerprint: i64::MIN, change };
+        let entries = if n == 0 { vec![opened(&item, 1), entry] } else { vec![entry] };
+        record(&*ledger, &segment(&item, 1), entries).await.unwrap();
+        let expected = Order {
+            id: placed.id,
+            item: item.id.clone(),
+            segment: 1,
+            buyer: placed.buyer,
+            quantity: placed.quantity,
+            state: OrderState::Held,
+            expires_at,
+            version: 1,
+        };
+        assert_eq!(ledger.order(placed.id).await.unwrap(), Some(expected));
+    }
+    assert_eq!(ledger.segments(&item.id).await.unwrap()[1].anchor, Some(i64::MIN));
+    assert_eq!(ledger.order(order_id(&item, 9)).await.unwrap(), None);
+}
+
+async fn the_rejected_among_many_are_found(site: &Site) {
+    let ledger = site.ledger().await;
+    let item = site.create(&*ledger, "vase", 10, 1).await;
+    let orders = (0..2000).map(|n| order(&item, n, 1)).collect();
+    let recorded = record(&*ledger, &segment(&item, 0), vec![opened(&item, 0), taken(id(2, 0), orders)]).await.unwrap();
+    let asked: Vec<_> = (0..2500).map(|n| order_id(&item, n)).collect();
+    let mut rejected = ledger.rejected_among(&asked).await.unwrap();
+    rejected.sort_unstable();
+    let mut expected = recorded.rejected;
+    expected.sort_unstable();
+    assert_eq!((rejected.len(), rejected), (1990, expected));
+    assert_eq!(ledger.rejected_among(&asked[..10]).await.unwrap(), []);
+    assert_eq!(ledger.rejected_among(&[]).await.unwrap(), []);
+}
+
+async fn totals_are_one_snapshot(site: &Site) {
+    let ledger = site.ledger().await;
+    let item = site.create(&*ledger, "vase", 100_000, 1).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (ledger, id, over) = (site.ledger().await, item.id.clone(), Arc::clone(&over));
+        tokio::spawn(async move {
+            let mut seen = std::collections::BTreeSet::new();
+            while !over.load(Ordering::Relaxed) {
+                let totals = ledger.totals(&id).await.unwrap().unwrap();
+                assert_identity(&totals);
+                seen.insert(totals.segments[0].held);
+            }
+            seen.len()
+        })
+    };
+    record(&*ledger, &segment(&item, 0), vec![opened(&item, 0)]).await.unwrap();
+    for batch in 0..100 {
+        let orders = (0..50).map(|n| order(&item, batch * 50 + n, 1)).collect();
+        record(&*ledger, &segment(&item, 0), vec![taken(id(2 + batch as u64, 0), orders)]).await.unwrap();
+    }
+    over.store(true, Ordering::Relaxed);
+    let moments = reader.await.unwrap();
+    assert!(moments > 3, "the reader saw {moments} moments of the sale");
+}

@@ -9,19 +9,22 @@
 mod lost;
 mod pass;
 mod sweep;
+mod trouble;
 mod walks;
 mod work;
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use ledger::Ledger;
 use stock::Stock;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 pub use pass::record_once;
 pub use sweep::open_missing_segments;
 
-use crate::work::Work;
+use crate::{lost::Lost, trouble::Trouble, walks::Walks, work::Work};
 
 /// How the recorder works.
 #[derive(Debug, Clone)]
@@ -40,62 +43,104 @@ pub struct RecorderSettings {
 
 impl Default for RecorderSettings {
     fn default() -> Self {
-        Self {
-            workers: 2,
-            entries_max: 64,
-            segments_max: 16,
-            sweep_every: Duration::from_millis(500),
-            walks_every: Duration::from_secs(1),
-        }
+        Self { workers: 2, entries_max: 64, segments_max: 16, sweep_every: Duration::from_millis(500), walks_every: Duration::from_secs(1) }
     }
 }
 
-/// Records until `stop`, and then until the outboxes that it knows of are drained.
+/// Records until `stop`, and then what had been taken by then, for a few seconds at most: what it leaves others find, or whoever records next.
+/// Dropping it ends everything at once, which loses nothing either.
 pub async fn run(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: RecorderSettings, stop: CancellationToken) {
-    let work = Arc::new(Work::default());
-    let tasks = TaskTracker::new();
-    for _ in 0..settings.workers {
-        let (stock, ledger, work, settings) = (Arc::clone(&stock), Arc::clone(&ledger), Arc::clone(&work), settings.clone());
-        let stop = stop.clone();
-        tasks.spawn(async move { work_off(&stock, &*ledger, &work, &settings, &stop).await });
+    // If the stock ends before us, so do we.
+    let stop = stop.child_token();
+    let workers = settings.workers.max(1);
+    let recorder = Arc::new(Recorder {
+        stock,
+        ledger,
+        settings,
+        stop,
+        work: Work::default(),
+        walks: Walks::default(),
+        lost: Lost::default(),
+        recording: Trouble::new("recording"),
+        sweeping: Trouble::new("the sweep"),
+    });
+    // They end when this is dropped.
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers {
+        let recorder = Arc::clone(&recorder);
+        tasks.spawn(keep("recording", move || work_off(Arc::clone(&recorder))));
     }
-    tasks.spawn(sweep::run(Arc::clone(&stock), Arc::clone(&ledger), Arc::clone(&work), settings.sweep_every, stop.clone()));
-    tasks.spawn(walks::run(Arc::clone(&stock), Arc::clone(&ledger), settings.walks_every, stop.clone()));
-    listen(&stock, &work, &stop).await;
-    tasks.close();
-    tasks.wait().await;
+    let (sweeper, walker) = (Arc::clone(&recorder), Arc::clone(&recorder));
+    tasks.spawn(keep("the sweep", move || sweep::run(Arc::clone(&sweeper))));
+    tasks.spawn(keep("walks", move || walks::run(Arc::clone(&walker))));
+    listen(&recorder).await;
+    recorder.stop.cancel();
+    sweep::last_look(&recorder).await;
+    recorder.work.close();
+    while tasks.join_next().await.is_some() {}
 }
 
-/// Takes in which segments have something again.
-async fn listen(stock: &Stock, work: &Work, stop: &CancellationToken) {
-    let mut wakeups = stock.outbox_wakeups();
+/// What the tasks of a recorder share.
+pub(crate) struct Recorder {
+    stock: Arc<Stock>,
+    ledger: Arc<dyn Ledger>,
+    settings: RecorderSettings,
+    stop: CancellationToken,
+    work: Work,
+    walks: Walks,
+    lost: Lost,
+    recording: Trouble,
+    sweeping: Trouble,
+}
+
+/// Starts the task again if it panics: nothing else would do its work.
+async fn keep<F: Future<Output = ()>>(what: &'static str, task: impl Fn() -> F) {
+    while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
+        tracing::error!(what, "a panic ended it; it is started again");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Takes in which segments have something again, until the end.
+async fn listen(recorder: &Recorder) {
+    let mut wakeups = recorder.stock.outbox_wakeups();
     loop {
         tokio::select! {
-            () = stop.cancelled() => return work.close(),
+            () = recorder.stop.cancelled() => return,
             wakeup = wakeups.recv() => match wakeup {
-                Some(Some(segment)) => work.add([segment]),
-                Some(None) => work.sweep_now(),
-                None => return work.close(),
+                Some(Some(segment)) => recorder.work.add([segment]),
+                Some(None) => recorder.work.sweep_now(),
+                None => return,
             }
         }
     }
 }
 
-async fn work_off(stock: &Stock, ledger: &dyn Ledger, work: &Work, settings: &RecorderSettings, stop: &CancellationToken) {
+async fn work_off(recorder: Arc<Recorder>) {
+    let Recorder { stock, ledger, settings, work, lost, .. } = &*recorder;
     while let Some(segments) = work.take(settings.segments_max).await {
-        match pass::record_pass(stock, ledger, &segments, settings).await {
-            Ok(again) => work.add(again),
+        match pass::record_pass(stock, &**ledger, &segments, settings, lost).await {
+            Ok(again) => {
+                recorder.recording.is_well();
+                work.add(again);
+            }
             Err(error) => {
-                metrics::counter!("stockade_recorder_errors_total").increment(1);
-                tracing::warn!(error = &error as &dyn std::error::Error, "recording failed, the sweep will try again");
-                pause(stop).await;
+                recorder.recording.failed(&error);
+                if recorder.stop.is_cancelled() {
+                    // It would only take longer to end, and others find what is left.
+                    work.abandon();
+                } else {
+                    pause(&recorder.stop).await;
+                    work.add(segments.iter().cloned());
+                }
             }
         }
-        work.done(&segments);
     }
 }
 
-/// After a fault: do not spin. The sweep brings the segments back.
+/// After a fault: do not spin.
+const PAUSE: Duration = Duration::from_millis(100);
+
 async fn pause(stop: &CancellationToken) {
-    let _ = tokio::time::timeout(Duration::from_millis(100), stop.cancelled()).await;
+    let _ = tokio::time::timeout(PAUSE, stop.cancelled()).await;
 }

@@ -1,11 +1,18 @@
-//! One transaction: claim, read, check, apply, commit, trim, publish.
+//! One transaction: claim, read, check, apply, commit, publish, trim.
 
-use domain::{Entry, EntryId, SegmentKey};
-use futures::future::try_join_all;
+use domain::{Change, Entry, EntryId, SegmentKey};
+use futures::future::join_all;
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
 use stock::{Stock, StockError};
 
-use crate::{RecorderSettings, lost};
+use crate::{
+    RecorderSettings,
+    lost::{Lost, Why},
+};
+
+/// The most orders in a transaction, all segments together; but every segment has an entry in it. More would not make a commit cheaper by the
+/// order, and would make all of them wait.
+const ORDERS_MAX: usize = 16_384;
 
 /// Why a pass failed. Nothing was recorded, or it was and re-reading the checkpoint tells.
 #[derive(Debug, thiserror::Error)]
@@ -21,56 +28,182 @@ pub enum RecorderError {
 
 /// Records what the segments have, once. For tests and tools; [`crate::run`] does it for good.
 pub async fn record_once(stock: &Stock, ledger: &dyn Ledger, segments: &[SegmentKey]) -> Result<(), RecorderError> {
-    let mut again = segments.to_vec();
-    while !again.is_empty() {
-        again = record_pass(stock, ledger, &again, &RecorderSettings::default()).await?;
+    let (settings, lost) = (RecorderSettings::default(), Lost::default());
+    for segments in segments.chunks(settings.segments_max) {
+        let mut again = segments.to_vec();
+        while !again.is_empty() {
+            again = record_pass(stock, ledger, &again, &settings, &lost).await?;
+        }
     }
     Ok(())
 }
 
-/// Records some of what the segments have. Returns those that may have more.
+/// Records some of what the segments have; the first `segments_max` of them. Returns those that may have more.
 ///
-/// A segment is left out of what is returned only after a read that found nothing behind an outbox that had been trimmed down to its anchor:
-/// from then on the script that appends sends a wake-up.
+/// A segment is left out of what is returned only after a read that found nothing behind an outbox that had been trimmed down to its anchor
+/// (from then on the script that appends sends a wake-up), or if somebody else holds it, who will find what there is, or if it cannot be
+/// recorded, which `lost` then knows.
 pub(crate) async fn record_pass(
     stock: &Stock,
     ledger: &dyn Ledger,
     segments: &[SegmentKey],
     settings: &RecorderSettings,
+    lost: &Lost,
+) -> Result<Vec<SegmentKey>, RecorderError> {
+    match record_together(stock, ledger, segments, settings, lost).await {
+        Err(RecorderError::Ledger(error)) if error.is_refused() => refused(stock, ledger, segments, settings, lost, error).await,
+        recorded => recorded,
+    }
+}
+
+/// The ledger will never take an entry of one of these segments. Each by itself, so that it holds up none but its own.
+async fn refused(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    segments: &[SegmentKey],
+    settings: &RecorderSettings,
+    lost: &Lost,
+    error: LedgerError,
+) -> Result<Vec<SegmentKey>, RecorderError> {
+    if let [segment] = segments {
+        let rows = ledger.segments(&segment.item).await?;
+        if let Some(row) = rows.iter().find(|row| row.key == *segment) {
+            lost.report(row, Why::Refused(whole_story(&error)));
+        }
+        return Ok(Vec::new());
+    }
+    let mut again = Vec::new();
+    for segment in segments {
+        again.extend(Box::pin(record_pass(stock, ledger, std::slice::from_ref(segment), settings, lost)).await?);
+    }
+    Ok(again)
+}
+
+/// An error and its causes.
+fn whole_story(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+async fn record_together(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    segments: &[SegmentKey],
+    settings: &RecorderSettings,
+    lost: &Lost,
 ) -> Result<Vec<SegmentKey>, RecorderError> {
     // Somebody else holds all of them, and will find what there is.
     let Some(claim) = ledger.claim(segments, settings.segments_max).await? else { return Ok(Vec::new()) };
-    let outboxes = try_join_all(claim.rows().iter().map(|row| read(stock, row, settings.entries_max))).await?;
-    let (mut replays, mut drained) = (Vec::new(), Vec::new());
-    for (row, outbox) in claim.rows().iter().zip(outboxes) {
-        match replay(row, outbox) {
-            Found::Entries(replay) => replays.push(replay),
-            Found::Nothing => drained.push((row.key.clone(), row.checkpoint)),
-            Found::OtherHistory => {}
-        }
-    }
-    let mut again = untrimmed(stock, drained).await?;
-    if replays.is_empty() {
+    let rows = claim.rows().to_vec();
+    let outboxes = join_all(rows.iter().map(|row| read(stock, row, settings.entries_max))).await;
+    let found = sort(&rows, outboxes, lost)?;
+    let mut again = untrimmed(stock, found.drained, lost).await?;
+    if found.replays.is_empty() {
+        // Not merely dropped: a wake-up that comes now would find the rows still claimed, and be lost.
+        claim.release().await;
         return Ok(again);
     }
-    let recorded = match claim.record(replays).await {
+    let recorded = match claim.record(capped(found.replays)).await {
         // Somebody else was faster; what they left is still to be recorded.
         Err(LedgerError::Superseded(_)) => return Ok(segments.to_vec()),
+        Err(LedgerError::Diverged(key)) => {
+            if let Some(row) = rows.iter().find(|row| row.key == key) {
+                lost.report(row, Why::OtherHistory);
+            }
+            return Ok(segments.iter().filter(|segment| **segment != key).cloned().collect());
+        }
         recorded => recorded?,
     };
     for segment in &recorded {
+        lost.is_well(&segment.key);
         count(segment);
-        announce(stock, segment).await;
     }
+    join_all(recorded.iter().map(|segment| announce(stock, segment))).await;
     again.extend(recorded.into_iter().map(|segment| segment.key));
     Ok(again)
 }
 
+/// One more than `at_most`, for the anchor. If an entry cannot be read, what stands before it.
+async fn read(stock: &Stock, row: &SegmentRow, at_most: usize) -> Result<Vec<Entry>, StockError> {
+    let anchor = usize::from(row.checkpoint.is_some());
+    let mut entries_max = at_most;
+    loop {
+        match stock.read_outbox(&row.key, row.checkpoint, entries_max + anchor).await {
+            Err(StockError::Unreadable(_)) if entries_max > 1 => entries_max /= 2,
+            read => return read,
+        }
+    }
+}
+
+/// What the outboxes of a claim hold behind their anchors.
+#[derive(Default)]
+struct Found {
+    replays: Vec<SegmentReplay>,
+    /// Nothing, up to this checkpoint.
+    drained: Vec<(SegmentKey, Option<EntryId>)>,
+}
+
+/// A segment whose outbox could not be had, of a shard that is down perhaps, is left to the sweep. Only if there is nothing else it is an error.
+fn sort(rows: &[SegmentRow], outboxes: Vec<Result<Vec<Entry>, StockError>>, lost: &Lost) -> Result<Found, StockError> {
+    let mut found = Found::default();
+    let mut failed = None;
+    for (row, outbox) in rows.iter().zip(outboxes) {
+        match outbox.map(|outbox| behind_the_anchor(row, outbox)) {
+            Ok(Ok(entries)) if entries.is_empty() => found.drained.push((row.key.clone(), row.checkpoint)),
+            Ok(Ok(entries)) => found.replays.push(SegmentReplay { row: row.clone(), entries }),
+            Ok(Err(why)) => lost.report(row, why),
+            Err(StockError::Unreadable(what)) => lost.report(row, Why::Unreadable(what)),
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if found.replays.is_empty() && found.drained.is_empty() => Err(error),
+        Some(error) => {
+            tracing::debug!(%error, "some outboxes could not be read");
+            Ok(found)
+        }
+        None => Ok(found),
+    }
+}
+
+fn behind_the_anchor(row: &SegmentRow, mut outbox: Vec<Entry>) -> Result<Vec<Entry>, Why> {
+    let Some(checkpoint) = row.checkpoint else { return Ok(outbox) };
+    let found = outbox.first().map(|first| (first.id, first.fingerprint));
+    if found.is_none() || found != row.anchor.map(|anchor| (checkpoint, anchor)) {
+        return Err(Why::OtherAnchor { found });
+    }
+    outbox.remove(0);
+    Ok(outbox)
+}
+
+/// Cuts off what would be too much for one transaction. It is found again in the next.
+fn capped(mut replays: Vec<SegmentReplay>) -> Vec<SegmentReplay> {
+    let share = ORDERS_MAX / replays.len().max(1);
+    for replay in &mut replays {
+        let mut orders = 0;
+        let fitting = replay.entries.iter().take_while(|entry| {
+            orders += number_of_orders(entry);
+            orders <= share
+        });
+        let fitting = fitting.count().max(1);
+        replay.entries.truncate(fitting);
+    }
+    replays
+}
+
+fn number_of_orders(entry: &Entry) -> usize {
+    match &entry.change {
+        Change::Taken { orders, .. } => orders.len(),
+        Change::Opened { .. } | Change::StateSet { .. } => 0,
+    }
+}
+
 /// Trims outboxes that held nothing behind their anchor, and returns those that an earlier pass had failed to trim: their scripts do
 /// not send wake-ups, so they must be read once more.
-async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>) -> Result<Vec<SegmentKey>, StockError> {
+async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>, lost: &Lost) -> Result<Vec<SegmentKey>, StockError> {
     let mut again = Vec::new();
     for (segment, checkpoint) in drained {
+        lost.is_well(&segment);
         if let Some(checkpoint) = checkpoint
             && stock.trim_outbox(&segment, checkpoint).await? > 0
         {
@@ -80,31 +213,7 @@ async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>) -
     Ok(again)
 }
 
-async fn read(stock: &Stock, row: &SegmentRow, at_most: usize) -> Result<Vec<Entry>, StockError> {
-    // One more, for the anchor.
-    stock.read_outbox(&row.key, row.checkpoint, at_most + 1).await
-}
-
-/// What an outbox holds behind the anchor.
-enum Found {
-    Entries(SegmentReplay),
-    Nothing,
-    OtherHistory,
-}
-
-fn replay(row: &SegmentRow, mut outbox: Vec<Entry>) -> Found {
-    if let Some(checkpoint) = row.checkpoint {
-        let anchored = outbox.first().is_some_and(|first| first.id == checkpoint && Some(first.fingerprint) == row.anchor);
-        if !anchored {
-            lost::report(row, outbox.first());
-            return Found::OtherHistory;
-        }
-        outbox.remove(0);
-    }
-    if outbox.is_empty() { Found::Nothing } else { Found::Entries(SegmentReplay { row: row.clone(), entries: outbox }) }
-}
-
-/// Trims and tells. Both may fail: the next pass trims again, and whoever waits asks the ledger.
+/// Tells, which buyers wait for, and trims. Both may fail: the next pass trims again, and whoever waits asks the ledger.
 async fn announce(stock: &Stock, recorded: &Recorded) {
     let published = stock.publish_recorded(&recorded.key, recorded.checkpoint, &recorded.rejected).await;
     let trimmed = stock.trim_outbox(&recorded.key, recorded.checkpoint).await;
@@ -119,5 +228,57 @@ fn count(recorded: &Recorded) {
     metrics::counter!("stockade_recorder_repeats_total").increment(recorded.repeated as u64);
     if !recorded.rejected.is_empty() {
         tracing::error!(segment = %recorded.key, orders = recorded.rejected.len(), "the ledger rejected orders that it could not cover");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{BuyerId, Change, Entry, EntryId, OrderId, Quantity, TakenOrder};
+    use ledger::{SegmentReplay, SegmentRow};
+
+    use super::{ORDERS_MAX, Why, behind_the_anchor, capped};
+
+    fn row(checkpoint: Option<u64>) -> SegmentRow {
+        SegmentRow {
+            key: "vase:0".parse().unwrap(),
+            allocated: 1,
+            available: 1,
+            held: 0,
+            confirmed: 0,
+            checkpoint: checkpoint.map(|ms| EntryId { ms, seq: 0 }),
+            anchor: checkpoint.map(|ms| ms as i64),
+            version: 1,
+            fence: 0,
+        }
+    }
+
+    fn taken(ms: u64, orders: usize) -> Entry {
+        let order = TakenOrder { id: OrderId::from_bytes([0; 16]), buyer: BuyerId::new("ann").unwrap(), quantity: Quantity::ONE };
+        let change = Change::Taken { expires_at: "2030-01-01T00:00:00Z".parse().unwrap(), orders: vec![order; orders] };
+        Entry { id: EntryId { ms, seq: 0 }, fingerprint: ms as i64, change }
+    }
+
+    #[test]
+    fn an_outbox_must_begin_with_the_anchor() {
+        let entries = vec![taken(1, 1), taken(2, 1)];
+        assert_eq!(behind_the_anchor(&row(None), entries.clone()), Ok(entries.clone()));
+        assert_eq!(behind_the_anchor(&row(Some(1)), entries.clone()), Ok(vec![taken(2, 1)]));
+        let other = Why::OtherAnchor { found: Some((EntryId { ms: 1, seq: 0 }, 1)) };
+        assert_eq!(behind_the_anchor(&row(Some(2)), entries.clone()), Err(other.clone()));
+        let replaced = SegmentRow { anchor: Some(7), ..row(Some(1)) };
+        assert_eq!(behind_the_anchor(&replaced, entries), Err(other));
+        assert_eq!(behind_the_anchor(&row(Some(1)), vec![]), Err(Why::OtherAnchor { found: None }));
+    }
+
+    #[test]
+    fn a_transaction_takes_some_of_every_segment_and_not_too_much() {
+        let replay = |entries| SegmentReplay { row: row(Some(1)), entries };
+        let big = ORDERS_MAX / 4;
+        let lengths = |replays: Vec<SegmentReplay>| replays.into_iter().map(|replay| replay.entries.len()).collect::<Vec<_>>();
+        let few = || replay(vec![taken(2, 1), taken(3, 1)]);
+        let much = || replay((2..20).map(|ms| taken(ms, big)).collect());
+        assert_eq!(lengths(capped(vec![much()])), [4]);
+        assert_eq!(lengths(capped(vec![few(), much()])), [2, 2]);
+        assert_eq!(lengths(capped(vec![replay(vec![taken(2, ORDERS_MAX * 2), taken(3, 1)])])), [1], "an entry is never cut");
     }
 }

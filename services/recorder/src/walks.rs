@@ -1,27 +1,46 @@
-//! Has walks finished and forgotten.
+//! Has walks finished and forgotten, of the items whose segments have any. The sweep says which.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use domain::ItemId;
+use domain::{ItemId, SegmentKey};
 use ledger::{Ledger, LedgerError};
 use stock::{ItemStock, Stock};
-use tokio_util::sync::CancellationToken;
 
-pub(crate) async fn run(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, every: Duration, stop: CancellationToken) {
+use crate::Recorder;
+
+/// Items with walks that are not forgotten yet.
+#[derive(Default)]
+pub(crate) struct Walks(Mutex<BTreeSet<ItemId>>);
+
+impl Walks {
+    pub(crate) fn add(&self, segments: impl IntoIterator<Item = SegmentKey>) {
+        let items = segments.into_iter().map(|segment| segment.item);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(items);
+    }
+
+    /// Those that still have walks are added again by the next sweep.
+    fn take(&self) -> BTreeSet<ItemId> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+pub(crate) async fn run(recorder: Arc<Recorder>) {
     loop {
-        if let Err(error) = settle_all(&stock, &*ledger).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "walks could not be listed");
+        if let Err(error) = settle_all(&recorder).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "items with walks could not be read");
         }
-        if tokio::time::timeout(every, stop.cancelled()).await.is_ok() {
+        if tokio::time::timeout(recorder.settings.walks_every, recorder.stop.cancelled()).await.is_ok() {
             return;
         }
     }
 }
 
-async fn settle_all(stock: &Stock, ledger: &dyn Ledger) -> Result<(), LedgerError> {
-    let items: BTreeSet<ItemId> = ledger.checkpoints().await?.into_iter().map(|(segment, _)| segment.item).collect();
-    for id in items {
-        if let Some(item) = item_stock(stock, ledger, &id).await? {
+async fn settle_all(recorder: &Recorder) -> Result<(), LedgerError> {
+    for id in recorder.walks.take() {
+        if let Some(item) = item_stock(&recorder.stock, &*recorder.ledger, &id).await? {
             settle(&item).await;
         }
     }

@@ -1,14 +1,20 @@
 //! Which segments have entries to record, and who records them right now in this process.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{HashSet, VecDeque},
+    ops::Deref,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use domain::SegmentKey;
 use tokio::sync::Notify;
 
-/// A set of segments with work. A segment that comes again while it is being worked on is worked on once more afterwards.
+/// How long work is still taken in after the end: others may go on selling for ever, and other recorders go on recording.
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Segments with work, first come first served: a few that always have more must not keep the others waiting. A segment that comes again while it
+/// is being worked on is worked on once more afterwards.
 #[derive(Default)]
 pub(crate) struct Work {
     state: Mutex<State>,
@@ -19,9 +25,62 @@ pub(crate) struct Work {
 
 #[derive(Default)]
 struct State {
-    waiting: BTreeSet<SegmentKey>,
+    queue: VecDeque<SegmentKey>,
+    /// What is in the queue.
+    waiting: HashSet<SegmentKey>,
     taken: HashSet<SegmentKey>,
-    closed: bool,
+    closed: Option<Instant>,
+}
+
+impl State {
+    fn add(&mut self, segment: SegmentKey) {
+        if self.waiting.insert(segment.clone()) {
+            self.queue.push_back(segment);
+        }
+    }
+
+    fn take(&mut self, at_most: usize) -> Vec<SegmentKey> {
+        let mut segments = Vec::new();
+        let mut passed_over = VecDeque::new();
+        while segments.len() < at_most
+            && let Some(segment) = self.queue.pop_front()
+        {
+            if self.taken.contains(&segment) {
+                passed_over.push_back(segment);
+            } else {
+                self.waiting.remove(&segment);
+                self.taken.insert(segment.clone());
+                segments.push(segment);
+            }
+        }
+        passed_over.append(&mut self.queue);
+        self.queue = passed_over;
+        segments
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed.is_some() && self.waiting.is_empty() && self.taken.is_empty()
+    }
+}
+
+/// Segments that somebody works on, until it is dropped; also by a panic.
+pub(crate) struct Taken<'a> {
+    work: &'a Work,
+    segments: Vec<SegmentKey>,
+}
+
+impl Deref for Taken<'_> {
+    type Target = [SegmentKey];
+
+    fn deref(&self) -> &[SegmentKey] {
+        &self.segments
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.work.done(&self.segments);
+    }
 }
 
 impl Work {
@@ -30,7 +89,12 @@ impl Work {
     }
 
     pub(crate) fn add(&self, segments: impl IntoIterator<Item = SegmentKey>) {
-        self.state().waiting.extend(segments);
+        let mut state = self.state();
+        if state.closed.is_some_and(|closed| closed.elapsed() > DRAIN_WITHIN) {
+            return;
+        }
+        segments.into_iter().for_each(|segment| state.add(segment));
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -38,24 +102,34 @@ impl Work {
         self.sweep.notify_one();
     }
 
-    /// No more is taken in; what is there is still worked off.
+    /// What is there is still worked off.
     pub(crate) fn close(&self) {
-        self.state().closed = true;
+        self.state().closed.get_or_insert_with(Instant::now);
         self.changed.notify_waiters();
         self.changed.notify_one();
     }
 
+    /// Drops what is there. After the end, when it cannot be worked off: whoever records next finds it.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.state();
+        state.queue.clear();
+        state.waiting.clear();
+    }
+
     /// Some segments with work that nobody here works on; waits for them. `None`: closed and nothing left.
-    pub(crate) async fn take(&self, at_most: usize) -> Option<Vec<SegmentKey>> {
+    pub(crate) async fn take(&self, at_most: usize) -> Option<Taken<'_>> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let (segments, over) = self.try_take(at_most);
+            let (segments, over) = {
+                let mut state = self.state();
+                (state.take(at_most), state.is_over())
+            };
             if !segments.is_empty() {
                 // Another worker may find more.
                 self.changed.notify_one();
-                return Some(segments);
+                return Some(Taken { work: self, segments });
             }
             if over {
                 self.changed.notify_waiters();
@@ -65,24 +139,12 @@ impl Work {
         }
     }
 
-    fn try_take(&self, at_most: usize) -> (Vec<SegmentKey>, bool) {
-        let mut state = self.state();
-        let free = state.waiting.iter().filter(|segment| !state.taken.contains(*segment));
-        let segments: Vec<_> = free.take(at_most).cloned().collect();
-        for segment in &segments {
-            state.waiting.remove(segment);
-            state.taken.insert(segment.clone());
-        }
-        let over = state.closed && state.waiting.is_empty() && state.taken.is_empty();
-        (segments, over)
-    }
-
-    pub(crate) fn done(&self, segments: &[SegmentKey]) {
+    fn done(&self, segments: &[SegmentKey]) {
         let mut state = self.state();
         for segment in segments {
             state.taken.remove(segment);
         }
-        let wake = !state.waiting.is_empty() || state.closed;
+        let wake = !state.waiting.is_empty() || state.closed.is_some();
         drop(state);
         if wake {
             self.changed.notify_one();
@@ -92,8 +154,9 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use super::Work;
     use domain::SegmentKey;
+
+    use super::Work;
 
     fn segments(names: &[&str]) -> Vec<SegmentKey> {
         names.iter().map(|name| name.parse().unwrap()).collect()
@@ -103,13 +166,55 @@ mod tests {
     async fn a_segment_is_worked_on_by_one_at_a_time_and_again_if_it_came_again() {
         let work = Work::default();
         work.add(segments(&["a:0", "a:1", "a:0"]));
-        assert_eq!(work.take(1).await.unwrap(), segments(&["a:0"]));
+        let first = work.take(1).await.unwrap();
+        assert_eq!(*first, segments(&["a:0"]));
         work.add(segments(&["a:0"]));
-        assert_eq!(work.take(9).await.unwrap(), segments(&["a:1"]), "a:0 is being worked on");
-        work.done(&segments(&["a:0"]));
-        assert_eq!(work.take(9).await.unwrap(), segments(&["a:0"]));
+        let second = work.take(9).await.unwrap();
+        assert_eq!(*second, segments(&["a:1"]), "a:0 is being worked on");
+        drop(first);
+        let third = work.take(9).await.unwrap();
+        assert_eq!(*third, segments(&["a:0"]));
         work.close();
-        work.done(&segments(&["a:0", "a:1"]));
+        drop((second, third));
         assert!(work.take(9).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn segments_that_always_have_more_do_not_starve_the_others() {
+        let work = Work::default();
+        work.add(segments(&["a:0", "a:1", "z:0"]));
+        for _ in 0..2 {
+            let taken = work.take(2).await.unwrap();
+            if taken.contains(&"z:0".parse().unwrap()) {
+                return;
+            }
+            work.add(taken.to_vec());
+        }
+        panic!("z:0 was never taken");
+    }
+
+    #[tokio::test]
+    async fn what_is_abandoned_ends_the_work() {
+        let work = Work::default();
+        work.add(segments(&["a:0", "a:1"]));
+        work.close();
+        let taken = work.take(1).await.unwrap();
+        work.abandon();
+        drop(taken);
+        assert!(work.take(1).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_panic_gives_segments_back() {
+        let work = std::sync::Arc::new(Work::default());
+        work.add(segments(&["a:0"]));
+        let worker = std::sync::Arc::clone(&work);
+        let panicked = tokio::spawn(async move {
+            let _taken = worker.take(1).await.unwrap();
+            panic!("on purpose");
+        });
+        assert!(panicked.await.unwrap_err().is_panic());
+        work.add(segments(&["a:0"]));
+        assert_eq!(*work.take(1).await.unwrap(), segments(&["a:0"]));
     }
 }

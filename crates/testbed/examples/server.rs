@@ -1,7 +1,7 @@
 //! Starts a PostgreSQL server (`server postgres DATABASE`) or a Redis server (`server redis`) in a temporary folder, prints its URL, and
 //! stops it when standard input ends. For scripts that need a server and have none.
 
-use tokio::io::AsyncReadExt;
+use std::io::Read;
 
 #[tokio::main]
 async fn main() -> testbed::Result<()> {
@@ -23,6 +23,6 @@ async fn main() -> testbed::Result<()> {
 #[expect(clippy::print_stdout, reason = "this is what the script reads")]
 async fn announce(url: &str) {
     println!("{url}");
-    let mut rest = Vec::new();
-    let _ = tokio::io::stdin().read_to_end(&mut rest).await;
+    let until_it_ends = || std::io::stdin().read_to_end(&mut Vec::new());
+    let _ = tokio::task::spawn_blocking(until_it_ends).await;
 }

@@ -32,6 +32,9 @@ pub trait Ledger: Send + Sync + 'static {
     /// Every segment of every item with its checkpoint: what the recorders sweep.
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError>;
 
+    /// What every item's segments should be at: its state and epoch.
+    async fn item_states(&self) -> Result<Vec<(ItemId, ItemState, u64)>, LedgerError>;
+
     /// The order, if it has been recorded.
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
@@ -77,6 +80,8 @@ pub struct SegmentReplay {
 pub struct Recorded {
     /// The segment.
     pub key: SegmentKey,
+    /// The checkpoint before. `None`: this was the first.
+    pub after: Option<EntryId>,
     /// Everything up to and including this entry is in the ledger.
     pub checkpoint: EntryId,
     /// Orders inserted as `held`.

@@ -122,6 +122,17 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
     }
 }
 
+pub(crate) fn checkpoint(row: (String, i64, Option<String>)) -> Result<(domain::SegmentKey, Option<domain::EntryId>), LedgerError> {
+    let (item, segment, checkpoint) = row;
+    let key = domain::SegmentKey { item: parsed("segments.item", &item)?, segment: unsigned("segment", segment)? };
+    Ok((key, checkpoint.map(|text| parsed("checkpoint", &text)).transpose()?))
+}
+
+pub(crate) fn item_state(row: (String, String, i64)) -> Result<(ItemId, ItemState, u64), LedgerError> {
+    let (id, state, epoch) = row;
+    Ok((parsed("items.id", &id)?, parsed("items.state", &state)?, unsigned("epoch", epoch)?))
+}
+
 /// An order's row, in types that both databases have, without its id.
 #[derive(sqlx::FromRow)]
 pub(crate) struct OrderColumns {

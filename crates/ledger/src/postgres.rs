@@ -13,7 +13,7 @@ use sqlx::{
 
 use crate::{
     Claim, Created, ItemTotals, Ledger, LedgerError, SegmentRow,
-    convert::{ItemColumns, OrderColumns, SegmentColumns, id_range, parsed, same_item, signed, unsigned},
+    convert::{ItemColumns, OrderColumns, SegmentColumns, checkpoint, id_range, item_state, same_item, signed},
 };
 
 /// Times leave the database as milliseconds, which is what all of us count in.
@@ -158,6 +158,11 @@ impl Ledger for PostgresLedger {
         rows.fetch_all(&self.pool).await?.into_iter().map(checkpoint).collect()
     }
 
+    async fn item_states(&self) -> Result<Vec<(ItemId, ItemState, u64)>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, String, i64)>("SELECT id, state, epoch FROM items");
+        rows.fetch_all(&self.pool).await?.into_iter().map(item_state).collect()
+    }
+
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
         let row = sqlx::query_as::<_, OrderColumns>(
             "SELECT item, segment::bigint, buyer, quantity, state, (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, version \
@@ -195,12 +200,6 @@ impl Ledger for PostgresLedger {
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         recording::claim(&self.pool, wanted, at_most).await
     }
-}
-
-pub(crate) fn checkpoint(row: (String, i64, Option<String>)) -> Result<(SegmentKey, Option<EntryId>), LedgerError> {
-    let (item, segment, checkpoint) = row;
-    let key = SegmentKey { item: parsed("segments.item", &item)?, segment: unsigned("segment", segment)? };
-    Ok((key, checkpoint.map(|text| parsed("checkpoint", &text)).transpose()?))
 }
 
 type Transaction = sqlx::Transaction<'static, Postgres>;

@@ -118,6 +118,7 @@ fn replay_all(replays: Vec<SegmentReplay>, mut seen: HashSet<OrderId>) -> Result
         let replayed = replay(&row, &entries, |id| seen.insert(id))?;
         recorded.push(Recorded {
             key: row.key.clone(),
+            after: row.checkpoint,
             checkpoint: replayed.row.checkpoint.ok_or_else(|| LedgerError::Diverged(row.key.clone()))?,
             held: replayed.held,
             rejected: replayed.rejected,

@@ -16,8 +16,7 @@ use sqlx::{
 
 use crate::{
     Claim, Created, ItemTotals, Ledger, LedgerError, SegmentRow,
-    convert::{ItemColumns, OrderColumns, SegmentColumns, id_range, same_item, signed},
-    postgres::checkpoint,
+    convert::{ItemColumns, OrderColumns, SegmentColumns, checkpoint, id_range, item_state, same_item, signed},
 };
 
 /// How long to wait for another process's write.
@@ -179,6 +178,11 @@ impl Ledger for SqliteLedger {
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
         let rows = sqlx::query_as::<_, (String, i64, Option<String>)>("SELECT item, segment, checkpoint FROM segments");
         rows.fetch_all(&self.readers).await?.into_iter().map(checkpoint).collect()
+    }
+
+    async fn item_states(&self) -> Result<Vec<(ItemId, ItemState, u64)>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, String, i64)>("SELECT id, state, epoch FROM items");
+        rows.fetch_all(&self.readers).await?.into_iter().map(item_state).collect()
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {

@@ -20,7 +20,10 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use domain::EntryId;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
+
+/// Orders that cannot take anything and may walk at once all the same, because what is known of the segments may be out of date.
+const IN_VAIN_MOST: usize = 32;
 
 /// What one item's orders are let in by.
 pub(crate) struct Admission {
@@ -28,6 +31,8 @@ pub(crate) struct Admission {
     seen: Box<[AtomicU64]>,
     /// Units that walks are asking for right now.
     walking: AtomicU64,
+    /// Orders for more than any segment has: they leave records wherever they go, so only a few of them go at once.
+    in_vain: Arc<Semaphore>,
     /// Orders that wait for walks to end. Whoever waits raises it before it looks at `walking`, and whoever ends a walk lowers
     /// `walking` before it looks here: one of the two sees the other.
     waiting: AtomicUsize,
@@ -70,6 +75,7 @@ struct Left {
 pub(crate) struct Permit {
     admission: Arc<Admission>,
     units: u64,
+    in_vain: Option<OwnedSemaphorePermit>,
 }
 
 /// What became of an order at the door.
@@ -85,6 +91,7 @@ impl Admission {
         Self {
             seen: (0..segments).map(|_| AtomicU64::new(u64::MAX)).collect(),
             walking: AtomicU64::new(0),
+            in_vain: Arc::new(Semaphore::new(IN_VAIN_MOST)),
             waiting: AtomicUsize::new(0),
             turn: Notify::new(),
             looked: AtomicBool::new(false),
@@ -126,8 +133,8 @@ impl Admission {
         if left.is_guess && !self.looked.load(Ordering::Acquire) {
             return Some(Admitted::Refresh);
         }
-        // An order for more than any segment has cannot take anything; it need not be held back for those that can.
-        let permit = if left.most < units { Some(self.enter(units)) } else { self.try_enter(units, left.total) };
+        // An order for more than any segment has cannot take anything: it and those that can do not wait for one another.
+        let permit = if left.most < units { self.try_enter_in_vain() } else { self.try_enter(units, left.total) };
         permit.map(Admitted::Walk)
     }
 
@@ -176,13 +183,18 @@ impl Admission {
 
     pub(crate) fn enter(self: &Arc<Self>, units: u64) -> Permit {
         self.walking.fetch_add(units, Ordering::AcqRel);
-        Permit { admission: Arc::clone(self), units }
+        Permit { admission: Arc::clone(self), units, in_vain: None }
+    }
+
+    fn try_enter_in_vain(self: &Arc<Self>) -> Option<Permit> {
+        let in_vain = Arc::clone(&self.in_vain).try_acquire_owned().ok()?;
+        Some(Permit { admission: Arc::clone(self), units: 0, in_vain: Some(in_vain) })
     }
 
     fn try_enter(self: &Arc<Self>, units: u64, total: u64) -> Option<Permit> {
         let room = |walking: u64| (walking == 0 || walking.saturating_add(units) <= total).then_some(walking + units);
         self.walking.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).ok()?;
-        Some(Permit { admission: Arc::clone(self), units })
+        Some(Permit { admission: Arc::clone(self), units, in_vain: None })
     }
 }
 
@@ -195,6 +207,7 @@ impl std::fmt::Debug for Admission {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.admission.walking.fetch_sub(self.units, Ordering::SeqCst);
+        drop(self.in_vain.take());
         self.admission.wake_one();
     }
 }
@@ -332,6 +345,24 @@ mod tests {
     async fn an_order_for_more_than_any_segment_has_is_not_held_back() {
         let admission = admission(&[1, 1]);
         let _walks = (walk(&admission, 1).await, walk(&admission, 1).await, walk(&admission, 2).await);
+    }
+
+    #[tokio::test]
+    async fn those_who_can_take_nothing_do_not_keep_away_those_who_can() {
+        let admission = admission(&[1, 1]);
+        let mut in_vain = Vec::new();
+        for _ in 0..super::IN_VAIN_MOST {
+            in_vain.push(walk(&admission, 2).await);
+        }
+        let one_more = tokio::spawn({
+            let admission = Arc::clone(&admission);
+            async move { drop(walk(&admission, 2).await) }
+        });
+        tokio::task::yield_now().await;
+        assert!(!one_more.is_finished(), "they leave records, so only some of them walk at once");
+        drop(walk(&admission, 1).await);
+        in_vain.pop();
+        soon(one_more).await.unwrap();
     }
 
     #[tokio::test]

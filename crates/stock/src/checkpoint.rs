@@ -1,20 +1,24 @@
 //! Who waits for which outbox entry to be recorded.
 //!
-//! The recorder publishes how far the ledger has a segment. A message may be lost: whoever has waited long asks the ledger and calls
-//! [`Waiters::recorded`] with what it says.
+//! The recorder publishes which part of an outbox the ledger has recorded and which orders of that part it rejected. A message speaks of its own
+//! part only, because the one before it may have been lost: orders outside wait on, until whoever watches asks the ledger about
+//! them by name and calls [`Checkpoints::resolve`]. So a lost message costs time, and nobody is told `held` for want of a message.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
 use domain::{EntryId, OrderId, SegmentKey};
 
-use crate::walk::{AnswerSender, Answered};
+use crate::{
+    outbox::RecordedSpan,
+    walk::{AnswerSender, Answered},
+};
 
-/// Rejections that are kept for batches whose reply comes after the message about them.
-const RECENT_REJECTIONS: usize = 4096;
+/// Messages that are kept for batches whose reply comes after the message about them.
+const RECENT: usize = 64;
 
 /// An order that has its units and waits for the ledger.
 pub(crate) struct Waiter {
@@ -37,15 +41,23 @@ pub(crate) struct Waiters(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
-    checkpoint: EntryId,
-    batches: VecDeque<WaitingBatch>,
-    rejections: VecDeque<OrderId>,
+    batches: Vec<WaitingBatch>,
+    recent: VecDeque<Arc<RecordedSpan>>,
 }
 
 struct WaitingBatch {
     entry: EntryId,
     since: Instant,
     waiters: Vec<Waiter>,
+}
+
+impl WaitingBatch {
+    fn answer(self, rejected: &[OrderId]) {
+        for waiter in self.waiters {
+            let rejected = rejected.contains(&waiter.order);
+            waiter.answer(rejected);
+        }
+    }
 }
 
 impl Waiters {
@@ -55,44 +67,51 @@ impl Waiters {
 
     /// Answers the orders of `entry` when it has been recorded; at once if it has been.
     pub(crate) fn wait(&self, entry: EntryId, waiters: Vec<Waiter>) {
+        let batch = WaitingBatch { entry, since: Instant::now(), waiters };
         let mut waiting = self.lock();
-        if entry > waiting.checkpoint {
-            waiting.batches.push_back(WaitingBatch { entry, since: Instant::now(), waiters });
-            return;
-        }
-        for waiter in waiters {
-            let rejected = waiting.rejections.contains(&waiter.order);
-            waiter.answer(rejected);
+        match waiting.recent.iter().find(|span| span.has(entry)).cloned() {
+            Some(span) => batch.answer(&span.rejected),
+            None => waiting.batches.push(batch),
         }
     }
 
-    /// Takes in that the ledger has everything up to `checkpoint`, and rejected these.
-    pub(crate) fn recorded(&self, checkpoint: EntryId, rejected: &[OrderId]) {
-        for batch in self.take_recorded(checkpoint, rejected) {
-            for waiter in batch.waiters {
+    fn recorded(&self, span: RecordedSpan) {
+        let span = Arc::new(span);
+        for batch in self.take_recorded(&span) {
+            batch.answer(&span.rejected);
+        }
+    }
+
+    fn take_recorded(&self, span: &Arc<RecordedSpan>) -> Vec<WaitingBatch> {
+        let mut waiting = self.lock();
+        waiting.recent.push_back(Arc::clone(span));
+        let surplus = waiting.recent.len().saturating_sub(RECENT);
+        waiting.recent.drain(..surplus);
+        waiting.batches.extract_if(.., |batch| span.has(batch.entry)).collect()
+    }
+
+    /// Orders that have waited longer than `patience`, with their entries. Those whose buyers have gone away are dropped here.
+    fn overdue(&self, patience: Duration) -> Vec<(EntryId, OrderId)> {
+        let mut waiting = self.lock();
+        let mut overdue = Vec::new();
+        for batch in waiting.batches.iter_mut().filter(|batch| batch.since.elapsed() > patience) {
+            batch.waiters.retain(|waiter| !waiter.sender.is_closed());
+            overdue.extend(batch.waiters.iter().map(|waiter| (batch.entry, waiter.order)));
+        }
+        waiting.batches.retain(|batch| !batch.waiters.is_empty());
+        overdue
+    }
+
+    fn resolve(&self, held: &HashSet<OrderId>, rejected: &HashSet<OrderId>) {
+        let mut waiting = self.lock();
+        for batch in &mut waiting.batches {
+            let resolved = |waiter: &mut Waiter| held.contains(&waiter.order) || rejected.contains(&waiter.order);
+            for waiter in batch.waiters.extract_if(.., resolved) {
                 let rejected = rejected.contains(&waiter.order);
                 waiter.answer(rejected);
             }
         }
-    }
-
-    fn take_recorded(&self, checkpoint: EntryId, rejected: &[OrderId]) -> Vec<WaitingBatch> {
-        let mut waiting = self.lock();
-        waiting.rejections.extend(rejected);
-        let surplus = waiting.rejections.len().saturating_sub(RECENT_REJECTIONS);
-        waiting.rejections.drain(..surplus);
-        waiting.checkpoint = waiting.checkpoint.max(checkpoint);
-        let checkpoint = waiting.checkpoint;
-        let (done, rest) = std::mem::take(&mut waiting.batches).into_iter().partition(|batch| batch.entry <= checkpoint);
-        waiting.batches = rest;
-        Vec::from_iter::<VecDeque<_>>(done)
-    }
-
-    /// Orders that have waited longer than `patience`.
-    fn overdue(&self, patience: Duration) -> Vec<OrderId> {
-        let waiting = self.lock();
-        let overdue = waiting.batches.iter().filter(|batch| batch.since.elapsed() > patience);
-        overdue.flat_map(|batch| batch.waiters.iter().map(|waiter| waiter.order)).collect()
+        waiting.batches.retain(|batch| !batch.waiters.is_empty());
     }
 }
 
@@ -106,34 +125,45 @@ impl Checkpoints {
         Arc::clone(waiters.entry(segment.clone()).or_default())
     }
 
-    pub(crate) fn recorded(&self, segment: &SegmentKey, checkpoint: EntryId, rejected: &[OrderId]) {
-        let waiters = self.0.read().unwrap_or_else(PoisonError::into_inner).get(segment).cloned();
-        if let Some(waiters) = waiters {
-            waiters.recorded(checkpoint, rejected);
+    fn known(&self, segment: &SegmentKey) -> Option<Arc<Waiters>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(segment).cloned()
+    }
+
+    pub(crate) fn recorded(&self, span: RecordedSpan) {
+        if let Some(waiters) = self.known(&span.segment) {
+            waiters.recorded(span);
         }
     }
 
-    pub(crate) fn overdue(&self, patience: Duration) -> Vec<(SegmentKey, Vec<OrderId>)> {
+    pub(crate) fn overdue(&self, patience: Duration) -> Vec<(SegmentKey, Vec<(EntryId, OrderId)>)> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let overdue = all.iter().map(|(segment, waiters)| (segment.clone(), waiters.overdue(patience)));
         overdue.filter(|(_, orders)| !orders.is_empty()).collect()
+    }
+
+    pub(crate) fn resolve(&self, segment: &SegmentKey, held: &HashSet<OrderId>, rejected: &HashSet<OrderId>) {
+        if let Some(waiters) = self.known(segment) {
+            waiters.resolve(held, rejected);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{collections::HashSet, time::Duration};
 
     use domain::{EntryId, OrderId};
     use tokio::sync::oneshot;
 
     use super::{Waiter, Waiters};
-    use crate::walk::Answered;
+    use crate::{outbox::RecordedSpan, walk::Answered};
 
     const ONE: OrderId = OrderId::from_bytes([1; 16]);
     const TWO: OrderId = OrderId::from_bytes([2; 16]);
 
-    fn waiter(order: OrderId) -> (Waiter, oneshot::Receiver<Result<Answered, crate::StockError>>) {
+    type Answer = oneshot::Receiver<Result<Answered, crate::StockError>>;
+
+    fn waiter(order: OrderId) -> (Waiter, Answer) {
         let (sender, receiver) = oneshot::channel();
         (Waiter { order, expires_ms: 5, sender }, receiver)
     }
@@ -142,27 +172,62 @@ mod tests {
         EntryId { ms, seq: 0 }
     }
 
+    fn span(after: u64, checkpoint: u64, rejected: &[OrderId]) -> RecordedSpan {
+        let segment = "vase:0".parse().unwrap();
+        RecordedSpan { segment, after: entry(after), checkpoint: entry(checkpoint), rejected: rejected.to_vec() }
+    }
+
+    fn is_held(answer: &mut Answer) -> bool {
+        matches!(answer.try_recv().unwrap(), Ok(Answered::Taken { recorded: true, .. }))
+    }
+
+    fn is_rejected(answer: &mut Answer) -> bool {
+        matches!(answer.try_recv().unwrap(), Ok(Answered::Rejected))
+    }
+
     #[test]
     fn an_order_is_answered_when_its_entry_is_recorded_and_not_before() {
         let waiters = Waiters::default();
         let ((one, mut first), (two, mut second)) = (waiter(ONE), waiter(TWO));
         waiters.wait(entry(10), vec![one, two]);
-        waiters.recorded(entry(9), &[]);
+        waiters.recorded(span(0, 9, &[]));
         assert!(first.try_recv().is_err());
-        assert_eq!(waiters.overdue(Duration::ZERO), [ONE, TWO]);
-        waiters.recorded(entry(10), &[TWO]);
-        assert!(matches!(first.try_recv().unwrap(), Ok(Answered::Taken { recorded: true, .. })));
-        assert!(matches!(second.try_recv().unwrap(), Ok(Answered::Rejected)));
+        assert_eq!(waiters.overdue(Duration::ZERO), [(entry(10), ONE), (entry(10), TWO)]);
+        waiters.recorded(span(9, 10, &[TWO]));
+        assert!(is_held(&mut first) && is_rejected(&mut second));
         assert!(waiters.overdue(Duration::ZERO).is_empty());
     }
 
     #[test]
     fn a_message_that_overtakes_the_reply_is_not_lost() {
         let waiters = Waiters::default();
-        waiters.recorded(entry(10), &[TWO]);
+        waiters.recorded(span(9, 10, &[TWO]));
+        waiters.recorded(span(10, 11, &[]));
         let ((one, mut first), (two, mut second)) = (waiter(ONE), waiter(TWO));
         waiters.wait(entry(10), vec![one, two]);
-        assert!(matches!(first.try_recv().unwrap(), Ok(Answered::Taken { recorded: true, .. })));
-        assert!(matches!(second.try_recv().unwrap(), Ok(Answered::Rejected)));
+        assert!(is_held(&mut first) && is_rejected(&mut second));
+    }
+
+    #[test]
+    fn a_later_message_says_nothing_about_an_order_whose_own_message_was_lost() {
+        let waiters = Waiters::default();
+        let ((one, mut first), (two, mut second)) = (waiter(ONE), waiter(TWO));
+        waiters.wait(entry(10), vec![one, two]);
+        // The message about 9 to 10, which rejects the second order, is lost.
+        waiters.recorded(span(10, 11, &[]));
+        assert!(first.try_recv().is_err() && second.try_recv().is_err());
+        waiters.resolve(&HashSet::from([ONE]), &HashSet::from([TWO]));
+        assert!(is_held(&mut first) && is_rejected(&mut second));
+        assert!(waiters.lock().batches.is_empty());
+    }
+
+    #[test]
+    fn who_has_gone_away_is_not_waited_for() {
+        let waiters = Waiters::default();
+        let (one, gone) = waiter(ONE);
+        waiters.wait(entry(10), vec![one]);
+        drop(gone);
+        assert!(waiters.overdue(Duration::ZERO).is_empty());
+        assert!(waiters.lock().batches.is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use domain::{BuyerId, Item, ItemId, OrderId, SegmentKey, Window};
+use domain::{BuyerId, Change, Item, ItemId, OrderId, SegmentKey, TakenOrder, Window};
 use futures::future::{join_all, try_join_all};
 use jiff::Timestamp;
 use redis::Value;
@@ -162,27 +162,41 @@ impl ItemStock {
         join_all(self.segments.iter().map(inspect)).await.into_iter().collect()
     }
 
-    /// What the segments remember for an order that the ledger may not have yet: its quantity, the segment that has
-    /// its units and the end of its hold. `None`: no segment has units for it.
-    pub async fn find(&self, order: OrderId, buyer: &BuyerId) -> Result<Option<Answer>, StockError> {
-        for (position, segment) in self.ring(buyer).enumerate() {
+    /// An order that has its units and that the ledger does not have yet. It is in the outbox of the segment that gave them.
+    pub async fn find_unrecorded(&self, order: OrderId) -> Result<Option<Unrecorded>, StockError> {
+        for segment in &self.segments {
             let mut cmd = redis::cmd("HGET");
             cmd.arg(&segment.keys.answers).arg(&order.as_bytes()[..]);
             let stored: Option<Vec<u8>> = cmd.query_async(&mut self.shared.connection.clone()).await?;
-            match stored.as_deref().map(Answer::parse).transpose()? {
-                Some(Answer::Passed { .. }) => {}
-                Some(Answer::Taken { quantity, expires_ms }) => {
-                    return Ok(Some(Answer::Elsewhere { quantity, expires_ms, segment: segment.number() }));
-                }
-                Some(found @ Answer::Elsewhere { .. }) => return Ok(Some(found)),
-                Some(Answer::SoldOut { .. }) => return Ok(None),
-                // Nobody asked here, so nobody asked any further.
-                None if position == 0 => return Ok(None),
-                None => {}
+            if let Some(Answer::Taken { .. }) = stored.as_deref().map(Answer::parse).transpose()? {
+                return self.find_in_outbox(segment, order).await;
             }
         }
         Ok(None)
     }
+
+    async fn find_in_outbox(&self, segment: &Segment, wanted: OrderId) -> Result<Option<Unrecorded>, StockError> {
+        let entries = inspect_segment(&self.shared, segment, InspectionEntries::All).await?.entries;
+        let found = entries.into_iter().find_map(|entry| match entry.change {
+            Change::Taken { expires_at, orders } => {
+                let order = orders.into_iter().find(|order| order.id == wanted)?;
+                Some(Unrecorded { order, segment: segment.number(), expires_at })
+            }
+            Change::Opened { .. } | Change::StateSet { .. } => None,
+        });
+        Ok(found)
+    }
+}
+
+/// An order that has its units and is on its way to the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// The order.
+    pub order: TakenOrder,
+    /// The segment that gave the units.
+    pub segment: u16,
+    /// When the hold is over.
+    pub expires_at: Timestamp,
 }
 
 async fn inspect_segment(shared: &Shared, segment: &Segment, entries: InspectionEntries) -> Result<Inspection, StockError> {

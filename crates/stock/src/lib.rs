@@ -35,10 +35,11 @@ mod stock;
 mod walk;
 pub mod walks;
 
-pub use answer::Answer;
+pub(crate) use answer::Answer;
 pub use connection::RedisSettings;
 pub use error::StockError;
-pub use item::ItemStock;
+pub use item::{ItemStock, Unrecorded};
+pub use outbox::RecordedSpan;
 pub use script::{Inspection, InspectionEntries, Opened, StateSet};
 pub use stock::{Stock, StockSettings};
 pub use walk::{Acknowledge, Ask, Outcome};

@@ -85,18 +85,29 @@ fn decode_change<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Change
     })
 }
 
-/// What the recorder says when the ledger has recorded a segment.
+/// What the recorder says when the ledger has recorded a part of an outbox. It speaks of that part only: who missed the message about an
+/// earlier part cannot tell from this one which of its orders were rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RecordedMessage {
+pub struct RecordedSpan {
+    /// Whose outbox.
     pub segment: SegmentKey,
+    /// The checkpoint before: the part begins behind it.
+    pub after: EntryId,
+    /// The checkpoint now: the last entry of the part.
     pub checkpoint: EntryId,
+    /// The orders of the part that the ledger could not cover.
     pub rejected: Vec<OrderId>,
 }
 
-impl RecordedMessage {
-    pub(crate) fn encode(segment: &SegmentKey, checkpoint: EntryId, rejected: &[OrderId]) -> String {
-        let mut text = format!("{segment} {checkpoint}");
-        for order in rejected {
+impl RecordedSpan {
+    /// Whether the entry belongs to the part.
+    pub(crate) fn has(&self, entry: EntryId) -> bool {
+        self.after < entry && entry <= self.checkpoint
+    }
+
+    fn encode(&self) -> String {
+        let mut text = format!("{} {} {}", self.segment, self.after, self.checkpoint);
+        for order in &self.rejected {
             text.push(' ');
             text.push_str(&order.to_string());
         }
@@ -106,9 +117,9 @@ impl RecordedMessage {
     pub(crate) fn decode(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let segment = words.next()?.parse().ok()?;
-        let checkpoint = words.next()?.parse().ok()?;
+        let (after, checkpoint) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let rejected = words.map(str::parse).collect::<Result<_, _>>().ok()?;
-        Some(Self { segment, checkpoint, rejected })
+        Some(Self { segment, after, checkpoint, rejected })
     }
 }
 
@@ -129,19 +140,19 @@ impl Stock {
         self.bulk().query(&cmd).await
     }
 
-    /// Tells every order service that the ledger has everything up to `checkpoint`, and which of those orders it rejected.
-    pub async fn publish_recorded(&self, segment: &SegmentKey, checkpoint: EntryId, rejected: &[OrderId]) -> Result<(), StockError> {
+    /// Tells every order service what the ledger has recorded.
+    pub async fn publish_recorded(&self, span: &RecordedSpan) -> Result<(), StockError> {
         let mut cmd = redis::cmd("PUBLISH");
-        cmd.arg(RECORDED_CHANNEL).arg(RecordedMessage::encode(segment, checkpoint, rejected));
+        cmd.arg(RECORDED_CHANNEL).arg(span.encode());
         self.bulk().query(&cmd).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::{BuyerId, OrderId, Quantity};
+    use domain::{BuyerId, EntryId, OrderId, Quantity, SegmentKey};
 
-    use super::{RecordedMessage, pack, unpack, unpack_all};
+    use super::{RecordedSpan, pack, unpack, unpack_all};
 
     #[test]
     fn a_packed_order_reads_back() {
@@ -159,14 +170,15 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_message_reads_back() {
-        let segment = "vase:3".parse().unwrap();
-        let checkpoint = "17-2".parse().unwrap();
+    fn what_was_recorded_reads_back_and_speaks_of_its_part_only() {
+        let (segment, id) = ("vase:3".parse().unwrap(), |text: &str| text.parse().unwrap());
+        let (after, checkpoint): (EntryId, EntryId) = (id("17-2"), id("18-0"));
         for rejected in [vec![], vec![OrderId::from_bytes([1; 16]), OrderId::from_bytes([2; 16])]] {
-            let text = RecordedMessage::encode(&segment, checkpoint, &rejected);
-            let message = RecordedMessage::decode(&text).unwrap();
-            assert_eq!(message, RecordedMessage { segment: segment.clone(), checkpoint, rejected });
+            let span = RecordedSpan { segment: SegmentKey::clone(&segment), after, checkpoint, rejected };
+            assert_eq!(RecordedSpan::decode(&span.encode()).unwrap(), span);
+            let inside = ["17-1", "17-2", "17-3", "18-0", "18-1"].map(|entry| span.has(id(entry)));
+            assert_eq!(inside, [false, false, true, true, false]);
         }
-        assert!(RecordedMessage::decode("").is_none());
+        assert!(RecordedSpan::decode("").is_none());
     }
 }

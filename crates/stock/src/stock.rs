@@ -1,7 +1,7 @@
 //! The way in: everything that this process has open towards Redis, and the items that it sells.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -19,7 +19,7 @@ use crate::{
     connection::{Bulk, Connection, Connections},
     keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL},
     message,
-    outbox::RecordedMessage,
+    outbox::RecordedSpan,
     script::{self, Inspection, InspectionEntries, Opened, StateSet},
     server,
 };
@@ -103,8 +103,8 @@ impl Stock {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             while let Some(text) = messages.recv().await {
-                if let Some(message) = RecordedMessage::decode(&text) {
-                    shared.checkpoints.recorded(&message.segment, message.checkpoint, &message.rejected);
+                if let Some(span) = RecordedSpan::decode(&text) {
+                    shared.checkpoints.recorded(span);
                 }
             }
         });
@@ -148,6 +148,11 @@ impl Stock {
         try_join_all(keys.iter().map(|keys| script::set_state(&self.shared.connection, keys, state, epoch))).await
     }
 
+    /// Sets the state of one segment, if `epoch` is newer than what it has seen.
+    pub async fn set_segment_state(&self, segment: &SegmentKey, state: ItemState, epoch: u64) -> Result<StateSet, StockError> {
+        script::set_state(&self.shared.connection, &Keys::of(segment), state, epoch).await
+    }
+
     fn segments(&self, item: &Item) -> impl Iterator<Item = SegmentKey> + use<> {
         let id = item.id.clone();
         (0..item.segments).map(move |segment| SegmentKey { item: id.clone(), segment })
@@ -177,14 +182,14 @@ impl Stock {
         receiver
     }
 
-    /// Orders that have their units and have waited for the ledger longer than `patience`, by segment.
-    pub fn overdue(&self, patience: Duration) -> Vec<(SegmentKey, Vec<OrderId>)> {
+    /// Orders that have their units and have waited for the ledger longer than `patience`, with their outbox entries, by segment.
+    pub fn overdue(&self, patience: Duration) -> Vec<(SegmentKey, Vec<(EntryId, OrderId)>)> {
         self.shared.checkpoints.overdue(patience)
     }
 
-    /// Takes in, from whoever asked the ledger, that it has everything up to `checkpoint` and rejected these of the overdue orders.
-    pub fn recorded(&self, segment: &SegmentKey, checkpoint: EntryId, rejected: &[OrderId]) {
-        self.shared.checkpoints.recorded(segment, checkpoint, rejected);
+    /// Takes in, from whoever asked the ledger, what became of overdue orders.
+    pub fn resolve(&self, segment: &SegmentKey, held: &HashSet<OrderId>, rejected: &HashSet<OrderId>) {
+        self.shared.checkpoints.resolve(segment, held, rejected);
     }
 
     /// Waits until every batch that has left has returned and every walk that ended has been told to its home. Nothing may be asked after.

@@ -9,28 +9,26 @@
 mod report;
 
 use domain::ItemId;
-use ledger::{ItemTotals, Ledger, SegmentRow};
+use futures::future::try_join_all;
+use ledger::{Ledger, SegmentRow};
 use stock::{Inspection, InspectionEntries, Stock, StockError};
 
 pub use report::{AuditReport, SegmentReport};
 
 use crate::engine::EngineError;
 
-/// Looks at a segment to make before its history counts as another one: the recorder may trim between our two looks.
-const LOOKS: usize = 20;
+/// Looks at a segment to make before its history counts as another one: the recorder may trim between the two halves of a look.
+const LOOKS: usize = 100;
 
 /// Audits the item. `None`: there is no such item.
+///
+/// Each segment is looked at by itself, its row and then at once its outbox, and once more if the recorder came in between. That the rows say
+/// what the orders say is checked apart, in one snapshot of the ledger, which may take long.
 pub async fn audit(stock: &Stock, ledger: &dyn Ledger, item: &ItemId) -> Result<Option<AuditReport>, EngineError> {
-    let mut looks = 0;
-    loop {
-        looks += 1;
-        // The ledger first: Redis then holds what came after it.
-        let Some(totals) = ledger.totals(item).await? else { return Ok(None) };
-        let segments = look_at_segments(stock, &totals).await?;
-        if looks == LOOKS || segments.iter().all(Look::is_anchored) {
-            return Ok(Some(AuditReport::new(&totals, &segments)));
-        }
-    }
+    let segments = ledger.segments(item).await?.len();
+    let looks = try_join_all((0..segments).map(|segment| look(stock, ledger, item, segment))).await?;
+    let totals = ledger.totals(item).await?;
+    Ok(totals.map(|totals| AuditReport::new(&totals, &looks)))
 }
 
 /// A segment's row and what Redis holds of it.
@@ -52,16 +50,21 @@ impl Look {
     }
 }
 
-async fn look_at_segments(stock: &Stock, totals: &ItemTotals) -> Result<Vec<Look>, EngineError> {
-    let mut looks = Vec::with_capacity(totals.segments.len());
-    for row in &totals.segments {
+async fn look(stock: &Stock, ledger: &dyn Ledger, item: &ItemId, segment: usize) -> Result<Look, EngineError> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        // The ledger first: Redis then holds what came after it.
+        let row = ledger.segments(item).await?.swap_remove(segment);
         let from = row.checkpoint.map_or(InspectionEntries::All, InspectionEntries::From);
         let inspection = match stock.inspect(&row.key, from).await {
             Ok(inspection) => Some(inspection),
             Err(StockError::Missing(_)) => None,
             Err(error) => return Err(error.into()),
         };
-        looks.push(Look { row: row.clone(), inspection });
+        let look = Look { row, inspection };
+        if look.is_anchored() || looks == LOOKS {
+            return Ok(look);
+        }
     }
-    Ok(looks)
 }

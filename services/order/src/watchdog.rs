@@ -1,8 +1,8 @@
 //! Asks the ledger for orders that have waited too long: the message that they were recorded may have been lost.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use domain::{OrderId, SegmentKey};
+use domain::{EntryId, OrderId, SegmentKey};
 use ledger::LedgerError;
 use tokio_util::sync::CancellationToken;
 
@@ -23,12 +23,16 @@ pub async fn watch_overdue(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
-async fn ask_ledger(engine: &Engine, segment: &SegmentKey, orders: &[OrderId]) -> Result<(), LedgerError> {
-    // The checkpoint first: whatever lies before it has its final word in `orders`.
+async fn ask_ledger(engine: &Engine, segment: &SegmentKey, orders: &[(EntryId, OrderId)]) -> Result<(), LedgerError> {
     let rows = engine.ledger.segments(&segment.item).await?;
     let checkpoint = rows.into_iter().find(|row| row.key == *segment).and_then(|row| row.checkpoint);
-    let Some(checkpoint) = checkpoint else { return Ok(()) };
-    let rejected = engine.ledger.rejected_among(orders).await?;
-    engine.stock.recorded(segment, checkpoint, &rejected);
+    // Whatever lies before the checkpoint has its final word in `orders`; the rest need not be asked for.
+    let recorded: Vec<OrderId> = orders.iter().filter(|(entry, _)| Some(*entry) <= checkpoint).map(|(_, order)| *order).collect();
+    if recorded.is_empty() {
+        return Ok(());
+    }
+    let rejected: HashSet<_> = engine.ledger.rejected_among(&recorded).await?.into_iter().collect();
+    let held = recorded.into_iter().filter(|order| !rejected.contains(order)).collect();
+    engine.stock.resolve(segment, &held, &rejected);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use domain::{Change, Entry, EntryId, SegmentKey};
 use futures::future::join_all;
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
-use stock::{Stock, StockError};
+use stock::{RecordedSpan, Stock, StockError};
 
 use crate::{
     RecorderSettings,
@@ -215,7 +215,8 @@ async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>, l
 
 /// Tells, which buyers wait for, and trims. Both may fail: the next pass trims again, and whoever waits asks the ledger.
 async fn announce(stock: &Stock, recorded: &Recorded) {
-    let published = stock.publish_recorded(&recorded.key, recorded.checkpoint, &recorded.rejected).await;
+    let Recorded { key: segment, after, checkpoint, rejected, .. } = recorded.clone();
+    let published = stock.publish_recorded(&RecordedSpan { segment, after: after.unwrap_or_default(), checkpoint, rejected }).await;
     let trimmed = stock.trim_outbox(&recorded.key, recorded.checkpoint).await;
     if let Err(error) = published.and(trimmed.map(drop)) {
         tracing::warn!(segment = %recorded.key, %error, "recorded, but could not say so");

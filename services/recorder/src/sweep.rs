@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{EntryId, ItemState, SegmentKey};
+use domain::{EntryId, ItemId, ItemState, SegmentKey};
 use futures::{StreamExt, stream};
 use ledger::Ledger;
 use stock::{Inspection, InspectionEntries, Opened, Stock, StockError};
@@ -92,7 +92,8 @@ async fn sweep(stock: &Stock, ledger: &dyn Ledger, lost: &Lost, quiet: &mut Quie
     let mut checkpoints = ledger.checkpoints().await?;
     checkpoints.retain(|(segment, _)| !quiet.is_quiet(segment));
     let mut swept = Swept { looks: checkpoints.len(), ..Swept::default() };
-    let looks = stream::iter(checkpoints).map(|(segment, checkpoint)| look(stock, ledger, segment, checkpoint, lost));
+    let states = ledger.item_states().await?.into_iter().map(|(item, state, epoch)| (item, (state, epoch))).collect();
+    let looks = stream::iter(checkpoints).map(|(segment, checkpoint)| look(stock, ledger, segment, checkpoint, lost, &states));
     let seen: Vec<_> = looks.buffer_unordered(SIDE_BY_SIDE).collect().await;
     for (segment, seen) in seen {
         if seen.walks {
@@ -127,9 +128,19 @@ impl Seen {
     }
 }
 
-async fn look(stock: &Stock, ledger: &dyn Ledger, segment: SegmentKey, checkpoint: Option<EntryId>, lost: &Lost) -> (SegmentKey, Seen) {
+async fn look(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    segment: SegmentKey,
+    checkpoint: Option<EntryId>,
+    lost: &Lost,
+    states: &States,
+) -> (SegmentKey, Seen) {
     let seen = match stock.inspect(&segment, InspectionEntries::None).await {
-        Ok(inspection) => Seen::of(&inspection, checkpoint, lost),
+        Ok(inspection) => {
+            catch_up(stock, &inspection, states).await;
+            Seen::of(&inspection, checkpoint, lost)
+        }
         Err(StockError::Missing(_)) if checkpoint.is_none() => open(stock, ledger, &segment).await,
         // A segment with a checkpoint that is gone from Redis has diverged: recording it says so.
         Err(StockError::Missing(_)) => Seen { work: !lost.is_as_it_was(&segment, checkpoint, None), ..Seen::default() },
@@ -139,6 +150,20 @@ async fn look(stock: &Stock, ledger: &dyn Ledger, segment: SegmentKey, checkpoin
         }
     };
     (segment, seen)
+}
+
+/// State and epoch that the ledger has for each item.
+type States = HashMap<ItemId, (ItemState, u64)>;
+
+/// Whoever opened, paused or closed the item did not get to this segment.
+async fn catch_up(stock: &Stock, inspection: &Inspection, states: &States) {
+    let Some((state, epoch)) = states.get(&inspection.segment.item) else { return };
+    if inspection.epoch < *epoch {
+        match stock.set_segment_state(&inspection.segment, *state, *epoch).await {
+            Ok(_) => tracing::info!(segment = %inspection.segment, %state, "the segment had missed a change of state"),
+            Err(error) => tracing::debug!(segment = %inspection.segment, %error, "could not set the state"),
+        }
+    }
 }
 
 /// Nothing of it was ever recorded and it is not there: whoever created the item died in between.

@@ -1,9 +1,9 @@
 //! Orders that wait for the ledger, with a recorder that is as small as one can be.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use domain::{BuyerId, Change, Entry, EntryId, OrderId};
-use stock::{Acknowledge, Ask, Outcome, StockError};
+use stock::{Acknowledge, Ask, Outcome, RecordedSpan, StockError};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,12 @@ async fn taken(sale: &Sale, segment: u16) -> (EntryId, Vec<OrderId>) {
     found.unwrap()
 }
 
+/// What a recorder says.
+async fn publish(sale: &Sale, segment: u16, after: EntryId, checkpoint: EntryId, rejected: &[OrderId]) {
+    let span = RecordedSpan { segment: sale.segment(segment), after, checkpoint, rejected: rejected.to_vec() };
+    sale.stock.publish_recorded(&span).await.unwrap();
+}
+
 async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     // Also for units that were taken away from home.
@@ -54,11 +60,12 @@ async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<S
         let (entry, orders) = taken(&sale, key).await;
         assert_eq!(orders, [sale.order_id(&ann, "k")]);
         let earlier = EntryId { ms: entry.ms - 1, seq: 0 };
-        sale.stock.publish_recorded(&sale.segment(key), earlier, &[]).await.unwrap();
-        sale.stock.publish_recorded(&sale.segment(1 - key), entry, &[]).await.unwrap();
+        publish(&sale, key, EntryId::default(), earlier, &[]).await;
+        publish(&sale, key, entry, EntryId { ms: entry.ms + 1, seq: 0 }, &[]).await;
+        publish(&sale, 1 - key, EntryId::default(), entry, &[]).await;
         assert_eq!(sale.stock.overdue(Duration::ZERO).len(), 1);
         assert!(!order.is_finished());
-        sale.stock.publish_recorded(&sale.segment(key), entry, &[]).await.unwrap();
+        publish(&sale, key, earlier, entry, &[]).await;
         let outcome = order.await.unwrap().unwrap();
         assert!(matches!(outcome, Outcome::Held { replayed: false, recorded: true, .. }), "{outcome:?}");
     }
@@ -77,7 +84,7 @@ async fn an_order_that_the_ledger_rejects_is_told_so(site: Arc<Site>) {
     let last = entries(&sale, 0, None).await.pop().unwrap();
     eventually("both waiting", async || sale.stock.overdue(Duration::ZERO).iter().map(|(_, orders)| orders.len()).sum::<usize>() == 2)
         .await;
-    sale.stock.publish_recorded(&sale.segment(0), last.id, &[sale.order_id(&bob, "k")]).await.unwrap();
+    publish(&sale, 0, EntryId::default(), last.id, &[sale.order_id(&bob, "k")]).await;
     assert!(matches!(first.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
     assert_eq!(second.await.unwrap().unwrap(), Outcome::Rejected);
 }
@@ -89,9 +96,9 @@ async fn a_lost_message_is_made_up_for(site: Arc<Site>) {
     let (entry, _) = taken(&sale, 1).await;
     eventually("the order being overdue", async || !sale.stock.overdue(Duration::from_millis(50)).is_empty()).await;
     let overdue = sale.stock.overdue(Duration::from_millis(50));
-    assert_eq!(overdue, [(sale.segment(1), vec![sale.order_id(&ann, "k")])]);
+    assert_eq!(overdue, [(sale.segment(1), vec![(entry, sale.order_id(&ann, "k"))])]);
     assert!(!order.is_finished());
-    sale.stock.recorded(&sale.segment(1), entry, &[]);
+    sale.stock.resolve(&sale.segment(1), &HashSet::from([sale.order_id(&ann, "k")]), &HashSet::new());
     assert!(matches!(order.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
 }
 
@@ -119,7 +126,7 @@ async fn record(sale: Arc<Sale>, segment: u16, rejects: fn(&OrderId) -> bool, st
             continue;
         };
         let rejected: Vec<_> = new.iter().flat_map(orders).filter(rejects).collect();
-        sale.stock.publish_recorded(&sale.segment(segment), last.id, &rejected).await.unwrap();
+        publish(&sale, segment, checkpoint.unwrap_or_default(), last.id, &rejected).await;
         trim(&sale, segment, last.id).await;
         checkpoint = Some(last.id);
     }

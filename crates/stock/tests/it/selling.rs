@@ -187,11 +187,11 @@ async fn an_item_sells_only_while_it_is_open(site: Arc<Site>) {
 async fn what_an_order_holds_is_found_wherever_it_is(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 3)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(1, 0));
-    let find = async |buyer: &domain::BuyerId| sale.at_first().find(sale.order_id(buyer, "k"), buyer).await.unwrap();
+    let find = async |buyer: &domain::BuyerId| sale.at_first().find_unrecorded(sale.order_id(buyer, "k")).await.unwrap();
     assert_eq!(find(&bob).await, None);
     let Outcome::Held { expires_at, .. } = sale.order(&bob, "k", 1).await.unwrap() else { panic!() };
-    let place = stock::Answer::Elsewhere { quantity: Quantity::ONE, expires_ms: expires_at.as_millisecond(), segment: 0 };
-    assert_eq!(find(&bob).await, Some(place));
+    let order = domain::TakenOrder { id: sale.order_id(&bob, "k"), buyer: bob.clone(), quantity: Quantity::ONE };
+    assert_eq!(find(&bob).await, Some(stock::Unrecorded { order, segment: 0, expires_at }));
     assert_eq!(sale.order(&ann, "k", 1).await.unwrap(), Outcome::SoldOut);
     assert_eq!(find(&ann).await, None);
 }

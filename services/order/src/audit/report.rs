@@ -64,9 +64,7 @@ pub struct SegmentReport {
 
 impl AuditReport {
     pub(crate) fn new(totals: &ItemTotals, looks: &[Look]) -> Self {
-        let held_by_orders = &totals.held_by_orders;
-        let segments: Vec<_> =
-            looks.iter().map(|look| SegmentReport::new(look, held_by_orders.get(usize::from(look.row.key.segment)).copied())).collect();
+        let segments: Vec<_> = looks.iter().zip(miscounts(totals)).map(|(look, miscount)| SegmentReport::new(look, miscount)).collect();
         let sum = |units: fn(&SegmentReport) -> u64| segments.iter().map(units).sum::<u64>();
         let (held, confirmed, in_flight) =
             (sum(|segment| segment.held), sum(|segment| segment.confirmed), sum(|segment| segment.in_flight));
@@ -91,20 +89,29 @@ impl AuditReport {
     }
 }
 
-/// Promised units beyond the stock: those that the ledger's orders say, or those of the counters, whichever is worse.
+/// Promised units beyond the stock, those on their way to the ledger included.
 fn oversold(totals: &ItemTotals, segments: &[SegmentReport]) -> u64 {
-    let confirmed: u64 = segments.iter().map(|segment| segment.confirmed).sum();
-    let by_counters: u64 = segments.iter().map(|segment| segment.held).sum();
+    let promised = |segment: &SegmentReport| segment.held + segment.confirmed + segment.in_flight;
+    let by_counters: u64 = segments.iter().map(promised).sum();
     let by_orders: u64 = totals.held_by_orders.iter().sum();
-    (by_counters.max(by_orders) + confirmed).saturating_sub(totals.item.stock)
+    by_counters.max(by_orders).saturating_sub(totals.item.stock)
+}
+
+/// By segment, what its orders hold beyond what its counter says. Both are of one snapshot.
+fn miscounts(totals: &ItemTotals) -> impl Iterator<Item = i64> {
+    totals.segments.iter().zip(&totals.held_by_orders).map(|(row, by_orders)| signed(*by_orders) - signed(row.held))
+}
+
+fn signed(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
 }
 
 impl SegmentReport {
-    fn new(look: &Look, held_by_orders: Option<u64>) -> Self {
+    fn new(look: &Look, miscount: i64) -> Self {
         let row = &look.row;
         let in_flight = look.inspection.as_ref().map_or(0, |inspection| units_taken(behind(look, &inspection.entries)));
         let available = look.inspection.as_ref().map(|inspection| inspection.available);
-        let (drift, finding) = judge(look, available, in_flight, held_by_orders.unwrap_or(0));
+        let (drift, finding) = judge(look, available, in_flight, miscount);
         Self {
             segment: row.key.segment,
             allocated: row.allocated,
@@ -135,24 +142,21 @@ fn units_taken(entries: &[Entry]) -> u64 {
     taken.sum()
 }
 
-fn judge(look: &Look, available: Option<u64>, in_flight: u64, held_by_orders: u64) -> (i64, Option<String>) {
+fn judge(look: &Look, available: Option<u64>, in_flight: u64, miscount: i64) -> (i64, Option<String>) {
     let row = &look.row;
-    let signed = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
     let Some(available) = available else {
-        return (-signed(row.available), Some("the segment is not in Redis".into()));
+        return (-signed(row.available).max(1), Some("the segment is not in Redis".into()));
     };
-    let drift = signed(available) - (signed(row.available) - signed(in_flight));
-    let finding = if !look.is_anchored() {
-        Some("the outbox does not begin with what was recorded last: history has diverged".into())
-    } else if held_by_orders != row.held {
-        Some(format!("the orders hold {held_by_orders} units, the counter says {}", row.held))
-    } else if drift != 0 {
-        Some(format!("Redis has {available} units, the ledger and the entries behind its checkpoint say {}", signed(available) - drift))
-    } else {
-        None
-    };
-    let miscounted = signed(held_by_orders) - signed(row.held);
-    // A history that diverged is drift even where the counters happen to agree.
-    let drift = if drift == 0 && miscounted == 0 && !look.is_anchored() { signed(in_flight).max(1) } else { drift };
-    (if drift == 0 { miscounted } else { drift }, finding)
+    let expected = signed(row.available) - signed(in_flight);
+    let drift = signed(available) - expected;
+    if !look.is_anchored() {
+        // That is drift even where the counters happen to agree.
+        let drift = if drift == 0 { signed(in_flight).max(1) } else { drift };
+        return (drift, Some("the outbox does not begin with what was recorded last: history has diverged".into()));
+    }
+    if drift != 0 {
+        return (drift, Some(format!("Redis has {available} units, the ledger and the entries behind its checkpoint say {expected}")));
+    }
+    let finding = (miscount != 0).then(|| format!("the orders hold {miscount} units more than the counter says"));
+    (miscount, finding)
 }

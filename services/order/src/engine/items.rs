@@ -44,7 +44,12 @@ impl Engine {
     /// Creates the item, or finds it as it was created. `None`: another item has this id. May be repeated after any failure.
     pub async fn create_item(&self, item: &Item) -> Result<Option<Item>, EngineError> {
         let (Created::New(item) | Created::Same(item)) = self.ledger.create_item(item).await? else { return Ok(None) };
-        self.stock.open(&item).await?;
+        for row in self.ledger.segments(&item.id).await? {
+            // A segment of which something was recorded is in Redis, or its history is lost: then it must not start again with all units.
+            if row.checkpoint.is_none() {
+                self.stock.open_segment(&item, row.key.segment).await?;
+            }
+        }
         self.know(item.clone()).await;
         Ok(Some(item))
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use domain::{BuyerId, Durability, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity};
+use domain::{BuyerId, Durability, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity, TakenOrder};
 use jiff::Timestamp;
-use stock::{Acknowledge, Answer, Ask, Outcome, StockError};
+use stock::{Acknowledge, Ask, Outcome, StockError, Unrecorded};
 use tokio::time::Instant;
 
 use super::{Engine, EngineError, KnownItem};
@@ -117,37 +117,28 @@ impl Engine {
         }
     }
 
-    /// The order, if the ledger has it; else, for its buyer, if its segment has it.
+    /// The order, if the ledger or a segment has it, and if it is the buyer's (`None`: whoever's it is).
     pub async fn find_order(&self, id: OrderId, buyer: Option<&BuyerId>) -> Result<Option<Order>, EngineError> {
-        if let Some(order) = self.ledger.order(id).await? {
-            return Ok(Some(order).filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer)));
+        let mut found = self.ledger.order(id).await?;
+        if found.is_none() {
+            found = self.find_unrecorded(id).await?;
         }
-        // Whoever is not the buyer cannot know where its walk began.
-        let Some(buyer) = buyer else { return Ok(None) };
+        if found.is_none() {
+            // It may have been recorded between the two looks.
+            found = self.ledger.order(id).await?;
+        }
+        Ok(found.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer)))
+    }
+
+    async fn find_unrecorded(&self, id: OrderId) -> Result<Option<Order>, EngineError> {
         for item in self.ledger.items_tagged(id.tag()).await? {
-            if let Some(order) = self.find_in_stock(&item.id, id, buyer).await? {
-                return Ok(Some(order));
+            let Some(known) = self.known(&item.id).await? else { continue };
+            if let Some(Unrecorded { order, segment, expires_at }) = known.stock.find_unrecorded(id).await? {
+                let TakenOrder { id, buyer, quantity } = order;
+                return Ok(Some(Order { id, item: item.id, segment, buyer, quantity, state: OrderState::Held, expires_at, version: 0 }));
             }
         }
         Ok(None)
-    }
-
-    async fn find_in_stock(&self, item: &ItemId, id: OrderId, buyer: &BuyerId) -> Result<Option<Order>, EngineError> {
-        let Some(known) = self.known(item).await? else { return Ok(None) };
-        let found = known.stock.find(id, buyer).await?;
-        Ok(found.and_then(|answer| match answer {
-            Answer::Elsewhere { quantity, expires_ms, segment } => Some(Order {
-                id,
-                item: item.clone(),
-                segment,
-                buyer: buyer.clone(),
-                quantity,
-                state: OrderState::Held,
-                expires_at: Timestamp::from_millisecond(expires_ms).ok()?,
-                version: 0,
-            }),
-            _ => None,
-        }))
     }
 }
 

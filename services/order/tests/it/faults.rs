@@ -91,3 +91,76 @@ async fn a_lost_message_costs_time_and_no_order() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_rejected_is_never_told_held_when_its_message_is_lost() {
+    let redis = Redis::start().await.unwrap();
+    // The recorder is a process of its own here, so that the order service's subscription can be cut alone.
+    open(Options { redis_url: Some(redis.url()), instances: 2, ..Options::default() }, async |shop| {
+        for round in 0..4 {
+            let item = shop.create(json!({ "stock": 1, "segments": 1 })).await;
+            shop.order(&item, "ann", "k", 1).await.is_held();
+            let mut oversell = redis::cmd("HINCRBY");
+            run(&redis.url(), oversell.arg(format!("stock:{{{item}:0}}")).arg("available").arg(6)).await;
+            run(&redis.url(), redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub")).await;
+            let early = (0..3).map(|buyer| Answer::of(shop.order_at(1, &item, &format!("early-{buyer}"), "k", 1)));
+            // These come when the subscription stands again: the message about them must say nothing about the earlier ones.
+            let late = async {
+                tokio::time::sleep(Duration::from_millis(190 + 10 * round)).await;
+                join_all((0..3).map(|buyer| Answer::of(shop.order_at(1, &item, &format!("late-{buyer}"), "k", 1)))).await
+            };
+            let (early, late) = tokio::join!(join_all(early), late);
+            for answer in early.iter().chain(&late) {
+                answer.is(409, "sold_out");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_whose_redis_lost_everything_does_not_start_again_with_all_units() {
+    let redis = Redis::start().await.unwrap();
+    open(Options { redis_url: Some(redis.url()), ..Options::default() }, async |shop| {
+        let body = json!({ "stock": 2, "durability": "accepted" });
+        let item = shop.create(body.clone()).await;
+        for buyer in ["ann", "bob"] {
+            assert_eq!(shop.order(&item, buyer, "k", 1).await.status, 202);
+        }
+        shop.settled_audit(&item).await;
+        run(&redis.url(), &redis::cmd("FLUSHALL")).await;
+        let mut same = body;
+        same["id"] = json!(item);
+        Answer::of(shop.admin(Method::POST, "/items").json(&same)).await;
+        for buyer in ["carol", "dan"] {
+            assert_eq!(shop.order(&item, buyer, "k", 1).await.status, 503, "nobody knows what was sold");
+        }
+        let report = shop.audit_without_http(&item).await;
+        assert!(report.drift > 0 && report.oversold == 0 && report.held == 2, "{report:?}");
+        shop.forget_item(&item);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_state_that_did_not_reach_redis_is_caught_up_with() {
+    let mut redis = Redis::start().await.unwrap();
+    let options = Options { redis_url: Some(redis.url()), order_within: Duration::from_secs(1), ..Options::default() };
+    let shop_test = async |shop: std::sync::Arc<crate::shop::Shop>, redis: &mut Redis| {
+        let item = shop.create(json!({ "stock": 500, "segments": 3 })).await;
+        shop.order(&item, "ann", "k", 1).await.is_held();
+        redis.kill().await.unwrap();
+        let paused = shop.admin(Method::PUT, &format!("/items/{item}/state")).json(&json!({ "state": "paused" }));
+        Answer::of(paused).await.is(503, "unavailable");
+        redis.restart().await.unwrap();
+        let since = std::time::Instant::now();
+        for attempt in 0.. {
+            let answer = shop.order(&item, "bob", &format!("k-{attempt}"), 1).await;
+            if answer.code() == "not_open" {
+                break;
+            }
+            assert!(since.elapsed() < Duration::from_secs(10), "it still sells: {answer:?}");
+        }
+    };
+    open(options, |shop| shop_test(shop, &mut redis)).await;
+}

@@ -123,3 +123,49 @@ async fn a_winner_can_ask_again_after_the_item_is_sold_out() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_is_in_order_at_every_moment_of_a_sale() {
+    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
+        let item = shop.create(json!({ "stock": 5000, "segments": 4 })).await;
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let sale = async {
+            for wave in 0..12 {
+                let orders = (0..100).map(|n| Answer::of(shop.order_at(n % 2, &item, &format!("buyer-{n}"), &format!("k-{wave}"), 1)));
+                for answer in join_all(orders).await {
+                    answer.is_held();
+                }
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        };
+        let audits = async {
+            let mut audits = 0;
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let audit = Answer::of(shop.admin(Method::GET, &format!("/items/{item}/audit"))).await.body;
+                assert_eq!((&audit["drift"], &audit["oversold"], &audit["ok"]), (&json!(0), &json!(0), &json!(true)), "{audit:#}");
+                audits += 1;
+            }
+            audits
+        };
+        let ((), audits) = tokio::join!(sale, audits);
+        assert!(audits > 1, "the sale was over before it could be audited");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_that_wants_two_does_not_keep_the_last_units_from_those_who_want_one() {
+    open_each(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 4, "segments": 4 })).await;
+        let crowd = (0..200).map(|n| Answer::of(shop.order_at(0, &item, &format!("two-{n}"), "k", 2)));
+        let ones = (0..4).map(|n| Answer::of(shop.order_at(0, &item, &format!("one-{n}"), "k", 1)));
+        let (crowd, ones) = tokio::join!(join_all(crowd), join_all(ones));
+        for answer in crowd {
+            answer.is(409, "sold_out");
+        }
+        for answer in ones {
+            answer.is_held();
+        }
+    })
+    .await;
+}

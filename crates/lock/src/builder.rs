@@ -115,7 +115,8 @@ impl RedlockBuilder {
         let connect = answer.max(Duration::from_secs(1));
         let patience = Patience { answer, connect, longest_lease: settings.longest_lease };
         let alarm = Arc::new(Notify::new());
-        let nodes = self.nodes.iter().map(|url| Ok(Arc::new(Node::new(url, patience, Arc::clone(&alarm))?))).collect::<Result<Vec<_>, _>>()?;
+        let nodes =
+            self.nodes.iter().map(|url| Ok(Arc::new(Node::new(url, patience, Arc::clone(&alarm))?))).collect::<Result<Vec<_>, _>>()?;
         let distinct: BTreeSet<_> = nodes.iter().map(|node| &node.label).collect();
         if nodes.is_empty() || distinct.len() < nodes.len() {
             return Err(InvalidArgument::Nodes(format!("found {:?}", nodes.iter().map(|node| &node.label).collect::<Vec<_>>())));
@@ -134,7 +135,12 @@ impl RedlockBuilder {
         expect(min_validity + drift(lease) < lease, "min_validity", min_validity, "expected less than the lease without the drift")?;
         expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")?;
         let keep_min = KEEP_MIN.max(2 * ttl);
-        expect((keep_min..=1000 * LEASE_MAX).contains(&keep_tokens), "keep_tokens", keep_tokens, "expected an hour or two leases to 1000 days")?;
+        expect(
+            (keep_min..=1000 * LEASE_MAX).contains(&keep_tokens),
+            "keep_tokens",
+            keep_tokens,
+            "expected an hour or two leases to 1000 days",
+        )?;
         Ok(Settings { lease, ttl, min_validity, retry, keep_tokens, longest_lease })
     }
 }

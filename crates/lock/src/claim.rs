@@ -10,12 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::mpsc,
-    task::JoinSet,
-    time::sleep,
-};
+use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
 
 use crate::{
     error::{Answer, Vote},
@@ -25,6 +20,9 @@ use crate::{
 
 /// How long a node that did not answer is left alone before it is told again to release.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers as they come in, each with the index of its node.
+type Incoming = mpsc::UnboundedReceiver<(usize, Answer)>;
 
 /// The nodes, and how many of them decide.
 #[derive(Clone)]
@@ -46,11 +44,11 @@ impl Nodes {
     }
 
     /// Waits until a quorum has accepted, or cannot any more.
-    async fn decide(&self, mut next: impl AsyncFnMut() -> Option<(usize, Answer)>) -> Vec<Answer> {
+    async fn decide(&self, mut incoming: Incoming) -> Vec<Answer> {
         let mut answers = vec![Answer::NotNeeded; self.all.len()];
         let (mut accepted, mut pending) = (0, self.all.len());
         while accepted < self.quorum && accepted + pending >= self.quorum {
-            let Some((index, answer)) = next().await else { break };
+            let Some((index, answer)) = incoming.recv().await else { break };
             accepted += usize::from(answer.is_accepted());
             pending -= 1;
             answers[index] = answer;
@@ -80,7 +78,7 @@ pub(crate) struct Claim {
     nodes: Nodes,
     name: Name,
     owner: Arc<str>,
-    requests: JoinSet<(usize, Answer)>,
+    requests: JoinSet<()>,
     /// When everything that was asked for is over by itself. `None`: nothing was asked for, or it is being swept.
     traces_until: Option<Instant>,
 }
@@ -106,32 +104,36 @@ impl Claim {
         self.requests.shutdown().await;
         self.traces_until = Some(Instant::now() + 2 * ballot.ttl);
         let ballot = Arc::new(ballot);
+        let (sender, incoming) = mpsc::unbounded_channel();
         for (index, node) in self.nodes.all.iter().cloned().enumerate() {
-            let ballot = Arc::clone(&ballot);
+            let (ballot, sender) = (Arc::clone(&ballot), sender.clone());
             self.requests.spawn(async move {
                 let answer = match question {
                     Question::Acquire => node.acquire(&ballot).await,
                     Question::Extend => node.extend(&ballot).await,
                 };
-                (index, answer)
+                // Nobody listens once the matter is decided.
+                let _ = sender.send((index, answer));
             });
         }
-        let requests = &mut self.requests;
-        self.nodes.decide(async || requests.join_next().await?.ok()).await
+        drop(sender);
+        self.nodes.decide(incoming).await
     }
 
     /// Gives back whatever the nodes have, and returns as soon as a quorum has done so, or cannot any more.
     pub(crate) async fn release(mut self) -> Vec<Answer> {
-        let Some(mut answers) = self.sweep() else { return Vec::new() };
-        self.nodes.decide(async || answers.recv().await).await
+        match self.sweep() {
+            Some(incoming) => self.nodes.decide(incoming).await,
+            None => Vec::new(),
+        }
     }
 
     /// Starts the task that gives everything back. It ends by itself, and nothing else ends it but the runtime.
-    fn sweep(&mut self) -> Option<mpsc::UnboundedReceiver<(usize, Answer)>> {
+    fn sweep(&mut self) -> Option<Incoming> {
         let until = self.traces_until.take()?;
         // Without a runtime the leases end by themselves.
         let runtime = Handle::try_current().ok()?;
-        let (sender, answers) = mpsc::unbounded_channel();
+        let (sender, incoming) = mpsc::unbounded_channel();
         let mut requests = mem::take(&mut self.requests);
         let (nodes, name, owner) = (Arc::clone(&self.nodes.all), self.name.clone(), Arc::clone(&self.owner));
         runtime.spawn(async move {
@@ -148,7 +150,7 @@ impl Claim {
                 });
             }
         });
-        Some(answers)
+        Some(incoming)
     }
 }
 

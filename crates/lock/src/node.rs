@@ -141,9 +141,9 @@ impl Node {
         match reply.status.as_str() {
             "accepted" => Answer::Accepted,
             "gone" => Answer::Gone,
-            "held" => {
-                Answer::Held { remaining: reply.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis) }
-            }
+            "held" => Answer::Held {
+                remaining: reply.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis),
+            },
             "low" => match reply.number(0).and_then(FencingToken::new) {
                 Some(fence) => Answer::TooLow { fence },
                 None => Answer::Unreadable(format!("token {:?}", reply.word(0))),

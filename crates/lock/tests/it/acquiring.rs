@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use lock::{Answer, LockError};
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::site::{becomes, builder, count, five, get, holding, is_everywhere, is_held, is_nowhere, ms, name, occupy, redlock, refused, run, start, token};
+use crate::site::{
+    becomes, builder, count, five, get, holding, is_everywhere, is_held, is_nowhere, ms, name, occupy, redlock, refused, run, start, token,
+};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -75,7 +77,11 @@ async fn a_token_is_above_every_fence_also_beyond_2_to_the_53() {
         run(server, &["SET", &format!("{name}:fence"), fence]).await;
     }
     let guard = redlock.acquire(&name).await.unwrap();
-    assert_eq!(guard.token().get() % 2, 0, "9007199254740993 is on two nodes of five: it may or may not be in the quorum, but not repeated");
+    assert_eq!(
+        guard.token().get() % 2,
+        0,
+        "9007199254740993 is on two nodes of five: it may or may not be in the quorum, but not repeated"
+    );
     assert!(guard.token() >= token(9_007_199_254_740_994), "{}", guard.token());
     guard.release().await.unwrap();
 }

@@ -66,7 +66,7 @@ async fn a_hanging_majority_fails_within_the_budget_and_a_late_success_is_given_
 #[tokio::test]
 async fn a_quorum_that_comes_too_late_is_given_back() {
     let five = five().await;
-    let redlock = builder(five).min_validity(ms(1482)).build().await.unwrap();
+    let redlock = builder(five).min_validity(Duration::from_micros(1_482_990)).build().await.unwrap();
     let name = name("late");
     let error = refused(redlock.try_acquire(&name).await);
     assert!(matches!(error, LockError::TooLate { .. }), "{error}");

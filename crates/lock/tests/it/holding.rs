@@ -27,7 +27,7 @@ async fn extending_sets_the_lease_anew_and_never_adds() {
 #[tokio::test]
 async fn after_its_end_a_lease_is_neither_extended_nor_released() {
     let five = five().await;
-    let redlock = builder(five).lease(ms(300)).longest_lease(ms(1500)).build().await.unwrap();
+    let redlock = builder(five).lease(ms(300)).node_timeout(ms(200)).longest_lease(ms(1500)).build().await.unwrap();
     let mut guard = redlock.acquire(&name("expired")).await.unwrap();
     guard.lost().await;
     let error = guard.extend().await.unwrap_err();
@@ -90,7 +90,7 @@ async fn extending_does_not_give_it_back_after_somebody_else_had_it() {
 #[tokio::test]
 async fn a_loss_is_told_at_the_deadline_and_at_once_to_who_asks_later() {
     let five = five().await;
-    let redlock = builder(five).lease(ms(300)).longest_lease(ms(1500)).build().await.unwrap();
+    let redlock = builder(five).lease(ms(300)).node_timeout(ms(200)).longest_lease(ms(1500)).build().await.unwrap();
     let since = Instant::now();
     let guard = redlock.acquire(&name("deadline")).await.unwrap();
     let (scope, cancellation) = (guard.scope(), guard.cancellation());

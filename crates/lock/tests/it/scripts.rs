@@ -86,7 +86,9 @@ async fn extend_answers_every_case() {
     bench.acquire("a", "5").await;
     run(&bench.server, &["PEXPIRE", &bench.name, "1000"]).await;
     assert_eq!(bench.extend("a", "5").await, ["accepted"]);
-    let Value::Int(left_ms) = redis::cmd("PTTL").arg(&bench.name).query_async(&mut raw(&bench.server).await).await.unwrap() else { panic!() };
+    let Value::Int(left_ms) = redis::cmd("PTTL").arg(&bench.name).query_async(&mut raw(&bench.server).await).await.unwrap() else {
+        panic!()
+    };
     assert!((50_000..=60_000).contains(&left_ms), "set anew, not added: {left_ms}");
     assert_eq!(bench.extend("a", "4").await, ["low", "5"], "an earlier proposal of the same owner");
     assert_eq!(bench.extend("b", "6").await[..2], ["held", "5"]);

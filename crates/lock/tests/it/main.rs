@@ -11,5 +11,7 @@ mod arguments;
 mod faults;
 mod headers;
 mod holding;
+mod model;
+mod program;
 mod scripts;
 mod site;

@@ -36,7 +36,7 @@ impl ClockWatch {
     /// Takes a reply into account, and says by how many milliseconds the clock has jumped if it has.
     pub(crate) fn observe(&mut self, sent: Instant, received: Instant, server_us: i64) -> Option<i64> {
         let sample = Sample { low: server_us - self.us(received), high: server_us - self.us(sent), at: received };
-        let Some(last) = self.last.replace(sample) else { return None };
+        let last = self.last.replace(sample)?;
         let allowed = drift(received.saturating_duration_since(last.at)).as_micros() as i64;
         let (low, high) = (last.low - allowed, last.high + allowed);
         if sample.low > high {

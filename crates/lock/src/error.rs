@@ -118,6 +118,8 @@ pub enum Answer {
     Held {
         /// What is left of the other's lease; `None` if its lock has none.
         remaining: Option<Duration>,
+        /// The last token that the node has accepted, if it is known.
+        fence: Option<FencingToken>,
     },
     /// The node has accepted this token already, or a later one.
     TooLow {
@@ -158,8 +160,8 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accepted => f.write_str("accepted"),
-            Self::Held { remaining: Some(remaining) } => write!(f, "held for {remaining:?}"),
-            Self::Held { remaining: None } => f.write_str("held without a lease"),
+            Self::Held { remaining: Some(remaining), .. } => write!(f, "held for {remaining:?}"),
+            Self::Held { remaining: None, .. } => f.write_str("held without a lease"),
             Self::TooLow { fence } => write!(f, "has accepted token {fence}"),
             Self::Gone => f.write_str("nobody has it"),
             Self::NotVoting(exclusion) => exclusion.fmt(f),
@@ -175,6 +177,8 @@ impl fmt::Display for Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exclusion {
+    /// It has not been looked at yet.
+    Unknown,
     /// It is new, was restarted or was wiped: it may have forgotten a lock that is still held.
     Forgot {
         /// Until every lease that it may have forgotten is over.
@@ -197,6 +201,7 @@ pub enum Exclusion {
 impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unknown => f.write_str("has not been looked at yet"),
             Self::Forgot { votes_in } => write!(f, "may have forgotten locks, votes in {votes_in:?}"),
             Self::Evicts { policy } => write!(f, "may evict locks: maxmemory-policy is {policy}"),
             Self::ClockJumped { by_ms, votes_in } => write!(f, "its clock jumped by {by_ms} ms, votes in {votes_in:?}"),

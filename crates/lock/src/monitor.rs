@@ -42,8 +42,8 @@ fn pause(nodes: &Nodes) -> Duration {
 
 /// How long the nodes that will vote are still left out.
 fn waiting(nodes: &Nodes) -> impl Iterator<Item = Duration> {
-    nodes.all.iter().filter_map(|node| match node.standing() {
-        Err(Exclusion::Forgot { votes_in }) => Some(votes_in),
+    nodes.all.iter().filter_map(|node| match node.exclusion() {
+        Some(Exclusion::Forgot { votes_in }) => Some(votes_in),
         _ => None,
     })
 }
@@ -53,7 +53,7 @@ pub(crate) async fn wait_for_a_quorum(nodes: &Nodes, longest_lease: Duration) {
     let wait = async {
         loop {
             look(nodes).await;
-            let voting = nodes.all.iter().filter(|node| node.standing() == Ok(true)).count();
+            let voting = nodes.all.iter().filter(|node| node.exclusion().is_none()).count();
             if voting >= nodes.quorum || voting + waiting(nodes).count() < nodes.quorum {
                 return;
             }

@@ -73,6 +73,9 @@ enum Admission {
     Admitted,
 }
 
+/// INFO, TIME, the generation and the high-water mark.
+type Found = (InfoDict, (i64, i64), Option<String>, Option<String>);
+
 /// What a probe found.
 pub(crate) struct Probe {
     pub run_id: String,
@@ -143,6 +146,7 @@ impl Node {
             "gone" => Answer::Gone,
             "held" => Answer::Held {
                 remaining: reply.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis),
+                fence: reply.number(0).and_then(FencingToken::new),
             },
             "low" => match reply.number(0).and_then(FencingToken::new) {
                 Some(fence) => Answer::TooLow { fence },
@@ -180,8 +184,12 @@ impl Node {
         self.patience.longest_lease.saturating_sub(since.elapsed())
     }
 
+    /// Why the node must not vote, as far as is known without asking it.
     fn exclusion_by_guard(&self) -> Option<Exclusion> {
         let guards = self.guards();
+        if guards.admission == Admission::Unknown {
+            return Some(Exclusion::Unknown);
+        }
         if let Some(policy) = &guards.policy {
             return Some(Exclusion::Evicts { policy: policy.clone() });
         }
@@ -190,16 +198,12 @@ impl Node {
         (!votes_in.is_zero()).then_some(Exclusion::ClockJumped { by_ms, votes_in })
     }
 
-    /// Why the node must not vote, as far as is known. `Ok(false)`: it has never answered.
-    pub(crate) fn standing(&self) -> Result<bool, Exclusion> {
-        if let Some(exclusion) = self.exclusion_by_guard() {
-            return Err(exclusion);
-        }
-        match &self.guards().admission {
-            Admission::Unknown => Ok(false),
-            Admission::Waiting { since, .. } => Err(Exclusion::Forgot { votes_in: self.left(*since) }),
-            Admission::Admitted => Ok(true),
-        }
+    /// Why the node must not vote, as far as is known. Somebody else may have admitted it meanwhile.
+    pub(crate) fn exclusion(&self) -> Option<Exclusion> {
+        self.exclusion_by_guard().or_else(|| match &self.guards().admission {
+            Admission::Waiting { since, .. } => Some(Exclusion::Forgot { votes_in: self.left(*since) }),
+            Admission::Unknown | Admission::Admitted => None,
+        })
     }
 
     /// Looks at the node's guards.
@@ -209,14 +213,15 @@ impl Node {
         let mut pipeline = redis::pipe();
         pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER);
         let asked = pipeline.query_async(&mut connection);
-        let found: RedisResult<(InfoDict, (i64, i64), Option<String>, Option<String>)> =
+        let found: RedisResult<Found> =
             timeout(self.patience.answer.max(self.patience.connect), asked).await.map_err(|_| Answer::TimedOut)?;
-        let (info, (seconds, us), generation, high_water) = found.map_err(failed)?;
+        let found = found.map_err(failed)?;
+        let (seconds, us) = found.1;
         self.observe_clock(sent, seconds * 1_000_000 + us);
-        self.judge(&info, generation, high_water, sent)
+        self.judge(found, sent)
     }
 
-    fn judge(&self, info: &InfoDict, generation: Option<String>, high_water: Option<String>, sent: Instant) -> Result<Probe, Answer> {
+    fn judge(&self, (info, _, generation, high_water): Found, sent: Instant) -> Result<Probe, Answer> {
         let run_id: String = info.get("run_id").ok_or_else(|| Answer::Unreadable("INFO without run_id".into()))?;
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
         let (admitted_run_id, floor) = generation.as_deref().and_then(|generation| generation.split_once(':')).unwrap_or_default();

@@ -222,7 +222,7 @@ impl Redlock {
 
     fn note(&self, name: &Name, answers: &[Answer]) {
         for answer in answers {
-            if let Answer::TooLow { fence } = answer {
+            if let Answer::TooLow { fence } | Answer::Held { fence: Some(fence), .. } = answer {
                 self.seen().note(name, *fence);
             }
         }
@@ -246,7 +246,7 @@ impl Redlock {
 /// When a quorum of nodes will be free if nobody gives anything back. `None`: it is, and contenders have only got in each other's way.
 fn free_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
     let held = |vote: &Vote| match vote.answer {
-        Answer::Held { remaining } => Some(remaining.unwrap_or(Duration::MAX)),
+        Answer::Held { remaining, .. } => Some(remaining.unwrap_or(Duration::MAX)),
         _ => None,
     };
     let mut remaining: Vec<_> = votes.iter().filter_map(held).collect();
@@ -257,10 +257,10 @@ fn free_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
 
 fn status(node: &Node, probe: Result<Probe, Answer>) -> NodeStatus {
     let high_water = probe.as_ref().ok().and_then(|probe| FencingToken::new(probe.mark));
-    let standing = match (probe, node.standing()) {
+    let standing = match (probe, node.exclusion()) {
         (Err(answer), _) => Standing::Unreachable(answer),
-        (Ok(_), Ok(_)) => Standing::Voting,
-        (Ok(_), Err(exclusion)) => Standing::Excluded(exclusion),
+        (Ok(_), None) => Standing::Voting,
+        (Ok(_), Some(exclusion)) => Standing::Excluded(exclusion),
     };
     NodeStatus { node: node.label.clone(), standing, high_water }
 }
@@ -295,7 +295,7 @@ mod tests {
         let held = |ms: &[u64]| -> Vec<Vote> {
             let answer = |ms: &u64| match ms {
                 0 => Answer::TimedOut,
-                ms => Answer::Held { remaining: Some(Duration::from_millis(*ms)) },
+                ms => Answer::Held { remaining: Some(Duration::from_millis(*ms)), fence: None },
             };
             ms.iter().map(|ms| Vote { node: String::new(), answer: answer(ms) }).collect()
         };

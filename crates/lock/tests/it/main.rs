@@ -8,6 +8,8 @@
 
 mod acquiring;
 mod arguments;
+#[cfg(target_os = "linux")]
+mod clock;
 mod faults;
 mod headers;
 mod holding;

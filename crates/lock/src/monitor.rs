@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::{
     claim::Nodes,
@@ -48,7 +51,7 @@ fn waiting(nodes: &Nodes) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// Waits for nodes without which there is no quorum.
+/// Waits for nodes without which there is no quorum, and then for all that wait with them.
 pub(crate) async fn wait_for_a_quorum(nodes: &Nodes, longest_lease: Duration) {
     let wait = async {
         loop {
@@ -57,7 +60,7 @@ pub(crate) async fn wait_for_a_quorum(nodes: &Nodes, longest_lease: Duration) {
             if voting >= nodes.quorum || voting + waiting(nodes).count() < nodes.quorum {
                 return;
             }
-            tokio::time::sleep(pause(nodes)).await;
+            sleep(waiting(nodes).max().unwrap_or_default().max(PAUSE_MIN)).await;
         }
     };
     // One node that never answers may keep all others from being admitted.

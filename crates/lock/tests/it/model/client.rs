@@ -90,7 +90,7 @@ impl Protocol {
 
     /// Only the ballot proposes.
     fn seen(&self) -> RangeInclusive<Token> {
-        0..=Token::from(self.way == Way::Ballot)
+        0..=if self.way == Way::Ballot { self.clients as Token - 1 } else { 0 }
     }
 
     fn may_propose(&self, client: Client) -> bool {

@@ -23,8 +23,8 @@ pub fn all() -> Vec<Property<Protocol>> {
         Property::sometimes("every acquisition completes", |protocol: &Protocol, state: &State| {
             state.clients[..protocol.clients].iter().all(|client| client.acquired)
         }),
-        Property::sometimes("a proposal that was too low is raised and completes", |_, state: &State| {
-            state.clients.iter().any(|client| client.acquired && client.proposed.count_ones() > 1)
+        Property::sometimes("a proposal that was too low is raised and completes", |protocol: &Protocol, state: &State| {
+            protocol.proposals == 1 || state.clients.iter().any(|client| client.acquired && client.proposed.count_ones() > 1)
         }),
         Property::sometimes("two believe that they hold it", |_, state: &State| {
             state.clients.iter().filter(|client| client.stage == Stage::Holding).count() > 1

@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock::{Answer, FencingToken, Guard, LockError, Redlock, RedlockBuilder};
+use lock::{Answer, FencingToken, Guard, LockError, Redlock, RedlockBuilder, Standing};
 use redis::aio::MultiplexedConnection;
 use testbed::Redis;
 use tokio::{sync::OnceCell, time::sleep};
 
-/// For tests that break nothing. They live as long as the process.
+/// For tests that break nothing. All of them vote. They live as long as the process.
 static SHARED: OnceCell<Vec<Redis>> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
@@ -39,7 +39,13 @@ pub async fn start(count: usize) -> Vec<Redis> {
 }
 
 pub async fn five() -> &'static [Redis] {
-    SHARED.get_or_init(|| start(5)).await
+    let admitted = async || {
+        let servers = start(5).await;
+        let redlock = redlock(&servers).await;
+        becomes("all of them vote", async || redlock.status().await.iter().all(|node| matches!(node.standing, Standing::Voting))).await;
+        servers
+    };
+    SHARED.get_or_init(admitted).await
 }
 
 /// A lease that a loaded machine does not outlast, and that a test can wait for.

@@ -1,0 +1,161 @@
+//! What an owner may have on the nodes, and the certainty that it goes away again.
+//!
+//! Every request runs in a task of the claim, never in the caller's future: a caller that is cancelled cannot leave a request half sent. A
+//! claim that is dropped is swept by a task of its own: first its requests are stopped, then every node is told to release, those whose
+//! answer is still on the way as well. A node that does not answer is told again until the lease would have ended there anyway.
+
+use std::{
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
+
+use crate::{
+    error::{Answer, Vote},
+    name::Name,
+    node::{Ballot, Node},
+};
+
+/// How long a node that did not answer is left alone before it is told again to release.
+const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers as they come in, each with the index of its node.
+type Incoming = mpsc::UnboundedReceiver<(usize, Answer)>;
+
+/// The nodes, and how many of them decide.
+#[derive(Clone)]
+pub(crate) struct Nodes {
+    pub all: Arc<[Arc<Node>]>,
+    /// Of the configured nodes, never of the live ones.
+    pub quorum: usize,
+}
+
+impl Nodes {
+    pub(crate) fn new(all: Vec<Arc<Node>>) -> Self {
+        let quorum = all.len() / 2 + 1;
+        Self { all: all.into(), quorum }
+    }
+
+    /// Every node's answer, under its name.
+    pub(crate) fn votes(&self, answers: &[Answer]) -> Vec<Vote> {
+        self.all.iter().zip(answers).map(|(node, answer)| Vote { node: node.label.clone(), answer: answer.clone() }).collect()
+    }
+
+    /// Waits until a quorum has accepted, or cannot any more.
+    async fn decide(&self, mut incoming: Incoming) -> Vec<Answer> {
+        let mut answers = vec![Answer::NotNeeded; self.all.len()];
+        let (mut accepted, mut pending) = (0, self.all.len());
+        while accepted < self.quorum && accepted + pending >= self.quorum {
+            let Some((index, answer)) = incoming.recv().await else { break };
+            accepted += usize::from(answer.is_accepted());
+            pending -= 1;
+            answers[index] = answer;
+        }
+        answers
+    }
+
+    pub(crate) fn agreed(&self, answers: &[Answer]) -> bool {
+        answers.iter().filter(|answer| answer.is_accepted()).count() >= self.quorum
+    }
+
+    /// Whether so many nodes are of this kind that the others are no quorum.
+    pub(crate) fn blocked_by(&self, answers: &[Answer], kind: impl Fn(&Answer) -> bool) -> bool {
+        answers.iter().filter(|answer| !kind(answer)).count() < self.quorum
+    }
+}
+
+/// Whether a ballot is put to the nodes for the first time or again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Question {
+    Acquire,
+    Extend,
+}
+
+/// An owner, and what it has asked for.
+pub(crate) struct Claim {
+    nodes: Nodes,
+    name: Name,
+    owner: Arc<str>,
+    requests: JoinSet<()>,
+    /// When everything that was asked for is over by itself. `None`: nothing was asked for, or it is being swept.
+    traces_until: Option<Instant>,
+}
+
+impl Claim {
+    /// For an owner that nobody else is: 192 random bits.
+    pub(crate) fn new(nodes: Nodes, name: Name) -> Self {
+        let bits: [u64; 3] = rand::random();
+        let owner = bits.iter().map(|bits| format!("{bits:016x}")).collect::<String>().into();
+        Self { nodes, name, owner, requests: JoinSet::new(), traces_until: None }
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub(crate) fn owner(&self) -> &Arc<str> {
+        &self.owner
+    }
+
+    /// Asks all nodes at once and returns as soon as the matter is decided. Later answers still come in, until the next question.
+    pub(crate) async fn ask(&mut self, question: Question, ballot: Ballot) -> Vec<Answer> {
+        self.requests.shutdown().await;
+        self.traces_until = Some(Instant::now() + 2 * ballot.ttl);
+        let ballot = Arc::new(ballot);
+        let (sender, incoming) = mpsc::unbounded_channel();
+        for (index, node) in self.nodes.all.iter().cloned().enumerate() {
+            let (ballot, sender) = (Arc::clone(&ballot), sender.clone());
+            self.requests.spawn(async move {
+                let answer = match question {
+                    Question::Acquire => node.acquire(&ballot).await,
+                    Question::Extend => node.extend(&ballot).await,
+                };
+                // Nobody listens once the matter is decided.
+                let _ = sender.send((index, answer));
+            });
+        }
+        drop(sender);
+        self.nodes.decide(incoming).await
+    }
+
+    /// Gives back whatever the nodes have, and returns as soon as a quorum has done so, or cannot any more.
+    pub(crate) async fn release(mut self) -> Vec<Answer> {
+        match self.sweep() {
+            Some(incoming) => self.nodes.decide(incoming).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Starts the task that gives everything back. It ends by itself, and nothing else ends it but the runtime.
+    fn sweep(&mut self) -> Option<Incoming> {
+        let until = self.traces_until.take()?;
+        // Without a runtime the leases end by themselves.
+        let runtime = Handle::try_current().ok()?;
+        let (sender, incoming) = mpsc::unbounded_channel();
+        let mut requests = mem::take(&mut self.requests);
+        let (nodes, name, owner) = (Arc::clone(&self.nodes.all), self.name.clone(), Arc::clone(&self.owner));
+        runtime.spawn(async move {
+            requests.shutdown().await;
+            for (index, node) in nodes.iter().cloned().enumerate() {
+                let (name, owner, sender) = (name.clone(), Arc::clone(&owner), sender.clone());
+                tokio::spawn(async move {
+                    let mut answer = node.release(&name, &owner).await;
+                    let _ = sender.send((index, answer.clone()));
+                    while answer.is_failure() && Instant::now() < until {
+                        sleep(SWEEP_PAUSE).await;
+                        answer = node.release(&name, &owner).await;
+                    }
+                });
+            }
+        });
+        Some(incoming)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.sweep();
+    }
+}

@@ -1,0 +1,73 @@
+//! One typed call per file in `lua/`.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, aio::ConnectionManager};
+
+/// A file of `lua/`.
+pub(crate) struct Script {
+    name: &'static str,
+    source: &'static str,
+    sha: String,
+}
+
+macro_rules! scripts {
+    ($($constant:ident = $name:literal),+ $(,)?) => {
+        $(pub(crate) static $constant: LazyLock<Script> =
+            LazyLock::new(|| Script::new($name, include_str!(concat!("../../../lua/", $name, ".lua"))));)+
+    };
+}
+
+scripts! {
+    ACQUIRE = "lock_acquire",
+    ADMIT = "lock_admit",
+    EXTEND = "lock_extend",
+    RELEASE = "lock_release",
+}
+
+/// What a script answered: a status, the server's time in microseconds, and what the status says it is followed by.
+pub(crate) struct Reply {
+    pub status: String,
+    pub now_us: i64,
+    rest: Vec<String>,
+}
+
+impl Reply {
+    fn new(words: Vec<String>) -> Option<Self> {
+        let mut words = words.into_iter();
+        Some(Self { status: words.next()?, now_us: words.next()?.parse().ok()?, rest: words.collect() })
+    }
+
+    pub(crate) fn word(&self, index: usize) -> &str {
+        self.rest.get(index).map_or("", String::as_str)
+    }
+
+    pub(crate) fn number(&self, index: usize) -> Option<i64> {
+        self.word(index).parse().ok()
+    }
+}
+
+impl Script {
+    fn new(name: &'static str, source: &'static str) -> Self {
+        Self { name, source, sha: redis::Script::new(source).get_hash().to_owned() }
+    }
+
+    /// Runs the script. If the server does not have it (it restarted, somebody flushed), the same call carries the source and heals it.
+    pub(crate) async fn run(&self, connection: &ConnectionManager, keys: &[&str], arguments: &[&str]) -> RedisResult<Reply> {
+        let mut connection = connection.clone();
+        let words = match self.command("EVALSHA", &self.sha, keys, arguments).query_async(&mut connection).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                tracing::info!(script = self.name, "the server had lost the script");
+                self.command("EVAL", self.source, keys, arguments).query_async(&mut connection).await?
+            }
+            result => result?,
+        };
+        Reply::new(words).ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the script answered too few words", self.name.to_owned()).into())
+    }
+
+    fn command(&self, verb: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
+        let mut cmd = redis::cmd(verb);
+        cmd.arg(script).arg(keys.len()).arg(keys).arg(arguments);
+        cmd
+    }
+}

@@ -1,0 +1,36 @@
+//! The number that orders the holders of a lock.
+
+use std::fmt;
+
+/// The number of an acquisition: higher than that of every earlier acquisition of the same name.
+///
+/// It fits a signed 64-bit column, and is never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(i64);
+
+impl FencingToken {
+    /// The first token of a name.
+    pub const FIRST: Self = Self(1);
+    /// The last one. A lock that has come so far can never be acquired again.
+    pub const LAST: Self = Self(i64::MAX);
+
+    /// A token that was stored somewhere. Tokens begin at one.
+    pub const fn new(number: i64) -> Option<Self> {
+        if number >= 1 { Some(Self(number)) } else { None }
+    }
+
+    /// The number, for a column or a message.
+    pub const fn get(self) -> i64 {
+        self.0
+    }
+
+    pub(crate) fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,181 @@
+//! Servers that hang, die, restart, forget or may not be trusted.
+
+use std::time::{Duration, Instant};
+
+use lock::{Answer, Exclusion, LockError, Redlock, RedlockBuilder, Standing};
+use testbed::{AppendFsync, Redis};
+
+use crate::site::{becomes, builder, count, five, is_everywhere, is_nowhere, ms, name, redlock, refused, run, start, token};
+
+async fn voting(redlock: &Redlock) -> usize {
+    redlock.status().await.iter().filter(|node| matches!(node.standing, Standing::Voting)).count()
+}
+
+fn has_forgotten(answer: &Answer) -> bool {
+    matches!(answer, Answer::NotVoting(Exclusion::Forgot { .. }))
+}
+
+#[tokio::test]
+async fn one_of_three_is_no_quorum_and_both_causes_are_told() {
+    let mut three = start(3).await;
+    let redlock = redlock(&three).await;
+    three[0].kill().await.unwrap();
+    three[1].kill().await.unwrap();
+    let error = refused(redlock.acquire("causes").await);
+    assert!(matches!(error, LockError::NoQuorum { .. }) && error.is_retryable(), "{error}");
+    assert_eq!(count(&error, |answer| matches!(answer, Answer::Failed(_) | Answer::TimedOut)), 2, "{error}");
+    assert!(error.to_string().contains(&three[0].port().to_string()) && error.to_string().contains(&three[1].port().to_string()));
+    is_nowhere(&three[2..], "causes").await;
+}
+
+#[tokio::test]
+async fn one_dead_node_does_not_hurt() {
+    let mut five = start(5).await;
+    let redlock = redlock(&five).await;
+    five[2].kill().await.unwrap();
+    for _ in 0..3 {
+        let since = Instant::now();
+        redlock.try_acquire("dead").await.unwrap().release().await.unwrap();
+        assert!(since.elapsed() < ms(400), "nobody waits for it: {:?}", since.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_hanging_majority_fails_within_the_budget_and_a_late_success_is_given_back() {
+    let five = start(5).await;
+    let redlock = redlock(&five).await;
+    redlock.try_acquire("hang").await.unwrap().release().await.unwrap();
+    is_nowhere(&five, "hang").await;
+    for server in &five[..3] {
+        server.pause().await.unwrap();
+    }
+    let since = Instant::now();
+    let error = refused(redlock.acquire("hang").await);
+    assert!((ms(300)..ms(1200)).contains(&since.elapsed()), "{:?}", since.elapsed());
+    assert_eq!(count(&error, |answer| matches!(answer, Answer::TimedOut)), 3, "{error}");
+    for server in &five[..3] {
+        server.resume().await.unwrap();
+    }
+    // What they were sent they now carry out: the acquire, and after it the release.
+    is_nowhere(&five, "hang").await;
+    becomes("the late fence is there", async || crate::site::get(&five[0], "hang:fence").await.as_deref() > Some("1")).await;
+    is_nowhere(&five, "hang").await;
+    redlock.try_acquire("hang").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_quorum_that_comes_too_late_is_given_back() {
+    let five = five().await;
+    let redlock = builder(five).min_validity(Duration::from_micros(1_482_990)).build().await.unwrap();
+    let name = name("late");
+    let error = refused(redlock.try_acquire(&name).await);
+    assert!(matches!(error, LockError::TooLate { .. }), "{error}");
+    assert!(count(&error, |answer| matches!(answer, Answer::Accepted)) >= 3, "{error}");
+    is_nowhere(five, &name).await;
+}
+
+#[tokio::test]
+async fn flushed_scripts_are_sent_again() {
+    let five = five().await;
+    let redlock = redlock(five).await;
+    let name = name("scripts");
+    let flush = async || {
+        for server in five {
+            run(server, &["SCRIPT", "FLUSH"]).await;
+        }
+    };
+    flush().await;
+    let mut guard = redlock.acquire(&name).await.unwrap();
+    flush().await;
+    guard.extend().await.unwrap();
+    flush().await;
+    guard.release().await.unwrap();
+    is_nowhere(five, &name).await;
+}
+
+#[tokio::test]
+async fn flushed_data_is_noticed_and_no_token_repeats() {
+    let five = start(5).await;
+    let redlock = redlock(&five).await;
+    let mut guard = redlock.acquire("flushed").await.unwrap();
+    is_everywhere(&five, "flushed").await;
+    for server in &five {
+        run(server, &["FLUSHALL"]).await;
+    }
+    let error = guard.extend().await.unwrap_err();
+    assert!(matches!(error, LockError::Lost { .. }) && count(&error, has_forgotten) >= 3, "{error}");
+    let error = refused(redlock.acquire("flushed").await);
+    assert!(matches!(error, LockError::NoQuorum { .. }) && count(&error, has_forgotten) >= 3, "{error}");
+    let again = redlock.acquire_within("flushed", Duration::from_secs(10)).await.unwrap();
+    assert!(again.token() > guard.token(), "who has seen a token does not propose it again");
+}
+
+#[tokio::test]
+async fn a_restarted_node_does_not_vote_until_the_longest_lease_is_over() {
+    let mut three = start(3).await;
+    let redlock = redlock(&three).await;
+    let guard = redlock.acquire("restarted").await.unwrap();
+    is_everywhere(&three, "restarted").await;
+    three[0].restart().await.unwrap();
+    three[1].kill().await.unwrap();
+    becomes("the restart is noticed", async || voting(&redlock).await == 1).await;
+    let error = refused(redlock.try_acquire("another").await);
+    assert!(matches!(error, LockError::NoQuorum { .. }), "{error}");
+    assert_eq!(count(&error, has_forgotten), 1, "{error}");
+    three[1].restart().await.unwrap();
+    // All three answer, so all that can be known of the tokens is known.
+    becomes("they vote again", async || voting(&redlock).await == 3).await;
+    let next = redlock.acquire("restarted").await.unwrap();
+    assert!(next.token() > guard.token());
+}
+
+#[tokio::test]
+async fn a_wiped_node_never_makes_a_token_repeat() {
+    let mut three = Vec::new();
+    for _ in 0..3 {
+        three.push(Redis::builder().appendfsync(AppendFsync::No).start().await.unwrap());
+    }
+    let redlock = redlock(&three).await;
+    redlock.observe("wiped", token(40)).unwrap();
+    let guard = redlock.acquire("wiped").await.unwrap();
+    is_everywhere(&three, "wiped").await;
+    assert_eq!(guard.token(), token(41));
+    guard.release().await.unwrap();
+    three[2].restart().await.unwrap();
+    // A client that has never seen a token waits with the others for the node to vote.
+    let fresh = crate::site::redlock(&three).await;
+    becomes("the wiped node votes", async || voting(&fresh).await == 3).await;
+    // One of the two that remember is away: the quorum has the one that forgot.
+    three[0].kill().await.unwrap();
+    let guard = fresh.acquire("wiped").await.unwrap();
+    assert!(guard.token() > token(41), "{}", guard.token());
+    let statuses = fresh.status().await;
+    assert_eq!(statuses.iter().filter(|node| matches!(node.standing, Standing::Unreachable(_))).count(), 1);
+    assert!(statuses.iter().filter_map(|node| node.high_water).all(|mark| mark >= token(41)), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_does_not_vote() {
+    let mut three = start(2).await;
+    three.push(Redis::builder().config("maxmemory-policy", "volatile-lru").start().await.unwrap());
+    let redlock = redlock(&three).await;
+    let statuses = redlock.status().await;
+    assert!(matches!(&statuses[2].standing, Standing::Excluded(Exclusion::Evicts { policy }) if policy == "volatile-lru"), "{statuses:?}");
+    redlock.acquire("evict").await.unwrap().release().await.unwrap();
+    run(&three[0], &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]).await;
+    becomes("the change is noticed", async || voting(&redlock).await == 1).await;
+    let error = refused(redlock.acquire("evict").await);
+    assert_eq!(count(&error, |answer| matches!(answer, Answer::NotVoting(Exclusion::Evicts { .. }))), 2, "{error}");
+}
+
+#[tokio::test]
+async fn nodes_that_are_new_vote_after_the_longest_lease() {
+    let three = start(3).await;
+    let since = Instant::now();
+    let redlock = RedlockBuilder::new(three.iter().map(Redis::url)).lease(ms(500)).node_timeout(ms(300)).build().await.unwrap();
+    assert!(since.elapsed() >= ms(500), "somebody may hold a lock that they have forgotten: {:?}", since.elapsed());
+    assert_eq!(voting(&redlock).await, 3);
+    let since = Instant::now();
+    crate::site::redlock(&three).await;
+    assert!(since.elapsed() < ms(500), "they are admitted for everybody: {:?}", since.elapsed());
+}

@@ -1,0 +1,19 @@
+//! The lock against real servers, and its protocol in every interleaving.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may stop at whatever goes wrong, and say what it measured"
+)]
+
+mod acquiring;
+mod arguments;
+#[cfg(target_os = "linux")]
+mod clock;
+mod faults;
+mod headers;
+mod holding;
+mod model;
+mod program;
+mod scripts;
+mod site;

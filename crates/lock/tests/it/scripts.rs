@@ -1,0 +1,162 @@
+//! Every case of every script, straight at a server.
+
+use redis::Value;
+use testbed::Redis;
+
+use crate::site::{get, name, raw, run};
+
+const ACQUIRE: &str = include_str!("../../../../lua/lock_acquire.lua");
+const EXTEND: &str = include_str!("../../../../lua/lock_extend.lua");
+const RELEASE: &str = include_str!("../../../../lua/lock_release.lua");
+const ADMIT: &str = include_str!("../../../../lua/lock_admit.lua");
+const GENERATION: &str = "lock:node:generation";
+const HIGH_WATER: &str = "lock:node:high-water";
+
+/// One server, and a name on it.
+struct Bench {
+    server: Redis,
+    name: String,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let bench = Self { server: Redis::start().await.unwrap(), name: name("bench") };
+        bench.admit("0").await;
+        bench
+    }
+
+    async fn eval(&self, script: &str, keys: &[&str], arguments: &[&str]) -> Vec<String> {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(script).arg(keys.len()).arg(keys).arg(arguments);
+        let mut reply: Vec<String> = eval.query_async(&mut raw(&self.server).await).await.unwrap();
+        reply.remove(1);
+        reply
+    }
+
+    async fn ballot(&self, script: &str, owner: &str, token: &str) -> Vec<String> {
+        self.eval(script, &[&self.name, &self.fence(), GENERATION, HIGH_WATER], &[owner, token, "60000", "3600000"]).await
+    }
+
+    async fn acquire(&self, owner: &str, token: &str) -> Vec<String> {
+        self.ballot(ACQUIRE, owner, token).await
+    }
+
+    async fn extend(&self, owner: &str, token: &str) -> Vec<String> {
+        self.ballot(EXTEND, owner, token).await
+    }
+
+    async fn release(&self, owner: &str) -> Vec<String> {
+        self.eval(RELEASE, &[&self.name], &[owner]).await
+    }
+
+    async fn admit(&self, mark: &str) -> Vec<String> {
+        let info: redis::InfoDict = redis::cmd("INFO").query_async(&mut raw(&self.server).await).await.unwrap();
+        self.eval(ADMIT, &[GENERATION, HIGH_WATER], &[&info.get::<String>("run_id").unwrap(), mark]).await
+    }
+
+    fn fence(&self) -> String {
+        format!("{}:fence", self.name)
+    }
+
+    async fn forget(&self, key: &str) {
+        run(&self.server, &["DEL", key]).await;
+    }
+}
+
+#[tokio::test]
+async fn acquire_answers_every_case() {
+    let bench = Bench::new().await;
+    assert_eq!(bench.acquire("a", "5").await, ["accepted"]);
+    assert_eq!(bench.acquire("a", "5").await, ["accepted"], "the same owner with the same token again");
+    assert_eq!(bench.acquire("a", "4").await, ["low", "5"], "a message from before");
+    let held = bench.acquire("b", "6").await;
+    assert_eq!(held[..2], ["held", "5"]);
+    assert!((50_000..=60_000).contains(&held[2].parse().unwrap()), "{held:?}");
+    assert_eq!(bench.acquire("a", "6").await, ["accepted"], "its own lock does not keep an owner from a higher proposal");
+    assert_eq!(bench.release("a").await, ["accepted"]);
+    assert_eq!(bench.acquire("a", "6").await, ["low", "6"], "a repeat that arrives after the release");
+    assert_eq!(bench.acquire("b", "6").await, ["low", "6"], "strictly above, not equal");
+    assert_eq!(bench.acquire("b", "10").await, ["accepted"], "ten is above six, as text as well");
+    assert_eq!(get(&bench.server, &bench.fence()).await.unwrap(), "10");
+}
+
+#[tokio::test]
+async fn extend_answers_every_case() {
+    let bench = Bench::new().await;
+    bench.acquire("a", "5").await;
+    run(&bench.server, &["PEXPIRE", &bench.name, "1000"]).await;
+    assert_eq!(bench.extend("a", "5").await, ["accepted"]);
+    let Value::Int(left_ms) = redis::cmd("PTTL").arg(&bench.name).query_async(&mut raw(&bench.server).await).await.unwrap() else {
+        panic!()
+    };
+    assert!((50_000..=60_000).contains(&left_ms), "set anew, not added: {left_ms}");
+    assert_eq!(bench.extend("a", "4").await, ["low", "5"], "an earlier proposal of the same owner");
+    assert_eq!(bench.extend("b", "6").await[..2], ["held", "5"]);
+    bench.forget(&bench.name).await;
+    assert_eq!(bench.extend("a", "5").await, ["accepted"], "a node that lost the lock gets it back");
+    assert_eq!(get(&bench.server, &bench.name).await.unwrap(), "a");
+    bench.release("a").await;
+    bench.acquire("b", "6").await;
+    bench.release("b").await;
+    assert_eq!(bench.extend("a", "5").await, ["low", "6"], "not after somebody else had it");
+}
+
+#[tokio::test]
+async fn release_answers_every_case() {
+    let bench = Bench::new().await;
+    assert_eq!(bench.release("a").await, ["gone"]);
+    bench.acquire("a", "5").await;
+    assert_eq!(bench.release("b").await[0], "held");
+    assert_eq!(bench.release("a").await, ["accepted"]);
+    assert_eq!(get(&bench.server, &bench.fence()).await.unwrap(), "5", "the fence stays");
+}
+
+#[tokio::test]
+async fn tokens_are_compared_as_text_beyond_2_to_the_53() {
+    let bench = Bench::new().await;
+    assert_eq!(bench.acquire("a", "9007199254740992").await, ["accepted"]);
+    bench.release("a").await;
+    assert_eq!(bench.acquire("b", "9007199254740993").await, ["accepted"], "as numbers they are equal");
+    bench.release("b").await;
+    assert_eq!(bench.acquire("c", "9007199254740993").await, ["low", "9007199254740993"]);
+    assert_eq!(bench.acquire("c", "9223372036854775807").await, ["accepted"]);
+}
+
+#[tokio::test]
+async fn a_name_whose_fence_has_expired_goes_on_above_the_high_water_mark() {
+    let bench = Bench::new().await;
+    bench.acquire("a", "5").await;
+    bench.release("a").await;
+    bench.forget(&bench.fence()).await;
+    assert_eq!(bench.acquire("b", "5").await, ["low", "5"], "it had token 5");
+    assert_eq!(bench.extend("a", "4").await, ["low", "5"]);
+    assert_eq!(bench.acquire("b", "6").await, ["accepted"]);
+}
+
+#[tokio::test]
+async fn a_node_that_has_forgotten_does_not_vote_until_it_is_admitted() {
+    let mut bench = Bench::new().await;
+    bench.acquire("a", "5").await;
+    bench.server.restart().await.unwrap();
+    assert_eq!(bench.acquire("a", "6").await[0], "forgot", "also with everything still on its disk");
+    assert_eq!(bench.extend("a", "5").await[0], "forgot");
+    assert_eq!(bench.release("a").await, ["accepted"], "but what it has can go");
+    assert_eq!(bench.eval(ADMIT, &[GENERATION, HIGH_WATER], &["0123456789abcdef", "9"]).await[0], "forgot", "another start was watched");
+    assert_eq!(bench.admit("9").await, ["admitted"]);
+    assert_eq!(bench.acquire("b", "9").await, ["low", "9"], "its peers remember 9");
+    assert_eq!(bench.acquire("b", "10").await, ["accepted"]);
+    assert_eq!(bench.admit("3").await, ["admitted"]);
+    bench.release("b").await;
+    assert_eq!(get(&bench.server, GENERATION).await.unwrap().split(':').nth(1), Some("9"), "a floor never falls");
+    run(&bench.server, &["FLUSHALL"]).await;
+    assert_eq!(bench.acquire("c", "1").await[0], "forgot");
+}
+
+#[tokio::test]
+async fn a_server_without_memory_frees_and_extends() {
+    let bench = Bench::new().await;
+    bench.acquire("a", "5").await;
+    run(&bench.server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert_eq!(bench.extend("a", "5").await, ["accepted"]);
+    assert_eq!(bench.release("a").await, ["accepted"]);
+}

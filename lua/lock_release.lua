@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Frees a lock that is still the owner's, and leaves any other alone.
+--
+-- Closes the race between "is it still ours?" and "then delete it". A server that has forgotten is asked as well: what it has must go.
+--
+-- KEYS 1 lock  string  the owner, for as long as its lease lasts
+-- ARGV 1 owner
+-- Returns {'accepted', now_us}                it was the owner's, and is free
+--         {'gone', now_us}                    nobody has it
+--         {'held', now_us, '0', remaining_ms}  another owner has it
+-- Keeps  the fence: a token is never given twice
+-- Cost   one GET, one DEL; O(1)
+
+local lock = KEYS[1]
+local owner = ARGV[1]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local holder = redis.call('GET', lock)
+if not holder then return {'gone', now} end
+if holder ~= owner then return {'held', now, '0', redis.call('PTTL', lock)} end
+redis.call('DEL', lock)
+return {'accepted', now}

@@ -27,6 +27,8 @@ fn scripts() -> Vec<Script> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua");
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "lua"));
+    // The lock's scripts keep other keys, and its own tests hold them to their headers.
+    paths.retain(|path| !path.file_stem().is_some_and(|stem| stem.to_string_lossy().starts_with("lock_")));
     paths.sort();
     let scripts: Vec<_> = paths.iter().map(|path| parse(path)).collect();
     assert!(scripts.len() >= 9, "only {} scripts were found", scripts.len());

@@ -34,8 +34,17 @@ pub struct Credentials {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Claims {
     pub sub: BuyerId,
+    /// Seconds since 1970, perhaps with a fraction (RFC 7519, NumericDate).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    exp: Option<i64>,
+    exp: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nbf: Option<f64>,
+}
+
+impl Claims {
+    fn is_good_at(&self, now: f64) -> bool {
+        self.exp.is_none_or(|exp| now < exp) && self.nbf.is_none_or(|nbf| nbf <= now)
+    }
 }
 
 impl Credentials {
@@ -47,17 +56,19 @@ impl Credentials {
         // Whether its tokens expire is the issuer's decision; one that says when is held to it.
         validation.set_required_spec_claims(&["sub"]);
         validation.validate_aud = false;
-        validation.leeway = 0;
+        // We look at the times ourselves, with and without the cache.
+        validation.validate_exp = false;
         let checked = Cache::builder().max_capacity(200_000).time_to_live(Duration::from_secs(300)).build();
         Ok(Self { key, validation, admin_token: admin_token.as_ref().into(), checked })
     }
 
     /// The buyer whose token this is.
     pub(crate) fn buyer(&self, token: &str) -> Option<Arc<Claims>> {
-        let now = jiff::Timestamp::now().as_second();
-        if let Some(claims) = self.checked.get(token) {
-            return Some(claims).filter(|claims| claims.exp.is_none_or(|exp| exp > now));
-        }
+        let claims = self.checked.get(token).or_else(|| self.check(token))?;
+        Some(claims).filter(|claims| claims.is_good_at(jiff::Timestamp::now().as_duration().as_secs_f64()))
+    }
+
+    fn check(&self, token: &str) -> Option<Arc<Claims>> {
         let claims = Arc::new(jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation).ok()?.claims);
         self.checked.insert(token.into(), Arc::clone(&claims));
         Some(claims)
@@ -83,8 +94,8 @@ fn decoding_key(key: &BuyerKey) -> Result<(DecodingKey, Vec<Algorithm>), BadKey>
 
 /// A token for `buyer`, as a shop's login would issue it, good for `lifetime`.
 pub fn mint_buyer_token(secret: &[u8], buyer: &BuyerId, lifetime: Duration) -> Option<String> {
-    let seconds = i64::try_from(lifetime.as_secs()).ok()?;
-    let claims = Claims { sub: buyer.clone(), exp: Some(jiff::Timestamp::now().as_second().saturating_add(seconds)) };
+    let now = jiff::Timestamp::now().as_duration().as_secs_f64();
+    let claims = Claims { sub: buyer.clone(), exp: Some((now + lifetime.as_secs_f64()).floor()), nbf: None };
     jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(secret)).ok()
 }
 
@@ -114,14 +125,28 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_or_unsigned_token_is_nobodys() {
+    fn an_expired_early_or_unsigned_token_is_nobodys() {
         let credentials = credentials("secret");
         let none = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.";
         assert!(credentials.buyer(none).is_none());
-        let claims = serde_json::json!({ "sub": "ann", "exp": 1_000 });
         let key = jsonwebtoken::EncodingKey::from_secret(b"secret");
-        let expired = jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap();
-        assert!(credentials.buyer(&expired).is_none());
+        let now = jiff::Timestamp::now().as_second();
+        let table = [
+            (serde_json::json!({ "sub": "ann" }), true),
+            (serde_json::json!({ "sub": "ann", "exp": 1_000 }), false),
+            (serde_json::json!({ "sub": "ann", "exp": now + 60 }), true),
+            (serde_json::json!({ "sub": "ann", "exp": now as f64 + 60.5 }), true),
+            (serde_json::json!({ "sub": "ann", "nbf": now + 60 }), false),
+            (serde_json::json!({ "sub": "ann", "nbf": now - 60 }), true),
+            (serde_json::json!({ "sub": "", "exp": now + 60 }), false),
+            (serde_json::json!({ "exp": now + 60 }), false),
+        ];
+        for (claims, good) in table {
+            let token = jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap();
+            for _ in 0..2 {
+                assert_eq!(credentials.buyer(&token).is_some(), good, "{claims}, also from the cache");
+            }
+        }
     }
 
     #[test]

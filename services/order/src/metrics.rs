@@ -22,6 +22,7 @@ fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> 
     for (name, meaning) in COUNTERS {
         metrics::describe_counter!(*name, *meaning);
     }
+    metrics::describe_gauge!("stockade_stopped_segments", "segments that are not recorded any further; must be 0");
     metrics::describe_histogram!("stockade_order_seconds", "from the request to the answer of an order");
     metrics::describe_histogram!("stockade_batch_orders", "orders in a batch, by the ask that it made");
     Ok(handle)

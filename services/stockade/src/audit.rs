@@ -7,20 +7,16 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use domain::ItemId;
 use order::audit::{AuditReport, SegmentReport};
 
-use crate::{roles, settings::Settings};
+use crate::{cli::write_out, roles, settings::Settings};
 
 /// Audits the item and prints what was found. Exit status 1 on drift or oversell.
 pub async fn audit(settings: &Settings, item: &ItemId, json: bool) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
     let stock = roles::open_stock(settings).await?;
     let report = order::audit::audit(&stock, &*ledger, item).await?.with_context(|| format!("there is no item {item}"))?;
-    print(&if json { serde_json::to_string_pretty(&report)? } else { table(&report) });
+    let text = if json { serde_json::to_string_pretty(&report)? } else { table(&report) };
+    write_out(&format!("{text}\n"))?;
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-#[expect(clippy::print_stdout, reason = "this is what the user asked for")]
-fn print(text: &str) {
-    println!("{text}");
 }
 
 fn table(report: &AuditReport) -> String {

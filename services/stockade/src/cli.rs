@@ -2,7 +2,12 @@
 //!
 //! Exit status: 0 done; 1 `audit` found drift or an oversell; 2 anything else went wrong.
 
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -98,6 +103,9 @@ fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
         Token::Admin => settings.admin_token()?.to_owned(),
         Token::Buyer { name, hours } => {
             let lifetime = Duration::from_secs(u64::from(*hours) * 3600);
+            if settings.jwt_public_key.is_some() {
+                anyhow::bail!("STOCKADE_JWT_PUBLIC_KEY is set: only who has the private key can issue buyers' tokens");
+            }
             let buyer = BuyerId::new(name).map_err(|error| anyhow::anyhow!("NAME: expected {}", error.expected))?;
             order::mint_buyer_token(settings.jwt_secret()?.as_bytes(), &buyer, lifetime).context("the token could not be signed")?
         }
@@ -105,8 +113,14 @@ fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
     print(&format!("{token}\n"))
 }
 
-#[expect(clippy::print_stdout, reason = "this is what the user asked for")]
+/// Writes what the user asked for. One who has stopped reading (`| head`) has got it.
+pub fn write_out(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 fn print(text: &str) -> Result<ExitCode> {
-    print!("{text}");
-    Ok(ExitCode::SUCCESS)
+    write_out(text).map(|()| ExitCode::SUCCESS)
 }

@@ -14,6 +14,7 @@ use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
 use rand::distr::{Alphanumeric, SampleString};
 
 use crate::{
+    cli::write_out,
     private::Private,
     roles::{self, Running},
     settings::{RUN_FILE, Settings},
@@ -38,7 +39,7 @@ async fn serve(dir: &Path, settings: &mut Settings, private: &mut Private) -> Re
     if let Some(address) = running.address {
         fs::write(dir.join(ADDRESS_FILE), format!("http://{address}\n"))?;
         open_demo_item(&running).await?;
-        announce(dir, address);
+        announce(dir, address)?;
     }
     roles::asked_to_stop().await?;
     tracing::info!("ending: finishing what was taken");
@@ -69,7 +70,7 @@ async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> 
         None => Some(private.start_stock(dir).await?),
     };
     settings.lock_urls = if own.lock_urls.is_empty() { private.start_lock_nodes(dir).await? } else { own.lock_urls };
-    settings.database_url = own.database_url.or_else(|| Some(format!("sqlite://{}", dir.join("ledger.db").display())));
+    settings.database_url = own.database_url.or_else(|| Some(format!("sqlite://{}", in_url(&dir.join("ledger.db")))));
     if settings.jwt_public_key.is_none() {
         settings.jwt_secret.get_or_insert_with(random_secret);
     }
@@ -121,20 +122,27 @@ async fn open_demo_item(running: &Running) -> Result<()> {
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "this is what the user asked for")]
-fn announce(dir: &Path, address: SocketAddr) {
+fn announce(dir: &Path, address: SocketAddr) -> Result<()> {
     let program = std::env::current_exe().map_or_else(|_| "stockade".into(), |path| path.display().to_string());
-    let stockade = format!("'{program}' --dir '{}'", dir.display());
-    println!("ready http://{address}");
-    println!();
-    println!("Try, from another terminal (API: http://{address}/docs):");
-    println!();
-    println!(
-        "curl -i http://{address}/items/demo/orders -H \"Authorization: Bearer $({stockade} token buyer ann)\" \
-         -H 'Idempotency-Key: my-first-order' -H 'Content-Type: application/json' -d '{{\"quantity\":1}}'"
-    );
-    println!("curl -i http://{address}/items/demo -H \"Authorization: Bearer $({stockade} token admin)\"");
-    println!("{stockade} audit demo");
-    println!();
-    println!("Ctrl-C stops everything that was started; {} keeps the data.", dir.display());
+    let stockade = format!("{} --dir {}", quoted(&program), quoted(&dir.display().to_string()));
+    write_out(&format!(
+        "ready http://{address}\n\n\
+         Try, from another terminal (API: http://{address}/docs):\n\n\
+         curl -i http://{address}/items/demo/orders -H \"Authorization: Bearer $({stockade} token buyer ann)\" \
+         -H 'Idempotency-Key: my-first-order' -H 'Content-Type: application/json' -d '{{\"quantity\":1}}'\n\
+         curl -i http://{address}/items/demo -H \"Authorization: Bearer $({stockade} token admin)\"\n\
+         {stockade} audit demo\n\n\
+         Ctrl-C stops everything that was started; {} keeps the data.\n",
+        dir.display()
+    ))
+}
+
+/// As a shell reads it as one word.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// A path as part of a URL.
+fn in_url(path: &Path) -> String {
+    path.display().to_string().replace('%', "%25").replace('?', "%3F").replace('#', "%23")
 }

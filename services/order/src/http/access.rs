@@ -1,8 +1,8 @@
-//! Who may call: extractors that refuse everybody else.
+//! Who calls, and for what: extractors that refuse everybody else.
 
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Path};
 use domain::BuyerId;
 use http::{HeaderMap, header, request::Parts};
 
@@ -65,5 +65,17 @@ impl FromRequestParts<App> for BuyerOrAdmin {
             return Ok(Self::Admin);
         }
         Buyer::from_request_parts(parts, app).await.map(|Buyer(buyer)| Self::Buyer(buyer))
+    }
+}
+
+/// The name in the path. One that is no text is nobody's, like any other that is not known.
+pub(crate) struct Name(pub String);
+
+impl FromRequestParts<App> for Name {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        let name = Path::<String>::from_request_parts(parts, app).await;
+        Ok(Self(name.map(|Path(name)| name).unwrap_or_default()))
     }
 }

@@ -48,7 +48,7 @@ fn refused(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
 
 /// The field that a message like "missing field `stock`" speaks of.
 fn quoted(message: &str) -> Option<&str> {
-    let known = message.starts_with("missing field") || message.starts_with("unknown field");
+    let known = ["missing field", "unknown field", "duplicate field"].iter().any(|start| message.starts_with(start));
     known.then(|| message.split('`').nth(1)).flatten()
 }
 
@@ -104,6 +104,7 @@ mod tests {
             (r#"{"stock":"1"}"#, "expected a whole number from 1 to 9"),
             (r#"{"stock":null}"#, "stock"),
             (r#"{"stock":1,"stok":1}"#, "stok: unknown field `stok`"),
+            (r#"{"stock":1,"stock":2}"#, "stock: duplicate field `stock`"),
             (r#"{"stock":1} x"#, "nothing after it"),
         ];
         for (body, expected) in table {

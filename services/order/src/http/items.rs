@@ -1,7 +1,7 @@
 //! Creating, showing, opening, closing and auditing items.
 
 use axum::{
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{Admin, MaybeAdmin},
+    access::{Admin, MaybeAdmin, Name},
     body::{Json, Whole},
 };
 use crate::{
@@ -203,6 +203,12 @@ fn whole_ms(time: Timestamp) -> Timestamp {
 }
 
 fn check_window(window: Window) -> Result<(), Problem> {
+    for (field, time) in [("opens_at", window.opens_at), ("closes_at", window.closes_at)] {
+        // To the scripts, 0 is an open end.
+        if time.is_some_and(|time| time.as_millisecond() <= 0) {
+            return Err(Problem::invalid(field, "expected a time after 1970-01-01T00:00:00Z"));
+        }
+    }
     match (window.opens_at, window.closes_at) {
         (Some(opens_at), Some(closes_at)) if closes_at <= opens_at => Err(Problem::invalid("closes_at", "expected a time after opens_at")),
         _ => Ok(()),
@@ -211,8 +217,9 @@ fn check_window(window: Window) -> Result<(), Problem> {
 
 fn title(title: Option<String>, id: &ItemId) -> Result<String, Problem> {
     let title = title.unwrap_or_else(|| id.to_string());
-    let fits = (1..=TITLE_MAX).contains(&title.chars().count());
-    fits.then_some(title).ok_or_else(|| Problem::invalid("title", format_args!("expected 1 to {TITLE_MAX} characters")))
+    let fits = (1..=TITLE_MAX).contains(&title.chars().count()) && !title.chars().any(char::is_control);
+    fits.then_some(title)
+        .ok_or_else(|| Problem::invalid("title", format_args!("expected 1 to {TITLE_MAX} characters, no control characters")))
 }
 
 fn currency(currency: Option<String>) -> Result<String, Problem> {
@@ -253,7 +260,7 @@ fn item_id(item: &str) -> Result<ItemId, Problem> {
 /// Shows an item. Admins also see its segments.
 #[utoipa::path(get, path = "/items/{item}", tag = "buyers", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the item", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem)))]
-pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, Path(item): Path<String>) -> Result<Response, Problem> {
+pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, Name(item): Name) -> Result<Response, Problem> {
     Ok(axum::Json(view(&app, &item_id(&item)?, admin).await?).into_response())
 }
 
@@ -262,12 +269,7 @@ pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, 
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn set_state(
-    State(app): State<App>,
-    _: Admin,
-    Path(item): Path<String>,
-    Json(new): Json<NewState>,
-) -> Result<Response, Problem> {
+pub(crate) async fn set_state(State(app): State<App>, _: Admin, Name(item): Name, Json(new): Json<NewState>) -> Result<Response, Problem> {
     let id = item_id(&item)?;
     let state = new.state.ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
     app.engine.set_item_state(&id, state).await?.ok_or_else(Problem::item_not_found)?;
@@ -279,7 +281,7 @@ pub(crate) async fn set_state(
     responses((status = 200, description = "the identity, by segment and for the item", body = AuditReport),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn audit(State(app): State<App>, _: Admin, Path(item): Path<String>) -> Result<Response, Problem> {
+pub(crate) async fn audit(State(app): State<App>, _: Admin, Name(item): Name) -> Result<Response, Problem> {
     let report = audit::audit(&app.engine.stock, &*app.engine.ledger, &item_id(&item)?).await?;
     Ok(axum::Json(report.ok_or_else(Problem::item_not_found)?).into_response())
 }

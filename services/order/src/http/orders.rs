@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use axum::{
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use domain::{IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity};
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{Buyer, BuyerOrAdmin},
+    access::{Buyer, BuyerOrAdmin, Name},
     body::{Json, Whole},
 };
 use crate::engine::{Placed, Placement};
@@ -67,7 +67,7 @@ pub(crate) struct OrderBody<'a> {
 pub(crate) async fn place(
     State(app): State<App>,
     Buyer(buyer): Buyer,
-    Path(item): Path<String>,
+    Name(item): Name,
     headers: HeaderMap,
     Json(order): Json<NewOrder>,
 ) -> Result<Response, Problem> {
@@ -139,7 +139,7 @@ fn count(placed: &Result<Placed, crate::engine::EngineError>, started: Instant) 
     responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`order_not_found`: also for anybody else's", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
-pub(crate) async fn show(State(app): State<App>, who: BuyerOrAdmin, Path(order): Path<String>) -> Result<Response, Problem> {
+pub(crate) async fn show(State(app): State<App>, who: BuyerOrAdmin, Name(order): Name) -> Result<Response, Problem> {
     let id = order.parse().map_err(|_| Problem::order_not_found())?;
     let buyer = match &who {
         BuyerOrAdmin::Buyer(buyer) => Some(buyer),

@@ -84,6 +84,9 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
         }
         shop.order("no-such-item", "ann", "k", 1).await.is(404, "item_not_found");
         shop.order("no%20such%7Bitem", "ann", "k", 1).await.is(404, "item_not_found");
+        shop.order("%ff", "ann", "k", 1).await.is(404, "item_not_found");
+        Answer::of(shop.anyone(Method::GET, "/items/%ff")).await.is(404, "item_not_found");
+        Answer::of(shop.buyer("ann", Method::GET, "/orders/%ff")).await.is(404, "order_not_found");
         let shown = Answer::of(shop.admin(Method::GET, &format!("/items/{item}"))).await;
         assert_eq!(shown.body["available"], 5);
     })
@@ -183,6 +186,9 @@ async fn a_bad_item_is_refused_by_the_name_of_the_field() {
             (json!({ "id": "x", "stock": 1, "segments": 257 }), "segments"),
             (json!({ "id": "x", "stock": 1, "opens_at": "tomorrow" }), "opens_at"),
             (json!({ "id": "x", "stock": 1, "opens_at": "2030-01-02T00:00:00Z", "closes_at": "2030-01-01T00:00:00Z" }), "closes_at"),
+            (json!({ "id": "x", "stock": 1, "closes_at": "1970-01-01T00:00:00Z" }), "closes_at"),
+            (json!({ "id": "x", "stock": 1, "opens_at": "-004714-01-01T00:00:00Z" }), "opens_at"),
+            (json!({ "id": "x", "stock": 1, "title": "a\u{0}b" }), "title"),
             (json!({ "id": "x", "stock": 1, "hold_seconds": 0 }), "hold_seconds"),
             (json!({ "id": "x", "stock": 1, "durability": "eternal" }), "durability"),
             (json!({ "id": "x", "stock": 1, "colour": "red" }), "colour"),

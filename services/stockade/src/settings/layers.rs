@@ -104,7 +104,7 @@ impl Layers {
     /// URLs may hold a password, so the wrong one is not shown.
     fn wrong_url(&self, key: &str, schemes: &[&str]) -> anyhow::Error {
         let place = self.get(key).map_or(key, |found| &found.place);
-        anyhow!("{place}: expected a URL that begins with {}", schemes.map_join())
+        anyhow!("{place}: expected a URL that begins with {}", listed(schemes))
     }
 
     /// The value as a secret that cannot be guessed.
@@ -130,14 +130,8 @@ impl Layers {
     }
 }
 
-trait MapJoin {
-    fn map_join(&self) -> String;
-}
-
-impl MapJoin for [&str] {
-    fn map_join(&self) -> String {
-        self.iter().map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(" or ")
-    }
+fn listed(schemes: &[&str]) -> String {
+    schemes.iter().map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(" or ")
 }
 
 fn has_scheme(url: &str, schemes: &[&str]) -> bool {
@@ -145,14 +139,29 @@ fn has_scheme(url: &str, schemes: &[&str]) -> bool {
 }
 
 fn shown(setting: &Setting, value: &str) -> String {
-    if setting.secret {
-        return "***".into();
+    match setting.key {
+        _ if setting.secret => "***".into(),
+        "lock_urls" => value.split(',').map(without_password).collect::<Vec<_>>().join(","),
+        _ => without_password(value),
     }
-    let urls = value.split(',').map(|url| match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}***{}", &url[..scheme + 3], &url[at..]),
-        _ => url.to_owned(),
-    });
-    urls.collect::<Vec<_>>().join(",")
+}
+
+/// Hides what stands before the last `@`, and whatever a parameter with `password` in its name holds.
+fn without_password(url: &str) -> String {
+    let (address, parameters) = url.split_once('?').map_or((url, None), |(address, parameters)| (address, Some(parameters)));
+    let mut shown = match (address.find("://"), address.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}***{}", &address[..scheme + 3], &address[at..]),
+        _ => address.to_owned(),
+    };
+    let hidden = |parameter: &str| match parameter.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=***"),
+        _ => parameter.to_owned(),
+    };
+    if let Some(parameters) = parameters {
+        shown.push('?');
+        shown.push_str(&parameters.split('&').map(hidden).collect::<Vec<_>>().join("&"));
+    }
+    shown
 }
 
 fn read_file(path: &Path) -> Result<Config> {
@@ -160,6 +169,9 @@ fn read_file(path: &Path) -> Result<Config> {
     let file = file.with_context(|| format!("{} cannot be read", path.display()))?;
     let unknown =
         file.cache.clone().into_table().unwrap_or_default().into_keys().find(|key| SETTINGS.iter().all(|setting| setting.key != key));
+    if let Some(setting) = SETTINGS.iter().find(|setting| is_of_another_kind(&file, setting.key)) {
+        return Err(anyhow!("{} in {}: expected a text or a number, found a list or a table", setting.key, path.display()));
+    }
     match unknown {
         Some(key) => {
             let keys: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
@@ -167,6 +179,11 @@ fn read_file(path: &Path) -> Result<Config> {
         }
         None => Ok(file),
     }
+}
+
+/// Lists are written as one text with commas, as in the environment.
+fn is_of_another_kind(file: &Config, key: &str) -> bool {
+    !matches!(file.get_string(key), Ok(_) | Err(config::ConfigError::NotFound(_)))
 }
 
 fn find(setting: &Setting, flags: &ArgMatches, user: &Config, run: &Config, dir: &Path) -> Option<Found> {

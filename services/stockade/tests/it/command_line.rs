@@ -55,6 +55,12 @@ fn a_wrong_value_names_its_place_and_what_was_expected() {
     std::fs::write(folder.path().join("stockade.toml"), "batch_max = \"many\"\n").unwrap();
     let output = run(stockade(folder.path()).arg("config"));
     assert!(stderr(&output).contains("batch_max in ") && stderr(&output).contains("stockade.toml"), "{}", stderr(&output));
+    for wrong in ["roles = [\"recorder\"]", "batch_max = [1]", "[listen]\nport = 1"] {
+        std::fs::write(folder.path().join("stockade.toml"), wrong).unwrap();
+        let output = run(stockade(folder.path()).arg("config"));
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(stderr(&output).contains("stockade.toml"), "{}", stderr(&output));
+    }
     std::fs::write(folder.path().join("stockade.toml"), "batch_maximum = 3\n").unwrap();
     let output = run(stockade(folder.path()).arg("config"));
     assert!(stderr(&output).contains("batch_maximum"), "{}", stderr(&output));
@@ -82,6 +88,11 @@ fn the_effective_settings_are_shown_without_secrets() {
     let text = stdout(&output);
     assert!(output.status.success() && text.contains("redis://***@host:1") && text.contains("jwt_secret = \"***\""), "{text}");
     assert!(!text.contains(SECRET) && !text.contains("a-password"), "{text}");
+    for url in ["postgres://u:pa,ss-word@host/db", "postgres://host/db?user=u&password=pa,ss-word", "postgres://u:p@ss-word@host/db"] {
+        let output = run(configured(folder.path()).env("DATABASE_URL", url).arg("config"));
+        let text = stdout(&output);
+        assert!(text.contains("***") && !text.contains("ss-word"), "{text}");
+    }
 }
 
 #[test]
@@ -90,4 +101,12 @@ fn a_ledger_that_cannot_be_reached_is_an_error() {
     let output = run(configured(folder.path()).env("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none").arg("migrate"));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("DATABASE_URL"), "{}", stderr(&output));
+}
+
+#[test]
+fn who_stops_reading_is_not_told_of_a_defect() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = configured(folder.path()).arg("config").stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

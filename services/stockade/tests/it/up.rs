@@ -12,8 +12,10 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_up_prints_works_as_pasted() {
-    let folder = tempfile::tempdir().unwrap();
+    // A path that means something to a shell and in a URL.
+    let folder = tempfile::Builder::new().prefix("a b'c%20d?e#").tempdir().unwrap();
     let mut up = Serving::up(folder.path());
+    assert!(folder.path().join("ledger.db").exists());
     let commands: Vec<_> = up.printed.iter().filter(|line| line.contains("token") || line.contains("audit")).cloned().collect();
     assert_eq!(commands.len(), 3, "{:?}", up.printed);
     let expected = ["201 Created", "\"segments\"", "drift 0"];
@@ -35,6 +37,7 @@ async fn the_folder_keeps_its_data_and_its_secrets() {
     let again = order(&Client::new(), &up.url, "demo", &ann, "k").send().await.unwrap();
     assert_eq!(again.headers()["idempotent-replayed"], "true");
     assert_eq!(again.json::<Value>().await.unwrap(), first);
+    settled_audit(folder.path(), "demo").await;
     let secrets = std::fs::metadata(folder.path().join("run.toml")).unwrap();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&secrets.permissions()) & 0o077, 0, "nobody else may read them");
 }

@@ -9,11 +9,14 @@ CONNECTIONS=${CONNECTIONS:-256}
 ORDERS=${ORDERS:-1000000}
 TARGET=${CARGO_TARGET_DIR:-target}
 work=$(mktemp -d "${TMPDIR:-/tmp}/stockade-bench.XXXXXX")
-children=()
 
 stop() {
-  for child in "${children[@]}"; do kill -INT "$child" 2>/dev/null || true; done
-  for child in "${children[@]}"; do wait "$child" 2>/dev/null || true; done
+  # The servers end with their standard input, and take what they have started with them.
+  exec 8>&- 9>&-
+  # Only what still runs: the number of a child that has ended may be somebody else's by now. TERM, because bash starts what runs in
+  # the background with INT ignored.
+  for child in $(jobs -pr); do kill -TERM "$child" 2>/dev/null || true; done
+  wait
   rm -rf "$work"
 }
 trap stop EXIT
@@ -32,10 +35,10 @@ load() { # URL ITEM RUN
 row() { printf '| %-38s | %9s | %8s | %8s | %9s | %9s | %6s | %s\n' "$@"; }
 
 http_rows() { # NAME DATABASE_URL or nothing
-  local dir=$work/$1 url admin rate p50 p99 ok other
+  local dir=$work/$1 child url admin rate p50 p99 ok other
   mkdir "$dir"
-  DATABASE_URL=${2:-} "$stockade" --dir "$dir" up --listen 127.0.0.1:0 >"$dir/out" 2>"$dir/log" &
-  children+=($!)
+  DATABASE_URL=${2:-} "$stockade" --dir "$dir" up --listen 127.0.0.1:0 >"$dir/out" 2>"$dir/log" 8>&- 9>&- &
+  child=$!
   for _ in $(seq 300); do grep -q '^ready' "$dir/out" && break; sleep 0.1; done
   url=$(awk '/^ready/ { print $2 }' "$dir/out")
   admin=$("$stockade" --dir "$dir" token admin)
@@ -49,29 +52,45 @@ http_rows() { # NAME DATABASE_URL or nothing
   row "recorded orders, $1" "$rate" "$p50" "$p99" "$ok" "$other" "$(ratio "$rate" "$bare")" "$("$stockade" --dir "$dir" audit bench | tail -1)"
   read -r rate p50 p99 ok other < <(load "$url" empty run)
   row "sold-out answers, $1" "$rate" "$p50" "$p99" "$ok" "$other" "$(ratio "$rate" "$bare")" "$("$stockade" --dir "$dir" audit empty | tail -1)"
-  kill -INT "${children[-1]}"
-  wait "${children[-1]}" 2>/dev/null || true
-  unset 'children[-1]'
+  end "$child"
 }
+
+end() { # PID
+  kill -TERM "$1" 2>/dev/null || true
+  wait "$1" 2>/dev/null || true
+}
+
+# Starts the bare handler where nothing else listens: it ends at once if the port is taken.
+start_bare() {
+  for _ in $(seq 20); do
+    bare_port=$((20000 + RANDOM % 12000))
+    "$examples/bare" "127.0.0.1:$bare_port" 2>/dev/null &
+    bare_pid=$!
+    sleep 0.5
+    kill -0 "$bare_pid" 2>/dev/null && return
+    wait "$bare_pid" 2>/dev/null || true
+  done
+  echo 'the bare handler does not start' >&2
+  return 1
+}
+
+cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
 
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / b }'; }
 
-echo "$(nproc) cores, $(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo 2>/dev/null), $(uname -sr); wrk -t1 -c$CONNECTIONS -d${SECONDS_EACH}s"
+echo "$(cores) cores, $(awk -F': ' '/model name/ { print $2; exit }' /proc/cpuinfo 2>/dev/null), $(uname -sr); wrk -t1 -c$CONNECTIONS -d${SECONDS_EACH}s"
 echo
 row 'over HTTP' 'answers/s' p50 p99 2xx 'not 2xx' ratio audit
 row -------------------------------------- --------- -------- -------- --------- --------- ------ -----
 echo none >"$work/tokens"
-"$examples/bare" 127.0.0.1:18999 &
-children+=($!)
-sleep 0.5
-read -r bare p50 p99 ok other < <(load http://127.0.0.1:18999 bench run)
-kill "${children[-1]}"
+start_bare
+read -r bare p50 p99 ok other < <(load "http://127.0.0.1:$bare_port" bench run)
+end "$bare_pid"
 row 'bare axum handler (the ceiling)' "$bare" "$p50" "$p99" "$ok" "$other" 1.00 -
 
 http_rows SQLite
 mkfifo "$work/hold"
 "$examples/server" postgres bench <"$work/hold" >"$work/postgres" &
-children+=($!)
 exec 9>"$work/hold"
 for _ in $(seq 100); do [ -s "$work/postgres" ] && break; sleep 0.1; done
 http_rows PostgreSQL "$(cat "$work/postgres")"
@@ -79,7 +98,6 @@ exec 9>&-
 
 mkfifo "$work/hold-redis"
 "$examples/server" redis <"$work/hold-redis" >"$work/redis" &
-children+=($!)
 exec 8>"$work/hold-redis"
 for _ in $(seq 100); do [ -s "$work/redis" ] && break; sleep 0.1; done
 redis_url=$(cat "$work/redis")

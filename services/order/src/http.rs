@@ -5,6 +5,7 @@ mod body;
 mod items;
 mod meta;
 mod orders;
+mod outage;
 pub(crate) mod problem;
 
 use std::sync::Arc;
@@ -12,14 +13,20 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
+    middleware::map_response,
+    response::{IntoResponse, Response},
     routing::{get, post, put},
 };
+use http::StatusCode;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi;
 use utoipa_swagger_ui::SwaggerUi;
 
-use crate::{Credentials, Engine, Limits, http::problem::Problem};
+use crate::{
+    Credentials, Engine, Limits,
+    http::{outage::Outage, problem::Problem},
+};
 
 /// What the handlers need.
 #[derive(Clone)]
@@ -27,6 +34,7 @@ pub(crate) struct App {
     pub engine: Arc<Engine>,
     pub credentials: Arc<Credentials>,
     pub metrics: Option<PrometheusHandle>,
+    pub outage: Arc<Outage>,
 }
 
 /// The API over `engine`.
@@ -41,10 +49,24 @@ pub fn router(engine: Arc<Engine>, credentials: Arc<Credentials>, metrics: Optio
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
         .route("/metrics", get(meta::metrics))
+        .merge(docs())
         .fallback(async || Problem::no_such_path())
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(DefaultBodyLimit::max(limits.body_bytes))
-        .layer(CatchPanicLayer::custom(|_| axum::response::IntoResponse::into_response(Problem::internal())))
-        .with_state(App { engine, credentials, metrics })
-        .merge(SwaggerUi::new("/docs").url("/openapi.json", meta::Api::openapi()))
+        .layer(CatchPanicLayer::custom(|_| Problem::internal().into_response()))
+        .with_state(App { engine, credentials, metrics, outage: Arc::default() })
+}
+
+/// The description of the API, for programs and for people.
+fn docs() -> Router<App> {
+    let pages = SwaggerUi::new("/docs").url("/openapi.json", meta::Api::openapi());
+    Router::from(pages).route_layer(map_response(page_or_problem))
+}
+
+/// Swagger answers without a problem for a page that it does not have, and for a name that is no text.
+async fn page_or_problem(response: Response) -> Response {
+    match response.status() {
+        StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Problem::no_such_path().into_response(),
+        _ => response,
+    }
 }

@@ -25,6 +25,8 @@ const HOLD_SECONDS: u64 = 900;
 const YEAR_SECONDS: u64 = 31_536_000;
 const PRICE_MAX: u64 = 1_000_000_000_000;
 const TITLE_MAX: usize = 200;
+/// 9999-01-01T00:00:00Z: before it, the year has four digits in every zone.
+const TIMES_END_MS: i64 = 253_370_764_800_000;
 
 /// An item to be sold. `id` and `stock` are needed; everything else has a default.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -205,8 +207,8 @@ fn whole_ms(time: Timestamp) -> Timestamp {
 fn check_window(window: Window) -> Result<(), Problem> {
     for (field, time) in [("opens_at", window.opens_at), ("closes_at", window.closes_at)] {
         // To the scripts, 0 is an open end.
-        if time.is_some_and(|time| time.as_millisecond() <= 0) {
-            return Err(Problem::invalid(field, "expected a time after 1970-01-01T00:00:00Z"));
+        if time.is_some_and(|time| !(1..TIMES_END_MS).contains(&time.as_millisecond())) {
+            return Err(Problem::invalid(field, "expected a time after 1970-01-01T00:00:00Z and before the year 9999"));
         }
     }
     match (window.opens_at, window.closes_at) {

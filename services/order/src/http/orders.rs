@@ -78,6 +78,7 @@ pub(crate) async fn place(
     let placement = Placement { item: item.clone(), buyer, key, quantity, respond_async: respond_async(&headers) };
     let placed = app.engine.place(placement).await;
     count(&placed, started);
+    app.outage.note(&placed);
     match placed.map_err(|error| Problem::of_order(&error))? {
         Placed::Held { id, quantity, expires_at, replayed, recorded } => {
             let status = if recorded { StatusCode::CREATED } else { StatusCode::ACCEPTED };

@@ -139,7 +139,8 @@ impl Problem {
 
     /// A failure of the engine while an order was being placed: units may have been taken.
     pub(crate) fn of_order(error: &EngineError) -> Self {
-        tracing::warn!(error = error as &dyn std::error::Error, "the outcome of an order is unknown");
+        // An outage is one warning (`Outage`), not one for each of its orders.
+        tracing::debug!(error = error as &dyn std::error::Error, "the outcome of an order is unknown");
         Self::outcome_unknown()
     }
 }
@@ -152,6 +153,16 @@ impl From<Invalid> for Problem {
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
+        if let EngineError::Ledger(refusal) = &error
+            && !refusal.is_retryable()
+        {
+            // It would fail again: whoever let the values through has to be mended.
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "the ledger does not take, or does not understand, what it was given"
+            );
+            return Self::internal();
+        }
         tracing::warn!(error = &error as &dyn std::error::Error, "a store failed");
         Self::unavailable()
     }

@@ -1,9 +1,14 @@
 //! The contract of every call, as tables.
 
+use std::sync::Arc;
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use order::{BuyerKey, Credentials, Limits};
 use reqwest::Method;
 use serde_json::json;
+use tower::ServiceExt;
 
-use crate::shop::{ADMIN, Answer, Options, open, open_each, token};
+use crate::shop::{ADMIN, Answer, Options, Shop, open, open_each, token};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_held_and_a_repeat_is_the_same_order() {
@@ -53,6 +58,7 @@ async fn an_order_is_shown_to_its_buyer_and_admins_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
     open(Options::default(), async |shop| {
+        const TWICE: &str = r#"{"quantity":1,"quantity":2}"#;
         let item = shop.create(json!({ "stock": 5 })).await;
         let path = format!("/items/{item}/orders");
         let bodies = [
@@ -68,13 +74,15 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
             (r#"{"quantity":1000001}"#, "quantity"),
             (r#"{"quantity":99999999999999999999}"#, "quantity"),
             (r#"{"quantity":1,"colour":"red"}"#, "colour"),
+            (TWICE, "quantity"),
             (r#"{"quantity":1}{"quantity":1}"#, "body"),
         ];
         for (body, field) in bodies {
             let request = shop.buyer("ann", Method::POST, &path).header("Idempotency-Key", "k").body(body);
             let answer = Answer::of(request).await;
             assert_eq!(answer.is(400, "invalid_request").body["field"], field, "{body}");
-            assert!(answer.body["detail"].as_str().unwrap().contains("expected") || field != "quantity" || body == "{}", "{answer:?}");
+            let expected = if field == "quantity" && !["{}", TWICE].contains(&body) { "expected" } else { "" };
+            assert!(answer.body["detail"].as_str().unwrap().contains(expected), "{answer:?}");
         }
         let long = "x".repeat(256);
         for key in [None, Some(""), Some("two words"), Some(&*long)] {
@@ -135,6 +143,97 @@ async fn only_who_may_is_let_in() {
     .await;
 }
 
+// Keys that were made for these tests, and sign nothing else.
+const ED_PRIVATE: &str = "-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIIKf+eUnecANgf4XrwEzPQD0tW4a8M4OykzIrsPL06n4
+-----END PRIVATE KEY-----
+";
+const ED_PUBLIC: &str = "-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEAxMq0KvGHQvWQqAp/4pMFo3qUwm53Z3iamHLt4EVIVs4=
+-----END PUBLIC KEY-----
+";
+const EC_PRIVATE: &str = "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgh/rsGRmZ1JfX1/0u
+jyuEPdLe2Scn4Qfi2uyVQ42X8cuhRANCAAQ69cjye4S3IOvzflhlIb5Fht19iW9L
+6r42sny8e3DbZMnRt44/0YKfAvujCq9LZOwO/6cZ+WaMN3svDlgGqjB7
+-----END PRIVATE KEY-----
+";
+const EC_PUBLIC: &str = "-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEOvXI8nuEtyDr835YZSG+RYbdfYlv
+S+q+NrJ8vHtw22TJ0beOP9GCnwL7owqvS2TsDv+nGflmjDd7Lw5YBqowew==
+-----END PUBLIC KEY-----
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_public_key_checks_tokens_and_signs_none() {
+    open(Options::default(), async |shop| {
+        let ed = (Algorithm::EdDSA, EncodingKey::from_ed_pem(ED_PRIVATE.as_bytes()).unwrap());
+        let ec = (Algorithm::ES256, EncodingKey::from_ec_pem(EC_PRIVATE.as_bytes()).unwrap());
+        for (public, own, others) in [(ED_PUBLIC, &ed, &ec), (EC_PUBLIC, &ec, &ed)] {
+            let router = router_with(&shop, public);
+            // Whoever has the public key could sign with it, if we took it for a secret.
+            let forged = (Algorithm::HS256, EncodingKey::from_secret(public.as_bytes()));
+            let trimmed = (Algorithm::HS256, EncodingKey::from_secret(public.trim().as_bytes()));
+            for ((algorithm, key), expected) in [(own, 404), (others, 401), (&forged, 401), (&trimmed, 401)] {
+                let token = signed(*algorithm, key, &json!({ "sub": "ann" }));
+                assert_eq!(status_of(&router, &token).await, expected, "{algorithm:?} for {public}");
+            }
+        }
+        assert!(Credentials::new(&BuyerKey::PublicKey(b"a secret".into()), ADMIN).is_err());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_good_from_its_first_moment_to_its_last() {
+    open(Options::default(), async |shop| {
+        let (router, key) = (router_with(&shop, ED_PUBLIC), EncodingKey::from_ed_pem(ED_PRIVATE.as_bytes()).unwrap());
+        let now = jiff::Timestamp::now().as_second() as f64;
+        let table = [
+            (json!({}), 404),
+            (json!({ "exp": now + 60.0 }), 404),
+            (json!({ "exp": now + 60.5 }), 404),
+            (json!({ "exp": now - 0.5 }), 401),
+            (json!({ "exp": -1 }), 401),
+            (json!({ "exp": "tomorrow" }), 401),
+            (json!({ "nbf": now - 0.5 }), 404),
+            (json!({ "nbf": now + 60.5 }), 401),
+            (json!({ "nbf": "yesterday" }), 401),
+            (json!({ "nbf": now - 60.0, "exp": now - 30.0 }), 401),
+        ];
+        for (mut claims, expected) in table {
+            claims["sub"] = json!("ann");
+            let token = signed(Algorithm::EdDSA, &key, &claims);
+            for _ in 0..2 {
+                assert_eq!(status_of(&router, &token).await, expected, "{claims}, also from the cache");
+            }
+        }
+        let nearly = jiff::Timestamp::now().as_duration().as_secs_f64() + 0.7;
+        let early = signed(Algorithm::EdDSA, &key, &json!({ "sub": "ann", "nbf": nearly }));
+        let late = signed(Algorithm::EdDSA, &key, &json!({ "sub": "ann", "exp": nearly }));
+        assert_eq!((status_of(&router, &early).await, status_of(&router, &late).await), (401, 404));
+        tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+        assert_eq!((status_of(&router, &early).await, status_of(&router, &late).await), (404, 401), "the cache does not stop the clock");
+    })
+    .await;
+}
+
+fn router_with(shop: &Shop, public_key: &str) -> axum::Router {
+    let credentials = Credentials::new(&BuyerKey::PublicKey(public_key.into()), ADMIN).unwrap();
+    order::router(Arc::clone(&shop.engines[0]), Arc::new(credentials), None, &Limits::default())
+}
+
+fn signed(algorithm: Algorithm, key: &EncodingKey, claims: &serde_json::Value) -> String {
+    jsonwebtoken::encode(&Header::new(algorithm), claims, key).unwrap()
+}
+
+/// 404 for a buyer, because there is no such order; 401 for anybody else.
+async fn status_of(router: &axum::Router, token: &str) -> u16 {
+    let request = http::Request::get("/orders/none").header("authorization", format!("Bearer {token}"));
+    let response = router.clone().oneshot(request.body(axum::body::Body::empty()).unwrap()).await;
+    response.unwrap().status().as_u16()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn creating_an_item_twice_is_once_and_another_body_is_refused() {
     open_each(Options::default(), async |shop| {
@@ -188,6 +287,7 @@ async fn a_bad_item_is_refused_by_the_name_of_the_field() {
             (json!({ "id": "x", "stock": 1, "opens_at": "2030-01-02T00:00:00Z", "closes_at": "2030-01-01T00:00:00Z" }), "closes_at"),
             (json!({ "id": "x", "stock": 1, "closes_at": "1970-01-01T00:00:00Z" }), "closes_at"),
             (json!({ "id": "x", "stock": 1, "opens_at": "-004714-01-01T00:00:00Z" }), "opens_at"),
+            (json!({ "id": "x", "stock": 1, "closes_at": "9999-01-01T00:00:00Z" }), "closes_at"),
             (json!({ "id": "x", "stock": 1, "title": "a\u{0}b" }), "title"),
             (json!({ "id": "x", "stock": 1, "hold_seconds": 0 }), "hold_seconds"),
             (json!({ "id": "x", "stock": 1, "durability": "eternal" }), "durability"),
@@ -313,8 +413,12 @@ async fn operators_see_health_readiness_and_metrics() {
         for name in ["stockade_orders_total{outcome=\"held\"}", "stockade_order_seconds_bucket", "stockade_batch_orders_bucket"] {
             assert!(text.contains(name), "{name}");
         }
-        Answer::of(shop.anyone(Method::GET, "/no/such/path")).await.is(404, "not_found");
-        Answer::of(shop.anyone(Method::DELETE, "/items")).await.is(405, "method_not_allowed");
+        for path in ["/no/such/path", "/docs/no-such-page", "/docs/%ff"] {
+            Answer::of(shop.anyone(Method::GET, path)).await.is(404, "not_found");
+        }
+        for (method, path) in [(Method::DELETE, "/items"), (Method::POST, "/openapi.json"), (Method::POST, "/docs/")] {
+            Answer::of(shop.anyone(method, path)).await.is(405, "method_not_allowed");
+        }
     })
     .await;
 }

@@ -9,15 +9,26 @@ CONNECTIONS=${CONNECTIONS:-256}
 ORDERS=${ORDERS:-1000000}
 TARGET=${CARGO_TARGET_DIR:-target}
 work=$(mktemp -d "${TMPDIR:-/tmp}/stockade-bench.XXXXXX")
+# The program under load, if one runs.
+child=
 
 stop() {
+  end
   # The servers end with their standard input, and take what they have started with them.
   exec 8>&- 9>&-
-  # Only what still runs: the number of a child that has ended may be somebody else's by now. TERM, because bash starts what runs in
-  # the background with INT ignored.
-  for child in $(jobs -pr); do kill -TERM "$child" 2>/dev/null || true; done
   wait
   rm -rf "$work"
+}
+
+runs() { jobs -pr | grep -qx "$child"; }
+
+# Ends the program under load, unless it has ended by itself: its number may be somebody else's by now. TERM, because bash starts what
+# runs in the background with INT ignored.
+end() {
+  [ -n "$child" ] || return 0
+  if runs; then kill -TERM "$child"; fi
+  wait "$child" 2>/dev/null || true
+  child=
 }
 trap stop EXIT
 
@@ -35,7 +46,7 @@ load() { # URL ITEM RUN
 row() { printf '| %-38s | %9s | %8s | %8s | %9s | %9s | %6s | %s\n' "$@"; }
 
 http_rows() { # NAME DATABASE_URL or nothing
-  local dir=$work/$1 child url admin rate p50 p99 ok other
+  local dir=$work/$1 url admin rate p50 p99 ok other
   mkdir "$dir"
   DATABASE_URL=${2:-} "$stockade" --dir "$dir" up --listen 127.0.0.1:0 >"$dir/out" 2>"$dir/log" 8>&- 9>&- &
   child=$!
@@ -52,12 +63,7 @@ http_rows() { # NAME DATABASE_URL or nothing
   row "recorded orders, $1" "$rate" "$p50" "$p99" "$ok" "$other" "$(ratio "$rate" "$bare")" "$("$stockade" --dir "$dir" audit bench | tail -1)"
   read -r rate p50 p99 ok other < <(load "$url" empty run)
   row "sold-out answers, $1" "$rate" "$p50" "$p99" "$ok" "$other" "$(ratio "$rate" "$bare")" "$("$stockade" --dir "$dir" audit empty | tail -1)"
-  end "$child"
-}
-
-end() { # PID
-  kill -TERM "$1" 2>/dev/null || true
-  wait "$1" 2>/dev/null || true
+  end
 }
 
 # Starts the bare handler where nothing else listens: it ends at once if the port is taken.
@@ -65,10 +71,10 @@ start_bare() {
   for _ in $(seq 20); do
     bare_port=$((20000 + RANDOM % 12000))
     "$examples/bare" "127.0.0.1:$bare_port" 2>/dev/null &
-    bare_pid=$!
+    child=$!
     sleep 0.5
-    kill -0 "$bare_pid" 2>/dev/null && return
-    wait "$bare_pid" 2>/dev/null || true
+    if runs; then return; fi
+    end
   done
   echo 'the bare handler does not start' >&2
   return 1
@@ -85,7 +91,7 @@ row -------------------------------------- --------- -------- -------- ---------
 echo none >"$work/tokens"
 start_bare
 read -r bare p50 p99 ok other < <(load "http://127.0.0.1:$bare_port" bench run)
-end "$bare_pid"
+end
 row 'bare axum handler (the ceiling)' "$bare" "$p50" "$p99" "$ok" "$other" 1.00 -
 
 http_rows SQLite

@@ -1,6 +1,6 @@
 //! The roles of this process, started and ended in order.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use ledger::Ledger;
@@ -150,7 +150,8 @@ fn limits(settings: &Settings) -> Limits {
         headers: settings.headers_max,
         head_bytes: settings.head_bytes_max,
         head_within: settings.head_timeout,
-        request_within: settings.request_timeout.max(settings.order_timeout * 2),
+        // An order must be told that its outcome is unknown rather than be cut off: it may look its item up first, and look into the ledger last.
+        request_within: settings.request_timeout.max(settings.order_timeout * 2 + Duration::from_secs(5)),
         drain_within: settings.drain_timeout,
     }
 }

@@ -61,6 +61,14 @@ impl Settings {
         let redis_url = layers.url("redis_url", &["redis", "rediss", "redis+cluster", "rediss+cluster"])?;
         let lock_urls = layers.urls("lock_urls", &["redis", "rediss"])?;
         let database_url = layers.url("database_url", &["postgres", "postgresql", "sqlite"])?;
+        if database_url
+            .as_ref()
+            .is_some_and(|url| url.starts_with("sqlite:") && (!url.starts_with("sqlite://") || url.contains(":memory:")))
+        {
+            return Err(
+                layers.wrong("database_url", "a file, as in sqlite://PATH: two connections to a ledger in memory would be two ledgers")
+            );
+        }
         let own = |key: &str| !layers.is_from_run_file(key);
         Ok(Self {
             own_urls: OwnUrls {

@@ -32,6 +32,8 @@ fn a_wrong_value_names_its_place_and_what_was_expected() {
     let table = [
         ("REDIS_URL", "http://x", "redis://"),
         ("DATABASE_URL", "mysql://x", "postgres:// or postgresql:// or sqlite://"),
+        ("DATABASE_URL", "sqlite::memory:", "sqlite://PATH"),
+        ("DATABASE_URL", "sqlite://:memory:", "sqlite://PATH"),
         ("LOCK_URLS", "redis://a,b", "redis://"),
         ("STOCKADE_LISTEN", "everywhere", "ADDRESS:PORT"),
         ("STOCKADE_ROLES", "order,cook", "order, recorder"),

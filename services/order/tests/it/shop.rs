@@ -242,7 +242,8 @@ impl Shop {
     /// The request of an order, at one of the instances.
     pub fn order_at(&self, instance: usize, item: &str, buyer: &str, key: &str, quantity: u32) -> RequestBuilder {
         let request = self.client.post(self.url(instance, &format!("/items/{item}/orders")));
-        request.bearer_auth(token(buyer)).header("Idempotency-Key", key).json(&json!({ "quantity": quantity }))
+        let request = request.bearer_auth(token(buyer)).header("Idempotency-Key", key).timeout(Duration::from_secs(30));
+        request.json(&json!({ "quantity": quantity }))
     }
 
     pub async fn order(&self, item: &str, buyer: &str, key: &str, quantity: u32) -> Answer {

@@ -1,8 +1,6 @@
 //! What can go wrong with a lock, with every node's own answer, and whether trying again is safe.
 
-use std::{fmt, time::Duration};
-
-use redis::RedisError;
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use crate::FencingToken;
 
@@ -48,6 +46,11 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// The lease ended without anybody being asked.
+    pub(crate) fn lost() -> Self {
+        Self::Lost { votes: Vec::new() }
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Held { .. } | Self::NoQuorum { .. } | Self::TooLate { .. })
@@ -79,14 +82,32 @@ pub enum InvalidArgument {
         max: usize,
     },
     /// A name that is the key of something else.
-    #[error("{0:?} is not allowed as the name of a lock: names must not end in \":fence\" or begin with \"lock:node:\"")]
+    #[error(
+        "{0:?} is not allowed as the name of a lock: names must not begin with \"lock:node:\" or end in \":fence\", \":readers\", \":queue\" or \":waiters\""
+    )]
     ReservedName(String),
+    /// Several locks were asked for, and none was named.
+    #[error("expected the name of at least one lock")]
+    NoNames,
+    /// The backend cannot do that.
+    #[error("{backend} locks have no {what}")]
+    Unsupported {
+        /// Its name.
+        backend: &'static str,
+        /// That was asked for.
+        what: &'static str,
+    },
     /// No node, or one of them twice: a quorum of one server is none.
     #[error("a lock needs nodes, each of them once: {0}")]
     Nodes(String),
     /// An address that Redis clients do not understand.
-    #[error("expected redis://HOST:PORT or rediss://HOST:PORT for a node, found {0:?}")]
-    Url(String),
+    #[error("expected {expected} for a server, found {found:?}")]
+    Url {
+        /// Without its credentials.
+        found: String,
+        /// What would work.
+        expected: &'static str,
+    },
     /// A duration that cannot work.
     #[error("{setting} is {found:?}; {expected}")]
     Duration {
@@ -99,14 +120,22 @@ pub enum InvalidArgument {
     },
 }
 
+/// A setting that cannot work is named, with what would.
+pub(crate) fn expect(holds: bool, setting: &'static str, found: Duration, expected: &'static str) -> Result<(), InvalidArgument> {
+    if holds { Ok(()) } else { Err(InvalidArgument::Duration { setting, found, expected }) }
+}
+
 /// One node's answer.
 #[derive(Debug, Clone)]
 pub struct Vote {
-    /// `HOST:PORT`.
+    /// `HOST:PORT`, or what else the backend calls its server.
     pub node: String,
     /// What it said.
     pub answer: Answer,
 }
+
+/// What a client library said.
+pub type Cause = Arc<dyn Error + Send + Sync>;
 
 /// What a node said, or why it said nothing.
 #[derive(Debug, Clone)]
@@ -126,6 +155,8 @@ pub enum Answer {
         /// The token.
         fence: FencingToken,
     },
+    /// Others wait in front of us.
+    Queued,
     /// Nobody has the lock here: it expired, or the node lost it.
     Gone,
     /// The node must not vote.
@@ -133,7 +164,7 @@ pub enum Answer {
     /// The node did not answer within its time. It may still do what it was asked to.
     TimedOut,
     /// The node could not be asked, or refused.
-    Failed(RedisError),
+    Failed(Cause),
     /// The node answered what this release does not understand.
     Unreadable(String),
     /// The matter was decided before the node answered.
@@ -147,7 +178,7 @@ impl Answer {
 
     /// Whether the node said no, as opposed to nothing. Asking it again does not change that within a lease.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Held { .. } | Self::TooLow { .. } | Self::Gone | Self::NotVoting(_) | Self::Unreadable(_))
+        matches!(self, Self::Held { .. } | Self::Queued | Self::TooLow { .. } | Self::Gone | Self::NotVoting(_) | Self::Unreadable(_))
     }
 
     /// Whether the node is of no use for now.
@@ -163,6 +194,7 @@ impl fmt::Display for Answer {
             Self::Held { remaining: Some(remaining), .. } => write!(f, "held for {remaining:?}"),
             Self::Held { remaining: None, .. } => f.write_str("held without a lease"),
             Self::TooLow { fence } => write!(f, "has accepted token {fence}"),
+            Self::Queued => f.write_str("others wait in front"),
             Self::Gone => f.write_str("nobody has it"),
             Self::NotVoting(exclusion) => exclusion.fmt(f),
             Self::TimedOut => f.write_str("timed out"),
@@ -206,6 +238,14 @@ impl fmt::Display for Exclusion {
             Self::Evicts { policy } => write!(f, "may evict locks: maxmemory-policy is {policy}"),
             Self::ClockJumped { by_ms, votes_in } => write!(f, "its clock jumped by {by_ms} ms, votes in {votes_in:?}"),
         }
+    }
+}
+
+/// For an error that shows what was found.
+pub(crate) fn without_credentials(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}***{}", &url[..scheme + 3], &url[at..]),
+        _ => url.into(),
     }
 }
 

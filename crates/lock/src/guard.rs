@@ -6,6 +6,7 @@
 use std::{
     fmt,
     pin::pin,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -15,34 +16,40 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    FencingToken, LockError,
-    claim::{Claim, Question},
-    redlock::Redlock,
-};
+use crate::{FencingToken, Grant, Hold, LockError, Mode};
+
+/// An extension is asked for when so much of the lease is over, and again soon after one that failed.
+const RENEW_AFTER: u32 = 3;
+const RENEW_AGAIN_AFTER: u32 = 30;
 
 /// A lock that is held. Dropping it gives it back in the background.
 #[must_use = "a lock is given back when its guard is dropped"]
 pub struct Guard {
-    redlock: Redlock,
-    claim: Option<Claim>,
+    hold: Box<dyn Hold>,
+    lease: Duration,
     deadline: watch::Sender<Instant>,
     scope: Scope,
+    _end: End,
 }
 
 /// What the work under a lock gets to know. It can be cloned and sent anywhere; it does not hold the lock.
 #[derive(Debug, Clone)]
 pub struct Scope {
-    token: FencingToken,
+    sequencer: Arc<Sequencer>,
     deadline: watch::Receiver<Instant>,
     lost: CancellationToken,
 }
 
-/// What a holder shows to a store that checks it: which lock, and under which token.
+/// Cancels the token of a guard that is released or dropped.
+struct End(CancellationToken);
+
+/// What a holder shows to a store that checks it: which lock, how it is held, and under which token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sequencer {
     /// Of the lock.
     pub name: String,
+    /// Alone, or with others.
+    pub mode: Mode,
     /// Of the holder.
     pub token: FencingToken,
 }
@@ -57,7 +64,12 @@ impl fmt::Display for Sequencer {
 impl Scope {
     /// Pass it to every store that is written to under the lock.
     pub fn token(&self) -> FencingToken {
-        self.token
+        self.sequencer.token
+    }
+
+    /// What to show to a store that checks its callers.
+    pub fn sequencer(&self) -> &Sequencer {
+        &self.sequencer
     }
 
     /// How much longer the lock is certainly ours; zero once it is lost.
@@ -87,16 +99,18 @@ impl Scope {
 }
 
 impl Guard {
-    pub(crate) fn new(redlock: Redlock, claim: Claim, token: FencingToken, deadline: Instant) -> Self {
+    /// For a backend that has acquired a lock.
+    pub fn new(grant: Grant) -> Self {
+        let Grant { sequencer, deadline, lease, lost, hold } = grant;
         let (sender, receiver) = watch::channel(deadline);
-        let scope = Scope { token, deadline: receiver, lost: CancellationToken::new() };
+        let scope = Scope { sequencer: Arc::new(sequencer), deadline: receiver, lost: lost.clone() };
         tokio::spawn(fire_at_the_deadline(scope.clone()));
-        Self { redlock, claim: Some(claim), deadline: sender, scope }
+        Self { hold, lease, deadline: sender, scope, _end: End(lost) }
     }
 
     /// Pass it to every store that is written to under the lock.
     pub fn token(&self) -> FencingToken {
-        self.scope.token
+        self.scope.token()
     }
 
     /// How much longer the lock is certainly ours; zero once it is lost.
@@ -126,35 +140,28 @@ impl Guard {
 
     /// What to show to a store that checks its callers.
     pub fn sequencer(&self) -> Sequencer {
-        let name = self.claim.as_ref().map_or_else(String::new, |claim| claim.name().lock().to_owned());
-        Sequencer { name, token: self.token() }
+        self.scope.sequencer().clone()
     }
 
-    /// Sets the lease anew, from now; it never adds. A node that has lost the lock gets it back unless somebody came after us.
+    /// Sets the lease anew, from now; it never adds.
     ///
     /// # Errors
     ///
-    /// `Lost` is final. After `NoQuorum` or `TooLate` the lock is still ours for [`validity`](Self::validity), and this may be tried again.
+    /// `Lost` is final. After anything else the lock is still ours for [`validity`](Self::validity), and this may be tried again.
     pub async fn extend(&mut self) -> Result<(), LockError> {
-        let Some(claim) = self.claim.as_mut().filter(|_| !self.scope.is_lost()) else {
-            return Err(LockError::Lost { votes: Vec::new() });
-        };
-        let started = Instant::now();
-        let ballot = self.redlock.ballot(claim, self.scope.token);
-        let answers = claim.ask(Question::Extend, ballot).await;
-        let (nodes, votes) = (self.redlock.nodes(), self.redlock.nodes().votes(&answers));
-        if nodes.agreed(&answers) {
-            return match self.redlock.deadline(started) {
-                None => Err(LockError::TooLate { elapsed: started.elapsed(), votes }),
-                Some(deadline) if self.move_deadline(deadline) => Ok(()),
-                Some(_) => Err(LockError::Lost { votes }),
-            };
+        if self.scope.is_lost() {
+            return Err(LockError::lost());
         }
-        if nodes.blocked_by(&answers, |answer| answer.is_refusal()) {
-            self.scope.lost.cancel();
-            return Err(LockError::Lost { votes });
+        match self.hold.extend().await {
+            Ok(deadline) if self.move_deadline(deadline) => Ok(()),
+            Ok(_) => Err(LockError::lost()),
+            Err(error) => {
+                if matches!(error, LockError::Lost { .. }) {
+                    self.scope.lost.cancel();
+                }
+                Err(error)
+            }
         }
-        Err(LockError::NoQuorum { causes: votes })
     }
 
     /// Nobody may be told that a lock is lost and see it come back.
@@ -185,58 +192,54 @@ impl Guard {
             error = self.keep() => return Err(error),
             done = body => done,
         };
-        if scope.is_lost() { Err(LockError::Lost { votes: Vec::new() }) } else { Ok(done) }
+        if scope.is_lost() { Err(LockError::lost()) } else { Ok(done) }
     }
 
     /// Extends the lease for as long as that succeeds.
-    async fn keep(&mut self) -> LockError {
+    pub(crate) async fn keep(&mut self) -> LockError {
         let scope = self.scope();
-        let pauses = self.redlock.renewal();
-        let mut pause = pauses.after_success;
+        let mut pause = self.lease / RENEW_AFTER;
         loop {
             tokio::select! {
-                () = scope.lost() => return LockError::Lost { votes: Vec::new() },
+                () = scope.lost() => return LockError::lost(),
                 () = sleep(pause) => {}
             }
             let extended = tokio::select! {
-                () = scope.lost() => return LockError::Lost { votes: Vec::new() },
+                () = scope.lost() => return LockError::lost(),
                 extended = self.extend() => extended,
             };
             pause = match extended {
-                Ok(()) => pauses.after_success,
+                Ok(()) => self.lease / RENEW_AFTER,
                 Err(lost @ LockError::Lost { .. }) => return lost,
                 Err(error) => {
                     tracing::warn!(%error, "a lease was not extended; trying again until it ends");
-                    pauses.after_failure
+                    self.lease / RENEW_AGAIN_AFTER
                 }
             };
         }
     }
 
-    /// Gives the lock back on every node, and says whether it was ours until then.
+    /// Gives the lock back, and says whether it was ours until then.
     ///
     /// # Errors
     ///
-    /// `Lost` if it was not. `NoQuorum` if too few nodes answered: it was ours, and the others are told again until the lease ends there.
+    /// `Lost` if it was not. Anything else if too few servers answered: it was ours, and they are told again until the lease ends there.
     /// A caller that does not wait for the answer leaves nothing behind.
-    pub async fn release(mut self) -> Result<(), LockError> {
+    pub async fn release(self) -> Result<(), LockError> {
         let in_time = !self.is_lost();
-        self.scope.lost.cancel();
-        let Some(claim) = self.claim.take() else { return Ok(()) };
-        let answers = claim.release().await;
-        let (nodes, votes) = (self.redlock.nodes(), self.redlock.nodes().votes(&answers));
-        match in_time {
-            true if nodes.agreed(&answers) => Ok(()),
-            true if !nodes.blocked_by(&answers, |answer| answer.is_refusal()) => Err(LockError::NoQuorum { causes: votes }),
-            _ => Err(LockError::Lost { votes }),
+        let Self { hold, _end: end, .. } = self;
+        drop(end);
+        match hold.release().await {
+            Ok(()) if !in_time => Err(LockError::lost()),
+            Err(error) if !in_time => Err(LockError::Lost { votes: error.votes().to_vec() }),
+            result => result,
         }
     }
 }
 
-impl Drop for Guard {
-    /// The claim sweeps itself.
+impl Drop for End {
     fn drop(&mut self) {
-        self.scope.lost.cancel();
+        self.0.cancel();
     }
 }
 

@@ -1,19 +1,31 @@
 #![doc = include_str!("../README.md")]
 
-mod builder;
-mod claim;
-mod clock;
+mod backend;
+
 mod error;
 mod guard;
-mod monitor;
+#[cfg(any(feature = "redlock", feature = "redis"))]
+mod keys;
+mod lease;
 mod name;
-mod node;
+mod patience;
+#[cfg(feature = "redlock")]
 mod redlock;
+mod renewed;
+#[cfg(any(feature = "redlock", feature = "redis"))]
 mod script;
+#[cfg(any(feature = "redlock", feature = "redis"))]
+mod server;
+mod several;
 mod token;
+#[cfg(any(feature = "redlock", feature = "redis"))]
+mod wakeup;
 
-pub use builder::RedlockBuilder;
-pub use error::{Answer, Exclusion, InvalidArgument, LockError, Vote};
+pub use backend::{Capabilities, Grant, Hold, Lock, Mode, Patience, Request};
+pub use error::{Answer, Cause, Exclusion, InvalidArgument, LockError, Vote};
 pub use guard::{Guard, Scope, Sequencer};
-pub use redlock::{NodeStatus, Redlock, Standing};
+#[cfg(feature = "redlock")]
+pub use redlock::{NodeStatus, Redlock, RedlockBuilder, Standing};
+pub use renewed::{Left, Renewed};
+pub use several::GuardSet;
 pub use token::FencingToken;

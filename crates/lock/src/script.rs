@@ -20,9 +20,14 @@ macro_rules! scripts {
 
 scripts! {
     ACQUIRE = "lock_acquire",
+    ACQUIRE_SHARED = "lock_acquire_shared",
     ADMIT = "lock_admit",
     EXTEND = "lock_extend",
+    EXTEND_SHARED = "lock_extend_shared",
+    LEAVE = "lock_leave",
+    QUEUE = "lock_queue",
     RELEASE = "lock_release",
+    RELEASE_SHARED = "lock_release_shared",
 }
 
 /// What a script answered: a status, the server's time in microseconds, and what the status says it is followed by.

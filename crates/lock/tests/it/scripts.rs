@@ -46,7 +46,7 @@ impl Bench {
     }
 
     async fn release(&self, owner: &str) -> Vec<String> {
-        self.eval(RELEASE, &[&self.name], &[owner]).await
+        self.eval(RELEASE, &[&self.name], &[owner, ""]).await
     }
 
     async fn admit(&self, mark: &str) -> Vec<String> {

@@ -4,14 +4,9 @@
 //! here it is held against our monotonic clock. What a reader could get wrong: we do not know when between request and reply the server
 //! looked at its clock. Its distance from ours is therefore an interval, and a jump is one that cannot meet the one before.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-const DRIFT_MIN: Duration = Duration::from_millis(2);
-
-/// How far two clocks that tick properly may differ after a time: 1 % and 2 ms.
-pub(crate) fn drift(after: Duration) -> Duration {
-    after / 100 + DRIFT_MIN
-}
+use crate::lease::drift;
 
 /// Follows one server's wall clock.
 #[derive(Debug)]

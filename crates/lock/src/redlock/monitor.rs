@@ -16,12 +16,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{
+use super::{
+    Inner,
     claim::Nodes,
-    error::{Answer, Exclusion},
     node::{Node, Probe},
-    redlock::Inner,
 };
+use crate::error::{Answer, Exclusion};
 
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -97,6 +97,6 @@ async fn admit(nodes: &Nodes, probes: &[Result<Probe, Answer>]) {
 
 async fn admit_one(node: &Node, run_id: &str, mark: i64) {
     if let Err(answer) = node.admit(run_id, mark).await {
-        tracing::warn!(node = node.label, %answer, "a node could not be admitted");
+        tracing::warn!(node = node.label(), %answer, "a node could not be admitted");
     }
 }

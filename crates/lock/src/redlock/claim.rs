@@ -12,10 +12,11 @@ use std::{
 
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
 
+use super::node::{Ballot, Node, Release};
 use crate::{
+    Mode,
     error::{Answer, Vote},
-    name::Name,
-    node::{Ballot, Node},
+    keys::Keys,
 };
 
 /// How long a node that did not answer is left alone before it is told again to release.
@@ -40,7 +41,24 @@ impl Nodes {
 
     /// Every node's answer, under its name.
     pub(crate) fn votes(&self, answers: &[Answer]) -> Vec<Vote> {
-        self.all.iter().zip(answers).map(|(node, answer)| Vote { node: node.label.clone(), answer: answer.clone() }).collect()
+        self.all.iter().zip(answers).map(|(node, answer)| Vote { node: node.label().to_owned(), answer: answer.clone() }).collect()
+    }
+
+    /// Asks all nodes at once, in tasks of their own, and returns as soon as the matter is decided. Later answers still come in.
+    pub(crate) async fn ask<F>(&self, requests: &mut JoinSet<()>, question: impl Fn(Arc<Node>) -> F) -> Vec<Answer>
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let (sender, incoming) = mpsc::unbounded_channel();
+        for (index, node) in self.all.iter().enumerate() {
+            let (asked, sender) = (question(Arc::clone(node)), sender.clone());
+            requests.spawn(async move {
+                // Nobody listens once the matter is decided.
+                let _ = sender.send((index, asked.await));
+            });
+        }
+        drop(sender);
+        self.decide(incoming).await
     }
 
     /// Waits until a quorum has accepted, or cannot any more.
@@ -76,48 +94,49 @@ pub(crate) enum Question {
 /// An owner, and what it has asked for.
 pub(crate) struct Claim {
     nodes: Nodes,
-    name: Name,
+    keys: Keys,
+    mode: Mode,
     owner: Arc<str>,
+    /// Whether those who wait shall know when it is given back: they need not know of what was never a lock.
+    pub tell: bool,
     requests: JoinSet<()>,
     /// When everything that was asked for is over by itself. `None`: nothing was asked for, or it is being swept.
     traces_until: Option<Instant>,
 }
 
 impl Claim {
-    /// For an owner that nobody else is: 192 random bits.
-    pub(crate) fn new(nodes: Nodes, name: Name) -> Self {
-        let bits: [u64; 3] = rand::random();
-        let owner = bits.iter().map(|bits| format!("{bits:016x}")).collect::<String>().into();
-        Self { nodes, name, owner, requests: JoinSet::new(), traces_until: None }
+    /// For an owner that nobody else is.
+    pub(crate) fn new(nodes: Nodes, keys: Keys, mode: Mode) -> Self {
+        Self { nodes, keys, mode, owner: unique().into(), tell: false, requests: JoinSet::new(), traces_until: None }
     }
 
-    pub(crate) fn name(&self) -> &Name {
-        &self.name
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
     }
 
     pub(crate) fn owner(&self) -> &Arc<str> {
         &self.owner
     }
 
-    /// Asks all nodes at once and returns as soon as the matter is decided. Later answers still come in, until the next question.
+    /// Puts a ballot to all nodes at once. Answers that come in after the decision do so until the next question.
     pub(crate) async fn ask(&mut self, question: Question, ballot: Ballot) -> Vec<Answer> {
         self.requests.shutdown().await;
         self.traces_until = Some(Instant::now() + 2 * ballot.ttl);
         let ballot = Arc::new(ballot);
-        let (sender, incoming) = mpsc::unbounded_channel();
-        for (index, node) in self.nodes.all.iter().cloned().enumerate() {
-            let (ballot, sender) = (Arc::clone(&ballot), sender.clone());
-            self.requests.spawn(async move {
-                let answer = match question {
+        let put = |node: Arc<Node>| {
+            let ballot = Arc::clone(&ballot);
+            async move {
+                match question {
                     Question::Acquire => node.acquire(&ballot).await,
                     Question::Extend => node.extend(&ballot).await,
-                };
-                // Nobody listens once the matter is decided.
-                let _ = sender.send((index, answer));
-            });
-        }
-        drop(sender);
-        self.nodes.decide(incoming).await
+                }
+            }
+        };
+        self.nodes.ask(&mut self.requests, put).await
     }
 
     /// Gives back whatever the nodes have, and returns as soon as a quorum has done so, or cannot any more.
@@ -135,17 +154,18 @@ impl Claim {
         let runtime = Handle::try_current().ok()?;
         let (sender, incoming) = mpsc::unbounded_channel();
         let mut requests = mem::take(&mut self.requests);
-        let (nodes, name, owner) = (Arc::clone(&self.nodes.all), self.name.clone(), Arc::clone(&self.owner));
+        let nodes = Arc::clone(&self.nodes.all);
+        let release = Release { keys: self.keys.clone(), mode: self.mode, owner: Arc::clone(&self.owner), tell: self.tell };
         runtime.spawn(async move {
             requests.shutdown().await;
             for (index, node) in nodes.iter().cloned().enumerate() {
-                let (name, owner, sender) = (name.clone(), Arc::clone(&owner), sender.clone());
+                let (release, sender) = (release.clone(), sender.clone());
                 tokio::spawn(async move {
-                    let mut answer = node.release(&name, &owner).await;
+                    let mut answer = node.release(&release).await;
                     let _ = sender.send((index, answer.clone()));
                     while answer.is_failure() && Instant::now() < until {
                         sleep(SWEEP_PAUSE).await;
-                        answer = node.release(&name, &owner).await;
+                        answer = node.release(&release).await;
                     }
                 });
             }
@@ -158,4 +178,10 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.sweep();
     }
+}
+
+/// 192 random bits.
+pub(crate) fn unique() -> String {
+    let bits: [u64; 3] = rand::random();
+    bits.iter().map(|bits| format!("{bits:016x}")).collect()
 }

@@ -1,43 +1,27 @@
-//! One Redis server: how it is asked, and whether it may vote.
-//!
-//! What a reader could get wrong: a request that timed out is not undone. Its connection stays, and whatever is sent on it later is carried
-//! out later; that is why a release that follows a late acquire frees what the acquire took.
+//! One node: what is asked of it on behalf of an owner, and whether it may vote.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use redis::{
-    Client, InfoDict, IntoConnectionInfo, RedisError, RedisResult,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-    io::tcp::TcpSettings,
-};
-use tokio::{sync::Notify, time::timeout};
+use redis::InfoDict;
+use tokio::sync::Notify;
 
+use super::clock::ClockWatch;
 use crate::{
-    FencingToken,
-    clock::ClockWatch,
-    error::{Answer, Exclusion, InvalidArgument},
-    name::{GENERATION, HIGH_WATER, Name},
+    FencingToken, Mode,
+    error::{Answer, Exclusion},
+    keys::{GENERATION, HIGH_WATER, Keys},
     script::{self, Reply, Script},
+    server::Server,
 };
-
-/// How long a node is waited for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
-    /// For an answer.
-    pub answer: Duration,
-    /// For a connection.
-    pub connect: Duration,
-    /// The longest lease that the node may have forgotten.
-    pub longest_lease: Duration,
-}
 
 /// What is asked of a node on behalf of an owner.
 #[derive(Debug, Clone)]
 pub(crate) struct Ballot {
-    pub name: Name,
+    pub keys: Keys,
+    pub mode: Mode,
     pub owner: Arc<str>,
     pub token: FencingToken,
     pub ttl: Duration,
@@ -45,9 +29,9 @@ pub(crate) struct Ballot {
 }
 
 pub(crate) struct Node {
-    pub label: String,
-    connection: ConnectionManager,
-    patience: Patience,
+    pub server: Arc<Server>,
+    /// The longest lease that it may have forgotten.
+    longest_lease: Duration,
     guards: Mutex<Guards>,
     /// Woken when the node said something that the monitor should look into.
     pub alarm: Arc<Notify>,
@@ -73,6 +57,16 @@ enum Admission {
     Admitted,
 }
 
+/// What is given back.
+#[derive(Debug, Clone)]
+pub(crate) struct Release {
+    pub keys: Keys,
+    pub mode: Mode,
+    pub owner: Arc<str>,
+    /// Whether those who wait shall know.
+    pub tell: bool,
+}
+
 /// INFO, TIME, the generation and the high-water mark.
 type Found = (InfoDict, (i64, i64), Option<String>, Option<String>);
 
@@ -87,63 +81,83 @@ pub(crate) struct Probe {
 }
 
 impl Node {
-    pub(crate) fn new(url: &str, patience: Patience, alarm: Arc<Notify>) -> Result<Self, InvalidArgument> {
-        let refused = || InvalidArgument::Url(without_credentials(url));
-        let info = url.into_connection_info().map_err(|_| refused())?;
-        let label = info.addr().to_string();
-        // Replies to small requests must not wait for one another (Nagle).
-        let client = Client::open(info.set_tcp_settings(TcpSettings::default().set_nodelay(true))).map_err(|_| refused())?;
-        // Every request has a timeout of its own; this one only ends the wait for a server that hangs for good.
-        let config = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(patience.connect))
-            .set_response_timeout(Some(patience.longest_lease.max(patience.answer)))
-            .set_number_of_retries(0);
-        let connection = ConnectionManager::new_lazy_with_config(client, config).map_err(|_| refused())?;
+    pub(crate) fn new(server: Arc<Server>, longest_lease: Duration, alarm: Arc<Notify>) -> Self {
         let guards = Guards { admission: Admission::Unknown, policy: None, clock: ClockWatch::new(), jumped: None };
-        Ok(Self { label, connection, patience, guards: Mutex::new(guards), alarm })
+        Self { server, longest_lease, guards: Mutex::new(guards), alarm }
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        &self.server.label
     }
 
     pub(crate) async fn acquire(&self, ballot: &Ballot) -> Answer {
-        self.vote(&script::ACQUIRE, ballot).await
+        match ballot.mode {
+            Mode::Exclusive => self.vote(&script::ACQUIRE, ballot).await,
+            Mode::Shared => self.vote(&script::ACQUIRE_SHARED, ballot).await,
+        }
     }
 
     pub(crate) async fn extend(&self, ballot: &Ballot) -> Answer {
-        self.vote(&script::EXTEND, ballot).await
+        match ballot.mode {
+            Mode::Exclusive => self.vote(&script::EXTEND, ballot).await,
+            Mode::Shared => self.vote(&script::EXTEND_SHARED, ballot).await,
+        }
     }
 
     /// Also asked of a node that must not vote: what it has must go.
-    pub(crate) async fn release(&self, name: &Name, owner: &str) -> Answer {
-        match self.run(&script::RELEASE, &[name.lock()], &[owner]).await {
-            Ok(reply) => self.answer(reply),
-            Err(answer) => answer,
+    pub(crate) async fn release(&self, release: &Release) -> Answer {
+        let Release { keys, mode, owner, tell } = release;
+        let channel = if *tell { keys.released() } else { "" };
+        let reply = match mode {
+            Mode::Exclusive => self.run(&script::RELEASE, &[keys.lock()], &[owner, channel]).await,
+            Mode::Shared => self.run(&script::RELEASE_SHARED, &[keys.lock(), keys.readers()], &[owner, channel]).await,
+        };
+        reply.map_or_else(|answer| answer, |reply| self.answer(&reply))
+    }
+
+    /// Takes or keeps a place in the queue, and says which ticket was the last.
+    pub(crate) async fn queue(&self, keys: &Keys, waiter: &str, ticket: u64, ttl: Duration) -> (Answer, u64) {
+        if let Some(exclusion) = self.exclusion() {
+            return (Answer::NotVoting(exclusion), 0);
         }
+        let arguments = [waiter, &ticket.to_string(), &ttl.as_millis().to_string()];
+        match self.run(&script::QUEUE, &[keys.queue(), keys.waiters()], &arguments).await {
+            Ok(reply) => (self.answer(&reply), reply.word(0).parse().unwrap_or_default()),
+            Err(answer) => (answer, 0),
+        }
+    }
+
+    pub(crate) async fn leave(&self, keys: &Keys, waiter: &str) -> Answer {
+        let reply = self.run(&script::LEAVE, &[keys.queue(), keys.waiters()], &[waiter]).await;
+        reply.map_or_else(|answer| answer, |reply| self.answer(&reply))
     }
 
     async fn vote(&self, script: &Script, ballot: &Ballot) -> Answer {
         if let Some(exclusion) = self.exclusion_by_guard() {
             return Answer::NotVoting(exclusion);
         }
-        let keys = [ballot.name.lock(), ballot.name.fence(), GENERATION, HIGH_WATER];
-        let (token, ttl, keep) = (ballot.token.to_string(), ballot.ttl.as_millis().to_string(), ballot.keep.as_millis().to_string());
-        match self.run(script, &keys, &[&ballot.owner, &token, &ttl, &keep]).await {
+        let Ballot { keys, mode, owner, token, ttl, keep } = ballot;
+        let all = [keys.lock(), keys.fence(), GENERATION, HIGH_WATER, keys.readers()];
+        let needed = if *mode == Mode::Shared { &all[..] } else { &all[..4] };
+        let (token, ttl, keep) = (token.to_string(), ttl.as_millis().to_string(), keep.as_millis().to_string());
+        match self.run(script, needed, &[owner, &token, &ttl, &keep]).await {
             // The reply itself may have shown that the clock has jumped.
-            Ok(reply) => self.exclusion_by_guard().map_or_else(|| self.answer(reply), Answer::NotVoting),
+            Ok(reply) => self.exclusion_by_guard().map_or_else(|| self.answer(&reply), Answer::NotVoting),
             Err(answer) => answer,
         }
     }
 
     async fn run(&self, script: &Script, keys: &[&str], arguments: &[&str]) -> Result<Reply, Answer> {
-        let sent = Instant::now();
-        let reply = timeout(self.patience.answer, script.run(&self.connection, keys, arguments)).await;
-        let reply = reply.map_err(|_| Answer::TimedOut)?.map_err(failed)?;
+        let (sent, reply) = self.server.run(script, keys, arguments).await?;
         self.observe_clock(sent, reply.now_us);
         Ok(reply)
     }
 
-    fn answer(&self, reply: Reply) -> Answer {
+    fn answer(&self, reply: &Reply) -> Answer {
         match reply.status.as_str() {
             "accepted" => Answer::Accepted,
             "gone" => Answer::Gone,
+            "queued" => Answer::Queued,
             "held" => Answer::Held {
                 remaining: reply.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis),
                 fence: reply.number(0).and_then(FencingToken::new),
@@ -175,13 +189,13 @@ impl Node {
         let received = Instant::now();
         let mut guards = self.guards();
         if let Some(by_ms) = guards.clock.observe(sent, received, server_us) {
-            tracing::warn!(node = self.label, by_ms, "the clock of a node has jumped; it does not vote until its leases are over");
+            tracing::warn!(node = self.label(), by_ms, "the clock of a node has jumped; it does not vote until its leases are over");
             guards.jumped = Some((received, by_ms));
         }
     }
 
     fn left(&self, since: Instant) -> Duration {
-        self.patience.longest_lease.saturating_sub(since.elapsed())
+        self.longest_lease.saturating_sub(since.elapsed())
     }
 
     /// Why the node must not vote, as far as is known without asking it.
@@ -208,14 +222,10 @@ impl Node {
 
     /// Looks at the node's guards.
     pub(crate) async fn probe(&self) -> Result<Probe, Answer> {
-        let sent = Instant::now();
-        let mut connection = self.connection.clone();
         let mut pipeline = redis::pipe();
         pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER);
-        let asked = pipeline.query_async(&mut connection);
-        let found: RedisResult<Found> =
-            timeout(self.patience.answer.max(self.patience.connect), asked).await.map_err(|_| Answer::TimedOut)?;
-        let found = found.map_err(failed)?;
+        let sent = Instant::now();
+        let found: Found = self.server.query(&pipeline).await?;
         let (seconds, us) = found.1;
         self.observe_clock(sent, seconds * 1_000_000 + us);
         self.judge(found, sent)
@@ -232,7 +242,7 @@ impl Node {
             self.guards().admission = Admission::Admitted;
             return Ok(Probe { run_id, mark, admitted, waited: false });
         }
-        let waited = self.forgot(&run_id) + self.patience.longest_lease <= sent;
+        let waited = self.forgot(&run_id) + self.longest_lease <= sent;
         Ok(Probe { run_id, mark, admitted, waited })
     }
 
@@ -240,7 +250,7 @@ impl Node {
     pub(crate) async fn admit(&self, run_id: &str, mark: i64) -> Result<(), Answer> {
         let reply = self.run(&script::ADMIT, &[GENERATION, HIGH_WATER], &[run_id, &mark.to_string()]).await?;
         if reply.status == "admitted" {
-            tracing::info!(node = self.label, above = mark, "a node that may have forgotten locks votes again");
+            tracing::info!(node = self.label(), above = mark, "a node that may have forgotten locks votes again");
             self.guards().admission = Admission::Admitted;
         } else {
             self.forgot(reply.word(0));
@@ -253,20 +263,9 @@ impl Node {
     }
 }
 
-fn failed(error: RedisError) -> Answer {
-    if error.is_timeout() { Answer::TimedOut } else { Answer::Failed(error) }
-}
-
 fn mark(text: &str) -> Result<i64, Answer> {
     if text.is_empty() {
         return Ok(0);
     }
     text.parse().ok().filter(|mark| *mark >= 0).ok_or_else(|| Answer::Unreadable(format!("high-water mark {text:?}")))
-}
-
-fn without_credentials(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}***{}", &url[..scheme + 3], &url[at..]),
-        _ => url.into(),
-    }
 }

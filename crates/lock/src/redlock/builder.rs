@@ -4,16 +4,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
 
+use super::{Redlock, node::Node};
 use crate::{
-    clock::drift,
-    error::InvalidArgument,
-    node::{Node, Patience},
-    redlock::Redlock,
+    error::{InvalidArgument, expect},
+    lease::{LEASE_MAX, Lease},
+    server::{Server, Timeouts},
+    wakeup::Wakeups,
 };
 
-const LEASE_MIN: Duration = Duration::from_millis(20);
-/// Longer, and a crashed holder would keep everybody out for a day; so would a restarted node be.
-const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const KEEP_MIN: Duration = Duration::from_secs(60 * 60);
 
 /// How a [`Redlock`] shall be.
@@ -27,18 +25,21 @@ pub struct RedlockBuilder {
     node_timeout: Option<Duration>,
     retry: Duration,
     keep_tokens: Duration,
+    fair: bool,
+    waiter_timeout: Duration,
 }
 
 /// The settings, checked and complete.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    pub lease: Duration,
+    pub lease: Lease,
     /// Of the key on a node: the lease and the lock-delay.
     pub ttl: Duration,
-    pub min_validity: Duration,
     pub retry: Duration,
     pub keep_tokens: Duration,
     pub longest_lease: Duration,
+    /// After which a waiter is taken for dead; `None` if nobody queues.
+    pub queue: Option<Duration>,
 }
 
 impl RedlockBuilder {
@@ -54,6 +55,8 @@ impl RedlockBuilder {
             node_timeout: None,
             retry: Duration::from_millis(100),
             keep_tokens: Duration::from_secs(7 * 24 * 60 * 60),
+            fair: false,
+            waiter_timeout: Duration::from_secs(1),
         }
     }
 
@@ -80,6 +83,19 @@ impl RedlockBuilder {
     /// How much of a lease must be left when the quorum has been reached. Default: a tenth of the lease.
     pub fn min_validity(mut self, validity: Duration) -> Self {
         self.min_validity = Some(validity);
+        self
+    }
+
+    /// Serves waiters in the order in which they came, across processes. It costs a round trip more for an acquisition, and it is kept only
+    /// among those who set it. Default: off; whoever asks first when the lock is given back gets it.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
+    /// In fair mode, how long a waiter that has vanished may keep those behind it waiting. Default: 1 second.
+    pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
+        self.waiter_timeout = timeout;
         self
     }
 
@@ -113,26 +129,26 @@ impl RedlockBuilder {
         let answer = self.node_timeout.unwrap_or((self.lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
         expect(answer > Duration::ZERO && answer < self.lease, "node_timeout", answer, "expected less than the lease")?;
         let connect = answer.max(Duration::from_secs(1));
-        let patience = Patience { answer, connect, longest_lease: settings.longest_lease };
-        let alarm = Arc::new(Notify::new());
-        let nodes =
-            self.nodes.iter().map(|url| Ok(Arc::new(Node::new(url, patience, Arc::clone(&alarm))?))).collect::<Result<Vec<_>, _>>()?;
-        let distinct: BTreeSet<_> = nodes.iter().map(|node| &node.label).collect();
-        if nodes.is_empty() || distinct.len() < nodes.len() {
-            return Err(InvalidArgument::Nodes(format!("found {:?}", nodes.iter().map(|node| &node.label).collect::<Vec<_>>())));
+        let timeouts = Timeouts { answer, connect, hang: settings.longest_lease.max(answer) };
+        let wakeups = Arc::new(Wakeups::default());
+        let servers = self.nodes.iter().map(|url| Ok(Arc::new(Server::new(url, timeouts, &wakeups)?))).collect::<Result<Vec<_>, _>>()?;
+        let labels: Vec<_> = servers.iter().map(|server| &server.label).collect();
+        if labels.is_empty() || labels.iter().collect::<BTreeSet<_>>().len() < labels.len() {
+            return Err(InvalidArgument::Nodes(format!("found {labels:?}")));
         }
-        Ok(Redlock::open(nodes, settings, alarm).await)
+        servers.iter().for_each(|server| wakeups.attach(Arc::clone(server)));
+        let alarm = Arc::new(Notify::new());
+        let nodes = servers.into_iter().map(|server| Arc::new(Node::new(server, settings.longest_lease, Arc::clone(&alarm)))).collect();
+        Ok(Redlock::open(nodes, settings, alarm, wakeups).await)
     }
 
     fn settings(&self) -> Result<Settings, InvalidArgument> {
-        let Self { lease, lock_delay, retry, keep_tokens, .. } = *self;
-        expect((LEASE_MIN..=LEASE_MAX).contains(&lease), "lease", lease, "expected 20 ms to 24 hours")?;
+        let Self { lock_delay, retry, keep_tokens, fair, waiter_timeout, .. } = *self;
+        let lease = Lease::new(self.lease, self.min_validity)?;
         expect(lock_delay <= LEASE_MAX, "lock_delay", lock_delay, "expected at most 24 hours")?;
-        let ttl = lease + lock_delay;
+        let ttl = lease.length + lock_delay;
         let longest_lease = self.longest_lease.unwrap_or(ttl);
         expect((ttl..=2 * LEASE_MAX).contains(&longest_lease), "longest_lease", longest_lease, "expected at least lease and lock_delay")?;
-        let min_validity = self.min_validity.unwrap_or(lease / 10);
-        expect(min_validity + drift(lease) < lease, "min_validity", min_validity, "expected less than the lease without the drift")?;
         expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")?;
         let keep_min = KEEP_MIN.max(2 * ttl);
         expect(
@@ -141,10 +157,8 @@ impl RedlockBuilder {
             keep_tokens,
             "expected an hour or two leases to 1000 days",
         )?;
-        Ok(Settings { lease, ttl, min_validity, retry, keep_tokens, longest_lease })
+        let waits = 3 * retry..=LEASE_MAX;
+        expect(!fair || waits.contains(&waiter_timeout), "waiter_timeout", waiter_timeout, "expected three retries to 24 hours")?;
+        Ok(Settings { lease, ttl, retry, keep_tokens, longest_lease, queue: fair.then_some(waiter_timeout) })
     }
-}
-
-fn expect(holds: bool, setting: &'static str, found: Duration, expected: &'static str) -> Result<(), InvalidArgument> {
-    if holds { Ok(()) } else { Err(InvalidArgument::Duration { setting, found, expected }) }
 }

@@ -1,0 +1,166 @@
+//! Somebody who wants a lock. The ballot: one round trip takes a lock on a quorum of nodes and agrees on its token.
+//!
+//! # Why tokens rise
+//!
+//! Every node accepts a token only if it is above every token that it has accepted for the name. Two quorums have a node in common. That
+//! node accepted token A for the first holder, so a second holder that it votes for later has a token above A. No clock is in this argument.
+//! A node that forgets would break it, which is why such a node does not vote (`monitor.rs`).
+//!
+//! # Why the obvious ways fail
+//!
+//! To let every node count and to take the highest count gives the same token twice without any fault. To take the lock and then mint a
+//! token lets a client that lapsed in between fence out its successor. To accept a token that is *not below* the fence lets a late message
+//! have it accepted twice. To read the token later gives a stale holder its successor's. The model in `tests/it/model` shows each.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use super::{
+    Redlock,
+    claim::{Claim, Question},
+    held::Held,
+    queue::Place,
+};
+use crate::{
+    FencingToken, Grant, Guard, LockError, Mode, Sequencer,
+    error::{Answer, Vote},
+    keys::Keys,
+    patience::{Ask, jittered},
+    wakeup::Listener,
+};
+
+/// How often a token is proposed anew before others are given way.
+const PROPOSALS: usize = 8;
+/// How long, at the most, contenders that got in each other's way stay apart.
+const SCATTER: Duration = Duration::from_millis(20);
+
+pub(crate) struct Contender {
+    redlock: Redlock,
+    keys: Keys,
+    mode: Mode,
+    /// In the queue, if there is one.
+    place: Option<Place>,
+    /// Since the first time that somebody else had the lock.
+    listener: Option<Listener>,
+}
+
+impl Contender {
+    pub(crate) fn new(redlock: Redlock, keys: Keys, mode: Mode) -> Self {
+        let queue = redlock.settings().queue;
+        let place = queue.map(|timeout| Place::new(redlock.nodes().clone(), keys.clone(), timeout));
+        Self { redlock, keys, mode, place, listener: None }
+    }
+
+    /// One owner, and as many proposals as it takes to be above every fence.
+    async fn attempt(&mut self) -> Result<Guard, LockError> {
+        let nodes = self.redlock.nodes().clone();
+        let mut claim = Claim::new(nodes.clone(), self.keys.clone(), self.mode);
+        let mut answers = Vec::new();
+        for _ in 0..PROPOSALS {
+            let proposal = self.redlock.seen().proposal(&self.keys);
+            let Some(token) = proposal else { return Err(LockError::NoTokenLeft { votes: nodes.votes(&answers) }) };
+            let started = Instant::now();
+            answers = claim.ask(Question::Acquire, self.redlock.ballot(&claim, token)).await;
+            self.note(&answers);
+            if nodes.agreed(&answers) {
+                return self.admit(claim, token, started, &answers);
+            }
+            let only_too_low = !nodes.blocked_by(&answers, |answer| answer.is_failure() || matches!(answer, Answer::Held { .. }));
+            if !only_too_low {
+                break;
+            }
+        }
+        let votes = nodes.votes(&answers);
+        Err(if nodes.blocked_by(&answers, Answer::is_failure) { LockError::NoQuorum { causes: votes } } else { LockError::Held { votes } })
+    }
+
+    fn admit(&self, mut claim: Claim, token: FencingToken, started: Instant, answers: &[Answer]) -> Result<Guard, LockError> {
+        self.redlock.seen().note(&self.keys, token);
+        let lease = self.redlock.settings().lease;
+        let Some(deadline) = lease.deadline(started) else {
+            return Err(LockError::TooLate { elapsed: started.elapsed(), votes: self.redlock.nodes().votes(answers) });
+        };
+        claim.tell = true;
+        let sequencer = Sequencer { name: self.keys.lock().to_owned(), mode: self.mode, token };
+        let hold = Box::new(Held::new(self.redlock.clone(), claim, token));
+        Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost: Default::default(), hold }))
+    }
+
+    fn note(&self, answers: &[Answer]) {
+        for answer in answers {
+            if let Answer::TooLow { fence } | Answer::Held { fence: Some(fence), .. } = answer {
+                self.redlock.seen().note(&self.keys, *fence);
+            }
+        }
+    }
+}
+
+impl Ask for Contender {
+    async fn ask(&mut self) -> Result<Guard, LockError> {
+        if let Some(listener) = &mut self.listener {
+            listener.forget();
+        }
+        if let Some(place) = &mut self.place {
+            place.turn().await?;
+        }
+        self.attempt().await
+    }
+
+    /// Until the lock may be free on a quorum, but not too long: it may be given back earlier, and we not be told.
+    async fn pause(&mut self, refusal: &LockError) {
+        let retry = self.redlock.settings().retry;
+        let LockError::Held { votes } = refusal else { return sleep(jittered(retry)).await };
+        match &mut self.listener {
+            // What was said before we listened is not heard: one more attempt follows soon.
+            None => {
+                self.listener = Some(self.redlock.listen(&self.keys));
+                sleep(jittered(SCATTER)).await;
+            }
+            Some(listener) => {
+                let (quorum, held) = (self.redlock.nodes().quorum, held(votes));
+                let pause = free_in(votes, quorum).unwrap_or(SCATTER).min(retry);
+                let _ = timeout(jittered(pause), listener.woken(held.clamp(1, quorum))).await;
+            }
+        }
+    }
+}
+
+/// On how many nodes somebody else has the lock, or is in front.
+fn held(votes: &[Vote]) -> usize {
+    votes.iter().filter(|vote| matches!(vote.answer, Answer::Held { .. } | Answer::Queued)).count()
+}
+
+/// When a quorum of nodes will be free if nobody gives anything back. `None`: it is, and contenders have only got in each other's way.
+fn free_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
+    let held = |vote: &Vote| match vote.answer {
+        Answer::Held { remaining, .. } => Some(remaining.unwrap_or(Duration::MAX)),
+        Answer::Queued => Some(Duration::MAX),
+        _ => None,
+    };
+    let mut remaining: Vec<_> = votes.iter().filter_map(held).collect();
+    remaining.sort_unstable();
+    let free = votes.len() - remaining.len();
+    remaining.get(quorum.checked_sub(free + 1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Answer, Vote, free_in};
+
+    #[test]
+    fn one_waits_until_a_quorum_may_be_free() {
+        let held = |ms: &[u64]| -> Vec<Vote> {
+            let answer = |ms: &u64| match ms {
+                0 => Answer::TimedOut,
+                ms => Answer::Held { remaining: Some(Duration::from_millis(*ms)), fence: None },
+            };
+            ms.iter().map(|ms| Vote { node: String::new(), answer: answer(ms) }).collect()
+        };
+        assert_eq!(free_in(&held(&[30, 10, 20, 50, 40]), 3), Some(Duration::from_millis(30)));
+        assert_eq!(free_in(&held(&[30, 10, 20, 0, 0]), 3), Some(Duration::from_millis(10)));
+        assert_eq!(free_in(&held(&[30, 0, 20, 0, 0]), 3), None);
+    }
+}

@@ -1,0 +1,99 @@
+//! One Redis server: how it is connected to and asked, and how it tells that a lock was given back.
+//!
+//! What a reader could get wrong: a request that timed out is not undone. Its connection stays, and whatever is sent on it later is carried
+//! out later; that is why a release that follows a late acquire frees what the acquire took.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use redis::{
+    Client, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError,
+    aio::{ConnectionManager, ConnectionManagerConfig},
+    io::tcp::TcpSettings,
+};
+use tokio::time::timeout;
+
+use crate::{
+    error::{Answer, InvalidArgument, without_credentials},
+    script::{Reply, Script},
+    wakeup::Wakeups,
+};
+
+/// How long a server is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timeouts {
+    /// For an answer.
+    pub answer: Duration,
+    /// For a connection.
+    pub connect: Duration,
+    /// For a server that hangs for good.
+    pub hang: Duration,
+}
+
+pub(crate) struct Server {
+    pub label: String,
+    connection: ConnectionManager,
+    timeouts: Timeouts,
+}
+
+impl Server {
+    pub(crate) fn new(url: &str, timeouts: Timeouts, wakeups: &Arc<Wakeups>) -> Result<Self, InvalidArgument> {
+        let refused = || InvalidArgument::Url { found: without_credentials(url), expected: "redis://HOST:PORT or rediss://HOST:PORT" };
+        let info = url.into_connection_info().map_err(|_| refused())?;
+        let label = info.addr().to_string();
+        // Servers push what they publish only in RESP3.
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        // Replies to small requests must not wait for one another (Nagle).
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true)).set_redis_settings(settings);
+        let client = Client::open(info).map_err(|_| refused())?;
+        let heard = Arc::downgrade(wakeups);
+        // Every request has a timeout of its own; the one of the connection only ends the wait for a server that hangs.
+        let config = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(timeouts.connect))
+            .set_response_timeout(Some(timeouts.hang))
+            .set_number_of_retries(0)
+            .set_push_sender(move |push| {
+                if let Some(wakeups) = heard.upgrade() {
+                    wakeups.heard(push);
+                }
+                Ok::<_, RedisError>(())
+            })
+            .set_automatic_resubscription();
+        let connection = ConnectionManager::new_lazy_with_config(client, config).map_err(|_| refused())?;
+        Ok(Self { label, connection, timeouts })
+    }
+
+    /// Runs a script, and says when it was sent.
+    pub(crate) async fn run(&self, script: &Script, keys: &[&str], arguments: &[&str]) -> Result<(Instant, Reply), Answer> {
+        let sent = Instant::now();
+        let reply = timeout(self.timeouts.answer, script.run(&self.connection, keys, arguments)).await;
+        Ok((sent, reply.map_err(|_| Answer::TimedOut)?.map_err(failed)?))
+    }
+
+    /// Asks without a hurry.
+    pub(crate) async fn query<T: redis::FromRedisValue>(&self, pipeline: &redis::Pipeline) -> Result<T, Answer> {
+        let mut connection = self.connection.clone();
+        let asked = pipeline.query_async(&mut connection);
+        timeout(self.timeouts.answer.max(self.timeouts.connect), asked).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+    }
+
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<(), Answer> {
+        let mut connection = self.connection.clone();
+        timeout(self.timeouts.answer, connection.subscribe(channel)).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+    }
+
+    pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<(), Answer> {
+        let mut connection = self.connection.clone();
+        timeout(self.timeouts.answer, connection.unsubscribe(channel)).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+    }
+}
+
+fn failed(error: RedisError) -> Answer {
+    match error.kind() {
+        _ if error.is_timeout() => Answer::TimedOut,
+        ErrorKind::UnexpectedReturnType => Answer::Unreadable(error.to_string()),
+        _ => Answer::Failed(Arc::new(error)),
+    }
+}

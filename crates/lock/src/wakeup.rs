@@ -1,0 +1,144 @@
+//! Wakes those who wait for a lock when servers say that it was given back.
+//!
+//! A message is a hint and nothing more: it may be lost, be late, or be followed by somebody quicker. Whoever waits also asks by itself now
+//! and then. A server that has just been subscribed to counts as one that said so, because what it said before was not heard.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{mpsc, watch};
+
+use crate::server::Server;
+
+/// Who waits for which channel.
+#[derive(Default)]
+pub(crate) struct Wakeups(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// How many messages came, of those channels that somebody listens to.
+    heard: HashMap<String, watch::Sender<u64>>,
+    /// To the task of every server that keeps its subscriptions.
+    servers: Vec<mpsc::UnboundedSender<Change>>,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Subscribe(String),
+    Unsubscribe(String),
+}
+
+/// Somebody who waits.
+pub(crate) struct Listener {
+    wakeups: Arc<Wakeups>,
+    channel: String,
+    heard: watch::Receiver<u64>,
+    seen: u64,
+}
+
+impl Wakeups {
+    /// Keeps the subscriptions of a server, until this is dropped.
+    pub(crate) fn attach(self: &Arc<Self>, server: Arc<Server>) {
+        let (sender, changes) = mpsc::unbounded_channel();
+        self.state().servers.push(sender);
+        tokio::spawn(keep_subscriptions(server, changes, Arc::downgrade(self)));
+    }
+
+    /// What a server pushed.
+    pub(crate) fn heard(&self, push: PushInfo) {
+        if push.kind == PushKind::Message
+            && let Some(channel) = push.data.first().and_then(text)
+        {
+            self.count(channel);
+        }
+    }
+
+    pub(crate) fn listen(self: &Arc<Self>, channel: &str) -> Listener {
+        let mut state = self.state();
+        if !state.heard.contains_key(channel) {
+            state.heard.insert(channel.to_owned(), watch::Sender::new(0));
+            state.tell(Change::Subscribe(channel.to_owned()));
+        }
+        let heard = state.heard[channel].subscribe();
+        drop(state);
+        let seen = *heard.borrow();
+        Listener { wakeups: Arc::clone(self), channel: channel.to_owned(), heard, seen }
+    }
+
+    fn count(&self, channel: &str) {
+        if let Some(heard) = self.state().heard.get(channel) {
+            heard.send_modify(|heard| *heard += 1);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Every server's task gets the changes in the same order, because this is only called under the lock.
+    fn tell(&self, change: Change) {
+        for server in &self.servers {
+            // Without a runtime there is no task any more, and nobody who waits.
+            let _ = server.send(change.clone());
+        }
+    }
+}
+
+impl Listener {
+    /// Waits until so many servers have said since the last time that the lock was given back.
+    pub(crate) async fn woken(&mut self, by: usize) {
+        let wanted = self.seen + by as u64;
+        let woken = self.heard.wait_for(|heard| *heard >= wanted).await.map(|heard| *heard);
+        match woken {
+            Ok(heard) => self.seen = heard,
+            // The lock is being dropped.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// What was said before an attempt is of no use after it.
+    pub(crate) fn forget(&mut self) {
+        self.seen = *self.heard.borrow();
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut state = self.wakeups.state();
+        if state.heard.get(&self.channel).is_some_and(|heard| heard.receiver_count() == 1) {
+            state.heard.remove(&self.channel);
+            state.tell(Change::Unsubscribe(self.channel.clone()));
+        }
+    }
+}
+
+async fn keep_subscriptions(server: Arc<Server>, mut changes: mpsc::UnboundedReceiver<Change>, wakeups: Weak<Wakeups>) {
+    while let Some(change) = changes.recv().await {
+        let result = match &change {
+            Change::Subscribe(channel) => server.subscribe(channel).await,
+            Change::Unsubscribe(channel) => server.unsubscribe(channel).await,
+        };
+        match (result, change) {
+            (Ok(()), Change::Subscribe(channel)) => {
+                if let Some(wakeups) = wakeups.upgrade() {
+                    wakeups.count(&channel);
+                }
+            }
+            (Ok(()), Change::Unsubscribe(_)) => {}
+            (Err(answer), _) => tracing::debug!(server = server.label, %answer, "not told of releases; whoever waits asks now and then"),
+        }
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}

@@ -10,6 +10,7 @@ mod acquiring;
 mod arguments;
 #[cfg(target_os = "linux")]
 mod clock;
+mod contract;
 mod faults;
 mod headers;
 mod holding;

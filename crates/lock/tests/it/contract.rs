@@ -39,7 +39,7 @@ pub trait Site: Sized + Send + Sync + 'static {
 
     /// A client with a lock-delay, if the backend has that.
     async fn client_with_delay(&self, _delay: Duration) -> Arc<dyn Lock> {
-        unimplemented!("for backends whose capabilities say so")
+        panic!("for backends whose capabilities say so")
     }
 
     /// Takes the servers from everybody, as by kill -9.

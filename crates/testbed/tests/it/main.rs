@@ -4,6 +4,7 @@
 
 mod cluster;
 mod lifetime;
+mod mariadb;
 mod postgres;
 mod redis;
 mod support;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
+mod etcd;
 mod lifetime;
 mod mariadb;
 mod postgres;

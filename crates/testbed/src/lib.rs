@@ -1,7 +1,7 @@
 //! Starts real servers in folders of their own on free ports, breaks them on purpose, and stops only what it started.
 //!
 //! This crate must not know anything of Stockade: no key, no table, no type of its own. It knows how servers of Redis, Redis Cluster,
-//! PostgreSQL, MariaDB and etcd are started, checked, paused, killed and restarted.
+//! PostgreSQL, MariaDB, etcd and ZooKeeper are started, checked, paused, killed and restarted.
 //!
 //! Every server is a direct child, in a process group of its own (a terminal's Ctrl-C does not reach it), and does not outlive us: dropping
 //! its handle kills and reaps it, and on Linux the kernel kills it when our process dies in any other way.
@@ -13,6 +13,7 @@
 //! | [`postgres`] | one PostgreSQL server |
 //! | [`mariadb`] | one MariaDB server |
 //! | [`etcd`] | one etcd server |
+//! | [`zookeeper`] | one ZooKeeper server |
 //! | [`port`] | ports that nobody listens on, and that nobody gets by chance |
 //! | [`error`] | what can go wrong |
 //! | `server` | what all servers have in common: launch, wait until ready, signal, stop |
@@ -39,6 +40,7 @@ mod program;
 pub mod redis;
 mod server;
 mod wire;
+pub mod zookeeper;
 
 pub use self::redis::{AppendFsync, Redis, RedisBuilder};
 pub use cluster::RedisCluster;
@@ -47,3 +49,4 @@ pub use etcd::{Etcd, EtcdBuilder};
 pub use mariadb::{MariaDb, MariaDbBuilder};
 pub use port::free_port;
 pub use postgres::{Postgres, PostgresBuilder};
+pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -9,3 +9,4 @@ mod mariadb;
 mod postgres;
 mod redis;
 mod support;
+mod zookeeper;

@@ -10,7 +10,8 @@ use tokio::{
     time::timeout,
 };
 
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// Short, since whoever asks asks again: ZooKeeper never answers a question that came between its taking the port and its being ready.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// What the server sends until it closes the connection or has sent this many bytes; nothing, if that takes too long.
 pub(crate) async fn ask(port: u16, question: &str, at_most: u64) -> Option<Vec<u8>> {

@@ -38,7 +38,7 @@ up: ## try it: installs what is missing, starts everything, opens a demo item an
 	cargo build --release -p stockade $(CARGO_FLAGS)
 	@exec '$(TARGET)/release/stockade' up --dir '$(DIR)' $(if $(LISTEN),--listen '$(LISTEN)')
 
-test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL)
+test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper)
 	@scripts/setup.sh test
 	@scripts/test.sh $(ARGS)
 

@@ -73,6 +73,45 @@ has_postgres() {
   return 1
 }
 
+has_mariadb() {
+  local folder
+  if have mariadb-install-db && have mariadb; then
+    for folder in '' /usr/libexec/; do have "${folder}mariadbd" && return; done
+  fi
+  for folder in /opt/homebrew/opt/mariadb/bin /usr/local/opt/mariadb/bin; do
+    [ -x "$folder/mariadbd" ] && [ -x "$folder/mariadb-install-db" ] && [ -x "$folder/mariadb" ] && return
+  done
+  return 1
+}
+
+# The library as Debian has it, or a release; in either case with a Java that runs. macOS has one that only says where to get one.
+has_zookeeper() {
+  local found='' java folder
+  [ -f /usr/share/java/zookeeper.jar ] && [ -f /usr/share/java/slf4j-simple.jar ] && found=yes
+  for folder in /opt/homebrew/opt/zookeeper/libexec /usr/local/opt/zookeeper/libexec; do
+    [ -d "$folder/lib" ] && found=yes
+  done
+  if [ -n "${ZOOKEEPER_HOME:-}" ]; then
+    found=
+    [ -d "$ZOOKEEPER_HOME/lib" ] && found=yes
+  fi
+  [ -n "$found" ] || return
+  for java in ${JAVA_HOME:+"$JAVA_HOME/bin/java"} /opt/homebrew/opt/openjdk/bin/java /usr/local/opt/openjdk/bin/java java; do
+    "$java" -version >/dev/null 2>&1 && return
+  done
+  return 1
+}
+
+# Without the types that every protoc should know, it is found, and useless.
+compiles_protobuf() {
+  local folder status=0
+  folder=$(mktemp -d)
+  printf '%s\n' 'syntax = "proto3";' 'import "google/protobuf/empty.proto";' 'message A { google.protobuf.Empty b = 1; }' >"$folder/a.proto"
+  "${PROTOC:-protoc}" -I "$folder" ${PROTOC_INCLUDE:+-I "$PROTOC_INCLUDE"} -o "$folder/a" "$folder/a.proto" 2>/dev/null || status=$?
+  rm -rf "$folder"
+  return "$status"
+}
+
 has_certificates() { [ "$(uname)" = Darwin ] || [ -d /etc/pki/tls/certs ] || [ -s /etc/ssl/certs/ca-certificates.crt ]; }
 
 uses_only_own_redis() { [ -n "${REDIS_URL:-}" ] && [ -n "${LOCK_URLS:-}" ]; }
@@ -93,6 +132,7 @@ need() {
 has_make() { have make; }
 has_curl() { have curl; }
 has_ps() { have ps; }
+has_etcd() { have etcd; }
 has_wrk() { have wrk; }
 has_redis_benchmark() { have redis-benchmark; }
 
@@ -108,6 +148,10 @@ look() {
   fi
   case $profile in run) return ;; esac
   need postgresql 'is a ledger that the tests start' postgresql postgresql@17 has_postgres
+  need mariadb 'is a ledger that the tests start' 'mariadb-server-core mariadb-client-core' mariadb has_mariadb
+  need etcd 'is a place for locks that the tests start' etcd-server etcd has_etcd
+  need zookeeper 'is a place for locks that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
+  need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
   need ps 'shows the tests which servers still run' procps '' has_ps
   case $profile in test) return ;; esac
   need wrk 'loads the service with requests' wrk wrk has_wrk
@@ -171,15 +215,27 @@ install_with_apt() {
   [ -z "$dry_run" ] || return 0
   apt update || say 'apt-get update failed; going on with the lists that are there'
   case " $apt_packages " in *' redis-server '*) check_redis_candidate ;; esac
-  local services='' service
-  for service in redis-server postgresql; do
-    case " $apt_packages " in *" $service "*) apt_has "$service" || services="$services $service" ;; esac
-  done
+  local services
+  services=$(new_services)
   hold_services
+  make_room_for_java
   # shellcheck disable=SC2086 # a list of names
   apt install -y --no-install-recommends $apt_packages
   release_services
   keep_stopped "$services"
+}
+
+# The services that the packages bring, unless they were there before: " SERVICE..."
+new_services() {
+  local pair
+  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd; do
+    case " $apt_packages " in *" ${pair%:*} "*) apt_has "${pair%:*}" || printf ' %s' "${pair#*:}" ;; esac
+  done
+}
+
+# Java's package fails where there is no folder for its manual pages, as in the small images of Debian.
+make_room_for_java() {
+  case " $apt_packages " in *' default-jre-headless '*) as_root mkdir -p /usr/share/man/man1 ;; esac
 }
 
 # An older Redis is not worth installing.

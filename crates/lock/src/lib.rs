@@ -10,6 +10,8 @@ mod name;
 mod node;
 mod redlock;
 mod script;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub mod store;
 mod token;
 
 pub use builder::RedlockBuilder;

@@ -1,7 +1,7 @@
 //! Starts real servers in folders of their own on free ports, breaks them on purpose, and stops only what it started.
 //!
-//! This crate must not know anything of Stockade: no key, no table, no type of its own. It knows how a Redis server, a Redis Cluster and a
-//! PostgreSQL server are started, checked, paused, killed and restarted.
+//! This crate must not know anything of Stockade: no key, no table, no type of its own. It knows how servers of Redis, Redis Cluster,
+//! PostgreSQL, MariaDB and etcd are started, checked, paused, killed and restarted.
 //!
 //! Every server is a direct child, in a process group of its own (a terminal's Ctrl-C does not reach it), and does not outlive us: dropping
 //! its handle kills and reaps it, and on Linux the kernel kills it when our process dies in any other way.
@@ -11,31 +11,39 @@
 //! | [`redis`] | one Redis server |
 //! | [`cluster`] | a Redis Cluster, formed by commands |
 //! | [`postgres`] | one PostgreSQL server |
+//! | [`mariadb`] | one MariaDB server |
+//! | [`etcd`] | one etcd server |
 //! | [`port`] | ports that nobody listens on, and that nobody gets by chance |
 //! | [`error`] | what can go wrong |
-//! | `server` | what a Redis and a PostgreSQL server have in common: launch, wait until ready, signal, stop |
+//! | `server` | what all servers have in common: launch, wait until ready, signal, stop |
 //! | `child` | a process that dies with us |
 //! | `process` | what the system says about a process: stopped, alive, whose child |
 //! | `folder` | a temporary or a kept folder that no one else uses |
 //! | `log` | the file a server writes to, and its last lines |
 //! | `program` | finding a program, running one to its end |
+//! | `wire` | one short question to a server, over TCP |
 //! | `account` | the unprivileged user that PostgreSQL insists on |
 
 mod account;
 mod child;
 pub mod cluster;
 pub mod error;
+pub mod etcd;
 mod folder;
 mod log;
+pub mod mariadb;
 pub mod port;
 pub mod postgres;
 mod process;
 mod program;
 pub mod redis;
 mod server;
+mod wire;
 
 pub use self::redis::{AppendFsync, Redis, RedisBuilder};
 pub use cluster::RedisCluster;
 pub use error::{Result, TestbedError};
+pub use etcd::{Etcd, EtcdBuilder};
+pub use mariadb::{MariaDb, MariaDbBuilder};
 pub use port::free_port;
 pub use postgres::{Postgres, PostgresBuilder};

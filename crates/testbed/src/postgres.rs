@@ -32,6 +32,8 @@ const HINT: &str = "`apt-get install postgresql`, `dnf install postgresql-server
 /// Folders that hold one folder per version, and what comes between a version and its programs.
 const INSTALLATIONS: [(&str, &str); 4] =
     [("/usr/lib/postgresql", ""), ("/usr", "pgsql-"), ("/opt/homebrew/opt", "postgresql@"), ("/usr/local/opt", "postgresql@")];
+/// PGHOST, PGOPTIONS and the like.
+const SETTINGS: &[&str] = &["PG"];
 const DATA: &str = "data";
 const UNFINISHED: &str = "data.unfinished";
 const LOG: &str = "postgres.log";
@@ -229,11 +231,11 @@ impl Programs {
     fn command(&self, name: &str, dir: &Path) -> Result<Command> {
         let mut command = self.account.command(&self.path(name)?);
         command.current_dir(dir);
-        Ok(without_settings_of_ours(command))
+        Ok(program::without_settings_of_ours(command, SETTINGS))
     }
 
     fn command_as_ourselves(&self, name: &str) -> Result<Command> {
-        Ok(without_settings_of_ours(Command::new(self.path(name)?)))
+        Ok(program::without_settings_of_ours(Command::new(self.path(name)?), SETTINGS))
     }
 
     /// Beside `postgres` first: what PATH holds may be of another version, or a wrapper that looks for clusters of its own.
@@ -276,15 +278,6 @@ fn versions(folder: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
     let version = |name: &str| name.strip_prefix(prefix)?.split('.').next()?.parse().ok();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((version(entry.file_name().to_str()?)?, entry.path().join("bin")))).collect()
-}
-
-/// PGHOST, PGOPTIONS and the like are meant for another server; the log must be in the language that we look for words in.
-fn without_settings_of_ours(mut command: Command) -> Command {
-    for (key, _) in std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with("PG")) {
-        command.env_remove(key);
-    }
-    command.env("LC_ALL", "C");
-    command
 }
 
 /// The server itself says in `postmaster.pid` how far it is, in the eighth line, and who it is, in the first. It is not ready

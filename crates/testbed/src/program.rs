@@ -33,6 +33,16 @@ pub(crate) async fn run(command: Command) -> Result<()> {
     Err(TestbedError::Program { program, output: String::from_utf8_lossy(&output.stderr).trim().into() })
 }
 
+/// Variables with such a name are meant for another server; the log must be in the language that we look for words in.
+pub(crate) fn without_settings_of_ours(mut command: Command, prefixes: &[&str]) -> Command {
+    let is_setting = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    for (key, _) in env::vars_os().filter(|(key, _)| is_setting(&key.to_string_lossy())) {
+        command.env_remove(key);
+    }
+    command.env("LC_ALL", "C");
+    command
+}
+
 /// The last part of the program's path.
 fn name(command: &Command) -> String {
     let path = Path::new(command.get_program());

@@ -104,7 +104,8 @@ impl Server {
 
     fn why_it_ended(&self, port: u16) -> TestbedError {
         let log = self.log.tail();
-        if log.contains("Address already in use") {
+        // etcd writes it small.
+        if log.to_ascii_lowercase().contains("address already in use") {
             return TestbedError::PortTaken { port };
         }
         TestbedError::EndedAtStart { program: self.program, log }

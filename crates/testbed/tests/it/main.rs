@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
+mod etcd;
 mod lifetime;
+mod mariadb;
 mod postgres;
 mod redis;
 mod support;

@@ -1,6 +1,8 @@
 //! Asking servers and the system from outside.
 
 use std::{
+    io::{self, Read, Write},
+    net::{Ipv4Addr, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
     time::{Duration, Instant},
@@ -14,6 +16,16 @@ pub async fn ask<T: FromRedisValue>(url: &str, command: &Cmd) -> RedisResult<T> 
     let config = AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
     let mut connection = ::redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
     command.query_async(&mut connection).await
+}
+
+/// Sends this to the server on the port, and returns what it sends until it closes the connection. Waits half a second for each part.
+pub fn exchange(port: u16, request: &[u8]) -> io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+    stream.write_all(request)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 /// Whether the process is there and is not a zombie.

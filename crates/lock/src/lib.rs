@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
-
 mod error;
 mod guard;
 #[cfg(any(feature = "redlock", feature = "redis"))]
@@ -17,6 +16,8 @@ mod script;
 #[cfg(any(feature = "redlock", feature = "redis"))]
 mod server;
 mod several;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub mod store;
 mod token;
 #[cfg(any(feature = "redlock", feature = "redis"))]
 mod wakeup;

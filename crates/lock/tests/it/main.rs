@@ -18,3 +18,5 @@ mod model;
 mod program;
 mod scripts;
 mod site;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod store;

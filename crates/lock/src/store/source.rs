@@ -1,0 +1,68 @@
+//! Where a connection comes from.
+
+use std::{future::Future, ops::DerefMut};
+
+use sqlx::{Error, Pool, Transaction, pool::PoolConnection};
+
+use super::Dialect;
+
+/// A pool, a connection, a pooled connection or a transaction.
+///
+/// It is what `sqlx::Acquire` is, without a lifetime of its own: a future that holds one of those cannot be spawned, because the compiler
+/// forgets lifetimes inside of futures and then does not find the implementation.
+pub trait Source: Send {
+    /// Of the connection.
+    type Database: Dialect;
+    /// Held for one operation of the kit.
+    type Connection: DerefMut<Target = <Self::Database as sqlx::Database>::Connection> + Send;
+
+    /// Takes one.
+    fn connection(self) -> impl Future<Output = Result<Self::Connection, Error>> + Send;
+}
+
+impl<DB: Dialect> Source for &Pool<DB> {
+    type Database = DB;
+    type Connection = PoolConnection<DB>;
+
+    async fn connection(self) -> Result<Self::Connection, Error> {
+        self.acquire().await
+    }
+}
+
+impl<'c, DB: Dialect> Source for &'c mut PoolConnection<DB> {
+    type Database = DB;
+    type Connection = &'c mut DB::Connection;
+
+    async fn connection(self) -> Result<Self::Connection, Error> {
+        Ok(self)
+    }
+}
+
+impl<'c, DB: Dialect> Source for &'c mut Transaction<'_, DB> {
+    type Database = DB;
+    type Connection = &'c mut DB::Connection;
+
+    async fn connection(self) -> Result<Self::Connection, Error> {
+        Ok(self)
+    }
+}
+
+macro_rules! connection {
+    ($database:ty, $connection:ty) => {
+        impl<'c> Source for &'c mut $connection {
+            type Database = $database;
+            type Connection = Self;
+
+            async fn connection(self) -> Result<Self::Connection, Error> {
+                Ok(self)
+            }
+        }
+    };
+}
+
+#[cfg(feature = "postgres")]
+connection!(sqlx::Postgres, sqlx::PgConnection);
+#[cfg(feature = "mysql")]
+connection!(sqlx::MySql, sqlx::MySqlConnection);
+#[cfg(feature = "sqlite")]
+connection!(sqlx::Sqlite, sqlx::SqliteConnection);

@@ -1,0 +1,298 @@
+//! A table whose rows are claimed by token.
+
+use sqlx::{Encode, Type};
+
+use super::{
+    Assignments, Check, Claim, Dialect, Source, StoreError, Write,
+    name::{Column, Table, refused},
+    outcome::Standing,
+    statement::Statement,
+};
+use crate::{FencingToken, Sequencer};
+
+/// A row that was created between a claim and the look for why the claim hit nothing is claimed again, once.
+const CLAIMS: usize = 2;
+
+/// A table whose rows are claimed by token and then written with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FencedTable {
+    table: Table,
+    key: Column,
+    fence: Column,
+    version: Column,
+}
+
+/// How a [`FencedTable`] is called, and its columns. Names are used as they are written here, also where a database would fold their case.
+#[derive(Debug, Clone)]
+pub struct FencedTableBuilder {
+    table: String,
+    key: String,
+    fence: String,
+    version: String,
+}
+
+impl FencedTableBuilder {
+    /// What tells one row from all others: a primary key, or a column with a unique index. Default: `id`. Give keys in the column's own type:
+    /// MySQL compares a text with a number by turning every text into one, and so might hit many rows.
+    pub fn key_column(mut self, column: &str) -> Self {
+        self.key = column.into();
+        self
+    }
+
+    /// The highest token that has claimed the row: a signed 64-bit integer, zero for none. Default: `fence`.
+    pub fn fence_column(mut self, column: &str) -> Self {
+        self.fence = column.into();
+        self
+    }
+
+    /// Raised by every claim and every write: a signed 64-bit integer. Default: `version`.
+    pub fn version_column(mut self, column: &str) -> Self {
+        self.version = column.into();
+        self
+    }
+
+    /// Looks at the names only; nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Name`] for a name that is no plain word, or for one column in two roles.
+    pub fn build(self) -> Result<FencedTable, StoreError> {
+        let table = Table::new("table", &self.table)?;
+        let key = Column::new("key_column", &self.key)?;
+        let fence = Column::new("fence_column", &self.fence)?;
+        let version = Column::new("version_column", &self.version)?;
+        if fence.is_like(&key) {
+            return Err(refused("fence_column", fence.as_str(), "a column that is not the key_column"));
+        }
+        if version.is_like(&key) || version.is_like(&fence) {
+            return Err(refused("version_column", version.as_str(), "a column that is neither the key_column nor the fence_column"));
+        }
+        Ok(FencedTable { table, key, fence, version })
+    }
+}
+
+impl FencedTable {
+    /// `TABLE` or `SCHEMA.TABLE`.
+    pub fn builder(table: &str) -> FencedTableBuilder {
+        FencedTableBuilder { table: table.into(), key: "id".into(), fence: "fence".into(), version: "version".into() }
+    }
+
+    /// The statements that give the table its two columns, one to each. They are the same for all databases but for the quotes.
+    pub fn schema<DB: Dialect>(&self) -> [String; 2] {
+        let table = self.table.quoted(DB::QUOTE);
+        [&self.fence, &self.version].map(|column| {
+            let column = column.quoted(DB::QUOTE);
+            format!("ALTER TABLE {table} ADD COLUMN {column} BIGINT NOT NULL DEFAULT 0 CHECK ({column} >= 0)")
+        })
+    }
+
+    /// Makes the row ours, unless somebody with a later token has claimed it. Claiming again with the same token succeeds, and ends the
+    /// right to write of whoever claimed with it before.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the error says, claiming again is safe.
+    pub async fn claim<'q, DB, S, K>(&self, source: S, key: K, token: FencingToken) -> Result<Claim, StoreError>
+    where
+        DB: Dialect,
+        S: Source<Database = DB>,
+        K: Encode<'q, DB> + Type<DB>,
+    {
+        let mut connection = source.connection().await?;
+        for _ in 0..CLAIMS {
+            let claim = self.claiming::<DB, _>(&key, token)?;
+            if let Some(version) = update::<DB>(&mut connection, claim).await? {
+                return Ok(Claim::Claimed { version });
+            }
+            let look = self.looking::<DB, _>(&key, DB::AS_IT_IS)?;
+            match read::<DB>(&mut connection, look).await? {
+                None => return Ok(Claim::Missing),
+                Some(row) => {
+                    if let Some(current) = row.above(token) {
+                        return Ok(Claim::Superseded { current });
+                    }
+                }
+            }
+        }
+        Err(StoreError::NotUpdated)
+    }
+
+    /// Writes to the row and raises its version, if this token has claimed it and nobody has claimed it or written to it since `version`.
+    ///
+    /// # Errors
+    ///
+    /// Writing again is safe whatever the error says: it is applied at most once.
+    pub async fn write<'q, DB, S, K>(
+        &self,
+        source: S,
+        key: K,
+        token: FencingToken,
+        version: i64,
+        assignments: Assignments<DB>,
+    ) -> Result<Write, StoreError>
+    where
+        DB: Dialect,
+        S: Source<Database = DB>,
+        K: Encode<'q, DB> + Type<DB>,
+    {
+        let write = self.writing(&key, token, version, assignments)?;
+        let look = self.looking::<DB, _>(&key, DB::AS_IT_IS)?;
+        let mut connection = source.connection().await?;
+        if let Some(version) = update::<DB>(&mut connection, write).await? {
+            return Ok(Write::Applied { version });
+        }
+        let Some(row) = read::<DB>(&mut connection, look).await? else { return Ok(Write::Missing) };
+        match row.above(token) {
+            Some(current) => Ok(Write::Superseded { current }),
+            None if row.is_below(token) => Ok(Write::Unclaimed),
+            None if row.version != version => Ok(Write::Conflict { version: row.version }),
+            None => Err(StoreError::NotUpdated),
+        }
+    }
+
+    /// Whether this token is still the one that claimed the row last.
+    ///
+    /// Inside a transaction the answer stays true until its end, because nobody can claim the row before that (in SQLite: the transaction
+    /// fails when it writes, if somebody has). So a transaction can change other rows in the name of a holder. Outside of one the answer is
+    /// about the past.
+    ///
+    /// # Errors
+    ///
+    /// Checking again is safe.
+    pub async fn check<'q, DB, S, K>(&self, source: S, key: K, token: FencingToken) -> Result<Check, StoreError>
+    where
+        DB: Dialect,
+        S: Source<Database = DB>,
+        K: Encode<'q, DB> + Type<DB>,
+    {
+        let look = self.looking::<DB, _>(&key, DB::AND_STAYS)?;
+        let mut connection = source.connection().await?;
+        let Some(row) = read::<DB>(&mut connection, look).await? else { return Ok(Check::Missing) };
+        Ok(match row.above(token) {
+            Some(current) => Check::Superseded { current },
+            None if row.is_below(token) => Check::Unclaimed,
+            None => Check::Current,
+        })
+    }
+
+    /// What Chubby calls `CheckSequencer`, for a store that is handed a [`Sequencer`] with a request: [`check`](Self::check) with its token.
+    ///
+    /// The database cannot know which lock protects which row. Make the key from `sequencer.name`, and not from the rest of the request,
+    /// or somebody could show the sequencer of another lock.
+    ///
+    /// # Errors
+    ///
+    /// Checking again is safe.
+    pub async fn check_sequencer<'q, DB, S, K>(&self, source: S, key: K, sequencer: &Sequencer) -> Result<Check, StoreError>
+    where
+        DB: Dialect,
+        S: Source<Database = DB>,
+        K: Encode<'q, DB> + Type<DB>,
+    {
+        self.check(source, key, sequencer.token).await
+    }
+
+    fn claiming<'q, DB, K>(&self, key: K, token: FencingToken) -> Result<Statement<DB>, StoreError>
+    where
+        DB: Dialect,
+        K: Encode<'q, DB> + Type<DB>,
+    {
+        let mut statement = Statement::new(format!("UPDATE {} SET ", self.table.quoted(DB::QUOTE)));
+        statement.push_column(&self.fence);
+        statement.push(" = ");
+        statement.push_number(&self.fence, token.get())?;
+        statement.push(", ");
+        self.push_next_version(&mut statement);
+        self.push_key(&mut statement, key)?;
+        // The same token too: its holder may not have heard that it has claimed already.
+        self.push_condition(&mut statement, &self.fence, "<=", token.get())?;
+        self.push_returning(&mut statement);
+        Ok(statement)
+    }
+
+    fn writing<'q, DB, K>(
+        &self,
+        key: K,
+        token: FencingToken,
+        version: i64,
+        assignments: Assignments<DB>,
+    ) -> Result<Statement<DB>, StoreError>
+    where
+        DB: Dialect,
+        K: Encode<'q, DB> + Type<DB>,
+    {
+        let mut statement = assignments.into_statement([&self.key, &self.fence, &self.version])?;
+        statement.begin_with(&format!("UPDATE {} SET ", self.table.quoted(DB::QUOTE)));
+        self.push_next_version(&mut statement);
+        self.push_key(&mut statement, key)?;
+        self.push_condition(&mut statement, &self.fence, "=", token.get())?;
+        self.push_condition(&mut statement, &self.version, "=", version)?;
+        self.push_returning(&mut statement);
+        Ok(statement)
+    }
+
+    fn looking<'q, DB, K>(&self, key: K, ending: &str) -> Result<Statement<DB>, StoreError>
+    where
+        DB: Dialect,
+        K: Encode<'q, DB> + Type<DB>,
+    {
+        let [table, fence, version] = [self.table.quoted(DB::QUOTE), self.fence.quoted(DB::QUOTE), self.version.quoted(DB::QUOTE)];
+        let mut statement = Statement::new(format!("SELECT {fence}, {version} FROM {table}"));
+        self.push_key(&mut statement, key)?;
+        statement.push(ending);
+        Ok(statement)
+    }
+
+    fn push_next_version<DB: Dialect>(&self, statement: &mut Statement<DB>) {
+        let [before, after] = DB::NEXT_VERSION;
+        let version = self.version.quoted(DB::QUOTE);
+        statement.push(&format!("{version} = {before}{version}{after}"));
+    }
+
+    fn push_key<'q, DB, K>(&self, statement: &mut Statement<DB>, key: K) -> Result<(), StoreError>
+    where
+        DB: Dialect,
+        K: Encode<'q, DB> + Type<DB>,
+    {
+        statement.push(" WHERE ");
+        statement.push_column(&self.key);
+        statement.push(" = ");
+        statement.push_value(&self.key, key)
+    }
+
+    fn push_condition<DB: Dialect>(
+        &self,
+        statement: &mut Statement<DB>,
+        column: &Column,
+        comparison: &str,
+        number: i64,
+    ) -> Result<(), StoreError> {
+        statement.push(" AND ");
+        statement.push_column(column);
+        statement.push(&format!(" {comparison} "));
+        statement.push_number(column, number)
+    }
+
+    fn push_returning<DB: Dialect>(&self, statement: &mut Statement<DB>) {
+        if let Some(returning) = DB::RETURNING {
+            statement.push(returning);
+            statement.push_column(&self.version);
+        }
+    }
+}
+
+async fn update<DB: Dialect>(connection: &mut DB::Connection, statement: Statement<DB>) -> Result<Option<i64>, StoreError> {
+    let (sql, arguments) = statement.into_parts();
+    at_most_one(DB::update(connection, sql, arguments).await?)
+}
+
+async fn read<DB: Dialect>(connection: &mut DB::Connection, statement: Statement<DB>) -> Result<Option<Standing>, StoreError> {
+    let (sql, arguments) = statement.into_parts();
+    let row = at_most_one(DB::read(connection, sql, arguments).await?)?;
+    Ok(row.map(|(fence, version)| Standing { fence, version }))
+}
+
+fn at_most_one<T>(rows: Vec<T>) -> Result<Option<T>, StoreError> {
+    let count = rows.len();
+    if count > 1 { Err(StoreError::KeyNotUnique { rows: count }) } else { Ok(rows.into_iter().next()) }
+}

@@ -13,6 +13,7 @@ mod clock;
 mod faults;
 mod headers;
 mod holding;
+mod interop;
 mod model;
 mod program;
 mod scripts;

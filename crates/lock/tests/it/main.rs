@@ -15,6 +15,7 @@ mod headers;
 mod holding;
 mod interop;
 mod model;
+mod processes;
 mod program;
 mod scripts;
 mod site;

@@ -8,12 +8,14 @@
 
 mod acquiring;
 mod arguments;
+mod cancelling;
 #[cfg(target_os = "linux")]
 mod clock;
 mod faults;
 mod headers;
 mod holding;
 mod interop;
+mod losing;
 mod model;
 mod processes;
 mod program;

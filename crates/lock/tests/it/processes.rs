@@ -19,7 +19,7 @@ use nix::{
 use testbed::Redis;
 use tokio::time::{sleep, timeout};
 
-use crate::site::{five, holding, ms, name, patient, refused, value};
+use crate::site::{holding, ms, name, patient, refused, uneven_five, value};
 
 const LEASE: Duration = ms(1500);
 /// How much later than possible a lock may be had: the pause between two attempts, on a machine that has other things to do.
@@ -114,7 +114,7 @@ async fn holds_a_lock_until_it_is_lost() {
 
 #[tokio::test]
 async fn the_lock_of_a_killed_process_is_free_when_its_lease_is_over_and_not_before() {
-    let five = five().await;
+    let five = uneven_five().await;
     let name = name("killed");
     let redlock = patient(five).await;
     let holder = Holder::start(five, &name, false);
@@ -134,7 +134,7 @@ async fn the_lock_of_a_killed_process_is_free_when_its_lease_is_over_and_not_bef
 
 #[tokio::test]
 async fn a_killed_process_that_renewed_has_kept_others_out_and_does_so_no_longer() {
-    let five = five().await;
+    let five = uneven_five().await;
     let name = name("killed while renewing");
     let redlock = patient(five).await;
     let holder = Holder::start(five, &name, true);
@@ -154,7 +154,7 @@ async fn a_killed_process_that_renewed_has_kept_others_out_and_does_so_no_longer
 }
 
 async fn is_told_when_it_wakes_up(renews: bool) {
-    let five = five().await;
+    let five = uneven_five().await;
     let name = name("stopped");
     let redlock = patient(five).await;
     let mut holder = Holder::start(five, &name, renews);

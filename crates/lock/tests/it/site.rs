@@ -145,6 +145,7 @@ pub async fn acquire_everywhere(redlock: &Redlock, servers: &[Redis], name: &str
             if holding(servers, name).await == servers.len() {
                 return guard;
             }
+            sleep(ms(5)).await;
         }
         guard.release().await.unwrap();
     }

@@ -8,13 +8,17 @@
 
 mod acquiring;
 mod arguments;
+mod cancelling;
 #[cfg(target_os = "linux")]
 mod clock;
 mod contract;
 mod faults;
 mod headers;
 mod holding;
+mod interop;
+mod losing;
 mod model;
+mod processes;
 mod program;
 mod scripts;
 mod site;

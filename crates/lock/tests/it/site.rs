@@ -116,3 +116,43 @@ pub fn is_held(answer: &Answer) -> bool {
 pub fn refused(result: Result<Guard, LockError>) -> LockError {
     result.expect_err("nobody can have this lock")
 }
+
+/// For tests that leave the nodes with different high-water marks: with those, a token may be high enough for some of them only.
+static UNEVEN: OnceCell<Vec<Redis>> = OnceCell::const_new();
+
+pub async fn uneven_five() -> &'static [Redis] {
+    let admitted = async || {
+        let servers = start(5).await;
+        redlock(&servers).await;
+        servers
+    };
+    UNEVEN.get_or_init(admitted).await
+}
+
+/// With a lease that no test waits for and no loaded machine outlasts.
+pub async fn patient(servers: &[Redis]) -> Redlock {
+    builder(servers).lease(Duration::from_secs(20)).build().await.unwrap()
+}
+
+/// A lock on all of the servers: above the high-water mark of each of them, also if another test has just raised one.
+pub async fn acquire_everywhere(redlock: &Redlock, servers: &[Redis], name: &str) -> Guard {
+    for _ in 0..100 {
+        let marks = redlock.status().await.into_iter().filter_map(|node| node.high_water).max();
+        redlock.observe(name, marks.unwrap_or(FencingToken::FIRST)).unwrap();
+        let guard = redlock.acquire_within(name, PATIENCE).await.unwrap();
+        let since = Instant::now();
+        while since.elapsed() < ms(200) {
+            if holding(servers, name).await == servers.len() {
+                return guard;
+            }
+            sleep(ms(5)).await;
+        }
+        guard.release().await.unwrap();
+    }
+    panic!("some node always had a higher mark");
+}
+
+/// Like `get`, of what need not be text.
+pub async fn value(server: &Redis, key: &str) -> Option<Vec<u8>> {
+    redis::cmd("GET").arg(key).query_async(&mut raw(server).await).await.unwrap()
+}

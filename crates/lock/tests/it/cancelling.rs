@@ -1,0 +1,192 @@
+//! An acquisition that is dropped at each of its awaits.
+
+use std::{
+    collections::BTreeSet,
+    future::poll_fn,
+    pin::pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use lock::{Guard, LockError, Redlock};
+use testbed::Redis;
+
+use crate::site::{becomes, builder, holding, is_nowhere, ms, name, occupy, refused, start, token};
+
+/// Nothing that is left behind ends by itself within a test.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Servers on which leases are so long; they were admitted by somebody whose leases were short.
+async fn site() -> (Vec<Redis>, Redlock) {
+    let five = start(5).await;
+    builder(&five).lease(ms(300)).node_timeout(ms(200)).build().await.unwrap();
+    let redlock = builder(&five).lease(LEASE).retry(ms(10)).build().await.unwrap();
+    (five, redlock)
+}
+
+/// Polls so often at the most, and drops what is not finished then.
+async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|context| {
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Whatever was still on its way has arrived: the library has asked each node for something after it.
+async fn nothing_is_left(five: &[Redis], redlock: &Redlock, names: &[String]) {
+    redlock.acquire("last").await.unwrap().release().await.unwrap();
+    is_nowhere(five, "last").await;
+    for name in names {
+        assert_eq!(holding(five, name).await, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn dropped_at_any_await_an_acquisition_of_a_free_lock_leaves_nothing_behind() {
+    let (five, redlock) = site().await;
+    let (mut names, mut finished) = (Vec::new(), 0);
+    let mut reached = BTreeSet::new();
+    for polls in (1..).take_while(|polls| *polls < 100) {
+        let name = name("cancelled");
+        let guard = polled(redlock.acquire(&name), polls).await;
+        finished = if guard.is_some() { finished + 1 } else { 0 };
+        reached.insert(polls);
+        drop(guard);
+        is_nowhere(&five, &name).await;
+        names.push(name);
+        // Not always does it take as many polls: answers come together or apart.
+        if finished == 10 {
+            break;
+        }
+    }
+    assert_eq!(finished, 10, "it never finished");
+    assert!(reached.len() > 10, "at least one was dropped before it was finished");
+    nothing_is_left(&five, &redlock, &names).await;
+}
+
+#[tokio::test]
+async fn dropped_at_any_await_an_acquisition_that_waits_leaves_nothing_behind() {
+    let (five, redlock) = site().await;
+    let (mut names, mut dropped_while_held, mut finished) = (Vec::new(), 0, 0);
+    for polls in 1..200 {
+        let name = name("waits");
+        for server in &five[..3] {
+            occupy(server, &name, ms(120)).await;
+        }
+        let guard = polled(redlock.acquire(&name), polls).await;
+        if guard.is_none() {
+            dropped_while_held += 1;
+            becomes("only the foreign locks are left", async || !holds_any_of_ours(&five, &name).await).await;
+        }
+        finished = if guard.is_some() { finished + 1 } else { 0 };
+        drop(guard);
+        names.push(name);
+        if finished == 3 {
+            break;
+        }
+    }
+    assert_eq!(finished, 3, "it never finished");
+    assert!(dropped_while_held > 5, "{dropped_while_held}");
+    for name in &names {
+        is_nowhere(&five, name).await;
+    }
+    nothing_is_left(&five, &redlock, &names).await;
+}
+
+async fn holds_any_of_ours(servers: &[Redis], name: &str) -> bool {
+    for server in servers {
+        if crate::site::get(server, name).await.is_some_and(|owner| owner != "somebody else") {
+            return true;
+        }
+    }
+    false
+}
+
+#[tokio::test]
+async fn dropped_at_any_await_a_release_frees_the_lock() {
+    let (five, redlock) = site().await;
+    let mut names = Vec::new();
+    for polls in 1..10 {
+        let name = name("release");
+        let guard = redlock.acquire(&name).await.unwrap();
+        let _ = polled(guard.release(), polls).await;
+        is_nowhere(&five, &name).await;
+        names.push(name);
+    }
+    nothing_is_left(&five, &redlock, &names).await;
+}
+
+/// An extension that nobody waits for any more harms nothing: the lock is as much ours as before, and goes when it is given back.
+#[tokio::test]
+async fn dropped_at_any_await_an_extension_leaves_the_lock_as_it_was() {
+    let (five, redlock) = site().await;
+    let mut names = Vec::new();
+    for polls in 1..10 {
+        let name = name("extend");
+        let mut guard = redlock.acquire(&name).await.unwrap();
+        let before = guard.validity();
+        let extended = polled(guard.extend(), polls).await;
+        assert!(!matches!(extended, Some(Err(_))), "{extended:?}");
+        assert!(!guard.is_lost());
+        if extended.is_none() {
+            assert!(guard.validity() <= before, "nobody has been told that it is longer");
+        }
+        guard.extend().await.unwrap();
+        guard.release().await.unwrap();
+        is_nowhere(&five, &name).await;
+        names.push(name);
+    }
+    nothing_is_left(&five, &redlock, &names).await;
+}
+
+fn is_held_error(result: Result<Guard, LockError>) {
+    let error = refused(result);
+    assert!(matches!(error, LockError::Held { .. }), "{error}");
+}
+
+/// Nobody waits for nodes that cannot change the outcome.
+#[tokio::test]
+async fn a_matter_that_is_decided_does_not_wait_for_the_rest() {
+    // Of four, two that refuse are enough: the other two could only make a tie.
+    let four = start(4).await;
+    builder(&four).lease(ms(300)).node_timeout(ms(200)).build().await.unwrap();
+    let redlock = builder(&four).lease(LEASE).node_timeout(Duration::from_secs(5)).build().await.unwrap();
+    redlock.acquire("tie").await.unwrap().release().await.unwrap();
+    is_nowhere(&four, "tie").await;
+    for server in &four[..2] {
+        occupy(server, "tie", LEASE).await;
+    }
+    for server in &four[2..] {
+        server.pause().await.unwrap();
+    }
+    let since = Instant::now();
+    is_held_error(redlock.try_acquire("tie").await);
+    assert!(since.elapsed() < ms(2500), "{:?}", since.elapsed());
+    for server in &four[2..] {
+        server.resume().await.unwrap();
+    }
+    // What the two that were stopped took in the end, they have given back.
+    let fenced = async |server: &Redis| crate::site::get(server, "tie:fence").await.as_deref() >= Some("2");
+    becomes("the late votes have arrived", async || fenced(&four[2]).await && fenced(&four[3]).await).await;
+    becomes("the late votes are gone", async || holding(&four[2..], "tie").await == 0).await;
+    assert_eq!(holding(&four[..2], "tie").await, 2);
+
+    // And three that accept are enough for a lock. Its token is above the marks that differ now.
+    redlock.observe("three", token(1000)).unwrap();
+    four[3].pause().await.unwrap();
+    let since = Instant::now();
+    let guard = redlock.try_acquire("three").await.unwrap();
+    guard.release().await.unwrap();
+    assert!(since.elapsed() < ms(2500), "{:?}", since.elapsed());
+    four[3].resume().await.unwrap();
+    let arrived = async || crate::site::get(&four[3], "three:fence").await.is_some();
+    becomes("the late vote has arrived", arrived).await;
+    is_nowhere(&four, "three").await;
+}

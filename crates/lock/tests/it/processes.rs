@@ -1,0 +1,200 @@
+//! Holders that are killed, or stopped for longer than their lease: each is another process, this program again.
+//!
+//! What a reader could get wrong: the times that processes tell each other are of the wall clock, which both have from the same machine.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use lock::{FencingToken, LockError, RedlockBuilder};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use testbed::Redis;
+use tokio::time::{sleep, timeout};
+
+use crate::site::{holding, ms, name, patient, refused, uneven_five, value};
+
+const LEASE: Duration = ms(1500);
+/// How much later than possible a lock may be had: the pause between two attempts, on a machine that has other things to do.
+const SLACK: Duration = ms(3000);
+const NODES: &str = "LOCK_NODES";
+const NAME: &str = "LOCK_NAME";
+const RENEWS: &str = "LOCK_RENEWS";
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap()
+}
+
+/// What a test knows of its holder. It is killed if the test is over, however that ended.
+struct Holder {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Holder {
+    fn start(servers: &[Redis], name: &str, renews: bool) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "processes::holds_a_lock_until_it_is_lost", "--ignored", "--nocapture"]);
+        command.env(NODES, servers.iter().map(Redis::url).collect::<Vec<_>>().join(" ")).env(NAME, name);
+        command.env(RENEWS, if renews { "yes" } else { "no" });
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = channel();
+        let output = BufReader::new(process.stderr.take().unwrap());
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { process, lines }
+    }
+
+    /// What the holder says of this next.
+    async fn says(&self, what: &str) -> Vec<u64> {
+        let (since, mut rest) = (Instant::now(), Vec::new());
+        while since.elapsed() < Duration::from_secs(20) {
+            while let Ok(line) = self.lines.try_recv() {
+                if let Some(numbers) = line.strip_prefix(what) {
+                    return numbers.split_whitespace().map(|number| number.parse().unwrap()).collect();
+                }
+                rest.push(line);
+            }
+            sleep(ms(2)).await;
+        }
+        panic!("the holder never said {what:?}, but {rest:#?}");
+    }
+
+    /// Its token, and when its lease is over by its own deadline.
+    async fn has_it(&self) -> (FencingToken, u64) {
+        let said = self.says("held").await;
+        (FencingToken::new(said[0].try_into().unwrap()).unwrap(), said[1])
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.id().try_into().unwrap()), signal).unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Not a test: the process that the tests below stop and kill.
+#[tokio::test]
+#[ignore = "runs only as a child of another test"]
+async fn holds_a_lock_until_it_is_lost() {
+    let nodes = env::var(NODES).expect("the nodes");
+    let (name, renews) = (env::var(NAME).unwrap(), env::var(RENEWS).unwrap() == "yes");
+    let redlock = RedlockBuilder::new(nodes.split(' ')).lease(LEASE).node_timeout(ms(400)).build().await.unwrap();
+    let mut guard = redlock.acquire(&name).await.unwrap();
+    let (token, until) = (guard.token(), unix_ms() + u64::try_from(guard.validity().as_millis()).unwrap());
+    eprintln!("held {token} {until}");
+    if renews {
+        let error = guard.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+        assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    } else {
+        guard.lost().await;
+    }
+    assert!(guard.is_lost() && guard.validity().is_zero());
+    eprintln!("lost {}", unix_ms());
+    // `run` can be told before the task that cancels has had its turn.
+    timeout(ms(1000), guard.cancellation().cancelled()).await.unwrap();
+    let error = guard.extend().await.unwrap_err();
+    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    eprintln!("cannot extend");
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    eprintln!("cannot release");
+}
+
+#[tokio::test]
+async fn the_lock_of_a_killed_process_is_free_when_its_lease_is_over_and_not_before() {
+    let five = uneven_five().await;
+    let name = name("killed");
+    let redlock = patient(five).await;
+    let holder = Holder::start(five, &name, false);
+    let (token, until) = holder.has_it().await;
+    holder.signal(Signal::SIGKILL);
+    assert!(unix_ms() < until, "the machine is too slow for this test");
+    let error = refused(redlock.try_acquire(&name).await);
+    assert!(matches!(error, LockError::Held { .. }) || unix_ms() > until, "{error}");
+    assert!(holding(five, &name).await >= 3 || unix_ms() > until, "nobody gave it back");
+    let next = redlock.acquire_within(&name, Duration::from_secs(20)).await.unwrap();
+    let at = unix_ms();
+    assert!(at >= until, "{} ms too early", until - at);
+    assert!(at <= until + u64::try_from(SLACK.as_millis()).unwrap(), "{} ms later", at - until);
+    assert!(next.token() > token, "{} after {token}", next.token());
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_process_that_renewed_has_kept_others_out_and_does_so_no_longer() {
+    let five = uneven_five().await;
+    let name = name("killed while renewing");
+    let redlock = patient(five).await;
+    let holder = Holder::start(five, &name, true);
+    let (token, until) = holder.has_it().await;
+    // It has renewed if it is past the end of its first lease.
+    while unix_ms() < until + 300 {
+        let error = refused(redlock.try_acquire(&name).await);
+        assert!(matches!(error, LockError::Held { .. }), "{error}");
+        sleep(ms(20)).await;
+    }
+    holder.signal(Signal::SIGKILL);
+    let killed = Instant::now();
+    let next = redlock.acquire_within(&name, Duration::from_secs(20)).await.unwrap();
+    assert!(killed.elapsed() <= LEASE + SLACK, "{:?}", killed.elapsed());
+    assert!(next.token() > token, "{} after {token}", next.token());
+    next.release().await.unwrap();
+}
+
+async fn is_told_when_it_wakes_up(renews: bool) {
+    let five = uneven_five().await;
+    let name = name("stopped");
+    let redlock = patient(five).await;
+    let mut holder = Holder::start(five, &name, renews);
+    let (token, until) = holder.has_it().await;
+    holder.signal(Signal::SIGSTOP);
+
+    let mut next = redlock.acquire_within(&name, Duration::from_secs(20)).await.unwrap();
+    assert!(next.token() > token, "{} after {token}", next.token());
+    assert!(unix_ms() >= until, "nobody has it while the holder may believe that it has");
+    let mut values = Vec::new();
+    for server in five {
+        values.push(value(server, &name).await);
+    }
+    assert!(holder.lines.try_recv().is_err(), "it sleeps");
+
+    let woken = unix_ms();
+    holder.signal(Signal::SIGCONT);
+    let lost = holder.says("lost").await[0];
+    assert!((woken..woken + 1000).contains(&lost), "it was told {} ms after it woke up", lost - woken);
+    holder.says("cannot extend").await;
+    holder.says("cannot release").await;
+    assert!(holder.process.wait().unwrap().success());
+
+    let ours = values.iter().flatten().max().unwrap();
+    assert!(values.iter().filter(|value| value.as_ref() == Some(ours)).count() >= 3, "{values:?}");
+    for (server, before) in five.iter().zip(&values) {
+        if before.as_ref() == Some(ours) {
+            assert_eq!(value(server, &name).await, *before);
+        }
+    }
+    next.extend().await.unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_was_stopped_past_its_lease_is_told_at_once_and_does_no_harm() {
+    is_told_when_it_wakes_up(false).await;
+}
+
+#[tokio::test]
+async fn a_process_that_renews_and_was_stopped_past_its_lease_is_told_at_once_and_does_no_harm() {
+    is_told_when_it_wakes_up(true).await;
+}

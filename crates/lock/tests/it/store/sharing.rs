@@ -1,7 +1,7 @@
 //! Each operation takes a pool, a connection, a pooled connection or a transaction, and may be spawned.
 
 use lock::{
-    Sequencer,
+    Mode, Sequencer,
     store::{Assignments, Check, Claim, FencedTable, Write},
 };
 use sqlx::Connection;
@@ -66,14 +66,15 @@ macro_rules! sharing {
             async fn a_sequencer_is_good_until_a_later_one_has_claimed() {
                 let site = Site::$database().await;
                 let pool = <$pool>::connect(&site.url).await.unwrap();
-                let [earlier, later] = [33, 34].map(|number| Sequencer { name: "item:1".into(), token: token(number) });
+                let [earlier, later] =
+                    [33, 34].map(|number| Sequencer { name: "item:1".into(), mode: Mode::Exclusive, token: token(number) });
                 let check = async |sequencer: &Sequencer| site.items.check_sequencer(&pool, key_of(sequencer), sequencer).await.unwrap();
                 assert_eq!(check(&earlier).await, Check::Unclaimed);
                 assert_eq!(site.items.claim(&pool, key_of(&earlier), earlier.token).await.unwrap(), Claim::Claimed { version: 1 });
                 assert_eq!((check(&earlier).await, check(&later).await), (Check::Current, Check::Unclaimed));
                 assert_eq!(site.items.claim(&pool, key_of(&later), later.token).await.unwrap(), Claim::Claimed { version: 2 });
                 assert_eq!((check(&earlier).await, check(&later).await), (Check::Superseded { current: later.token }, Check::Current));
-                let stranger = Sequencer { name: "item:99".into(), token: token(99) };
+                let stranger = Sequencer { name: "item:99".into(), mode: Mode::Exclusive, token: token(99) };
                 assert_eq!(check(&stranger).await, Check::Missing);
             }
         }

@@ -1,8 +1,8 @@
 //! What other Redlock libraries send to a node.
 //!
 //! What a reader could get wrong: the scripts are worded by us. Each makes the calls of the library's script, in its order, with its KEYS
-//! and ARGV, and answers what that answers; its text, and so its SHA, is another. The libraries try EVALSHA before EVAL (redlock-py and
-//! node-redlock 2 do not), which is the same to the node.
+//! and ARGV, and answers what that answers; its text, and so its SHA, is another. Some of the libraries try EVALSHA
+//! before EVAL, which is the same to the node.
 
 use redis::{Cmd, Value};
 use testbed::Redis;

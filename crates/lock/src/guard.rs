@@ -77,7 +77,12 @@ impl Scope {
         if self.lost.is_cancelled() {
             return Duration::ZERO;
         }
-        self.deadline.borrow().saturating_duration_since(Instant::now())
+        let validity = self.deadline.borrow().saturating_duration_since(Instant::now());
+        if validity.is_zero() {
+            // Whoever finds it lost tells everybody, and nobody hears of it later than of its consequences.
+            self.lost.cancel();
+        }
+        validity
     }
 
     /// Whether the lock is not certainly ours any more.

@@ -22,10 +22,7 @@ mod node;
 mod queue;
 mod tokens;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -53,7 +50,7 @@ pub struct Redlock(Arc<Inner>);
 pub(crate) struct Inner {
     nodes: Nodes,
     settings: Settings,
-    seen: Mutex<Seen>,
+    seen: Arc<Seen>,
     wakeups: Arc<Wakeups>,
     /// Wakes the monitor.
     alarm: Arc<Notify>,
@@ -105,8 +102,9 @@ impl Lock for Redlock {
 impl Redlock {
     async fn open(nodes: Vec<Arc<Node>>, settings: Settings, alarm: Arc<Notify>, wakeups: Arc<Wakeups>) -> Self {
         let nodes = Nodes::new(nodes);
-        monitor::wait_for_a_quorum(&nodes, settings.longest_lease).await;
-        let inner = Arc::new(Inner { nodes, settings, seen: Mutex::default(), wakeups, alarm });
+        let seen = Arc::default();
+        monitor::wait_for_a_quorum(&nodes, settings.longest_lease, &seen).await;
+        let inner = Arc::new(Inner { nodes, settings, seen, wakeups, alarm });
         tokio::spawn(monitor::watch(Arc::downgrade(&inner)));
         Self(inner)
     }
@@ -150,7 +148,7 @@ impl Redlock {
 
     /// Asks every node, and says whether its votes count.
     pub async fn status(&self) -> Vec<NodeStatus> {
-        let probes = monitor::look(self.nodes()).await;
+        let probes = monitor::look(self.nodes(), &self.0.seen).await;
         self.nodes().all.iter().zip(probes).map(|(node, probe)| status(node, probe)).collect()
     }
 
@@ -171,8 +169,8 @@ impl Redlock {
         self.0.wakeups.listen(keys.released())
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&self.0.seen)
     }
 }
 

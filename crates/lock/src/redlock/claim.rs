@@ -10,9 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::sleep};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc,
+    task::JoinSet,
+    time::{sleep, timeout_at},
+};
 
-use super::node::{Ballot, Node, Release};
+use super::{
+    node::{Ballot, Node, Release},
+    tokens::Seen,
+};
 use crate::{
     Mode,
     error::{Answer, Vote},
@@ -21,6 +29,9 @@ use crate::{
 
 /// How long a node that did not answer is left alone before it is told again to release.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long the others are waited for at the least when a higher token would do without them.
+const GRACE_MIN: Duration = Duration::from_millis(2);
 
 /// Answers as they come in, each with the index of its node.
 type Incoming = mpsc::UnboundedReceiver<(usize, Answer)>;
@@ -61,13 +72,21 @@ impl Nodes {
         self.decide(incoming).await
     }
 
-    /// Waits until a quorum has accepted, or cannot any more.
+    /// Waits until a quorum has accepted, or cannot any more. If it could with a higher token, those who have not answered yet are given as
+    /// long again as the others took, and not their whole timeout.
     async fn decide(&self, mut incoming: Incoming) -> Vec<Answer> {
+        let started = Instant::now();
         let mut answers = vec![Answer::NotNeeded; self.all.len()];
-        let (mut accepted, mut pending) = (0, self.all.len());
+        let (mut accepted, mut low, mut pending) = (0, 0, self.all.len());
         while accepted < self.quorum && accepted + pending >= self.quorum {
-            let Some((index, answer)) = incoming.recv().await else { break };
+            let next = incoming.recv();
+            let next = match low > 0 && accepted + low >= self.quorum {
+                true => timeout_at((Instant::now() + started.elapsed().max(GRACE_MIN)).into(), next).await.unwrap_or(None),
+                false => next.await,
+            };
+            let Some((index, answer)) = next else { break };
             accepted += usize::from(answer.is_accepted());
+            low += usize::from(matches!(answer, Answer::TooLow { .. }));
             pending -= 1;
             answers[index] = answer;
         }
@@ -97,6 +116,8 @@ pub(crate) struct Claim {
     keys: Keys,
     mode: Mode,
     owner: Arc<str>,
+    /// Late answers are noted as well: the next proposal is higher for them.
+    seen: Arc<Seen>,
     /// Whether those who wait shall know when it is given back: they need not know of what was never a lock.
     pub tell: bool,
     requests: JoinSet<()>,
@@ -106,8 +127,8 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// For an owner that nobody else is.
-    pub(crate) fn new(nodes: Nodes, keys: Keys, mode: Mode) -> Self {
-        Self { nodes, keys, mode, owner: unique().into(), tell: false, requests: JoinSet::new(), traces_until: None }
+    pub(crate) fn new(nodes: Nodes, keys: Keys, mode: Mode, seen: Arc<Seen>) -> Self {
+        Self { nodes, keys, mode, owner: unique().into(), seen, tell: false, requests: JoinSet::new(), traces_until: None }
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -128,12 +149,16 @@ impl Claim {
         self.traces_until = Some(Instant::now() + 2 * ballot.ttl);
         let ballot = Arc::new(ballot);
         let put = |node: Arc<Node>| {
-            let ballot = Arc::clone(&ballot);
+            let (ballot, seen) = (Arc::clone(&ballot), Arc::clone(&self.seen));
             async move {
-                match question {
+                let answer = match question {
                     Question::Acquire => node.acquire(&ballot).await,
                     Question::Extend => node.extend(&ballot).await,
+                };
+                if let Answer::TooLow { fence } | Answer::Held { fence: Some(fence), .. } = answer {
+                    seen.note(&ballot.keys, fence);
                 }
+                answer
             }
         };
         self.nodes.ask(&mut self.requests, put).await

@@ -55,14 +55,13 @@ impl Contender {
     /// One owner, and as many proposals as it takes to be above every fence.
     async fn attempt(&mut self) -> Result<Guard, LockError> {
         let nodes = self.redlock.nodes().clone();
-        let mut claim = Claim::new(nodes.clone(), self.keys.clone(), self.mode);
+        let mut claim = Claim::new(nodes.clone(), self.keys.clone(), self.mode, self.redlock.seen());
         let mut answers = Vec::new();
         for _ in 0..PROPOSALS {
             let proposal = self.redlock.seen().proposal(&self.keys);
             let Some(token) = proposal else { return Err(LockError::NoTokenLeft { votes: nodes.votes(&answers) }) };
             let started = Instant::now();
             answers = claim.ask(Question::Acquire, self.redlock.ballot(&claim, token)).await;
-            self.note(&answers);
             if nodes.agreed(&answers) {
                 return self.admit(claim, token, started, &answers);
             }
@@ -85,14 +84,6 @@ impl Contender {
         let sequencer = Sequencer { name: self.keys.lock().to_owned(), mode: self.mode, token };
         let hold = Box::new(Held::new(self.redlock.clone(), claim, token));
         Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost: Default::default(), hold }))
-    }
-
-    fn note(&self, answers: &[Answer]) {
-        for answer in answers {
-            if let Answer::TooLow { fence } | Answer::Held { fence: Some(fence), .. } = answer {
-                self.redlock.seen().note(&self.keys, *fence);
-            }
-        }
     }
 }
 

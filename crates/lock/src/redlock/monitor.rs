@@ -20,8 +20,12 @@ use super::{
     Inner,
     claim::Nodes,
     node::{Node, Probe},
+    tokens::Seen,
 };
-use crate::error::{Answer, Exclusion};
+use crate::{
+    FencingToken,
+    error::{Answer, Exclusion},
+};
 
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -34,7 +38,7 @@ pub(crate) async fn watch(redlock: Weak<Inner>) {
         drop(inner);
         let _ = timeout(pause, alarm.notified()).await;
         let Some(inner) = redlock.upgrade() else { return };
-        look(&inner.nodes).await;
+        look(&inner.nodes, &inner.seen).await;
     }
 }
 
@@ -52,10 +56,10 @@ fn waiting(nodes: &Nodes) -> impl Iterator<Item = Duration> {
 }
 
 /// Waits for nodes without which there is no quorum, and then for all that wait with them.
-pub(crate) async fn wait_for_a_quorum(nodes: &Nodes, longest_lease: Duration) {
+pub(crate) async fn wait_for_a_quorum(nodes: &Nodes, longest_lease: Duration, seen: &Seen) {
     let wait = async {
         loop {
-            look(nodes).await;
+            look(nodes, seen).await;
             let voting = nodes.all.iter().filter(|node| node.exclusion().is_none()).count();
             if voting >= nodes.quorum || voting + waiting(nodes).count() < nodes.quorum {
                 return;
@@ -68,13 +72,17 @@ pub(crate) async fn wait_for_a_quorum(nodes: &Nodes, longest_lease: Duration) {
 }
 
 /// Probes every node, and admits those that have waited if enough is known of the tokens.
-pub(crate) async fn look(nodes: &Nodes) -> Vec<Result<Probe, Answer>> {
+pub(crate) async fn look(nodes: &Nodes, seen: &Seen) -> Vec<Result<Probe, Answer>> {
     let mut probing = JoinSet::new();
     for (index, node) in nodes.all.iter().cloned().enumerate() {
         probing.spawn(async move { (index, node.probe().await) });
     }
     let mut probes: Vec<_> = nodes.all.iter().map(|_| Err(Answer::NotNeeded)).collect();
     while let Some(Ok((index, probe))) = probing.join_next().await {
+        // A proposal that is below a node's mark does not get its vote.
+        if let Some(mark) = probe.as_ref().ok().and_then(|probe| FencingToken::new(probe.mark)) {
+            seen.note_any(mark);
+        }
         probes[index] = probe;
     }
     admit(nodes, &probes).await;

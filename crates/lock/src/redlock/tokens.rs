@@ -1,6 +1,9 @@
 //! The highest tokens that nodes have told us of, so that the first proposal is usually high enough.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use crate::{FencingToken, keys::Keys};
 
@@ -9,28 +12,48 @@ const SEEN_MAX: usize = 10_000;
 
 /// Forgetting them costs a proposal, never a token.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Seen(Mutex<Tokens>);
+
+#[derive(Default)]
+struct Tokens {
     by_name: HashMap<String, FencingToken>,
     /// Of any name: what a node has forgotten of an idle name is not above it.
     highest: Option<FencingToken>,
 }
 
 impl Seen {
-    pub(crate) fn note(&mut self, keys: &Keys, token: FencingToken) {
-        // The last token of one name must not be the last one of all.
-        self.highest = self.highest.max(Some(token).filter(|token| *token < FencingToken::LAST));
-        if self.by_name.len() >= SEEN_MAX && !self.by_name.contains_key(keys.lock()) {
-            self.by_name.clear();
+    pub(crate) fn note(&self, keys: &Keys, token: FencingToken) {
+        let mut tokens = self.tokens();
+        tokens.note_any(token);
+        if tokens.by_name.len() >= SEEN_MAX && !tokens.by_name.contains_key(keys.lock()) {
+            tokens.by_name.clear();
         }
-        let seen = self.by_name.entry(keys.lock().to_owned()).or_insert(token);
+        let seen = tokens.by_name.entry(keys.lock().to_owned()).or_insert(token);
         *seen = token.max(*seen);
     }
 
+    /// A token of some name.
+    pub(crate) fn note_any(&self, token: FencingToken) {
+        self.tokens().note_any(token);
+    }
+
     pub(crate) fn proposal(&self, keys: &Keys) -> Option<FencingToken> {
-        match self.by_name.get(keys.lock()).copied().or(self.highest) {
+        let tokens = self.tokens();
+        match tokens.by_name.get(keys.lock()).copied().or(tokens.highest) {
             None => Some(FencingToken::FIRST),
             Some(seen) => seen.next(),
         }
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tokens {
+    /// The last token of one name must not be the last one of all.
+    fn note_any(&mut self, token: FencingToken) {
+        self.highest = self.highest.max(Some(token).filter(|token| *token < FencingToken::LAST));
     }
 }
 
@@ -40,14 +63,14 @@ mod tests {
 
     #[test]
     fn forgetting_what_was_seen_never_lowers_a_proposal() {
-        let mut seen = Seen::default();
+        let seen = Seen::default();
         let name = |name: usize| Keys::new(&name.to_string()).unwrap();
         assert_eq!(seen.proposal(&name(0)), Some(FencingToken::FIRST));
         seen.note(&name(0), FencingToken::new(1000).unwrap());
         for other in 1..=SEEN_MAX {
             seen.note(&name(other), FencingToken::FIRST);
         }
-        assert!(seen.by_name.len() < SEEN_MAX);
+        assert!(seen.tokens().by_name.len() < SEEN_MAX);
         assert_eq!(seen.proposal(&name(0)), FencingToken::new(1001));
         seen.note(&name(0), FencingToken::LAST);
         assert_eq!(seen.proposal(&name(0)), None);

@@ -215,20 +215,21 @@ impl Site {
 
     /// Waits until a statement in this database waits for a lock. SQLite does not tell; there whoever comes second just waits.
     pub async fn is_blocked(&self) {
-        let waiting = match self.kind {
+        let waiting: Option<&str> = match self.kind {
             #[cfg(feature = "postgres")]
-            Kind::Postgres => {
+            Kind::Postgres => Some(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' \
-                 AND wait_event IN ('transactionid', 'tuple')"
-            }
+                 AND wait_event IN ('transactionid', 'tuple')",
+            ),
             #[cfg(feature = "mysql")]
-            Kind::MariaDb => {
+            Kind::MariaDb => Some(
                 "SELECT count(*) FROM information_schema.INNODB_TRX JOIN information_schema.PROCESSLIST ON ID = trx_mysql_thread_id \
-                 WHERE DB = DATABASE() AND trx_state = 'LOCK WAIT'"
-            }
+                 WHERE DB = DATABASE() AND trx_state = 'LOCK WAIT'",
+            ),
             #[cfg(feature = "sqlite")]
-            Kind::Sqlite => return,
+            Kind::Sqlite => None,
         };
+        let Some(waiting) = waiting else { return };
         let (mut session, since) = (self.session().await, Instant::now());
         while session.number(waiting.into()).await == 0 {
             assert!(since.elapsed() < PATIENCE, "nothing ever waited for a lock");

@@ -1,6 +1,6 @@
 //! The kit inside transactions: who waits for whom, what a snapshot hides, and what is taken back.
 
-use lock::store::{Check, Claim, Write};
+use lock::store::{Check, Claim, StoreError, Write};
 
 use super::site::{KEY, Row, Site, token};
 
@@ -69,7 +69,9 @@ async fn a_snapshot_never_denies_a_successor(site: Site) {
             assert_eq!(first.check(&site.items, KEY, token(33)).await.unwrap(), Check::Superseded { current: token(34) });
         }
         // The database will not let this transaction write at all.
-        Err(error) => assert!(error.is_retryable(), "{error:?}"),
+        Err(error) => {
+            assert!(matches!(error, StoreError::Database(_)) && error.is_retryable(), "{error:?}");
+        }
     }
     first.run("ROLLBACK").await;
     assert_eq!(site.row().await, Row { value: String::new(), fence: 34, version: theirs });

@@ -124,6 +124,8 @@ pub struct Capabilities {
     pub fair: bool,
     /// Several may share a lock.
     pub shared: bool,
+    /// Who has a lock may acquire it again through the same value of this type, and is let in.
+    pub reentrant: bool,
     /// The holder is told of a loss by the server, and not only at its deadline or when it extends.
     pub push_loss: bool,
     /// A lock whose holder has vanished can be kept from others for longer than its lease.

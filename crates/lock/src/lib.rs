@@ -3,24 +3,22 @@
 mod backend;
 mod error;
 mod guard;
-#[cfg(any(feature = "redlock", feature = "redis"))]
-mod keys;
 mod lease;
 mod name;
 mod patience;
+#[cfg(any(feature = "redlock", feature = "redis"))]
+mod random;
+#[cfg(any(feature = "redlock", feature = "redis"))]
+mod redis_server;
 #[cfg(feature = "redlock")]
 mod redlock;
 mod renewed;
-#[cfg(any(feature = "redlock", feature = "redis"))]
-mod script;
-#[cfg(any(feature = "redlock", feature = "redis"))]
-mod server;
 mod several;
+#[cfg(feature = "redis")]
+mod single;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub mod store;
 mod token;
-#[cfg(any(feature = "redlock", feature = "redis"))]
-mod wakeup;
 
 pub use backend::{Capabilities, Grant, Hold, Lock, Mode, Patience, Request};
 pub use error::{Answer, Cause, Exclusion, InvalidArgument, LockError, Vote};
@@ -29,4 +27,6 @@ pub use guard::{Guard, Scope, Sequencer};
 pub use redlock::{NodeStatus, Redlock, RedlockBuilder, Standing};
 pub use renewed::{Left, Renewed};
 pub use several::GuardSet;
+#[cfg(feature = "redis")]
+pub use single::{RedisLock, RedisLockBuilder};
 pub use token::FencingToken;

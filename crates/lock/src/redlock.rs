@@ -38,9 +38,8 @@ use self::{
 use crate::{
     Capabilities, FencingToken, Guard, Lock, LockError, Patience, Request,
     error::{Answer, Exclusion},
-    keys::Keys,
     patience,
-    wakeup::{Listener, Wakeups},
+    redis_server::{Keys, Listener, Wakeups},
 };
 
 /// Locks on a quorum of independent Redis servers. Cheap to clone.
@@ -87,6 +86,7 @@ impl Lock for Redlock {
             fenced: true,
             fair: self.settings().queue.is_some(),
             shared: true,
+            reentrant: false,
             push_loss: false,
             lock_delay: true,
             clock_free: false,

@@ -8,8 +8,7 @@ use super::{Redlock, node::Node};
 use crate::{
     error::{InvalidArgument, expect},
     lease::{LEASE_MAX, Lease},
-    server::{Server, Timeouts},
-    wakeup::Wakeups,
+    redis_server::{Server, Timeouts, Wakeups},
 };
 
 const KEEP_MIN: Duration = Duration::from_secs(60 * 60);

@@ -24,7 +24,8 @@ use super::{
 use crate::{
     Mode,
     error::{Answer, Vote},
-    keys::Keys,
+    random::unique,
+    redis_server::Keys,
 };
 
 /// How long a node that did not answer is left alone before it is told again to release.
@@ -203,10 +204,4 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.sweep();
     }
-}
-
-/// 192 random bits.
-pub(crate) fn unique() -> String {
-    let bits: [u64; 3] = rand::random();
-    bits.iter().map(|bits| format!("{bits:016x}")).collect()
 }

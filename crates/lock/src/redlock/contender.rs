@@ -25,9 +25,8 @@ use super::{
 use crate::{
     FencingToken, Grant, Guard, LockError, Mode, Sequencer,
     error::{Answer, Vote},
-    keys::Keys,
     patience::{Ask, jittered},
-    wakeup::Listener,
+    redis_server::{Keys, Listener},
 };
 
 /// How often a token is proposed anew before others are given way.

@@ -12,9 +12,7 @@ use super::clock::ClockWatch;
 use crate::{
     FencingToken, Mode,
     error::{Answer, Exclusion},
-    keys::{GENERATION, HIGH_WATER, Keys},
-    script::{self, Reply, Script},
-    server::Server,
+    redis_server::{GENERATION, HIGH_WATER, Keys, Reply, Script, Server, script},
 };
 
 /// What is asked of a node on behalf of an owner.

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{FencingToken, keys::Keys};
+use crate::{FencingToken, redis_server::Keys};
 
 /// Names whose tokens are remembered.
 const SEEN_MAX: usize = 10_000;

@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 
-const SCRIPTS: [(&str, &str); 9] = [
+const SCRIPTS: [(&str, &str); 14] = [
     ("lock_acquire", include_str!("../../../../lua/lock_acquire.lua")),
     ("lock_acquire_shared", include_str!("../../../../lua/lock_acquire_shared.lua")),
+    ("lock_acquire_single", include_str!("../../../../lua/lock_acquire_single.lua")),
     ("lock_admit", include_str!("../../../../lua/lock_admit.lua")),
+    ("lock_enter", include_str!("../../../../lua/lock_enter.lua")),
+    ("lock_exit", include_str!("../../../../lua/lock_exit.lua")),
     ("lock_extend", include_str!("../../../../lua/lock_extend.lua")),
+    ("lock_extend_entered", include_str!("../../../../lua/lock_extend_entered.lua")),
     ("lock_extend_shared", include_str!("../../../../lua/lock_extend_shared.lua")),
+    ("lock_extend_single", include_str!("../../../../lua/lock_extend_single.lua")),
     ("lock_leave", include_str!("../../../../lua/lock_leave.lua")),
     ("lock_queue", include_str!("../../../../lua/lock_queue.lua")),
     ("lock_release", include_str!("../../../../lua/lock_release.lua")),
@@ -53,7 +58,10 @@ fn the_keys_of_a_header_are_those_of_the_code() {
         let locals: Vec<_> = keys.iter().map(|line| line.trim_start_matches("KEYS").split_whitespace().nth(1).unwrap()).collect();
         let numbers: Vec<_> = (1..=keys.len()).map(|number| format!("KEYS[{number}]")).collect();
         assert!(code.starts_with(&format!("local {} = {}\n", locals.join(", "), numbers.join(", "))), "{name}");
-        assert!(keys.iter().all(|line| line.contains(" string  ") || line.contains(" zset  ")), "{name}: types");
+        assert!(
+            keys.iter().all(|line| ["string", "zset", "hash"].iter().any(|kind| line.contains(&format!(" {kind}  ")))),
+            "{name}: types"
+        );
     }
 }
 
@@ -68,10 +76,10 @@ fn every_status_that_the_code_returns_is_in_the_header() {
 
 #[test]
 fn every_status_is_read() {
-    let node = include_str!("../../src/redlock/node.rs");
+    let readers = [include_str!("../../src/redlock/node.rs"), include_str!("../../src/single/entry.rs")].concat();
     for (name, text) in SCRIPTS {
         for status in quoted_after(parts(text).1, "return {'") {
-            assert!(node.contains(&format!("\"{status}\"")), "{name}: nobody reads {status:?}");
+            assert!(readers.contains(&format!("\"{status}\"")), "{name}: nobody reads {status:?}");
         }
     }
 }

@@ -21,6 +21,8 @@ mod model;
 mod processes;
 mod program;
 mod scripts;
+#[cfg(feature = "redis")]
+mod single;
 mod site;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod store;

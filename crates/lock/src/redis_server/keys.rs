@@ -19,6 +19,10 @@ pub(crate) const GENERATION: &str = "lock:node:generation";
 #[cfg(feature = "redlock")]
 pub(crate) const HIGH_WATER: &str = "lock:node:high-water";
 
+/// string: the last token that a server alone has given.
+#[cfg(feature = "redis")]
+pub(crate) const COUNTER: &str = "lock:node:counter";
+
 /// A checked name with its keys.
 ///
 /// The lock's key is the exact name, because that is the key of every other Redlock library: they exclude us, and we them.

@@ -11,7 +11,7 @@ use std::{
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{mpsc, watch};
 
-use crate::server::Server;
+use super::Server;
 
 /// Who waits for which channel.
 #[derive(Default)]

@@ -14,10 +14,11 @@ pub(crate) struct Script {
 macro_rules! scripts {
     ($($constant:ident = $name:literal),+ $(,)?) => {
         $(pub(crate) static $constant: LazyLock<Script> =
-            LazyLock::new(|| Script::new($name, include_str!(concat!("../../../lua/", $name, ".lua"))));)+
+            LazyLock::new(|| Script::new($name, include_str!(concat!("../../../../lua/", $name, ".lua"))));)+
     };
 }
 
+#[cfg(feature = "redlock")]
 scripts! {
     ACQUIRE = "lock_acquire",
     ACQUIRE_SHARED = "lock_acquire_shared",
@@ -26,8 +27,18 @@ scripts! {
     EXTEND_SHARED = "lock_extend_shared",
     LEAVE = "lock_leave",
     QUEUE = "lock_queue",
-    RELEASE = "lock_release",
     RELEASE_SHARED = "lock_release_shared",
+}
+#[cfg(feature = "redis")]
+scripts! {
+    ACQUIRE_SINGLE = "lock_acquire_single",
+    ENTER = "lock_enter",
+    EXTEND_ENTERED = "lock_extend_entered",
+    EXTEND_SINGLE = "lock_extend_single",
+    EXIT = "lock_exit",
+}
+scripts! {
+    RELEASE = "lock_release",
 }
 
 /// What a script answered: a status, the server's time in microseconds, and what the status says it is followed by.

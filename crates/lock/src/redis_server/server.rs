@@ -15,11 +15,8 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use crate::{
-    error::{Answer, InvalidArgument, without_credentials},
-    script::{Reply, Script},
-    wakeup::Wakeups,
-};
+use super::{Reply, Script, Wakeups};
+use crate::error::{Answer, InvalidArgument, without_credentials};
 
 /// How long a server is waited for.
 #[derive(Debug, Clone, Copy)]

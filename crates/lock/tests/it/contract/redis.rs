@@ -1,0 +1,61 @@
+//! One Redis server: the plain lock, and the one that its owner may enter again.
+
+use std::{sync::Arc, time::Duration};
+
+use lock::{Lock, RedisLock, RedisLockBuilder};
+use testbed::{AppendFsync, Redis};
+use tokio::sync::OnceCell;
+
+use super::{Site, contract};
+use crate::site::{ms, raw};
+
+struct Single<const REENTRANT: bool>(Redis);
+
+static PLAIN: OnceCell<Single<false>> = OnceCell::const_new();
+static REENTRANT: OnceCell<Single<true>> = OnceCell::const_new();
+
+impl<const AGAIN: bool> Single<AGAIN> {
+    fn lock(&self, delay: Duration) -> RedisLock {
+        RedisLockBuilder::new(self.0.url()).lease(ms(1500)).server_timeout(ms(400)).lock_delay(delay).build().unwrap()
+    }
+}
+
+macro_rules! site {
+    ($again:literal, $shared:ident, $client:expr) => {
+        impl Site for Single<$again> {
+            async fn shared() -> &'static Self {
+                $shared.get_or_init(Self::own).await
+            }
+
+            async fn own() -> Self {
+                Self(Redis::builder().appendfsync(AppendFsync::Always).start().await.unwrap())
+            }
+
+            async fn client(&self) -> Arc<dyn Lock> {
+                Arc::new($client(self.lock(Duration::ZERO)))
+            }
+
+            async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
+                Arc::new($client(self.lock(delay)))
+            }
+
+            async fn break_down(&mut self) {
+                self.0.kill().await.unwrap();
+            }
+
+            async fn mend(&mut self) {
+                self.0.restart().await.unwrap();
+            }
+
+            async fn steal(&self, name: &str) {
+                redis::cmd("DEL").arg(name).exec_async(&mut raw(&self.0).await).await.unwrap();
+            }
+        }
+    };
+}
+
+site!(false, PLAIN, |lock| lock);
+site!(true, REENTRANT, |lock: RedisLock| lock.reentrant());
+
+contract!(plain, Single<false>);
+contract!(reentrant, Single<true>);

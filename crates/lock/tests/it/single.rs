@@ -1,0 +1,155 @@
+//! One server alone: its counter, entering again, and Redisson beside it.
+
+use std::time::Instant;
+
+use lock::{Lock, LockError, RedisLock, RedisLockBuilder};
+use redis::Script;
+use testbed::Redis;
+use tokio::time::timeout;
+
+use crate::site::{becomes, get, ms, raw, run, token};
+
+const COUNTER: &str = "lock:node:counter";
+
+async fn start() -> (Redis, RedisLock) {
+    let server = Redis::start().await.unwrap();
+    let lock = RedisLockBuilder::new(server.url()).lease(ms(1500)).server_timeout(ms(400)).build().unwrap();
+    (server, lock)
+}
+
+#[tokio::test]
+async fn tokens_count_the_locks_of_the_server_also_beyond_2_to_the_53() {
+    let (server, lock) = start().await;
+    assert_eq!(lock.acquire("a").await.unwrap().token(), token(1));
+    assert_eq!(lock.acquire("b").await.unwrap().token(), token(2));
+    lock.observe(token(1 << 53));
+    for number in 1..4 {
+        let guard = lock.acquire("c").await.unwrap();
+        assert_eq!(guard.token(), token((1 << 53) + number));
+        assert_eq!(get(&server, "c:fence").await.unwrap(), guard.token().to_string());
+        guard.release().await.unwrap();
+    }
+    lock.observe(token(7));
+    assert_eq!(lock.acquire("d").await.unwrap().token(), token((1 << 53) + 4), "what is observed never lowers a token");
+}
+
+#[tokio::test]
+async fn after_the_last_token_there_is_no_lock() {
+    let (server, lock) = start().await;
+    run(&server, &["SET", COUNTER, &(i64::MAX - 1).to_string()]).await;
+    let guard = lock.acquire("last").await.unwrap();
+    assert_eq!(guard.token().get(), i64::MAX);
+    guard.release().await.unwrap();
+    for lock in [lock.clone(), lock.reentrant()] {
+        let error = lock.acquire("last").await.expect_err("there is no token left");
+        assert!(matches!(error, LockError::NoTokenLeft { .. }) && !error.is_retryable(), "{error}");
+    }
+    assert_eq!(get(&server, "last").await, None);
+}
+
+#[tokio::test]
+async fn who_has_the_handle_enters_again_and_nobody_else() {
+    let (server, lock) = start().await;
+    let (handle, other) = (lock.reentrant(), lock.reentrant());
+    let mut first = handle.try_acquire("again").await.unwrap();
+    let second = handle.clone().try_acquire("again").await.unwrap();
+    assert_eq!(first.token(), second.token(), "it is one tenure of the lock");
+    for stranger in [&other, &lock] {
+        let error = stranger.try_acquire("again").await.expect_err("only by the handle");
+        assert!(matches!(error, LockError::Held { .. }), "{error}");
+    }
+    second.release().await.unwrap();
+    assert!(other.try_acquire("again").await.is_err(), "one entry is left");
+    first.extend().await.unwrap();
+    let tenure = first.token();
+    first.release().await.unwrap();
+    let next = other.try_acquire("again").await.unwrap();
+    assert!(next.token() > tenure);
+    next.release().await.unwrap();
+    assert_eq!(get(&server, "again:fence").await, None);
+}
+
+#[tokio::test]
+async fn a_plain_lock_and_one_that_can_be_entered_again_exclude_each_other() {
+    let (_server, lock) = start().await;
+    let handle = lock.reentrant();
+    for (one, other) in [(&lock, &handle), (&handle, &lock)] {
+        let guard = one.try_acquire("kinds").await.unwrap();
+        let error = other.try_acquire("kinds").await.expect_err("it is held");
+        assert!(matches!(error, LockError::Held { .. }), "{error}");
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
+    let server = Redis::start().await.unwrap();
+    let builder = RedisLockBuilder::new(server.url()).lease(ms(20_000)).server_timeout(ms(400)).retry(ms(15_000));
+    for lock in [builder.clone().build().unwrap(), builder.build().unwrap().reentrant()] {
+        let guard = lock.acquire("woken").await.unwrap();
+        let waiter = tokio::spawn({
+            // A handle of its own, if it is the kind that can be entered again.
+            let other = RedisLockBuilder::new(server.url()).lease(ms(20_000)).server_timeout(ms(400)).retry(ms(15_000)).build().unwrap();
+            async move { other.acquire("woken").await.unwrap() }
+        });
+        let subscribers = async || -> usize {
+            let mut numsub = redis::cmd("PUBSUB");
+            numsub.arg("NUMSUB").arg("woken:released");
+            let (_, count): (String, usize) = numsub.query_async(&mut raw(&server).await).await.unwrap();
+            count
+        };
+        becomes("it listens", async || subscribers().await == 1).await;
+        let since = Instant::now();
+        guard.release().await.unwrap();
+        timeout(ms(5000), waiter).await.expect("it is woken").unwrap().release().await.unwrap();
+        assert!(since.elapsed() < ms(5000));
+        becomes("nobody listens any more", async || subscribers().await == 0).await;
+    }
+}
+
+/// What RedissonLock sends, call for call (redisson/redisson, RedissonLock.java: tryLockInnerAsync, unlockInnerAsync), in our words.
+fn redisson_lock() -> Script {
+    Script::new(
+        "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+           redis.call('hincrby', KEYS[1], ARGV[2], 1)
+           redis.call('pexpire', KEYS[1], ARGV[1])
+           return -1
+         end
+         return redis.call('pttl', KEYS[1])",
+    )
+}
+
+fn redisson_unlock() -> Script {
+    Script::new(
+        "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return -1 end
+         if redis.call('hincrby', KEYS[1], ARGV[1], -1) > 0 then return 0 end
+         redis.call('del', KEYS[1])
+         return 1",
+    )
+}
+
+#[tokio::test]
+async fn redisson_and_we_exclude_each_other() {
+    const THREAD: &str = "6c1b5ec0-8a4e-4f56-9c38-d13fd3b0d2a1:1";
+    let (server, lock) = start().await;
+    let (handle, mut connection) = (lock.reentrant(), raw(&server).await);
+    let (locking, unlocking) = (redisson_lock(), redisson_unlock());
+    let mut take = async || -> i64 { locking.key("theirs").arg(30_000).arg(THREAD).invoke_async(&mut connection).await.unwrap() };
+    assert_eq!(take().await, -1);
+    assert_eq!(take().await, -1, "it is inside twice");
+    for lock in [&handle, &lock] {
+        let error = lock.try_acquire("theirs").await.expect_err("Redisson has it");
+        assert!(matches!(error, LockError::Held { .. }), "{error}");
+    }
+    let mut connection = raw(&server).await;
+    for left in [0, 1] {
+        let freed: i64 = unlocking.key("theirs").arg(THREAD).invoke_async(&mut connection).await.unwrap();
+        assert_eq!(freed, left);
+    }
+    let guard = handle.try_acquire("theirs").await.unwrap();
+    assert!(take().await > 0, "it is told how long we have it");
+    let freed: i64 = unlocking.key("theirs").arg(THREAD).invoke_async(&mut connection).await.unwrap();
+    assert_eq!(freed, -1, "it cannot free ours");
+    guard.release().await.unwrap();
+    assert_eq!(take().await, -1);
+}

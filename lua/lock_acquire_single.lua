@@ -21,8 +21,8 @@ local function less(a, b) return #a < #b or (#a == #b and a < b) end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
--- A lock of another kind is not a string, and is not ours either.
-local holder = redis.call('TYPE', lock).ok == 'string' and redis.call('GET', lock) or redis.call('EXISTS', lock) == 1
+-- What is not a string is a lock of another kind, and somebody else's.
+local holder = redis.pcall('GET', lock)
 if holder == owner then return {'accepted', now, redis.call('GET', fence) or '0'} end
 if holder then return {'held', now, redis.call('GET', fence) or '0', redis.call('PTTL', lock)} end
 

@@ -5,7 +5,8 @@
 --
 -- KEYS 1 lock   hash    OWNER is how often it is inside, OWNER/ENTRY is 1 for each
 --      2 fence  string  the token of the holder, for as long as its lease lasts
--- ARGV 1 owner   2 entry   3 channel that is told when the lock is free   4 Redisson's channel for the same
+-- ARGV 1 owner   2 entry   3 channel that is told when the lock is free, and how many listen
+--      4 Redisson's channel for the same
 -- Returns {'accepted', now_us}                 the entry was there, and is not any more
 --         {'gone', now_us}                     it was not
 --         {'held', now_us, '0', remaining_ms}  another owner has it
@@ -24,7 +25,7 @@ if redis.call('HDEL', lock, owner .. '/' .. entry) == 0 then return {'gone', now
 if redis.call('HINCRBY', lock, owner, -1) <= 0 then
   redis.call('DEL', lock, fence)
   -- They are hints, and a user who may not publish may still release. '0' is Redisson's word for it.
-  redis.pcall('PUBLISH', channel, '')
+  redis.pcall('PUBLISH', channel, redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or '')
   redis.pcall('PUBLISH', channel_of_redisson, '0')
 end
 return {'accepted', now}

@@ -34,7 +34,8 @@ local mark = seen[3] or '0'
 local highest = seen[1] or mark
 if less(highest, floor) then highest = floor end
 
-local holder = redis.call('GET', lock)
+-- What is not a string is a lock of another kind, and somebody else's.
+local holder = redis.pcall('GET', lock)
 if holder and holder ~= owner then return {'held', now, highest, redis.call('PTTL', lock)} end
 if holder and seen[1] == token then
   redis.call('PEXPIRE', lock, ttl_ms)

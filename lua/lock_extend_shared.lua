@@ -29,7 +29,8 @@ local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local admitted = string.match(redis.call('GET', generation) or '', '^(%x+):%d+$')
 if admitted ~= run_id then return {'forgot', now, run_id} end
 
-local holder = redis.call('GET', lock)
+-- What is not a string is a lock of another kind, and somebody else's.
+local holder = redis.pcall('GET', lock)
 if holder and holder ~= 'shared' then return {'held', now, '0', redis.call('PTTL', lock)} end
 local share = holder and redis.call('ZSCORE', readers, owner)
 if not share or tonumber(share) <= now_ms then return {'gone', now} end

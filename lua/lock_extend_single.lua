@@ -17,7 +17,8 @@ local owner, ttl_ms = ARGV[1], ARGV[2]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local holder = redis.call('TYPE', lock).ok == 'string' and redis.call('GET', lock) or redis.call('EXISTS', lock) == 1
+-- What is not a string is a lock of another kind, and somebody else's.
+local holder = redis.pcall('GET', lock)
 if not holder then return {'gone', now} end
 if holder ~= owner then return {'held', now, '0', redis.call('PTTL', lock)} end
 redis.call('PEXPIRE', lock, ttl_ms)

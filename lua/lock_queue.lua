@@ -7,10 +7,10 @@
 -- KEYS 1 queue    zset  waiters by their tickets
 --      2 waiters  zset  waiters by when they are taken for dead, in ms of this server's clock
 -- ARGV 1 waiter   2 ticket; 0 to look only   3 ttl_ms  after which the waiter is taken for dead unless it asks again
--- Returns {'accepted', now_us, last_ticket}  nobody is in front; or we only looked
---         {'queued', now_us, last_ticket}    somebody is
+-- Returns {'accepted', now_us, last_ticket}       nobody is in front; or we only looked
+--         {'queued', now_us, last_ticket, ahead}  so many are
 -- Keeps  a waiter that asks in time keeps its place
--- Cost   one range, two ZADD, two ZRANGE; O(log(waiters) + dead waiters)
+-- Cost   one range, two ZADD, one ZRANGE, one ZRANK; O(log(waiters) + dead waiters)
 
 local queue, waiters = KEYS[1], KEYS[2]
 local waiter, ticket, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -30,5 +30,6 @@ redis.call('ZADD', waiters, now_ms + ttl_ms, waiter)
 for _, key in ipairs({queue, waiters}) do
   if redis.call('PTTL', key) < ttl_ms then redis.call('PEXPIRE', key, ttl_ms) end
 end
-if redis.call('ZRANGE', queue, 0, 0)[1] == waiter then return {'accepted', now, last} end
-return {'queued', now, last}
+local ahead = redis.call('ZRANK', queue, waiter)
+if ahead == 0 then return {'accepted', now, last} end
+return {'queued', now, last, ahead}

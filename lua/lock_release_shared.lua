@@ -6,7 +6,7 @@
 --
 -- KEYS 1 lock     string  'shared', for as long as the longest lease of those who share it
 --      2 readers  zset    owners by the end of their leases, in ms of this server's clock
--- ARGV 1 owner   2 channel that is told when the lock is free; '' for none
+-- ARGV 1 owner   2 channel that is told when the lock is free, and how many listen; '' for none
 -- Returns {'accepted', now_us}                  the share was there, and is not any more
 --         {'gone', now_us}                      it was not
 --         {'held', now_us, '0', remaining_ms}   somebody has the lock for himself
@@ -19,7 +19,8 @@ local owner, channel = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now / 1000)
-local holder = redis.call('GET', lock)
+-- What is not a string is a lock of another kind, and somebody else's.
+local holder = redis.pcall('GET', lock)
 if not holder then return {'gone', now} end
 if holder ~= 'shared' then return {'held', now, '0', redis.call('PTTL', lock)} end
 
@@ -31,6 +32,6 @@ if last then
 else
   redis.call('DEL', lock)
   -- It is a hint, and a user who may not publish may still release.
-  if channel ~= '' then redis.pcall('PUBLISH', channel, '') end
+  if channel ~= '' then redis.pcall('PUBLISH', channel, redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or '') end
 end
 return {'accepted', now}

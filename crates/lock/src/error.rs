@@ -156,7 +156,10 @@ pub enum Answer {
         fence: FencingToken,
     },
     /// Others wait in front of us.
-    Queued,
+    Queued {
+        /// How many.
+        ahead: usize,
+    },
     /// Nobody has the lock here: it expired, or the node lost it.
     Gone,
     /// The node must not vote.
@@ -178,7 +181,10 @@ impl Answer {
 
     /// Whether the node said no, as opposed to nothing. Asking it again does not change that within a lease.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Held { .. } | Self::Queued | Self::TooLow { .. } | Self::Gone | Self::NotVoting(_) | Self::Unreadable(_))
+        matches!(
+            self,
+            Self::Held { .. } | Self::Queued { .. } | Self::TooLow { .. } | Self::Gone | Self::NotVoting(_) | Self::Unreadable(_)
+        )
     }
 
     /// Whether the node is of no use for now.
@@ -194,7 +200,7 @@ impl fmt::Display for Answer {
             Self::Held { remaining: Some(remaining), .. } => write!(f, "held for {remaining:?}"),
             Self::Held { remaining: None, .. } => f.write_str("held without a lease"),
             Self::TooLow { fence } => write!(f, "has accepted token {fence}"),
-            Self::Queued => f.write_str("others wait in front"),
+            Self::Queued { ahead } => write!(f, "{ahead} wait in front"),
             Self::Gone => f.write_str("nobody has it"),
             Self::NotVoting(exclusion) => exclusion.fmt(f),
             Self::TimedOut => f.write_str("timed out"),

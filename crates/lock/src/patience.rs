@@ -6,6 +6,9 @@ use tokio::time::timeout_at;
 
 use crate::{Guard, LockError, Patience};
 
+/// A crowd is never kept waiting for longer.
+const SCATTER_MAX: Duration = Duration::from_millis(100);
+
 /// Somebody who wants a lock of a server that does not keep a queue.
 pub(crate) trait Ask: Send {
     /// One attempt. It ends by itself, and may be dropped before.
@@ -55,4 +58,10 @@ async fn ask_until(until: Instant, asker: &mut impl Ask) -> Result<Guard, LockEr
 /// A pause that does not keep contenders in step.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::random_range(0.5..1.0))
+}
+
+/// A pause that keeps a crowd that was woken at once from asking at once: each member picks its time, and on average one asks in the time that
+/// an attempt takes.
+pub(crate) fn scattered(crowd: u32, attempt: Duration) -> Duration {
+    (attempt * crowd.saturating_sub(1)).min(SCATTER_MAX).mul_f64(rand::random())
 }

@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashMap,
+    future::pending,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
@@ -19,10 +20,17 @@ pub(crate) struct Wakeups(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// How many messages came, of those channels that somebody listens to.
-    heard: HashMap<String, watch::Sender<u64>>,
+    /// What came, of those channels that somebody listens to.
+    heard: HashMap<String, watch::Sender<Heard>>,
     /// To the task of every server that keeps its subscriptions.
     servers: Vec<mpsc::UnboundedSender<Change>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    messages: u64,
+    /// How many listened to the last of them: so many will ask for the lock now.
+    crowd: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -35,7 +43,7 @@ enum Change {
 pub(crate) struct Listener {
     wakeups: Arc<Wakeups>,
     channel: String,
-    heard: watch::Receiver<u64>,
+    heard: watch::Receiver<Heard>,
     seen: u64,
 }
 
@@ -52,25 +60,26 @@ impl Wakeups {
         if push.kind == PushKind::Message
             && let Some(channel) = push.data.first().and_then(text)
         {
-            self.count(channel);
+            let crowd = push.data.get(1).and_then(text).and_then(|crowd| crowd.parse().ok());
+            self.count(channel, crowd.unwrap_or(1));
         }
     }
 
     pub(crate) fn listen(self: &Arc<Self>, channel: &str) -> Listener {
         let mut state = self.state();
         if !state.heard.contains_key(channel) {
-            state.heard.insert(channel.to_owned(), watch::Sender::new(0));
+            state.heard.insert(channel.to_owned(), watch::Sender::new(Heard::default()));
             state.tell(Change::Subscribe(channel.to_owned()));
         }
         let heard = state.heard[channel].subscribe();
         drop(state);
-        let seen = *heard.borrow();
+        let seen = heard.borrow().messages;
         Listener { wakeups: Arc::clone(self), channel: channel.to_owned(), heard, seen }
     }
 
-    fn count(&self, channel: &str) {
+    fn count(&self, channel: &str, crowd: u32) {
         if let Some(heard) = self.state().heard.get(channel) {
-            heard.send_modify(|heard| *heard += 1);
+            heard.send_modify(|heard| *heard = Heard { messages: heard.messages + 1, crowd });
         }
     }
 
@@ -90,20 +99,18 @@ impl State {
 }
 
 impl Listener {
-    /// Waits until so many servers have said since the last time that the lock was given back.
-    pub(crate) async fn woken(&mut self, by: usize) {
+    /// Waits until so many servers have said since the last time that the lock was given back, and says how many were told.
+    pub(crate) async fn woken(&mut self, by: usize) -> u32 {
         let wanted = self.seen + by as u64;
-        let woken = self.heard.wait_for(|heard| *heard >= wanted).await.map(|heard| *heard);
-        match woken {
-            Ok(heard) => self.seen = heard,
-            // The lock is being dropped.
-            Err(_) => std::future::pending().await,
-        }
+        let woken = self.heard.wait_for(|heard| heard.messages >= wanted).await.map(|heard| *heard);
+        let Ok(heard) = woken else { return pending().await };
+        self.seen = heard.messages;
+        heard.crowd
     }
 
     /// What was said before an attempt is of no use after it.
     pub(crate) fn forget(&mut self) {
-        self.seen = *self.heard.borrow();
+        self.seen = self.heard.borrow().messages;
     }
 }
 
@@ -126,7 +133,7 @@ async fn keep_subscriptions(server: Arc<Server>, mut changes: mpsc::UnboundedRec
         match (result, change) {
             (Ok(()), Change::Subscribe(channel)) => {
                 if let Some(wakeups) = wakeups.upgrade() {
-                    wakeups.count(&channel);
+                    wakeups.count(&channel, 1);
                 }
             }
             (Ok(()), Change::Unsubscribe(_)) => {}

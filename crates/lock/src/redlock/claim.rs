@@ -1,6 +1,6 @@
 //! What an owner may have on the nodes, and the certainty that it goes away again.
 //!
-//! Every request runs in a task of the claim, never in the caller's future: a caller that is cancelled cannot leave a request half sent. A
+//! A caller that is cancelled cannot leave a request half sent: the connection's own task sends it, whole or not at all. A
 //! claim that is dropped is swept by a task of its own: first its requests are stopped, then every node is told to release, those whose
 //! answer is still on the way as well. A node that does not answer is told again until the lease would have ended there anyway.
 
@@ -10,6 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::{
+    future::join_all,
+    stream::{FuturesUnordered, Stream, StreamExt, poll_fn},
+};
 use tokio::{
     runtime::Handle,
     sync::mpsc,
@@ -56,31 +60,31 @@ impl Nodes {
         self.all.iter().zip(answers).map(|(node, answer)| Vote { node: node.label().to_owned(), answer: answer.clone() }).collect()
     }
 
-    /// Asks all nodes at once, in tasks of their own, and returns as soon as the matter is decided. Later answers still come in.
-    pub(crate) async fn ask<F>(&self, requests: &mut JoinSet<()>, question: impl Fn(Arc<Node>) -> F) -> Vec<Answer>
+    /// Asks all nodes at once and returns as soon as the matter is decided. Later answers still come in, in a task of `rest`.
+    pub(crate) async fn ask<F>(&self, rest: &mut JoinSet<()>, question: impl Fn(Arc<Node>) -> F) -> Vec<Answer>
     where
         F: Future<Output = Answer> + Send + 'static,
     {
-        let (sender, incoming) = mpsc::unbounded_channel();
-        for (index, node) in self.all.iter().enumerate() {
-            let (asked, sender) = (question(Arc::clone(node)), sender.clone());
-            requests.spawn(async move {
-                // Nobody listens once the matter is decided.
-                let _ = sender.send((index, asked.await));
-            });
+        let ask = |(index, node)| {
+            let asked = question(Arc::clone(node));
+            async move { (index, asked.await) }
+        };
+        let mut asked: FuturesUnordered<_> = self.all.iter().enumerate().map(ask).collect();
+        let answers = self.decide(&mut asked).await;
+        if !asked.is_empty() {
+            rest.spawn(asked.for_each(async |_| {}));
         }
-        drop(sender);
-        self.decide(incoming).await
+        answers
     }
 
     /// Waits until a quorum has accepted, or cannot any more. If it could with a higher token, those who have not answered yet are given as
     /// long again as the others took, and not their whole timeout.
-    async fn decide(&self, mut incoming: Incoming) -> Vec<Answer> {
+    async fn decide(&self, mut incoming: impl Stream<Item = (usize, Answer)> + Unpin) -> Vec<Answer> {
         let started = Instant::now();
         let mut answers = vec![Answer::NotNeeded; self.all.len()];
         let (mut accepted, mut low, mut pending) = (0, 0, self.all.len());
         while accepted < self.quorum && accepted + pending >= self.quorum {
-            let next = incoming.recv();
+            let next = incoming.next();
             let next = match low > 0 && accepted + low >= self.quorum {
                 true => timeout_at((Instant::now() + started.elapsed().max(GRACE_MIN)).into(), next).await.unwrap_or(None),
                 false => next.await,
@@ -168,7 +172,7 @@ impl Claim {
     /// Gives back whatever the nodes have, and returns as soon as a quorum has done so, or cannot any more.
     pub(crate) async fn release(mut self) -> Vec<Answer> {
         match self.sweep() {
-            Some(incoming) => self.nodes.decide(incoming).await,
+            Some(mut incoming) => self.nodes.decide(poll_fn(move |context| incoming.poll_recv(context))).await,
             None => Vec::new(),
         }
     }
@@ -184,17 +188,19 @@ impl Claim {
         let release = Release { keys: self.keys.clone(), mode: self.mode, owner: Arc::clone(&self.owner), tell: self.tell };
         runtime.spawn(async move {
             requests.shutdown().await;
-            for (index, node) in nodes.iter().cloned().enumerate() {
-                let (release, sender) = (release.clone(), sender.clone());
-                tokio::spawn(async move {
+            let release = |(index, node): (usize, &Arc<Node>)| {
+                let (node, release, sender) = (Arc::clone(node), release.clone(), sender.clone());
+                async move {
                     let mut answer = node.release(&release).await;
+                    // Nobody listens once the matter is decided.
                     let _ = sender.send((index, answer.clone()));
                     while answer.is_failure() && Instant::now() < until {
                         sleep(SWEEP_PAUSE).await;
                         answer = node.release(&release).await;
                     }
-                });
-            }
+                }
+            };
+            join_all(nodes.iter().enumerate().map(release)).await;
         });
         Some(incoming)
     }

@@ -25,14 +25,14 @@ use super::{
 use crate::{
     FencingToken, Grant, Guard, LockError, Mode, Sequencer,
     error::{Answer, Vote},
-    patience::{Ask, jittered},
+    patience::{Ask, jittered, scattered},
     redis_server::{Keys, Listener},
 };
 
 /// How often a token is proposed anew before others are given way.
 const PROPOSALS: usize = 8;
-/// How long, at the most, contenders that got in each other's way stay apart.
-const SCATTER: Duration = Duration::from_millis(20);
+/// How soon a second attempt follows the first: what was said before we listened is not heard.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Contender {
     redlock: Redlock,
@@ -42,13 +42,17 @@ pub(crate) struct Contender {
     place: Option<Place>,
     /// Since the first time that somebody else had the lock.
     listener: Option<Listener>,
+    /// How many were told of the last release.
+    crowd: u32,
+    /// How long the last attempt took.
+    attempt: Duration,
 }
 
 impl Contender {
     pub(crate) fn new(redlock: Redlock, keys: Keys, mode: Mode) -> Self {
         let queue = redlock.settings().queue;
         let place = queue.map(|timeout| Place::new(redlock.nodes().clone(), keys.clone(), timeout));
-        Self { redlock, keys, mode, place, listener: None }
+        Self { redlock, keys, mode, place, listener: None, crowd: 2, attempt: Duration::ZERO }
     }
 
     /// One owner, and as many proposals as it takes to be above every fence.
@@ -94,38 +98,47 @@ impl Ask for Contender {
         if let Some(place) = &mut self.place {
             place.turn().await?;
         }
-        self.attempt().await
+        let started = Instant::now();
+        let result = self.attempt().await;
+        self.attempt = started.elapsed();
+        result
     }
 
     /// Until the lock may be free on a quorum, but not too long: it may be given back earlier, and we not be told.
     async fn pause(&mut self, refusal: &LockError) {
-        let retry = self.redlock.settings().retry;
+        let (retry, quorum) = (self.redlock.settings().retry, self.redlock.nodes().quorum);
         let LockError::Held { votes } = refusal else { return sleep(jittered(retry)).await };
-        match &mut self.listener {
-            // What was said before we listened is not heard: one more attempt follows soon.
-            None => {
-                self.listener = Some(self.redlock.listen(&self.keys));
-                sleep(jittered(SCATTER)).await;
-            }
-            Some(listener) => {
-                let (quorum, held) = (self.redlock.nodes().quorum, held(votes));
-                let pause = free_in(votes, quorum).unwrap_or(SCATTER).min(retry);
-                let _ = timeout(jittered(pause), listener.woken(held.clamp(1, quorum))).await;
-            }
+        let Some(listener) = &mut self.listener else {
+            self.listener = Some(self.redlock.listen(&self.keys));
+            return sleep(jittered(FIRST_PAUSE)).await;
+        };
+        let Some(free_in) = free_in(votes, quorum) else { return sleep(scattered(self.crowd, self.attempt)).await };
+        // Whoever is in front gets it first. The first of them may have it already, and not have left the queue yet.
+        let releases = held(votes).clamp(1, quorum) * ahead(votes).max(1);
+        let Ok(crowd) = timeout(jittered(free_in.min(retry)), listener.woken(releases)).await else { return };
+        self.crowd = crowd.max(2);
+        if self.place.is_none() {
+            sleep(scattered(crowd, self.attempt)).await;
         }
     }
 }
 
 /// On how many nodes somebody else has the lock, or is in front.
 fn held(votes: &[Vote]) -> usize {
-    votes.iter().filter(|vote| matches!(vote.answer, Answer::Held { .. } | Answer::Queued)).count()
+    votes.iter().filter(|vote| matches!(vote.answer, Answer::Held { .. } | Answer::Queued { .. })).count()
+}
+
+/// How many are in front at the least.
+fn ahead(votes: &[Vote]) -> usize {
+    let ahead = |vote: &Vote| if let Answer::Queued { ahead } = vote.answer { Some(ahead) } else { None };
+    votes.iter().filter_map(ahead).min().unwrap_or_default()
 }
 
 /// When a quorum of nodes will be free if nobody gives anything back. `None`: it is, and contenders have only got in each other's way.
 fn free_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
     let held = |vote: &Vote| match vote.answer {
         Answer::Held { remaining, .. } => Some(remaining.unwrap_or(Duration::MAX)),
-        Answer::Queued => Some(Duration::MAX),
+        Answer::Queued { .. } => Some(Duration::MAX),
         _ => None,
     };
     let mut remaining: Vec<_> = votes.iter().filter_map(held).collect();

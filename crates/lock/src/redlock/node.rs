@@ -155,7 +155,7 @@ impl Node {
         match reply.status.as_str() {
             "accepted" => Answer::Accepted,
             "gone" => Answer::Gone,
-            "queued" => Answer::Queued,
+            "queued" => Answer::Queued { ahead: reply.word(1).parse().unwrap_or(1) },
             "held" => Answer::Held {
                 remaining: reply.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis),
                 fence: reply.number(0).and_then(FencingToken::new),

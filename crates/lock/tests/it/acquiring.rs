@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use lock::{Answer, LockError};
+use lock::{Answer, Lock, LockError, Patience, Request};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::site::{
-    becomes, builder, count, five, get, holding, is_everywhere, is_held, is_nowhere, ms, name, occupy, redlock, refused, run, start, token,
+    becomes, builder, count, five, get, holding, is_everywhere, is_held, is_nowhere, ms, name, occupy, raw, redlock, refused, run, start,
+    token,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -219,4 +220,23 @@ async fn a_lock_delay_keeps_others_out_after_the_lease_but_not_after_a_release()
     assert!(matches!(error, LockError::Held { .. }), "the lease is over, the delay is not: {error}");
     std::mem::forget(guard);
     assert!(redlock.acquire_within(&name, LONG).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_lock_of_another_kind_is_respected_and_left_intact() {
+    let five = five().await;
+    let redlock = redlock(five).await;
+    let name = name("another kind");
+    for server in five {
+        // Redisson's locks are hashes.
+        run(server, &["HSET", &name, "a client:1", "1"]).await;
+    }
+    for request in [Request::new(&name), Request::new(&name).shared()] {
+        let error = refused(redlock.request(request.patience(Patience::None)).await);
+        assert!(matches!(error, LockError::Held { .. }), "{error}");
+    }
+    for server in five {
+        let count: u32 = redis::cmd("HGET").arg(&name).arg("a client:1").query_async(&mut raw(server).await).await.unwrap();
+        assert_eq!(count, 1);
+    }
 }

@@ -7,6 +7,8 @@ mod guard;
 mod keys;
 mod lease;
 mod name;
+#[cfg(feature = "redlock")]
+mod owner;
 mod patience;
 #[cfg(feature = "redlock")]
 mod redlock;

@@ -17,6 +17,7 @@ use crate::{
     Mode,
     error::{Answer, Vote},
     keys::Keys,
+    owner::unique,
 };
 
 /// How long a node that did not answer is left alone before it is told again to release.
@@ -178,10 +179,4 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.sweep();
     }
-}
-
-/// 192 random bits.
-pub(crate) fn unique() -> String {
-    let bits: [u64; 3] = rand::random();
-    bits.iter().map(|bits| format!("{bits:016x}")).collect()
 }

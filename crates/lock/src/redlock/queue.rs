@@ -17,11 +17,8 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinSet, time::sleep};
 
-use super::{
-    claim::{Nodes, unique},
-    node::Node,
-};
-use crate::{LockError, error::Answer, keys::Keys};
+use super::{claim::Nodes, node::Node};
+use crate::{LockError, error::Answer, keys::Keys, owner::unique};
 
 const LEAVE_PAUSE: Duration = Duration::from_millis(50);
 

@@ -7,7 +7,7 @@ mod guard;
 mod keys;
 mod lease;
 mod name;
-#[cfg(feature = "redlock")]
+#[cfg(any(feature = "redlock", feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod owner;
 mod patience;
 #[cfg(feature = "redlock")]
@@ -18,6 +18,8 @@ mod script;
 #[cfg(any(feature = "redlock", feature = "redis"))]
 mod server;
 mod several;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod sql;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub mod store;
 mod token;
@@ -31,4 +33,14 @@ pub use guard::{Guard, Scope, Sequencer};
 pub use redlock::{NodeStatus, Redlock, RedlockBuilder, Standing};
 pub use renewed::{Left, Renewed};
 pub use several::GuardSet;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use sql::SessionLock;
+#[cfg(feature = "sqlite")]
+pub use sql::SqliteLock;
+#[cfg(feature = "mysql")]
+pub use sql::{MySqlLock, MySqlSessionLock};
+#[cfg(feature = "postgres")]
+pub use sql::{PostgresLock, PostgresSessionLock};
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use sql::{SqlLock, SqlLockBuilder};
 pub use token::FencingToken;

@@ -21,7 +21,13 @@ use tokio::{
 
 use crate::site::{ms, name};
 
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod redlock;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 /// The servers of a backend.
 pub trait Site: Sized + Send + Sync + 'static {

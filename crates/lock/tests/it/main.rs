@@ -23,4 +23,6 @@ mod program;
 mod scripts;
 mod site;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod sql;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod store;

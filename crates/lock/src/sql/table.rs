@@ -20,6 +20,7 @@ const ROWS: &str = "_rows";
 
 pub(crate) struct Table<DB> {
     /// As the user wrote it.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub plain: String,
     /// Quoted, with the locks and their tokens.
     locks: String,
@@ -28,6 +29,7 @@ pub(crate) struct Table<DB> {
     acquire: String,
     extend: String,
     release: String,
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     mint: String,
     look: String,
     add: String,
@@ -60,6 +62,7 @@ impl<DB: Dialect> Table<DB> {
             release: statement(format!(
                 "UPDATE {locks} SET expires_at_us = {now} WHERE name = ? AND owner = ? AND expires_at_us > {now}{returning}"
             )),
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
             mint: statement(format!(
                 "UPDATE {locks} SET token = {tell}token + 1{told}, acquired_at_us = {now} WHERE name = ? AND token < {last}{returning}"
             )),
@@ -68,6 +71,7 @@ impl<DB: Dialect> Table<DB> {
                 "INSERT INTO {locks} (name, owner, token, acquired_at_us, expires_at_us) VALUES (?, '', 0, 0, 0){}",
                 DB::UNLESS_THERE
             )),
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
             plain: plain.into(),
             locks,
             rows,

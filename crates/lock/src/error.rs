@@ -100,7 +100,15 @@ pub enum InvalidArgument {
     /// No node, or one of them twice: a quorum of one server is none.
     #[error("a lock needs nodes, each of them once: {0}")]
     Nodes(String),
-    /// An address that Redis clients do not understand.
+    /// A name that no statement is made with.
+    #[error("the table is {found:?}; {expected}")]
+    Table {
+        /// That was set.
+        found: String,
+        /// What would work.
+        expected: &'static str,
+    },
+    /// An address that the backend's client does not understand.
     #[error("expected {expected} for a server, found {found:?}")]
     Url {
         /// Without its credentials.

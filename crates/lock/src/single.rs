@@ -19,7 +19,7 @@ pub use self::builder::RedisLockBuilder;
 use self::{builder::Settings, contender::Contender};
 use crate::{
     Capabilities, FencingToken, Guard, InvalidArgument, Lock, LockError, Mode, Request, patience,
-    random::unique,
+    owner::unique,
     redis_server::{Keys, Server, Wakeups},
 };
 

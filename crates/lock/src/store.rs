@@ -85,7 +85,10 @@ mod statement;
 mod table;
 
 pub use dialect::Dialect;
+pub(crate) use dialect::Sql;
 pub use error::StoreError;
+pub(crate) use error::is_passing;
+pub(crate) use name::Table;
 pub use outcome::{Check, Claim, Write};
 pub use source::Source;
 pub use statement::Assignments;

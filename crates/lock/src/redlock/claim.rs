@@ -28,7 +28,7 @@ use super::{
 use crate::{
     Mode,
     error::{Answer, Vote},
-    random::unique,
+    owner::unique,
     redis_server::Keys,
 };
 

@@ -18,7 +18,7 @@ use std::{
 use tokio::{runtime::Handle, task::JoinSet, time::sleep};
 
 use super::{claim::Nodes, node::Node};
-use crate::{LockError, error::Answer, random::unique, redis_server::Keys};
+use crate::{LockError, error::Answer, owner::unique, redis_server::Keys};
 
 const LEAVE_PAUSE: Duration = Duration::from_millis(50);
 

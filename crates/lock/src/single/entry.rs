@@ -11,7 +11,7 @@ use super::RedisLock;
 use crate::{
     FencingToken, Hold, LockError,
     error::{Answer, Vote},
-    random::unique,
+    owner::unique,
     redis_server::{COUNTER, Keys, Reply, script},
 };
 

@@ -51,7 +51,7 @@ impl StoreError {
     }
 }
 
-fn is_passing(error: &sqlx::Error) -> bool {
+pub(crate) fn is_passing(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
         sqlx::Error::Database(error) => {

@@ -23,7 +23,13 @@ use crate::site::{ms, name};
 
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod redlock;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 /// The servers of a backend.
 pub trait Site: Sized + Send + Sync + 'static {

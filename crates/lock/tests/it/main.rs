@@ -25,4 +25,6 @@ mod scripts;
 mod single;
 mod site;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod sql;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod store;

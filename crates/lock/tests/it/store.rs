@@ -23,5 +23,5 @@ mod duplicates;
 mod outcomes;
 mod races;
 mod sharing;
-mod site;
+pub mod site;
 mod transactions;

@@ -25,6 +25,18 @@ static MARIADB: tokio::sync::OnceCell<testbed::MariaDb> = tokio::sync::OnceCell:
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+/// A server that nobody breaks.
+#[cfg(feature = "postgres")]
+pub async fn shared_postgres() -> &'static testbed::Postgres {
+    POSTGRES.get_or_try_init(testbed::Postgres::start).await.unwrap()
+}
+
+/// A server that nobody breaks.
+#[cfg(feature = "mysql")]
+pub async fn shared_mariadb() -> &'static testbed::MariaDb {
+    MARIADB.get_or_try_init(testbed::MariaDb::start).await.unwrap()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     #[cfg(feature = "postgres")]
@@ -142,14 +154,12 @@ session!(sqlx::SqliteConnection);
 impl Site {
     #[cfg(feature = "postgres")]
     pub async fn postgres() -> Self {
-        let server = POSTGRES.get_or_try_init(testbed::Postgres::start).await.unwrap();
-        Self::new(Kind::Postgres, server.create_database(&name()).await.unwrap(), None).await
+        Self::new(Kind::Postgres, shared_postgres().await.create_database(&name()).await.unwrap(), None).await
     }
 
     #[cfg(feature = "mysql")]
     pub async fn mariadb() -> Self {
-        let server = MARIADB.get_or_try_init(testbed::MariaDb::start).await.unwrap();
-        Self::new(Kind::MariaDb, server.create_database(&name()).await.unwrap(), None).await
+        Self::new(Kind::MariaDb, shared_mariadb().await.create_database(&name()).await.unwrap(), None).await
     }
 
     #[cfg(feature = "sqlite")]

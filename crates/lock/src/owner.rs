@@ -1,4 +1,4 @@
-//! Names that nobody else has.
+//! Who has a lock, as it is written down on a server.
 
 /// 192 random bits.
 pub(crate) fn unique() -> String {

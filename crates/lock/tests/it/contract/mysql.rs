@@ -1,0 +1,141 @@
+//! One MariaDB server: a row with an expiry, an advisory lock, and a row under `FOR UPDATE`.
+
+use std::{sync::Arc, time::Duration};
+
+use lock::{Lock, SqlLockBuilder};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
+use tokio::{sync::OnceCell, time::sleep};
+
+use super::{Site, contract};
+use crate::{site::ms, store::site::shared_mariadb};
+
+pub const ROW: u8 = 0;
+pub const ADVISORY: u8 = 1;
+pub const FOR_UPDATE: u8 = 2;
+
+/// How the server names an advisory lock.
+const KEY: &str = "CONCAT('lock:', SHA2(CONCAT(DATABASE(), '.locks:', ?), 224))";
+/// InnoDB shows what it has shown before to whoever asks again within 100 ms, of any session.
+const POLL: Duration = ms(120);
+
+pub struct MariaDb<const KIND: u8> {
+    pub url: String,
+    server: Option<testbed::MariaDb>,
+}
+
+/// The lock of that kind, with a lease that a loaded machine does not outlast.
+pub fn lock(kind: u8, builder: SqlLockBuilder<sqlx::MySql>) -> Arc<dyn Lock> {
+    let builder = builder.timeout(ms(1000)).retry(ms(50));
+    match kind {
+        ROW => Arc::new(builder.build().unwrap()),
+        ADVISORY => Arc::new(builder.build_advisory().unwrap()),
+        _ => Arc::new(builder.build_for_update().unwrap()),
+    }
+}
+
+pub async fn session(url: &str) -> MySqlConnection {
+    MySqlConnection::connect(url).await.unwrap()
+}
+
+/// In a database with the tables, made once.
+pub async fn shared_url() -> &'static str {
+    static URL: OnceCell<String> = OnceCell::const_new();
+    URL.get_or_init(async || with_tables(shared_mariadb().await).await).await
+}
+
+async fn with_tables(server: &testbed::MariaDb) -> String {
+    let url = server.create_database("locks").await.unwrap();
+    SqlLockBuilder::<sqlx::MySql>::connect(&url).build_for_update().unwrap().create_table().await.unwrap();
+    url
+}
+
+impl<const KIND: u8> MariaDb<KIND> {
+    fn builder(&self) -> SqlLockBuilder<sqlx::MySql> {
+        SqlLockBuilder::connect(&self.url).lease(Self::LEASE)
+    }
+
+    fn server(&mut self) -> &mut testbed::MariaDb {
+        self.server.as_mut().expect("nobody breaks what is shared")
+    }
+}
+
+/// It may have gone by itself.
+async fn kill(session: &mut MySqlConnection, id: u64) {
+    let _ = session.execute(sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}")))).await;
+}
+
+/// Ends whoever has the row, or waits for it in front of us.
+async fn kill_the_holder_of_the_row(url: &str, name: &str) {
+    let (mut ours, mut other) = (session(url).await, session(url).await);
+    let id: u64 = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS UNSIGNED)").fetch_one(&mut ours).await.unwrap();
+    let name = name.as_bytes().to_vec();
+    let waits = tokio::spawn(async move {
+        sqlx::query("SELECT 1 FROM locks_rows WHERE name = ? FOR UPDATE").bind(name).execute(&mut ours).await.unwrap();
+    });
+    while !waits.is_finished() {
+        let blockers = "SELECT CAST(blocking.trx_mysql_thread_id AS UNSIGNED) FROM information_schema.INNODB_LOCK_WAITS AS wait \
+                        JOIN information_schema.INNODB_TRX AS blocking ON blocking.trx_id = wait.blocking_trx_id \
+                        JOIN information_schema.INNODB_TRX AS waiting ON waiting.trx_id = wait.requesting_trx_id \
+                        WHERE waiting.trx_mysql_thread_id = ?";
+        let blockers: Vec<u64> = sqlx::query_scalar(blockers).bind(id).fetch_all(&mut other).await.unwrap();
+        for blocker in blockers {
+            kill(&mut other, blocker).await;
+        }
+        sleep(POLL).await;
+    }
+    waits.await.unwrap();
+}
+
+impl<const KIND: u8> Site for MariaDb<KIND> {
+    /// The server counts the silence of a session in whole seconds.
+    const LEASE: Duration = ms(if KIND == ROW { 1500 } else { 2000 });
+
+    async fn shared() -> &'static Self {
+        // A handful of bytes for each test.
+        Box::leak(Box::new(Self { url: shared_url().await.to_owned(), server: None }))
+    }
+
+    async fn own() -> Self {
+        let server = testbed::MariaDb::start().await.unwrap();
+        Self { url: with_tables(&server).await, server: Some(server) }
+    }
+
+    async fn client(&self) -> Arc<dyn Lock> {
+        lock(KIND, self.builder())
+    }
+
+    async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
+        lock(KIND, self.builder().lock_delay(delay))
+    }
+
+    async fn break_down(&mut self) {
+        self.server().kill().await.unwrap();
+    }
+
+    async fn mend(&mut self) {
+        self.server().restart().await.unwrap();
+    }
+
+    async fn steal(&self, name: &str) {
+        let mut session = session(&self.url).await;
+        match KIND {
+            ROW => {
+                let steal = sqlx::query("UPDATE locks SET expires_at_us = 0 WHERE name = ?").bind(name.as_bytes());
+                steal.execute(&mut session).await.unwrap();
+            }
+            ADVISORY => {
+                let holder = format!("SELECT CAST(IS_USED_LOCK({KEY}) AS UNSIGNED)");
+                let holder = sqlx::query_scalar(AssertSqlSafe(holder)).bind(name.as_bytes());
+                let holder: Option<u64> = holder.fetch_one(&mut session).await.unwrap();
+                if let Some(holder) = holder {
+                    kill(&mut session, holder).await;
+                }
+            }
+            _ => kill_the_holder_of_the_row(&self.url, name).await,
+        }
+    }
+}
+
+contract!(row, MariaDb<ROW>);
+contract!(advisory, MariaDb<ADVISORY>);
+contract!(for_update, MariaDb<FOR_UPDATE>);

@@ -1,0 +1,225 @@
+//! What is true of locks in databases beyond the contract.
+
+use std::{sync::Arc, time::Duration};
+
+use lock::{Answer, InvalidArgument, Lock, LockError, SqlLockBuilder};
+use sqlx::AssertSqlSafe;
+
+use crate::site::{becomes, ms, name, refused, token};
+
+const LONG: Duration = Duration::from_secs(20);
+/// Above it, a float has no odd numbers.
+const FLOATS_END: i64 = 1 << 53;
+
+/// The kinds of locks that a database has, on the same tables, and a session of the test's own.
+macro_rules! on_every_database {
+    ($($test:ident),+ $(,)?) => {
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            use crate::contract::postgres as site;
+            on_every_database!(@ sqlx::Postgres, site::shared_url().await.to_owned(), site::lock, 3, "$", $($test),+);
+        }
+        #[cfg(feature = "mysql")]
+        mod mariadb {
+            use crate::contract::mysql as site;
+            on_every_database!(@ sqlx::MySql, site::shared_url().await.to_owned(), site::lock, 3, "?", $($test),+);
+        }
+        #[cfg(feature = "sqlite")]
+        mod sqlite {
+            use crate::contract::sqlite as site;
+            on_every_database!(@ sqlx::Sqlite, {
+                let file = Box::leak(Box::new(site::File::new().await));
+                file.url.clone()
+            }, |_, builder: lock::SqlLockBuilder<sqlx::Sqlite>| std::sync::Arc::new(builder.build().unwrap()), 1, "$", $($test),+);
+        }
+    };
+    (@ $db:ty, $url:expr, $lock:expr, $kinds:literal, $mark:literal, $($test:ident),+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                let url: String = $url;
+                let lock = |kind: u8| -> std::sync::Arc<dyn lock::Lock> {
+                    $lock(kind, lock::SqlLockBuilder::<$db>::connect(&url).lease(super::LONG))
+                };
+                let pool = sqlx::Pool::<$db>::connect(&url).await.unwrap();
+                let set = async |name: &str, column: &str, value: i64| {
+                    let [first, second] = if $mark == "$" { ["$1", "$2"] } else { ["?", "?"] };
+                    let sql = format!("UPDATE locks SET {column} = {first} WHERE name = {second}");
+                    let set = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(value).bind(name.as_bytes()).execute(&pool).await.unwrap();
+                    assert_eq!(set.rows_affected(), 1);
+                };
+                super::$test((0..$kinds).map(lock).collect(), set).await;
+            }
+        )+
+    };
+}
+
+on_every_database! {
+    kinds_draw_from_the_same_tokens,
+    the_last_token_is_given_and_no_more,
+    tokens_are_told_apart_where_floats_are_not,
+}
+
+async fn again(lock: &Arc<dyn Lock>, name: &str) -> Result<i64, LockError> {
+    let guard = lock.try_acquire(name).await?;
+    let token = guard.token().get();
+    guard.release().await.unwrap();
+    Ok(token)
+}
+
+async fn kinds_draw_from_the_same_tokens(locks: Vec<Arc<dyn Lock>>, _: impl AsyncFn(&str, &str, i64)) {
+    let name = name("kinds");
+    for expected in 1..=2 * locks.len() {
+        let lock = &locks[expected % locks.len()];
+        assert_eq!(again(lock, &name).await.unwrap(), i64::try_from(expected).unwrap(), "without a gap, if nobody fails");
+    }
+}
+
+async fn the_last_token_is_given_and_no_more(locks: Vec<Arc<dyn Lock>>, set: impl AsyncFn(&str, &str, i64)) {
+    for lock in &locks {
+        let name = name("last");
+        again(lock, &name).await.unwrap();
+        set(&name, "token", i64::MAX - 1).await;
+        assert_eq!(again(lock, &name).await.unwrap(), i64::MAX);
+        for _ in 0..2 {
+            let error = refused(lock.try_acquire(&name).await);
+            assert!(matches!(error, LockError::NoTokenLeft { .. }) && !error.is_retryable(), "{error}");
+        }
+        set(&name, "token", 7).await;
+        assert_eq!(again(lock, &name).await.unwrap(), 8, "it was not kept");
+    }
+}
+
+async fn tokens_are_told_apart_where_floats_are_not(locks: Vec<Arc<dyn Lock>>, set: impl AsyncFn(&str, &str, i64)) {
+    for lock in &locks {
+        let name = name("floats");
+        again(lock, &name).await.unwrap();
+        set(&name, "token", FLOATS_END).await;
+        for above in 1..=3 {
+            assert_eq!(again(lock, &name).await.unwrap(), FLOATS_END + above);
+        }
+    }
+}
+
+fn remaining(error: &LockError) -> Duration {
+    match error.votes()[0].answer {
+        Answer::Held { remaining: Some(remaining), .. } => remaining,
+        _ => panic!("{error}"),
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    #[cfg(feature = "postgres")]
+    {
+        let nowhere = || SqlLockBuilder::<sqlx::Postgres>::connect("postgres://user:secret@127.0.0.1:1/db");
+        for table in ["", "a b", "a;b", "a.b.c", "\"a\"", &"x".repeat(59)] {
+            let error = nowhere().table(table).build().map(drop).unwrap_err();
+            assert!(matches!(error, InvalidArgument::Table { .. }), "{table:?}: {error}");
+        }
+        let error = SqlLockBuilder::<sqlx::Postgres>::connect("nonsense://user:secret@host:x").build().map(drop).unwrap_err();
+        assert!(matches!(error, InvalidArgument::Url { .. }) && !error.to_string().contains("secret"), "{error}");
+        let error = nowhere().lock_delay(ms(1)).build_advisory().map(drop).unwrap_err();
+        assert!(matches!(error, InvalidArgument::Unsupported { .. }), "{error}");
+        for (builder, expected) in
+            [(nowhere().lease(ms(1)), "lease"), (nowhere().retry(ms(0)), "retry"), (nowhere().timeout(ms(0)), "timeout")]
+        {
+            let error = builder.build().map(drop).unwrap_err();
+            assert!(matches!(error, InvalidArgument::Duration { setting, .. } if setting == expected), "{error}");
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod on_postgres {
+    use sqlx::{Connection, Executor, postgres::PgPoolOptions};
+
+    use super::*;
+    use crate::contract::postgres::{ADVISORY, FOR_UPDATE, ROW, key, lock, session, shared_url};
+
+    fn builder(url: &str) -> SqlLockBuilder<sqlx::Postgres> {
+        SqlLockBuilder::connect(url).lease(LONG)
+    }
+
+    /// Its clock is an hour ahead, for whoever looks there first.
+    const AHEAD: &str = "CREATE SCHEMA IF NOT EXISTS ahead; \
+         CREATE OR REPLACE FUNCTION ahead.statement_timestamp() RETURNS timestamptz LANGUAGE sql AS \
+         'SELECT pg_catalog.statement_timestamp() + interval ''1 hour''';";
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_time_of_the_database_decides() {
+        let (url, name) = (shared_url().await, name("time"));
+        session(url).await.execute(AHEAD).await.unwrap();
+        let ahead = PgPoolOptions::new().after_connect(|connection, _| {
+            Box::pin(async move { connection.execute("SET search_path = ahead, pg_catalog, public").await.map(drop) })
+        });
+        let ahead = lock(ROW, SqlLockBuilder::new(ahead.connect(url).await.unwrap()).lease(LONG));
+        let (plain, hour) = (lock(ROW, builder(url)), Duration::from_secs(3600));
+        let guard = ahead.try_acquire(&name).await.unwrap();
+        let left = remaining(&refused(plain.try_acquire(&name).await));
+        assert!(left > hour && left <= hour + LONG, "{left:?}");
+        let left = remaining(&refused(ahead.try_acquire(&name).await));
+        assert!(left <= LONG, "{left:?}");
+        std::mem::forget(guard);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn names_with_the_same_hash_only_keep_each_other_out() {
+        let (url, name) = (shared_url().await, name("hash"));
+        let lock = lock(ADVISORY, builder(url));
+        let first = super::again(&lock, &name).await.unwrap();
+        // Somebody with another name that has our number.
+        let mut other = session(url).await;
+        let take = format!("SELECT pg_advisory_lock({})", key(&name));
+        other.execute(AssertSqlSafe(take)).await.unwrap();
+        assert!(matches!(refused(lock.try_acquire(&name).await), LockError::Held { .. }));
+        other.close().await.unwrap();
+        let guard = lock.acquire_within(&name, LONG).await.unwrap();
+        assert_eq!(guard.token(), token(first + 1), "its tokens are its own");
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn waiters_who_have_gone_take_their_sessions_with_them() {
+        let url = shared_url().await;
+        for kind in [ADVISORY, FOR_UPDATE] {
+            let (lock, name) = (lock(kind, builder(url)), name("sessions"));
+            let guard = lock.acquire(&name).await.unwrap();
+            for _ in 0..5 {
+                assert!(matches!(refused(lock.acquire_within(&name, ms(300)).await), LockError::Held { .. }));
+            }
+            // The shared server has other tests' waiters too, but they do not wait for long.
+            becomes("nobody waits in the queue", async || {
+                let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() \
+                               AND state_change < now() - interval '1 second'";
+                sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut session(url).await).await.unwrap() == 0
+            })
+            .await;
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+mod on_mariadb {
+    use sqlx::{Executor, mysql::MySqlPoolOptions};
+
+    use super::*;
+    use crate::contract::mysql::{ROW, lock, shared_url};
+
+    /// A session of MySQL's may have a clock of its own.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_time_of_the_database_decides() {
+        let (url, name) = (shared_url().await, name("time"));
+        let ahead = MySqlPoolOptions::new().after_connect(|connection, _| {
+            let ahead = "SET SESSION time_zone = '+05:30', timestamp = UNIX_TIMESTAMP() + 3600";
+            Box::pin(async move { connection.execute(ahead).await.map(drop) })
+        });
+        let ahead = lock(ROW, SqlLockBuilder::new(ahead.connect(url).await.unwrap()).lease(LONG));
+        let (plain, hour) = (lock(ROW, SqlLockBuilder::connect(url).lease(LONG)), Duration::from_secs(3600));
+        let guard = ahead.try_acquire(&name).await.unwrap();
+        let left = remaining(&refused(plain.try_acquire(&name).await));
+        assert!(left > hour && left <= hour + LONG, "{left:?}");
+        std::mem::forget(guard);
+    }
+}

@@ -2,6 +2,8 @@
 
 mod backend;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod guard;
 #[cfg(any(feature = "redlock", feature = "redis"))]
 mod keys;
@@ -13,6 +15,8 @@ mod redlock;
 mod renewed;
 #[cfg(any(feature = "redlock", feature = "redis"))]
 mod script;
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "consul"))]
+mod segment;
 #[cfg(any(feature = "redlock", feature = "redis"))]
 mod server;
 mod several;
@@ -24,6 +28,8 @@ mod wakeup;
 
 pub use backend::{Capabilities, Grant, Hold, Lock, Mode, Patience, Request};
 pub use error::{Answer, Cause, Exclusion, InvalidArgument, LockError, Vote};
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdBuilder, EtcdLock};
 pub use guard::{Guard, Scope, Sequencer};
 #[cfg(feature = "redlock")]
 pub use redlock::{NodeStatus, Redlock, RedlockBuilder, Standing};

@@ -21,6 +21,8 @@ use tokio::{
 
 use crate::site::{ms, name};
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod redlock;
 
 /// The servers of a backend.

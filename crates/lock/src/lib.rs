@@ -25,6 +25,8 @@ pub mod store;
 mod token;
 #[cfg(any(feature = "redlock", feature = "redis"))]
 mod wakeup;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 pub use backend::{Capabilities, Grant, Hold, Lock, Mode, Patience, Request};
 pub use error::{Answer, Cause, Exclusion, InvalidArgument, LockError, Vote};
@@ -36,3 +38,5 @@ pub use redlock::{NodeStatus, Redlock, RedlockBuilder, Standing};
 pub use renewed::{Left, Renewed};
 pub use several::GuardSet;
 pub use token::FencingToken;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::{ZooKeeperBuilder, ZooKeeperLock};

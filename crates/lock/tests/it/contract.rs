@@ -24,6 +24,8 @@ use crate::site::{ms, name};
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod redlock;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 /// The servers of a backend.
 pub trait Site: Sized + Send + Sync + 'static {

@@ -16,6 +16,8 @@ use crate::{
 
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 /// Servers that keep a queue, and show it.
 trait Queue: Site {
@@ -24,6 +26,11 @@ trait Queue: Site {
 
     /// How many watches there are, of anybody on anything.
     async fn watches(&self) -> usize;
+
+    /// Stops the server where it stands: it still takes what is sent, and carries it out later.
+    async fn pause(&self);
+
+    async fn resume(&self);
 }
 
 type Waiters = JoinSet<Result<Guard, LockError>>;
@@ -137,6 +144,34 @@ async fn one_who_does_not_wait_is_never_seen_in_the_queue<S: Queue>() {
     guard.release().await.unwrap();
 }
 
+/// What was sent is carried out later, also if nobody waits for the answer any more.
+async fn a_request_without_an_answer_leaves_nothing_behind<S: Queue>() {
+    let (site, name) = (S::own().await, name("no answer"));
+    let (one, other) = (site.client().await, site.client().await);
+    for lock in [&one, &other] {
+        lock.acquire(&name).await.unwrap().release().await.unwrap();
+    }
+    site.pause().await;
+    let since = Instant::now();
+    let trying = tokio::spawn({
+        let name = name.clone();
+        async move { one.try_acquire(&name).await }
+    });
+    let waiting = tokio::spawn({
+        let name = name.clone();
+        async move { other.acquire_within(&name, PATIENCE).await }
+    });
+    let error = trying.await.unwrap().unwrap_err();
+    assert!(matches!(error, LockError::NoQuorum { .. }) && since.elapsed() < S::LEASE, "{error} after {:?}", since.elapsed());
+    site.resume().await;
+    let guard = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap().renewed();
+    let token = guard.scope().token().get();
+    becomes("only the lock is left", async || site.queue(&name).await == [token]).await;
+    guard.release().await.unwrap();
+    sleep(S::LEASE / 4).await;
+    assert_eq!(site.queue(&name).await, [0; 0]);
+}
+
 macro_rules! queues {
     ($site:ty) => {
         crate::coordination::queues! { $site,
@@ -145,6 +180,7 @@ macro_rules! queues {
             a_waiter_keeps_its_place_for_longer_than_a_lease
             a_waiter_that_is_gone_holds_up_nobody_behind_it
             one_who_does_not_wait_is_never_seen_in_the_queue
+            a_request_without_an_answer_leaves_nothing_behind
         }
     };
     ($site:ty, $($test:ident)+) => {

@@ -15,6 +15,10 @@ static SHARED: OnceCell<EtcdSite> = OnceCell::const_new();
 pub struct EtcdSite(Etcd);
 
 impl EtcdSite {
+    pub fn server(&self) -> &Etcd {
+        &self.0
+    }
+
     pub fn url(&self) -> String {
         self.0.url()
     }

@@ -34,6 +34,14 @@ impl Queue for EtcdSite {
     async fn watches(&self) -> usize {
         self.metric("etcd_debugging_mvcc_watcher_total").await
     }
+
+    async fn pause(&self) {
+        self.server().pause().await.unwrap();
+    }
+
+    async fn resume(&self) {
+        self.server().resume().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+#[cfg(feature = "consul")]
+mod consul;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -29,6 +31,8 @@ mod wakeup;
 mod zookeeper;
 
 pub use backend::{Capabilities, Grant, Hold, Lock, Mode, Patience, Request};
+#[cfg(feature = "consul")]
+pub use consul::{ConsulBuilder, ConsulLock};
 pub use error::{Answer, Cause, Exclusion, InvalidArgument, LockError, Vote};
 #[cfg(feature = "etcd")]
 pub use etcd::{EtcdBuilder, EtcdLock};

@@ -21,6 +21,10 @@ use tokio::{
 
 use crate::site::{ms, name};
 
+#[cfg(feature = "consul")]
+pub mod consul;
+#[cfg(feature = "consul")]
+pub mod consul_double;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod redlock;

@@ -14,6 +14,8 @@ use crate::{
     site::{becomes, ms, name},
 };
 
+#[cfg(feature = "consul")]
+mod consul;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "zookeeper")]

@@ -153,7 +153,7 @@ pub enum Answer {
     Accepted,
     /// Another owner has the lock here.
     Held {
-        /// What is left of the other's lease; `None` if its lock has none.
+        /// What is left of the other's lease; `None` if its lock has none, or the server does not say.
         remaining: Option<Duration>,
         /// The last token that the node has accepted, if it is known.
         fence: Option<FencingToken>,
@@ -206,7 +206,7 @@ impl fmt::Display for Answer {
         match self {
             Self::Accepted => f.write_str("accepted"),
             Self::Held { remaining: Some(remaining), .. } => write!(f, "held for {remaining:?}"),
-            Self::Held { remaining: None, .. } => f.write_str("held without a lease"),
+            Self::Held { remaining: None, .. } => f.write_str("held"),
             Self::TooLow { fence } => write!(f, "has accepted token {fence}"),
             Self::Queued { ahead } => write!(f, "{ahead} wait in front"),
             Self::Gone => f.write_str("nobody has it"),

@@ -31,9 +31,15 @@ impl Lease {
         Ok(Self { length, min_validity })
     }
 
+    /// The same for a lease of which the server has granted more, or less, than was asked for.
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    pub(crate) fn of_length(self, length: Duration) -> Self {
+        Self { length, ..self }
+    }
+
     /// When a lease that was asked for at `started` is over by our clock, unless too little of it is left.
     pub(crate) fn deadline(&self, started: Instant) -> Option<Instant> {
-        let deadline = started + self.length - drift(self.length);
+        let deadline = started + self.length.saturating_sub(drift(self.length));
         (deadline.saturating_duration_since(Instant::now()) >= self.min_validity).then_some(deadline)
     }
 }

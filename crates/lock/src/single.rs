@@ -18,8 +18,9 @@ use async_trait::async_trait;
 pub use self::builder::RedisLockBuilder;
 use self::{builder::Settings, contender::Contender};
 use crate::{
-    Capabilities, FencingToken, Guard, InvalidArgument, Lock, LockError, Mode, Request, patience,
+    Capabilities, FencingToken, Guard, InvalidArgument, Lock, LockError, Mode, Request,
     owner::unique,
+    patience,
     redis_server::{Keys, Server, Wakeups},
 };
 

@@ -64,7 +64,7 @@ impl<DB: Dialect> SqlLock<DB> {
 #[async_trait]
 impl<DB: Dialect> Lock for SqlLock<DB> {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fenced: true, fair: false, shared: false, push_loss: false, lock_delay: true, clock_free: false }
+        Capabilities { fenced: true, fair: false, shared: false, reentrant: false, push_loss: false, lock_delay: true, clock_free: false }
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {

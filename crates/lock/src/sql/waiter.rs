@@ -87,6 +87,7 @@ impl<DB: Sessions> Lock for SessionLock<DB> {
             fenced: true,
             fair: self.0.means.fair,
             shared: false,
+            reentrant: false,
             push_loss: false,
             lock_delay: false,
             clock_free: DB::CLOCK_FREE,

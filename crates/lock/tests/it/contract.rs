@@ -21,15 +21,23 @@ use tokio::{
 
 use crate::site::{ms, name};
 
-#[cfg(feature = "redis")]
-mod redis;
+#[cfg(feature = "consul")]
+pub mod consul;
+#[cfg(feature = "consul")]
+pub mod consul_double;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 /// The servers of a backend.
 pub trait Site: Sized + Send + Sync + 'static {

@@ -12,6 +12,8 @@ mod cancelling;
 #[cfg(target_os = "linux")]
 mod clock;
 mod contract;
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "consul"))]
+mod coordination;
 mod faults;
 mod headers;
 mod holding;

@@ -1,0 +1,77 @@
+//! A double of Consul whose sessions may be as short as a tenth of a second. It doubles every TTL, as Consul does.
+
+use std::{sync::Arc, time::Duration};
+
+use lock::{ConsulBuilder, Lock};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use super::{Site, consul_double::Consul, contract};
+use crate::site::ms;
+
+static SHARED: OnceCell<ConsulSite> = OnceCell::const_new();
+
+pub struct ConsulSite(Consul);
+
+impl ConsulSite {
+    pub fn consul(&self) -> &Consul {
+        &self.0
+    }
+
+    pub fn builder(&self) -> ConsulBuilder {
+        ConsulBuilder::new(self.0.url()).session_ttl_min(ms(100)).lease(Self::LEASE).timeout(ms(1000))
+    }
+
+    pub fn key(&self, name: &str) -> String {
+        format!("{}/v1/kv/locks/{}", self.0.url(), name.replace(' ', "_20"))
+    }
+
+    /// The key of a lock whose name stays as it is but for its spaces, as an operator would look at it.
+    pub async fn entry(&self, name: &str) -> Option<Value> {
+        let answer = reqwest::get(self.key(name)).await.unwrap();
+        if answer.status() == 404 {
+            return None;
+        }
+        answer.json::<Vec<Value>>().await.unwrap().pop()
+    }
+
+    pub async fn destroy(&self, session: &str) {
+        let destroy = format!("{}/v1/session/destroy/{session}", self.0.url());
+        assert_eq!(reqwest::Client::new().put(destroy).send().await.unwrap().text().await.unwrap(), "true");
+    }
+}
+
+impl Site for ConsulSite {
+    async fn shared() -> &'static Self {
+        SHARED.get_or_init(Self::own).await
+    }
+
+    async fn own() -> Self {
+        Self(Consul::start(ms(100)))
+    }
+
+    async fn client(&self) -> Arc<dyn Lock> {
+        Arc::new(self.builder().build().await.unwrap())
+    }
+
+    async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
+        Arc::new(self.builder().lock_delay(delay).build().await.unwrap())
+    }
+
+    async fn break_down(&mut self) {
+        self.0.kill();
+    }
+
+    async fn mend(&mut self) {
+        self.0.restart().await;
+    }
+
+    async fn steal(&self, name: &str) {
+        let entry = self.entry(name).await;
+        if let Some(session) = entry.as_ref().and_then(|entry| entry["Session"].as_str()) {
+            self.destroy(session).await;
+        }
+    }
+}
+
+contract!(double, ConsulSite);

@@ -1,0 +1,80 @@
+//! One ZooKeeper server with ticks of 100 ms.
+
+use std::{sync::Arc, time::Duration};
+
+use lock::{Lock, ZooKeeperBuilder};
+use testbed::ZooKeeper;
+use tokio::sync::OnceCell;
+use zookeeper_client::Client;
+
+use super::{Site, contract};
+use crate::site::ms;
+
+static SHARED: OnceCell<ZooKeeperSite> = OnceCell::const_new();
+
+pub struct ZooKeeperSite(ZooKeeper);
+
+impl ZooKeeperSite {
+    pub fn server(&self) -> &ZooKeeper {
+        &self.0
+    }
+
+    pub fn url(&self) -> String {
+        self.0.url()
+    }
+
+    pub fn builder(&self) -> ZooKeeperBuilder {
+        ZooKeeperBuilder::new(self.url()).lease(Self::LEASE).tick_time(ms(100)).timeout(ms(1500))
+    }
+
+    pub async fn raw(&self) -> Client {
+        Client::connect(&self.url()).await.unwrap()
+    }
+
+    /// The nodes of a lock whose name stays as it is but for its spaces, in the order of their numbers.
+    pub async fn nodes(&self, client: &Client, name: &str) -> Vec<String> {
+        let parent = parent(name);
+        let mut nodes = client.list_children(&parent).await.unwrap_or_default();
+        nodes.sort_by_key(|node| node.rsplit('-').next().unwrap().parse::<i64>().unwrap());
+        nodes.into_iter().map(|node| format!("{parent}/{node}")).collect()
+    }
+}
+
+/// As an operator would type it.
+fn parent(name: &str) -> String {
+    format!("/locks/{}", name.replace(' ', "_20"))
+}
+
+impl Site for ZooKeeperSite {
+    const LEASE: Duration = ms(2000);
+
+    async fn shared() -> &'static Self {
+        SHARED.get_or_init(Self::own).await
+    }
+
+    async fn own() -> Self {
+        Self(ZooKeeper::builder().config("4lw.commands.whitelist", "conf,ruok,srvr,wchp").start().await.unwrap())
+    }
+
+    async fn client(&self) -> Arc<dyn Lock> {
+        Arc::new(self.builder().build().await.unwrap())
+    }
+
+    async fn break_down(&mut self) {
+        self.0.kill().await.unwrap();
+    }
+
+    async fn mend(&mut self) {
+        self.0.restart().await.unwrap();
+    }
+
+    async fn steal(&self, name: &str) {
+        let client = self.raw().await;
+        for node in self.nodes(&client, name).await {
+            // Somebody may have given it back just now.
+            let _ = client.delete(&node, None).await;
+        }
+    }
+}
+
+contract!(standalone, ZooKeeperSite);

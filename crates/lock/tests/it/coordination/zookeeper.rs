@@ -1,0 +1,127 @@
+//! ZooKeeper, and what its four-letter words say.
+
+use std::collections::BTreeMap;
+
+use lock::{InvalidArgument, ZooKeeperBuilder};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use zookeeper_client::CreateMode;
+
+use super::{Queue, next, queues, waits};
+use crate::{
+    contract::{Site, zookeeper::ZooKeeperSite},
+    site::{becomes, ms, name},
+};
+
+queues!(ZooKeeperSite);
+
+impl ZooKeeperSite {
+    /// How many sessions watch each path.
+    async fn watched(&self) -> BTreeMap<String, usize> {
+        let mut stream = TcpStream::connect(self.url()).await.unwrap();
+        stream.write_all(b"wchp").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let mut watched = BTreeMap::new();
+        let mut path = "";
+        for line in answer.lines().filter(|line| !line.is_empty()) {
+            match line.strip_prefix('\t') {
+                Some(_session) => *watched.entry(path.to_owned()).or_default() += 1,
+                None => path = line,
+            }
+        }
+        watched
+    }
+}
+
+impl Queue for ZooKeeperSite {
+    async fn queue(&self, name: &str) -> Vec<i64> {
+        let client = self.raw().await;
+        let mut queue = Vec::new();
+        for node in self.nodes(&client, name).await {
+            queue.extend(client.check_stat(&node).await.unwrap().map(|stat| stat.czxid));
+        }
+        queue
+    }
+
+    async fn watches(&self) -> usize {
+        self.watched().await.values().sum()
+    }
+
+    async fn pause(&self) {
+        self.server().pause().await.unwrap();
+    }
+
+    async fn resume(&self) {
+        self.server().resume().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_is_watched_by_the_one_behind_it_and_nothing_else_is_watched() {
+    let (site, name) = (ZooKeeperSite::own().await, name("predecessors"));
+    let guard = site.client().await.acquire(&name).await.unwrap().renewed();
+    let mut waiters = Default::default();
+    for _ in 0..5 {
+        waits(&site, &mut waiters, &name).await;
+    }
+    let nodes = site.nodes(&site.raw().await, &name).await;
+    // The holder's node is watched by itself as well; nobody is behind the last one.
+    let mut expected: BTreeMap<_, _> = nodes[..5].iter().map(|node| (node.clone(), 1)).collect();
+    expected.insert(nodes[0].clone(), 2);
+    becomes("each watches the one in front", async || site.watched().await == expected).await;
+    guard.release().await.unwrap();
+    let _guard = next(&mut waiters).await.renewed();
+    expected.remove(&nodes[0]);
+    expected.insert(nodes[1].clone(), 2);
+    becomes("only the first has moved", async || site.watched().await == expected).await;
+}
+
+/// The number of a node begins anew with its parent; the token does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_rise_also_when_the_numbers_begin_anew() {
+    let (site, name) = (ZooKeeperSite::shared().await, name("numbers"));
+    let (lock, client) = (site.client().await, site.raw().await);
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let guard = lock.acquire(&name).await.unwrap();
+        let nodes = site.nodes(&client, &name).await;
+        assert!(nodes[0].ends_with("-0000000000"), "{nodes:?}");
+        tokens.push(guard.token());
+        guard.release().await.unwrap();
+        client.delete(&format!("/locks/{}", name.replace(' ', "_20")), None).await.unwrap();
+    }
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+}
+
+/// As Curator would.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_another_library_is_waited_for() {
+    let (site, name) = (ZooKeeperSite::shared().await, name("other library"));
+    let lock = site.client().await;
+    lock.acquire(&name).await.unwrap().release().await.unwrap();
+    let client = site.raw().await;
+    let stem = format!("/locks/{}/_c_0b3e-lock-", name.replace(' ', "_20"));
+    let options = CreateMode::EphemeralSequential.with_acls(zookeeper_client::Acls::anyone_all());
+    let (_, number) = client.create(&stem, &[], &options).await.unwrap();
+    assert!(lock.acquire_within(&name, ms(300)).await.is_err());
+    client.delete(&format!("{stem}{number}"), None).await.unwrap();
+    lock.acquire(&name).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn bad_settings_are_refused() {
+    for servers in ["", "one:1,,two:2", "http://host:2181", "user@host:1"] {
+        assert!(matches!(ZooKeeperBuilder::new(servers).build().await, Err(InvalidArgument::Url { .. })), "{servers:?}");
+    }
+    let builder = ZooKeeperBuilder::new("127.0.0.1:1");
+    for root in ["", "/", "locks", "/locks/", "/a//b", "/a/../b"] {
+        assert!(matches!(builder.clone().root(root).build().await, Err(InvalidArgument::Url { .. })), "{root:?}");
+    }
+    assert!(builder.clone().root("/a/b").build().await.is_ok());
+    assert!(matches!(builder.clone().lease(ms(1)).build().await, Err(InvalidArgument::Duration { setting: "lease", .. })));
+    assert!(matches!(builder.clone().lease(ms(3000)).build().await, Err(InvalidArgument::Duration { setting: "tick_time", .. })));
+    assert!(matches!(builder.timeout(ms(10_000)).build().await, Err(InvalidArgument::Duration { setting: "timeout", .. })));
+}

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Inner, ZooKeeperLock, session::Sessions};
 use crate::{
-    error::{InvalidArgument, expect},
+    error::{InvalidArgument, expect, without_credentials},
     lease::{LEASE_MAX, Lease},
 };
 
@@ -94,7 +94,7 @@ impl ZooKeeperBuilder {
         expect(timeout > Duration::ZERO && timeout < lease.length, "timeout", timeout, "expected less than the lease")?;
         expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")?;
         if servers.split(',').any(|server| server.is_empty() || server.contains(['/', '@', ' '])) {
-            return Err(InvalidArgument::Url { found: servers, expected: "HOST:PORT,..." });
+            return Err(InvalidArgument::Url { found: without_credentials(&servers), expected: "HOST:PORT,..." });
         }
         let mut nodes = root.strip_prefix('/').unwrap_or_default().split('/');
         if nodes.any(|node| matches!(node, "" | "." | "..") || node.contains(char::is_control)) {

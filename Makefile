@@ -10,6 +10,11 @@ STOCK ?= 10000
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Every backend of the lock. The one on etcd needs protoc to be built, which `make test` installs.
+BACKENDS = redis postgres mysql sqlite zookeeper consul $(if $(shell command -v protoc 2>/dev/null),etcd)
+empty :=
+comma := ,
+LOCK_FEATURES = --features $(subst $(empty) $(empty),$(comma),$(addprefix lock/,$(strip $(BACKENDS))))
 # Where nobody watches, Cargo.lock must already say what is built.
 CARGO_FLAGS := $(if $(CI),--locked)
 
@@ -18,15 +23,15 @@ ifeq (,$(shell command -v cargo 2>/dev/null))
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 endif
 
-export DIR HOST REQUESTS STOCK CARGO_FLAGS
+export DIR HOST REQUESTS STOCK CARGO_FLAGS LOCK_FEATURES
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint rush bench fmt doc
+.PHONY: help up test lint model rush bench bench-lock fmt doc
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'up     DIR=$(DIR) keeps its data; LISTEN=127.0.0.1:8080 is where it serves; with REDIS_URL, LOCK_URLS'
 	@echo '       and DATABASE_URL it uses your servers instead of private ones'
@@ -45,8 +50,8 @@ test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, Mar
 lint: ## format, clippy, docs, licences: what a change must pass besides the tests
 	@scripts/setup.sh lint
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(CARGO_FLAGS) -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps $(CARGO_FLAGS)
+	cargo clippy --workspace --all-targets $(LOCK_FEATURES) $(CARGO_FLAGS) -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps $(LOCK_FEATURES) $(CARGO_FLAGS)
 	@if cargo deny --version >/dev/null 2>&1; then \
 	  echo 'cargo deny check licenses bans sources' && cargo deny check licenses bans sources; \
 	else \
@@ -64,6 +69,14 @@ rush: ## a flash sale: a crowd of buyers against `make up`, or against one start
 bench: ## the figures of the README
 	@scripts/setup.sh bench
 	@scripts/bench.sh
+
+bench-lock: ## what a lock costs: one table, every backend, and rslock on the same nodes as the redlock
+	@scripts/setup.sh test
+	@scripts/bench_lock.sh $(ARGS)
+
+model: ## the lock's protocol, every interleaving, at a size that takes minutes (the suite checks a smaller one)
+	@scripts/setup.sh build
+	cargo test -p lock --test it $(CARGO_FLAGS) -- --ignored --nocapture the_ballot_is_sound_at_a_larger_size
 
 fmt: ## format the code
 	cargo fmt --all

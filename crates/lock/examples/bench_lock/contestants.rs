@@ -39,33 +39,137 @@ pub trait Held: Send {
     async fn give_back(self: Box<Self>);
 }
 
-/// Its servers live as long as this.
+/// Everybody that was compiled in. Their servers live as long as they do.
 pub async fn all() -> Vec<Box<dyn Contestant>> {
-    let nodes = Arc::new(Nodes::start(5).await);
-    let mut all: Vec<Box<dyn Contestant>> = vec![Box::new(Rslock(Arc::clone(&nodes)))];
-    for (label, fair) in [("redlock", false), ("redlock, fair", true)] {
-        let nodes = Arc::clone(&nodes);
-        let build = move |urls: Vec<String>| -> Building {
-            Box::pin(
-                async move { Box::new(RedlockBuilder::new(urls).lease(LEASE).fair(fair).build().await.expect("nodes")) as Box<dyn Lock> },
-            )
-        };
-        all.push(Box::new(Backend { label, on: "5 Redis, appendfsync always", nodes, build: Box::new(build) }));
-    }
+    let mut all = on_five_redis().await;
     #[cfg(feature = "redis")]
-    {
-        let nodes = Arc::new(Nodes::start(1).await);
-        for (label, reentrant) in [("redis", false), ("redis, reentrant", true)] {
-            let build = move |urls: Vec<String>| -> Building {
-                Box::pin(async move {
-                    let lock = lock::RedisLockBuilder::new(&urls[0]).lease(LEASE).build().expect("a server");
-                    Box::new(if reentrant { lock.reentrant() } else { lock }) as Box<dyn Lock>
-                })
-            };
-            all.push(Box::new(Backend { label, on: "1 Redis, appendfsync always", nodes: nodes.clone(), build: Box::new(build) }));
-        }
-    }
+    all.extend(on_one_redis().await);
+    #[cfg(feature = "postgres")]
+    all.extend(on_postgres().await);
+    #[cfg(feature = "mysql")]
+    all.extend(on_mariadb().await);
+    #[cfg(feature = "sqlite")]
+    all.extend(on_sqlite().await);
+    #[cfg(feature = "etcd")]
+    all.extend(on_etcd().await);
+    #[cfg(feature = "zookeeper")]
+    all.extend(on_zookeeper().await);
     all
+}
+
+async fn on_five_redis() -> Vec<Box<dyn Contestant>> {
+    const ON: &str = "5 Redis, appendfsync always";
+    let nodes = Arc::new(redis(5).await);
+    let build =
+        |fair| async move |urls: Vec<String>| boxed(RedlockBuilder::new(urls).lease(LEASE).fair(fair).build().await.expect(SETTINGS));
+    vec![
+        Box::new(Rslock(Arc::clone(&nodes))),
+        ours("redlock", ON, nodes.clone(), build(false)),
+        ours("redlock, fair", ON, nodes, build(true)),
+    ]
+}
+
+#[cfg(feature = "redis")]
+async fn on_one_redis() -> Vec<Box<dyn Contestant>> {
+    const ON: &str = "1 Redis, appendfsync always";
+    let nodes = Arc::new(redis(1).await);
+    let build = |urls: Vec<String>| lock::RedisLockBuilder::new(&urls[0]).lease(LEASE).build().expect(SETTINGS);
+    vec![
+        ours("redis", ON, nodes.clone(), async move |urls| boxed(build(urls))),
+        ours("redis, reentrant", ON, nodes, async move |urls| boxed(build(urls).reentrant())),
+    ]
+}
+
+/// The three kinds of locks in a database that is a server.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+macro_rules! in_a_database {
+    ($database:ty, $on:expr, $labels:expr, $nodes:expr) => {{
+        let builder = |urls: Vec<String>| lock::SqlLockBuilder::<$database>::connect(&urls[0]).lease(LEASE);
+        let row = async move |urls| {
+            let lock = builder(urls).build().expect(SETTINGS);
+            lock.create_table().await.expect("a table");
+            boxed(lock)
+        };
+        let advisory = async move |urls| {
+            let lock = builder(urls).table("advisory_locks").build_advisory().expect(SETTINGS);
+            lock.create_table().await.expect("a table");
+            boxed(lock)
+        };
+        let for_update = async move |urls| {
+            let lock = builder(urls).table("row_locks").build_for_update().expect(SETTINGS);
+            lock.create_table().await.expect("a table");
+            boxed(lock)
+        };
+        let ([first, second, third], nodes) = ($labels, $nodes);
+        vec![ours(first, $on, nodes.clone(), row), ours(second, $on, nodes.clone(), advisory), ours(third, $on, nodes, for_update)]
+    }};
+}
+
+#[cfg(feature = "postgres")]
+async fn on_postgres() -> Vec<Box<dyn Contestant>> {
+    const ON: &str = "PostgreSQL, fsync on";
+    let server = testbed::Postgres::start().await.expect("a PostgreSQL server");
+    let port = server.port();
+    let nodes = Arc::new(Nodes::new(vec![server], vec![port], |port| format!("postgres://postgres@127.0.0.1:{port}/postgres")).await);
+    in_a_database!(sqlx::Postgres, ON, ["postgres", "postgres, advisory", "postgres, for update"], nodes)
+}
+
+#[cfg(feature = "mysql")]
+async fn on_mariadb() -> Vec<Box<dyn Contestant>> {
+    const ON: &str = "MariaDB, flush at commit";
+    let server = testbed::MariaDb::start().await.expect("a MariaDB server");
+    server.create_database("locks").await.expect("a database");
+    let port = server.port();
+    let nodes = Arc::new(Nodes::new(vec![server], vec![port], |port| format!("mysql://root@127.0.0.1:{port}/locks")).await);
+    in_a_database!(sqlx::MySql, ON, ["mysql", "mysql, advisory", "mysql, for update"], nodes)
+}
+
+#[cfg(feature = "sqlite")]
+async fn on_sqlite() -> Vec<Box<dyn Contestant>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nodes = Arc::new(File { url: format!("sqlite://{}/locks.db?mode=rwc", folder.path().display()), _folder: folder });
+    let build = async |urls: Vec<String>| {
+        let lock = lock::SqlLockBuilder::<sqlx::Sqlite>::connect(&urls[0]).lease(LEASE).build().expect(SETTINGS);
+        lock.create_table().await.expect("a table");
+        boxed(lock)
+    };
+    vec![ours("sqlite", "a file", nodes, build)]
+}
+
+#[cfg(feature = "etcd")]
+async fn on_etcd() -> Vec<Box<dyn Contestant>> {
+    let server = testbed::Etcd::start().await.expect("an etcd server");
+    let port = server.port();
+    let nodes = Arc::new(Nodes::new(vec![server], vec![port], |port| format!("http://127.0.0.1:{port}")).await);
+    let build = async |urls: Vec<String>| boxed(lock::EtcdBuilder::new(urls).lease(LEASE).build().await.expect(SETTINGS));
+    vec![ours("etcd", "1 etcd", nodes, build)]
+}
+
+#[cfg(feature = "zookeeper")]
+async fn on_zookeeper() -> Vec<Box<dyn Contestant>> {
+    let server = testbed::ZooKeeper::start().await.expect("a ZooKeeper server");
+    let port = server.port();
+    let nodes = Arc::new(Nodes::new(vec![server], vec![port], |port| format!("127.0.0.1:{port}")).await);
+    let build = async |urls: Vec<String>| boxed(lock::ZooKeeperBuilder::new(&urls[0]).lease(LEASE).build().await.expect(SETTINGS));
+    vec![ours("zookeeper", "1 ZooKeeper", nodes, build)]
+}
+
+const SETTINGS: &str = "settings that make sense";
+
+fn boxed(lock: impl Lock + 'static) -> Box<dyn Lock> {
+    Box::new(lock)
+}
+
+fn ours<F>(
+    label: &'static str,
+    on: &'static str,
+    nodes: Arc<dyn Servers>,
+    build: impl Fn(Vec<String>) -> F + Send + Sync + 'static,
+) -> Box<dyn Contestant>
+where
+    F: Future<Output = Box<dyn Lock>> + Send + 'static,
+{
+    Box::new(Backend { label, on, nodes, build: Box::new(move |urls| Box::pin(build(urls))) })
 }
 
 type Building = Pin<Box<dyn Future<Output = Box<dyn Lock>> + Send>>;
@@ -78,14 +182,30 @@ struct Nodes<S = Redis> {
     _servers: Vec<S>,
 }
 
-impl Nodes<Redis> {
-    async fn start(count: usize) -> Self {
-        let mut servers = Vec::new();
-        for _ in 0..count {
-            servers.push(Redis::start().await.expect("a Redis server"));
-        }
-        let ports = servers.iter().map(|server| server.port()).collect();
-        Self::new(servers, ports, |port| format!("redis://127.0.0.1:{port}")).await
+async fn redis(count: usize) -> Nodes {
+    let mut servers = Vec::new();
+    for _ in 0..count {
+        servers.push(Redis::start().await.expect("a Redis server"));
+    }
+    let ports = servers.iter().map(Redis::port).collect();
+    Nodes::new(servers, ports, |port| format!("redis://127.0.0.1:{port}")).await
+}
+
+/// A database in a file: nothing is sent.
+#[cfg(feature = "sqlite")]
+struct File {
+    url: String,
+    _folder: tempfile::TempDir,
+}
+
+#[cfg(feature = "sqlite")]
+impl Servers for File {
+    fn urls(&self, _via: Via) -> Vec<String> {
+        vec![self.url.clone()]
+    }
+
+    fn sent(&self) -> Option<u64> {
+        None
     }
 }
 

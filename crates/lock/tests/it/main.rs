@@ -20,6 +20,7 @@ mod holding;
 mod interop;
 mod losing;
 mod model;
+mod options;
 mod processes;
 mod program;
 mod scripts;

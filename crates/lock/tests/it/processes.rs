@@ -19,7 +19,7 @@ use nix::{
 use testbed::Redis;
 use tokio::time::{sleep, timeout};
 
-use crate::site::{holding, ms, name, patient, refused, uneven_five, value};
+use crate::site::{becomes, holding, ms, name, patient, raw, refused, uneven_five, value};
 
 const LEASE: Duration = ms(1500);
 /// How much later than possible a lock may be had: the pause between two attempts, on a machine that has other things to do.
@@ -27,6 +27,7 @@ const SLACK: Duration = ms(3000);
 const NODES: &str = "LOCK_NODES";
 const NAME: &str = "LOCK_NAME";
 const RENEWS: &str = "LOCK_RENEWS";
+const FAIR: &str = "LOCK_FAIR";
 
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap()
@@ -40,10 +41,19 @@ struct Holder {
 
 impl Holder {
     fn start(servers: &[Redis], name: &str, renews: bool) -> Self {
+        Self::spawn(servers, name, renews, false)
+    }
+
+    /// It waits its turn.
+    fn start_fair(servers: &[Redis], name: &str) -> Self {
+        Self::spawn(servers, name, false, true)
+    }
+
+    fn spawn(servers: &[Redis], name: &str, renews: bool, fair: bool) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", "processes::holds_a_lock_until_it_is_lost", "--ignored", "--nocapture"]);
         command.env(NODES, servers.iter().map(Redis::url).collect::<Vec<_>>().join(" ")).env(NAME, name);
-        command.env(RENEWS, if renews { "yes" } else { "no" });
+        command.env(RENEWS, if renews { "yes" } else { "no" }).env(FAIR, if fair { "yes" } else { "no" });
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let output = BufReader::new(process.stderr.take().unwrap());
@@ -90,7 +100,8 @@ impl Drop for Holder {
 async fn holds_a_lock_until_it_is_lost() {
     let nodes = env::var(NODES).expect("the nodes");
     let (name, renews) = (env::var(NAME).unwrap(), env::var(RENEWS).unwrap() == "yes");
-    let redlock = RedlockBuilder::new(nodes.split(' ')).lease(LEASE).node_timeout(ms(400)).build().await.unwrap();
+    let builder = RedlockBuilder::new(nodes.split(' ')).lease(LEASE).node_timeout(ms(400));
+    let redlock = builder.fair(env::var(FAIR).unwrap() == "yes").build().await.unwrap();
     let mut guard = redlock.acquire(&name).await.unwrap();
     let (token, until) = (guard.token(), unix_ms() + u64::try_from(guard.validity().as_millis()).unwrap());
     eprintln!("held {token} {until}");
@@ -197,4 +208,53 @@ async fn a_process_that_was_stopped_past_its_lease_is_told_at_once_and_does_no_h
 #[tokio::test]
 async fn a_process_that_renews_and_was_stopped_past_its_lease_is_told_at_once_and_does_no_harm() {
     is_told_when_it_wakes_up(true).await;
+}
+
+/// How many wait, by the node that knows of the most.
+async fn waiting(servers: &[Redis], name: &str) -> usize {
+    let mut waiting = 0;
+    for server in servers {
+        let mut count = redis::cmd("ZCARD");
+        waiting = waiting.max(count.arg(format!("{name}:queue")).query_async(&mut raw(server).await).await.unwrap());
+    }
+    waiting
+}
+
+#[tokio::test]
+async fn waiters_in_several_processes_are_served_in_the_order_in_which_they_came() {
+    let five = uneven_five().await;
+    let name = name("queue of processes");
+    let guard = patient(five).await.acquire(&name).await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 1..=3 {
+        waiters.push(Holder::start_fair(five, &name));
+        becomes("it waits in the queue", async || waiting(five, &name).await == number).await;
+    }
+    let mut last = guard.token();
+    guard.release().await.unwrap();
+    for waiter in &waiters {
+        let (token, _) = waiter.has_it().await;
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        // Its lease ends, and the next one has it.
+    }
+    becomes("nobody waits any more", async || waiting(five, &name).await == 0).await;
+}
+
+#[tokio::test]
+async fn a_dead_waiter_delays_those_behind_it_by_its_timeout_and_no_longer() {
+    let five = uneven_five().await;
+    let name = name("dead waiter");
+    let guard = patient(five).await.acquire(&name).await.unwrap();
+    let dead = Holder::start_fair(five, &name);
+    becomes("the first waits in the queue", async || waiting(five, &name).await == 1).await;
+    let alive = Holder::start_fair(five, &name);
+    becomes("the second waits behind it", async || waiting(five, &name).await == 2).await;
+    dead.signal(Signal::SIGKILL);
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    alive.has_it().await;
+    // A second is what a waiter is taken for alive after it was last heard of.
+    assert!(released.elapsed() <= ms(1000) + SLACK, "{:?}", released.elapsed());
+    assert!(dead.lines.try_recv().is_err(), "the dead one never had it");
 }

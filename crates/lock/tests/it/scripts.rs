@@ -2,12 +2,18 @@
 
 use redis::Value;
 use testbed::Redis;
+use tokio::time::sleep;
 
-use crate::site::{get, name, raw, run};
+use crate::site::{get, ms, name, raw, run};
 
 const ACQUIRE: &str = include_str!("../../../../lua/lock_acquire.lua");
 const EXTEND: &str = include_str!("../../../../lua/lock_extend.lua");
 const RELEASE: &str = include_str!("../../../../lua/lock_release.lua");
+const ACQUIRE_SHARED: &str = include_str!("../../../../lua/lock_acquire_shared.lua");
+const EXTEND_SHARED: &str = include_str!("../../../../lua/lock_extend_shared.lua");
+const RELEASE_SHARED: &str = include_str!("../../../../lua/lock_release_shared.lua");
+const QUEUE: &str = include_str!("../../../../lua/lock_queue.lua");
+const LEAVE: &str = include_str!("../../../../lua/lock_leave.lua");
 const ADMIT: &str = include_str!("../../../../lua/lock_admit.lua");
 const GENERATION: &str = "lock:node:generation";
 const HIGH_WATER: &str = "lock:node:high-water";
@@ -49,13 +55,46 @@ impl Bench {
         self.eval(RELEASE, &[&self.name], &[owner, ""]).await
     }
 
+    async fn shared(&self, script: &str, owner: &str, token: &str, ttl_ms: &str) -> Vec<String> {
+        let keys = [&self.name, &self.fence(), GENERATION, HIGH_WATER, &self.key("readers")];
+        self.eval(script, &keys, &[owner, token, ttl_ms, "3600000"]).await
+    }
+
+    async fn share(&self, owner: &str, token: &str) -> Vec<String> {
+        self.shared(ACQUIRE_SHARED, owner, token, "60000").await
+    }
+
+    async fn extend_share(&self, owner: &str, token: &str) -> Vec<String> {
+        self.shared(EXTEND_SHARED, owner, token, "60000").await
+    }
+
+    async fn release_share(&self, owner: &str) -> Vec<String> {
+        self.eval(RELEASE_SHARED, &[&self.name, &self.key("readers")], &[owner, ""]).await
+    }
+
+    async fn queue(&self, waiter: &str, ticket: &str, ttl_ms: &str) -> Vec<String> {
+        self.eval(QUEUE, &[&self.key("queue"), &self.key("waiters")], &[waiter, ticket, ttl_ms]).await
+    }
+
+    async fn left_ms(&self, key: &str) -> i64 {
+        redis::cmd("PTTL").arg(key).query_async(&mut raw(&self.server).await).await.unwrap()
+    }
+
     async fn admit(&self, mark: &str) -> Vec<String> {
         let info: redis::InfoDict = redis::cmd("INFO").query_async(&mut raw(&self.server).await).await.unwrap();
         self.eval(ADMIT, &[GENERATION, HIGH_WATER], &[&info.get::<String>("run_id").unwrap(), mark]).await
     }
 
     fn fence(&self) -> String {
-        format!("{}:fence", self.name)
+        self.key("fence")
+    }
+
+    fn key(&self, what: &str) -> String {
+        format!("{}:{what}", self.name)
+    }
+
+    async fn server_forgets(&self) {
+        run(&self.server, &["FLUSHALL"]).await;
     }
 
     async fn forget(&self, key: &str) {
@@ -159,4 +198,73 @@ async fn a_server_without_memory_frees_and_extends() {
     run(&bench.server, &["CONFIG", "SET", "maxmemory", "1"]).await;
     assert_eq!(bench.extend("a", "5").await, ["accepted"]);
     assert_eq!(bench.release("a").await, ["accepted"]);
+}
+
+#[tokio::test]
+async fn sharing_answers_every_case() {
+    let bench = Bench::new().await;
+    assert_eq!(bench.extend_share("a", "5").await, ["gone"]);
+    assert_eq!(bench.release_share("a").await, ["gone"]);
+    assert_eq!(bench.share("a", "5").await, ["accepted"]);
+    assert_eq!(bench.share("a", "5").await, ["accepted"], "the same owner with the same token again");
+    assert_eq!(bench.share("b", "5").await, ["low", "5"]);
+    assert_eq!(bench.share("b", "6").await, ["accepted"]);
+    assert_eq!(get(&bench.server, &bench.name).await.unwrap(), "shared");
+    assert_eq!(bench.acquire("c", "7").await[..2], ["held", "6"], "not alone while others share it");
+    assert_eq!(bench.extend_share("a", "5").await, ["accepted"], "also after another has come");
+    assert_eq!(bench.extend_share("c", "7").await, ["gone"], "it has no share");
+    assert_eq!(bench.release("a").await[0], "held", "a share is not the lock");
+    assert_eq!(bench.release_share("a").await, ["accepted"]);
+    assert_eq!(bench.release_share("a").await, ["gone"]);
+    assert_eq!(bench.acquire("c", "7").await[0], "held", "one still has it");
+    assert_eq!(bench.release_share("b").await, ["accepted"]);
+    assert_eq!(bench.acquire("c", "7").await, ["accepted"]);
+    assert_eq!(bench.share("d", "8").await[..2], ["held", "7"]);
+    assert_eq!(bench.extend_share("a", "5").await[0], "held");
+    assert_eq!(bench.release_share("a").await[0], "held");
+    assert_eq!(bench.shared(ACQUIRE_SHARED, "d", "8", "60000").await[0], "held");
+    bench.server_forgets().await;
+    assert_eq!(bench.share("d", "9").await[0], "forgot");
+    assert_eq!(bench.extend_share("d", "9").await[0], "forgot");
+}
+
+#[tokio::test]
+async fn a_shared_lock_lasts_as_long_as_its_longest_share_and_no_longer() {
+    let bench = Bench::new().await;
+    bench.share("long", "1").await;
+    bench.shared(ACQUIRE_SHARED, "short", "2", "50").await;
+    assert!(bench.left_ms(&bench.name).await > 50_000, "a short share does not cut a long one");
+    // The short one has expired, and nobody counts it any more.
+    sleep(ms(80)).await;
+    assert_eq!(bench.extend_share("short", "2").await, ["gone"]);
+    assert_eq!(bench.release_share("long").await, ["accepted"]);
+    assert_eq!(get(&bench.server, &bench.name).await, None, "the last that lives frees it");
+    bench.shared(ACQUIRE_SHARED, "short", "3", "50").await;
+    sleep(ms(80)).await;
+    assert_eq!(bench.acquire("alone", "4").await, ["accepted"], "a share ends by itself");
+    bench.release("alone").await;
+    // What is left of earlier shares is nobody's.
+    run(&bench.server, &["ZADD", &bench.key("readers"), "99999999999999", "ghost"]).await;
+    assert_eq!(bench.share("a", "5").await, ["accepted"]);
+    assert_eq!(bench.extend_share("ghost", "1").await, ["gone"]);
+    assert!(bench.left_ms(&bench.name).await <= 60_000);
+}
+
+#[tokio::test]
+async fn a_queue_answers_every_case() {
+    let bench = Bench::new().await;
+    assert_eq!(bench.queue("a", "0", "1000").await, ["accepted", "0"], "one only looks");
+    assert_eq!(bench.queue("a", "1", "60000").await, ["accepted", "0"]);
+    assert_eq!(bench.queue("b", "0", "1000").await, ["accepted", "1"]);
+    assert_eq!(bench.queue("c", "3", "60000").await, ["queued", "1", "1"]);
+    assert_eq!(bench.queue("b", "2", "60000").await, ["queued", "3", "1"], "by tickets, not by arrival at this node");
+    assert_eq!(bench.queue("c", "3", "60000").await, ["queued", "3", "2"]);
+    assert_eq!(bench.queue("bb", "2", "60000").await, ["queued", "3", "2"], "equal tickets by name");
+    assert_eq!(bench.queue("a", "1", "60000").await, ["accepted", "3"], "who asks again keeps its place");
+    assert_eq!(bench.eval(LEAVE, &[&bench.key("queue"), &bench.key("waiters")], &["a"]).await, ["accepted"]);
+    assert_eq!(bench.queue("b", "2", "50").await, ["accepted", "3"]);
+    sleep(ms(80)).await;
+    assert_eq!(bench.queue("bb", "2", "60000").await, ["accepted", "3"], "who does not ask again is taken for dead");
+    assert!(bench.left_ms(&bench.key("queue")).await <= 60_000, "an idle queue goes away");
+    assert!(bench.left_ms(&bench.key("waiters")).await <= 60_000);
 }

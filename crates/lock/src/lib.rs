@@ -26,7 +26,7 @@ pub use backend::{Capabilities, Grant, Hold, Lock, Mode, Patience, Request};
 pub use error::{Answer, Cause, Exclusion, InvalidArgument, LockError, Vote};
 pub use guard::{Guard, Scope, Sequencer};
 #[cfg(feature = "redlock")]
-pub use redlock::{NodeStatus, Redlock, RedlockBuilder, Standing};
+pub use redlock::{Holder, LockView, NodeStatus, NodeView, Redlock, RedlockBuilder, Standing, Verdict};
 pub use renewed::{Left, Renewed};
 pub use several::GuardSet;
 pub use token::FencingToken;

@@ -24,3 +24,4 @@ mod scripts;
 mod site;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod store;
+mod viewing;

@@ -10,6 +10,7 @@
 //! | `terminal` | who reads the keyboard |
 //! | `seconds` | a time on the command line |
 
+#[cfg_attr(not(feature = "redlock"), allow(unused, reason = "nothing is opened"))]
 mod backend;
 mod command;
 #[cfg(feature = "redlock")]

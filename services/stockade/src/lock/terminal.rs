@@ -6,7 +6,7 @@
 use std::io::{IsTerminal, stdin};
 
 use nix::{
-    sys::signal::{SigSet, Signal, kill, raise},
+    sys::signal::{SigSet, Signal, kill},
     unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp},
 };
 
@@ -34,9 +34,8 @@ impl Terminal {
     /// After the group was stopped: stops us as well, until the shell continues us.
     pub fn suspend(&self, group: Pid) {
         self.take_back(group);
-        // The others of a pipeline; they stop only together with us. The second one stops this very thread, at once.
+        // With the others of a pipeline. On the main thread, which is given it first, this returns when the shell has continued us.
         let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
-        let _ = raise(Signal::SIGTSTP);
         self.give(group);
     }
 

@@ -44,7 +44,7 @@ pub use error::{Answer, Cause, Exclusion, InvalidArgument, LockError, Vote};
 pub use etcd::{EtcdBuilder, EtcdLock};
 pub use guard::{Guard, Scope, Sequencer};
 #[cfg(feature = "redlock")]
-pub use redlock::{NodeStatus, Redlock, RedlockBuilder, Standing};
+pub use redlock::{Holder, LockView, NodeStatus, NodeView, Redlock, RedlockBuilder, Standing, Verdict};
 pub use renewed::{Left, Renewed};
 pub use several::GuardSet;
 #[cfg(feature = "redis")]

@@ -11,6 +11,7 @@
 //! | `node` | one node, and whether it may vote |
 //! | `monitor` | watches the nodes, and lets those vote again that may have forgotten |
 //! | `clock` | notices when a node's wall clock jumps |
+//! | `view` | what the nodes have of one lock, for whoever looks from outside |
 
 mod builder;
 mod claim;
@@ -21,13 +22,17 @@ mod monitor;
 mod node;
 mod queue;
 mod tokens;
+mod view;
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-pub use self::builder::RedlockBuilder;
+pub use self::{
+    builder::RedlockBuilder,
+    view::{Holder, LockView, NodeView, Verdict},
+};
 use self::{
     builder::Settings,
     claim::{Claim, Nodes},
@@ -100,13 +105,19 @@ impl Lock for Redlock {
 }
 
 impl Redlock {
-    async fn open(nodes: Vec<Arc<Node>>, settings: Settings, alarm: Arc<Notify>, wakeups: Arc<Wakeups>) -> Self {
+    /// The first look at the nodes is on its way when this returns.
+    fn open(nodes: Vec<Arc<Node>>, settings: Settings, alarm: Arc<Notify>, wakeups: Arc<Wakeups>) -> Self {
         let nodes = Nodes::new(nodes);
-        let seen = Arc::default();
-        monitor::wait_for_a_quorum(&nodes, settings.longest_lease, &seen).await;
-        let inner = Arc::new(Inner { nodes, settings, seen, wakeups, alarm });
+        alarm.notify_one();
+        let inner = Arc::new(Inner { nodes, settings, seen: Arc::default(), wakeups, alarm });
         tokio::spawn(monitor::watch(Arc::downgrade(&inner)));
         Self(inner)
+    }
+
+    /// Looks at the nodes, and waits for those that are new to locks or have restarted, if there is no quorum without them. It does not wait
+    /// for nodes that do not answer, and not for much longer than the longest lease.
+    pub async fn wait_for_a_quorum(&self) {
+        monitor::wait_for_a_quorum(self.nodes(), self.settings().longest_lease, &self.0.seen).await;
     }
 
     /// Asks once. (The same as [`Lock::try_acquire`], so that nothing but this type need be imported.)

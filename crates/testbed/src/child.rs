@@ -127,11 +127,11 @@ fn spawn_for_ever(inbox: mpsc::Receiver<Job>) {
     }
 }
 
-/// A group of its own, and, on Linux, SIGKILL when the spawner thread (so: our process) is gone.
+/// A group of its own, and, on Linux, SIGKILL when the thread that spawns it is gone: the spawner thread, or another that ends last.
 ///
 /// The standard library changes the user, if the command asks for that, before it calls `pre_exec`. The order matters: a change of user
 /// clears the signal that was asked for.
-fn die_with_us(command: &mut Command) {
+pub fn die_with_us(command: &mut Command) {
     command.process_group(0);
     #[cfg(target_os = "linux")]
     {

@@ -43,6 +43,7 @@ mod wire;
 pub mod zookeeper;
 
 pub use self::redis::{AppendFsync, Redis, RedisBuilder};
+pub use child::die_with_us;
 pub use cluster::RedisCluster;
 pub use error::{Result, TestbedError};
 pub use etcd::{Etcd, EtcdBuilder};

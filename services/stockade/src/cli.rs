@@ -1,10 +1,10 @@
 //! The command line.
 //!
-//! Exit status: 0 done; 1 `audit` found drift or an oversell; 2 anything else went wrong.
+//! Exit status: 0 done; 1 `audit` found drift or an oversell; 2 anything else went wrong. Those of `lock` are its own: see its help.
 
 use std::{
     io::{IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
@@ -15,10 +15,16 @@ use domain::{BuyerId, ItemId};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    audit, roles,
+    audit,
+    lock::{self, LockCommand},
+    roles,
     settings::{self, Layers, Settings},
     up,
 };
+
+/// What `lock` logs unless it is told to: its standard error is also that of the command that it runs. That a lease is not extended is tried
+/// again many times, and the end of it is said anyway.
+const LOCK_LOG: &str = "warn,lock::guard=error";
 
 /// Sells limited stock to a crowd without overselling, stranding a unit or losing an acknowledged order.
 #[derive(Parser)]
@@ -49,6 +55,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Runs a command under a lock, or shows who has a lock.
+    #[command(subcommand)]
+    Lock(LockCommand),
     /// Prints a token.
     #[command(subcommand)]
     Token(Token),
@@ -75,20 +84,32 @@ pub async fn run() -> Result<ExitCode> {
     let matches = settings::add_flags(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let layers = Layers::read(&cli.dir, &matches)?;
-    let settings = Settings::from_layers(&layers)?;
-    log(&settings)?;
     match cli.command {
-        Command::Up => up::up(&cli.dir, settings).await.map(|()| ExitCode::SUCCESS),
+        Command::Lock(command) => {
+            log(&layers.unless_default("log").unwrap_or_else(|| LOCK_LOG.into()))?;
+            lock::lock(command, &layers).await
+        }
+        command => engine(command, &cli.dir, &layers).await,
+    }
+}
+
+/// What is about the engine, and takes all of its settings.
+async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCode> {
+    let settings = Settings::from_layers(layers)?;
+    log(&settings.log)?;
+    match command {
+        Command::Up => up::up(dir, settings).await.map(|()| ExitCode::SUCCESS),
         Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate => migrate(&settings).await,
         Command::Audit { item, json } => audit::audit(&settings, &ItemId::new(item)?, json).await,
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
+        Command::Lock(command) => lock::lock(command, layers).await,
     }
 }
 
-fn log(settings: &Settings) -> Result<()> {
-    let filter = EnvFilter::try_new(&settings.log).context("STOCKADE_LOG: expected a filter such as `info` or `stock=debug,info`")?;
+fn log(filter: &str) -> Result<()> {
+    let filter = EnvFilter::try_new(filter).context("STOCKADE_LOG: expected a filter such as `info` or `stock=debug,info`")?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
     Ok(())
 }

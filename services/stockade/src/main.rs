@@ -2,6 +2,7 @@
 
 mod audit;
 mod cli;
+mod lock;
 mod private;
 mod roles;
 mod settings;

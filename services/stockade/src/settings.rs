@@ -7,7 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 
-pub use layers::{Layers, RUN_FILE, add_flags};
+pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 
 /// The effective settings.
 #[derive(Clone)]

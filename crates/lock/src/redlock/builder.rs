@@ -124,6 +124,22 @@ impl RedlockBuilder {
     ///
     /// Only for settings that make no sense.
     pub async fn build(self) -> Result<Redlock, InvalidArgument> {
+        let redlock = self.build_without_waiting()?;
+        redlock.wait_for_a_quorum().await;
+        Ok(redlock)
+    }
+
+    /// Connects to the nodes in the background, for whoever wants to look ([`Redlock::view`]) or to wait in a way of its own
+    /// ([`Redlock::wait_for_a_quorum`]). Nodes that have not been looked at do not vote.
+    ///
+    /// # Errors
+    ///
+    /// Only for settings that make no sense.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn build_without_waiting(self) -> Result<Redlock, InvalidArgument> {
         let settings = self.settings()?;
         let answer = self.node_timeout.unwrap_or((self.lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
         expect(answer > Duration::ZERO && answer < self.lease, "node_timeout", answer, "expected less than the lease")?;
@@ -138,7 +154,7 @@ impl RedlockBuilder {
         servers.iter().for_each(|server| wakeups.attach(Arc::clone(server)));
         let alarm = Arc::new(Notify::new());
         let nodes = servers.into_iter().map(|server| Arc::new(Node::new(server, settings.longest_lease, Arc::clone(&alarm)))).collect();
-        Ok(Redlock::open(nodes, settings, alarm, wakeups).await)
+        Ok(Redlock::open(nodes, settings, alarm, wakeups))
     }
 
     fn settings(&self) -> Result<Settings, InvalidArgument> {

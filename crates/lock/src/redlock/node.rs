@@ -229,7 +229,7 @@ impl Node {
         self.judge(found, sent)
     }
 
-    fn judge(&self, (info, _, generation, high_water): Found, sent: Instant) -> Result<Probe, Answer> {
+    pub(super) fn judge(&self, (info, _, generation, high_water): Found, sent: Instant) -> Result<Probe, Answer> {
         let run_id: String = info.get("run_id").ok_or_else(|| Answer::Unreadable("INFO without run_id".into()))?;
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
         let (admitted_run_id, floor) = generation.as_deref().and_then(|generation| generation.split_once(':')).unwrap_or_default();

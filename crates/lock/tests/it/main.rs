@@ -31,3 +31,4 @@ mod site;
 mod sql;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod store;
+mod viewing;

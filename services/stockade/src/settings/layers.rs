@@ -14,13 +14,24 @@ const USER_FILE: &str = "stockade.toml";
 /// What `up` runs with, in the data folder, so that `token`, `audit` and another `serve` find it.
 pub const RUN_FILE: &str = "run.toml";
 
+/// The place of a value that nobody has set.
+const DEFAULT: &str = "its default";
+
+/// What `lock` reads; its help is silent about the others.
+const OF_THE_LOCK: [&str; 2] = ["lock_urls", "log"];
+
 /// Adds a flag for every setting.
 pub fn add_flags(command: Command) -> Command {
-    SETTINGS.iter().fold(command, |command, setting| {
-        let default = setting.default.map(|default| format!(", default {default}")).unwrap_or_default();
-        let arg = Arg::new(setting.key).long(flag(setting)).value_name("V").global(true).help_heading("Settings");
-        command.arg(arg.help(format!("{} [{}{default}]", setting.help, setting.variable)))
-    })
+    let lock = |command: Command| {
+        SETTINGS.iter().fold(command, |command, setting| command.arg(arg(setting).hide(!OF_THE_LOCK.contains(&setting.key))))
+    };
+    SETTINGS.iter().fold(command, |command, setting| command.arg(arg(setting))).mut_subcommand("lock", lock)
+}
+
+fn arg(setting: &Setting) -> Arg {
+    let default = setting.default.map(|default| format!(", default {default}")).unwrap_or_default();
+    let arg = Arg::new(setting.key).long(flag(setting)).value_name("V").global(true).help_heading("Settings");
+    arg.help(format!("{} [{}{default}]", setting.help, setting.variable))
 }
 
 fn flag(setting: &Setting) -> String {
@@ -56,6 +67,16 @@ impl Layers {
     /// Whether the value is what an earlier `up` ran with, not what the user says.
     pub fn is_from_run_file(&self, key: &str) -> bool {
         self.get(key).is_some_and(|found| found.from_run_file)
+    }
+
+    /// The value as it stands, if somebody has set it.
+    pub fn unless_default(&self, key: &str) -> Option<String> {
+        self.get(key).filter(|found| found.place != DEFAULT).map(|found| found.value.clone())
+    }
+
+    /// Where the value stands.
+    pub fn place(&self, key: &str) -> String {
+        self.get(key).map_or(key, |found| &found.place).to_owned()
     }
 
     /// The value as it stands.
@@ -97,14 +118,11 @@ impl Layers {
 
     /// The value as a comma-separated list of such URLs.
     pub fn urls(&self, key: &str, schemes: &[&str]) -> Result<Vec<String>> {
-        let urls: Vec<_> = self.text(key).map(|text| text.split(',').map(|url| url.trim().to_owned()).collect()).unwrap_or_default();
-        urls.iter().all(|url| has_scheme(url, schemes)).then_some(urls).ok_or_else(|| self.wrong_url(key, schemes))
+        self.text(key).map_or_else(|| Ok(Vec::new()), |text| parse_urls(&text, &self.place(key), schemes))
     }
 
-    /// URLs may hold a password, so the wrong one is not shown.
     fn wrong_url(&self, key: &str, schemes: &[&str]) -> anyhow::Error {
-        let place = self.get(key).map_or(key, |found| &found.place);
-        anyhow!("{place}: expected a URL that begins with {}", listed(schemes))
+        wrong_url(&self.place(key), schemes)
     }
 
     /// The value as a secret that cannot be guessed.
@@ -128,6 +146,17 @@ impl Layers {
         }
         text
     }
+}
+
+/// A comma-separated list of URLs of one of these schemes, which stood in this place.
+pub fn parse_urls(text: &str, place: &str, schemes: &[&str]) -> Result<Vec<String>> {
+    let urls: Vec<_> = text.split(',').map(|url| url.trim().to_owned()).collect();
+    urls.iter().all(|url| has_scheme(url, schemes)).then_some(urls).ok_or_else(|| wrong_url(place, schemes))
+}
+
+/// URLs may hold a password, so the wrong one is not shown.
+fn wrong_url(place: &str, schemes: &[&str]) -> anyhow::Error {
+    anyhow!("{place}: expected a URL that begins with {}", listed(schemes))
 }
 
 fn listed(schemes: &[&str]) -> String {
@@ -198,5 +227,5 @@ fn find(setting: &Setting, flags: &ArgMatches, user: &Config, run: &Config, dir:
         .or_else(|| variable().map(|value| found(value, setting.variable.into())))
         .or_else(|| in_file(user, USER_FILE))
         .or_else(|| in_file(run, RUN_FILE).map(|found| Found { from_run_file: true, ..found }))
-        .or_else(|| setting.default.map(|value| found(value.into(), "its default".into())))
+        .or_else(|| setting.default.map(|value| found(value.into(), DEFAULT.into())))
 }

@@ -4,5 +4,6 @@
 
 mod command_line;
 mod crashes;
+mod lock;
 mod process;
 mod up;

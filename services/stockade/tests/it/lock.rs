@@ -1,0 +1,8 @@
+//! `stockade lock`, the binary, on real Redis nodes.
+
+mod arguments;
+mod run;
+mod site;
+mod status;
+#[cfg(target_os = "linux")]
+mod terminal;

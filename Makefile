@@ -10,11 +10,8 @@ STOCK ?= 10000
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Every backend of the lock. The one on etcd needs protoc to be built, which `make test` installs.
-BACKENDS = redis postgres mysql sqlite zookeeper consul $(if $(shell command -v protoc 2>/dev/null),etcd)
-empty :=
-comma := ,
-LOCK_FEATURES = --features $(subst $(empty) $(empty),$(comma),$(addprefix lock/,$(strip $(BACKENDS))))
+# Stockade has every backend of the lock but etcd's, which needs protoc to be built; `make test` installs it.
+LOCK_FEATURES = $(if $(shell command -v protoc 2>/dev/null),--features stockade/etcd)
 # Where nobody watches, Cargo.lock must already say what is built.
 CARGO_FLAGS := $(if $(CI),--locked)
 

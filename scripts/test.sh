@@ -20,14 +20,13 @@ if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
 fi
 
 [ $# -gt 0 ] || set -- --workspace
-# Without these, a crate would be tested with fewer backends of the lock than the whole is built with.
-case " $* " in
-  *' --workspace '* | *' lock '*)
-    # shellcheck disable=SC2206 # flags, or nothing
-    backends=(${LOCK_FEATURES:-})
-    set -- "${backends[@]}" "$@"
-    ;;
+# The backend on etcd is built where protoc is.
+case " $* " in *' --workspace '* | *' stockade '*)
+  # shellcheck disable=SC2206 # flags, or nothing
+  features=(${LOCK_FEATURES:-})
+  set -- "${features[@]}" "$@" ;;
 esac
+
 log=$(mktemp "${TMPDIR:-/tmp}/stockade-test.XXXXXX")
 trap 'rm -f "$log"' EXIT
 trap 'exit 130' INT

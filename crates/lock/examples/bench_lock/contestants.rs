@@ -60,8 +60,9 @@ pub async fn all() -> Vec<Box<dyn Contestant>> {
 async fn on_five_redis() -> Vec<Box<dyn Contestant>> {
     const ON: &str = "5 Redis, appendfsync always";
     let nodes = Arc::new(redis(5).await);
-    let build =
-        |fair| async move |urls: Vec<String>| boxed(RedlockBuilder::new(urls).lease(LEASE).fair(fair).build().await.expect(SETTINGS));
+    let build = |fair| {
+        move |urls: Vec<String>| async move { boxed(RedlockBuilder::new(urls).lease(LEASE).fair(fair).build().await.expect(SETTINGS)) }
+    };
     vec![
         Box::new(Rslock(Arc::clone(&nodes))),
         ours("redlock", ON, nodes.clone(), build(false)),
@@ -75,8 +76,8 @@ async fn on_one_redis() -> Vec<Box<dyn Contestant>> {
     let nodes = Arc::new(redis(1).await);
     let build = |urls: Vec<String>| lock::RedisLockBuilder::new(&urls[0]).lease(LEASE).build().expect(SETTINGS);
     vec![
-        ours("redis", ON, nodes.clone(), async move |urls| boxed(build(urls))),
-        ours("redis, reentrant", ON, nodes, async move |urls| boxed(build(urls).reentrant())),
+        ours("redis", ON, nodes.clone(), move |urls| async move { boxed(build(urls)) }),
+        ours("redis, reentrant", ON, nodes, move |urls| async move { boxed(build(urls).reentrant()) }),
     ]
 }
 
@@ -85,17 +86,17 @@ async fn on_one_redis() -> Vec<Box<dyn Contestant>> {
 macro_rules! in_a_database {
     ($database:ty, $on:expr, $labels:expr, $nodes:expr) => {{
         let builder = |urls: Vec<String>| lock::SqlLockBuilder::<$database>::connect(&urls[0]).lease(LEASE);
-        let row = async move |urls| {
+        let row = move |urls| async move {
             let lock = builder(urls).build().expect(SETTINGS);
             lock.create_table().await.expect("a table");
             boxed(lock)
         };
-        let advisory = async move |urls| {
+        let advisory = move |urls| async move {
             let lock = builder(urls).table("advisory_locks").build_advisory().expect(SETTINGS);
             lock.create_table().await.expect("a table");
             boxed(lock)
         };
-        let for_update = async move |urls| {
+        let for_update = move |urls| async move {
             let lock = builder(urls).table("row_locks").build_for_update().expect(SETTINGS);
             lock.create_table().await.expect("a table");
             boxed(lock)

@@ -1,7 +1,7 @@
 //! Watches the nodes' guards, and lets nodes vote again that may have forgotten locks.
 //!
-//! Two things may be forgotten. A *lock*: so the node is left out until the longest lease is over, watched by our own clock from when this
-//! start of the server was first seen. A *token*: so it votes only above a floor, the highest token that its peers remember. Peers are
+//! Two things may be forgotten. A *lock*: so the node is left out until the longest lease is over, from when this start of the server was first
+//! seen, by us or, as a note on the node says, by somebody else. A *token*: so it votes only above a floor, the highest token that its peers remember. Peers are
 //! asked after the wait, because an acquisition that had the node's vote before it forgot is finished by then, or has failed as too late.
 //! Of the q nodes of that acquisition q - 1 are peers, so any N - q + 1 peers that vote have one of them; if there are not so many, all N
 //! nodes must answer, and whatever can be known is known.

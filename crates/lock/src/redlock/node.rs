@@ -12,7 +12,8 @@ use super::clock::ClockWatch;
 use crate::{
     FencingToken, Mode,
     error::{Answer, Exclusion},
-    redis_server::{GENERATION, HIGH_WATER, Keys, Reply, Script, Server, script},
+    lease::drift,
+    redis_server::{GENERATION, HIGH_WATER, Keys, Reply, SEEN, Script, Server, script},
 };
 
 /// What is asked of a node on behalf of an owner.
@@ -65,8 +66,8 @@ pub(crate) struct Release {
     pub tell: bool,
 }
 
-/// INFO, TIME, the generation and the high-water mark.
-type Found = (InfoDict, (i64, i64), Option<String>, Option<String>);
+/// INFO, TIME, the generation, the high-water mark, and since when this start of the server has been known.
+pub(super) type Found = (InfoDict, (i64, i64), Option<String>, Option<String>, Option<String>);
 
 /// What a probe found.
 pub(crate) struct Probe {
@@ -164,23 +165,25 @@ impl Node {
                 Some(fence) => Answer::TooLow { fence },
                 None => Answer::Unreadable(format!("token {:?}", reply.word(0))),
             },
-            "forgot" => Answer::NotVoting(Exclusion::Forgot { votes_in: self.left(self.forgot(reply.word(0))) }),
+            "forgot" => Answer::NotVoting(Exclusion::Forgot { votes_in: self.left(self.forgot(reply.word(0), Duration::ZERO)) }),
             status => Answer::Unreadable(status.to_owned()),
         }
     }
 
-    /// Notes that this start of the server is not admitted, and since when that is known.
-    fn forgot(&self, run_id: &str) -> Instant {
+    /// Notes that this start of the server is not admitted, and says since when that is known, to us or to anybody.
+    fn forgot(&self, run_id: &str, known_for: Duration) -> Instant {
+        let now = Instant::now();
+        let noted = now.checked_sub(known_for).unwrap_or(now);
         let mut guards = self.guards();
-        match &guards.admission {
-            Admission::Waiting { run_id: known, since } if known == run_id => *since,
+        let since = match &guards.admission {
+            Admission::Waiting { run_id: known, since } if known == run_id => noted.min(*since),
             _ => {
-                let since = Instant::now();
-                guards.admission = Admission::Waiting { run_id: run_id.to_owned(), since };
                 self.alarm.notify_one();
-                since
+                noted
             }
-        }
+        };
+        guards.admission = Admission::Waiting { run_id: run_id.to_owned(), since };
+        since
     }
 
     fn observe_clock(&self, sent: Instant, server_us: i64) {
@@ -221,15 +224,30 @@ impl Node {
     /// Looks at the node's guards.
     pub(crate) async fn probe(&self) -> Result<Probe, Answer> {
         let mut pipeline = redis::pipe();
-        pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER);
+        pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER).get(SEEN);
         let sent = Instant::now();
         let found: Found = self.server.query(&pipeline).await?;
-        let (seconds, us) = found.1;
-        self.observe_clock(sent, seconds * 1_000_000 + us);
-        self.judge(found, sent)
+        let now_us = us(found.1);
+        self.observe_clock(sent, now_us);
+        let is_new =
+            !found.4.as_deref().is_some_and(|seen| found.0.get::<String>("run_id").is_some_and(|run_id| seen.starts_with(&run_id)));
+        let probe = self.judge(found, sent)?;
+        if is_new && !probe.admitted {
+            self.note_first_sight(&probe.run_id, now_us).await;
+        }
+        Ok(probe)
     }
 
-    pub(super) fn judge(&self, (info, _, generation, high_water): Found, sent: Instant) -> Result<Probe, Answer> {
+    /// So that somebody who comes later, and does not stay for so long, need not wait from the beginning.
+    async fn note_first_sight(&self, run_id: &str, now_us: i64) {
+        let mut pipeline = redis::pipe();
+        pipeline.set(SEEN, format!("{run_id}:{now_us}")).ignore();
+        if let Err(answer) = self.server.query::<()>(&pipeline).await {
+            tracing::debug!(node = self.label(), %answer, "a node does not remember since when it is known");
+        }
+    }
+
+    pub(super) fn judge(&self, (info, now, generation, high_water, seen): Found, sent: Instant) -> Result<Probe, Answer> {
         let run_id: String = info.get("run_id").ok_or_else(|| Answer::Unreadable("INFO without run_id".into()))?;
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
         let (admitted_run_id, floor) = generation.as_deref().and_then(|generation| generation.split_once(':')).unwrap_or_default();
@@ -240,7 +258,8 @@ impl Node {
             self.guards().admission = Admission::Admitted;
             return Ok(Probe { run_id, mark, admitted, waited: false });
         }
-        let waited = self.forgot(&run_id) + self.longest_lease <= sent;
+        let since = self.forgot(&run_id, known_for(&run_id, seen.as_deref(), us(now)));
+        let waited = since + self.longest_lease <= sent;
         Ok(Probe { run_id, mark, admitted, waited })
     }
 
@@ -251,7 +270,7 @@ impl Node {
             tracing::info!(node = self.label(), above = mark, "a node that may have forgotten locks votes again");
             self.guards().admission = Admission::Admitted;
         } else {
-            self.forgot(reply.word(0));
+            self.forgot(reply.word(0), Duration::ZERO);
         }
         Ok(())
     }
@@ -266,4 +285,15 @@ fn mark(text: &str) -> Result<i64, Answer> {
         return Ok(0);
     }
     text.parse().ok().filter(|mark| *mark >= 0).ok_or_else(|| Answer::Unreadable(format!("high-water mark {text:?}")))
+}
+
+fn us((seconds, us): (i64, i64)) -> i64 {
+    seconds * 1_000_000 + us
+}
+
+/// For how long this start of the server has been known to anybody, by its own clock, and not longer than that by ours.
+fn known_for(run_id: &str, seen: Option<&str>, now_us: i64) -> Duration {
+    let seen_us = seen.and_then(|seen| seen.strip_prefix(run_id)?.strip_prefix(':')?.parse().ok());
+    let known_for = Duration::from_micros(seen_us.and_then(|seen_us: i64| u64::try_from(now_us - seen_us).ok()).unwrap_or_default());
+    known_for.saturating_sub(drift(known_for))
 }

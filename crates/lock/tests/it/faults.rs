@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock::{Answer, Exclusion, LockError, Redlock, RedlockBuilder, Standing};
 use testbed::{AppendFsync, Redis};
 
-use crate::site::{becomes, builder, count, five, is_everywhere, is_nowhere, ms, name, redlock, refused, run, start, token};
+use crate::site::{becomes, builder, count, five, get, is_everywhere, is_nowhere, ms, name, redlock, refused, run, start, token};
 
 async fn voting(redlock: &Redlock) -> usize {
     redlock.status().await.iter().filter(|node| matches!(node.standing, Standing::Voting)).count()
@@ -178,4 +178,34 @@ async fn nodes_that_are_new_vote_after_the_longest_lease() {
     let since = Instant::now();
     crate::site::redlock(&three).await;
     assert!(since.elapsed() < ms(500), "they are admitted for everybody: {:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn clients_that_come_and_go_do_not_each_wait_for_new_nodes_from_the_beginning() {
+    let three = start(3).await;
+    let hasty = async || {
+        let redlock = builder(&three).lease(ms(2000)).build_without_waiting().unwrap();
+        redlock.acquire_within("hasty", ms(400)).await
+    };
+    let since = Instant::now();
+    let mut refusals = 0;
+    loop {
+        match hasty().await {
+            Ok(guard) => break guard.release().await.unwrap(),
+            Err(error) => {
+                assert!(matches!(error, LockError::NoQuorum { .. }), "{error}");
+                refusals += 1;
+            }
+        }
+        assert!(since.elapsed() < Duration::from_secs(20), "it never came to vote");
+    }
+    assert!(refusals >= 2 && since.elapsed() >= ms(2000), "somebody may have held a lock that they have forgotten: {:?}", since.elapsed());
+    // A note about an earlier start of the server is of no use.
+    let seen = get(&three[0], "lock:node:seen").await.unwrap();
+    assert!(seen.contains(':'), "{seen}");
+    let mut three = three;
+    three[0].restart().await.unwrap();
+    let redlock = builder(&three).lease(ms(2000)).build_without_waiting().unwrap();
+    let statuses = redlock.status().await;
+    assert!(matches!(&statuses[0].standing, Standing::Excluded(Exclusion::Forgot { votes_in }) if *votes_in > ms(1000)), "{statuses:?}");
 }

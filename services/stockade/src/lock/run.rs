@@ -42,7 +42,7 @@ Exit status: that of the command (128 + N if signal N ended it), or
 SIGINT and SIGTERM are passed on to the command; the lock is given back when the command has ended. What the command leaves behind in the \
 background is not under the lock. On Linux the command is killed if this process is; what it has started itself is not.
 
-Nodes that are new or have restarted vote after the longest lease, which a --wait that is shorter does not outlast.
+Nodes that are new or have restarted vote when the longest lease is over since they were first looked at, by any run.
 
 Examples:
   export LOCK_URLS=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
@@ -56,7 +56,7 @@ pub struct Run {
     /// The name of the lock.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
-    /// What keeps the lock.
+    /// What keeps the lock: redlock, redis, postgres, mysql, sqlite, etcd, zookeeper or consul. Of the databases, the row of a table `locks`.
     #[arg(long, default_value = "redlock")]
     backend: String,
     /// The lock's servers, comma-separated. Default: LOCK_URLS.

@@ -1,6 +1,7 @@
 //! `stockade lock`, the binary, on real Redis nodes.
 
 mod arguments;
+mod backends;
 mod run;
 mod site;
 mod status;

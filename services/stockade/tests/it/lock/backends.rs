@@ -1,0 +1,105 @@
+//! `--backend`: the same command on everything that can keep a lock.
+
+use std::{fs, process::Command};
+
+use testbed::{MariaDb, Postgres, Redis, ZooKeeper};
+
+use super::site::{Holding, becomes, code, stockade};
+use crate::process::{run, stderr, stdout};
+
+fn lock_run(backend: &str, server: &str, options: &[&str], command: &[&str]) -> Command {
+    let mut run = stockade();
+    run.args(["lock", "run", "a lock", "--backend", backend, "--nodes", server]).args(options).arg("--").args(command);
+    run
+}
+
+/// Tokens rise, who waits too long is told so, and the lock is free after its command.
+async fn keeps_locks(backend: &str, server: &str) {
+    let mut last = 0;
+    for _ in 0..3 {
+        let output = run(&mut lock_run(backend, server, &[], &["sh", "-c", "echo $STOCKADE_LOCK_TOKEN; exit 7"]));
+        assert_eq!(code(&output), 7, "{backend}: {}", stderr(&output));
+        let token: i64 = stdout(&output).trim().parse().unwrap();
+        assert!(token > last, "{backend}: {token} after {last}");
+        last = token;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let started = folder.path().join("started");
+    let script = format!("touch '{}'; exec sleep 60", started.display());
+    let holder = Holding::start(&mut lock_run(backend, server, &[], &["sh", "-c", &script]));
+    becomes("the holder runs", async || fs::exists(&started).unwrap()).await;
+    let output = run(&mut lock_run(backend, server, &["--wait", "0.3"], &["true"]));
+    assert_eq!(code(&output), 75, "{backend}: {}", stderr(&output));
+    holder.signal(nix::sys::signal::Signal::SIGTERM);
+    let output = run(&mut lock_run(backend, server, &["--wait", "10"], &["true"]));
+    assert_eq!(code(&output), 0, "{backend}: {}", stderr(&output));
+}
+
+#[tokio::test]
+async fn one_redis_keeps_locks() {
+    keeps_locks("redis", &Redis::start().await.unwrap().url()).await;
+}
+
+#[tokio::test]
+async fn databases_keep_locks() {
+    let folder = tempfile::tempdir().unwrap();
+    keeps_locks("sqlite", &format!("sqlite://{}/locks.db?mode=rwc", folder.path().display())).await;
+    keeps_locks("postgres", &Postgres::start().await.unwrap().url("postgres")).await;
+    let mariadb = MariaDb::start().await.unwrap();
+    keeps_locks("mysql", &mariadb.create_database("locks").await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn zookeeper_keeps_locks() {
+    keeps_locks("zookeeper", &format!("zookeeper://{}", ZooKeeper::start().await.unwrap().url())).await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn etcd_keeps_locks() {
+    keeps_locks("etcd", &testbed::Etcd::start().await.unwrap().url()).await;
+}
+
+#[cfg(not(feature = "etcd"))]
+#[test]
+fn a_backend_that_was_not_compiled_in_is_named_with_what_brings_it() {
+    let output = run(&mut lock_run("etcd", "http://127.0.0.1:1", &[], &["true"]));
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("--features etcd"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_a_backend_cannot_do_is_refused() {
+    let nowhere = "redis://127.0.0.1:1";
+    let table: &[(&str, &str, &[&str], &[&str])] = &[
+        ("redis", nowhere, &["--fair"], &["--fair", "redis"]),
+        ("redis", nowhere, &["--shared"], &["--shared", "redis"]),
+        ("redis", "redis://127.0.0.1:1,redis://127.0.0.1:2", &[], &["--nodes", "one server", "found 2"]),
+        ("postgres", nowhere, &[], &["--nodes", "postgres://"]),
+        ("zookeeper", "127.0.0.1:2181", &[], &["--nodes", "zookeeper://"]),
+        ("redis", nowhere, &["--lease", "1ms"], &["--lease", "20 ms"]),
+    ];
+    for (backend, server, options, expected) in table {
+        let output = run(&mut lock_run(backend, server, options, &["true"]));
+        assert_eq!(code(&output), 2, "{backend}: {}", stderr(&output));
+        assert!(expected.iter().all(|expected| stderr(&output).contains(expected)), "{backend}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_server_that_is_away_is_unavailable() {
+    let dead = [
+        ("redis", "redis://127.0.0.1:1"),
+        ("postgres", "postgres://postgres:pass-word@127.0.0.1:1/x"),
+        ("mysql", "mysql://root:pass-word@127.0.0.1:1/x"),
+        ("zookeeper", "zookeeper://127.0.0.1:1"),
+        ("consul", "http://127.0.0.1:1"),
+    ];
+    for (backend, server) in dead {
+        let output = run(&mut lock_run(backend, server, &[], &["true"]));
+        assert_eq!(code(&output), 69, "{backend}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("pass-word"), "{backend}: {}", stderr(&output));
+        let output = run(&mut lock_run(backend, server, &["--wait", "0.2"], &["true"]));
+        assert_eq!(code(&output), 75, "{backend}: {}", stderr(&output));
+    }
+}

@@ -160,8 +160,11 @@ impl Claim {
                     Question::Acquire => node.acquire(&ballot).await,
                     Question::Extend => node.extend(&ballot).await,
                 };
-                if let Answer::TooLow { fence } | Answer::Held { fence: Some(fence), .. } = answer {
-                    seen.note(&ballot.keys, fence);
+                match answer {
+                    // Also if the others refuse: proposed again, it would be too low here.
+                    Answer::Accepted => seen.note(&ballot.keys, ballot.token),
+                    Answer::TooLow { fence } | Answer::Held { fence: Some(fence), .. } => seen.note(&ballot.keys, fence),
+                    _ => {}
                 }
                 answer
             }

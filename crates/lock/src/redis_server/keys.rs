@@ -19,6 +19,10 @@ pub(crate) const GENERATION: &str = "lock:node:generation";
 #[cfg(feature = "redlock")]
 pub(crate) const HIGH_WATER: &str = "lock:node:high-water";
 
+/// string: a mark, from when a server that may have forgotten was first seen until it is admitted.
+#[cfg(feature = "redlock")]
+pub(crate) const WATCH: &str = "lock:node:watch";
+
 /// string: the last token that a server alone has given.
 #[cfg(feature = "redis")]
 pub(crate) const COUNTER: &str = "lock:node:counter";

@@ -12,7 +12,8 @@ use super::clock::ClockWatch;
 use crate::{
     FencingToken, Mode,
     error::{Answer, Exclusion},
-    redis_server::{GENERATION, HIGH_WATER, Keys, Reply, Script, Server, script},
+    owner::unique,
+    redis_server::{GENERATION, HIGH_WATER, Keys, Reply, Script, Server, WATCH, script},
 };
 
 /// What is asked of a node on behalf of an owner.
@@ -51,6 +52,8 @@ enum Admission {
     Waiting {
         run_id: String,
         since: Instant,
+        /// What it was marked with, to see if it forgets once more.
+        watch: Option<String>,
     },
     Admitted,
 }
@@ -65,8 +68,8 @@ pub(crate) struct Release {
     pub tell: bool,
 }
 
-/// INFO, TIME, the generation and the high-water mark.
-type Found = (InfoDict, (i64, i64), Option<String>, Option<String>);
+/// INFO, TIME, the generation, the high-water mark and the mark of who waits for it.
+type Found = (InfoDict, (i64, i64), Option<String>, Option<String>, Option<String>);
 
 /// What a probe found.
 pub(crate) struct Probe {
@@ -76,6 +79,8 @@ pub(crate) struct Probe {
     pub admitted: bool,
     /// Not admitted, and watched for longer than any lease before this probe was sent.
     pub waited: bool,
+    /// What it is marked with while it is not admitted.
+    pub watch: Option<String>,
 }
 
 impl Node {
@@ -173,14 +178,41 @@ impl Node {
     fn forgot(&self, run_id: &str) -> Instant {
         let mut guards = self.guards();
         match &guards.admission {
-            Admission::Waiting { run_id: known, since } if known == run_id => *since,
+            Admission::Waiting { run_id: known, since, .. } if known == run_id => *since,
             _ => {
                 let since = Instant::now();
-                guards.admission = Admission::Waiting { run_id: run_id.to_owned(), since };
+                guards.admission = Admission::Waiting { run_id: run_id.to_owned(), since, watch: None };
                 self.alarm.notify_one();
                 since
             }
         }
+    }
+
+    /// Since when this start of the server has been without admission and has not lost its data, as far as is known.
+    fn waits(&self, run_id: &str, found: Option<&str>) -> Instant {
+        self.forgot(run_id);
+        let now = Instant::now();
+        match &mut self.guards().admission {
+            Admission::Waiting { since, watch, .. } => {
+                // Between two looks it may have been admitted, have voted, and have forgotten that.
+                if found.is_none() || watch.as_deref() != found {
+                    (*since, *watch) = (now, found.map(Into::into));
+                }
+                *since
+            }
+            Admission::Unknown | Admission::Admitted => now,
+        }
+    }
+
+    /// Marks a node that is not admitted.
+    pub(crate) async fn watch(&self) -> Result<(), Answer> {
+        let reply = self.run(&script::WATCH, &[WATCH], &[&unique()]).await?;
+        if let Admission::Waiting { watch, .. } = &mut self.guards().admission
+            && reply.status == "watched"
+        {
+            *watch = Some(reply.word(0).to_owned());
+        }
+        Ok(())
     }
 
     fn observe_clock(&self, sent: Instant, server_us: i64) {
@@ -221,7 +253,7 @@ impl Node {
     /// Looks at the node's guards.
     pub(crate) async fn probe(&self) -> Result<Probe, Answer> {
         let mut pipeline = redis::pipe();
-        pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER);
+        pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER).get(WATCH);
         let sent = Instant::now();
         let found: Found = self.server.query(&pipeline).await?;
         let (seconds, us) = found.1;
@@ -229,7 +261,7 @@ impl Node {
         self.judge(found, sent)
     }
 
-    pub(super) fn judge(&self, (info, _, generation, high_water): Found, sent: Instant) -> Result<Probe, Answer> {
+    pub(super) fn judge(&self, (info, _, generation, high_water, watch): Found, sent: Instant) -> Result<Probe, Answer> {
         let run_id: String = info.get("run_id").ok_or_else(|| Answer::Unreadable("INFO without run_id".into()))?;
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
         let (admitted_run_id, floor) = generation.as_deref().and_then(|generation| generation.split_once(':')).unwrap_or_default();
@@ -238,15 +270,15 @@ impl Node {
         self.guards().policy = (policy != "noeviction").then_some(policy);
         if admitted {
             self.guards().admission = Admission::Admitted;
-            return Ok(Probe { run_id, mark, admitted, waited: false });
+            return Ok(Probe { run_id, mark, admitted, waited: false, watch });
         }
-        let waited = self.forgot(&run_id) + self.longest_lease <= sent;
-        Ok(Probe { run_id, mark, admitted, waited })
+        let waited = self.waits(&run_id, watch.as_deref()) + self.longest_lease <= sent;
+        Ok(Probe { run_id, mark, admitted, waited, watch })
     }
 
-    /// Lets this start of the server vote, above `mark`.
-    pub(crate) async fn admit(&self, run_id: &str, mark: i64) -> Result<(), Answer> {
-        let reply = self.run(&script::ADMIT, &[GENERATION, HIGH_WATER], &[run_id, &mark.to_string()]).await?;
+    /// Lets this start of the server vote, above `mark`, unless it has lost the mark of those who waited for it.
+    pub(crate) async fn admit(&self, run_id: &str, mark: i64, watch: &str) -> Result<(), Answer> {
+        let reply = self.run(&script::ADMIT, &[GENERATION, HIGH_WATER, WATCH], &[run_id, &mark.to_string(), watch]).await?;
         if reply.status == "admitted" {
             tracing::info!(node = self.label(), above = mark, "a node that may have forgotten locks votes again");
             self.guards().admission = Admission::Admitted;

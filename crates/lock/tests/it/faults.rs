@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock::{Answer, Exclusion, LockError, Redlock, RedlockBuilder, Standing};
 use testbed::{AppendFsync, Redis};
+use tokio::time::sleep;
 
 use crate::site::{becomes, builder, count, five, is_everywhere, is_nowhere, ms, name, redlock, refused, run, start, token};
 
@@ -178,4 +179,23 @@ async fn nodes_that_are_new_vote_after_the_longest_lease() {
     let since = Instant::now();
     crate::site::redlock(&three).await;
     assert!(since.elapsed() < ms(500), "they are admitted for everybody: {:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_node_that_forgets_again_as_soon_as_it_votes_is_waited_for_again_by_everybody() {
+    let three = start(3).await;
+    // The other one sees the first loss later, and has not seen the node vote when it is lost again.
+    let (redlock, _other) = (redlock(&three).await, redlock(&three).await);
+    for pause in [100, 400, 700] {
+        becomes("all of them vote", async || voting(&redlock).await == 3).await;
+        sleep(ms(pause)).await;
+        run(&three[0], &["FLUSHALL"]).await;
+        redlock.status().await;
+        let votes = async || crate::site::get(&three[0], "lock:node:generation").await.is_some();
+        becomes("it votes again", &votes).await;
+        let guard = redlock.acquire("forgotten twice").await.unwrap();
+        run(&three[0], &["FLUSHALL"]).await;
+        becomes("it votes once more", &votes).await;
+        assert!(guard.is_lost(), "its vote may have been needed for {:?} more", guard.validity());
+    }
 }

@@ -190,6 +190,11 @@ impl Claim {
         }
     }
 
+    /// Leaves what there is to its end.
+    pub(crate) fn leave(&mut self) {
+        self.traces_until = None;
+    }
+
     /// Starts the task that gives everything back. It ends by itself, and nothing else ends it but the runtime.
     fn sweep(&mut self) -> Option<Incoming> {
         let until = self.traces_until.take()?;

@@ -161,6 +161,12 @@ impl<DB: Dialect> Hold for Held<DB> {
         }
     }
 
+    fn lapse(&mut self) {
+        if self.rows.ttl > self.rows.lease.length {
+            self.claim.leave();
+        }
+    }
+
     async fn release(mut self: Box<Self>) -> Result<(), LockError> {
         let Some(released) = self.claim.sweep() else { return Err(LockError::lost()) };
         match released.await {

@@ -6,12 +6,12 @@
 --
 -- KEYS 1 lock     hash    OWNER is how often it is inside, OWNER/ENTRY is 1 for each
 --      2 counter  string  the last token that this server has given, for any name
---      3 fence    string  the token of the holder, for as long as its lease lasts
+--      3 fence    string  the token of the holder, for as long as its lease lasts; that of a redlock on this node stays longer
 -- ARGV 1 owner   2 ttl_ms of the lock, for all entries   3 floor  the next token is above it   4 entry
 -- Returns {'accepted', now_us, token}            the token of the first entry
 --         {'held', now_us, token, remaining_ms}  another owner has it; remaining_ms is -1 for a lock without a lease
 --         {'spent', now_us}                      the server has given its last token
--- Keeps  tokens only rise; everybody who is inside has the same; a lease never becomes shorter
+-- Keeps  tokens only rise, also above those of a redlock of this name; everybody who is inside has the same; a lease never becomes shorter
 -- Cost   TYPE, HEXISTS, two HINCRBY, two PEXPIRE; INCR and SET for the first; O(1)
 
 local lock, counter, fence = KEYS[1], KEYS[2], KEYS[3]
@@ -28,6 +28,8 @@ if kind ~= 'none' and not ours then return {'held', now, redis.call('GET', fence
 
 local token = ours and redis.call('GET', fence)
 if not token then
+  local last = redis.call('GET', fence) or '0'
+  if less(floor, last) then floor = last end
   if less(redis.call('GET', counter) or '0', floor) then redis.call('SET', counter, floor) end
   if redis.call('GET', counter) == '9223372036854775807' then return {'spent', now} end
   redis.call('INCR', counter)

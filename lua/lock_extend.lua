@@ -42,7 +42,7 @@ if holder and seen[1] == token then
   redis.call('PEXPIRE', fence, keep_ms)
   return {'accepted', now}
 end
-if holder or less(token, highest) then return {'low', now, highest} end
+if less(token, highest) then return {'low', now, highest} end
 
 redis.call('SET', fence, token, 'PX', keep_ms)
 redis.call('SET', lock, owner, 'PX', ttl_ms)

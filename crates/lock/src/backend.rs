@@ -158,6 +158,9 @@ pub trait Hold: Send + Sync {
     /// `Lost` is final; after anything else it may be tried again until the deadline.
     async fn extend(&mut self) -> Result<Instant, LockError>;
 
+    /// The lease has ended before the lock was given back, and this will be dropped now: if there is a lock-delay, it shall run its time.
+    fn lapse(&mut self) {}
+
     /// Gives the lock back. A caller that does not wait for the answer leaves nothing behind.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ const RENEW_AGAIN_AFTER: u32 = 30;
 /// A lock that is held. Dropping it gives it back in the background.
 #[must_use = "a lock is given back when its guard is dropped"]
 pub struct Guard {
-    hold: Box<dyn Hold>,
+    hold: Holding,
     lease: Duration,
     deadline: watch::Sender<Instant>,
     scope: Scope,
@@ -38,6 +38,12 @@ pub struct Scope {
     sequencer: Arc<Sequencer>,
     deadline: watch::Receiver<Instant>,
     lost: CancellationToken,
+}
+
+/// What the backend does with the lock, until it is released.
+struct Holding {
+    hold: Option<Box<dyn Hold>>,
+    deadline: watch::Receiver<Instant>,
 }
 
 /// Cancels the token of a guard that is released or dropped.
@@ -108,6 +114,7 @@ impl Guard {
     pub fn new(grant: Grant) -> Self {
         let Grant { sequencer, deadline, lease, lost, hold } = grant;
         let (sender, receiver) = watch::channel(deadline);
+        let hold = Holding { hold: Some(hold), deadline: receiver.clone() };
         let scope = Scope { sequencer: Arc::new(sequencer), deadline: receiver, lost: lost.clone() };
         tokio::spawn(fire_at_the_deadline(scope.clone()));
         Self { hold, lease, deadline: sender, scope, _end: End(lost) }
@@ -157,7 +164,8 @@ impl Guard {
         if self.scope.is_lost() {
             return Err(LockError::lost());
         }
-        match self.hold.extend().await {
+        let Some(hold) = &mut self.hold.hold else { return Err(LockError::lost()) };
+        match hold.extend().await {
             Ok(deadline) if self.move_deadline(deadline) => Ok(()),
             Ok(_) => Err(LockError::lost()),
             Err(error) => {
@@ -232,12 +240,24 @@ impl Guard {
     /// A caller that does not wait for the answer leaves nothing behind.
     pub async fn release(self) -> Result<(), LockError> {
         let in_time = !self.is_lost();
-        let Self { hold, _end: end, .. } = self;
+        let Self { mut hold, _end: end, .. } = self;
         drop(end);
+        let Some(hold) = hold.hold.take() else { return Err(LockError::lost()) };
         match hold.release().await {
             Ok(()) if !in_time => Err(LockError::lost()),
             Err(error) if !in_time => Err(LockError::Lost { votes: error.votes().to_vec() }),
             result => result,
+        }
+    }
+}
+
+impl Drop for Holding {
+    /// Who is told to release has done with the lock. Who loses it may have requests on their way.
+    fn drop(&mut self) {
+        if let Some(hold) = &mut self.hold
+            && *self.deadline.borrow() <= Instant::now()
+        {
+            hold.lapse();
         }
     }
 }

@@ -6,6 +6,8 @@ use tokio::time::timeout_at;
 
 use crate::{Guard, LockError, Patience};
 
+/// How often in a row servers may have taken too long.
+const TOO_LATE_MAX: u32 = 5;
 /// A crowd is never kept waiting for longer.
 const SCATTER_MAX: Duration = Duration::from_millis(100);
 
@@ -31,11 +33,21 @@ pub(crate) async fn ask(patience: Patience, asker: &mut impl Ask) -> Result<Guar
 }
 
 async fn ask_until_free(asker: &mut impl Ask) -> Result<Guard, LockError> {
+    let mut too_late = 0;
     loop {
-        match asker.ask().await {
-            Err(error @ (LockError::Held { .. } | LockError::TooLate { .. })) => asker.pause(&error).await,
+        let error = match asker.ask().await {
+            Err(error @ LockError::Held { .. }) => {
+                too_late = 0;
+                error
+            }
+            // Once is bad luck; always, it is servers that are too slow for the lease.
+            Err(error @ LockError::TooLate { .. }) if too_late < TOO_LATE_MAX => {
+                too_late += 1;
+                error
+            }
             result => return result,
-        }
+        };
+        asker.pause(&error).await;
     }
 }
 

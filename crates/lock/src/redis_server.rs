@@ -9,7 +9,7 @@ mod wakeup;
 pub(crate) use keys::COUNTER;
 pub(crate) use keys::Keys;
 #[cfg(feature = "redlock")]
-pub(crate) use keys::{GENERATION, HIGH_WATER, SEEN};
+pub(crate) use keys::{GENERATION, HIGH_WATER, WATCH};
 pub(crate) use script::{Reply, Script};
 pub(crate) use server::{Server, Timeouts};
 pub(crate) use wakeup::{Listener, Wakeups};

@@ -148,6 +148,7 @@ impl Redlock {
     }
 
     /// Makes every later token of this lock be above one that is known from elsewhere, usually the fence of a row that the lock protects.
+    /// Once it has been acquired, so are those of names that the nodes do not know yet: a number near the last token uses up theirs as well.
     ///
     /// # Errors
     ///

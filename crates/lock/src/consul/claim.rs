@@ -66,6 +66,11 @@ impl Claim {
         acquired
     }
 
+    /// Leaves the key to the lock-delay, which the end of the session starts.
+    pub(crate) fn leave(&mut self) {
+        self.traces = false;
+    }
+
     /// Whether the key was ours until now. The session is destroyed in the background.
     pub(crate) async fn release(mut self) -> Result<bool, Answer> {
         let released = self.agent.release(&self.key, &self.session).await;

@@ -72,6 +72,12 @@ impl Hold for Held {
         self.lock.settings.lease.deadline(self.claim.renewed).ok_or_else(late)
     }
 
+    fn lapse(&mut self) {
+        if !self.lock.settings.lock_delay.is_zero() {
+            self.claim.leave();
+        }
+    }
+
     async fn release(self: Box<Self>) -> Result<(), LockError> {
         let Self { lock, claim, .. } = *self;
         match claim.release().await {

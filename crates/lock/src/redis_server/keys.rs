@@ -15,12 +15,13 @@ const RELEASED: &str = ":released";
 /// string: `RUN_ID:FLOOR`, written when a server was admitted.
 #[cfg(feature = "redlock")]
 pub(crate) const GENERATION: &str = "lock:node:generation";
-/// string: `RUN_ID:MICROSECONDS`, when a start of the server that may not vote yet was first seen, by its own clock.
-#[cfg(feature = "redlock")]
-pub(crate) const SEEN: &str = "lock:node:seen";
 /// string: the highest token that a node has accepted for any name.
 #[cfg(feature = "redlock")]
 pub(crate) const HIGH_WATER: &str = "lock:node:high-water";
+
+/// string: `RUN_ID:MICROSECONDS:MARK`, from when a server that may have forgotten was first seen, by its own clock, until it is admitted.
+#[cfg(feature = "redlock")]
+pub(crate) const WATCH: &str = "lock:node:watch";
 
 /// string: the last token that a server alone has given.
 #[cfg(feature = "redis")]

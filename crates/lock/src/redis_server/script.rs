@@ -28,6 +28,7 @@ scripts! {
     LEAVE = "lock_leave",
     QUEUE = "lock_queue",
     RELEASE_SHARED = "lock_release_shared",
+    WATCH = "lock_watch",
 }
 #[cfg(feature = "redis")]
 scripts! {

@@ -117,7 +117,9 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut state = self.wakeups.state();
-        if state.heard.get(&self.channel).is_some_and(|heard| heard.receiver_count() == 1) {
+        // Ours goes here and not after this, or each of two that stop at once would take the other for one who still listens.
+        self.heard = watch::Sender::default().subscribe();
+        if state.heard.get(&self.channel).is_some_and(watch::Sender::is_closed) {
             state.heard.remove(&self.channel);
             state.tell(Change::Unsubscribe(self.channel.clone()));
         }
@@ -147,5 +149,29 @@ fn text(value: &Value) -> Option<&str> {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Barrier, thread};
+
+    use super::*;
+
+    #[test]
+    fn the_last_who_stop_listening_at_once_leave_no_subscription_behind() {
+        let wakeups = Arc::new(Wakeups::default());
+        for _ in 0..20_000 {
+            let (listeners, barrier) = ([wakeups.listen("a"), wakeups.listen("a")], Barrier::new(2));
+            thread::scope(|scope| {
+                for listener in listeners {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        drop(listener);
+                    });
+                }
+            });
+            assert!(wakeups.state().heard.is_empty(), "nobody listens");
+        }
     }
 }

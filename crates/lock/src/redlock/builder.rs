@@ -85,7 +85,7 @@ impl RedlockBuilder {
         self
     }
 
-    /// Serves waiters in the order in which they came, across processes. It costs a round trip more for an acquisition, and it is kept only
+    /// Serves waiters in the order in which they came, across processes. It costs two round trips more for an acquisition, and it is kept only
     /// among those who set it. Default: off; whoever asks first when the lock is given back gets it.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
@@ -143,6 +143,8 @@ impl RedlockBuilder {
         let settings = self.settings()?;
         let answer = self.node_timeout.unwrap_or((self.lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
         expect(answer > Duration::ZERO && answer < self.lease, "node_timeout", answer, "expected less than the lease")?;
+        let heard = settings.queue.is_none_or(|timeout| timeout > answer + settings.retry);
+        expect(heard, "waiter_timeout", self.waiter_timeout, "expected more than node_timeout and retry")?;
         let connect = answer.max(Duration::from_secs(1));
         let timeouts = Timeouts { answer, connect, hang: settings.longest_lease.max(answer) };
         let wakeups = Arc::new(Wakeups::default());

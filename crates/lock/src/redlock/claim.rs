@@ -61,7 +61,7 @@ impl Nodes {
     }
 
     /// Asks all nodes at once and returns as soon as the matter is decided. Later answers still come in, in a task of `rest`.
-    pub(crate) async fn ask<F>(&self, rest: &mut JoinSet<()>, question: impl Fn(Arc<Node>) -> F) -> Vec<Answer>
+    pub(crate) async fn ask<F>(&self, rest: &mut JoinSet<()>, if_low: IfLow, question: impl Fn(Arc<Node>) -> F) -> Vec<Answer>
     where
         F: Future<Output = Answer> + Send + 'static,
     {
@@ -70,22 +70,22 @@ impl Nodes {
             async move { (index, asked.await) }
         };
         let mut asked: FuturesUnordered<_> = self.all.iter().enumerate().map(ask).collect();
-        let answers = self.decide(&mut asked).await;
+        let answers = self.decide(&mut asked, if_low).await;
         if !asked.is_empty() {
             rest.spawn(asked.for_each(async |_| {}));
         }
         answers
     }
 
-    /// Waits until a quorum has accepted, or cannot any more. If it could with a higher token, those who have not answered yet are given as
-    /// long again as the others took, and not their whole timeout.
-    async fn decide(&self, mut incoming: impl Stream<Item = (usize, Answer)> + Unpin) -> Vec<Answer> {
+    /// Waits until a quorum has accepted, or cannot any more. If it could with a higher token that will be proposed, those who have not
+    /// answered yet are given as long again as the others took, and not their whole timeout.
+    async fn decide(&self, mut incoming: impl Stream<Item = (usize, Answer)> + Unpin, if_low: IfLow) -> Vec<Answer> {
         let started = Instant::now();
         let mut answers = vec![Answer::NotNeeded; self.all.len()];
         let (mut accepted, mut low, mut pending) = (0, 0, self.all.len());
         while accepted < self.quorum && accepted + pending >= self.quorum {
             let next = incoming.next();
-            let next = match low > 0 && accepted + low >= self.quorum {
+            let next = match if_low == IfLow::Higher && low > 0 && accepted + low >= self.quorum {
                 true => timeout_at((Instant::now() + started.elapsed().max(GRACE_MIN)).into(), next).await.unwrap_or(None),
                 false => next.await,
             };
@@ -106,6 +106,15 @@ impl Nodes {
     pub(crate) fn blocked_by(&self, answers: &[Answer], kind: impl Fn(&Answer) -> bool) -> bool {
         answers.iter().filter(|answer| !kind(answer)).count() < self.quorum
     }
+}
+
+/// What a node that finds a token too low means to who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfLow {
+    /// A higher one will be proposed.
+    Higher,
+    /// Its vote is gone, and each of the others counts.
+    Over,
 }
 
 /// Whether a ballot is put to the nodes for the first time or again.
@@ -169,15 +178,24 @@ impl Claim {
                 answer
             }
         };
-        self.nodes.ask(&mut self.requests, put).await
+        let if_low = match question {
+            Question::Acquire => IfLow::Higher,
+            Question::Extend => IfLow::Over,
+        };
+        self.nodes.ask(&mut self.requests, if_low, put).await
     }
 
     /// Gives back whatever the nodes have, and returns as soon as a quorum has done so, or cannot any more.
     pub(crate) async fn release(mut self) -> Vec<Answer> {
         match self.sweep() {
-            Some(mut incoming) => self.nodes.decide(poll_fn(move |context| incoming.poll_recv(context))).await,
+            Some(mut incoming) => self.nodes.decide(poll_fn(move |context| incoming.poll_recv(context)), IfLow::Over).await,
             None => Vec::new(),
         }
+    }
+
+    /// Leaves what there is to its end.
+    pub(crate) fn leave(&mut self) {
+        self.traces_until = None;
     }
 
     /// Starts the task that gives everything back. It ends by itself, and nothing else ends it but the runtime.

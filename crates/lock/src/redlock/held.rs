@@ -41,6 +41,13 @@ impl Hold for Held {
         Err(LockError::NoQuorum { causes: votes })
     }
 
+    fn lapse(&mut self) {
+        let settings = self.redlock.settings();
+        if settings.ttl > settings.lease.length {
+            self.claim.leave();
+        }
+    }
+
     async fn release(self: Box<Self>) -> Result<(), LockError> {
         let nodes = self.redlock.nodes().clone();
         let answers = self.claim.release().await;

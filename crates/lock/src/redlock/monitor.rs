@@ -1,8 +1,8 @@
 //! Watches the nodes' guards, and lets nodes vote again that may have forgotten locks.
 //!
-//! Two things may be forgotten. A *lock*: so the node is left out until the longest lease is over, from when this start of the server was first
-//! seen, by us or, as a note on the node says, by somebody else. A *token*: so it votes only above a floor, the highest token that its peers remember. Peers are
-//! asked after the wait, because an acquisition that had the node's vote before it forgot is finished by then, or has failed as too late.
+//! Two things may be forgotten. A *lock*: so the node is left out until the longest lease is over since anybody saw this
+//! start of the server first. It is marked then, with the time; if the mark is gone it has forgotten again, and the wait begins anew. A
+//! *token*: so it votes only above a floor, the highest token that its peers remember. Peers are asked after the wait, because an acquisition that had the node's vote before it forgot is finished by then, or has failed as too late.
 //! Of the q nodes of that acquisition q - 1 are peers, so any N - q + 1 peers that vote have one of them; if there are not so many, all N
 //! nodes must answer, and whatever can be known is known.
 
@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -85,8 +86,18 @@ pub(crate) async fn look(nodes: &Nodes, seen: &Seen) -> Vec<Result<Probe, Answer
         }
         probes[index] = probe;
     }
+    watch_new(nodes, &probes).await;
     admit(nodes, &probes).await;
     probes
+}
+
+/// Marks those that nobody has seen since they may have forgotten.
+async fn watch_new(nodes: &Nodes, probes: &[Result<Probe, Answer>]) {
+    let found = nodes.all.iter().zip(probes).filter_map(|(node, probe)| Some((node, probe.as_ref().ok()?)));
+    let marked = found.filter(|(_, probe)| !probe.admitted && probe.watch.is_none()).map(|(node, probe)| node.watch(probe));
+    for answer in join_all(marked).await.into_iter().filter_map(Result::err) {
+        tracing::debug!(%answer, "a node could not be marked; its wait begins anew");
+    }
 }
 
 async fn admit(nodes: &Nodes, probes: &[Result<Probe, Answer>]) {
@@ -97,14 +108,14 @@ async fn admit(nodes: &Nodes, probes: &[Result<Probe, Answer>]) {
     }
     let mark = found().map(|probe| probe.mark).max().unwrap_or_default();
     for (node, probe) in nodes.all.iter().zip(probes) {
-        if let Ok(Probe { run_id, waited: true, .. }) = probe {
-            admit_one(node, run_id, mark).await;
+        if let Ok(Probe { run_id, waited: true, watch: Some(watch), .. }) = probe {
+            admit_one(node, run_id, mark, watch).await;
         }
     }
 }
 
-async fn admit_one(node: &Node, run_id: &str, mark: i64) {
-    if let Err(answer) = node.admit(run_id, mark).await {
+async fn admit_one(node: &Node, run_id: &str, mark: i64, watch: &str) {
+    if let Err(answer) = node.admit(run_id, mark, watch).await {
         tracing::warn!(node = node.label(), %answer, "a node could not be admitted");
     }
 }

@@ -13,7 +13,8 @@ use crate::{
     FencingToken, Mode,
     error::{Answer, Exclusion},
     lease::drift,
-    redis_server::{GENERATION, HIGH_WATER, Keys, Reply, SEEN, Script, Server, script},
+    owner::unique,
+    redis_server::{GENERATION, HIGH_WATER, Keys, Reply, Script, Server, WATCH, script},
 };
 
 /// What is asked of a node on behalf of an owner.
@@ -52,6 +53,8 @@ enum Admission {
     Waiting {
         run_id: String,
         since: Instant,
+        /// What it was marked with, to see if it forgets once more.
+        watch: Option<String>,
     },
     Admitted,
 }
@@ -66,8 +69,8 @@ pub(crate) struct Release {
     pub tell: bool,
 }
 
-/// INFO, TIME, the generation, the high-water mark, and since when this start of the server has been known.
-pub(super) type Found = (InfoDict, (i64, i64), Option<String>, Option<String>, Option<String>);
+/// INFO, TIME, the generation, the high-water mark and the mark of who waits for it.
+type Found = (InfoDict, (i64, i64), Option<String>, Option<String>, Option<String>);
 
 /// What a probe found.
 pub(crate) struct Probe {
@@ -77,6 +80,12 @@ pub(crate) struct Probe {
     pub admitted: bool,
     /// Not admitted, and watched for longer than any lease before this probe was sent.
     pub waited: bool,
+    /// What it is marked with while it is not admitted.
+    pub watch: Option<String>,
+    /// What an earlier start of it was marked with.
+    pub stale_watch: Option<String>,
+    /// By its own clock.
+    pub now_us: i64,
 }
 
 impl Node {
@@ -165,25 +174,53 @@ impl Node {
                 Some(fence) => Answer::TooLow { fence },
                 None => Answer::Unreadable(format!("token {:?}", reply.word(0))),
             },
-            "forgot" => Answer::NotVoting(Exclusion::Forgot { votes_in: self.left(self.forgot(reply.word(0), Duration::ZERO)) }),
+            "forgot" => Answer::NotVoting(Exclusion::Forgot { votes_in: self.left(self.forgot(reply.word(0))) }),
             status => Answer::Unreadable(status.to_owned()),
         }
     }
 
-    /// Notes that this start of the server is not admitted, and says since when that is known, to us or to anybody.
-    fn forgot(&self, run_id: &str, known_for: Duration) -> Instant {
-        let now = Instant::now();
-        let noted = now.checked_sub(known_for).unwrap_or(now);
+    /// Notes that this start of the server is not admitted, and since when that is known.
+    fn forgot(&self, run_id: &str) -> Instant {
         let mut guards = self.guards();
-        let since = match &guards.admission {
-            Admission::Waiting { run_id: known, since } if known == run_id => noted.min(*since),
+        match &guards.admission {
+            Admission::Waiting { run_id: known, since, .. } if known == run_id => *since,
             _ => {
+                let since = Instant::now();
+                guards.admission = Admission::Waiting { run_id: run_id.to_owned(), since, watch: None };
                 self.alarm.notify_one();
-                noted
+                since
             }
-        };
-        guards.admission = Admission::Waiting { run_id: run_id.to_owned(), since };
-        since
+        }
+    }
+
+    /// Since when this start of the server has been without admission and has not lost its data, as far as its mark says.
+    fn waits(&self, run_id: &str, found: Option<&str>, now_us: i64) -> Instant {
+        self.forgot(run_id);
+        let now = Instant::now();
+        match &mut self.guards().admission {
+            Admission::Waiting { since, watch, .. } => {
+                // Between two looks it may have been admitted, have voted, and have forgotten that.
+                if found.is_none() || watch.as_deref() != found {
+                    let marked = found.map_or(Duration::ZERO, |mark| age(mark, now_us));
+                    (*since, *watch) = (now.checked_sub(marked).unwrap_or(now), found.map(Into::into));
+                }
+                *since
+            }
+            Admission::Unknown | Admission::Admitted => now,
+        }
+    }
+
+    /// Marks a node that is not admitted, so that whoever comes later, and does not stay for so long, need not wait from the beginning.
+    pub(crate) async fn watch(&self, probe: &Probe) -> Result<(), Answer> {
+        let mark = format!("{}:{}:{}", probe.run_id, probe.now_us, unique());
+        let reply = self.run(&script::WATCH, &[WATCH], &[&mark, probe.stale_watch.as_deref().unwrap_or_default()]).await?;
+        if let Admission::Waiting { watch, .. } = &mut self.guards().admission
+            && reply.status == "watched"
+            && reply.word(0) == mark
+        {
+            *watch = Some(mark);
+        }
+        Ok(())
     }
 
     fn observe_clock(&self, sent: Instant, server_us: i64) {
@@ -224,53 +261,40 @@ impl Node {
     /// Looks at the node's guards.
     pub(crate) async fn probe(&self) -> Result<Probe, Answer> {
         let mut pipeline = redis::pipe();
-        pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER).get(SEEN);
+        pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER).get(WATCH);
         let sent = Instant::now();
         let found: Found = self.server.query(&pipeline).await?;
-        let now_us = us(found.1);
-        self.observe_clock(sent, now_us);
-        let is_new =
-            !found.4.as_deref().is_some_and(|seen| found.0.get::<String>("run_id").is_some_and(|run_id| seen.starts_with(&run_id)));
-        let probe = self.judge(found, sent)?;
-        if is_new && !probe.admitted {
-            self.note_first_sight(&probe.run_id, now_us).await;
-        }
-        Ok(probe)
+        let (seconds, us) = found.1;
+        self.observe_clock(sent, seconds * 1_000_000 + us);
+        self.judge(found, sent)
     }
 
-    /// So that somebody who comes later, and does not stay for so long, need not wait from the beginning.
-    async fn note_first_sight(&self, run_id: &str, now_us: i64) {
-        let mut pipeline = redis::pipe();
-        pipeline.set(SEEN, format!("{run_id}:{now_us}")).ignore();
-        if let Err(answer) = self.server.query::<()>(&pipeline).await {
-            tracing::debug!(node = self.label(), %answer, "a node does not remember since when it is known");
-        }
-    }
-
-    pub(super) fn judge(&self, (info, now, generation, high_water, seen): Found, sent: Instant) -> Result<Probe, Answer> {
+    pub(super) fn judge(&self, (info, (seconds, us), generation, high_water, watch): Found, sent: Instant) -> Result<Probe, Answer> {
         let run_id: String = info.get("run_id").ok_or_else(|| Answer::Unreadable("INFO without run_id".into()))?;
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
         let (admitted_run_id, floor) = generation.as_deref().and_then(|generation| generation.split_once(':')).unwrap_or_default();
         let mark = mark(floor)?.max(mark(high_water.as_deref().unwrap_or_default())?);
         let admitted = admitted_run_id == run_id;
+        let now_us = seconds * 1_000_000 + us;
+        let (watch, stale_watch) =
+            if watch.as_deref().is_some_and(|mark| mark.starts_with(&run_id)) { (watch, None) } else { (None, watch) };
         self.guards().policy = (policy != "noeviction").then_some(policy);
         if admitted {
             self.guards().admission = Admission::Admitted;
-            return Ok(Probe { run_id, mark, admitted, waited: false });
+            return Ok(Probe { run_id, mark, admitted, waited: false, watch, stale_watch, now_us });
         }
-        let since = self.forgot(&run_id, known_for(&run_id, seen.as_deref(), us(now)));
-        let waited = since + self.longest_lease <= sent;
-        Ok(Probe { run_id, mark, admitted, waited })
+        let waited = self.waits(&run_id, watch.as_deref(), now_us) + self.longest_lease <= sent;
+        Ok(Probe { run_id, mark, admitted, waited, watch, stale_watch, now_us })
     }
 
-    /// Lets this start of the server vote, above `mark`.
-    pub(crate) async fn admit(&self, run_id: &str, mark: i64) -> Result<(), Answer> {
-        let reply = self.run(&script::ADMIT, &[GENERATION, HIGH_WATER], &[run_id, &mark.to_string()]).await?;
+    /// Lets this start of the server vote, above `mark`, unless it has lost the mark of those who waited for it.
+    pub(crate) async fn admit(&self, run_id: &str, mark: i64, watch: &str) -> Result<(), Answer> {
+        let reply = self.run(&script::ADMIT, &[GENERATION, HIGH_WATER, WATCH], &[run_id, &mark.to_string(), watch]).await?;
         if reply.status == "admitted" {
             tracing::info!(node = self.label(), above = mark, "a node that may have forgotten locks votes again");
             self.guards().admission = Admission::Admitted;
         } else {
-            self.forgot(reply.word(0), Duration::ZERO);
+            self.forgot(reply.word(0));
         }
         Ok(())
     }
@@ -287,13 +311,10 @@ fn mark(text: &str) -> Result<i64, Answer> {
     text.parse().ok().filter(|mark| *mark >= 0).ok_or_else(|| Answer::Unreadable(format!("high-water mark {text:?}")))
 }
 
-fn us((seconds, us): (i64, i64)) -> i64 {
-    seconds * 1_000_000 + us
-}
-
-/// For how long this start of the server has been known to anybody, by its own clock, and not longer than that by ours.
-fn known_for(run_id: &str, seen: Option<&str>, now_us: i64) -> Duration {
-    let seen_us = seen.and_then(|seen| seen.strip_prefix(run_id)?.strip_prefix(':')?.parse().ok());
-    let known_for = Duration::from_micros(seen_us.and_then(|seen_us: i64| u64::try_from(now_us - seen_us).ok()).unwrap_or_default());
-    known_for.saturating_sub(drift(known_for))
+/// For how long a server has had its mark, by its own clock; a little less, so that it is not longer by ours.
+fn age(mark: &str, now_us: i64) -> Duration {
+    let marked_us = mark.split(':').nth(1).and_then(|marked_us| marked_us.parse::<i64>().ok());
+    let age =
+        marked_us.and_then(|marked_us| u64::try_from(now_us.checked_sub(marked_us)?).ok()).map_or(Duration::ZERO, Duration::from_micros);
+    age.saturating_sub(drift(age))
 }

@@ -17,7 +17,10 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinSet, time::sleep};
 
-use super::{claim::Nodes, node::Node};
+use super::{
+    claim::{IfLow, Nodes},
+    node::Node,
+};
 use crate::{LockError, error::Answer, owner::unique, redis_server::Keys};
 
 const LEAVE_PAUSE: Duration = Duration::from_millis(50);
@@ -62,7 +65,7 @@ impl Place {
                 answer
             }
         };
-        let answers = self.nodes.ask(&mut self.requests, ask).await;
+        let answers = self.nodes.ask(&mut self.requests, IfLow::Over, ask).await;
         if self.nodes.agreed(&answers) {
             return Ok(last.load(Ordering::SeqCst));
         }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     FencingToken, LockError,
     error::Answer,
-    redis_server::{GENERATION, HIGH_WATER, Keys, SEEN},
+    redis_server::{GENERATION, HIGH_WATER, Keys, WATCH},
 };
 
 /// What a node has as the owner of a lock that is shared.
@@ -138,7 +138,8 @@ impl Redlock {
     }
 }
 
-/// INFO, TIME, the generation and the high-water mark; then owner, lease and fence of the lock, and those who share it.
+/// INFO, TIME, the generation, the high-water mark and the mark of who waits for the node; then owner, lease and fence of the lock, and those
+/// who share it.
 type Found =
     (InfoDict, (i64, i64), Option<String>, Option<String>, Option<String>, Option<Vec<u8>>, i64, Option<String>, Vec<(Vec<u8>, f64)>);
 
@@ -163,11 +164,11 @@ impl Node {
     /// In one transaction, so that the lock cannot end between its owner and its lease.
     async fn inspect(&self, keys: &Keys) -> Result<(Probe, Record), Answer> {
         let mut pipeline = redis::pipe();
-        pipeline.atomic().cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER).get(SEEN);
+        pipeline.atomic().cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER).get(WATCH);
         pipeline.get(keys.lock()).pttl(keys.lock()).get(keys.fence()).zrange_withscores(keys.readers(), 0, -1);
         let sent = Instant::now();
-        let (info, time, generation, mark, seen, owner, lease_ms, fence, readers): Found = self.server.query(&pipeline).await?;
-        let probe = self.judge((info, time, generation, mark, seen), sent)?;
+        let (info, time, generation, mark, watch, owner, lease_ms, fence, readers): Found = self.server.query(&pipeline).await?;
+        let probe = self.judge((info, time, generation, mark, watch), sent)?;
         let now_ms = (time.0 * 1000 + time.1 / 1000) as f64;
         let living = readers.into_iter().filter(|(_, until_ms)| *until_ms > now_ms).map(|(reader, _)| text(&reader));
         let holder = owner.map(|owner| match &owner[..] {

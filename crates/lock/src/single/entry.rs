@@ -116,6 +116,13 @@ impl Hold for Entry {
         }
     }
 
+    fn lapse(&mut self) {
+        let settings = &self.request.lock.inner.settings;
+        if settings.ttl > settings.lease.length {
+            self.traces_until = None;
+        }
+    }
+
     async fn release(mut self: Box<Self>) -> Result<(), LockError> {
         match self.request.release().await {
             Answer::Accepted => {

@@ -91,6 +91,11 @@ impl<DB: Dialect> Claim<DB> {
         self.rows.look(&self.name).await
     }
 
+    /// Leaves what there is to its end.
+    pub(crate) fn leave(&mut self) {
+        self.traces_until = None;
+    }
+
     /// Starts the task that gives the lock back. It ends by itself, and nothing else ends it but the runtime.
     pub(crate) fn sweep(&mut self) -> Option<Released> {
         let until = self.traces_until.take()?;

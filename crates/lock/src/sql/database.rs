@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use sqlx::{Error, Pool};
+use sqlx::{Error, Pool, pool::PoolConnection};
 use tokio::time::timeout;
 
 use super::dialect::{Dialect, Options};
@@ -50,6 +50,11 @@ impl<DB: Dialect> Database<DB> {
             Answer::TooLow { .. } | Answer::Unreadable(_) => LockError::NoTokenLeft { votes: self.votes(answer) },
             _ => LockError::NoQuorum { causes: self.votes(answer) },
         }
+    }
+
+    /// A connection, within the time of an answer.
+    pub(crate) async fn connection(&self) -> Result<PoolConnection<DB>, Error> {
+        timeout(self.answer, self.pool.acquire()).await.map_err(|_| Error::PoolTimedOut)?
     }
 
     /// Waits for an answer as long as it is of use.

@@ -56,7 +56,7 @@ impl<DB: Dialect> SqlLock<DB> {
     ///
     /// What the database says.
     pub async fn create_table(&self) -> Result<(), sqlx::Error> {
-        let mut connection = self.0.database.pool.acquire().await?;
+        let mut connection = self.0.database.connection().await?;
         DB::run(&mut connection, self.schema()).await
     }
 }
@@ -158,6 +158,12 @@ impl<DB: Dialect> Hold for Held<DB> {
                 .ok_or_else(|| LockError::TooLate { elapsed: started.elapsed(), votes: self.rows.database.votes(Answer::Accepted) }),
             Ok(false) => Err(self.lost().await),
             Err(answer) => Err(self.no(answer)),
+        }
+    }
+
+    fn lapse(&mut self) {
+        if self.rows.ttl > self.rows.lease.length {
+            self.claim.leave();
         }
     }
 

@@ -72,7 +72,7 @@ impl<DB: Sessions> SessionLock<DB> {
     ///
     /// What the database says.
     pub async fn create_table(&self) -> Result<(), sqlx::Error> {
-        let mut connection = self.0.database.pool.acquire().await?;
+        let mut connection = self.0.database.connection().await?;
         for statement in self.schema() {
             DB::run(&mut connection, statement).await?;
         }

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use lock::{Answer, Exclusion, LockError, Redlock, RedlockBuilder, Standing};
 use testbed::{AppendFsync, Redis};
+use tokio::time::sleep;
 
-use crate::site::{becomes, builder, count, five, get, is_everywhere, is_nowhere, ms, name, redlock, refused, run, start, token};
+use crate::site::{becomes, builder, count, five, is_everywhere, is_nowhere, ms, name, redlock, refused, run, start, token};
 
 async fn voting(redlock: &Redlock) -> usize {
     redlock.status().await.iter().filter(|node| matches!(node.standing, Standing::Voting)).count()
@@ -201,11 +202,30 @@ async fn clients_that_come_and_go_do_not_each_wait_for_new_nodes_from_the_beginn
     }
     assert!(refusals >= 2 && since.elapsed() >= ms(2000), "somebody may have held a lock that they have forgotten: {:?}", since.elapsed());
     // A note about an earlier start of the server is of no use.
-    let seen = get(&three[0], "lock:node:seen").await.unwrap();
-    assert!(seen.contains(':'), "{seen}");
     let mut three = three;
+    let earlier = "0123456789abcdef0123456789abcdef01234567:1:x";
+    run(&three[0], &["SET", "lock:node:watch", earlier]).await;
     three[0].restart().await.unwrap();
     let redlock = builder(&three).lease(ms(2000)).build_without_waiting().unwrap();
     let statuses = redlock.status().await;
     assert!(matches!(&statuses[0].standing, Standing::Excluded(Exclusion::Forgot { votes_in }) if *votes_in > ms(1000)), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_forgets_again_as_soon_as_it_votes_is_waited_for_again_by_everybody() {
+    let three = start(3).await;
+    // The other one sees the first loss later, and has not seen the node vote when it is lost again.
+    let (redlock, _other) = (redlock(&three).await, redlock(&three).await);
+    for pause in [100, 400, 700] {
+        becomes("all of them vote", async || voting(&redlock).await == 3).await;
+        sleep(ms(pause)).await;
+        run(&three[0], &["FLUSHALL"]).await;
+        redlock.status().await;
+        let votes = async || crate::site::get(&three[0], "lock:node:generation").await.is_some();
+        becomes("it votes again", &votes).await;
+        let guard = redlock.acquire("forgotten twice").await.unwrap();
+        run(&three[0], &["FLUSHALL"]).await;
+        becomes("it votes once more", &votes).await;
+        assert!(guard.is_lost(), "its vote may have been needed for {:?} more", guard.validity());
+    }
 }

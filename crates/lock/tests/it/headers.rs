@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-const SCRIPTS: [(&str, &str); 14] = [
+const SCRIPTS: [(&str, &str); 15] = [
     ("lock_acquire", include_str!("../../../../lua/lock_acquire.lua")),
     ("lock_acquire_shared", include_str!("../../../../lua/lock_acquire_shared.lua")),
     ("lock_acquire_single", include_str!("../../../../lua/lock_acquire_single.lua")),
@@ -17,6 +17,7 @@ const SCRIPTS: [(&str, &str); 14] = [
     ("lock_queue", include_str!("../../../../lua/lock_queue.lua")),
     ("lock_release", include_str!("../../../../lua/lock_release.lua")),
     ("lock_release_shared", include_str!("../../../../lua/lock_release_shared.lua")),
+    ("lock_watch", include_str!("../../../../lua/lock_watch.lua")),
 ];
 
 fn parts(text: &str) -> (&str, &str) {

@@ -88,6 +88,23 @@ async fn extending_does_not_give_it_back_after_somebody_else_had_it() {
 }
 
 #[tokio::test]
+async fn extending_waits_for_a_slow_node_also_when_another_has_had_somebody_else() {
+    let three = start(3).await;
+    let mut guard = redlock(&three).await.acquire("slow").await.unwrap();
+    is_everywhere(&three, "slow").await;
+    // What a contender leaves behind that did not get a quorum.
+    run(&three[0], &["DEL", "slow"]).await;
+    run(&three[0], &["SET", "slow:fence", "1000000"]).await;
+    three[1].pause().await.unwrap();
+    let (extended, ()) = tokio::join!(guard.extend(), async {
+        sleep(ms(100)).await;
+        three[1].resume().await.unwrap();
+    });
+    extended.expect("two of three have it, each within its time");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_loss_is_told_at_the_deadline_and_at_once_to_who_asks_later() {
     let five = five().await;
     let redlock = builder(five).lease(ms(300)).node_timeout(ms(200)).longest_lease(ms(1500)).build().await.unwrap();

@@ -15,6 +15,8 @@ const RELEASE_SHARED: &str = include_str!("../../../../lua/lock_release_shared.l
 const QUEUE: &str = include_str!("../../../../lua/lock_queue.lua");
 const LEAVE: &str = include_str!("../../../../lua/lock_leave.lua");
 const ADMIT: &str = include_str!("../../../../lua/lock_admit.lua");
+const WATCH: &str = include_str!("../../../../lua/lock_watch.lua");
+const WATCH_KEY: &str = "lock:node:watch";
 const GENERATION: &str = "lock:node:generation";
 const HIGH_WATER: &str = "lock:node:high-water";
 
@@ -80,9 +82,18 @@ impl Bench {
         redis::cmd("PTTL").arg(key).query_async(&mut raw(&self.server).await).await.unwrap()
     }
 
-    async fn admit(&self, mark: &str) -> Vec<String> {
+    async fn run_id(&self) -> String {
         let info: redis::InfoDict = redis::cmd("INFO").query_async(&mut raw(&self.server).await).await.unwrap();
-        self.eval(ADMIT, &[GENERATION, HIGH_WATER], &[&info.get::<String>("run_id").unwrap(), mark]).await
+        info.get("run_id").unwrap()
+    }
+
+    async fn admit(&self, mark: &str) -> Vec<String> {
+        self.eval(WATCH, &[WATCH_KEY], &["watch", ""]).await;
+        self.admit_as(&self.run_id().await, mark, "watch").await
+    }
+
+    async fn admit_as(&self, run_id: &str, mark: &str, watch: &str) -> Vec<String> {
+        self.eval(ADMIT, &[GENERATION, HIGH_WATER, WATCH_KEY], &[run_id, mark, watch]).await
     }
 
     fn fence(&self) -> String {
@@ -131,6 +142,7 @@ async fn extend_answers_every_case() {
     assert!((50_000..=60_000).contains(&left_ms), "set anew, not added: {left_ms}");
     assert_eq!(bench.extend("a", "4").await, ["low", "5"], "an earlier proposal of the same owner");
     assert_eq!(bench.extend("b", "6").await[..2], ["held", "5"]);
+    assert_eq!(bench.extend("a", "5").await, ["accepted"]);
     bench.forget(&bench.name).await;
     assert_eq!(bench.extend("a", "5").await, ["accepted"], "a node that lost the lock gets it back");
     assert_eq!(get(&bench.server, &bench.name).await.unwrap(), "a");
@@ -138,6 +150,9 @@ async fn extend_answers_every_case() {
     bench.acquire("b", "6").await;
     bench.release("b").await;
     assert_eq!(bench.extend("a", "5").await, ["low", "6"], "not after somebody else had it");
+    bench.acquire("c", "7").await;
+    assert_eq!(bench.extend("c", "8").await, ["accepted"], "a node that a later proposal of the same owner did not reach");
+    assert_eq!(get(&bench.server, &bench.fence()).await.unwrap(), "8");
 }
 
 #[tokio::test]
@@ -180,8 +195,15 @@ async fn a_node_that_has_forgotten_does_not_vote_until_it_is_admitted() {
     assert_eq!(bench.acquire("a", "6").await[0], "forgot", "also with everything still on its disk");
     assert_eq!(bench.extend("a", "5").await[0], "forgot");
     assert_eq!(bench.release("a").await, ["accepted"], "but what it has can go");
-    assert_eq!(bench.eval(ADMIT, &[GENERATION, HIGH_WATER], &["0123456789abcdef", "9"]).await[0], "forgot", "another start was watched");
-    assert_eq!(bench.admit("9").await, ["admitted"]);
+    assert_eq!(bench.admit_as("0123456789abcdef", "9", "watch").await[0], "forgot", "another start was watched");
+    let run_id = bench.run_id().await;
+    assert_eq!(bench.admit_as(&run_id, "9", "watch").await[0], "forgot", "nobody has watched it");
+    assert_eq!(bench.eval(WATCH, &[WATCH_KEY], &["none", ""]).await, ["watched", "none"]);
+    assert_eq!(bench.eval(WATCH, &[WATCH_KEY], &["one", "none"]).await, ["watched", "one"], "one of an earlier start is replaced");
+    assert_eq!(bench.eval(WATCH, &[WATCH_KEY], &["two", ""]).await, ["watched", "one"], "all who wait have the same mark");
+    assert_eq!(bench.admit_as(&run_id, "9", "two").await[0], "forgot", "it has lost that mark, and with it what it knew");
+    assert_eq!(bench.admit_as(&run_id, "9", "one").await, ["admitted"]);
+    assert_eq!(get(&bench.server, WATCH_KEY).await, None);
     assert_eq!(bench.acquire("b", "9").await, ["low", "9"], "its peers remember 9");
     assert_eq!(bench.acquire("b", "10").await, ["accepted"]);
     assert_eq!(bench.admit("3").await, ["admitted"]);

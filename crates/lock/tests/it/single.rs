@@ -70,6 +70,26 @@ async fn who_has_the_handle_enters_again_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn tokens_of_a_redlock_do_not_fall_when_one_of_its_nodes_keeps_a_lock_of_its_own() {
+    let three = crate::site::start(3).await;
+    let redlock = crate::site::redlock(&three).await;
+    let single = RedisLockBuilder::new(three[1].url()).lease(ms(20_000)).server_timeout(ms(400)).build().unwrap();
+    for (lock, above) in [(single.clone(), 1000), (single.reentrant(), 2000)] {
+        redlock.observe("both", token(above)).unwrap();
+        let before = redlock.acquire_within("both", ms(5000)).await.unwrap();
+        becomes("all have it", async || crate::site::holding(&three, "both").await == 3).await;
+        let last = before.token();
+        before.release().await.unwrap();
+        crate::site::is_nowhere(&three, "both").await;
+        let between = lock.acquire("both").await.unwrap();
+        assert!(between.token() > last, "{} after {last}", between.token());
+        between.release().await.unwrap();
+        let fence = get(&three[1], "both:fence").await;
+        assert!(fence.as_ref().is_none_or(|fence| fence.parse::<i64>().unwrap() >= last.get()), "{fence:?} after {last}");
+    }
+}
+
+#[tokio::test]
 async fn a_plain_lock_and_one_that_can_be_entered_again_exclude_each_other() {
     let (_server, lock) = start().await;
     let handle = lock.reentrant();

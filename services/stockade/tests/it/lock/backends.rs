@@ -37,27 +37,31 @@ async fn keeps_locks(backend: &str, server: &str) {
 
 #[tokio::test]
 async fn one_redis_keeps_locks() {
-    keeps_locks("redis", &Redis::start().await.unwrap().url()).await;
+    let server = Redis::start().await.unwrap();
+    keeps_locks("redis", &server.url()).await;
 }
 
 #[tokio::test]
 async fn databases_keep_locks() {
     let folder = tempfile::tempdir().unwrap();
     keeps_locks("sqlite", &format!("sqlite://{}/locks.db?mode=rwc", folder.path().display())).await;
-    keeps_locks("postgres", &Postgres::start().await.unwrap().url("postgres")).await;
+    let postgres = Postgres::start().await.unwrap();
+    keeps_locks("postgres", &postgres.url("postgres")).await;
     let mariadb = MariaDb::start().await.unwrap();
     keeps_locks("mysql", &mariadb.create_database("locks").await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn zookeeper_keeps_locks() {
-    keeps_locks("zookeeper", &format!("zookeeper://{}", ZooKeeper::start().await.unwrap().url())).await;
+    let server = ZooKeeper::start().await.unwrap();
+    keeps_locks("zookeeper", &format!("zookeeper://{}", server.url())).await;
 }
 
 #[cfg(feature = "etcd")]
 #[tokio::test]
 async fn etcd_keeps_locks() {
-    keeps_locks("etcd", &testbed::Etcd::start().await.unwrap().url()).await;
+    let server = testbed::Etcd::start().await.unwrap();
+    keeps_locks("etcd", &server.url()).await;
 }
 
 #[cfg(not(feature = "etcd"))]

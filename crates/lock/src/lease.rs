@@ -14,6 +14,16 @@ pub(crate) fn drift(after: Duration) -> Duration {
     after / 100 + DRIFT_MIN
 }
 
+/// How often, at the least, a lock that is held is asked for again.
+pub(crate) fn check_retry(retry: Duration) -> Result<(), InvalidArgument> {
+    expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")
+}
+
+/// How much longer others are kept out after a lease that was not given back.
+pub(crate) fn check_lock_delay(delay: Duration) -> Result<(), InvalidArgument> {
+    expect(delay <= LEASE_MAX, "lock_delay", delay, "expected at most 24 hours")
+}
+
 /// A lease, and how much of it must be left for it to be of use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lease {

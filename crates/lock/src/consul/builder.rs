@@ -10,7 +10,7 @@ use reqwest::{
 use super::{ConsulLock, agent::Agent};
 use crate::{
     error::{InvalidArgument, expect, without_credentials},
-    lease::{LEASE_MAX, Lease},
+    lease::{Lease, check_retry},
 };
 
 /// Consul's `session_ttl_min`, unless its servers are told otherwise.
@@ -136,7 +136,7 @@ impl ConsulBuilder {
             "expected at least the servers' session_ttl_min, usually 10 s",
         )?;
         expect(lock_delay <= LOCK_DELAY_MAX, "lock_delay", lock_delay, "expected at most 60 s")?;
-        expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")?;
+        check_retry(retry)?;
         // Newer servers refuse every other character.
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b",-_".contains(&byte);
         if prefix.split('/').any(|part| part.is_empty() || !part.bytes().all(plain)) {

@@ -7,7 +7,7 @@ use etcd_client::{Client, ConnectOptions};
 use super::{EtcdLock, server::Server};
 use crate::{
     error::{InvalidArgument, expect, without_credentials},
-    lease::{LEASE_MAX, Lease},
+    lease::{Lease, check_retry},
 };
 
 /// How an [`EtcdLock`] shall be.
@@ -83,7 +83,7 @@ impl EtcdBuilder {
         let lease = Lease::new(lease, self.min_validity)?;
         let timeout = self.timeout.unwrap_or((lease.length / 4).min(Duration::from_secs(2)));
         expect(timeout > Duration::ZERO && timeout < lease.length, "timeout", timeout, "expected less than the lease")?;
-        expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")?;
+        check_retry(retry)?;
         let client = connect(&self.endpoints, timeout).await?;
         let server = Server { client, label: self.endpoints.join(","), timeout };
         Ok(EtcdLock { server: Arc::new(server), settings: Arc::new(Settings { prefix: self.prefix, lease, retry }) })

@@ -1,8 +1,10 @@
 //! One typed call per file in `lua/`.
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, aio::ConnectionManager};
+
+use crate::{FencingToken, error::Answer};
 
 /// A file of `lua/`.
 pub(crate) struct Script {
@@ -61,6 +63,24 @@ impl Reply {
 
     pub(crate) fn number(&self, index: usize) -> Option<i64> {
         self.word(index).parse().ok()
+    }
+
+    /// What the statuses mean that need nothing but the reply.
+    pub(crate) fn answer(&self) -> Answer {
+        match self.status.as_str() {
+            "accepted" => Answer::Accepted,
+            "gone" => Answer::Gone,
+            "queued" => Answer::Queued { ahead: self.word(1).parse().unwrap_or(1) },
+            "held" => Answer::Held {
+                remaining: self.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis),
+                fence: self.number(0).and_then(FencingToken::new),
+            },
+            "low" => match self.number(0).and_then(FencingToken::new) {
+                Some(fence) => Answer::TooLow { fence },
+                None => Answer::Unreadable(format!("token {:?}", self.word(0))),
+            },
+            status => Answer::Unreadable(status.to_owned()),
+        }
     }
 }
 

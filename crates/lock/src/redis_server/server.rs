@@ -16,7 +16,7 @@ use redis::{
 use tokio::time::timeout;
 
 use super::{Reply, Script, Wakeups};
-use crate::error::{Answer, InvalidArgument, without_credentials};
+use crate::error::{Answer, InvalidArgument, expect, without_credentials};
 
 /// How long a server is waited for.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,15 @@ pub(crate) struct Timeouts {
     pub connect: Duration,
     /// For a server that hangs for good.
     pub hang: Duration,
+}
+
+impl Timeouts {
+    /// Without one of its own, an answer is waited for a twentieth of the lease, within bounds.
+    pub(crate) fn new(setting: &'static str, answer: Option<Duration>, lease: Duration, hang: Duration) -> Result<Self, InvalidArgument> {
+        let answer = answer.unwrap_or((lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
+        expect(answer > Duration::ZERO && answer < lease, setting, answer, "expected less than the lease")?;
+        Ok(Self { answer, connect: answer.max(Duration::from_secs(1)), hang: hang.max(answer) })
+    }
 }
 
 pub(crate) struct Server {

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use super::{Redlock, node::Node};
 use crate::{
     error::{InvalidArgument, expect},
-    lease::{LEASE_MAX, Lease},
+    lease::{LEASE_MAX, Lease, check_lock_delay, check_retry},
     redis_server::{Server, Timeouts, Wakeups},
 };
 
@@ -141,12 +141,9 @@ impl RedlockBuilder {
     /// Outside of a Tokio runtime.
     pub fn build_without_waiting(self) -> Result<Redlock, InvalidArgument> {
         let settings = self.settings()?;
-        let answer = self.node_timeout.unwrap_or((self.lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
-        expect(answer > Duration::ZERO && answer < self.lease, "node_timeout", answer, "expected less than the lease")?;
-        let heard = settings.queue.is_none_or(|timeout| timeout > answer + settings.retry);
+        let timeouts = Timeouts::new("node_timeout", self.node_timeout, self.lease, settings.longest_lease)?;
+        let heard = settings.queue.is_none_or(|timeout| timeout > timeouts.answer + settings.retry);
         expect(heard, "waiter_timeout", self.waiter_timeout, "expected more than node_timeout and retry")?;
-        let connect = answer.max(Duration::from_secs(1));
-        let timeouts = Timeouts { answer, connect, hang: settings.longest_lease.max(answer) };
         let wakeups = Arc::new(Wakeups::default());
         let servers = self.nodes.iter().map(|url| Ok(Arc::new(Server::new(url, timeouts, &wakeups)?))).collect::<Result<Vec<_>, _>>()?;
         let labels: Vec<_> = servers.iter().map(|server| &server.label).collect();
@@ -162,11 +159,11 @@ impl RedlockBuilder {
     fn settings(&self) -> Result<Settings, InvalidArgument> {
         let Self { lock_delay, retry, keep_tokens, fair, waiter_timeout, .. } = *self;
         let lease = Lease::new(self.lease, self.min_validity)?;
-        expect(lock_delay <= LEASE_MAX, "lock_delay", lock_delay, "expected at most 24 hours")?;
+        check_lock_delay(lock_delay)?;
         let ttl = lease.length + lock_delay;
         let longest_lease = self.longest_lease.unwrap_or(ttl);
         expect((ttl..=2 * LEASE_MAX).contains(&longest_lease), "longest_lease", longest_lease, "expected at least lease and lock_delay")?;
-        expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")?;
+        check_retry(retry)?;
         let keep_min = KEEP_MIN.max(2 * ttl);
         expect(
             (keep_min..=1000 * LEASE_MAX).contains(&keep_tokens),

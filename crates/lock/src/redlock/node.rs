@@ -163,19 +163,8 @@ impl Node {
 
     fn answer(&self, reply: &Reply) -> Answer {
         match reply.status.as_str() {
-            "accepted" => Answer::Accepted,
-            "gone" => Answer::Gone,
-            "queued" => Answer::Queued { ahead: reply.word(1).parse().unwrap_or(1) },
-            "held" => Answer::Held {
-                remaining: reply.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis),
-                fence: reply.number(0).and_then(FencingToken::new),
-            },
-            "low" => match reply.number(0).and_then(FencingToken::new) {
-                Some(fence) => Answer::TooLow { fence },
-                None => Answer::Unreadable(format!("token {:?}", reply.word(0))),
-            },
             "forgot" => Answer::NotVoting(Exclusion::Forgot { votes_in: self.left(self.forgot(reply.word(0))) }),
-            status => Answer::Unreadable(status.to_owned()),
+            _ => reply.answer(),
         }
     }
 

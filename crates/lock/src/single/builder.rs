@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::RedisLock;
 use crate::{
-    error::{InvalidArgument, expect},
-    lease::{LEASE_MAX, Lease},
+    error::InvalidArgument,
+    lease::{Lease, check_lock_delay, check_retry},
     redis_server::{Server, Timeouts, Wakeups},
 };
 
@@ -73,11 +73,9 @@ impl RedisLockBuilder {
     /// Only for settings that make no sense.
     pub fn build(self) -> Result<RedisLock, InvalidArgument> {
         let lease = Lease::new(self.lease, self.min_validity)?;
-        expect(self.lock_delay <= LEASE_MAX, "lock_delay", self.lock_delay, "expected at most 24 hours")?;
-        expect(!self.retry.is_zero() && self.retry <= LEASE_MAX, "retry", self.retry, "expected more than nothing and at most 24 hours")?;
-        let answer = self.server_timeout.unwrap_or((self.lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
-        expect(!answer.is_zero() && answer < self.lease, "server_timeout", answer, "expected less than the lease")?;
-        let timeouts = Timeouts { answer, connect: answer.max(Duration::from_secs(1)), hang: self.lease };
+        check_lock_delay(self.lock_delay)?;
+        check_retry(self.retry)?;
+        let timeouts = Timeouts::new("server_timeout", self.server_timeout, self.lease, self.lease)?;
         let wakeups = Arc::new(Wakeups::default());
         let server = Arc::new(Server::new(&self.url, timeouts, &wakeups)?);
         wakeups.attach(Arc::clone(&server));

@@ -44,7 +44,7 @@ impl Entry {
             ("accepted", Some(token)) => Ok(token),
             ("accepted", None) => Err(Answer::Unreadable(format!("token {:?}", reply.word(0)))),
             ("spent", _) => Err(Answer::TooLow { fence: FencingToken::LAST }),
-            _ => Err(answer(&reply)),
+            _ => Err(reply.answer()),
         }
     }
 
@@ -79,7 +79,7 @@ impl Request {
             None => inner.server.run(&script::EXTEND_SINGLE, &keys, &[&self.id, &ttl_ms]).await,
             Some(owner) => inner.server.run(&script::EXTEND_ENTERED, &keys, &[owner, &ttl_ms, &self.id]).await,
         };
-        reply.map_or_else(|answer| answer, |(_, reply)| answer(&reply))
+        reply.map_or_else(|answer| answer, |(_, reply)| reply.answer())
     }
 
     async fn release(&self) -> Answer {
@@ -91,7 +91,7 @@ impl Request {
                 server.run(&script::EXIT, &[name, self.keys.fence()], &[owner, &self.id, self.keys.released(), &of_redisson]).await
             }
         };
-        reply.map_or_else(|answer| answer, |(_, reply)| answer(&reply))
+        reply.map_or_else(|answer| answer, |(_, reply)| reply.answer())
     }
 
     /// Until the server has done it, or the lease is over there.
@@ -140,17 +140,5 @@ impl Drop for Entry {
         if let (Some(until), Ok(runtime)) = (self.traces_until, Handle::try_current()) {
             runtime.spawn(self.request.clone().sweep(until));
         }
-    }
-}
-
-fn answer(reply: &Reply) -> Answer {
-    match reply.status.as_str() {
-        "accepted" => Answer::Accepted,
-        "gone" => Answer::Gone,
-        "held" => Answer::Held {
-            remaining: reply.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis),
-            fence: reply.number(0).and_then(FencingToken::new),
-        },
-        status => Answer::Unreadable(status.to_owned()),
     }
 }

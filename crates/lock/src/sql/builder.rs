@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{InvalidArgument, expect},
-    lease::{LEASE_MAX, Lease},
+    lease::{LEASE_MAX, Lease, check_lock_delay, check_retry},
 };
 
 /// How a lock in a database shall be.
@@ -105,7 +105,7 @@ impl<DB: Dialect> SqlLockBuilder<DB> {
     /// For settings that make no sense.
     pub fn build(self) -> Result<SqlLock<DB>, InvalidArgument> {
         let (lease, retry) = (self.checked_lease()?, self.retry);
-        expect(self.lock_delay <= LEASE_MAX, "lock_delay", self.lock_delay, "expected at most 24 hours")?;
+        check_lock_delay(self.lock_delay)?;
         let ttl = lease.length + self.lock_delay;
         let table = Table::new(&self.table)?;
         let database = self.database()?;
@@ -114,7 +114,7 @@ impl<DB: Dialect> SqlLockBuilder<DB> {
 
     fn checked_lease(&self) -> Result<Lease, InvalidArgument> {
         let Self { retry, .. } = *self;
-        expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")?;
+        check_retry(retry)?;
         Lease::new(self.lease, self.min_validity)
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Inner, ZooKeeperLock, session::Sessions};
 use crate::{
     error::{InvalidArgument, expect, without_credentials},
-    lease::{LEASE_MAX, Lease},
+    lease::{Lease, check_retry},
 };
 
 /// How a [`ZooKeeperLock`] shall be.
@@ -92,7 +92,7 @@ impl ZooKeeperBuilder {
         expect(tick_time <= lease.length / 2, "tick_time", tick_time, "expected at most half the lease")?;
         let timeout = self.timeout.unwrap_or((lease.length / 4).min(Duration::from_secs(2)));
         expect(timeout > Duration::ZERO && timeout < lease.length, "timeout", timeout, "expected less than the lease")?;
-        expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")?;
+        check_retry(retry)?;
         if servers.split(',').any(|server| server.is_empty() || server.contains(['/', '@', ' '])) {
             return Err(InvalidArgument::Url { found: without_credentials(&servers), expected: "HOST:PORT,..." });
         }

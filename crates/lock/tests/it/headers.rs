@@ -77,7 +77,12 @@ fn every_status_that_the_code_returns_is_in_the_header() {
 
 #[test]
 fn every_status_is_read() {
-    let readers = [include_str!("../../src/redlock/node.rs"), include_str!("../../src/single/entry.rs")].concat();
+    let files = [
+        include_str!("../../src/redis_server/script.rs"),
+        include_str!("../../src/redlock/node.rs"),
+        include_str!("../../src/single/entry.rs"),
+    ];
+    let readers = files.concat();
     for (name, text) in SCRIPTS {
         for status in quoted_after(parts(text).1, "return {'") {
             assert!(readers.contains(&format!("\"{status}\"")), "{name}: nobody reads {status:?}");

@@ -169,6 +169,35 @@ impl OrderId {
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
+    /// The version of a UUID says which attempt to take units it names: 8 is the order itself, 9 to 15 its retakes. No id of an order
+    /// can be another one's retake, and the one leads to the other without a look at anything.
+    const FIRST_VERSION: u8 = 8;
+
+    /// How often an order's units can be taken anew after they were given back.
+    pub const MAX_RETAKES: u8 = 15 - Self::FIRST_VERSION;
+
+    /// The id under which the order's units are taken the `attempt`th time after they were given back; 0 is the order's own.
+    ///
+    /// What a segment has answered to an id stands for good, also that the units were given back. So they are taken anew under another one.
+    #[must_use]
+    pub fn retake(self, attempt: u8) -> Self {
+        let mut bytes = *self.0.as_bytes();
+        let version = Self::FIRST_VERSION + attempt.min(Self::MAX_RETAKES);
+        bytes[6] = (bytes[6] & 0x0f) | (version << 4);
+        Self::from_bytes(bytes)
+    }
+
+    /// Which attempt to take units this id names: 0 for the order's own id.
+    pub fn attempt(self) -> u8 {
+        (self.0.as_bytes()[6] >> 4).saturating_sub(Self::FIRST_VERSION)
+    }
+
+    /// The order's own id.
+    #[must_use]
+    pub fn first(self) -> Self {
+        if self.attempt() == 0 { self } else { self.retake(0) }
+    }
+
     /// The item's tag.
     pub fn tag(self) -> ItemTag {
         let bytes = self.0.as_bytes();
@@ -217,6 +246,88 @@ impl std::str::FromStr for OrderId {
     }
 }
 
+/// What a payment provider calls a payment: 1 to 255 visible ASCII characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PaymentId(Box<str>);
+
+impl PaymentId {
+    /// The longest name.
+    pub const MAX_LEN: usize = 255;
+
+    /// Checks length and characters.
+    pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
+        let text = text.as_ref();
+        if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Invalid::new("payment", format!("1 to {} visible ASCII characters", Self::MAX_LEN)));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+text_newtype!(PaymentId);
+
+/// A move of units into, out of, or between segments, by which every step of it is known again when it is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TransferId(Uuid);
+
+impl TransferId {
+    /// A name that nobody has used.
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// The name of the part at `segment` of what `key` asks for: a repeat of the request is the same transfers.
+    pub fn derive(item: &ItemId, key: &IdempotencyKey, segment: u16) -> Self {
+        let mut hash = Sha256::new();
+        for name in [item.as_str(), key.as_str()] {
+            hash.update((name.len() as u64).to_be_bytes());
+            hash.update(name.as_bytes());
+        }
+        hash.update(segment.to_be_bytes());
+        let digest = hash.finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        // Version 4, so that it is never an order's id: these share a hash with the answers to orders.
+        Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
+    }
+
+    /// The sixteen bytes, as they stand in Redis.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    /// The id with these bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// The id as a UUID, as it stands in SQL.
+    pub fn as_uuid(&self) -> Uuid {
+        self.0
+    }
+}
+
+impl From<Uuid> for TransferId {
+    fn from(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+}
+
+impl fmt::Display for TransferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::str::FromStr for TransferId {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        text.parse().map(Self).map_err(|_| Invalid::new("transfer", "a UUID"))
+    }
+}
+
 /// One of the stock counters of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentKey {
@@ -244,7 +355,7 @@ impl std::str::FromStr for SegmentKey {
 
 #[cfg(test)]
 mod tests {
-    use super::{BuyerId, IdempotencyKey, ItemId, OrderId, SegmentKey};
+    use super::{BuyerId, IdempotencyKey, ItemId, OrderId, SegmentKey, TransferId};
 
     fn order(item: &str, buyer: &str, key: &str) -> OrderId {
         let item = ItemId::new(item).unwrap();
@@ -265,6 +376,30 @@ mod tests {
         assert_eq!(id.to_string(), "9ee2ddee-53dc-8690-8a2b-6181b5fbc615");
         assert_eq!(id.tag(), ItemId::new("maotai").unwrap().tag());
         assert_eq!(id.as_uuid().get_version_num(), 8);
+    }
+
+    #[test]
+    fn a_retake_leads_back_to_its_order() {
+        let id = order("maotai", "ann", "k1");
+        assert_eq!((id.attempt(), id.retake(0)), (0, id));
+        let mut seen = std::collections::HashSet::from([id]);
+        for attempt in 1..=OrderId::MAX_RETAKES {
+            let retake = id.retake(attempt);
+            assert!(seen.insert(retake));
+            assert_eq!((retake.attempt(), retake.first(), retake.tag()), (attempt, id, id.tag()));
+            assert_eq!(retake.retake(attempt), retake);
+        }
+        assert_eq!(id.first(), id);
+    }
+
+    #[test]
+    fn a_transfer_is_never_an_order_and_the_same_for_the_same_request() {
+        let (item, key) = (ItemId::new("maotai").unwrap(), IdempotencyKey::new("k").unwrap());
+        let transfer = TransferId::derive(&item, &key, 3);
+        assert_eq!(transfer, TransferId::derive(&item, &key, 3));
+        assert_ne!(transfer, TransferId::derive(&item, &key, 4));
+        assert_eq!(transfer.as_uuid().get_version_num(), 4);
+        assert_eq!(TransferId::random().as_uuid().get_version_num(), 4);
     }
 
     #[test]

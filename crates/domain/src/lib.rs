@@ -8,8 +8,8 @@ mod order;
 mod outbox;
 mod quantity;
 
-pub use id::{BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, SegmentKey};
+pub use id::{BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, TransferId};
 pub use item::{Durability, Item, ItemState, Window};
-pub use order::{Order, OrderState};
-pub use outbox::{Change, Entry, EntryId, ParseEntryIdError, TakenOrder};
+pub use order::{Order, OrderState, Units};
+pub use outbox::{Change, Entry, EntryId, ParseEntryIdError, TakenOrder, Transferred};
 pub use quantity::Quantity;

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use jiff::Timestamp;
 
-use crate::{BuyerId, OrderId, Quantity};
+use crate::{BuyerId, OrderId, Quantity, TransferId};
 
 /// The place of an entry in an outbox: the Redis stream id. Ids of one outbox only rise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -65,17 +65,67 @@ pub enum Change {
         /// The orders, in the order in which they took.
         orders: Vec<TakenOrder>,
     },
-    /// The item was opened, paused or closed. No units moved.
+    /// The item was opened, paused or closed, or its limit or window changed. No units moved.
     StateSet {
         /// The item's epoch.
         epoch: u64,
     },
+    /// A batch of orders gave their units back.
+    Released {
+        /// The orders, in the order in which they gave back.
+        orders: Vec<TakenOrder>,
+    },
+    /// Units left for another segment, or for good.
+    TransferredOut(Transferred),
+    /// Units came from another segment, or are new.
+    TransferredIn(Transferred),
+    /// Somebody mends the segment. It sells nothing until its counter has been set.
+    Halted {
+        /// The fencing token of whoever does.
+        token: u64,
+    },
+    /// The segment was given the counter that the ledger has.
+    Adjusted {
+        /// That counter.
+        units: u64,
+        /// The item's epoch.
+        epoch: u64,
+        /// The fencing token of whoever did it.
+        token: u64,
+    },
 }
 
-/// An order that took units from a segment.
+/// Units that left a segment or came to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transferred {
+    /// Which transfer.
+    pub id: TransferId,
+    /// How many: perhaps fewer than were asked for, perhaps none.
+    pub units: u64,
+    /// The fencing token of whoever moved them.
+    pub token: u64,
+}
+
+impl Change {
+    /// By how much it changed what is available, and `None` where it set it. What was taken counts as less.
+    pub fn effect(&self) -> Option<i64> {
+        let units = |orders: &[TakenOrder]| orders.iter().map(|order| i64::from(order.quantity.get())).sum::<i64>();
+        let signed = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
+        match self {
+            Self::Taken { orders, .. } => Some(-units(orders)),
+            Self::Released { orders } => Some(units(orders)),
+            Self::TransferredOut(transferred) => Some(-signed(transferred.units)),
+            Self::TransferredIn(transferred) => Some(signed(transferred.units)),
+            Self::StateSet { .. } | Self::Halted { .. } => Some(0),
+            Self::Opened { .. } | Self::Adjusted { .. } => None,
+        }
+    }
+}
+
+/// An order that took units from a segment, or gave them back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOrder {
-    /// Its name.
+    /// The id under which the segment knows it: the order's own, or that of a retake.
     pub id: OrderId,
     /// Who ordered.
     pub buyer: BuyerId,

@@ -2,8 +2,12 @@
 
 use async_trait::async_trait;
 use domain::{Entry, EntryId, Item, ItemId, ItemState, ItemTag, Order, OrderId, SegmentKey};
+use jiff::Timestamp;
 
-use crate::LedgerError;
+use crate::{
+    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn, SegmentConfig, StockChange, Transfer, TransferPlan,
+    Transition,
+};
 
 /// A ledger. Every method is one transaction; every change is version-checked.
 #[async_trait]
@@ -23,8 +27,35 @@ pub trait Ledger: Send + Sync + 'static {
     /// The items whose orders carry this tag (nearly always one or none).
     async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError>;
 
-    /// Opens, pauses or closes the item, with the next epoch. Asking for the state that it has changes nothing. `None`: no such item.
-    async fn set_item_state(&self, id: &ItemId, state: ItemState) -> Result<Option<Item>, LedgerError>;
+    /// Changes state, limit or window, with the next epoch and version, and writes it to the journal. A change to what the item has
+    /// already changes nothing. `expected`: only if the item's version is this one; without it the change is decided on what is there.
+    async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError>;
+
+    /// Makes units of an item more or fewer, by transfers from or to the outside. A repeat (its transfers are there already) changes nothing.
+    /// More: the item's stock rises at once, and the units are on their way. Fewer: the stock falls when they have left their segments
+    /// ([`Ledger::finish_take_back`]).
+    async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError>;
+
+    /// Makes `token` the authority over the item, unless a higher one is: then `LedgerError::Fenced`.
+    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError>;
+
+    /// Writes transfers between segments, planned and not begun. Only for whoever holds the authority over the item.
+    async fn plan_transfers(&self, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError>;
+
+    /// Transfers that are not done, oldest first, of this item or of all.
+    async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError>;
+
+    /// Ends a transfer to the outside whose units have left: they are not part of the stock any more.
+    async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError>;
+
+    /// Claims these rows of one item to mend their segments, waiting for whoever has them. Only for whoever holds the authority over the item.
+    async fn claim_to_mend(&self, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError>;
+
+    /// The latest entries of an item's journal, newest first.
+    async fn journal(&self, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError>;
+
+    /// Adds to the journal.
+    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError>;
 
     /// Every segment's row of an item, in order. Empty if there is no such item.
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError>;
@@ -32,11 +63,22 @@ pub trait Ledger: Send + Sync + 'static {
     /// Every segment of every item with its checkpoint: what the recorders sweep.
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError>;
 
-    /// What every item's segments should be at: its state and epoch.
-    async fn item_states(&self) -> Result<Vec<(ItemId, ItemState, u64)>, LedgerError>;
+    /// What every item's segments should be at.
+    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError>;
 
     /// The order, if it has been recorded.
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
+
+    /// Held orders whose hold is over at `now`, those that are over longest first.
+    async fn due(&self, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError>;
+
+    /// Makes the transitions in one transaction, each if the order's version is still that of the order that was given: orders, the counters of their
+    /// segments, and a pending return where units go back. In the order of `transitions`: the order as it is then; `None` if somebody else was
+    /// faster, and nothing was changed for it. No order may stand twice.
+    async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError>;
+
+    /// Returns that have been pending since before `before`, oldest first, of this item or of all.
+    async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError>;
 
     /// Which of these orders are recorded as `rejected`.
     async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError>;
@@ -90,6 +132,10 @@ pub struct Recorded {
     pub rejected: Vec<OrderId>,
     /// Orders that the ledger had already.
     pub repeated: usize,
+    /// Orders whose units came back.
+    pub returned: usize,
+    /// Transfers that left or arrived.
+    pub transferred: usize,
 }
 
 /// A segment replayed up to its checkpoint.
@@ -97,7 +143,7 @@ pub struct Recorded {
 pub struct SegmentRow {
     /// Which segment.
     pub key: SegmentKey,
-    /// Units that belong to it. `available + held + confirmed = allocated`, always.
+    /// Units that belong to it. `available + held + confirmed + returning = allocated`, always.
     pub allocated: u64,
     /// Units that nobody has.
     pub available: u64,
@@ -105,6 +151,8 @@ pub struct SegmentRow {
     pub held: u64,
     /// Units of paid orders.
     pub confirmed: u64,
+    /// Units of orders that have ended, on their way back to `available`.
+    pub returning: u64,
     /// The last entry applied; `None` until the first.
     pub checkpoint: Option<EntryId>,
     /// The fingerprint of that entry.
@@ -122,10 +170,23 @@ pub struct ItemTotals {
     pub item: Item,
     /// Its segments, in order.
     pub segments: Vec<SegmentRow>,
-    /// Units of `held` orders by segment: the same sum as `segments[i].held`, computed the long way.
-    pub held_by_orders: Vec<u64>,
+    /// By segment, what its counters say, computed the long way.
+    pub by_orders: Vec<ByOrders>,
+    /// Units that have left a segment, or are new, and have not arrived anywhere.
+    pub in_transit: u64,
     /// Number of orders by state word, for the report.
     pub orders_by_state: Vec<(String, u64)>,
+}
+
+/// A segment's counters as the sums of its orders and pending returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ByOrders {
+    /// Units of held orders.
+    pub held: u64,
+    /// Units of confirmed orders.
+    pub confirmed: u64,
+    /// Units of pending returns.
+    pub returning: u64,
 }
 
 /// What [`Ledger::create_item`] found or did.

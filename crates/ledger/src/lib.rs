@@ -3,13 +3,21 @@
 //! Per segment the ledger keeps *the segment replayed up to a checkpoint* (see [`replay`]). This crate is the only one that knows a table's
 //! name. It must not know Redis or HTTP: outbox entries reach it as [`domain::Entry`] values.
 
+mod changes;
 mod contract;
 mod convert;
 mod error;
+mod life;
+mod mending;
 mod postgres;
 mod recording;
 pub mod replay;
 mod sqlite;
 
-pub use contract::{Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect};
+pub use changes::{
+    Changed, ItemChange, JournalEntry, NewJournalEntry, SegmentConfig, StockChange, StockPart, Transfer, TransferPlan, TransferState,
+};
+pub use contract::{ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect};
 pub use error::LedgerError;
+pub use life::{PendingReturn, Transition};
+pub use mending::{Memory, Mended, Mending};

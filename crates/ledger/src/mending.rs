@@ -1,0 +1,63 @@
+//! Making a segment and its row agree again, whatever happened to the segment's history.
+//!
+//! The rows are claimed; what the outboxes hold is staged in the open transaction, leniently: whatever applies is applied (orders that the ledger does
+//! not have, pending returns, transfers), whatever does not is passed over. Then the segments are given the counters of the staged rows, and
+//! the commit makes the entries that this wrote the new checkpoints. A crash before the commit changes nothing in the ledger.
+
+use async_trait::async_trait;
+use domain::{BuyerId, Entry, EntryId, Item, OrderId, Quantity, SegmentKey};
+
+use crate::{LedgerError, NewJournalEntry, Recorded, SegmentRow};
+
+/// Rows of one item that somebody mends: an open transaction. Dropping it rolls back.
+#[async_trait]
+pub trait Mending: Send {
+    /// The item as it is.
+    fn item(&self) -> &Item;
+
+    /// The rows as they were when they were claimed.
+    fn rows(&self) -> &[SegmentRow];
+
+    /// Applies what applies of the entries of one segment (all that its outbox holds) and returns the row as it would be, and what was done. Once per segment.
+    async fn stage(&mut self, segment: &SegmentKey, entries: &[Entry]) -> Result<(SegmentRow, Recorded), LedgerError>;
+
+    /// Every order of the item with what a segment must remember of it, staged ones included.
+    async fn memories(&mut self) -> Result<Vec<Memory>, LedgerError>;
+
+    /// Commits, with these checkpoints and the item's new epoch, each row by a compare-and-set on version, and all of it only if the token is
+    /// still the authority over the item.
+    async fn commit(self: Box<Self>, mended: &[Mended], epoch: u64, journal: &[NewJournalEntry]) -> Result<(), LedgerError>;
+
+    /// Gives the rows back without a change: when this returns, the next claim gets them.
+    async fn release(self: Box<Self>);
+}
+
+/// A segment whose counter has been set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mended {
+    /// Which.
+    pub segment: SegmentKey,
+    /// The entry that says so.
+    pub checkpoint: EntryId,
+    /// Its fingerprint.
+    pub anchor: i64,
+}
+
+/// An order as its segment and its home must remember it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory {
+    /// The order's own id.
+    pub order: OrderId,
+    /// Its latest attempt; earlier ones have given their units back.
+    pub attempt: u8,
+    /// The segment of the latest attempt.
+    pub segment: u16,
+    /// Whose.
+    pub buyer: BuyerId,
+    /// How many units.
+    pub quantity: Quantity,
+    /// When its hold is over, in milliseconds since 1970.
+    pub expires_ms: i64,
+    /// Whether the segment still has the latest attempt's units as taken: it is held, confirmed, or its return is pending.
+    pub taken: bool,
+}

@@ -3,7 +3,7 @@
 --
 -- Closes the race between "is there a unit, has this buyer had enough, was this order answered already?" and "then take it".
 --
--- KEYS 1 stock    hash    available, limit, state, opens_ms, closes_ms, epoch, hold_ms, last, segments
+-- KEYS 1 stock    hash    available, limit, state, opens_ms, closes_ms, epoch, hold_ms, last, segments, mending
 --      2 answers  hash    order id -> answer
 --      3 buyers   hash    buyer id -> units counted against the limit
 --      4 outbox   stream  one entry for the whole batch
@@ -15,6 +15,7 @@
 --      then columns of n: order ids, buyer ids, quantities, packed orders
 -- Returns {'late', now_ms}                  nothing was looked at
 --         {'missing', now_ms}               the segment does not exist here
+--         {'mending', now_ms}               it is being mended: nothing was looked at
 --         {'ok', now_ms, epoch, available, entry, expires_ms, state, opens_ms, closes_ms, exceptions}
 --         where an order took its units unless `exceptions` (index, code, detail, ...) names it:
 --           a  answered before; detail is the answer as it was stored
@@ -33,9 +34,10 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > deadline then return {'late', now} end
 
-local s = redis.call('HMGET', stock, 'available', 'limit', 'state', 'opens_ms', 'closes_ms', 'epoch', 'hold_ms', 'last', 'segments')
+local s = redis.call('HMGET', stock, 'available', 'limit', 'state', 'opens_ms', 'closes_ms', 'epoch', 'hold_ms', 'last', 'segments', 'mending')
 local available = tonumber(s[1])
 if not available then return {'missing', now} end
+if s[10] then return {'mending', now} end
 local limit, opens, closes = tonumber(s[2]), tonumber(s[4]), tonumber(s[5])
 local open = s[3] == 'open' and now >= opens and (closes == 0 or now < closes)
 local alone = s[9] == '1'

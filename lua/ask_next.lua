@@ -3,14 +3,14 @@
 --
 -- Closes the race between "is there a unit, was this order answered already?" and "then take it". The buyer's limit was settled at home.
 --
--- KEYS 1 stock    hash    available, state, epoch, hold_ms, last
+-- KEYS 1 stock    hash    available, state, epoch, hold_ms, last, mending
 --      2 answers  hash    order id -> answer
 --      3 outbox   stream  one entry for the whole batch
 -- ARGV 1 n            orders in the batch, no order id twice
 --      2 deadline_ms  by the clock of this server, and not later than home remembers; the whole batch is refused after it
 --      3 segment      ITEM:SEGMENT, for the wake-up message
 --      then columns of n: order ids, quantities, packed orders
--- Returns {'late', now_ms} | {'missing', now_ms} | {'ok', now_ms, epoch, available, entry, expires_ms, exceptions}
+-- Returns {'late', now_ms} | {'missing', now_ms} | {'mending', now_ms} | {'ok', now_ms, epoch, available, entry, expires_ms, exceptions}
 --         where an order took its units unless `exceptions` (index, code, detail, ...) names it:
 --           a  answered before; detail is the answer as it was stored
 --           p  passed: this segment will never give units to this order
@@ -25,9 +25,10 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > deadline then return {'late', now} end
 
-local s = redis.call('HMGET', stock, 'available', 'state', 'epoch', 'hold_ms', 'last')
+local s = redis.call('HMGET', stock, 'available', 'state', 'epoch', 'hold_ms', 'last', 'mending')
 local available = tonumber(s[1])
 if not available then return {'missing', now} end
+if s[6] then return {'mending', now} end
 -- A paused segment passes. It must not refuse: the order's buyer is counted at home, and a walk has to end somewhere.
 local open = s[2] == 'open'
 local expires = now + tonumber(s[4])

@@ -9,17 +9,19 @@
 --      4 outbox   stream  the entries not yet recorded
 --      5 walks    zset    unfinished walks
 -- ARGV 1 from  an outbox id: also list the entries from there on, inclusive; `-`: from the beginning; ``: list none
--- Returns {'missing'} | {'ok', available, state, epoch, last, limit, answers, buyers, outbox length, walks, entries}
+-- Returns {'missing'} | {'ok', available, state, epoch, last, limit, answers, buyers, outbox length, walks, opens_ms, closes_ms, fence,
+--         mending ('' if nobody mends it), entries}
 -- Keeps  everything: it only reads
 -- Cost   O(1), and O(entries) with `from`
 
 local stock, answers, buyers, outbox, walks = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local from = ARGV[1]
 
-local s = redis.call('HMGET', stock, 'available', 'state', 'epoch', 'last', 'limit')
+local s = redis.call('HMGET', stock, 'available', 'state', 'epoch', 'last', 'limit', 'opens_ms', 'closes_ms', 'fence', 'mending')
 if not s[1] then return {'missing'} end
 local entries = {}
 if from ~= '' then entries = redis.call('XRANGE', outbox, from, '+') end
 -- One of each is the placeholder that open_segment leaves.
 return {'ok', tonumber(s[1]), s[2], tonumber(s[3]), s[4], tonumber(s[5]), redis.call('HLEN', answers) - 1,
-  redis.call('HLEN', buyers) - 1, redis.call('XLEN', outbox), redis.call('ZCARD', walks) - 1, entries}
+  redis.call('HLEN', buyers) - 1, redis.call('XLEN', outbox), redis.call('ZCARD', walks) - 1,
+  tonumber(s[6]), tonumber(s[7]), s[8], s[9] or '', entries}

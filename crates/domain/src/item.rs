@@ -50,6 +50,25 @@ impl Item {
     }
 }
 
+/// What a segment should be like, as its item has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentConfig {
+    /// Whether it sells.
+    pub state: ItemState,
+    /// Units that one buyer may hold.
+    pub limit_per_buyer: Option<Quantity>,
+    /// From when until when it can be bought.
+    pub window: Window,
+    /// Rises with every change of these.
+    pub epoch: u64,
+}
+
+impl From<&Item> for SegmentConfig {
+    fn from(item: &Item) -> Self {
+        Self { state: item.state, limit_per_buyer: item.limit_per_buyer, window: item.window, epoch: item.epoch }
+    }
+}
+
 /// From when until when an item can be bought. An open end is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {

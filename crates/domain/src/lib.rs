@@ -4,12 +4,14 @@
 
 mod id;
 mod item;
+mod memory;
 mod order;
 mod outbox;
 mod quantity;
 
 pub use id::{BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, TransferId};
-pub use item::{Durability, Item, ItemState, Window};
+pub use item::{Durability, Item, ItemState, SegmentConfig, Window};
+pub use memory::Memory;
 pub use order::{Order, OrderState, Units};
 pub use outbox::{Change, Entry, EntryId, ParseEntryIdError, TakenOrder, Transferred};
 pub use quantity::Quantity;

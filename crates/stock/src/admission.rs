@@ -42,6 +42,8 @@ pub(crate) struct Admission {
     /// Somebody has looked at the segments, or has tried to: the first order must not find thousands of others walking blindly.
     looked: AtomicBool,
     hint: ArcSwapOption<Hint>,
+    /// Counts what makes a hint that is being taken out of date: units that came back.
+    news: AtomicU64,
     /// Held while the hint is taken anew, so that one does it and the others wait.
     refreshing: Mutex<()>,
     lifetime: Duration,
@@ -96,6 +98,7 @@ impl Admission {
             turn: Notify::new(),
             looked: AtomicBool::new(false),
             hint: ArcSwapOption::empty(),
+            news: AtomicU64::new(0),
             refreshing: Mutex::new(()),
             lifetime,
         }
@@ -104,6 +107,21 @@ impl Admission {
     /// Takes in what a segment's reply said.
     pub(crate) fn saw(&self, segment: u16, available: u64) {
         self.seen[usize::from(segment)].store(available, Ordering::Relaxed);
+    }
+
+    /// Takes in that units have come back to a segment. Nobody is refused by a hint that is older than this.
+    pub(crate) fn came_back(&self, segment: u16, available: u64) {
+        if let Some(seen) = self.seen.get(usize::from(segment)) {
+            seen.store(available, Ordering::Relaxed);
+            self.doubt();
+            self.wake_one();
+        }
+    }
+
+    /// Forgets the hint, and whatever a look that is under way will find.
+    pub(crate) fn doubt(&self) {
+        self.news.fetch_add(1, Ordering::SeqCst);
+        self.hint.store(None);
     }
 
     /// Lets the order in, refuses it, or asks for a look. Waits while all units that are left are being walked for.
@@ -152,10 +170,15 @@ impl Admission {
     pub(crate) async fn refresh<E>(&self, look: impl AsyncFnOnce(Option<Arc<Hint>>) -> Result<Option<Hint>, E>) -> Result<(), E> {
         let _turn = self.refreshing.lock().await;
         if !self.looked.load(Ordering::Acquire) || (self.left().total == 0 && self.fresh_hint().is_none()) {
+            let news = self.news.load(Ordering::SeqCst);
             let looked = look(self.hint.load_full()).await;
             // One look that fails must not keep those away who could do without it.
             self.looked.store(true, Ordering::Release);
             self.hint.store(looked?.map(Arc::new));
+            // Units came back while we looked, perhaps to a segment that we had seen by then.
+            if self.news.load(Ordering::SeqCst) != news {
+                self.hint.store(None);
+            }
         }
         Ok(())
     }
@@ -377,6 +400,25 @@ mod tests {
         assert!(matches!(admission.admit(7, 1).await, Admitted::Walk(_)), "it may be repeating its order");
         admission.saw(1, 1);
         assert!(matches!(admission.admit(8, 1).await, Admitted::Walk(_)), "a unit has come back");
+    }
+
+    #[tokio::test]
+    async fn units_that_come_back_end_the_hint_also_one_that_is_being_taken() {
+        let admission = admission(&[0]);
+        let hint = async |_: Option<Arc<Hint>>| Ok::<_, Infallible>(Some(Hint::new(Instant::now(), vec![], Some(Arc::default()))));
+        admission.refresh(hint).await.unwrap();
+        assert!(matches!(admission.admit(8, 1).await, Admitted::SoldOut));
+        admission.came_back(0, 1);
+        drop(walk(&admission, 1).await);
+        admission.saw(0, 0);
+        let overtaken = async |before| {
+            admission.came_back(0, 1);
+            // The look had read the segment before the unit came back.
+            admission.saw(0, 0);
+            hint(before).await
+        };
+        admission.refresh(overtaken).await.unwrap();
+        assert!(matches!(admission.admit(8, 1).await, Admitted::Refresh));
     }
 
     #[tokio::test]

@@ -30,6 +30,13 @@ pub enum Answer {
         /// Who has the units.
         segment: u16,
     },
+    /// `R`: the units were this order's and were given back. Also at home, when another segment had them.
+    Released {
+        /// How many.
+        quantity: Quantity,
+        /// When, in milliseconds since 1970.
+        since_ms: i64,
+    },
     /// `S`, at home: every segment passed. No attempt asked after `until_ms`.
     SoldOut {
         /// How many were asked for.
@@ -55,6 +62,7 @@ impl Answer {
             "T" => Self::Taken { quantity, expires_ms: time },
             "P" => Self::Passed { quantity, until_ms: time },
             "E" => Self::Elsewhere { quantity, expires_ms: time, segment: parts.next()?.parse().ok()? },
+            "R" => Self::Released { quantity, since_ms: time },
             "S" => Self::SoldOut { quantity, until_ms: time },
             _ => return None,
         })
@@ -66,6 +74,7 @@ impl Answer {
             Self::Taken { quantity, .. }
             | Self::Passed { quantity, .. }
             | Self::Elsewhere { quantity, .. }
+            | Self::Released { quantity, .. }
             | Self::SoldOut { quantity, .. } => quantity,
         }
     }
@@ -84,6 +93,7 @@ mod tests {
             ("T2:1763", Answer::Taken { quantity, expires_ms: 1763 }),
             ("P2:1763", Answer::Passed { quantity, until_ms: 1763 }),
             ("E2:1763:5", Answer::Elsewhere { quantity, expires_ms: 1763, segment: 5 }),
+            ("R2:1763", Answer::Released { quantity, since_ms: 1763 }),
             ("S2:1763", Answer::SoldOut { quantity, until_ms: 1763 }),
         ];
         for (text, answer) in table {

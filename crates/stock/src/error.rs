@@ -18,6 +18,20 @@ pub enum StockError {
     /// The segment is not on this Redis: it was never opened, or its history is gone.
     #[error("segment {0} does not exist in Redis")]
     Missing(SegmentKey),
+    /// Somebody makes the segment agree with the ledger again. Nothing was looked at; in a moment it answers.
+    #[error("segment {0} is being mended")]
+    Mending(SegmentKey),
+    /// Somebody with a higher fencing token has changed the segment. Nothing was changed; whoever asked is not the authority any more.
+    #[error("segment {segment} has seen the higher fencing token {fence}")]
+    Fenced {
+        /// Which segment.
+        segment: SegmentKey,
+        /// The token that it has seen.
+        fence: u64,
+    },
+    /// Something came in between a look at the segment and the change that was decided on it. Nothing was changed; look again.
+    #[error("segment {0} has changed since it was looked at")]
+    Moved(SegmentKey),
     /// The batch reached Redis after its deadline and was refused. Nothing was looked at.
     #[error("the ask arrived after its deadline; the clock of Redis says {now_ms} ms")]
     Late {
@@ -41,11 +55,11 @@ pub enum StockError {
 impl StockError {
     /// Whether the same call may be made again as it is.
     pub fn is_retryable(&self) -> bool {
-        self.is_passing() || matches!(self, Self::Missing(_))
+        self.is_passing() || matches!(self, Self::Missing(_) | Self::Moved(_))
     }
 
     /// Whether asking again in a few milliseconds may help.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::OutcomeUnknown(_) | Self::Redis(_) | Self::Late { .. } | Self::Pool(_))
+        matches!(self, Self::OutcomeUnknown(_) | Self::Redis(_) | Self::Late { .. } | Self::Mending(_) | Self::Pool(_))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use domain::{BuyerId, Change, Item, ItemId, OrderId, SegmentKey, TakenOrder, Window};
+use domain::{BuyerId, Change, Item, ItemId, OrderId, SegmentKey, TakenOrder};
 use futures::future::{join_all, try_join_all};
 use jiff::Timestamp;
 use redis::Value;
@@ -30,7 +30,6 @@ pub struct ItemStock {
     pub(crate) segments: Vec<Segment>,
     pub(crate) shared: Arc<Shared>,
     admission: Arc<Admission>,
-    window: Window,
 }
 
 /// One segment, and the lanes to it.
@@ -51,7 +50,7 @@ impl ItemStock {
     pub(crate) fn new(item: &Item, shared: &Arc<Shared>) -> Self {
         let admission = Arc::new(Admission::new(item.segments, shared.settings.hint_lifetime));
         let segments = (0..item.segments).map(|segment| Self::segment(item, segment, shared, &admission)).collect();
-        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission, window: item.window }
+        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission }
     }
 
     fn segment(item: &Item, segment: u16, shared: &Arc<Shared>, admission: &Arc<Admission>) -> Segment {
@@ -120,9 +119,19 @@ impl ItemStock {
 
     fn is_open(&self, segments: &[Inspection]) -> bool {
         let now = self.shared.clock.now_ms();
-        let after = |time: Option<Timestamp>| time.is_some_and(|time| time.as_millisecond() > now);
-        let inside = !after(self.window.opens_at) && (self.window.closes_at.is_none() || after(self.window.closes_at));
-        inside && segments.iter().all(|segment| segment.state == domain::ItemState::Open)
+        let inside = |segment: &Inspection| segment.opens_ms <= now && (segment.closes_ms == 0 || now < segment.closes_ms);
+        let sells = |segment: &Inspection| segment.mending.is_none() && segment.state == domain::ItemState::Open;
+        segments.iter().all(|segment| inside(segment) && sells(segment))
+    }
+
+    /// Takes in that units have come back to a segment: the item is not sold out any more.
+    pub(crate) fn came_back(&self, segment: u16, available: u64) {
+        self.admission.came_back(segment, available);
+    }
+
+    /// Takes in that messages may have been missed: what is known of the segments may be out of date.
+    pub(crate) fn doubt(&self) {
+        self.admission.doubt();
     }
 
     /// Stable hashes of every buyer who holds anything, or walks.
@@ -182,7 +191,7 @@ impl ItemStock {
                 let order = orders.into_iter().find(|order| order.id == wanted)?;
                 Some(Unrecorded { order, segment: segment.number(), expires_at })
             }
-            Change::Opened { .. } | Change::StateSet { .. } => None,
+            _ => None,
         });
         Ok(found)
     }
@@ -204,7 +213,7 @@ async fn inspect_segment(shared: &Shared, segment: &Segment, entries: Inspection
 }
 
 /// The buyer's home among `segments`.
-fn home(buyer: &BuyerId, segments: usize) -> usize {
+pub(crate) fn home(buyer: &BuyerId, segments: usize) -> usize {
     let segments = u64::try_from(segments.max(1)).unwrap_or(1);
     usize::try_from(buyer.stable_hash() % segments).unwrap_or(0)
 }

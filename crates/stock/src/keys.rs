@@ -9,6 +9,9 @@ pub(crate) const OUTBOX_CHANNEL: &str = "stockade:outbox";
 /// Published by the recorder: `ITEM:SEGMENT CHECKPOINT [REJECTED ORDER]...`.
 pub(crate) const RECORDED_CHANNEL: &str = "stockade:recorded";
 
+/// Published by a segment's script when units have come back to it; the payload is `ITEM:SEGMENT AVAILABLE`. The scripts have this name too.
+pub(crate) const RETURNED_CHANNEL: &str = "stockade:returned";
+
 /// The keys of one segment. They share a hash tag, so a cluster keeps them in one slot and one script may touch them all.
 #[derive(Debug)]
 pub(crate) struct Keys {
@@ -16,9 +19,9 @@ pub(crate) struct Keys {
     pub segment: SegmentKey,
     /// The segment's name, as the scripts publish it.
     pub name: String,
-    /// hash: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments
+    /// hash: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments, mending
     pub stock: String,
-    /// hash: order id -> answer
+    /// hash: order id -> answer, and transfer id -> units that it moved
     pub answers: String,
     /// hash: buyer id -> units counted against the limit
     pub buyers: String,

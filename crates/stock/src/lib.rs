@@ -15,6 +15,8 @@
 //! | `walk` | home, then around the ring |
 //! | `admission` | the sold-out hint, and who may walk when few units are left |
 //! | `checkpoint` | who waits for which entry to be recorded |
+//! | `give_back` | returns the units of orders, and their buyers' counts |
+//! | `mend` | what a reconciler does to a segment, under its fencing token |
 //! | [`walks`] | finishes and forgets the walks that nobody else did |
 
 mod admission;
@@ -23,9 +25,11 @@ mod checkpoint;
 mod clock;
 pub mod connection;
 mod error;
+mod give_back;
 mod item;
 mod keys;
 mod lane;
+mod mend;
 mod message;
 pub mod outbox;
 mod reply;
@@ -38,8 +42,9 @@ pub mod walks;
 pub(crate) use answer::Answer;
 pub use connection::RedisSettings;
 pub use error::StockError;
+pub use give_back::GiveBack;
 pub use item::{ItemStock, Unrecorded};
 pub use outbox::RecordedSpan;
-pub use script::{Inspection, InspectionEntries, Opened, StateSet};
+pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
 pub use stock::{Stock, StockSettings};
 pub use walk::{Acknowledge, Ask, Outcome};

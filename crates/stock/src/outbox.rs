@@ -1,6 +1,6 @@
 //! The log of a segment: reading it, trimming it, and telling others how far it has been recorded.
 
-use domain::{BuyerId, Change, Entry, EntryId, OrderId, Quantity, SegmentKey, TakenOrder};
+use domain::{BuyerId, Change, Entry, EntryId, OrderId, Quantity, SegmentKey, TakenOrder, Transferred};
 use jiff::Timestamp;
 use redis::Value;
 
@@ -59,20 +59,35 @@ pub(crate) fn decode_entries(mut list: Reply) -> Result<Vec<Entry>, StockError> 
 }
 
 fn decode_entry(id: EntryId, mut fields: Reply) -> Result<Entry, StockError> {
-    let mut hash = xxhash_rust::xxh3::Xxh3::new();
-    let mut pairs = Vec::with_capacity(3);
+    let mut pairs = Vec::with_capacity(4);
     while !fields.is_empty() {
-        let (name, value) = (fields.bytes()?, fields.bytes()?);
-        hash.update(&name);
-        hash.update(&value);
-        pairs.push((name, value));
+        pairs.push((fields.bytes()?, fields.bytes()?));
     }
+    let fingerprint = fingerprint(pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())));
     let field = |wanted: &[u8]| pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_slice());
     let change = decode_change(field).ok_or_else(|| StockError::Unreadable(format!("outbox entry {id}")))?;
-    Ok(Entry { id, fingerprint: hash.digest().cast_signed(), change })
+    Ok(Entry { id, fingerprint, change })
+}
+
+fn fingerprint<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> i64 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    for (name, value) in pairs {
+        hash.update(name);
+        hash.update(value);
+    }
+    hash.digest().cast_signed()
+}
+
+/// The fingerprint of the entry that `adjust` writes, which nobody has to read back for it.
+pub(crate) fn fingerprint_of_adjusted(units: u64, epoch: u64, token: u64) -> i64 {
+    let values = [units, epoch, token].map(|number| number.to_string());
+    let names: [&[u8]; 3] = [b"u", b"e", b"t"];
+    let numbers = names.into_iter().zip(values.iter().map(String::as_bytes));
+    fingerprint(std::iter::once((&b"k"[..], &b"adjusted"[..])).chain(numbers))
 }
 
 fn decode_change<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Change> {
+    let field = &field;
     let number = |name: &[u8]| std::str::from_utf8(field(name)?).ok()?.parse::<u64>().ok();
     Some(match field(b"k")? {
         b"opened" => Change::Opened { units: number(b"u")?, epoch: number(b"e")? },
@@ -81,8 +96,18 @@ fn decode_change<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Change
             expires_at: Timestamp::from_millisecond(number(b"x")?.try_into().ok()?).ok()?,
             orders: unpack_all(field(b"o")?)?,
         },
+        b"released" => Change::Released { orders: unpack_all(field(b"o")?)? },
+        b"out" => Change::TransferredOut(transferred(field)?),
+        b"in" => Change::TransferredIn(transferred(field)?),
+        b"halted" => Change::Halted { token: number(b"t")? },
+        b"adjusted" => Change::Adjusted { units: number(b"u")?, epoch: number(b"e")?, token: number(b"t")? },
         _ => return None,
     })
+}
+
+fn transferred<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Transferred> {
+    let text = |name: &[u8]| std::str::from_utf8(field(name)?).ok();
+    Some(Transferred { id: text(b"i")?.parse().ok()?, units: text(b"u")?.parse().ok()?, token: text(b"t")?.parse().ok()? })
 }
 
 /// What the recorder says when the ledger has recorded a part of an outbox. It speaks of that part only: who missed the message about an

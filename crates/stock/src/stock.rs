@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use domain::{EntryId, Item, ItemId, ItemState, OrderId, SegmentKey};
+use domain::{EntryId, Item, ItemId, OrderId, SegmentConfig, SegmentKey};
 use futures::future::try_join_all;
 use redis::Client;
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ use crate::{
     checkpoint::Checkpoints,
     clock::Clock,
     connection::{Bulk, Connection, Connections},
-    keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL},
+    keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL, RETURNED_CHANNEL},
     message,
     outbox::RecordedSpan,
     script::{self, Inspection, InspectionEntries, Opened, StateSet},
@@ -63,12 +63,15 @@ pub(crate) struct Shared {
     pub tasks: TaskTracker,
 }
 
+/// The items that this process sells.
+type Items = RwLock<HashMap<ItemId, Arc<ItemStock>>>;
+
 /// The stock of every item, on one Redis or a cluster.
 pub struct Stock {
     shared: Arc<Shared>,
     nodes: Vec<Client>,
     masters: u16,
-    items: RwLock<HashMap<ItemId, Arc<ItemStock>>>,
+    items: Arc<Items>,
     stop: CancellationToken,
 }
 
@@ -91,11 +94,23 @@ impl Stock {
             shared: Arc::new(shared),
             nodes,
             masters: servers.masters,
-            items: RwLock::default(),
+            items: Arc::default(),
             stop: CancellationToken::new(),
         });
         stock.listen_for_checkpoints();
+        stock.listen_for_returns();
         Ok(stock)
+    }
+
+    /// Units that come back make an item that was sold out worth asking for again, at once and in every process.
+    fn listen_for_returns(&self) {
+        let mut messages = message::subscribe(self.nodes.clone(), RETURNED_CHANNEL, self.stop.clone());
+        let items = Arc::clone(&self.items);
+        tokio::spawn(async move {
+            while let Some(text) = messages.recv().await {
+                take_in_return(&items, &text);
+            }
+        });
     }
 
     fn listen_for_checkpoints(&self) {
@@ -142,15 +157,15 @@ impl Stock {
         script::open_segment(&self.shared.connection, &keys, item).await
     }
 
-    /// Sets the state of every segment to the item's, at the item's epoch.
-    pub async fn set_state(&self, item: &Item, state: ItemState, epoch: u64) -> Result<Vec<StateSet>, StockError> {
-        let keys: Vec<_> = self.segments(item).map(|segment| Keys::of(&segment)).collect();
-        try_join_all(keys.iter().map(|keys| script::set_state(&self.shared.connection, keys, state, epoch))).await
+    /// Sets state, limit and window of every segment to the item's, at the item's epoch.
+    pub async fn configure(&self, item: &Item) -> Result<Vec<StateSet>, StockError> {
+        let (keys, config): (Vec<_>, _) = (self.segments(item).map(|segment| Keys::of(&segment)).collect(), item.into());
+        try_join_all(keys.iter().map(|keys| script::set_state(&self.shared.connection, keys, &config))).await
     }
 
-    /// Sets the state of one segment, if `epoch` is newer than what it has seen.
-    pub async fn set_segment_state(&self, segment: &SegmentKey, state: ItemState, epoch: u64) -> Result<StateSet, StockError> {
-        script::set_state(&self.shared.connection, &Keys::of(segment), state, epoch).await
+    /// Sets state, limit and window of one segment, if their epoch is newer than what it has seen.
+    pub async fn configure_segment(&self, segment: &SegmentKey, config: &SegmentConfig) -> Result<StateSet, StockError> {
+        script::set_state(&self.shared.connection, &Keys::of(segment), config).await
     }
 
     fn segments(&self, item: &Item) -> impl Iterator<Item = SegmentKey> + use<> {
@@ -199,8 +214,26 @@ impl Stock {
         self.stop.cancel();
     }
 
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.shared.connection
+    }
+
     pub(crate) fn bulk(&self) -> &Bulk {
         &self.shared.bulk
+    }
+}
+
+/// `ITEM:SEGMENT AVAILABLE`; anything else says that messages may have been missed.
+fn take_in_return(items: &Items, text: &str) {
+    let items = items.read().unwrap_or_else(PoisonError::into_inner);
+    let news = text.split_once(' ').and_then(|(segment, available)| Some((segment.parse::<SegmentKey>().ok()?, available.parse().ok()?)));
+    match news {
+        Some((segment, available)) => {
+            if let Some(item) = items.get(&segment.item) {
+                item.came_back(segment.segment, available);
+            }
+        }
+        None => items.values().for_each(|item| item.doubt()),
     }
 }
 

@@ -72,6 +72,8 @@ pub enum Outcome {
         /// The ledger has it.
         recorded: bool,
     },
+    /// The units were the order's and were given back: the ledger knows why. They are not taken again under this id.
+    Released,
     /// Every segment passed, or the item is known to be empty.
     SoldOut,
     /// A segment gave units, but the ledger could not cover them. Nothing was taken.
@@ -230,6 +232,8 @@ impl Attempt<'_> {
         match answer {
             answer if answer.quantity() != self.asked.quantity => Walked::KeyReused { quantity: answer.quantity() },
             Answer::Taken { expires_ms, .. } | Answer::Elsewhere { expires_ms, .. } => Walked::Known { expires_ms },
+            // Home knew it before the segment did, so home need not be told.
+            Answer::Released { .. } => Walked::Released,
             // Passed comes as such; what a segment has passed and home calls sold out has the same end.
             Answer::SoldOut { .. } | Answer::Passed { .. } => Walked::SoldOut,
         }
@@ -261,6 +265,7 @@ enum Walked {
     LimitReached,
     Taken { expires_ms: i64, recorded: bool },
     Known { expires_ms: i64 },
+    Released,
     SoldOut,
     Rejected,
 }
@@ -275,6 +280,7 @@ impl Walked {
             Self::LimitReached => Outcome::BuyerLimitReached,
             Self::Taken { expires_ms, recorded } => held(expires_ms, false, recorded),
             Self::Known { expires_ms } => held(expires_ms, true, false),
+            Self::Released => Outcome::Released,
             Self::SoldOut => Outcome::SoldOut,
             Self::Rejected => Outcome::Rejected,
         }

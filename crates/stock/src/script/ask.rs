@@ -3,7 +3,7 @@
 use domain::{BuyerId, EntryId, OrderId, Quantity};
 use redis::Cmd;
 
-use super::{ASK_HOME, ASK_NEXT, column, unknown_status};
+use super::{ASK_HOME, ASK_NEXT, column, refusals};
 use crate::{Answer, StockError, connection::Connection, keys::Keys, outbox, reply::Reply};
 
 /// What an order asks for, in the forms in which the scripts want it.
@@ -105,14 +105,7 @@ fn read(
     script: &str,
     gate: impl Fn(&mut Reply) -> Result<Gate, StockError>,
 ) -> Result<AskReply, StockError> {
-    let status = reply.text()?;
-    let now_ms = reply.int()?;
-    match &*status {
-        "ok" => {}
-        "late" => return Err(StockError::Late { now_ms }),
-        "missing" => return Err(StockError::Missing(keys.segment.clone())),
-        status => return Err(unknown_status(script, status)),
-    }
+    let now_ms = refusals(&mut reply, keys, script)?;
     let _epoch = reply.int()?;
     Ok(AskReply {
         now_ms,

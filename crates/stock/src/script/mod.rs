@@ -1,19 +1,26 @@
 //! One typed call per file in `lua/`.
 
 mod ask;
+mod give_back;
+mod mend;
 mod open;
 mod settle;
+mod transfer;
 
 use std::sync::LazyLock;
 
 use redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 
-use crate::{StockError, connection::Connection};
+use crate::{StockError, connection::Connection, keys::Keys, reply::Reply};
 
 pub(crate) use ask::{AskBatch, AskReply, Asked, Exception, Gate, ask_home, ask_next};
+pub(crate) use give_back::{give_back_count, release};
+pub use mend::Adjusted;
+pub(crate) use mend::{Adjustment, Restored, adjust, halt_segment, restore_orders};
 pub use open::{Inspection, InspectionEntries, Opened, StateSet};
 pub(crate) use open::{inspect, open_segment, set_state};
 pub(crate) use settle::{DueWalk, FinishedWalk, WalkEnd, due_walks, finish_walk, forget_passes, forget_walk};
+pub(crate) use transfer::{transfer_in, transfer_out};
 
 /// A file of `lua/`.
 pub(crate) struct Script {
@@ -33,15 +40,22 @@ macro_rules! scripts {
 }
 
 scripts! {
+    ADJUST = "adjust",
     ASK_HOME = "ask_home",
     ASK_NEXT = "ask_next",
     DUE_WALKS = "due_walks",
     FINISH_WALK = "finish_walk",
     FORGET_PASSES = "forget_passes",
     FORGET_WALK = "forget_walk",
+    GIVE_BACK_COUNT = "give_back_count",
+    HALT_SEGMENT = "halt_segment",
     INSPECT = "inspect",
     OPEN_SEGMENT = "open_segment",
+    RELEASE = "release",
+    RESTORE_ORDERS = "restore_orders",
     SET_STATE = "set_state",
+    TRANSFER_IN = "transfer_in",
+    TRANSFER_OUT = "transfer_out",
 }
 
 impl Script {
@@ -91,6 +105,26 @@ fn column<T: redis::ToRedisArgs>(cmd: &mut Cmd, values: impl Iterator<Item = T>)
     for value in values {
         cmd.arg(value);
     }
+}
+
+/// Turns the statuses by which a segment refuses to be changed into errors. Returns the clock of the server.
+fn refusals(reply: &mut Reply, keys: &Keys, script: &str) -> Result<i64, StockError> {
+    let status = reply.text()?;
+    match &*status {
+        "ok" => reply.int(),
+        "late" => Err(StockError::Late { now_ms: reply.int()? }),
+        "missing" => Err(StockError::Missing(keys.segment.clone())),
+        "mending" => Err(StockError::Mending(keys.segment.clone())),
+        "fenced" => {
+            let _now_ms = reply.int()?;
+            Err(fenced(keys, reply)?)
+        }
+        status => Err(unknown_status(script, status)),
+    }
+}
+
+fn fenced(keys: &Keys, reply: &mut Reply) -> Result<StockError, StockError> {
+    Ok(StockError::Fenced { segment: keys.segment.clone(), fence: reply.parse()? })
 }
 
 fn unknown_status(script: &str, status: &str) -> StockError {

@@ -1,6 +1,7 @@
 //! `open_segment`, `set_state`, `inspect`: a segment as a whole.
 
-use domain::{Entry, EntryId, Item, ItemState, SegmentKey};
+use domain::{Entry, EntryId, Item, ItemState, SegmentConfig, SegmentKey};
+use redis::Cmd;
 
 use super::{INSPECT, OPEN_SEGMENT, SET_STATE, unknown_status};
 use crate::{StockError, connection::Connection, keys::Keys, outbox, reply::Reply};
@@ -17,11 +18,10 @@ pub enum Opened {
 /// Creates the segment with its share of the item's stock.
 pub(crate) async fn open_segment(connection: &Connection, keys: &Keys, item: &Item) -> Result<Opened, StockError> {
     let names = [&*keys.stock, &keys.answers, &keys.buyers, &keys.outbox, &keys.walks];
-    let ms = |time: Option<jiff::Timestamp>| time.map_or(0, jiff::Timestamp::as_millisecond);
     let reply = OPEN_SEGMENT
         .run(connection, &names, |cmd| {
             cmd.arg(item.share(keys.segment.segment))
-                .arg(item.limit_per_buyer.map_or(0, domain::Quantity::get))
+                .arg(limit(&item.into()))
                 .arg(item.state.as_str())
                 .arg(ms(item.window.opens_at))
                 .arg(ms(item.window.closes_at))
@@ -38,6 +38,20 @@ pub(crate) async fn open_segment(connection: &Connection, keys: &Keys, item: &It
     }
 }
 
+/// 0 is an open end.
+fn ms(time: Option<jiff::Timestamp>) -> i64 {
+    time.map_or(0, jiff::Timestamp::as_millisecond)
+}
+
+/// 0 is no limit.
+fn limit(config: &SegmentConfig) -> u32 {
+    config.limit_per_buyer.map_or(0, domain::Quantity::get)
+}
+
+pub(super) fn limit_and_window(cmd: &mut Cmd, config: &SegmentConfig) {
+    cmd.arg(limit(config)).arg(ms(config.window.opens_at)).arg(ms(config.window.closes_at));
+}
+
 /// What `set_state` did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateSet {
@@ -49,11 +63,13 @@ pub enum StateSet {
     Stale,
 }
 
-/// Sets the segment's state, if `epoch` is newer than what it has seen.
-pub(crate) async fn set_state(connection: &Connection, keys: &Keys, state: ItemState, epoch: u64) -> Result<StateSet, StockError> {
+/// Sets the segment's state, limit and window, if their epoch is newer than what it has seen.
+pub(crate) async fn set_state(connection: &Connection, keys: &Keys, config: &SegmentConfig) -> Result<StateSet, StockError> {
     let reply = SET_STATE
         .run(connection, &[&keys.stock, &keys.outbox], |cmd| {
-            cmd.arg(state.as_str()).arg(epoch).arg(&keys.name);
+            cmd.arg(config.state.as_str()).arg(config.epoch);
+            limit_and_window(cmd, config);
+            cmd.arg(&keys.name);
         })
         .await?;
     match &*Reply::new(reply)?.text()? {
@@ -88,6 +104,14 @@ pub struct Inspection {
     pub outbox: u64,
     /// Number of walks that are not forgotten yet.
     pub walks: u64,
+    /// From when on it sells, in milliseconds since 1970; 0 is no start.
+    pub opens_ms: i64,
+    /// Until when it sells; 0 is no end.
+    pub closes_ms: i64,
+    /// The highest fencing token that it has seen.
+    pub fence: u64,
+    /// The fencing token of whoever mends it.
+    pub mending: Option<u64>,
     /// The entries that were asked for.
     pub entries: Vec<Entry>,
 }
@@ -134,6 +158,10 @@ pub(crate) async fn inspect(connection: &Connection, keys: &Keys, entries: Inspe
         buyers: reply.unsigned()?,
         outbox: reply.unsigned()?,
         walks: reply.unsigned()?,
+        opens_ms: reply.int()?,
+        closes_ms: reply.int()?,
+        fence: reply.parse()?,
+        mending: reply.text()?.parse().ok(),
         entries: outbox::decode_entries(reply.list()?)?,
     })
 }

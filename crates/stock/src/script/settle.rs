@@ -2,7 +2,7 @@
 
 use domain::{OrderId, TakenOrder};
 
-use super::{DUE_WALKS, FINISH_WALK, FORGET_PASSES, FORGET_WALK, column, unknown_status};
+use super::{DUE_WALKS, FINISH_WALK, FORGET_PASSES, FORGET_WALK, column, refusals};
 use crate::{Answer, StockError, connection::Connection, keys::Keys, outbox, reply::Reply, script::Asked};
 
 /// How a walk ended.
@@ -43,7 +43,7 @@ pub(crate) async fn finish_walk(
     walks: &[FinishedWalk<'_>],
 ) -> Result<u64, StockError> {
     let reply = FINISH_WALK
-        .run(connection, &[&keys.answers, &keys.buyers, &keys.walks], |cmd| {
+        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks], |cmd| {
             cmd.arg(walks.len()).arg(deadline_ms).arg(margin_ms);
             column(cmd, walks.iter().map(|walk| &walk.asked.id.as_bytes()[..]));
             column(cmd, walks.iter().map(|walk| walk.asked.buyer.as_str()));
@@ -53,13 +53,8 @@ pub(crate) async fn finish_walk(
         })
         .await?;
     let mut reply = Reply::new(reply)?;
-    let status = reply.text()?;
-    let now_ms = reply.int()?;
-    match &*status {
-        "ok" => reply.unsigned(),
-        "late" => Err(StockError::Late { now_ms }),
-        status => Err(unknown_status("finish_walk", status)),
-    }
+    refusals(&mut reply, keys, "finish_walk")?;
+    reply.unsigned()
 }
 
 /// A walk that somebody has to see to.

@@ -44,7 +44,7 @@ async fn read(sale: &Sale, segment: u16) -> Book {
 fn taken(entry: Entry) -> Vec<TakenOrder> {
     match entry.change {
         Change::Taken { orders, .. } => orders,
-        Change::Opened { .. } | Change::StateSet { .. } => vec![],
+        _ => vec![],
     }
 }
 

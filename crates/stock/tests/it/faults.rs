@@ -114,8 +114,8 @@ async fn a_server_without_memory_takes_nothing_until_it_has_some(site: Arc<Site>
     assert_eq!(sale.dumps().await, before);
     sale.at_first().inspect(InspectionEntries::All).await.expect("looking needs no memory");
     sale.at_first().settle_walks().await.expect("nor does seeing what is due");
-    sale.stock.set_state(&sale.item, domain::ItemState::Paused, 2).await.expect("pausing must always be possible");
-    sale.stock.set_state(&sale.item, domain::ItemState::Open, 3).await.unwrap();
+    sale.set_state(domain::ItemState::Paused, 2).await.expect("pausing must always be possible");
+    sale.set_state(domain::ItemState::Open, 3).await.unwrap();
     maxmemory(0).await;
     assert!(is_held(&sale.at_first().order(ask).await.unwrap()));
 }

@@ -96,7 +96,7 @@ async fn a_paused_item_is_not_called_sold_out(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     assert_eq!(sale.order(&buyer(9), "k", 1).await.unwrap(), Outcome::SoldOut);
     for (epoch, state) in [(2, ItemState::Paused), (3, ItemState::Open), (4, ItemState::Closed)] {
-        assert_eq!(sale.stock.set_state(&sale.item, state, epoch).await.unwrap(), [StateSet::Set; 3]);
+        assert_eq!(sale.set_state(state, epoch).await.unwrap(), [StateSet::Set; 3]);
         let set = Instant::now();
         let mut outcomes = Vec::new();
         while set.elapsed() < Duration::from_millis(300) {

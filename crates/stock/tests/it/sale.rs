@@ -8,7 +8,7 @@ use std::{
 
 use domain::{BuyerId, Durability, Entry, IdempotencyKey, Item, ItemId, ItemState, OrderId, Quantity, SegmentKey, Window};
 use redis::{Cmd, FromRedisValue};
-use stock::{Acknowledge, Ask, ItemStock, Outcome, Stock, StockError};
+use stock::{Acknowledge, Ask, ItemStock, Outcome, StateSet, Stock, StockError};
 
 use crate::site::Site;
 
@@ -97,6 +97,11 @@ impl Sale {
     /// The item as one more process has it.
     pub async fn instance(&self) -> Arc<ItemStock> {
         self.site.instance().await.item(&self.item)
+    }
+
+    /// Opens, pauses or closes every segment.
+    pub async fn set_state(&self, state: ItemState, epoch: u64) -> Result<Vec<StateSet>, StockError> {
+        self.stock.configure(&Item { state, epoch, ..self.item.clone() }).await
     }
 
     pub fn segment(&self, segment: u16) -> SegmentKey {

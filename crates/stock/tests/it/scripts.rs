@@ -88,7 +88,7 @@ impl Sale {
     /// `ends`: outcome and place.
     async fn finish_walk(&self, segment: u16, deadline_ms: i64, wishes: &[Wish], ends: &[(&str, &str)]) -> Value {
         let names = self.names(segment);
-        self.eval(FINISH_WALK, &[&names.answers, &names.buyers, &names.walks], |cmd| {
+        self.eval(FINISH_WALK, &[&names.stock, &names.answers, &names.buyers, &names.walks], |cmd| {
             cmd.arg(wishes.len()).arg(deadline_ms).arg(MARGIN_MS);
             ids(cmd, wishes);
             column(cmd, wishes.iter().map(|wish| wish.buyer.as_str()));
@@ -520,7 +520,7 @@ async fn set_state_lets_the_higher_epoch_stand(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(5, 1)).await;
     let set = async |segment: u16, state: &str, epoch: u64| {
         let names = sale.names(segment);
-        let arguments = [state, &epoch.to_string(), &sale.segment(segment).to_string()];
+        let arguments = [state, &epoch.to_string(), "0", "0", "0", &sale.segment(segment).to_string()];
         let reply = sale.eval(SET_STATE, &[&names.stock, &names.outbox], |cmd| column(cmd, arguments)).await.unwrap();
         format!("{} {}", status(&reply), text(&fields(&reply)[1]))
     };
@@ -539,10 +539,10 @@ async fn set_state_lets_the_higher_epoch_stand(site: Arc<Site>) {
         assert_eq!(after.outbox - before.outbox, u64::from(expected.starts_with("set")), "an entry if and only if something changed");
     }
     assert_eq!(set(1, "open", 99).await, "missing 0");
-    let states = sale.stock.set_state(&sale.item, ItemState::Open, 10).await.unwrap();
+    let states = sale.set_state(ItemState::Open, 10).await.unwrap();
     assert_eq!(states, [stock::StateSet::Same]);
-    assert_eq!(sale.stock.set_state(&sale.item, ItemState::Open, 11).await.unwrap(), [stock::StateSet::Set]);
-    assert_eq!(sale.stock.set_state(&sale.item, ItemState::Open, 5).await.unwrap(), [stock::StateSet::Stale]);
+    assert_eq!(sale.set_state(ItemState::Open, 11).await.unwrap(), [stock::StateSet::Set]);
+    assert_eq!(sale.set_state(ItemState::Open, 5).await.unwrap(), [stock::StateSet::Stale]);
 }
 
 async fn inspect_shows_everything(site: Arc<Site>) {
@@ -563,8 +563,8 @@ async fn inspect_shows_everything(site: Arc<Site>) {
         let shown: Vec<_> = shown.iter().map(text).collect();
         assert_eq!(
             shown,
-            ["ok", "0", "open", "1", &last, "7", "2", "2", "2", "1"],
-            "available, state, epoch, last, limit, and four counts"
+            ["ok", "0", "open", "1", &last, "7", "2", "2", "2", "1", "0", "0", "0", ""],
+            "available, state, epoch, last, limit, four counts, window, fence, and nobody mends it"
         );
         assert_eq!(fields(list).len(), entries, "from {from:?}");
     }

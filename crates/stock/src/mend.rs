@@ -1,0 +1,175 @@
+//! Making a segment agree with the ledger again, and moving units between segments: what a reconciler does to segments, under its fencing token.
+
+use std::collections::HashMap;
+
+use domain::{BuyerId, EntryId, Item, Memory, OrderId, SegmentKey, TransferId};
+use redis::Value;
+
+use crate::{
+    Adjusted, Answer, Stock, StockError,
+    item::home,
+    keys::Keys,
+    outbox,
+    reply::Reply,
+    script::{self, Adjustment, Restored},
+};
+
+/// Values in one call of a script; Lua unpacks fewer than 8000.
+const AT_ONCE: usize = 1000;
+
+impl Stock {
+    /// Takes as many of `asked` units out of the segment as nobody has, and says how many that were. A repeat changes nothing.
+    pub async fn transfer_out(&self, segment: &SegmentKey, id: TransferId, asked: u64, token: u64) -> Result<u64, StockError> {
+        script::transfer_out(self.connection(), &Keys::of(segment), id, asked, token).await
+    }
+
+    /// Puts units into the segment. A repeat changes nothing.
+    pub async fn transfer_in(&self, segment: &SegmentKey, id: TransferId, units: u64, token: u64) -> Result<u64, StockError> {
+        script::transfer_in(self.connection(), &Keys::of(segment), id, units, token).await
+    }
+
+    /// Halts the segment: until it is adjusted it refuses everything that would change it. If it is gone it is made anew, empty.
+    pub async fn halt(&self, segment: &SegmentKey, token: u64) -> Result<EntryId, StockError> {
+        script::halt_segment(self.connection(), &Keys::of(segment), token).await
+    }
+
+    /// Gives a halted segment back what it must remember of the item's orders: answers, and counts of the buyers whose home it is.
+    pub async fn restore(&self, item: &Item, segment: u16, token: u64, memories: &[Memory]) -> Result<(), StockError> {
+        let key = SegmentKey { item: item.id.clone(), segment };
+        let keys = Keys::of(&key);
+        let answers = answers_of(memories, segment, item.segments);
+        for answers in answers.chunks(AT_ONCE) {
+            let pairs: Vec<_> = answers.iter().map(|(id, answer)| (&id.as_bytes()[..], answer.clone())).collect();
+            script::restore_orders(self.connection(), &keys, token, Restored::Answers(&pairs)).await?;
+        }
+        let mut counts = counts_of(memories, segment, item.segments);
+        for (buyer, units) in self.unfinished_walks(&keys).await? {
+            *counts.entry(buyer).or_default() += units;
+        }
+        let counts: Vec<_> = counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).collect();
+        for counts in counts.chunks(AT_ONCE) {
+            script::restore_orders(self.connection(), &keys, token, Restored::Buyers(counts)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sets a halted segment to what the ledger says is available there, with the item's settings and a new epoch, and opens it again; if `last` is
+    /// still its last entry.
+    pub async fn adjust(
+        &self,
+        item: &Item,
+        segment: u16,
+        token: u64,
+        last: EntryId,
+        available: u64,
+        epoch: u64,
+    ) -> Result<Adjusted, StockError> {
+        let keys = Keys::of(&SegmentKey { item: item.id.clone(), segment });
+        script::adjust(self.connection(), &keys, &Adjustment { token, last, available, epoch, item }).await
+    }
+
+    /// Units of the walks from this home that have not ended: they are counted, and no order has them yet. The segment is halted, so none of
+    /// them ends meanwhile.
+    async fn unfinished_walks(&self, keys: &Keys) -> Result<Vec<(BuyerId, u64)>, StockError> {
+        let mut list = redis::cmd("ZRANGE");
+        list.arg(&keys.walks).arg(0).arg(-1);
+        let mut list = Reply::new(self.bulk().query::<Value>(&list).await?)?;
+        let mut walks = Vec::new();
+        while !list.is_empty() {
+            // The placeholder that open_segment left is no walk.
+            walks.extend(outbox::unpack(&list.bytes()?).map(|(order, _)| order));
+        }
+        let mut unfinished = Vec::new();
+        for walks in walks.chunks(AT_ONCE) {
+            let mut answers = redis::cmd("HMGET");
+            answers.arg(&keys.answers);
+            for walk in walks {
+                answers.arg(&walk.id.as_bytes()[..]);
+            }
+            let answers: Vec<Option<Vec<u8>>> = self.bulk().query(&answers).await?;
+            for (walk, answer) in walks.iter().zip(answers) {
+                if let Some(Answer::Passed { quantity, .. }) = answer.as_deref().map(Answer::parse).transpose()? {
+                    unfinished.push((walk.buyer.clone(), u64::from(quantity.get())));
+                }
+            }
+        }
+        Ok(unfinished)
+    }
+}
+
+/// What the segment has to answer, by id. It has the units of some orders; of those whose buyers are at home here it also answers for the others.
+fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<(OrderId, String)> {
+    let mut answers = Vec::new();
+    for memory in memories {
+        let is_home = home(&memory.buyer, usize::from(segments)) == usize::from(segment);
+        let has_units = memory.segment == segment;
+        let (id, quantity) = (memory.order.retake(memory.attempt), memory.quantity);
+        if is_home {
+            // What was given back before it was taken anew.
+            answers.extend((0..memory.attempt).map(|attempt| (memory.order.retake(attempt), format!("R{quantity}:0"))));
+        }
+        match (has_units, is_home, memory.taken) {
+            (true, _, true) => answers.push((id, format!("T{quantity}:{}", memory.expires_ms))),
+            (false, true, true) => answers.push((id, format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment))),
+            (true, _, false) | (false, true, false) => answers.push((id, format!("R{quantity}:0"))),
+            (false, false, _) => {}
+        }
+    }
+    answers
+}
+
+/// What the buyers who are at home here have. A buyer who has nothing any more is named too: the segment may think otherwise.
+fn counts_of(memories: &[Memory], segment: u16, segments: u16) -> HashMap<BuyerId, u64> {
+    let mut counts = HashMap::new();
+    for memory in memories.iter().filter(|memory| home(&memory.buyer, usize::from(segments)) == usize::from(segment)) {
+        let count: &mut u64 = counts.entry(memory.buyer.clone()).or_default();
+        *count += if memory.taken { u64::from(memory.quantity.get()) } else { 0 };
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{BuyerId, Memory, OrderId, Quantity};
+
+    use super::{answers_of, counts_of};
+    use crate::item::home;
+
+    fn memory(buyer: &str, segment: u16, attempt: u8, taken: bool) -> Memory {
+        let order = OrderId::from_bytes([0x80 | segment.to_be_bytes()[1]; 16]).retake(0);
+        Memory { order, attempt, segment, buyer: BuyerId::new(buyer).unwrap(), quantity: Quantity::ONE, expires_ms: 7, taken }
+    }
+
+    /// A buyer whose home is `wanted` of four segments.
+    fn buyer_at(wanted: usize) -> String {
+        (0..).map(|number| format!("buyer-{number}")).find(|name| home(&BuyerId::new(name).unwrap(), 4) == wanted).unwrap()
+    }
+
+    fn texts(memories: &[Memory], segment: u16) -> Vec<String> {
+        answers_of(memories, segment, 4).into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    #[test]
+    fn the_segment_has_the_units_and_home_knows_who_has() {
+        let memories = [memory(&buyer_at(1), 2, 0, true)];
+        assert_eq!(texts(&memories, 2), ["T1:7"]);
+        assert_eq!(texts(&memories, 1), ["E1:7:2"]);
+        assert!(texts(&memories, 0).is_empty());
+        assert_eq!(counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(), [1]);
+        assert!(counts_of(&memories, 2, 4).is_empty(), "counted at home only");
+    }
+
+    #[test]
+    fn what_was_given_back_is_never_taken_again() {
+        let memories = [memory(&buyer_at(1), 2, 1, false)];
+        assert_eq!(texts(&memories, 2), ["R1:0"]);
+        assert_eq!(texts(&memories, 1), ["R1:0", "R1:0"], "the first attempt and the retake");
+        assert_eq!(counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(), [0], "and the count is none");
+    }
+
+    #[test]
+    fn a_retake_at_home_leaves_the_first_attempt_released() {
+        let memories = [memory(&buyer_at(3), 3, 1, true)];
+        assert_eq!(texts(&memories, 3), ["R1:0", "T1:7"]);
+    }
+}

@@ -13,6 +13,7 @@ use crate::{
     checkpoint::{Waiter, Waiters},
     keys::Keys,
     lane::{Batch, Lane},
+    outbox::TakenHash,
     reply::Reply,
     script::{self, AskBatch, AskReply, Exception, FinishedWalk, Inspection, InspectionEntries},
     stock::Shared,
@@ -314,14 +315,18 @@ impl Place {
         self.admission.saw(self.keys.segment.segment, reply.available);
         let mut exceptions = reply.exceptions.iter().peekable();
         let mut waiters = Vec::with_capacity(requests.len());
+        let mut hash = TakenHash::new(reply.expires_ms);
         for (index, request) in requests.into_iter().enumerate() {
             match exceptions.next_if(|(at, _)| *at == index) {
                 Some((_, exception)) => answer_exception(request, *exception, deadline_ms, reply),
-                None => waiters.extend(answer_taken(request, reply)),
+                None => {
+                    hash.take(&request.asked.packed);
+                    waiters.extend(answer_taken(request, reply));
+                }
             }
         }
         if !waiters.is_empty() {
-            self.waiters.wait(reply.entry, waiters);
+            self.waiters.wait(reply.entry, hash.fingerprint(), waiters);
         }
     }
 }

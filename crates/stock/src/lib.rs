@@ -40,11 +40,12 @@ mod walk;
 pub mod walks;
 
 pub(crate) use answer::Answer;
+pub use checkpoint::Fate;
 pub use connection::RedisSettings;
 pub use error::StockError;
 pub use give_back::GiveBack;
 pub use item::{ItemStock, Unrecorded};
-pub use outbox::RecordedSpan;
+pub use outbox::RecordedEntries;
 pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
 pub use stock::{Stock, StockSettings};
 pub use walk::{Acknowledge, Ask, Outcome};

@@ -1,7 +1,7 @@
 //! The way in: everything that this process has open towards Redis, and the items that it sells.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -13,13 +13,13 @@ use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    ItemStock, RedisSettings, StockError,
+    Fate, ItemStock, RedisSettings, StockError,
     checkpoint::Checkpoints,
     clock::Clock,
     connection::{Bulk, Connection, Connections},
     keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL, RETURNED_CHANNEL},
     message,
-    outbox::RecordedSpan,
+    outbox::RecordedEntries,
     script::{self, Inspection, InspectionEntries, Opened, StateSet},
     server,
 };
@@ -118,8 +118,8 @@ impl Stock {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             while let Some(text) = messages.recv().await {
-                if let Some(span) = RecordedSpan::decode(&text) {
-                    shared.checkpoints.recorded(span);
+                if let Some(recorded) = RecordedEntries::decode(&text) {
+                    shared.checkpoints.recorded(recorded);
                 }
             }
         });
@@ -203,8 +203,8 @@ impl Stock {
     }
 
     /// Takes in, from whoever asked the ledger, what became of overdue orders.
-    pub fn resolve(&self, segment: &SegmentKey, held: &HashSet<OrderId>, rejected: &HashSet<OrderId>) {
-        self.shared.checkpoints.resolve(segment, held, rejected);
+    pub fn resolve(&self, segment: &SegmentKey, fates: &HashMap<OrderId, Fate>) {
+        self.shared.checkpoints.resolve(segment, fates);
     }
 
     /// Waits until every batch that has left has returned and every walk that ended has been told to its home. Nothing may be asked after.

@@ -33,7 +33,14 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset("database_url", "DATABASE_URL", "the ledger: postgres:// or sqlite://"),
     setting("database_connections", "STOCKADE_DATABASE_CONNECTIONS", "8", "connections to the ledger"),
     setting("listen", "STOCKADE_LISTEN", "127.0.0.1:8080", "where to serve HTTP; port 0 takes a free one"),
-    setting("roles", "STOCKADE_ROLES", "order,recorder", "what `serve` does: order, recorder or both"),
+    setting("roles", "STOCKADE_ROLES", "order,recorder,reconciler", "what `serve` does: order, recorder, reconciler, or several"),
+    unset(
+        "lock",
+        "STOCKADE_LOCK",
+        "what keeps the lock of the reconciler: redlock (default with LOCK_URLS), redis, postgres, mysql, sqlite, etcd, zookeeper, consul; without \
+         LOCK_URLS the database of the ledger",
+    ),
+    setting("lock_lease_ms", "STOCKADE_LOCK_LEASE_MS", "5000", "milliseconds of the reconciler's lease; it is extended while it works"),
     secret("jwt_secret", "STOCKADE_JWT_SECRET", "secret that buyers' tokens are signed with (HS256)"),
     unset(
         "jwt_public_key",
@@ -41,6 +48,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         "PEM file with the public key that buyers' tokens are checked with, instead of a secret",
     ),
     secret("admin_token", "STOCKADE_ADMIN_TOKEN", "secret that admins present"),
+    secret("payment_secret", "STOCKADE_PAYMENT_SECRET", "secret that the payment provider's messages are signed with (HMAC-SHA256)"),
+    setting(
+        "payment_window_seconds",
+        "STOCKADE_PAYMENT_WINDOW_SECONDS",
+        "300",
+        "seconds that the time of a payment provider's message may be away from ours",
+    ),
     setting(
         "order_timeout_ms",
         "STOCKADE_ORDER_TIMEOUT_MS",

@@ -1,5 +1,8 @@
 //! Changes of an item by hand, and moves of its units.
 
+pub(crate) mod item;
+pub(crate) mod stock;
+
 use domain::{Item, ItemId, ItemState, Quantity, TransferId, Window};
 use jiff::Timestamp;
 
@@ -101,6 +104,23 @@ pub enum TransferState {
     Out,
     /// `done`.
     Done,
+}
+
+impl TransferState {
+    const ALL: [Self; 3] = [Self::Planned, Self::Out, Self::Done];
+
+    /// The word that stands for it in SQL and JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Out => "out",
+            Self::Done => "done",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
 }
 
 /// What a segment should be like, as the item has it.

@@ -4,6 +4,8 @@
 //! not have, pending returns, transfers), whatever does not is passed over. Then the segments are given the counters of the staged rows, and
 //! the commit makes the entries that this wrote the new checkpoints. A crash before the commit changes nothing in the ledger.
 
+pub(crate) mod open;
+
 use async_trait::async_trait;
 use domain::{BuyerId, Entry, EntryId, Item, OrderId, Quantity, SegmentKey};
 
@@ -18,14 +20,18 @@ pub trait Mending: Send {
     /// The rows as they were when they were claimed.
     fn rows(&self) -> &[SegmentRow];
 
-    /// Applies what applies of the entries of one segment (all that its outbox holds) and returns the row as it would be, and what was done. Once per segment.
+    /// Applies what applies of the entries of one segment (all that its outbox holds, at once or in parts) and returns the row as it would be,
+    /// but for its checkpoint, and what this call did.
     async fn stage(&mut self, segment: &SegmentKey, entries: &[Entry]) -> Result<(SegmentRow, Recorded), LedgerError>;
 
-    /// Every order of the item with what a segment must remember of it, staged ones included.
+    /// Every order of the item with what a segment must remember of it, staged ones included. First an order's latest attempt; behind it, as
+    /// entries of their own, earlier attempts whose return is still pending: what their segment and the home remember of them is `taken`, not
+    /// that they were given back, or nobody could give them back any more.
     async fn memories(&mut self) -> Result<Vec<Memory>, LedgerError>;
 
     /// Commits, with these checkpoints and the item's new epoch, each row by a compare-and-set on version, and all of it only if the token is
-    /// still the authority over the item.
+    /// still the authority over the item (else `LedgerError::Fenced`) and the item has still the epoch that it was claimed with, else
+    /// `LedgerError::Superseded`: the segments were told what is not true any more. Every segment that was staged must be among `mended`.
     async fn commit(self: Box<Self>, mended: &[Mended], epoch: u64, journal: &[NewJournalEntry]) -> Result<(), LedgerError>;
 
     /// Gives the rows back without a change: when this returns, the next claim gets them.
@@ -48,9 +54,9 @@ pub struct Mended {
 pub struct Memory {
     /// The order's own id.
     pub order: OrderId,
-    /// Its latest attempt; earlier ones have given their units back.
+    /// Which attempt: the latest, or an earlier one whose return is pending. All others have given their units back.
     pub attempt: u8,
-    /// The segment of the latest attempt.
+    /// The segment of the attempt.
     pub segment: u16,
     /// Whose.
     pub buyer: BuyerId,
@@ -58,6 +64,6 @@ pub struct Memory {
     pub quantity: Quantity,
     /// When its hold is over, in milliseconds since 1970.
     pub expires_ms: i64,
-    /// Whether the segment still has the latest attempt's units as taken: it is held, confirmed, or its return is pending.
+    /// Whether the segment still has the attempt's units as taken: it is held, confirmed, or its return is pending.
     pub taken: bool,
 }

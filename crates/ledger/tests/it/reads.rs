@@ -31,6 +31,8 @@ async fn an_order_reads_back(site: &Site) {
             quantity: placed.quantity,
             state: OrderState::Held,
             expires_at,
+            attempt: 0,
+            payment: None,
             version: 1,
         };
         assert_eq!(ledger.order(placed.id).await.unwrap(), Some(expected));

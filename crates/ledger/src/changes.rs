@@ -123,19 +123,6 @@ impl TransferState {
     }
 }
 
-/// What a segment should be like, as the item has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SegmentConfig {
-    /// Whether it sells.
-    pub state: ItemState,
-    /// Units that one buyer may hold.
-    pub limit_per_buyer: Option<Quantity>,
-    /// From when until when it can be bought.
-    pub window: Window,
-    /// Rises with every change of these.
-    pub epoch: u64,
-}
-
 /// Who changed what by hand or by repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalEntry {

@@ -1,11 +1,11 @@
 //! What every ledger can do, whichever database holds it.
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, Item, ItemId, ItemTag, Order, OrderId, SegmentKey};
+use domain::{Entry, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
 use jiff::Timestamp;
 
 use crate::{
-    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn, SegmentConfig, StockChange, Transfer,
+    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn, StockChange, Transfer,
     TransferPlan, Transition,
 };
 
@@ -80,8 +80,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// Returns that have been pending since before `before`, oldest first, of this item or of all.
     async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError>;
 
-    /// Which of these orders are recorded as `rejected`.
-    async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError>;
+    /// Those of these that are recorded, with the states of their orders. A retake is recorded if its order has come to that attempt.
+    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError>;
 
     /// The rows of an item and the sums of its orders, from one snapshot. `None`: no such item.
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError>;

@@ -1,10 +1,10 @@
 //! Between our types and what SQL can hold.
 
-use domain::{Durability, Item, ItemId, ItemState, ItemTag, Order, OrderId, Quantity, SegmentKey, Window};
+use domain::{Durability, Item, ItemId, ItemState, ItemTag, Order, OrderId, OrderState, Quantity, SegmentConfig, SegmentKey, Window};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::{JournalEntry, LedgerError, NewJournalEntry, PendingReturn, SegmentConfig, Transfer, TransferState, touched::RetakenOrder};
+use crate::{JournalEntry, LedgerError, NewJournalEntry, PendingReturn, Transfer, TransferState, touched::RetakenOrder};
 
 /// SQL has no unsigned numbers. Ours are far below 2^63; one that is not would be refused by a constraint.
 pub(crate) fn signed(number: u64) -> i64 {
@@ -347,4 +347,15 @@ impl TryFrom<JournalColumns> for JournalEntry {
         };
         Ok(Self { id: unsigned("journal.id", row.id)?, at: timestamp("journal.at", row.at_ms)?, entry })
     }
+}
+
+/// Of the ids that were asked for, those whose order has come to their attempt.
+pub(crate) fn fates(ids: &[OrderId], rows: Vec<(uuid::Uuid, String, i64)>) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+    let mut orders = std::collections::HashMap::with_capacity(rows.len());
+    for (id, state, attempt) in rows {
+        let state: OrderState = parsed("orders.state", &state)?;
+        orders.insert(OrderId::from(id), (state, unsigned::<u8>("attempt", attempt)?));
+    }
+    let recorded = |id: &OrderId| orders.get(&id.first()).filter(|(_, attempt)| *attempt >= id.attempt()).map(|(state, _)| (*id, *state));
+    Ok(ids.iter().filter_map(recorded).collect())
 }

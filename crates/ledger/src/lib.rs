@@ -18,9 +18,9 @@ mod touched;
 mod transaction;
 
 pub use changes::{
-    Changed, ItemChange, JournalEntry, NewJournalEntry, SegmentConfig, StockChange, StockPart, Transfer, TransferPlan, TransferState,
+    Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState,
 };
 pub use contract::{ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect};
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};
-pub use mending::{Memory, Mended, Mending};
+pub use mending::{Mended, Mending};

@@ -7,7 +7,7 @@
 pub(crate) mod open;
 
 use async_trait::async_trait;
-use domain::{BuyerId, Entry, EntryId, Item, OrderId, Quantity, SegmentKey};
+use domain::{Entry, EntryId, Item, Memory, SegmentKey};
 
 use crate::{LedgerError, NewJournalEntry, Recorded, SegmentRow};
 
@@ -47,23 +47,4 @@ pub struct Mended {
     pub checkpoint: EntryId,
     /// Its fingerprint.
     pub anchor: i64,
-}
-
-/// An order as its segment and its home must remember it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Memory {
-    /// The order's own id.
-    pub order: OrderId,
-    /// Which attempt: the latest, or an earlier one whose return is pending. All others have given their units back.
-    pub attempt: u8,
-    /// The segment of the attempt.
-    pub segment: u16,
-    /// Whose.
-    pub buyer: BuyerId,
-    /// How many units.
-    pub quantity: Quantity,
-    /// When its hold is over, in milliseconds since 1970.
-    pub expires_ms: i64,
-    /// Whether the segment still has the attempt's units as taken: it is held, confirmed, or its return is pending.
-    pub taken: bool,
 }

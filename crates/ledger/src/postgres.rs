@@ -10,7 +10,7 @@ mod totals;
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, SegmentKey};
+use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
 use jiff::Timestamp;
 use sqlx::{
     Connection, PgPool, Postgres,
@@ -19,9 +19,9 @@ use sqlx::{
 
 use crate::{
     Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
-    SegmentConfig, SegmentRow, StockChange, Transfer, TransferPlan, Transition,
+    SegmentRow, StockChange, Transfer, TransferPlan, Transition,
     changes::{item, stock as moves},
-    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint},
+    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, fates},
     life::transition,
     transaction::Transact,
 };
@@ -193,10 +193,10 @@ impl Ledger for PostgresLedger {
         life::pending_returns(&self.pool, item, before, at_most).await
     }
 
-    async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError> {
-        let ids: Vec<_> = ids.iter().map(OrderId::as_uuid).collect();
-        let rows = sqlx::query_scalar::<_, uuid::Uuid>("SELECT id FROM orders WHERE id = ANY($1) AND state = 'rejected'");
-        Ok(rows.bind(ids).fetch_all(&self.pool).await?.into_iter().map(OrderId::from).collect())
+    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+        let first: Vec<_> = ids.iter().map(|id| id.first().as_uuid()).collect();
+        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>("SELECT id, state, attempt::bigint FROM orders WHERE id = ANY($1)");
+        fates(ids, rows.bind(first).fetch_all(&self.pool).await?)
     }
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {

@@ -13,7 +13,7 @@ mod totals;
 use std::{path::Path, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, SegmentKey};
+use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
 use jiff::Timestamp;
 use sqlx::{
     Sqlite, SqlitePool,
@@ -22,9 +22,9 @@ use sqlx::{
 
 use crate::{
     Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
-    SegmentConfig, SegmentRow, StockChange, Transfer, TransferPlan, Transition,
+    SegmentRow, StockChange, Transfer, TransferPlan, Transition,
     changes::{item, stock as moves},
-    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, column},
+    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, column, fates},
     life::transition,
     transaction::Transact,
 };
@@ -223,11 +223,12 @@ impl Ledger for SqliteLedger {
         life::pending_returns(&self.readers, item, before, at_most).await
     }
 
-    async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError> {
-        let rows = sqlx::query_scalar::<_, uuid::Uuid>(
-            "SELECT id FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND state = 'rejected'",
+    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+        let first: Vec<_> = ids.iter().map(|id| id.first()).collect();
+        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>(
+            "SELECT id, state, attempt FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?))",
         );
-        Ok(rows.bind(hex_list(ids)?).fetch_all(&self.readers).await?.into_iter().map(OrderId::from).collect())
+        fates(ids, rows.bind(hex_list(&first)?).fetch_all(&self.readers).await?)
     }
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {

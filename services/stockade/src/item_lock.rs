@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use lock::Lock;
 
 use crate::{
-    lock::backend::{self, Options, Servers},
+    lock::backend::{self, DEFAULT, Options, Servers},
     settings::Settings,
 };
 
@@ -22,25 +22,20 @@ pub async fn open(settings: &Settings) -> Result<Arc<dyn Lock>> {
 fn chosen(settings: &Settings) -> Result<&'static str> {
     match settings.lock {
         Some(backend) => Ok(backend),
-        None if !settings.lock_urls.is_empty() => Ok(backend::DEFAULT),
+        None if !settings.lock_urls.is_empty() => Ok(DEFAULT),
         None => backend::find(if settings.database_url()?.starts_with("sqlite:") { "sqlite" } else { "postgres" }),
     }
 }
 
-/// A lock in a database is kept in the ledger's, and one on a single Redis in the stock's, unless LOCK_URLS names another one.
+/// LOCK_URLS, for a lock that the user has chosen or that needs servers of its own; else a lock in a database is kept in the ledger's, and one on a
+/// single Redis in the stock's.
 fn servers(settings: &Settings, backend: &str) -> Result<Servers> {
-    let place = |place: &str| place.to_owned();
-    if !settings.lock_urls.is_empty() && settings.lock.is_some_and(|chosen| chosen == backend) || backend == backend::DEFAULT {
-        return Ok(Servers { urls: settings.lock_urls.clone(), place: place("LOCK_URLS") })
-            .and_then(|servers| if servers.urls.is_empty() { missing(backend) } else { Ok(servers) });
-    }
+    let of = |place: &str, urls| Servers { urls, place: place.to_owned() };
+    let own = !settings.lock_urls.is_empty() && (settings.lock.is_some() || backend == DEFAULT);
     match backend {
-        "postgres" | "sqlite" => Ok(Servers { urls: vec![settings.database_url()?.to_owned()], place: place("DATABASE_URL") }),
-        "redis" => Ok(Servers { urls: vec![settings.redis_url()?.to_owned()], place: place("REDIS_URL") }),
-        _ => missing(backend),
+        _ if own => Ok(of("LOCK_URLS", settings.lock_urls.clone())),
+        "postgres" | "sqlite" => Ok(of("DATABASE_URL", vec![settings.database_url()?.to_owned()])),
+        "redis" => Ok(of("REDIS_URL", vec![settings.redis_url()?.to_owned()])),
+        _ => bail!("LOCK_URLS is not set: expected the servers of the lock ({backend})"),
     }
-}
-
-fn missing(backend: &str) -> Result<Servers> {
-    None.with_context(|| format!("LOCK_URLS is not set: expected the servers of the lock ({backend})"))
 }

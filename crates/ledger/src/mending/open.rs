@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
-use domain::{Entry, Item, ItemId, Order, OrderId, SegmentKey, Units};
+use domain::{Entry, Item, ItemId, Memory, Order, OrderId, SegmentKey, Units};
 
-use super::{Memory, Mended, Mending};
+use super::{Mended, Mending};
 use crate::{
     LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, changes, recording,
     recording::Move,

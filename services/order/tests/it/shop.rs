@@ -9,7 +9,7 @@ use std::{
 };
 
 use domain::BuyerId;
-use order::{PaymentKey, BuyerKey, Credentials, Engine, EngineSettings, Limits};
+use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey};
 use recorder::RecorderSettings;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
@@ -17,6 +17,11 @@ use stock::{RedisSettings, Stock, StockSettings};
 use testbed::{Postgres, Redis, RedisCluster};
 use tokio::{net::TcpListener, sync::OnceCell, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+
+/// What the payment provider signs with.
+pub fn payment_key() -> PaymentKey {
+    PaymentKey::new(b"a secret of the payment provider", Duration::from_secs(300))
+}
 
 const SECRET: &[u8] = b"a secret of the shop's login";
 pub const ADMIN: &str = "an-admin-token-of-the-shop";

@@ -28,7 +28,9 @@ pub enum StockError {
     #[error("{0}")]
     Unsuitable(String),
     /// The URL is not one of ours.
-    #[error("REDIS_URL: expected redis://HOST:PORT, rediss://HOST:PORT or redis+cluster://HOST:PORT,HOST:PORT,..., found {0:?}")]
+    #[error(
+        "REDIS_URL: expected redis://HOST:PORT, redis+cluster://HOST:PORT,HOST:PORT,... or redis+sentinel://HOST:PORT,HOST:PORT,.../NAME (or rediss), found {0:?}"
+    )]
     Url(String),
     /// A pool of connections had none to give in time. Asking again is safe.
     #[error("no connection to Redis was free: {0}")]

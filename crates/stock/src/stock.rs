@@ -8,7 +8,6 @@ use std::{
 
 use domain::{EntryId, Item, ItemId, ItemState, OrderId, SegmentKey};
 use futures::future::try_join_all;
-use redis::Client;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -16,7 +15,7 @@ use crate::{
     ItemStock, RedisSettings, StockError,
     checkpoint::Checkpoints,
     clock::Clock,
-    connection::{Bulk, Connection, Connections},
+    connection::{Bulk, Connection, Connections, Nodes},
     keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL},
     message,
     outbox::RecordedSpan,
@@ -66,7 +65,7 @@ pub(crate) struct Shared {
 /// The stock of every item, on one Redis or a cluster.
 pub struct Stock {
     shared: Arc<Shared>,
-    nodes: Vec<Client>,
+    nodes: Nodes,
     masters: u16,
     items: RwLock<HashMap<ItemId, Arc<ItemStock>>>,
     stop: CancellationToken,

@@ -9,6 +9,9 @@ use anyhow::{Context, Result};
 
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 
+/// One server, a cluster, or sentinels; the second of each is with TLS.
+const REDIS_SCHEMES: [&str; 6] = ["redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"];
+
 /// The effective settings.
 #[derive(Clone)]
 pub struct Settings {
@@ -58,7 +61,7 @@ impl Settings {
     pub fn from_layers(layers: &Layers) -> Result<Self> {
         let ms = |key: &str, range| layers.number(key, range).map(Duration::from_millis);
         let size = |key: &str, range| layers.number(key, range).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        let redis_url = layers.url("redis_url", &["redis", "rediss", "redis+cluster", "rediss+cluster"])?;
+        let redis_url = layers.url("redis_url", &REDIS_SCHEMES)?;
         let lock_urls = layers.urls("lock_urls", &["redis", "rediss"])?;
         let database_url = layers.url("database_url", &["postgres", "postgresql", "sqlite"])?;
         if database_url
@@ -103,7 +106,9 @@ impl Settings {
 
     /// Where the stock is.
     pub fn redis_url(&self) -> Result<&str> {
-        self.redis_url.as_deref().context("REDIS_URL is not set: expected redis://HOST:PORT or redis+cluster://HOST:PORT,...")
+        self.redis_url.as_deref().context(
+            "REDIS_URL is not set: expected redis://HOST:PORT, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME",
+        )
     }
 
     /// Where the ledger is.

@@ -16,6 +16,7 @@ mod recorded;
 mod sale;
 mod scripts;
 mod selling;
+mod sentinel;
 mod site;
 mod spread;
 mod walks;

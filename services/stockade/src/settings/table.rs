@@ -28,7 +28,11 @@ const fn secret(key: &'static str, variable: &'static str, help: &'static str) -
 
 /// Every setting.
 pub(super) const SETTINGS: &[Setting] = &[
-    unset("redis_url", "REDIS_URL", "Redis for the stock: redis://, rediss:// (TLS), redis+cluster://HOST:PORT,..."),
+    unset(
+        "redis_url",
+        "REDIS_URL",
+        "Redis for the stock: redis://, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME; rediss is with TLS",
+    ),
     unset("lock_urls", "LOCK_URLS", "Redis servers of the lock, comma-separated"),
     unset("database_url", "DATABASE_URL", "the ledger: postgres:// or sqlite://"),
     setting("database_connections", "STOCKADE_DATABASE_CONNECTIONS", "8", "connections to the ledger"),

@@ -24,6 +24,17 @@ pub enum StockError {
         /// The server's clock, in milliseconds since 1970.
         now_ms: i64,
     },
+    /// The script has run, but too few replicas say that they have it: a failover may lose it. Units may or may not have been taken, and
+    /// nothing is undone; asking again is safe, and waits for the replicas again.
+    #[error("{confirmed} of {wanted} replicas confirmed within {within:?}")]
+    NotReplicated {
+        /// How many must.
+        wanted: u16,
+        /// How many did.
+        confirmed: i64,
+        /// How long they were waited for.
+        within: Duration,
+    },
     /// The server cannot be trusted with stock.
     #[error("{0}")]
     Unsuitable(String),
@@ -48,6 +59,6 @@ impl StockError {
 
     /// Whether asking again in a few milliseconds may help.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::OutcomeUnknown(_) | Self::Redis(_) | Self::Late { .. } | Self::Pool(_))
+        matches!(self, Self::OutcomeUnknown(_) | Self::Redis(_) | Self::Late { .. } | Self::NotReplicated { .. } | Self::Pool(_))
     }
 }

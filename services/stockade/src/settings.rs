@@ -35,6 +35,8 @@ pub struct Settings {
     pub redis_timeout: Duration,
     pub batch_max: usize,
     pub hint_lifetime: Duration,
+    pub replicas: u16,
+    pub replicas_timeout: Duration,
     pub recorder_workers: usize,
     pub log: String,
     /// The stores that the user named, without those that an earlier `up` started.
@@ -99,6 +101,8 @@ impl Settings {
             redis_timeout: ms("redis_timeout_ms", 10..=60_000)?,
             batch_max: size("batch_max", 1..=2000)?,
             hint_lifetime: ms("hint_lifetime_ms", 0..=60_000)?,
+            replicas: u16::try_from(layers.number("replicas", 1..=16)?)?,
+            replicas_timeout: ms("replicas_timeout_ms", 1..=60_000)?,
             recorder_workers: size("recorder_workers", 1..=64)?,
             log: layers.text("log").unwrap_or_default(),
         })

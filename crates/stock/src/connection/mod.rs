@@ -2,6 +2,7 @@
 
 mod address;
 mod cluster;
+mod replicated;
 mod sentinel;
 mod single;
 
@@ -15,8 +16,9 @@ use redis::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::StockError;
+use crate::{StockError, stock::StockSettings};
 use address::Address;
+pub(crate) use replicated::Replicated;
 pub use sentinel::Following;
 
 /// Where the stock is, and how long to wait for it.
@@ -117,13 +119,15 @@ impl Nodes {
 pub(crate) struct Connections {
     pub orders: Connection,
     pub bulk: Bulk,
+    /// For the asks that replicas must confirm.
+    pub replicated: Replicated,
     /// Where a subscription can be made.
     pub nodes: Nodes,
 }
 
 impl Connections {
-    pub(crate) async fn open(settings: &RedisSettings) -> Result<Self, StockError> {
-        match Address::parse(&settings.url)? {
+    pub(crate) async fn open(settings: &StockSettings) -> Result<Self, StockError> {
+        match Address::parse(&settings.redis.url)? {
             Address::Single(url) => single::open(settings, &url).await,
             Address::Cluster(urls) => cluster::open(settings, &urls).await,
             Address::Sentinel(address) => sentinel::open(settings, address).await,

@@ -27,8 +27,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Bulk, Connection, Connections, Nodes, RedisSettings, address::SentinelAddress, info, single};
-use crate::{StockError, server};
+use super::{Bulk, Connection, Connections, Nodes, Replicated, address::SentinelAddress, info, replicated, single};
+use crate::{StockError, server, stock::StockSettings};
 
 /// How often the sentinels are asked when nothing fails. Three short questions; an old master that wakes up is left after this time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often they are asked at most when everything fails.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 
-pub(super) async fn open(settings: &RedisSettings, address: SentinelAddress) -> Result<Connections, StockError> {
+pub(super) async fn open(settings: &StockSettings, address: SentinelAddress) -> Result<Connections, StockError> {
     let watch = Watch::new(settings, address)?;
     let named = watch.look().await?;
     let master = Master::open(&watch, &named).await?;
@@ -45,6 +45,7 @@ pub(super) async fn open(settings: &RedisSettings, address: SentinelAddress) -> 
     Ok(Connections {
         orders: Connection::Sentinel(following.clone()),
         bulk: Bulk::Sentinel(following.clone()),
+        replicated: Replicated::new(settings, replicated::Connections::Sentinel(following.clone())),
         nodes: Nodes::Sentinel(following),
     })
 }
@@ -76,11 +77,15 @@ impl Following {
 
     pub(super) async fn bulk_query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
         let master = self.0.master.load_full();
-        let result = tokio::select! {
-            result = single::query(&master.bulk, cmd) => result,
-            () = master.succeeded.cancelled() => Err(another_master().into()),
-        };
+        let result = master.unless_succeeded(single::query(&master.bulk, cmd)).await;
         self.note(result.is_err());
+        result
+    }
+
+    pub(super) async fn send_replicated(&self, pipeline: &Pipeline) -> Result<Vec<Value>, StockError> {
+        let master = self.0.master.load_full();
+        let result = master.unless_succeeded(replicated::send(&master.replicated, pipeline)).await;
+        self.note(result.as_ref().map_or(true, |values| values.iter().any(is_refusal)));
         result
     }
 
@@ -126,6 +131,7 @@ struct Master {
     client: Client,
     orders: ConnectionManager,
     bulk: deadpool_redis::Pool,
+    replicated: deadpool_redis::Pool,
     /// It is the master no longer.
     succeeded: CancellationToken,
 }
@@ -135,31 +141,32 @@ impl Master {
     async fn open(watch: &Watch, named: &Named) -> Result<Self, StockError> {
         let url = watch.address.server(&named.host, named.port);
         let client = Client::open(info(&url)?)?;
-        let orders = single::manager(&watch.settings, &client).await?;
+        let orders = single::manager(&watch.settings.redis, &client).await?;
         server::check(&Connection::Single(orders.clone())).await?;
-        let bulk = single::bulk(&watch.settings, &url)?;
-        Ok(Self { named: named.clone(), client, orders, bulk, succeeded: CancellationToken::new() })
+        let bulk = single::bulk(&watch.settings.redis, &url)?;
+        let replicated = single::replicated_pool(&watch.settings, &url)?;
+        Ok(Self { named: named.clone(), client, orders, bulk, replicated, succeeded: CancellationToken::new() })
     }
 
-    async fn unless_succeeded<T>(&self, asked: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    async fn unless_succeeded<T, E: From<RedisError>>(&self, asked: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         tokio::select! {
             biased;
             result = asked => result,
-            () = self.succeeded.cancelled() => Err(another_master()),
+            () = self.succeeded.cancelled() => Err(another_master().into()),
         }
     }
 }
 
 /// Who asks the sentinels.
 struct Watch {
-    settings: RedisSettings,
+    settings: StockSettings,
     address: SentinelAddress,
     sentinels: Vec<Sentinel>,
     doubt: Arc<Notify>,
 }
 
 impl Watch {
-    fn new(settings: &RedisSettings, address: SentinelAddress) -> Result<Self, StockError> {
+    fn new(settings: &StockSettings, address: SentinelAddress) -> Result<Self, StockError> {
         let sentinels = address.sentinels().iter().map(|urls| Sentinel::new(settings, urls)).collect::<Result<_, _>>()?;
         Ok(Self { settings: settings.clone(), address, sentinels, doubt: Arc::default() })
     }
@@ -183,9 +190,10 @@ impl Watch {
         if named.epoch <= old.named.epoch {
             return Ok(());
         }
+        let patience = self.settings.redis.connect_timeout * 2;
         // A server that died meanwhile must not keep us from asking for the one after it.
-        let opened = timeout(self.settings.connect_timeout * 2, Master::open(self, &named)).await;
-        let master = opened.unwrap_or(Err(StockError::OutcomeUnknown(self.settings.connect_timeout * 2)))?;
+        let opened = timeout(patience, Master::open(self, &named)).await;
+        let master = opened.unwrap_or(Err(StockError::OutcomeUnknown(patience)))?;
         inner.master.store(Arc::new(master));
         old.succeeded.cancel();
         metrics::counter!("stockade_redis_failovers_total").increment(1);
@@ -218,11 +226,11 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    fn new(settings: &RedisSettings, urls: &[String]) -> Result<Self, StockError> {
+    fn new(settings: &StockSettings, urls: &[String]) -> Result<Self, StockError> {
         let ways = urls.iter().map(|url| Ok(Client::open(info(url)?)?)).collect::<Result<_, StockError>>()?;
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(settings.connect_timeout))
-            .set_response_timeout(Some(settings.response_timeout));
+            .set_connection_timeout(Some(settings.redis.connect_timeout))
+            .set_response_timeout(Some(settings.redis.response_timeout));
         Ok(Self { ways, config, open: Mutex::default() })
     }
 

@@ -7,13 +7,17 @@ use redis::{
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
 
-use super::{Bulk, Connection, Connections, Nodes, RedisSettings, info};
-use crate::StockError;
+use super::{Bulk, Connection, Connections, Nodes, RedisSettings, Replicated, info, replicated};
+use crate::{StockError, stock::StockSettings};
 
-pub(super) async fn open(settings: &RedisSettings, url: &str) -> Result<Connections, StockError> {
+pub(super) async fn open(settings: &StockSettings, url: &str) -> Result<Connections, StockError> {
     let client = Client::open(info(url)?)?;
-    let orders = manager(settings, &client).await?;
-    Ok(Connections { orders: Connection::Single(orders), bulk: Bulk::Single(bulk(settings, url)?), nodes: Nodes::Fixed(vec![client]) })
+    Ok(Connections {
+        orders: Connection::Single(manager(&settings.redis, &client).await?),
+        bulk: Bulk::Single(bulk(&settings.redis, url)?),
+        replicated: Replicated::new(settings, replicated::Connections::Single(replicated_pool(settings, url)?)),
+        nodes: Nodes::Fixed(vec![client]),
+    })
 }
 
 /// The connection that the orders share.
@@ -32,13 +36,13 @@ pub(super) fn bulk(settings: &RedisSettings, url: &str) -> Result<deadpool_redis
     pool(settings, url, settings.bulk_connections, settings.response_timeout * 4)
 }
 
+/// Connections for asks that replicas must confirm.
+pub(super) fn replicated_pool(settings: &StockSettings, url: &str) -> Result<deadpool_redis::Pool, StockError> {
+    pool(&settings.redis, url, replicated::CONNECTIONS, replicated::response_timeout(settings))
+}
+
 /// Connections that one caller has for itself at a time.
-pub(super) fn pool(
-    settings: &RedisSettings,
-    url: &str,
-    connections: usize,
-    response_timeout: Duration,
-) -> Result<deadpool_redis::Pool, StockError> {
+fn pool(settings: &RedisSettings, url: &str, connections: usize, response_timeout: Duration) -> Result<deadpool_redis::Pool, StockError> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(settings.connect_timeout)).set_response_timeout(Some(response_timeout));
     let manager = deadpool_redis::Manager::new_with_config(info(url)?, config)?;

@@ -1,6 +1,7 @@
 //! One typed call per file in `lua/`.
 
 mod ask;
+mod asks;
 mod open;
 mod settle;
 
@@ -11,6 +12,7 @@ use redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use crate::{StockError, connection::Connection};
 
 pub(crate) use ask::{AskBatch, AskReply, Asked, Exception, Gate, ask_home, ask_next};
+pub(crate) use asks::Asks;
 pub use open::{Inspection, InspectionEntries, Opened, StateSet};
 pub(crate) use open::{inspect, open_segment, set_state};
 pub(crate) use settle::{DueWalk, FinishedWalk, WalkEnd, due_walks, finish_walk, forget_passes, forget_walk};

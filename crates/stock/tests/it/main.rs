@@ -13,6 +13,7 @@ mod headers;
 mod hint;
 mod model;
 mod recorded;
+mod replicated;
 mod sale;
 mod scripts;
 mod selling;

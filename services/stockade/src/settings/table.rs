@@ -61,6 +61,13 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("redis_timeout_ms", "STOCKADE_REDIS_TIMEOUT_MS", "500", "milliseconds after which a reply of Redis is asked for again"),
     setting("batch_max", "STOCKADE_BATCH_MAX", "256", "most orders in a batch"),
     setting("hint_lifetime_ms", "STOCKADE_HINT_LIFETIME_MS", "100", "milliseconds for which an item may be called sold out without a look"),
+    setting("replicas", "STOCKADE_REPLICAS", "1", "replicas that must have an order of a `replicated` item before it is acknowledged"),
+    setting(
+        "replicas_timeout_ms",
+        "STOCKADE_REPLICAS_TIMEOUT_MS",
+        "100",
+        "milliseconds that replicas get to confirm before an order is asked for again",
+    ),
     setting("recorder_workers", "STOCKADE_RECORDER_WORKERS", "2", "recording transactions at once"),
     setting("log", "STOCKADE_LOG", "info,sqlx::postgres::notice=warn", "what to log, such as `info` or `stock=debug,info`"),
 ];

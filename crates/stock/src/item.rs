@@ -15,7 +15,7 @@ use crate::{
     lane::{Batch, Lane},
     outbox::TakenHash,
     reply::Reply,
-    script::{self, AskBatch, AskReply, Exception, FinishedWalk, Inspection, InspectionEntries},
+    script::{self, AskBatch, AskReply, Asks, Exception, FinishedWalk, Inspection, InspectionEntries},
     stock::Shared,
     walk::{Acknowledge, Answered, AskRequest, FinishRequest},
 };
@@ -58,6 +58,7 @@ impl ItemStock {
         let key = SegmentKey { item: item.id.clone(), segment };
         let place = Place {
             keys: Arc::new(Keys::of(&key)),
+            asks: shared.asks(item.durability),
             shared: Arc::clone(shared),
             admission: Arc::clone(admission),
             waiters: shared.checkpoints.of(&key),
@@ -223,6 +224,7 @@ pub(crate) fn home(buyer: &BuyerId, segments: usize) -> usize {
 #[derive(Clone)]
 pub(crate) struct Place {
     keys: Arc<Keys>,
+    asks: Asks,
     shared: Arc<Shared>,
     admission: Arc<Admission>,
     waiters: Arc<Waiters>,
@@ -267,7 +269,7 @@ impl Batch for HomeAsks {
         let place = &self.0;
         let deadline_ms = Self::deadline_ms(&requests);
         let (batch, margin_ms) = (batch(&requests, deadline_ms), place.shared.settings.forget_margin_ms());
-        let reply = script::ask_home(&place.shared.connection, &place.keys, &batch, margin_ms).await;
+        let reply = script::ask_home(&place.asks, &place.keys, &batch, margin_ms).await;
         place.answer("home", requests, deadline_ms, reply);
     }
 }
@@ -286,7 +288,7 @@ impl Batch for NextAsks {
     async fn send(&self, requests: Vec<AskRequest>) {
         let place = &self.0;
         let deadline_ms = Self::deadline_ms(&requests);
-        let reply = script::ask_next(&place.shared.connection, &place.keys, &batch(&requests, deadline_ms)).await;
+        let reply = script::ask_next(&place.asks, &place.keys, &batch(&requests, deadline_ms)).await;
         place.answer("next", requests, deadline_ms, reply);
     }
 }

@@ -6,9 +6,8 @@ use std::{
     time::Duration,
 };
 
-use domain::{EntryId, Item, ItemId, OrderId, SegmentConfig, SegmentKey};
+use domain::{Durability, EntryId, Item, ItemId, OrderId, SegmentConfig, SegmentKey};
 use futures::future::try_join_all;
-use redis::Client;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -16,11 +15,11 @@ use crate::{
     Fate, ItemStock, RedisSettings, StockError,
     checkpoint::Checkpoints,
     clock::Clock,
-    connection::{Bulk, Connection, Connections},
+    connection::{Bulk, Connection, Connections, Nodes, Replicated},
     keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL, RETURNED_CHANNEL},
     message,
     outbox::RecordedEntries,
-    script::{self, Inspection, InspectionEntries, Opened, StateSet},
+    script::{self, Asks, Inspection, InspectionEntries, Opened, StateSet},
     server,
 };
 
@@ -35,6 +34,10 @@ pub struct StockSettings {
     pub hint_lifetime: Duration,
     /// How long after its last deadline a walk is remembered, for clocks that disagree.
     pub forget_margin: Duration,
+    /// Replicas that must have an order of a `replicated` item before it is acknowledged.
+    pub replicas: u16,
+    /// How long they are waited for before the order is asked for again. Not 0: that would be for ever.
+    pub replicas_timeout: Duration,
 }
 
 impl StockSettings {
@@ -45,6 +48,8 @@ impl StockSettings {
             batch_max: 256,
             hint_lifetime: Duration::from_millis(100),
             forget_margin: crate::walks::MARGIN,
+            replicas: 1,
+            replicas_timeout: Duration::from_millis(100),
         }
     }
 
@@ -58,9 +63,20 @@ pub(crate) struct Shared {
     pub settings: StockSettings,
     pub connection: Connection,
     pub bulk: Bulk,
+    pub replicated: Replicated,
     pub clock: Clock,
     pub checkpoints: Checkpoints,
     pub tasks: TaskTracker,
+}
+
+impl Shared {
+    /// How the asks of an item of this durability travel.
+    pub(crate) fn asks(&self, durability: Durability) -> Asks {
+        match durability {
+            Durability::Recorded | Durability::Accepted => Asks::Shared(self.connection.clone()),
+            Durability::Replicated => Asks::Replicated(self.replicated.clone()),
+        }
+    }
 }
 
 /// The items that this process sells.
@@ -69,7 +85,7 @@ type Items = RwLock<HashMap<ItemId, Arc<ItemStock>>>;
 /// The stock of every item, on one Redis or a cluster.
 pub struct Stock {
     shared: Arc<Shared>,
-    nodes: Vec<Client>,
+    nodes: Nodes,
     masters: u16,
     items: Arc<Items>,
     stop: CancellationToken,
@@ -78,7 +94,7 @@ pub struct Stock {
 impl Stock {
     /// Connects, refuses servers that cannot be trusted with stock, and loads the scripts.
     pub async fn connect(settings: StockSettings) -> Result<Arc<Self>, StockError> {
-        let Connections { orders: connection, bulk, nodes } = Connections::open(&settings.redis).await?;
+        let Connections { orders: connection, bulk, replicated, nodes } = Connections::open(&settings).await?;
         let servers = server::check(&connection).await?;
         script::load_all(&connection).await?;
         let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection.clone()).await?;
@@ -86,6 +102,7 @@ impl Stock {
             settings,
             connection,
             bulk,
+            replicated,
             clock: Clock::at(seconds * 1000 + micros / 1000),
             checkpoints: Checkpoints::default(),
             tasks: TaskTracker::new(),

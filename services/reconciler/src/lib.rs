@@ -23,7 +23,7 @@ mod walks;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use audit::AuditError;
-use domain::{ItemId, SegmentKey};
+use domain::ItemId;
 use futures::FutureExt;
 use ledger::{Ledger, LedgerError};
 use lock::{Lock, LockError};
@@ -134,9 +134,4 @@ async fn keep<F: Future<Output = ()>>(what: &'static str, task: impl Fn() -> F) 
         tracing::error!(what, "a panic ended it; it is started again");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-}
-
-/// Number of a segment as an index.
-pub(crate) fn index(segment: &SegmentKey) -> usize {
-    usize::from(segment.segment)
 }

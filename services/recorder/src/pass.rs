@@ -261,6 +261,7 @@ mod tests {
             available: 1,
             held: 0,
             confirmed: 0,
+            returning: 0,
             checkpoint: checkpoint.map(|ms| EntryId { ms, seq: 0 }),
             anchor: checkpoint.map(|ms| ms as i64),
             version: 1,

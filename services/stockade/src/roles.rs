@@ -59,7 +59,14 @@ pub async fn open_stock(settings: &Settings) -> Result<Arc<Stock>> {
         ..RedisSettings::new(settings.redis_url()?)
     };
     let defaults = StockSettings::new("");
-    let stock = StockSettings { redis, batch_max: settings.batch_max, hint_lifetime: settings.hint_lifetime, ..defaults };
+    let stock = StockSettings {
+        redis,
+        batch_max: settings.batch_max,
+        hint_lifetime: settings.hint_lifetime,
+        replicas: settings.replicas,
+        replicas_timeout: settings.replicas_timeout,
+        ..defaults
+    };
     Stock::connect(stock).await.context("REDIS_URL")
 }
 

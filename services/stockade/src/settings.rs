@@ -11,6 +11,9 @@ use crate::lock::backend;
 
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 
+/// One server, a cluster, or sentinels; the second of each is with TLS.
+const REDIS_SCHEMES: [&str; 6] = ["redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"];
+
 /// The effective settings.
 #[derive(Clone)]
 pub struct Settings {
@@ -38,6 +41,8 @@ pub struct Settings {
     pub redis_timeout: Duration,
     pub batch_max: usize,
     pub hint_lifetime: Duration,
+    pub replicas: u16,
+    pub replicas_timeout: Duration,
     pub recorder_workers: usize,
     pub log: String,
     /// The stores that the user named, without those that an earlier `up` started.
@@ -65,7 +70,7 @@ impl Settings {
     pub fn from_layers(layers: &Layers) -> Result<Self> {
         let ms = |key: &str, range| layers.number(key, range).map(Duration::from_millis);
         let size = |key: &str, range| layers.number(key, range).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        let redis_url = layers.url("redis_url", &["redis", "rediss", "redis+cluster", "rediss+cluster"])?;
+        let redis_url = layers.url("redis_url", &REDIS_SCHEMES)?;
         let lock = lock_backend(layers)?;
         let lock_urls = layers.urls("lock_urls", backend::schemes(lock.unwrap_or(backend::DEFAULT)))?;
         let database_url = layers.url("database_url", &["postgres", "postgresql", "sqlite"])?;
@@ -108,6 +113,8 @@ impl Settings {
             redis_timeout: ms("redis_timeout_ms", 10..=60_000)?,
             batch_max: size("batch_max", 1..=2000)?,
             hint_lifetime: ms("hint_lifetime_ms", 0..=60_000)?,
+            replicas: u16::try_from(layers.number("replicas", 1..=16)?)?,
+            replicas_timeout: ms("replicas_timeout_ms", 1..=60_000)?,
             recorder_workers: size("recorder_workers", 1..=64)?,
             log: layers.text("log").unwrap_or_default(),
         })
@@ -115,7 +122,9 @@ impl Settings {
 
     /// Where the stock is.
     pub fn redis_url(&self) -> Result<&str> {
-        self.redis_url.as_deref().context("REDIS_URL is not set: expected redis://HOST:PORT or redis+cluster://HOST:PORT,...")
+        self.redis_url.as_deref().context(
+            "REDIS_URL is not set: expected redis://HOST:PORT, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME",
+        )
     }
 
     /// Where the ledger is.

@@ -159,6 +159,7 @@ fn moved_on(order: Order, replayed: bool) -> Placed {
 fn acknowledge(known: &KnownItem, respond_async: bool) -> Acknowledge {
     match known.item.durability {
         Durability::Recorded if !respond_async => Acknowledge::Recorded,
-        Durability::Recorded | Durability::Accepted => Acknowledge::Accepted,
+        // What replicas must have confirmed, the stock answers when they have.
+        Durability::Recorded | Durability::Accepted | Durability::Replicated => Acknowledge::Accepted,
     }
 }

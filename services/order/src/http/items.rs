@@ -60,7 +60,7 @@ pub(crate) struct NewItem {
     /// Seconds for which an order holds its units. Default: 900.
     #[schema(value_type = Option<u32>)]
     hold_seconds: Option<Whole<1, YEAR_SECONDS>>,
-    /// When an order is acknowledged: `recorded` (default) or `accepted`.
+    /// When an order is acknowledged: `recorded` (default), `accepted` or `replicated`.
     #[schema(value_type = Option<String>, example = "recorded")]
     #[serde(default, deserialize_with = "word")]
     durability: Option<Durability>,

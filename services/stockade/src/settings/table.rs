@@ -28,7 +28,11 @@ const fn secret(key: &'static str, variable: &'static str, help: &'static str) -
 
 /// Every setting.
 pub(super) const SETTINGS: &[Setting] = &[
-    unset("redis_url", "REDIS_URL", "Redis for the stock: redis://, rediss:// (TLS), redis+cluster://HOST:PORT,..."),
+    unset(
+        "redis_url",
+        "REDIS_URL",
+        "Redis for the stock: redis://, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME; rediss is with TLS",
+    ),
     unset("lock_urls", "LOCK_URLS", "Redis servers of the lock, comma-separated"),
     unset("database_url", "DATABASE_URL", "the ledger: postgres:// or sqlite://"),
     setting("database_connections", "STOCKADE_DATABASE_CONNECTIONS", "8", "connections to the ledger"),
@@ -71,6 +75,13 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("redis_timeout_ms", "STOCKADE_REDIS_TIMEOUT_MS", "500", "milliseconds after which a reply of Redis is asked for again"),
     setting("batch_max", "STOCKADE_BATCH_MAX", "256", "most orders in a batch"),
     setting("hint_lifetime_ms", "STOCKADE_HINT_LIFETIME_MS", "100", "milliseconds for which an item may be called sold out without a look"),
+    setting("replicas", "STOCKADE_REPLICAS", "1", "replicas that must have an order of a `replicated` item before it is acknowledged"),
+    setting(
+        "replicas_timeout_ms",
+        "STOCKADE_REPLICAS_TIMEOUT_MS",
+        "100",
+        "milliseconds that replicas get to confirm before an order is asked for again",
+    ),
     setting("recorder_workers", "STOCKADE_RECORDER_WORKERS", "2", "recording transactions at once"),
     setting("log", "STOCKADE_LOG", "info,sqlx::postgres::notice=warn", "what to log, such as `info` or `stock=debug,info`"),
 ];

@@ -49,10 +49,12 @@
 
 mod check;
 mod properties;
+mod recovery;
 mod rules;
 mod scripts;
 mod short_form;
 mod state;
+
 mod walk;
 
 use self::{

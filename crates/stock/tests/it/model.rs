@@ -54,7 +54,7 @@ mod rules;
 mod scripts;
 mod short_form;
 mod state;
-
+mod transfer;
 mod walk;
 
 use self::{

@@ -70,7 +70,7 @@ const ONE_ORDER: Walk = Walk { rules: Rules::ALL, ring: 3, orders: 1, attempts: 
 const TWO_ORDERS: Walk = Walk { ring: 2, orders: 2, attempts: 1, ..ONE_ORDER };
 
 /// Orders are cancelled at any moment, and their units go back.
-const RETURNS: Walk = Walk { attempts: 3, returns: true, ..ONE_ORDER };
+const RETURNS: Walk = Walk { attempts: 2, returns: true, ..ONE_ORDER };
 /// The second order is also a retake: the same buyer's, under another id, while the first one's unit goes back.
 const RETAKE: Walk = Walk { returns: true, ..TWO_ORDERS };
 
@@ -91,18 +91,18 @@ fn two_orders_at_once_stay_within_the_buyers_limit() {
 
 #[test]
 fn a_unit_goes_back_once_and_its_order_never_takes_again() {
-    assert_sound(RETURNS, 100_000);
+    assert_sound(RETURNS, 50_000);
 }
 
 #[test]
 fn a_retake_stays_within_the_buyers_limit() {
-    assert_sound(RETAKE, 100_000);
+    assert_sound(RETAKE, 1_000_000);
 }
 
 #[test]
-#[ignore = "millions of states"]
+#[ignore = "half a million states"]
 fn a_unit_goes_back_once_and_its_order_never_takes_again_at_a_larger_size() {
-    assert_sound(Walk { attempts: 4, ..RETURNS }, 1_000_000);
+    assert_sound(Walk { attempts: 3, ..RETURNS }, 400_000);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn transfers_lose_no_unit_and_make_none() {
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "150 thousand states"]
 fn transfers_lose_no_unit_and_make_none_at_a_larger_size() {
     assert_sound(Moving { units: 2, asked: 2, behind: 3, ..MOVING }, 100_000);
 }

@@ -5,11 +5,11 @@
 --
 -- KEYS 1 stock    hash  mending
 --      2 answers  hash  order id -> answer
---      3 buyers   hash  buyer id -> units counted against the limit
+--      3 buyers   hash  buyer id -> units counted against the limit; line feed and buyer id -> 1: gave something back
 -- ARGV 1 n      pairs in the batch
 --      2 token
 --      3 what   answers | buyers
---      then columns of n: order ids or buyer ids, answers or counts (0: none)
+--      then columns of n: order ids or fields of `buyers`, answers or counts (0: none)
 -- Returns {'fenced', fence} | {'ok', n}
 -- Keeps  available
 -- Cost   one HSET; O(n)

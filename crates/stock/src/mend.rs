@@ -8,7 +8,7 @@ use redis::Value;
 use crate::{
     Adjusted, Answer, Stock, StockError,
     item::home,
-    keys::Keys,
+    keys::{GAVE_BACK, Keys},
     outbox,
     reply::Reply,
     script::{self, Adjustment, Restored},
@@ -46,7 +46,8 @@ impl Stock {
         for (buyer, units) in self.unfinished_walks(&keys).await? {
             *counts.entry(buyer).or_default() += units;
         }
-        let counts: Vec<_> = counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).collect();
+        let gave_back = gave_back(memories, segment, item.segments);
+        let counts: Vec<_> = counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).chain(gave_back.iter().map(|field| (&**field, 1))).collect();
         for counts in counts.chunks(AT_ONCE) {
             script::restore_orders(self.connection(), &keys, token, Restored::Buyers(counts)).await?;
         }
@@ -128,11 +129,18 @@ fn counts_of(memories: &[Memory], segment: u16, segments: u16) -> HashMap<BuyerI
     counts
 }
 
+/// What marks the buyers at home here who gave back what they last took.
+fn gave_back(memories: &[Memory], segment: u16, segments: u16) -> Vec<String> {
+    let given_back = memories.iter().filter(|memory| !memory.taken);
+    let at_home = given_back.filter(|memory| home(&memory.buyer, usize::from(segments)) == usize::from(segment));
+    at_home.map(|memory| format!("{GAVE_BACK}{}", memory.buyer)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use domain::{BuyerId, Memory, OrderId, Quantity};
 
-    use super::{answers_of, counts_of};
+    use super::{answers_of, counts_of, gave_back};
     use crate::item::home;
 
     fn memory(buyer: &str, segment: u16, attempt: u8, taken: bool) -> Memory {
@@ -165,6 +173,8 @@ mod tests {
         assert_eq!(texts(&memories, 2), ["R1:0"]);
         assert_eq!(texts(&memories, 1), ["R1:0", "R1:0"], "the first attempt and the retake");
         assert_eq!(counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(), [0], "and the count is none");
+        assert_eq!(gave_back(&memories, 1, 4), [format!("\n{}", buyer_at(1))], "but the answer is not");
+        assert!(gave_back(&memories, 2, 4).is_empty(), "at home only");
     }
 
     #[test]

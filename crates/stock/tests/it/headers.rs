@@ -234,6 +234,15 @@ fn scripts_publish_on_the_channel_that_keys_rs_names() {
 }
 
 #[test]
+fn scripts_mark_a_buyer_who_gave_back_as_keys_rs_does() {
+    let keys_rs = include_str!("../../src/keys.rs");
+    let (_, mark) = keys_rs.split_once("GAVE_BACK: char = ").unwrap();
+    let mark = format!("{} .. ", mark.split(';').next().unwrap());
+    let marking: Vec<_> = scripts().into_iter().filter(|script| script.code.contains(&mark)).map(|script| script.name).collect();
+    assert_eq!(marking, ["give_back_count", "release"]);
+}
+
+#[test]
 fn no_script_builds_a_key_name() {
     for script in scripts() {
         for (_, local, _) in &script.keys {

@@ -11,7 +11,7 @@ use crate::{
     keys::{GAVE_BACK, Keys},
     outbox,
     reply::Reply,
-    script::{self, Adjustment, Restored},
+    script::{self, Adjustment, Restored, RestoredAnswer},
 };
 
 /// Values in one call of a script; Lua unpacks fewer than 8000.
@@ -39,17 +39,17 @@ impl Stock {
         let keys = Keys::of(&key);
         let answers = answers_of(memories, segment, item.segments);
         for answers in answers.chunks(AT_ONCE) {
-            let pairs: Vec<_> = answers.iter().map(|(id, answer)| (&id.as_bytes()[..], answer.clone())).collect();
-            script::restore_orders(self.connection(), &keys, token, Restored::Answers(&pairs)).await?;
+            script::restore_orders(self.connection(), &keys, token, self.margin_ms(), Restored::Answers(answers)).await?;
         }
         let mut counts = counts_of(memories, segment, item.segments);
         for (buyer, units) in self.unfinished_walks(&keys).await? {
             *counts.entry(buyer).or_default() += units;
         }
         let gave_back = gave_back(memories, segment, item.segments);
-        let counts: Vec<_> = counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).chain(gave_back.iter().map(|field| (&**field, 1))).collect();
+        let counts: Vec<_> =
+            counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).chain(gave_back.iter().map(|field| (&**field, 1))).collect();
         for counts in counts.chunks(AT_ONCE) {
-            script::restore_orders(self.connection(), &keys, token, Restored::Buyers(counts)).await?;
+            script::restore_orders(self.connection(), &keys, token, self.margin_ms(), Restored::Buyers(counts)).await?;
         }
         Ok(())
     }
@@ -99,20 +99,24 @@ impl Stock {
 }
 
 /// What the segment has to answer, by id. It has the units of some orders; of those whose buyers are at home here it also answers for the others.
-fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<(OrderId, String)> {
+fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<RestoredAnswer> {
     let mut answers = Vec::new();
     for memory in memories {
         let is_home = home(&memory.buyer, usize::from(segments)) == usize::from(segment);
         let has_units = memory.segment == segment;
         let (id, quantity) = (memory.order.retake(memory.attempt), memory.quantity);
+        let mut answer = |id: OrderId, answer: String| {
+            let packed = is_home.then(|| outbox::pack(&id, &memory.buyer, quantity));
+            answers.push(RestoredAnswer { id, answer, packed });
+        };
         if is_home {
             // What was given back before it was taken anew.
-            answers.extend((0..memory.attempt).map(|attempt| (memory.order.retake(attempt), format!("R{quantity}:0"))));
+            (0..memory.attempt).for_each(|attempt| answer(memory.order.retake(attempt), format!("R{quantity}:0")));
         }
         match (has_units, is_home, memory.taken) {
-            (true, _, true) => answers.push((id, format!("T{quantity}:{}", memory.expires_ms))),
-            (false, true, true) => answers.push((id, format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment))),
-            (true, _, false) | (false, true, false) => answers.push((id, format!("R{quantity}:0"))),
+            (true, _, true) => answer(id, format!("T{quantity}:{}", memory.expires_ms)),
+            (false, true, true) => answer(id, format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment)),
+            (true, _, false) | (false, true, false) => answer(id, format!("R{quantity}:0")),
             (false, false, _) => {}
         }
     }
@@ -154,7 +158,7 @@ mod tests {
     }
 
     fn texts(memories: &[Memory], segment: u16) -> Vec<String> {
-        answers_of(memories, segment, 4).into_iter().map(|(_, answer)| answer).collect()
+        answers_of(memories, segment, 4).into_iter().map(|restored| restored.answer).collect()
     }
 
     #[test]

@@ -257,16 +257,15 @@ fn no_script_builds_a_key_name() {
 /// Each typed call passes as many keys as the header has, in the same order.
 #[test]
 fn the_calls_in_rust_pass_the_keys_of_the_header() {
-    let sources =
-        [
-            include_str!("../../src/script/ask.rs"),
-            include_str!("../../src/script/give_back.rs"),
-            include_str!("../../src/script/mend.rs"),
-            include_str!("../../src/script/open.rs"),
-            include_str!("../../src/script/settle.rs"),
-            include_str!("../../src/script/transfer.rs"),
-        ]
-        .concat();
+    let sources = [
+        include_str!("../../src/script/ask.rs"),
+        include_str!("../../src/script/give_back.rs"),
+        include_str!("../../src/script/mend.rs"),
+        include_str!("../../src/script/open.rs"),
+        include_str!("../../src/script/settle.rs"),
+        include_str!("../../src/script/transfer.rs"),
+    ]
+    .concat();
     for script in scripts() {
         let constant = script.name.to_uppercase();
         let function = format!("pub(crate) async fn {}(", script.name);

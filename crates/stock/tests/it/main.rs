@@ -8,6 +8,7 @@
 
 mod audit;
 mod crowd;
+mod differential;
 mod faults;
 mod headers;
 mod hint;
@@ -18,4 +19,5 @@ mod scripts;
 mod selling;
 mod site;
 mod spread;
+mod transitions;
 mod walks;

@@ -6,8 +6,8 @@
 //! * an order that finds all units walked for waits for the walks ahead of it rather than being refused, so the last unit goes to
 //!   whoever wants it;
 //! * the *sold-out hint* holds for a moment only ([`crate::StockSettings::hint_lifetime`]) and is taken from all segments together;
-//! * the hint knows every buyer who holds anything. Such a buyer may be repeating an order and is always asked for in Redis, where
-//!   the order's answer is; what is refused here has never taken anything, and leaves no record.
+//! * the hint knows every buyer who holds anything or has given it back. Such a buyer may be repeating an order and is always asked for
+//!   in Redis, where the order's answer is; what is refused here has never taken anything, and leaves no record.
 
 use std::{
     collections::HashSet,
@@ -54,7 +54,7 @@ pub(crate) struct Hint {
     as_of: Instant,
     /// Epoch and last outbox entry of each segment. As long as they stand, nobody has taken anything since.
     pub marks: Vec<(u64, EntryId)>,
-    /// Stable hashes of all buyers who hold anything. `None`: the item is empty but must not be called sold out (it is not open).
+    /// Stable hashes of all buyers who hold anything or have given it back. `None`: the item is empty but must not be called sold out (it is not open).
     pub buyers: Option<Arc<HashSet<u64>>>,
 }
 

@@ -11,7 +11,7 @@ use crate::{
     Answer, Ask, StockError,
     admission::{Admission, Admitted, Hint, Permit},
     checkpoint::{Waiter, Waiters},
-    keys::Keys,
+    keys::{GAVE_BACK, Keys},
     lane::{Batch, Lane},
     outbox::TakenHash,
     reply::Reply,
@@ -136,7 +136,7 @@ impl ItemStock {
         self.admission.doubt();
     }
 
-    /// Stable hashes of every buyer who holds anything, or walks.
+    /// Stable hashes of every buyer who holds anything, walks, or has given something back.
     async fn buyers(&self) -> Result<HashSet<u64>, StockError> {
         let mut all = HashSet::new();
         for buyers in try_join_all(self.segments.iter().map(|segment| self.buyers_of(segment))).await? {
@@ -159,7 +159,7 @@ impl ItemStock {
                 let buyer = fields.text()?;
                 let _count = fields.value();
                 // The placeholder that open_segment left is nobody.
-                hashes.extend(BuyerId::new(&buyer).map(|buyer| buyer.stable_hash()));
+                hashes.extend(BuyerId::new(buyer.trim_start_matches(GAVE_BACK)).map(|buyer| buyer.stable_hash()));
             }
             if cursor == 0 {
                 return Ok(hashes);

@@ -8,10 +8,10 @@ use redis::Value;
 use crate::{
     Adjusted, Answer, Stock, StockError,
     item::home,
-    keys::Keys,
+    keys::{GAVE_BACK, Keys},
     outbox,
     reply::Reply,
-    script::{self, Adjustment, Restored},
+    script::{self, Adjustment, Restored, RestoredAnswer},
 };
 
 /// Values in one call of a script; Lua unpacks fewer than 8000.
@@ -39,16 +39,17 @@ impl Stock {
         let keys = Keys::of(&key);
         let answers = answers_of(memories, segment, item.segments);
         for answers in answers.chunks(AT_ONCE) {
-            let pairs: Vec<_> = answers.iter().map(|(id, answer)| (&id.as_bytes()[..], answer.clone())).collect();
-            script::restore_orders(self.connection(), &keys, token, Restored::Answers(&pairs)).await?;
+            script::restore_orders(self.connection(), &keys, token, self.margin_ms(), Restored::Answers(answers)).await?;
         }
         let mut counts = counts_of(memories, segment, item.segments);
         for (buyer, units) in self.unfinished_walks(&keys).await? {
             *counts.entry(buyer).or_default() += units;
         }
-        let counts: Vec<_> = counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).collect();
+        let gave_back = gave_back(memories, segment, item.segments);
+        let counts: Vec<_> =
+            counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).chain(gave_back.iter().map(|field| (&**field, 1))).collect();
         for counts in counts.chunks(AT_ONCE) {
-            script::restore_orders(self.connection(), &keys, token, Restored::Buyers(counts)).await?;
+            script::restore_orders(self.connection(), &keys, token, self.margin_ms(), Restored::Buyers(counts)).await?;
         }
         Ok(())
     }
@@ -98,20 +99,24 @@ impl Stock {
 }
 
 /// What the segment has to answer, by id. It has the units of some orders; of those whose buyers are at home here it also answers for the others.
-fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<(OrderId, String)> {
+fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<RestoredAnswer> {
     let mut answers = Vec::new();
     for memory in memories {
         let is_home = home(&memory.buyer, usize::from(segments)) == usize::from(segment);
         let has_units = memory.segment == segment;
         let (id, quantity) = (memory.order.retake(memory.attempt), memory.quantity);
+        let mut answer = |id: OrderId, answer: String| {
+            let packed = is_home.then(|| outbox::pack(&id, &memory.buyer, quantity));
+            answers.push(RestoredAnswer { id, answer, packed });
+        };
         if is_home {
             // What was given back before it was taken anew.
-            answers.extend((0..memory.attempt).map(|attempt| (memory.order.retake(attempt), format!("R{quantity}:0"))));
+            (0..memory.attempt).for_each(|attempt| answer(memory.order.retake(attempt), format!("R{quantity}:0")));
         }
         match (has_units, is_home, memory.taken) {
-            (true, _, true) => answers.push((id, format!("T{quantity}:{}", memory.expires_ms))),
-            (false, true, true) => answers.push((id, format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment))),
-            (true, _, false) | (false, true, false) => answers.push((id, format!("R{quantity}:0"))),
+            (true, _, true) => answer(id, format!("T{quantity}:{}", memory.expires_ms)),
+            (false, true, true) => answer(id, format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment)),
+            (true, _, false) | (false, true, false) => answer(id, format!("R{quantity}:0")),
             (false, false, _) => {}
         }
     }
@@ -128,11 +133,18 @@ fn counts_of(memories: &[Memory], segment: u16, segments: u16) -> HashMap<BuyerI
     counts
 }
 
+/// What marks the buyers at home here who gave back what they last took.
+fn gave_back(memories: &[Memory], segment: u16, segments: u16) -> Vec<String> {
+    let given_back = memories.iter().filter(|memory| !memory.taken);
+    let at_home = given_back.filter(|memory| home(&memory.buyer, usize::from(segments)) == usize::from(segment));
+    at_home.map(|memory| format!("{GAVE_BACK}{}", memory.buyer)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use domain::{BuyerId, Memory, OrderId, Quantity};
 
-    use super::{answers_of, counts_of};
+    use super::{answers_of, counts_of, gave_back};
     use crate::item::home;
 
     fn memory(buyer: &str, segment: u16, attempt: u8, taken: bool) -> Memory {
@@ -146,7 +158,7 @@ mod tests {
     }
 
     fn texts(memories: &[Memory], segment: u16) -> Vec<String> {
-        answers_of(memories, segment, 4).into_iter().map(|(_, answer)| answer).collect()
+        answers_of(memories, segment, 4).into_iter().map(|restored| restored.answer).collect()
     }
 
     #[test]
@@ -165,6 +177,8 @@ mod tests {
         assert_eq!(texts(&memories, 2), ["R1:0"]);
         assert_eq!(texts(&memories, 1), ["R1:0", "R1:0"], "the first attempt and the retake");
         assert_eq!(counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(), [0], "and the count is none");
+        assert_eq!(gave_back(&memories, 1, 4), [format!("\n{}", buyer_at(1))], "but the answer is not");
+        assert!(gave_back(&memories, 2, 4).is_empty(), "at home only");
     }
 
     #[test]

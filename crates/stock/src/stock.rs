@@ -231,6 +231,10 @@ impl Stock {
         self.stop.cancel();
     }
 
+    pub(crate) fn margin_ms(&self) -> i64 {
+        self.shared.settings.forget_margin_ms()
+    }
+
     pub(crate) fn connection(&self) -> &Connection {
         &self.shared.connection
     }

@@ -1,6 +1,6 @@
 //! `halt_segment`, `restore_orders`, `adjust`: a segment is made to agree with the ledger again.
 
-use domain::{EntryId, Item, SegmentConfig};
+use domain::{EntryId, Item, OrderId, SegmentConfig};
 
 use super::{ADJUST, HALT_SEGMENT, RESTORE_ORDERS, column, fenced, unknown_status};
 use crate::{StockError, connection::Connection, keys::Keys, outbox, reply::Reply};
@@ -26,23 +26,38 @@ pub(crate) async fn halt_segment(connection: &Connection, keys: &Keys, token: u6
 
 /// What is written back.
 pub(crate) enum Restored<'a> {
-    /// Order ids and their answers, as they stand in Redis.
-    Answers(&'a [(&'a [u8], String)]),
-    /// Buyers and their counts; 0 is none.
+    /// What is to be answered to whom.
+    Answers(&'a [RestoredAnswer]),
+    /// Fields of `buyers` and their counts; 0 is none.
     Buyers(&'a [(&'a str, u64)]),
 }
 
+/// An answer, as it is to stand in Redis.
+pub(crate) struct RestoredAnswer {
+    pub id: OrderId,
+    pub answer: String,
+    /// At home: the order as the list of walks may have it.
+    pub packed: Option<Box<[u8]>>,
+}
+
 /// Writes answers or counts into a segment that the holder of `token` has halted.
-pub(crate) async fn restore_orders(connection: &Connection, keys: &Keys, token: u64, restored: Restored<'_>) -> Result<(), StockError> {
+pub(crate) async fn restore_orders(
+    connection: &Connection,
+    keys: &Keys,
+    token: u64,
+    margin_ms: i64,
+    restored: Restored<'_>,
+) -> Result<(), StockError> {
     let reply = RESTORE_ORDERS
-        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers], |cmd| match restored {
-            Restored::Answers(pairs) => {
-                cmd.arg(pairs.len()).arg(token).arg("answers");
-                column(cmd, pairs.iter().map(|(id, _)| *id));
-                column(cmd, pairs.iter().map(|(_, answer)| answer.as_str()));
+        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks], |cmd| match restored {
+            Restored::Answers(answers) => {
+                cmd.arg(answers.len()).arg(token).arg("answers").arg(margin_ms);
+                column(cmd, answers.iter().map(|restored| &restored.id.as_bytes()[..]));
+                column(cmd, answers.iter().map(|restored| restored.answer.as_str()));
+                column(cmd, answers.iter().map(|restored| restored.packed.as_deref().unwrap_or_default()));
             }
             Restored::Buyers(pairs) => {
-                cmd.arg(pairs.len()).arg(token).arg("buyers");
+                cmd.arg(pairs.len()).arg(token).arg("buyers").arg(margin_ms);
                 column(cmd, pairs.iter().map(|(buyer, _)| *buyer));
                 column(cmd, pairs.iter().map(|(_, count)| *count));
             }

@@ -3,7 +3,7 @@
 --
 -- Closes the race between two who mend: the higher token has it. A segment that is gone, or a part of it, is made anew, empty and halted.
 --
--- KEYS 1 stock    hash    fence, last, mending
+-- KEYS 1 stock    hash    fence, last, mending, restored
 --      2 answers  hash    order id -> answer
 --      3 buyers   hash    buyer id -> units counted against the limit
 --      4 outbox   stream  one entry
@@ -31,5 +31,5 @@ end
 redis.call('HSET', answers, '', '')
 redis.call('HSET', buyers, '', 0)
 redis.call('ZADD', walks, '+inf', '')
-redis.call('HSET', stock, 'fence', token, 'mending', token, 'last', entry)
+redis.call('HSET', stock, 'fence', token, 'mending', token, 'restored', 0, 'last', entry)
 return {'halted', tonumber(s[2] or 0), entry}

@@ -25,7 +25,7 @@ pub(crate) struct Keys {
     pub segment: SegmentKey,
     /// The segment's name, as the scripts publish it.
     pub name: String,
-    /// hash: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments, mending
+    /// hash: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments, mending, restored
     pub stock: String,
     /// hash: order id -> answer, and transfer id -> units that it moved
     pub answers: String,

@@ -45,6 +45,7 @@ pub use connection::RedisSettings;
 pub use error::StockError;
 pub use give_back::GiveBack;
 pub use item::{ItemStock, Unrecorded};
+pub use mend::{Halted, Moved, Restoration, TransferMemory};
 pub use outbox::RecordedEntries;
 pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
 pub use stock::{Stock, StockSettings};

@@ -11,11 +11,74 @@ use crate::{
     keys::{GAVE_BACK, Keys},
     outbox,
     reply::Reply,
-    script::{self, Adjustment, Restored, RestoredAnswer},
+    script::{self, Adjustment, Batch, Restored, RestoredAnswer},
 };
 
 /// Values in one call of a script; Lua unpacks fewer than 8000.
 const AT_ONCE: usize = 1000;
+
+/// A segment that was halted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Halted {
+    /// Which.
+    pub segment: SegmentKey,
+    /// Under which fencing token.
+    pub token: u64,
+    /// The entry that says so. If it is not the last one, something came in between.
+    pub entry: EntryId,
+}
+
+/// What was given back to a halted segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restoration {
+    steps: u64,
+}
+
+/// What a segment must remember of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferMemory {
+    /// Which.
+    pub id: TransferId,
+    /// What it has moved here. `None`: nothing yet, whatever the segment thinks.
+    pub moved: Option<Moved>,
+}
+
+/// Units that a transfer moved at a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// They left.
+    Out(u64),
+    /// They arrived.
+    In(u64),
+}
+
+impl TransferMemory {
+    /// As it stands in Redis.
+    fn field(&self) -> String {
+        match self.moved {
+            Some(Moved::Out(units)) => format!("O{units}"),
+            Some(Moved::In(units)) => format!("I{units}"),
+            None => String::new(),
+        }
+    }
+}
+
+/// Writes batch after batch, each of which knows how many there were before it.
+struct Writer<'a> {
+    stock: &'a Stock,
+    keys: &'a Keys,
+    halted: &'a Halted,
+    steps: u64,
+}
+
+impl Writer<'_> {
+    async fn write(&mut self, restored: Restored<'_>) -> Result<(), StockError> {
+        let batch = Batch { token: self.halted.token, last: self.halted.entry, step: self.steps + 1 };
+        script::restore_orders(self.stock.connection(), self.keys, batch, self.stock.margin_ms(), restored).await?;
+        self.steps += 1;
+        Ok(())
+    }
+}
 
 impl Stock {
     /// Takes as many of `asked` units out of the segment as nobody has, and says how many that were. A repeat changes nothing.
@@ -29,44 +92,56 @@ impl Stock {
     }
 
     /// Halts the segment: until it is adjusted it refuses everything that would change it. If it is gone it is made anew, empty.
-    pub async fn halt(&self, segment: &SegmentKey, token: u64) -> Result<EntryId, StockError> {
-        script::halt_segment(self.connection(), &Keys::of(segment), token).await
+    pub async fn halt(&self, segment: &SegmentKey, token: u64) -> Result<Halted, StockError> {
+        let entry = script::halt_segment(self.connection(), &Keys::of(segment), token).await?;
+        Ok(Halted { segment: segment.clone(), token, entry })
     }
 
-    /// Gives a halted segment back what it must remember of the item's orders: answers, and counts of the buyers whose home it is.
-    pub async fn restore(&self, item: &Item, segment: u16, token: u64, memories: &[Memory]) -> Result<(), StockError> {
-        let key = SegmentKey { item: item.id.clone(), segment };
-        let keys = Keys::of(&key);
-        let answers = answers_of(memories, segment, item.segments);
-        for answers in answers.chunks(AT_ONCE) {
-            script::restore_orders(self.connection(), &keys, token, self.margin_ms(), Restored::Answers(answers)).await?;
+    /// Gives a segment that was halted by the entry `last` back what it must remember: answers to the item's orders, which transfers it made, and
+    /// counts of the buyers whose home it is.
+    pub async fn restore(
+        &self,
+        item: &Item,
+        halted: &Halted,
+        memories: &[Memory],
+        transfers: &[TransferMemory],
+    ) -> Result<Restoration, StockError> {
+        let (segment, segments) = (halted.segment.segment, item.segments);
+        let keys = Keys::of(&halted.segment);
+        let mut writer = Writer { stock: self, keys: &keys, halted, steps: 0 };
+        for answers in answers_of(memories, segment, segments).chunks(AT_ONCE) {
+            writer.write(Restored::Answers(answers)).await?;
         }
-        let mut counts = counts_of(memories, segment, item.segments);
+        let made: Vec<_> = transfers.iter().map(|transfer| (transfer.id, transfer.field())).collect();
+        for transfers in made.chunks(AT_ONCE) {
+            writer.write(Restored::Transfers(transfers)).await?;
+        }
+        let mut counts = counts_of(memories, segment, segments);
         for (buyer, units) in self.unfinished_walks(&keys).await? {
             *counts.entry(buyer).or_default() += units;
         }
-        let gave_back = gave_back(memories, segment, item.segments);
+        let gave_back = gave_back(memories, segment, segments);
         let counts: Vec<_> =
             counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).chain(gave_back.iter().map(|field| (&**field, 1))).collect();
         for counts in counts.chunks(AT_ONCE) {
-            script::restore_orders(self.connection(), &keys, token, self.margin_ms(), Restored::Buyers(counts)).await?;
+            writer.write(Restored::Buyers(counts)).await?;
         }
-        Ok(())
+        Ok(Restoration { steps: writer.steps })
     }
 
-    /// Sets a halted segment to what the ledger says is available there, with the item's settings and a new epoch, and opens it again; if `last` is
-    /// still its last entry.
+    /// Sets a restored segment to what the ledger says is available there, with the item's settings and a new epoch, and opens it again; if nothing
+    /// came in since it was halted, and nothing of what was restored was lost.
     pub async fn adjust(
         &self,
         item: &Item,
-        segment: u16,
-        token: u64,
-        last: EntryId,
+        halted: &Halted,
+        restoration: Restoration,
         available: u64,
         epoch: u64,
     ) -> Result<Adjusted, StockError> {
-        let keys = Keys::of(&SegmentKey { item: item.id.clone(), segment });
-        script::adjust(self.connection(), &keys, &Adjustment { token, last, available, epoch, item }).await
+        let Halted { segment, token, entry } = halted;
+        let adjustment = Adjustment { token: *token, last: *entry, available, epoch, restored: restoration.steps, item };
+        script::adjust(self.connection(), &Keys::of(segment), &adjustment).await
     }
 
     /// Units of the walks from this home that have not ended: they are counted, and no order has them yet. The segment is halted, so none of

@@ -44,6 +44,8 @@ pub(crate) struct Admission {
     hint: ArcSwapOption<Hint>,
     /// Counts what makes a hint that is being taken out of date: units that came back.
     news: AtomicU64,
+    /// Wakes those who wait for units to be gathered.
+    came: Notify,
     /// Held while the hint is taken anew, so that one does it and the others wait.
     refreshing: Mutex<()>,
     lifetime: Duration,
@@ -99,6 +101,7 @@ impl Admission {
             looked: AtomicBool::new(false),
             hint: ArcSwapOption::empty(),
             news: AtomicU64::new(0),
+            came: Notify::new(),
             refreshing: Mutex::new(()),
             lifetime,
         }
@@ -115,7 +118,19 @@ impl Admission {
             seen.store(available, Ordering::Relaxed);
             self.doubt();
             self.wake_one();
+            self.came.notify_waiters();
         }
+    }
+
+    /// Whether the segments together have so many units, and none of them alone.
+    pub(crate) fn is_fragmented(&self, units: u64) -> bool {
+        let left = self.left();
+        !left.is_guess && left.most < units && units <= left.total
+    }
+
+    /// Waits until units have come to a segment.
+    pub(crate) async fn more_came(&self) {
+        self.came.notified().await;
     }
 
     /// Forgets the hint, and whatever a look that is under way will find.

@@ -11,6 +11,7 @@ use crate::{
     Answer, Ask, StockError,
     admission::{Admission, Admitted, Hint, Permit},
     checkpoint::{Waiter, Waiters},
+    gather,
     keys::{GAVE_BACK, Keys},
     lane::{Batch, Lane},
     outbox::TakenHash,
@@ -30,7 +31,8 @@ pub struct ItemStock {
     pub id: ItemId,
     pub(crate) segments: Vec<Segment>,
     pub(crate) shared: Arc<Shared>,
-    admission: Arc<Admission>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) gathering: gather::Gathering,
 }
 
 /// One segment, and the lanes to it.
@@ -51,7 +53,7 @@ impl ItemStock {
     pub(crate) fn new(item: &Item, shared: &Arc<Shared>) -> Self {
         let admission = Arc::new(Admission::new(item.segments, shared.settings.hint_lifetime));
         let segments = (0..item.segments).map(|segment| Self::segment(item, segment, shared, &admission)).collect();
-        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission }
+        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission, gathering: gather::Gathering::default() }
     }
 
     fn segment(item: &Item, segment: u16, shared: &Arc<Shared>, admission: &Arc<Admission>) -> Segment {
@@ -81,6 +83,9 @@ impl ItemStock {
     /// Lets the order in (`Some`) or refuses it by the sold-out hint (`None`).
     pub(crate) async fn admit(&self, ask: &Ask) -> Option<Permit> {
         let (buyer, units) = (ask.buyer.stable_hash(), u64::from(ask.quantity.get()));
+        if self.admission.is_fragmented(units) {
+            gather::wait(self, units).await;
+        }
         for _ in 0..LOOKS_MOST {
             match self.admission.admit(buyer, units).await {
                 Admitted::Walk(permit) => return Some(permit),

@@ -18,6 +18,9 @@ pub(crate) const RETURNED_CHANNEL: &str = "stockade:returned";
 /// hint has to know for whom it must not answer.
 pub(crate) const GAVE_BACK: char = '\n';
 
+/// Published for an order that no segment alone has enough units for; the payload is `ITEM UNITS`. A reconciler gathers them.
+pub(crate) const GATHER_CHANNEL: &str = "stockade:gather";
+
 /// The keys of one segment. They share a hash tag, so a cluster keeps them in one slot and one script may touch them all.
 #[derive(Debug)]
 pub(crate) struct Keys {

@@ -235,6 +235,14 @@ impl Stock {
         self.shared.settings.forget_margin_ms()
     }
 
+    pub(crate) fn nodes(&self) -> Nodes {
+        self.nodes.clone()
+    }
+
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     pub(crate) fn connection(&self) -> &Connection {
         &self.shared.connection
     }

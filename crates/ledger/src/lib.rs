@@ -17,9 +17,7 @@ mod totals;
 mod touched;
 mod transaction;
 
-pub use changes::{
-    Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState,
-};
+pub use changes::{Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState};
 pub use contract::{ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect};
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};

@@ -107,7 +107,8 @@ async fn record_together(
         return Ok(again);
     }
     let replays = capped(found.replays);
-    let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> = replays.iter().map(|replay| (replay.row.key.clone(), taken(&replay.entries))).collect();
+    let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> =
+        replays.iter().map(|replay| (replay.row.key.clone(), taken(&replay.entries))).collect();
     let recorded = match claim.record(replays).await {
         // Somebody else was faster; what they left is still to be recorded.
         Err(LedgerError::Superseded(_)) => return Ok(segments.to_vec()),

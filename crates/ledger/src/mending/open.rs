@@ -7,7 +7,9 @@ use domain::{Entry, Item, ItemId, Memory, Order, OrderId, SegmentKey, Units};
 
 use super::{Mended, Mending};
 use crate::{
-    LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes, error::check_authority, recording,
+    LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes,
+    error::check_authority,
+    recording,
     recording::Move,
     replay::{Reading, replay},
     touched::Limit,

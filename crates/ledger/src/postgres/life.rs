@@ -79,12 +79,12 @@ impl Statements for Transaction {
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {
         let statement = if devices::is_on(Device::VersionCheck) { step!("AND o.version = new.version") } else { step!("") };
         let stepped = sqlx::query_scalar::<_, Uuid>(statement)
-        .bind(column(steps, |step| step.order.id.as_uuid()))
-        .bind(column(steps, |step| signed(step.order.version)))
-        .bind(column(steps, |step| step.to.as_str()))
-        .bind(column(steps, |step| step.payment.as_ref().map(ToString::to_string)))
-        .fetch_all(&mut **self)
-        .await?;
+            .bind(column(steps, |step| step.order.id.as_uuid()))
+            .bind(column(steps, |step| signed(step.order.version)))
+            .bind(column(steps, |step| step.to.as_str()))
+            .bind(column(steps, |step| step.payment.as_ref().map(ToString::to_string)))
+            .fetch_all(&mut **self)
+            .await?;
         Ok(stepped.into_iter().map(OrderId::from).collect())
     }
 

@@ -1,8 +1,8 @@
 //! Changes of an item by hand: on the version that they were decided on, once, and journalled.
 
-use domain::{ItemId, ItemState, Quantity, Window};
+use domain::{ItemId, ItemState, Quantity, SegmentConfig, Window};
 use jiff::Timestamp;
-use ledger::{Changed, ItemChange, LedgerError, NewJournalEntry, SegmentConfig, StockChange, StockPart};
+use ledger::{Changed, ItemChange, LedgerError, NewJournalEntry, StockChange, StockPart};
 use serde_json::json;
 
 use crate::site::{Site, item, on_both};

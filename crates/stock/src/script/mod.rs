@@ -66,7 +66,10 @@ fn without_devices(source: &'static str) -> &'static str {
     let weakened = |line: &str, by: &str| -> &'static str { Box::leak(source.replace(line, by).into_boxed_str()) };
     if !devices::is_on(Device::StickyAnswers) {
         // A segment that passed an order decides anew when it is asked again.
-        weakened("  local code, detail = nil, ''\n", "  if answer and string.byte(answer) == 80 then answer = nil end\n  local code, detail = nil, ''\n")
+        weakened(
+            "  local code, detail = nil, ''\n",
+            "  if answer and string.byte(answer) == 80 then answer = nil end\n  local code, detail = nil, ''\n",
+        )
     } else if !devices::is_on(Device::LimitAtHome) {
         weakened("if limit > 0 and count > limit then", "if false then")
     } else {

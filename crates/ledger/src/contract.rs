@@ -33,19 +33,20 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Makes units of an item more or fewer, by transfers from or to the outside. A repeat (its transfers are there already) changes nothing.
     /// More: the item's stock rises at once, and the units are on their way. Fewer: the stock falls when they have left their segments
-    /// ([`Ledger::finish_take_back`]).
+    /// ([`Ledger::finish_take_back`]). Parts of no units are left out; every part must name a segment that the item has.
     async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError>;
 
     /// Makes `token` the authority over the item, unless a higher one is: then `LedgerError::Fenced`.
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError>;
 
-    /// Writes transfers between segments, planned and not begun. Only for whoever holds the authority over the item.
+    /// Writes transfers between segments, planned and not begun; those that are there already stay as they are. Only for whoever holds the authority over the item.
     async fn plan_transfers(&self, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError>;
 
     /// Transfers that are not done, oldest first, of this item or of all.
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError>;
 
-    /// Ends a transfer to the outside whose units have left: they are not part of the stock any more.
+    /// Ends a transfer to the outside whose units have left: they are not part of the stock any more. It changes nothing before they have, and when it
+    /// has ended. Only for whoever holds the authority over the item.
     async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError>;
 
     /// Claims these rows of one item to mend their segments, waiting for whoever has them. Only for whoever holds the authority over the item.
@@ -74,20 +75,22 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Makes the transitions in one transaction, each if the order's version is still that of the order that was given: orders, the counters of their
     /// segments, and a pending return where units go back. In the order of `transitions`: the order as it is then; `None` if somebody else was
-    /// faster, and nothing was changed for it. No order may stand twice.
+    /// faster, and nothing was changed for it. So it is for a step that an order may not take, and for an order that stands there a second time.
+    ///
+    /// It waits for whoever records, or mends, the segments of these orders.
     async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError>;
 
     /// Returns that have been pending since before `before`, oldest first, of this item or of all.
     async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError>;
 
-    /// Which of these orders are recorded as `rejected`.
+    /// Which of these orders are recorded as `rejected`. Of a retake it says nothing: its order has had the attempt and is not `held`.
     async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError>;
 
     /// The rows of an item and the sums of its orders, from one snapshot. `None`: no such item.
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError>;
 
-    /// Claims the first `at_most` of those of `wanted` that no other recorder holds right now, until the claim is committed or dropped. `None`:
-    /// there are none, or all are held by others.
+    /// Claims the first `at_most` of those of `wanted` that nobody else records or mends right now, until the claim is committed or dropped. `None`:
+    /// there are none, or all are held by others. For a transition, which holds rows for a moment and will not record what there is, it waits.
     ///
     /// On SQLite, which locks the file and not rows, it waits for another claim to end instead (a few seconds; then it is an error).
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError>;
@@ -126,11 +129,11 @@ pub struct Recorded {
     pub after: Option<EntryId>,
     /// Everything up to and including this entry is in the ledger.
     pub checkpoint: EntryId,
-    /// Orders inserted as `held`.
+    /// Orders inserted as `held`, or made so again by a retake.
     pub held: usize,
-    /// Orders that the row could not cover.
+    /// Orders that the row could not cover, and retakes, by their own ids.
     pub rejected: Vec<OrderId>,
-    /// Orders that the ledger had already.
+    /// Orders, and retakes, that the ledger had already.
     pub repeated: usize,
     /// Orders whose units came back.
     pub returned: usize,

@@ -21,7 +21,7 @@ use crate::{
     Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
     SegmentConfig, SegmentRow, StockChange, Transfer, TransferPlan, Transition,
     changes::{item, stock as moves},
-    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint},
+    columns::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint},
     life::transition,
     transaction::Transact,
 };

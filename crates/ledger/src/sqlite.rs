@@ -24,7 +24,8 @@ use crate::{
     Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
     SegmentConfig, SegmentRow, StockChange, Transfer, TransferPlan, Transition,
     changes::{item, stock as moves},
-    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, column},
+    columns::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint},
+    convert::column,
     life::transition,
     transaction::Transact,
 };

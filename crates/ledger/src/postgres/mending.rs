@@ -7,7 +7,8 @@ use sqlx::PgPool;
 use super::{Transaction, item_columns, order_columns, recording::lock_rows};
 use crate::{
     LedgerError, Mending, PendingReturn,
-    convert::{FencedColumns, OrderColumns, ReturnColumns, column, id_range},
+    columns::{FencedColumns, OrderColumns, ReturnColumns},
+    convert::{column, id_range},
     mending::open::{OpenMending, Statements},
 };
 

@@ -6,7 +6,8 @@ use domain::{ItemId, Order, SegmentKey};
 use super::{Transaction, item_columns, order_columns, recording::rows};
 use crate::{
     LedgerError, Mending, PendingReturn,
-    convert::{FencedColumns, OrderColumns, ReturnColumns, id_range},
+    columns::{FencedColumns, OrderColumns, ReturnColumns},
+    convert::id_range,
     mending::open::{OpenMending, Statements},
 };
 

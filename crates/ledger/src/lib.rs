@@ -4,6 +4,7 @@
 //! name. It must not know Redis or HTTP: outbox entries reach it as [`domain::Entry`] values.
 
 mod changes;
+mod columns;
 mod contract;
 mod convert;
 mod error;

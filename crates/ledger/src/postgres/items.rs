@@ -8,7 +8,8 @@ use super::{Transaction, item_columns};
 use crate::{
     Created, JournalEntry, LedgerError, NewJournalEntry,
     changes::item::Statements,
-    convert::{FencedColumns, ItemColumns, JournalColumns, as_created, json, limit, milliseconds, signed, unsigned},
+    columns::{FencedColumns, ItemColumns, JournalColumns},
+    convert::{as_created, json, limit, milliseconds, signed, unsigned},
     error::check_authority,
 };
 

@@ -12,7 +12,8 @@ use uuid::Uuid;
 use super::{Transaction, hex, json, order_columns};
 use crate::{
     LedgerError, PendingReturn, Transition,
-    convert::{OrderColumns, ReturnColumns, column, signed},
+    columns::{OrderColumns, ReturnColumns},
+    convert::{column, signed},
     life::transition::{Moved, Statements},
 };
 

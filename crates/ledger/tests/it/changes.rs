@@ -115,7 +115,7 @@ async fn the_journal_keeps_what_it_is_told_newest_first(site: &Site) {
     let vase = site.create(&*ledger, "vase", 10, 1).await;
     let jug = site.create(&*ledger, "jug", 10, 1).await;
     let entry = |n: u64| NewJournalEntry {
-        item: if n % 2 == 0 { vase.id.clone() } else { jug.id.clone() },
+        item: if n.is_multiple_of(2) { vase.id.clone() } else { jug.id.clone() },
         actor: "安娜 \"O'Neill\" \\".into(),
         action: format!("action-{n}"),
         token: (n > 2).then_some(n),

@@ -7,6 +7,7 @@ LISTEN ?=
 HOST ?=
 REQUESTS ?= 100000
 STOCK ?= 10000
+SEQUENCES ?= 300000
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -23,7 +24,7 @@ endif
 export DIR HOST REQUESTS STOCK CARGO_FLAGS LOCK_FEATURES
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint model rush bench bench-lock fmt doc
+.PHONY: help up test soak lint model rush bench bench-lock fmt doc
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -33,6 +34,7 @@ help:
 	@echo 'up     DIR=$(DIR) keeps its data; LISTEN=127.0.0.1:8080 is where it serves; with REDIS_URL, LOCK_URLS'
 	@echo '       and DATABASE_URL it uses your servers instead of private ones'
 	@echo 'test   ARGS="-p stock" tests one crate'
+	@echo 'soak   SEQUENCES=$(SEQUENCES); STOCKADE_SEED=... begins where a failure was found'
 	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
 
 up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C
@@ -43,6 +45,10 @@ up: ## try it: installs what is missing, starts everything, opens a demo item an
 test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper)
 	@scripts/setup.sh test
 	@scripts/test.sh $(ARGS)
+
+soak: ## random sequences of everything that happens to stock, on real Redis and on a model (the suite plays 10000)
+	@REDIS_URL= scripts/setup.sh run
+	STOCKADE_SEQUENCES=$(SEQUENCES) cargo test -p stock --test it $(CARGO_FLAGS) -- --nocapture the_scripts_and_their_model_agree
 
 lint: ## format, clippy, docs, licences: what a change must pass besides the tests
 	@scripts/setup.sh lint

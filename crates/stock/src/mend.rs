@@ -28,8 +28,8 @@ pub struct Halted {
     pub entry: EntryId,
 }
 
-/// What was given back to a halted segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What was given back to a halted segment. By default nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restoration {
     steps: u64,
 }
@@ -208,9 +208,9 @@ fn counts_of(memories: &[Memory], segment: u16, segments: u16) -> HashMap<BuyerI
     counts
 }
 
-/// What marks the buyers at home here who gave back what they last took.
+/// What marks the buyers at home here who gave something back.
 fn gave_back(memories: &[Memory], segment: u16, segments: u16) -> Vec<String> {
-    let given_back = memories.iter().filter(|memory| !memory.taken);
+    let given_back = memories.iter().filter(|memory| !memory.taken || memory.attempt > 0);
     let at_home = given_back.filter(|memory| home(&memory.buyer, usize::from(segments)) == usize::from(segment));
     at_home.map(|memory| format!("{GAVE_BACK}{}", memory.buyer)).collect()
 }
@@ -260,5 +260,6 @@ mod tests {
     fn a_retake_at_home_leaves_the_first_attempt_released() {
         let memories = [memory(&buyer_at(3), 3, 1, true)];
         assert_eq!(texts(&memories, 3), ["R1:0", "T1:7"]);
+        assert_eq!(gave_back(&memories, 3, 4), [format!("\n{}", buyer_at(3))]);
     }
 }

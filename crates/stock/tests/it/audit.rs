@@ -1,8 +1,9 @@
-//! The identity, held against the raw keys of every segment: what was put in is there or was taken, once, by an order that is counted.
+//! The identity, held against the raw keys of every segment: what was put in is there or was taken, once, by an order that is counted; and what came
+//! back, was moved or was set by hand is in the entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::{BuyerId, Change, Entry, OrderId, TakenOrder};
+use domain::{BuyerId, Change, Entry, OrderId, TakenOrder, TransferId};
 use stock::InspectionEntries;
 
 use crate::sale::{Dump, Sale, eventually};
@@ -11,7 +12,9 @@ use crate::sale::{Dump, Sale, eventually};
 struct Book {
     segment: u16,
     dump: Dump,
+    entries: Vec<Entry>,
     taken: Vec<TakenOrder>,
+    released: Vec<TakenOrder>,
 }
 
 /// Panics with the difference, if there is one.
@@ -23,11 +26,13 @@ pub async fn audit(sale: &Sale) {
         books.push(read(sale, segment).await);
     }
     for book in &books {
-        units_are_there_or_taken(sale, book);
+        the_entries_lead_to_what_is_available(sale, book);
         taken_answers_are_the_taken_entries(book);
+        transfers_are_remembered(book);
     }
     no_order_took_twice(&books);
     final_answers_are_true(sale, &books);
+    released_for_good(sale, &books);
     buyers_are_counted(sale, &books);
 }
 
@@ -38,30 +43,69 @@ async fn read(sale: &Sale, segment: u16) -> Book {
     assert!(entries.is_sorted_by(|a, b| a.id < b.id), "segment {segment}: entries out of order");
     assert_eq!(entries.last().unwrap().id, inspection.last, "segment {segment}: the last entry is not what the segment says");
     assert_eq!(entries[0].change, Change::Opened { units: sale.item.share(segment), epoch: sale.item.epoch });
-    Book { segment, dump: sale.dump(segment).await, taken: entries.into_iter().flat_map(taken).collect() }
+    let (taken, released) = (orders(&entries, taken), orders(&entries, released));
+    Book { segment, dump: sale.dump(segment).await, entries, taken, released }
 }
 
-fn taken(entry: Entry) -> Vec<TakenOrder> {
-    match entry.change {
+fn orders(entries: &[Entry], of: impl Fn(&Change) -> &[TakenOrder]) -> Vec<TakenOrder> {
+    entries.iter().flat_map(|entry| of(&entry.change)).cloned().collect()
+}
+
+fn taken(change: &Change) -> &[TakenOrder] {
+    match change {
         Change::Taken { orders, .. } => orders,
-        _ => vec![],
+        _ => &[],
     }
 }
 
-fn units_are_there_or_taken(sale: &Sale, book: &Book) {
+fn released(change: &Change) -> &[TakenOrder] {
+    match change {
+        Change::Released { orders } => orders,
+        _ => &[],
+    }
+}
+
+/// What the recorder, too, makes of them.
+fn the_entries_lead_to_what_is_available(sale: &Sale, book: &Book) {
+    let replay = |available: i64, entry: &Entry| match (&entry.change, entry.change.effect()) {
+        (_, Some(effect)) => available + effect,
+        (Change::Opened { units, .. } | Change::Adjusted { units, .. }, _) => i64::try_from(*units).unwrap(),
+        (change, None) => panic!("{change:?} sets the counter to something that it does not say"),
+    };
     let given_back = sale.given_back.lock().unwrap().get(&book.segment).copied().unwrap_or(0);
-    let put_in = i64::try_from(sale.item.share(book.segment)).unwrap() + given_back;
-    let taken: i64 = book.taken.iter().map(|order| i64::from(order.quantity.get())).sum();
+    let replayed = book.entries.iter().fold(0, replay) + given_back;
     let available: i64 = book.dump.stock["available"].parse().unwrap();
     assert!(available >= 0, "{}:{} has {available} units", sale.item.id, book.segment);
-    assert_eq!(available + taken, put_in, "{}:{}: {available} available and {taken} taken", sale.item.id, book.segment);
+    assert_eq!(available, replayed, "{}:{}: what is available is not what the entries lead to", sale.item.id, book.segment);
 }
 
 fn taken_answers_are_the_taken_entries(book: &Book) {
-    let entries: BTreeMap<_, _> = book.taken.iter().map(|order| (order.id, order.quantity.get())).collect();
-    let answers: BTreeMap<_, _> =
+    let mut expected: BTreeMap<_, _> = book.taken.iter().map(|order| (order.id, order)).collect();
+    for order in &book.released {
+        assert_eq!(expected.remove(&order.id), Some(order), "segment {}: {} gave back what it did not have", book.segment, order.id);
+    }
+    let expected: BTreeMap<_, _> = expected.into_iter().map(|(id, order)| (id, order.quantity.get())).collect();
+    let found: BTreeMap<_, _> =
         answers(&book.dump).filter(|answer| answer.kind == 'T').map(|answer| (answer.order, answer.units)).collect();
-    assert_eq!(entries, answers, "segment {}: what was taken is not what is remembered", book.segment);
+    assert_eq!(found, expected, "segment {}: what was taken and not given back is not what is remembered", book.segment);
+}
+
+/// A segment that lost its keys has forgotten transfers; a repeat of one comes with a token that is too low by now.
+fn transfers_are_remembered(book: &Book) {
+    let mut moved = BTreeMap::new();
+    for entry in &book.entries {
+        let (kind, transferred) = match entry.change {
+            Change::TransferredOut(transferred) => ('O', transferred),
+            Change::TransferredIn(transferred) => ('I', transferred),
+            _ => continue,
+        };
+        assert!(moved.insert(transferred.id, (kind, transferred.units)).is_none(), "transfer {} moved units twice", transferred.id);
+    }
+    for (id, answer) in book.dump.answers.iter().filter(|(_, answer)| answer.starts_with(['O', 'I'])) {
+        let id = TransferId::from_bytes(id.as_slice().try_into().unwrap());
+        let remembered = (answer.chars().next().unwrap(), answer[1..].parse().unwrap());
+        assert_eq!(moved.get(&id), Some(&remembered), "segment {}: transfer {id}", book.segment);
+    }
 }
 
 fn no_order_took_twice(books: &[Book]) {
@@ -73,7 +117,10 @@ fn no_order_took_twice(books: &[Book]) {
 
 /// "Elsewhere" names who has the units, and what is sold out has none anywhere.
 fn final_answers_are_true(sale: &Sale, books: &[Book]) {
-    let holder: BTreeMap<_, _> = books.iter().flat_map(|book| book.taken.iter().map(|order| (order.id, book.segment))).collect();
+    let mut holder: BTreeMap<_, _> = books.iter().flat_map(|book| book.taken.iter().map(|order| (order.id, book.segment))).collect();
+    for order in books.iter().flat_map(|book| &book.released) {
+        holder.remove(&order.id);
+    }
     for answer in books.iter().flat_map(|book| answers(&book.dump)) {
         match answer.kind {
             'E' => assert_eq!(holder.get(&answer.order).copied(), answer.place, "{}: {}", sale.item.id, answer.order),
@@ -83,17 +130,39 @@ fn final_answers_are_true(sale: &Sale, books: &[Book]) {
     }
 }
 
-/// A buyer's count at home is what his orders hold, and what those that still walk would hold.
-fn buyers_are_counted(sale: &Sale, books: &[Book]) {
-    let home = |buyer: &BuyerId| u16::try_from(buyer.stable_hash() % u64::from(sale.item.segments)).unwrap();
-    let mut counts: BTreeMap<(u16, String), i64> = BTreeMap::new();
-    for order in books.iter().flat_map(|book| &book.taken) {
-        *counts.entry((home(&order.buyer), order.buyer.to_string())).or_default() += i64::from(order.quantity.get());
+/// Who has given back is told so where the units were and at home, and is known to the sold-out hint. A segment that lost its keys is told what
+/// became of an order's last attempt; of the others home knows.
+fn released_for_good(sale: &Sale, books: &[Book]) {
+    for book in books {
+        for order in &book.released {
+            let home = &books[usize::from(home(sale, &order.buyer))];
+            let released = |dump: &Dump| dump.answer(order.id).is_some_and(|answer| answer.starts_with(&format!("R{}:", order.quantity)));
+            let was_lost = sale.lost.lock().unwrap().contains(&book.segment) && book.dump.answer(order.id).is_none();
+            assert!(released(&home.dump) && (was_lost || released(&book.dump)), "{}: {} was released", sale.item.id, order.id);
+            assert!(home.dump.gave_back.contains(order.buyer.as_str()), "{}: {} gave something back", sale.item.id, order.buyer);
+        }
     }
+}
+
+fn home(sale: &Sale, buyer: &BuyerId) -> u16 {
+    u16::try_from(buyer.stable_hash() % u64::from(sale.item.segments)).unwrap()
+}
+
+/// A buyer's count at home is what his orders hold, and what those that still walk would hold; but for an order whose count was given back
+/// and whose units somebody still has to return.
+fn buyers_are_counted(sale: &Sale, books: &[Book]) {
+    let mut counts: BTreeMap<(u16, String), i64> = BTreeMap::new();
     let took: BTreeSet<OrderId> = books.iter().flat_map(|book| book.taken.iter().map(|order| order.id)).collect();
+    let gave_back: BTreeSet<OrderId> = books.iter().flat_map(|book| book.released.iter().map(|order| order.id)).collect();
+    for order in books.iter().flat_map(|book| &book.taken).filter(|order| !gave_back.contains(&order.id)) {
+        let home = home(sale, &order.buyer);
+        if !books[usize::from(home)].dump.answer(order.id).is_some_and(|answer| answer.starts_with('R')) {
+            *counts.entry((home, order.buyer.to_string())).or_default() += i64::from(order.quantity.get());
+        }
+    }
     for book in books {
         for (walker, units) in unfinished_walks(&book.dump) {
-            assert_eq!(home(&walker.1), book.segment, "a walk in the list of a segment that is not its home");
+            assert_eq!(home(sale, &walker.1), book.segment, "a walk in the list of a segment that is not its home");
             if !took.contains(&walker.0) {
                 *counts.entry((book.segment, walker.1.to_string())).or_default() += units;
             }
@@ -101,9 +170,16 @@ fn buyers_are_counted(sale: &Sale, books: &[Book]) {
     }
     let found = books.iter().flat_map(|book| book.dump.buyers.iter().map(|(buyer, count)| ((book.segment, buyer.clone()), *count)));
     assert_eq!(found.collect::<BTreeMap<_, _>>(), counts, "{}: counts of buyers", sale.item.id);
-    if let Some(limit) = sale.item.limit_per_buyer {
-        assert!(counts.values().all(|count| *count <= i64::from(limit.get())), "{}: a buyer holds more than the limit", sale.item.id);
+    if let Some(limit) = most_allowed(sale, books) {
+        assert!(counts.values().all(|count| *count <= limit), "{}: a buyer holds more than the limit", sale.item.id);
     }
+}
+
+/// The item's limit, or that of today if it has been raised. `None`: none.
+fn most_allowed(sale: &Sale, books: &[Book]) -> Option<i64> {
+    let today = books.iter().map(|book| book.dump.stock["limit"].parse::<i64>().unwrap());
+    let at_first = sale.item.limit_per_buyer.map_or(0, |limit| limit.get().into());
+    today.chain([at_first]).reduce(|a, b| if a == 0 || b == 0 { 0 } else { a.max(b) }).filter(|limit| *limit > 0)
 }
 
 /// Walks that home still answers with "passed".
@@ -128,8 +204,9 @@ struct Remembered {
     place: Option<u16>,
 }
 
+/// Answers to orders; what is remembered of transfers is left out.
 fn answers(dump: &Dump) -> impl Iterator<Item = Remembered> {
-    dump.answers.iter().map(|(order, answer)| {
+    dump.answers.iter().filter(|(_, answer)| !answer.starts_with(['O', 'I'])).map(|(order, answer)| {
         let mut parts = answer[1..].split(':');
         Remembered {
             order: OrderId::from_bytes(order.as_slice().try_into().unwrap()),

@@ -11,11 +11,13 @@
 //! | `play` | a plan, made into calls and played on both |
 //! | `call` | one call with all that it carries, and its form on the wire |
 //! | `segment` | the model: the headers of `lua/`, in Rust |
+//! | `compare` | every key, on both sides |
 //! | `reply` | a reply, whoever gave it |
 //!
 //! `STOCKADE_SEQUENCES` says how many (`make soak` plays many more), and `STOCKADE_SEED` where to begin: a failure says which.
 
 mod call;
+mod compare;
 mod plan;
 mod play;
 mod reply;
@@ -79,8 +81,8 @@ impl Match {
     fn play_block(&self, seed: u64, sequences: u64, player: &RefCell<Player>) {
         let cases = sequences.try_into().unwrap();
         let config = Config { cases, max_shrink_iters: 4000, failure_persistence: None, ..Config::default() };
-        let played = TestRunner::new_with_rng(config, rng(seed))
-            .run(&plan(), |plan| player.borrow_mut().play(&plan).map_err(|difference| TestCaseError::fail(difference)));
+        let played =
+            TestRunner::new_with_rng(config, rng(seed)).run(&plan(), |plan| player.borrow_mut().play(&plan).map_err(TestCaseError::fail));
         if let Err(error) = played {
             self.failed.store(true, Ordering::Relaxed);
             let repeat = format!("STOCKADE_SEED={seed} STOCKADE_SEQUENCES={BLOCK} plays it again");

@@ -129,7 +129,7 @@ async fn record(sale: Arc<Sale>, segment: u16, rejects: fn(&OrderId) -> bool, st
         let rejected: Vec<_> = new.iter().flat_map(orders).filter(rejects).collect();
         let recorded: Vec<_> = new.iter().map(|entry| (entry.id, entry.fingerprint)).collect();
         publish(&sale, segment, &recorded, &rejected).await;
-        trim(&sale, segment, last.id).await;
+        sale.trim(segment, last.id).await;
         checkpoint = Some(last.id);
     }
 }
@@ -139,13 +139,6 @@ fn orders(entry: &Entry) -> Vec<OrderId> {
         Change::Taken { orders, .. } => orders.iter().map(|order| order.id).collect(),
         _ => vec![],
     }
-}
-
-/// What is trimmed is kept for the audit.
-async fn trim(sale: &Sale, segment: u16, checkpoint: EntryId) {
-    let gone: Vec<_> = entries(sale, segment, None).await.into_iter().filter(|entry| entry.id < checkpoint).collect();
-    assert_eq!(sale.stock.trim_outbox(&sale.segment(segment), checkpoint).await.unwrap(), gone.len() as u64);
-    sale.trimmed.lock().unwrap().entry(segment).or_default().extend(gone);
 }
 
 async fn a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed(site: Arc<Site>) {

@@ -1,14 +1,18 @@
 //! One item on sale: its instances, its buyers, and a look at its keys that does not go through the crate.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    pin::Pin,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use domain::{BuyerId, Durability, Entry, IdempotencyKey, Item, ItemId, ItemState, OrderId, Quantity, SegmentKey, Window};
-use redis::{Cmd, FromRedisValue};
-use stock::{Acknowledge, Ask, ItemStock, Outcome, StateSet, Stock, StockError};
+use domain::{
+    BuyerId, Change, Durability, Entry, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId, Quantity, SegmentKey, TakenOrder, Window,
+};
+use futures::{Stream, StreamExt};
+use redis::{Cmd, FromRedisValue, Msg};
+use stock::{Acknowledge, Ask, GiveBack, ItemStock, Outcome, StateSet, Stock, StockError};
 
 use crate::site::Site;
 
@@ -40,8 +44,10 @@ pub struct Sale {
     pub stock: Arc<Stock>,
     /// Units that the test gave back to a segment by hand. The outbox does not know of them.
     pub given_back: Mutex<BTreeMap<u16, i64>>,
-    /// Entries that the test had trimmed.
+    /// Entries that the test had trimmed, or lost.
     pub trimmed: Mutex<BTreeMap<u16, Vec<Entry>>>,
+    /// Segments that have lost their keys.
+    pub lost: Mutex<BTreeSet<u16>>,
 }
 
 /// The keys of a segment, as `lua/` and `reservation.md` have them.
@@ -59,6 +65,8 @@ pub struct Dump {
     pub stock: BTreeMap<String, String>,
     pub answers: BTreeMap<Vec<u8>, String>,
     pub buyers: BTreeMap<String, i64>,
+    /// Of those the ones who gave something back, apart from the counts.
+    pub gave_back: BTreeSet<String>,
     pub walks: BTreeMap<Vec<u8>, String>,
     pub outbox: u64,
 }
@@ -84,7 +92,8 @@ pub async fn open_with(site: &Arc<Site>, terms: Terms, stock: Arc<Stock>) -> Arc
         version: 1,
     };
     assert_eq!(stock.open(&item).await.unwrap(), usize::from(terms.segments));
-    let sale = Arc::new(Sale { site: Arc::clone(site), item, stock, given_back: Mutex::default(), trimmed: Mutex::default() });
+    let (given_back, trimmed, lost) = Default::default();
+    let sale = Arc::new(Sale { site: Arc::clone(site), item, stock, given_back, trimmed, lost });
     site.sales.lock().unwrap().push(Arc::clone(&sale));
     sale
 }
@@ -169,10 +178,16 @@ impl Sale {
     pub async fn dump(&self, segment: u16) -> Dump {
         let names = self.names(segment);
         let walks: Vec<(Vec<u8>, String)> = self.redis(redis::cmd("ZRANGE").arg(&names.walks).arg(0).arg(-1).arg("WITHSCORES")).await;
+        let (marks, buyers): (BTreeMap<String, i64>, _) = self
+            .redis::<BTreeMap<String, i64>>(redis::cmd("HGETALL").arg(&names.buyers))
+            .await
+            .into_iter()
+            .partition(|(buyer, _)| buyer.starts_with('\n'));
         let mut dump = Dump {
             stock: self.redis(redis::cmd("HGETALL").arg(&names.stock)).await,
             answers: self.redis(redis::cmd("HGETALL").arg(&names.answers)).await,
-            buyers: self.redis(redis::cmd("HGETALL").arg(&names.buyers)).await,
+            buyers,
+            gave_back: marks.into_keys().map(|mark| mark[1..].to_owned()).collect(),
             walks: walks.into_iter().collect(),
             outbox: self.redis(redis::cmd("XLEN").arg(&names.outbox)).await,
         };
@@ -195,10 +210,88 @@ impl Sale {
         self.dumps().await.iter().map(Dump::available).sum()
     }
 
+    /// Every key of the segment is gone. The audit goes on to know what was in its outbox.
+    pub async fn lose(&self, segment: u16) {
+        let entries = self.stock.read_outbox(&self.segment(segment), None, 100_000).await.unwrap();
+        self.trimmed.lock().unwrap().entry(segment).or_default().extend(entries);
+        self.lost.lock().unwrap().insert(segment);
+        let Names { stock, answers, buyers, outbox, walks } = self.names(segment);
+        let () = self.redis(redis::cmd("DEL").arg(&[stock, answers, buyers, outbox, walks])).await;
+        self.next_ms().await;
+    }
+
+    /// A stream that begins anew counts from the clock: its ids are later than those of the old one from the next millisecond on.
+    pub async fn next_ms(&self) {
+        let now = self.now_ms().await;
+        eventually("the next millisecond", async || self.now_ms().await > now).await;
+    }
+
+    /// Drops the entries before the checkpoint, as the recorder does. The audit goes on to know them.
+    pub async fn trim(&self, segment: u16, checkpoint: EntryId) {
+        let entries = self.stock.read_outbox(&self.segment(segment), None, 100_000).await.unwrap();
+        let gone: Vec<_> = entries.into_iter().filter(|entry| entry.id < checkpoint).collect();
+        assert_eq!(self.stock.trim_outbox(&self.segment(segment), checkpoint).await.unwrap(), gone.len() as u64);
+        self.trimmed.lock().unwrap().entry(segment).or_default().extend(gone);
+    }
+
+    /// Hears what is said of a segment on a channel from now on.
+    pub async fn listen(&self, channel: &str, segment: u16) -> Listener {
+        let client = redis::Client::open(self.site.masters[0].as_str()).unwrap();
+        let mut subscription = client.get_async_pubsub().await.unwrap();
+        subscription.subscribe(channel).await.unwrap();
+        Listener { messages: Box::pin(subscription.into_on_message()), segment: self.segment(segment).to_string() }
+    }
+
+    /// Everything that orders have, by the outboxes.
+    pub async fn holdings(&self) -> Vec<GiveBack> {
+        let mut holdings = BTreeMap::new();
+        for segment in 0..self.item.segments {
+            let mut entries = self.trimmed.lock().unwrap().get(&segment).cloned().unwrap_or_default();
+            entries.extend(self.stock.read_outbox(&self.segment(segment), None, 100_000).await.unwrap());
+            for entry in entries {
+                match entry.change {
+                    Change::Taken { orders, .. } => {
+                        holdings.extend(orders.into_iter().map(|order| (order.id, GiveBack { segment, order })));
+                    }
+                    Change::Released { orders } => orders.iter().for_each(|order| drop(holdings.remove(&order.id))),
+                    _ => {}
+                }
+            }
+        }
+        holdings.into_values().collect()
+    }
+
+    /// An order's units, to be given back.
+    pub fn to_return(&self, buyer: &BuyerId, key: &str, units: u32, segment: u16) -> GiveBack {
+        let (id, quantity) = (self.order_id(buyer, key), Quantity::new(units).unwrap());
+        GiveBack { segment, order: TakenOrder { id, buyer: buyer.clone(), quantity } }
+    }
+
     /// Milliseconds by the clock of a server.
     pub async fn now_ms(&self) -> i64 {
         let (seconds, micros): (i64, i64) = self.redis(&redis::cmd("TIME")).await;
         seconds * 1000 + micros / 1000
+    }
+}
+
+/// Messages about one segment. Other tests share the channels.
+pub struct Listener {
+    messages: Pin<Box<dyn Stream<Item = Msg> + Send>>,
+    segment: String,
+}
+
+impl Listener {
+    pub async fn next(&mut self) -> String {
+        let about = |text: &str| text.split(' ').next() == Some(&self.segment);
+        let message = async {
+            loop {
+                let text: String = self.messages.next().await.expect("the subscription is over").get_payload().unwrap();
+                if about(&text) {
+                    return text;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), message).await.expect("nobody said anything")
     }
 }
 

@@ -1,5 +1,10 @@
 //! Each file of `lua/` as a table: what is asked, what it answers, what it leaves. Run as it stands in the file, with the key names that
-//! are documented, so that a change of Lua alone is noticed.
+//! are documented, so that a change of Lua alone is noticed. Here are those by which an order takes; how units come back, move, and are
+//! mended is in files of its own.
+
+mod give_back;
+mod mend;
+mod transfer;
 
 use std::sync::Arc;
 

@@ -30,7 +30,14 @@ async fn audit_on_the_master(sale: &Sale, group: &RedisSentinel) -> u64 {
     let master = group.servers()[group.master().await.unwrap()].url();
     let site = Arc::new(Site::at(group.url(), vec![master]).await);
     let (item, stock) = (sale.item.clone(), Arc::clone(&sale.stock));
-    let sale = Sale { site, item, stock, given_back: std::sync::Mutex::default(), trimmed: std::sync::Mutex::default() };
+    let sale = Sale {
+        site,
+        item,
+        stock,
+        given_back: std::sync::Mutex::default(),
+        trimmed: std::sync::Mutex::default(),
+        lost: std::sync::Mutex::default(),
+    };
     audit::audit(&sale).await;
     sale.available().await
 }

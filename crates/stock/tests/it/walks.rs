@@ -186,8 +186,8 @@ async fn a_key_with_another_quantity_does_not_add_a_walk_of_its_own(site: Arc<Si
 
 async fn more_walks_than_fit_on_a_page_are_settled_in_one_go(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2)).await;
-    let deadline = sale.now_ms().await + 400;
     let buyers: Vec<_> = (0..1300).map(|n| sale.buyer_at(0, n)).collect();
+    let deadline = sale.now_ms().await + 1000;
     sale.begin_walks(0, &buyers, "k", deadline).await;
     eventually("the deadline", async || sale.now_ms().await > deadline).await;
     assert_eq!(sale.at_first().settle_walks().await.unwrap().finished, buyers.len());

@@ -32,6 +32,13 @@ scripts! {
     "transfer_out" takes "sao",
 }
 
+/// Which batch of what is given back it is: the entry that was looked at, and how many there were since the halt, with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    pub last: String,
+    pub step: u64,
+}
+
 /// Sixteen bytes: an order's, or a transfer's.
 pub type Id = [u8; 16];
 
@@ -142,17 +149,20 @@ pub enum Deed {
     /// With whether the segment is the buyer's home.
     RestoreAnswers {
         token: u64,
+        batch: Batch,
         margin_ms: i64,
         answers: Vec<(Wish, Answer, bool)>,
     },
     /// Fields of `buyers`.
     RestoreBuyers {
         token: u64,
+        batch: Batch,
         counts: Vec<(String, u64)>,
     },
     Adjust {
         token: u64,
         last: String,
+        restored: u64,
         available: u64,
         config: Config,
         hold_ms: i64,
@@ -236,19 +246,19 @@ impl Deed {
                 new.arg(state).arg(epoch).arg(limit).arg(opens_ms).arg(closes_ms).arg(segment)
             }
             Self::Halt { token } => new.arg(token),
-            Self::RestoreAnswers { token, margin_ms, answers } => {
-                let new = new.arg(answers.len()).arg(token).arg("answers").arg(margin_ms);
+            Self::RestoreAnswers { token, batch, margin_ms, answers } => {
+                let new = new.arg(answers.len()).arg(token).arg("answers").arg(margin_ms).arg(&batch.last).arg(batch.step);
                 let new = new.bytes(answers, |(wish, ..)| wish.id().to_vec()).column(answers, |(_, answer, _)| answer.text());
                 new.bytes(answers, |(wish, _, home)| if *home { wish.packed() } else { vec![] })
             }
-            Self::RestoreBuyers { token, counts } => {
-                let new = new.arg(counts.len()).arg(token).arg("buyers").arg(0);
+            Self::RestoreBuyers { token, batch, counts } => {
+                let new = new.arg(counts.len()).arg(token).arg("buyers").arg(0).arg(&batch.last).arg(batch.step);
                 new.column(counts, |(field, _)| field.clone()).column(counts, |(_, count)| *count)
             }
-            Self::Adjust { token, last, available, config, hold_ms, segments } => {
+            Self::Adjust { token, last, restored, available, config, hold_ms, segments } => {
                 let Config { state, epoch, limit, opens_ms, closes_ms } = config;
                 let new = new.arg(token).arg(last).arg(available).arg(epoch).arg(state).arg(limit).arg(opens_ms).arg(closes_ms);
-                new.arg(hold_ms).arg(segments).arg(segment)
+                new.arg(hold_ms).arg(segments).arg(segment).arg(restored)
             }
             Self::Inspect { from } => new.arg(from),
         }

@@ -18,6 +18,8 @@ pub struct Plan {
     pub limit: u8,
     /// The only segment that opens as an item's only one.
     pub alone: Option<u8>,
+    /// Near which number most tokens are.
+    pub tokens_from: u64,
     pub steps: Vec<Step>,
 }
 
@@ -52,6 +54,14 @@ pub enum Knows {
     Earlier,
     Exactly,
     Later,
+}
+
+/// A fencing token.
+#[derive(Debug, Clone, Copy)]
+pub enum Token {
+    /// So far behind where the plan's tokens begin.
+    Usual(u8),
+    Any(u64),
 }
 
 /// What is restored for an order.
@@ -144,13 +154,13 @@ pub enum Step {
         segment: u8,
         transfer: u8,
         units: u8,
-        token: u64,
+        token: Token,
     },
     TransferIn {
         segment: u8,
         transfer: u8,
         units: u8,
-        token: u64,
+        token: Token,
     },
     SetState {
         segment: u8,
@@ -158,26 +168,35 @@ pub enum Step {
     },
     Halt {
         segment: u8,
-        token: u64,
+        token: Token,
     },
     RestoreAnswers {
         segment: u8,
         memories: Vec<(Pick, Memory)>,
         margin: Margin,
-        token: Option<u64>,
+        token: Option<Token>,
     },
     RestoreBuyers {
         segment: u8,
         counts: Vec<(u8, bool, u8)>,
-        token: Option<u64>,
+        token: Option<Token>,
     },
     /// With the token of whoever mends and its last entry, unless it says otherwise.
     Adjust {
         segment: u8,
         available: u8,
         setting: Setting,
-        token: Option<u64>,
+        token: Option<Token>,
         looked_at_last: bool,
+    },
+    /// All of it at once: halted, given back what it has to remember of orders at home there, and adjusted; perhaps after a loss.
+    Mend {
+        segment: u8,
+        lost: bool,
+        memories: Vec<(u8, Memory)>,
+        margin: Margin,
+        available: u8,
+        setting: Setting,
     },
     Open {
         segment: u8,
@@ -224,16 +243,13 @@ fn knows() -> impl Strategy<Value = Knows> {
     prop_oneof![3 => Just(Knows::Exactly), 1 => Just(Knows::Earlier), 1 => Just(Knows::Later)]
 }
 
-/// Tokens of different lengths, and some that a double cannot tell apart.
-fn token() -> impl Strategy<Value = u64> {
-    const EXACT: u64 = 1 << 53;
-    prop_oneof![
-        8 => 1..4_u64,
-        4 => 8..12_u64,
-        2 => 98..102_u64,
-        1 => EXACT - 1..EXACT + 3,
-        1 => u64::MAX - 2..=u64::MAX,
-    ]
+/// Where the tokens of a sequence are: where they become longer, and where a double cannot tell them apart.
+fn tokens_from() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => Just(1), 3 => Just(8), 2 => Just(98), 2 => Just((1 << 53) - 1), 1 => Just(u64::MAX - 4)]
+}
+
+fn token() -> impl Strategy<Value = Token> {
+    prop_oneof![12 => (0..4_u8).prop_map(Token::Usual), 1 => tokens_from().prop_map(Token::Any)]
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
@@ -243,7 +259,7 @@ fn setting() -> impl Strategy<Value = Setting> {
 }
 
 /// Mostly that of whoever mends.
-fn other_token() -> impl Strategy<Value = Option<u64>> {
+fn other_token() -> impl Strategy<Value = Option<Token>> {
     prop_oneof![7 => Just(None), 1 => token().prop_map(Some)]
 }
 
@@ -288,12 +304,23 @@ fn transfers() -> BoxedStrategy<Step> {
     .boxed()
 }
 
+fn memory() -> impl Strategy<Value = Memory> {
+    prop_oneof![Just(Memory::Taken), Just(Memory::Elsewhere), Just(Memory::Released)]
+}
+
+fn mend() -> impl Strategy<Value = Step> {
+    let lost = prop_oneof![2 => Just(false), 1 => Just(true)];
+    (segment(), lost, vec((0..ORDERS / BUYERS, memory()), 0..=3), margin(), 0..6_u8, setting()).prop_map(
+        |(segment, lost, memories, margin, available, setting)| Step::Mend { segment, lost, memories, margin, available, setting },
+    )
+}
+
 fn mending() -> BoxedStrategy<Step> {
-    let memory = prop_oneof![Just(Memory::Taken), Just(Memory::Elsewhere), Just(Memory::Released)];
-    let memories = (segment(), vec((pick(), memory), 0..=3), margin(), other_token());
+    let memories = (segment(), vec((pick(), memory()), 0..=3), margin(), other_token());
     let counts = (segment(), vec((0..BUYERS, any::<bool>(), 0..4_u8), 0..=3), other_token());
     let looked = prop_oneof![4 => Just(true), 1 => Just(false)];
     prop_oneof![
+        4 => mend(),
         2 => (segment(), token()).prop_map(|(segment, token)| Step::Halt { segment, token }),
         2 => memories.prop_map(|(segment, memories, margin, token)| Step::RestoreAnswers { segment, memories, margin, token }),
         1 => counts.prop_map(|(segment, counts, token)| Step::RestoreBuyers { segment, counts, token }),
@@ -331,10 +358,6 @@ fn step() -> impl Strategy<Value = Step> {
 pub fn plan() -> impl Strategy<Value = Plan> {
     let units = || prop_oneof![9 => (0..7_u8).prop_map(Some), 1 => Just(None)];
     let alone = prop_oneof![3 => Just(None), 1 => segment().prop_map(Some)];
-    ([units(), units(), units()], 0..6_u8, alone, vec(step(), 1..=48)).prop_map(|(opened, limit, alone, steps)| Plan {
-        opened,
-        limit,
-        alone,
-        steps,
-    })
+    ([units(), units(), units()], 0..6_u8, alone, tokens_from(), vec(step(), 1..=48))
+        .prop_map(|(opened, limit, alone, tokens_from, steps)| Plan { opened, limit, alone, tokens_from, steps })
 }

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
-use redis::{Connection, Value};
+use redis::Connection;
 
 use super::{
-    call::{Call, Config, Deed, Id, Move, SCRIPTS, Wish, buyer, keys},
-    plan::{BUYERS, Knows, Margin, Memory, Pick, Plan, SEGMENTS, Setting, Step, When, Window},
-    reply::{Reply, list},
+    call::{Batch, Call, Config, Deed, Id, Move, SCRIPTS, Wish, buyer, keys},
+    compare::compare,
+    plan::{BUYERS, Knows, Margin, Memory, Pick, Plan, SEGMENTS, Setting, Step, Token, When, Window},
+    reply::Reply,
     segment::{Answer, Seen, Segment},
 };
 use crate::transitions::Kind;
@@ -53,6 +54,7 @@ struct Game<'a> {
     start_ms: i64,
     now_ms: i64,
     soon_ms: i64,
+    tokens_from: u64,
     made: Vec<(Call, Reply)>,
 }
 
@@ -74,7 +76,8 @@ impl Player {
     pub fn play(&mut self, plan: &Plan) -> Played {
         let start_ms = self.begin();
         let segments = Default::default();
-        let mut game = Game { player: self, segments, start_ms, now_ms: start_ms, soon_ms: start_ms, made: vec![] };
+        let mut game =
+            Game { player: self, segments, start_ms, now_ms: start_ms, soon_ms: start_ms, tokens_from: plan.tokens_from, made: vec![] };
         game.open(plan)?;
         plan.steps.iter().try_for_each(|step| game.step(step))?;
         game.compare_keys()?;
@@ -237,27 +240,37 @@ impl Game<'_> {
             }
             Step::GiveBack { order, margin, crash } => self.give_back(*order, margin_ms(*margin), *crash),
             Step::TransferOut { segment, transfer, units, token } => {
-                self.call(*segment, Deed::TransferOut(Move { transfer: *transfer, units: (*units).into(), token: *token }))
+                self.call(*segment, Deed::TransferOut(Move { transfer: *transfer, units: (*units).into(), token: self.number(*token) }))
             }
             Step::TransferIn { segment, transfer, units, token } => {
-                self.call(*segment, Deed::TransferIn(Move { transfer: *transfer, units: (*units).into(), token: *token }))
+                self.call(*segment, Deed::TransferIn(Move { transfer: *transfer, units: (*units).into(), token: self.number(*token) }))
             }
             Step::SetState { segment, setting } => self.call(*segment, Deed::SetState(self.config(setting))),
-            Step::Halt { segment, token } => self.call(*segment, Deed::Halt { token: *token }),
+            Step::Halt { segment, token } => self.call(*segment, Deed::Halt { token: self.number(*token) }),
             Step::RestoreAnswers { segment, memories, margin, token } => {
                 let answers = memories.iter().map(|(pick, memory)| self.memory(*segment, *pick, *memory)).collect();
                 let token = self.token(*segment, *token);
-                self.call(*segment, Deed::RestoreAnswers { token, margin_ms: margin_ms(*margin), answers })
+                let batch = self.batch(*segment, memories.len());
+                self.call(*segment, Deed::RestoreAnswers { token, batch, margin_ms: margin_ms(*margin), answers })
             }
             Step::RestoreBuyers { segment, counts, token } => {
                 let field = |number, gave_back| if gave_back { format!("\n{}", buyer(number)) } else { buyer(number) };
                 let counts = counts.iter().map(|(number, gave_back, count)| (field(*number, *gave_back), (*count).into())).collect();
-                self.call(*segment, Deed::RestoreBuyers { token: self.token(*segment, *token), counts })
+                let batch = self.batch(*segment, 0);
+                self.call(*segment, Deed::RestoreBuyers { token: self.token(*segment, *token), batch, counts })
             }
             Step::Adjust { segment, available, setting, token, looked_at_last } => {
                 let last = if *looked_at_last { self.last((*segment).into()) } else { "1-1".into() };
                 let (token, config, segments) = (self.token(*segment, *token), self.config(setting), SEGMENTS.into());
-                self.call(*segment, Deed::Adjust { token, last, available: (*available).into(), config, hold_ms: HOLD_MS, segments })
+                let restored = self.restored(*segment) + u64::from(*available == 6);
+                let available = (*available).into();
+                self.call(*segment, Deed::Adjust { token, last, restored, available, config, hold_ms: HOLD_MS, segments })
+            }
+            Step::Mend { segment, lost, memories, margin, available, setting } => {
+                if *lost {
+                    self.lose((*segment).into());
+                }
+                self.mend(*segment, memories, margin_ms(*margin), ((*available).into(), self.config(setting)))
             }
             Step::Open { segment, units, setting } => {
                 let (units, config, segments) = ((*units).into(), self.config(setting), SEGMENTS.into());
@@ -332,6 +345,31 @@ impl Game<'_> {
         if crash { Ok(()) } else { self.call(holder, Deed::Release { wishes: vec![(wish, holder == home)] }) }
     }
 
+    /// As a reconciler does it, with the highest token so far.
+    fn mend(&mut self, segment: u8, memories: &[(u8, Memory)], margin_ms: i64, set: (u64, Config)) -> Played {
+        let fence = self.segments[usize::from(segment)].stock.as_ref().map_or(0, |stock| stock.fence);
+        let (token, (available, config)) = (fence.max(self.tokens_from), set);
+        self.call(segment, Deed::Halt { token })?;
+        let at_home = |above: u8| Pick { order: segment + BUYERS * above, other_units: false };
+        let answers = memories.iter().map(|(above, memory)| self.memory(segment, at_home(*above), *memory)).collect();
+        self.call(segment, Deed::RestoreAnswers { token, batch: self.batch(segment, 0), margin_ms, answers })?;
+        let counts = vec![(buyer(segment), memories.len().try_into().unwrap())];
+        self.call(segment, Deed::RestoreBuyers { token, batch: self.batch(segment, 0), counts })?;
+        let (last, segments) = (self.last(segment.into()), SEGMENTS.into());
+        let restored = self.restored(segment);
+        self.call(segment, Deed::Adjust { token, last, restored, available, config, hold_ms: HOLD_MS, segments })
+    }
+
+    fn restored(&self, segment: u8) -> u64 {
+        self.segments[usize::from(segment)].stock.as_ref().map_or(0, |stock| stock.restored)
+    }
+
+    /// The batch that is to come; for some numbers of rows another one, or one that was decided on another look.
+    fn batch(&self, segment: u8, rows: usize) -> Batch {
+        let last = if rows == 3 { "1-1".into() } else { self.last(segment.into()) };
+        Batch { last, step: self.restored(segment) + 1 + u64::from(rows == 2) }
+    }
+
     fn lose(&mut self, segment: usize) {
         let keys = keys(&self.player.name(segment), "sabow");
         let () = redis::cmd("DEL").arg(keys).query(&mut self.player.connection).unwrap();
@@ -366,9 +404,16 @@ impl Game<'_> {
     }
 
     /// That of whoever mends the segment, unless it is to be another one.
-    fn token(&self, segment: u8, other: Option<u64>) -> u64 {
+    fn token(&self, segment: u8, other: Option<Token>) -> u64 {
         let mending = self.segments[usize::from(segment)].stock.as_ref().and_then(|stock| stock.mending);
-        other.or(mending).unwrap_or(1)
+        other.map(|token| self.number(token)).or(mending).unwrap_or(self.tokens_from)
+    }
+
+    fn number(&self, token: Token) -> u64 {
+        match token {
+            Token::Usual(above) => self.tokens_from + u64::from(above),
+            Token::Any(number) => number,
+        }
     }
 
     /// The deadline that the segment knows of the walk, or any.
@@ -396,68 +441,11 @@ impl Game<'_> {
 
     fn compare_keys(&mut self) -> Played {
         for segment in 0..SEGMENTS.into() {
-            let (found, expected) = (self.found(segment), expected(&self.segments[segment]));
-            if found != expected {
-                return Err(self.story(&format!("segment {segment} is {found:#?}\nand the model has {expected:#?}")));
-            }
-            let available = self.segments[segment].stock.as_ref().map_or(0, |stock| stock.available);
-            if self.segments[segment].replayed() != available.cast_signed() {
-                return Err(self.story(&format!("segment {segment} has {available} units, and its entries do not lead to that")));
-            }
+            let name = self.player.name(segment);
+            let compared = compare(&mut self.player.connection, &name, &self.segments[segment]);
+            compared.map_err(|difference| self.story(&difference))?;
         }
         Ok(())
-    }
-
-    fn found(&mut self, segment: usize) -> Vec<Reply> {
-        let [stock, answers, buyers, outbox, walks] = keys(&self.player.name(segment), "sabow").try_into().unwrap();
-        let mut pipe = redis::pipe();
-        pipe.cmd("HGETALL").arg(stock).cmd("HGETALL").arg(answers).cmd("HGETALL").arg(buyers);
-        pipe.cmd("ZRANGE").arg(walks).arg(0).arg(-1).arg("WITHSCORES").cmd("XRANGE").arg(outbox).arg("-").arg("+");
-        let found: Vec<Value> = pipe.query(&mut self.player.connection).unwrap();
-        let mut found: Vec<Reply> = found.into_iter().map(Reply::from).collect();
-        // All but the outbox have no order of their own.
-        found[..4].iter_mut().for_each(sort_pairs);
-        found
-    }
-}
-
-/// The keys of a segment, as they are read.
-fn expected(segment: &Segment) -> Vec<Reply> {
-    let Some(stock) = &segment.stock else { return vec![list![]; 5] };
-    let Config { state, epoch, limit, opens_ms, closes_ms } = &stock.config;
-    let mut fields: Vec<(&str, String)> = vec![
-        ("available", stock.available.to_string()),
-        ("limit", limit.to_string()),
-        ("state", (*state).to_owned()),
-        ("opens_ms", opens_ms.to_string()),
-        ("closes_ms", closes_ms.to_string()),
-        ("epoch", epoch.to_string()),
-        ("fence", stock.fence.to_string()),
-        ("hold_ms", stock.hold_ms.to_string()),
-        ("last", stock.last.clone()),
-        ("segments", stock.segments.to_string()),
-    ];
-    fields.extend(stock.mending.map(|token| ("mending", token.to_string())));
-    // With the placeholders that keep every key alive.
-    let answers = segment.answers.iter().map(|(id, answer)| (id.to_vec(), answer.text())).chain([(vec![], String::new())]);
-    let buyers = segment.buyers.iter().map(|(field, count)| (field.clone(), count.to_string())).chain([(String::new(), "0".into())]);
-    let walks = segment.walks.iter().map(|(packed, due_ms)| (packed.clone(), due_ms.to_string())).chain([(vec![], "inf".into())]);
-    let outbox: Vec<Reply> = segment.outbox.iter().map(super::segment::Entry::reply).collect();
-    let mut keys = vec![pairs(fields), pairs(answers), pairs(buyers), pairs(walks)];
-    keys.iter_mut().for_each(sort_pairs);
-    keys.push(outbox.into());
-    keys
-}
-
-fn pairs<N: Into<Reply>, V: Into<Reply>>(pairs: impl IntoIterator<Item = (N, V)>) -> Reply {
-    Reply::List(pairs.into_iter().flat_map(|(name, value)| [name.into(), value.into()]).collect())
-}
-
-fn sort_pairs(list: &mut Reply) {
-    if let Reply::List(fields) = list {
-        let mut pairs: Vec<[Reply; 2]> = fields.chunks(2).map(|pair| [pair[0].clone(), pair[1].clone()]).collect();
-        pairs.sort_by_cached_key(|pair| format!("{pair:?}"));
-        *fields = pairs.into_iter().flatten().collect();
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    call::{Config, Deed, Id, Move, Wish},
+    call::{Batch, Config, Deed, Id, Move, Wish},
     reply::{Reply, TWICE, list},
 };
 
@@ -51,6 +51,8 @@ pub struct Stock {
     pub config: Config,
     pub fence: u64,
     pub mending: Option<u64>,
+    /// Batches that were given back since the halt.
+    pub restored: u64,
     pub hold_ms: i64,
     pub segments: u64,
     pub last: String,
@@ -110,11 +112,11 @@ impl Segment {
             Deed::TransferIn(moved) => self.transfer_in(seen, moved),
             Deed::SetState(config) => self.set_state(seen, config),
             Deed::Halt { token } => self.halt(seen, *token),
-            Deed::RestoreAnswers { token, margin_ms, answers } => self.restore_answers(*token, *margin_ms, answers),
-            Deed::RestoreBuyers { token, counts } => self.restore_buyers(*token, counts),
-            Deed::Adjust { token, last, available, config, hold_ms, segments } => {
+            Deed::RestoreAnswers { token, batch, margin_ms, answers } => self.restore_answers(*token, batch, *margin_ms, answers),
+            Deed::RestoreBuyers { token, batch, counts } => self.restore_buyers(*token, batch, counts),
+            Deed::Adjust { token, last, restored, available, config, hold_ms, segments } => {
                 let adjusted = (*available, config, *hold_ms, *segments);
-                self.adjust(seen, *token, last, adjusted)
+                self.adjust(seen, *token, (last, *restored), adjusted)
             }
             Deed::Inspect { from } => self.inspect(from),
         }
@@ -140,7 +142,8 @@ impl Segment {
             return list!["exists", stock.config.epoch, stock.available, stock.last.clone()];
         }
         let (config, last) = (config.clone(), String::new());
-        self.stock = Some(Stock { available: units, config: config.clone(), fence: 0, mending: None, hold_ms, segments, last });
+        self.stock =
+            Some(Stock { available: units, config: config.clone(), fence: 0, mending: None, restored: 0, hold_ms, segments, last });
         self.log(seen, Effect::Set(units), vec![field("k", "opened"), field("u", units), field("e", config.epoch)]);
         list!["opened", config.epoch, units, seen.entry.clone()]
     }
@@ -424,9 +427,10 @@ impl Segment {
             return list!["fenced", stock.fence.to_string()];
         }
         let nothing = Config { state: "paused", epoch: 0, limit: 0, opens_ms: 0, closes_ms: 0 };
-        let empty = Stock { available: 0, config: nothing, fence: 0, mending: None, hold_ms: 0, segments: 0, last: String::new() };
+        let empty =
+            Stock { available: 0, config: nothing, fence: 0, mending: None, restored: 0, hold_ms: 0, segments: 0, last: String::new() };
         let stock = self.stock.get_or_insert(empty);
-        (stock.fence, stock.mending) = (token, Some(token));
+        (stock.fence, stock.mending, stock.restored) = (token, Some(token), 0);
         self.log(seen, Effect::Add(0), vec![field("k", "halted"), field("t", token)]);
         list!["halted", self.available(), seen.entry.clone()]
     }
@@ -437,8 +441,21 @@ impl Segment {
         (mending != Some(token)).then(|| list!["fenced", fence.to_string()])
     }
 
-    fn restore_answers(&mut self, token: u64, margin_ms: i64, answers: &[(Wish, Answer, bool)]) -> Reply {
+    /// Why this is not the batch that is to come.
+    fn not_the_next(&mut self, token: u64, batch: &Batch) -> Option<Reply> {
         if let Some(refusal) = self.not_mending(token) {
+            return Some(refusal);
+        }
+        let stock = self.stock.as_mut().unwrap();
+        if stock.last != batch.last || stock.restored + 1 != batch.step {
+            return Some(list!["moved", stock.last.clone()]);
+        }
+        stock.restored = batch.step;
+        None
+    }
+
+    fn restore_answers(&mut self, token: u64, batch: &Batch, margin_ms: i64, answers: &[(Wish, Answer, bool)]) -> Reply {
+        if let Some(refusal) = self.not_the_next(token, batch) {
             return refusal;
         }
         for (wish, answer, is_home) in answers {
@@ -452,8 +469,8 @@ impl Segment {
         list!["ok", answers.len()]
     }
 
-    fn restore_buyers(&mut self, token: u64, counts: &[(String, u64)]) -> Reply {
-        if let Some(refusal) = self.not_mending(token) {
+    fn restore_buyers(&mut self, token: u64, batch: &Batch, counts: &[(String, u64)]) -> Reply {
+        if let Some(refusal) = self.not_the_next(token, batch) {
             return refusal;
         }
         for (field, count) in counts {
@@ -465,12 +482,12 @@ impl Segment {
         list!["ok", counts.len()]
     }
 
-    fn adjust(&mut self, seen: &Seen, token: u64, last: &str, adjusted: (u64, &Config, i64, u64)) -> Reply {
+    fn adjust(&mut self, seen: &Seen, token: u64, (last, restored): (&str, u64), adjusted: (u64, &Config, i64, u64)) -> Reply {
         if let Some(refusal) = self.not_mending(token) {
             return refusal;
         }
         let stock = self.stock.as_mut().unwrap();
-        if stock.last != last {
+        if stock.last != last || stock.restored != restored {
             return list!["moved", stock.last.clone()];
         }
         let (available, config, hold_ms, segments) = adjusted;

@@ -26,8 +26,10 @@ pub(super) async fn totals(pool: &PgPool, id: &ItemId) -> Result<Option<ItemTota
     let returning =
         sqlx::query_as::<_, (i64, i64)>("SELECT segment::bigint, sum(quantity)::bigint FROM returns WHERE item = $1 GROUP BY segment");
     let returning = returning.bind(id.as_str()).fetch_all(&mut *snapshot).await?;
-    let in_transit =
-        sqlx::query_scalar::<_, i64>("SELECT coalesce(sum(moved), 0)::bigint FROM transfers WHERE item = $1 AND state = 'out'");
+    // What is `out` is not `done`: said twice, for the index of what is open.
+    let in_transit = sqlx::query_scalar::<_, i64>(
+        "SELECT coalesce(sum(moved), 0)::bigint FROM transfers WHERE item = $1 AND state <> 'done' AND state = 'out'",
+    );
     let in_transit = in_transit.bind(id.as_str()).fetch_one(&mut *snapshot).await?;
     Read { item, segments, orders, returning, in_transit }.try_into().map(Some)
 }

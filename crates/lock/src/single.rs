@@ -64,6 +64,10 @@ impl Lock for RedisLock {
         Capabilities { fenced: true, fair: false, shared: false, reentrant, push_loss: false, lock_delay: true, clock_free: false }
     }
 
+    fn note_token(&self, _name: &str, token: FencingToken) {
+        self.observe(token);
+    }
+
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         let keys = Keys::new(request.name)?;
         if request.mode == Mode::Shared {

@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::{
     StockError,
-    keys::{Keys, RECORDED_CHANNEL},
+    keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL},
     reply::Reply,
     stock::Stock,
 };
@@ -185,6 +185,13 @@ impl Stock {
     pub async fn trim_outbox(&self, segment: &SegmentKey, checkpoint: EntryId) -> Result<u64, StockError> {
         let mut cmd = redis::cmd("XTRIM");
         cmd.arg(Keys::of(segment).outbox).arg("MINID").arg(checkpoint.to_string());
+        self.bulk().query(&cmd).await
+    }
+
+    /// Tells the recorders that the segment has something: whoever held its row may have kept them from it.
+    pub async fn wake_recorders(&self, segment: &SegmentKey) -> Result<(), StockError> {
+        let mut cmd = redis::cmd("PUBLISH");
+        cmd.arg(OUTBOX_CHANNEL).arg(segment.to_string());
         self.bulk().query(&cmd).await
     }
 

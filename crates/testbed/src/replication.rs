@@ -22,17 +22,23 @@ impl Redis {
     /// Waits until `replicas` of its replicas really follow. The link of a replica is up before its first acknowledgement, and until
     /// then its master sends it nothing: only a write that it confirms proves anything.
     pub async fn is_followed_by(&self, replicas: usize) -> Result<()> {
-        let mut connection = self.connect().await?;
         let deadline = Instant::now() + WITHIN;
         loop {
-            let confirmed = confirmed_write(&mut connection, "testbed", replicas).await.map_err(|source| self.refused(source))?;
-            if confirmed >= replicas {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                return Err(TestbedError::ReplicasBehind { port: self.port(), wanted: replicas, confirmed, waited: WITHIN });
+            let confirmed = self.confirm(replicas).await;
+            match confirmed {
+                Ok(confirmed) if confirmed >= replicas => return Ok(()),
+                Ok(confirmed) if Instant::now() > deadline => {
+                    return Err(TestbedError::ReplicasBehind { port: self.port(), wanted: replicas, confirmed, waited: WITHIN });
+                }
+                Err(error) if Instant::now() > deadline => return Err(error),
+                _ => sleep(POLL).await,
             }
         }
+    }
+
+    async fn confirm(&self, replicas: usize) -> Result<usize> {
+        let mut connection = self.connect().await?;
+        confirmed_write(&mut connection, "testbed", replicas).await.map_err(|source| self.refused(source))
     }
 
     /// A replica carries nothing out any more that its master sends, and acknowledges nothing of it; its link stays up, and it answers
@@ -72,14 +78,18 @@ impl Redis {
 
     pub(crate) async fn until_replication(&self, otherwise: &str, reached: impl Fn(&InfoDict) -> bool) -> Result<()> {
         let deadline = Instant::now() + WITHIN;
-        while !reached(&self.replication().await?) {
+        loop {
+            // A server that sentinels make a replica drops its clients: that is no answer yet.
+            let view = match self.replication().await {
+                Ok(info) if reached(&info) => return Ok(()),
+                Ok(_) => format!("the server on port {} says: {otherwise}", self.port()),
+                Err(error) => format!("the server on port {} does not say: {error}", self.port()),
+            };
             if Instant::now() > deadline {
-                let view = format!("the server on port {} says: {otherwise}", self.port());
                 return Err(TestbedError::NoFailover { waited: WITHIN, view });
             }
             sleep(POLL).await;
         }
-        Ok(())
     }
 
     async fn replication(&self) -> Result<InfoDict> {

@@ -47,10 +47,9 @@ async fn mend_once(reconciler: &Reconciler, token: u64, segments: &[SegmentKey])
     let halted = halt(reconciler, segments, token).await?;
     let halted_segments: Vec<_> = halted.iter().map(|halted| halted.segment.clone()).collect();
     let mut mending = reconciler.ledger.claim_to_mend(&halted_segments, token).await?;
-    match set_all(reconciler, &mut *mending, &halted).await {
+    let outcome = match set_all(reconciler, &mut *mending, &halted).await {
         Ok(Set::All { mended, epoch, journal }) => {
-            mending.commit(&mended, epoch, &journal).await?;
-            Ok(None)
+            mending.commit(&mended, epoch, &journal).await.map(|()| None).map_err(ReconcilerError::from)
         }
         Ok(Set::TooFew(all)) => {
             mending.release().await;
@@ -59,6 +58,17 @@ async fn mend_once(reconciler: &Reconciler, token: u64, segments: &[SegmentKey])
         Err(error) => {
             mending.release().await;
             Err(error)
+        }
+    };
+    wake_recorders(reconciler, &halted_segments).await;
+    outcome
+}
+
+/// They passed these segments over while we had the rows. If this fails, the sweep finds what there is.
+async fn wake_recorders(reconciler: &Reconciler, segments: &[SegmentKey]) {
+    for segment in segments {
+        if let Err(error) = reconciler.stock.wake_recorders(segment).await {
+            tracing::debug!(%segment, %error, "recorders were not woken");
         }
     }
 }

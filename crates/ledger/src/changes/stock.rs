@@ -60,17 +60,23 @@ async fn apply(
 }
 
 /// New units are out from the start. What is to be taken back is still where it was.
+///
+/// The first part of what is to be taken back is always there: units may lie elsewhere when a request is repeated, and it must be known again all the
+/// same. Where that segment has nothing to give, its part is over at once.
 fn transfers(item: &ItemId, change: &StockChange) -> Vec<Transfer> {
     let (StockChange::TopUp(parts) | StockChange::TakeBack(parts)) = change;
     let since = Timestamp::now();
     let transfer = |part: &StockPart| {
         let (from, to, moved, state) = match change {
             StockChange::TopUp(_) => (None, Some(part.segment), part.units, TransferState::Out),
+            StockChange::TakeBack(_) if part.units == 0 => (Some(part.segment), None, 0, TransferState::Done),
             StockChange::TakeBack(_) => (Some(part.segment), None, 0, TransferState::Planned),
         };
-        Transfer { id: part.transfer, item: item.clone(), from, to, asked: part.units, moved, state, since }
+        Transfer { id: part.transfer, item: item.clone(), from, to, asked: part.units.max(1), moved, state, since }
     };
-    parts.iter().filter(|part| part.units > 0).map(transfer).collect()
+    let always = usize::from(matches!(change, StockChange::TakeBack(_)));
+    let wanted = parts.iter().enumerate().filter(|(at, part)| part.units > 0 || *at < always);
+    wanted.map(|(_, part)| transfer(part)).collect()
 }
 
 fn added_at_once(change: &StockChange) -> u64 {

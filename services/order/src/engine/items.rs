@@ -179,8 +179,8 @@ fn even_shares(units: u64, segments: u16) -> Vec<u64> {
     (0..segments).map(|segment| units / segments + u64::from(segment < units % segments)).collect()
 }
 
-/// From each segment in turn as much as it has, until there is enough. Segments that give nothing are named too: a repeat must be the same change,
-/// even if by then others have units.
+/// From each segment in turn as much as it has, until there is enough. The first one is always named, also if it gives nothing: by its part a repeat is
+/// known, which may by then find units elsewhere.
 fn shares_of(units: u64, available: &[u64]) -> Vec<u64> {
     let mut wanted = units;
     let share = |available: &u64| {

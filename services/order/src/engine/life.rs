@@ -81,12 +81,16 @@ impl Engine {
     }
 
     /// The hold was over. If units can be had again the order is held anew, and the next look pays it; if not, the money is to be given back.
+    ///
+    /// Whoever ended the hold may not have given its units back yet, and while they are on their way the buyer's own would stand in the buyer's way,
+    /// by the limit or as the last ones. So they go back first.
     async fn pay_late(&self, order: &Order, payment: &Payment, until: Instant) -> Result<Option<Paid>, EngineError> {
-        // Its old units may still count against the buyer's limit. They do not once they have gone back, and that may be repeated.
-        self.give_back(order).await;
+        let given_back = self.give_back(order).await;
         if order.attempt < OrderId::MAX_RETAKES && self.retake(order, until).await? {
             return Ok(None);
         }
+        // As long as that is not certain, neither is that there are no units for it.
+        given_back?;
         Ok(self.step(order, OrderState::RefundDue, Some(&payment.id)).await?.map(Paid::Order))
     }
 
@@ -170,23 +174,25 @@ impl Engine {
         if stepped.is_some() {
             metrics::counter!("stockade_transitions_total", "to" => to.as_str()).increment(1);
             if order.state.units() != domain::Units::None && to.units() == domain::Units::None {
-                self.give_back(order).await;
+                self.give_back_or_leave(order).await;
             }
         }
         Ok(stepped)
     }
 
     /// The ledger has it as a pending return, so if this fails a reconciler repeats it.
-    async fn give_back(&self, order: &Order) {
-        let taken = TakenOrder { id: order.take_id(), buyer: order.buyer.clone(), quantity: order.quantity };
-        let outcome = match self.known(&order.item).await {
-            Ok(Some(known)) => known.stock.give_back(&[GiveBack { segment: order.segment, order: taken }]).await.map_err(EngineError::from),
-            Ok(None) => Ok(0),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = outcome {
+    async fn give_back_or_leave(&self, order: &Order) {
+        if let Err(error) = self.give_back(order).await {
             tracing::warn!(order = %order.id, error = &error as &dyn std::error::Error, "its units did not go back at once; a reconciler repeats it");
         }
+    }
+
+    /// Gives back what the order's latest attempt took. A repeat changes nothing.
+    async fn give_back(&self, order: &Order) -> Result<(), EngineError> {
+        let Some(known) = self.known(&order.item).await? else { return Ok(()) };
+        let taken = TakenOrder { id: order.take_id(), buyer: order.buyer.clone(), quantity: order.quantity };
+        known.stock.give_back(&[GiveBack { segment: order.segment, order: taken }]).await?;
+        Ok(())
     }
 
     /// The order once the ledger has it; waits for it if only its segment has it yet. `None`: there is no such order.

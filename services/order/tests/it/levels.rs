@@ -31,7 +31,7 @@ async fn look(shop: &Shop, path: &str) -> u16 {
 }
 
 /// The id is derived, so an order that was not acknowledged has one too.
-fn path_of(item: &str, buyer: &str, key: &str) -> String {
+pub fn path_of(item: &str, buyer: &str, key: &str) -> String {
     let item = domain::ItemId::new(item).unwrap();
     let (buyer, key) = (domain::BuyerId::new(buyer).unwrap(), domain::IdempotencyKey::new(key).unwrap());
     format!("/orders/{}", domain::OrderId::derive(&item, item.tag(), &buyer, &key))

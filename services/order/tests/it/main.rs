@@ -5,9 +5,17 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod api;
+mod clerk;
 mod durability;
 mod faults;
+mod item_changes;
+mod late;
 mod levels;
+mod life;
 mod limits;
+mod payments;
+mod races;
+mod returned;
 mod sale;
 mod shop;
+mod stock_operations;

@@ -1,0 +1,88 @@
+//! What a payment provider, buyers and admins do with an order that was placed.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+
+use crate::shop::{ADMIN, Answer, Shop, payment_key, token};
+
+impl Shop {
+    /// The provider's message that an order was paid, to one of the instances.
+    pub fn report(&self, instance: usize, order: &str, body: &Value) -> RequestBuilder {
+        let raw = body.to_string().into_bytes();
+        self.report_signed(instance, order, &payment_key().sign(&raw), raw)
+    }
+
+    /// The same with a signature that may be wrong.
+    pub fn report_signed(&self, instance: usize, order: &str, signature: &str, raw: Vec<u8>) -> RequestBuilder {
+        self.at(instance, Method::POST, &format!("/orders/{order}/payment")).header("Stockade-Signature", signature).body(raw)
+    }
+
+    pub async fn pay_at(&self, instance: usize, order: &str, payment: &str) -> Answer {
+        Answer::of(self.report(instance, order, &json!({ "payment": payment }))).await
+    }
+
+    pub async fn pay(&self, order: &str, payment: &str) -> Answer {
+        self.pay_at(0, order, payment).await
+    }
+
+    pub async fn cancel_at(&self, instance: usize, buyer: &str, order: &str) -> Answer {
+        Answer::of(self.at(instance, Method::DELETE, &format!("/orders/{order}")).bearer_auth(token(buyer))).await
+    }
+
+    pub async fn cancel(&self, buyer: &str, order: &str) -> Answer {
+        self.cancel_at(0, buyer, order).await
+    }
+
+    pub async fn refund_at(&self, instance: usize, order: &str) -> Answer {
+        Answer::of(self.at(instance, Method::POST, &format!("/orders/{order}/refund")).bearer_auth(ADMIN)).await
+    }
+
+    pub async fn refund(&self, order: &str) -> Answer {
+        self.refund_at(0, order).await
+    }
+
+    /// Places an order for one unit, which must be held, and returns its name.
+    pub async fn hold(&self, item: &str, buyer: &str, key: &str) -> String {
+        let answer = self.order(item, buyer, key, 1).await;
+        answer.is_held().body["id"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn state_of(&self, order: &str) -> String {
+        let answer = Answer::of(self.admin(Method::GET, &format!("/orders/{order}"))).await;
+        answer.body["state"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+    }
+
+    /// Waits until the order is in this state.
+    pub async fn becomes(&self, order: &str, state: &str) {
+        for _ in 0..500 {
+            if self.state_of(order).await == state {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{order} is {} after ten seconds, not {state}", self.state_of(order).await);
+    }
+
+    /// The entries of the item's journal that speak of this action, the latest first.
+    pub async fn journal(&self, item: &str, action: &str) -> Vec<Value> {
+        let answer = Answer::of(self.admin(Method::GET, &format!("/items/{item}/journal"))).await;
+        let entries = answer.body.as_array().unwrap_or_else(|| panic!("{answer:?}"));
+        entries.iter().filter(|entry| entry["action"] == action).cloned().collect()
+    }
+
+    /// Names of the payments that nobody could take, sorted.
+    pub async fn stray_payments(&self, item: &str) -> Vec<String> {
+        let entries = self.journal(item, "stray_payment").await;
+        let mut payments: Vec<_> = entries.iter().map(|entry| entry["after"]["payment"].as_str().unwrap().to_owned()).collect();
+        payments.sort_unstable();
+        payments
+    }
+
+    /// What the item's units are, once none is on its way: nobody's, held, paid.
+    pub async fn units(&self, item: &str) -> [u64; 3] {
+        let audit = self.settled_audit(item).await;
+        ["available", "held", "confirmed"].map(|units| audit[units].as_u64().unwrap())
+    }
+}

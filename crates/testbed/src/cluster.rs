@@ -4,18 +4,18 @@
 //! seconds, a node learns of the others one by one, and a replica whose link is up has not yet received anything. [`RedisCluster::start`]
 //! returns when none of this can be seen any more.
 
+mod failover;
+
 use std::time::{Duration, Instant};
 
 use redis::{InfoDict, aio::MultiplexedConnection, cmd};
 use tokio::time::sleep;
 
-use crate::{Redis, Result, TestbedError};
+use crate::{Redis, Result, TestbedError, replication::confirmed_write};
 
 const SLOTS: usize = 16_384;
 const COMPLETE_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
-/// How long one WAIT for the replicas takes at most; shorter than the time in which any command must be answered.
-const WAIT_MS: u32 = 500;
 
 /// Some Redis servers that share the slots. Dropping it kills them all.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ impl RedisCluster {
     }
 
     /// A cluster of masters with replicas each. The masters come first in [`RedisCluster::nodes`]; the replicas follow, in rounds.
+    /// *Shard* i is what master i serves at first, and its replicas are the nodes `masters + i`, `2 * masters + i` and so on.
     ///
     /// A node counts as failed after one second of silence, and a failed master makes only its own slots unavailable.
     pub async fn start_with(masters: usize, replicas_per_master: usize) -> Result<Self> {
@@ -162,14 +163,9 @@ impl Member<'_> {
         Ok(if wanted.is_met(&InfoDict::new(&info), &nodes) { Ok(()) } else { Err(info + &nodes) })
     }
 
-    /// How many of the replicas have confirmed a write to this master. WAIT counts the writes of its own connection, hence one pipeline.
     async fn confirmed_write(&mut self, replicas: usize) -> Result<usize> {
-        let mut write = redis::pipe();
         let key = self.own_key().await?;
-        write.cmd("SET").arg(&key).arg("").ignore().cmd("DEL").arg(&key).ignore();
-        write.cmd("WAIT").arg(replicas).arg(WAIT_MS);
-        let (confirmed,) = write.query_async(&mut self.connection).await.map_err(|source| self.node.refused(source))?;
-        Ok(confirmed)
+        confirmed_write(&mut self.connection, &key, replicas).await.map_err(|source| self.node.refused(source))
     }
 
     /// A key that this master serves: the others answer with MOVED even to a question.
@@ -201,7 +197,6 @@ async fn start_node() -> Result<Redis> {
         .config("cluster-enabled", "yes")
         .config("cluster-node-timeout", "1000")
         .config("cluster-require-full-coverage", "no")
-        .config("repl-diskless-sync-delay", "0")
         .start()
         .await
 }

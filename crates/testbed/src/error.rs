@@ -119,6 +119,26 @@ pub enum TestbedError {
         /// What the node that held us up saw last.
         view: String,
     },
+    /// Replicas run, but do not confirm what their master writes.
+    #[error("{confirmed} of {wanted} replicas of the Redis server on port {port} followed after {waited:?}")]
+    ReplicasBehind {
+        /// Where the master listens.
+        port: u16,
+        /// How many should follow.
+        wanted: usize,
+        /// How many did.
+        confirmed: usize,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// Masters and replicas have not become what they should.
+    #[error("the roles were not settled after {waited:?}; {view}")]
+    NoFailover {
+        /// How long we waited.
+        waited: Duration,
+        /// What was seen last.
+        view: String,
+    },
 }
 
 impl TestbedError {

@@ -1,7 +1,7 @@
 //! Starts real servers in folders of their own on free ports, breaks them on purpose, and stops only what it started.
 //!
-//! This crate must not know anything of Stockade: no key, no table, no type of its own. It knows how servers of Redis, Redis Cluster,
-//! PostgreSQL, MariaDB, etcd and ZooKeeper are started, checked, paused, killed and restarted.
+//! This crate must not know anything of Stockade: no key, no table, no type of its own. It knows how servers of Redis, Sentinel,
+//! Redis Cluster, PostgreSQL, MariaDB, etcd and ZooKeeper are started, checked, paused, killed and restarted.
 //!
 //! Every server is a direct child, in a process group of its own (a terminal's Ctrl-C does not reach it), and does not outlive us: dropping
 //! its handle kills and reaps it, and on Linux the kernel kills it when our process dies in any other way.
@@ -9,6 +9,8 @@
 //! | module | is |
 //! |---|---|
 //! | [`redis`] | one Redis server |
+//! | `replication` | a Redis server and its replicas: following, lagging, promotion |
+//! | [`sentinel`] | a Redis server, its replicas, and the sentinels that watch them |
 //! | [`cluster`] | a Redis Cluster, formed by commands |
 //! | [`postgres`] | one PostgreSQL server |
 //! | [`mariadb`] | one MariaDB server |
@@ -38,6 +40,8 @@ pub mod postgres;
 mod process;
 mod program;
 pub mod redis;
+mod replication;
+pub mod sentinel;
 mod server;
 mod wire;
 pub mod zookeeper;
@@ -50,4 +54,5 @@ pub use etcd::{Etcd, EtcdBuilder};
 pub use mariadb::{MariaDb, MariaDbBuilder};
 pub use port::free_port;
 pub use postgres::{Postgres, PostgresBuilder};
+pub use sentinel::{RedisSentinel, Sentinel};
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

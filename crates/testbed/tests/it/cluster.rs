@@ -66,3 +66,24 @@ async fn replicas_follow_their_masters_from_the_start() {
     let masters: Vec<u32> = vec![keys(&cluster.nodes()[0]).await, keys(&cluster.nodes()[1]).await];
     assert_eq!(masters, [0, 0], "the proof that they follow leaves nothing behind");
 }
+
+#[tokio::test]
+async fn a_shard_whose_master_is_killed_is_served_by_its_replica() {
+    let mut cluster = RedisCluster::start_with(3, 1).await.unwrap();
+    let (lagging, prompt) = (cluster.shard(0)[1], cluster.shard(1)[1]);
+    cluster.nodes()[lagging].lag().await.unwrap();
+    // "b" lies in the first third, "c" in the second.
+    let () = ask(&cluster.nodes()[0].url(), cmd("SET").arg("b").arg(1)).await.unwrap();
+    let () = ask(&cluster.nodes()[1].url(), cmd("SET").arg("c").arg(1)).await.unwrap();
+    for (shard, replica) in [(0, lagging), (1, prompt)] {
+        let killed = Instant::now();
+        assert_eq!(cluster.kill_master(shard).await.unwrap(), shard);
+        cluster.nodes()[replica].catch_up().await.unwrap();
+        assert_eq!(cluster.until_writable(shard).await.unwrap(), replica);
+        eprintln!("killed to writable: {:?}", killed.elapsed());
+        // Two of three masters must be there to elect a successor for the next one.
+        cluster.nodes_mut()[shard].restart().await.unwrap();
+    }
+    let kept = [keys(&cluster.nodes()[lagging]).await, keys(&cluster.nodes()[prompt]).await];
+    assert_eq!(kept, [0, 1], "what the lagging replica had not carried out is lost");
+}

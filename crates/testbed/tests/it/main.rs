@@ -8,5 +8,7 @@ mod lifetime;
 mod mariadb;
 mod postgres;
 mod redis;
+mod replication;
+mod sentinel;
 mod support;
 mod zookeeper;

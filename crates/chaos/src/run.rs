@@ -1,0 +1,175 @@
+//! One leg after the other, one round after the other.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use rand::RngExt;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    book::{Level, Offer},
+    crowd::Rush,
+    fault::StageKind,
+    heal,
+    inject::inject,
+    judge::{Case, Verdict},
+    plan::{Leg, Plan, Round},
+    report::{Judged, Report},
+    shop::{Reply, insist},
+    stage::{Materials, Stage},
+    watch::Watch,
+};
+
+/// How long the crowd goes on when all is well again.
+const AFTERWARDS: Duration = Duration::from_millis(300);
+/// How long the crowd may take to get as far as the fault.
+const BEGUN_WITHIN: Duration = Duration::from_secs(15);
+/// How long a leg's items may take to be in order at its end.
+const AUDITED_WITHIN: Duration = Duration::from_secs(20);
+/// Lines of each log that are shown with a violation.
+const LOG_LINES: usize = 15;
+
+/// Carries the plan out. `say` is told what happens.
+pub async fn run(plan: &Plan, materials: &Materials, say: &(dyn Fn(&str) + Sync)) -> Result<Report> {
+    let mut report = Report::new(plan);
+    for leg in &plan.legs {
+        let name = format!("leg-{:02}-{}", leg.number, leg.stage);
+        say(&format!("leg {} of {}: {} faults on `{}`, logs in {}", leg.number, plan.legs.len(), leg.rounds.len(), leg.stage, materials.out.join(&name).display()));
+        let mut stage = Stage::build(leg.stage, &name, materials).await.with_context(|| format!("the stage {name} could not be built"))?;
+        run_leg(&mut stage, leg, &mut report, say).await.with_context(|| name)?;
+    }
+    Ok(report)
+}
+
+async fn run_leg(stage: &mut Stage, leg: &Leg, report: &mut Report, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+    heal::open_probe(&stage.shop).await?;
+    let mut items = vec![heal::PROBE.to_owned()];
+    for round in &leg.rounds {
+        let began = Instant::now();
+        let (offers, story, mut verdict) = run_round(stage, round).await.with_context(|| format!("round {} ({})", round.number, round.fault))?;
+        for process in stage.ended() {
+            verdict.findings.push(format!("{process} has ended"));
+        }
+        items.extend(offers.iter().map(|offer| offer.item.clone()));
+        say(&line(round, &story, &verdict, began.elapsed()));
+        if !verdict.is_good() {
+            say(&violation(stage, &verdict));
+        }
+        report.add(Judged { stage: leg.stage, round: round.number, fault: round.fault, story, verdict });
+    }
+    for finding in audit_all(stage, &items).await {
+        say(&format!("VIOLATION at the end of the leg: {finding}"));
+        report.at_the_end(finding);
+    }
+    Ok(())
+}
+
+async fn run_round(stage: &mut Stage, round: &Round) -> Result<(Vec<Arc<Offer>>, String, Verdict)> {
+    let offers = open_offers(stage, round).await?;
+    let rush = Rush::begin(&stage.shop, &offers, round)?;
+    let watch = Watch::begin(stage.view.clone(), &offers);
+    let mut verdict = Verdict::default();
+    let begun = Instant::now() + BEGUN_WITHIN;
+    while rush.acknowledged() < round.after && Instant::now() < begun {
+        sleep(Duration::from_millis(2)).await;
+    }
+    let injected = inject(stage, round).await?;
+    match heal::until_well(stage, &offers, injected.over, round.number).await {
+        Ok(after) => verdict.healed_after = Some(after),
+        Err(why) => verdict.findings.push(why),
+    }
+    sleep(AFTERWARDS).await;
+    let (entries, moved) = rush.end().await;
+    let case = Case { stage, offers: &offers, entries: &entries, moved: &moved, redis_may_lose: round.fault.may_lose_writes_of_redis() };
+    case.judge(&mut verdict).await;
+    for seen in watch.end().await {
+        verdict.oversold += 1;
+        verdict.findings.push(seen);
+    }
+    Ok((offers, injected.story, verdict))
+}
+
+/// One that nearly everybody wants, and one whose acknowledgements rest on Redis.
+async fn open_offers(stage: &Stage, round: &Round) -> Result<Vec<Arc<Offer>>> {
+    let mut dice = round.dice("offers");
+    let fast = match stage.redis.replicas() {
+        0 => Level::Accepted,
+        _ => [Level::Accepted, Level::Replicated][dice.random_range(0..2)],
+    };
+    let mut offers = Vec::new();
+    for (name, level) in [("main", Level::Recorded), ("fast", fast)] {
+        let offer = Offer {
+            item: format!("{name}-{}", round.number),
+            level,
+            stock: dice.random_range(150..600),
+            limit: dice.random_range(3..8),
+            segments: dice.random_range(1..=4),
+            hold_seconds: 2,
+        };
+        let Offer { item, stock, limit, segments, hold_seconds, .. } = &offer;
+        let body = json!({
+            "id": item, "stock": stock, "limit_per_buyer": limit, "segments": segments,
+            "hold_seconds": hold_seconds, "durability": level.as_str(),
+        });
+        insist(Instant::now() + BEGUN_WITHIN, || stage.shop.create(&body)).await.done("opening an item")?;
+        offers.push(Arc::new(offer));
+    }
+    Ok(offers)
+}
+
+async fn audit_all(stage: &Stage, items: &[String]) -> Vec<String> {
+    let (mut findings, until) = (Vec::new(), Instant::now() + AUDITED_WITHIN);
+    for item in items {
+        loop {
+            match stage.shop.audit(item).await {
+                Reply::Done(audit) if audit.is_quiet() => break,
+                other if Instant::now() > until => {
+                    findings.push(format!("{item}: {other:?}"));
+                    break;
+                }
+                _ => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+    findings
+}
+
+fn line(round: &Round, story: &str, verdict: &Verdict, took: Duration) -> String {
+    let Verdict { acknowledged, lost, oversold, stranded, healed_after, .. } = verdict;
+    let word = if verdict.is_good() { "ok" } else { "VIOLATION" };
+    let healed = healed_after.map_or_else(|| "did not heal".to_owned(), |after| format!("healed in {:.2} s", after.as_secs_f64()));
+    format!(
+        "{:>4} {word:<9} {:<22} {acknowledged:>5} acknowledged, {lost} lost, {oversold} oversold, {stranded} stranded, {healed} ({:.0} s): {story}",
+        round.number,
+        round.fault.to_string(),
+        took.as_secs_f64()
+    )
+}
+
+fn violation(stage: &Stage, verdict: &Verdict) -> String {
+    let mut text: Vec<_> = verdict.findings.iter().take(40).map(|finding| format!("       {finding}")).collect();
+    if verdict.findings.len() > text.len() {
+        text.push(format!("       and {} more", verdict.findings.len() - text.len()));
+    }
+    for process in &stage.processes {
+        let log = std::fs::read_to_string(process.daemon.log()).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        text.push(format!("       --- {}", process.daemon.log().display()));
+        text.extend(lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| format!("       {line}")));
+    }
+    text.join("\n")
+}
+
+/// What this machine cannot do, and why.
+pub async fn missing() -> (Materials, Vec<String>) {
+    let mut reasons = Vec::new();
+    let disk = testbed::Disk::mount(1).await;
+    let clock = testbed::Clock::new().await;
+    let small_disk = disk.map_err(|error| reasons.push(format!("{}: {error}", crate::Fault::LedgerDiskFull))).is_ok();
+    let clocks = clock.map_err(|error| reasons.push(format!("{}: {error}", crate::Fault::LockClockJump))).is_ok();
+    (Materials { program: Default::default(), out: Default::default(), small_disk, clocks }, reasons)
+}
+
+/// Every stage.
+pub const STAGES: [StageKind; 4] = [StageKind::Server, StageKind::Sentinel, StageKind::Cluster, StageKind::Embedded];

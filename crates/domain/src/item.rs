@@ -138,6 +138,8 @@ named_enum! {
         Recorded = "recorded",
         /// The script has run: a crash or failover of Redis can lose it.
         Accepted = "accepted",
+        /// The script has run and replicas have confirmed it: it survives a failover to one that did.
+        Replicated = "replicated",
     }
 }
 
@@ -180,6 +182,6 @@ mod tests {
             assert_eq!(state.as_str().parse::<ItemState>().unwrap(), *state);
         }
         let error = "soon".parse::<Durability>().unwrap_err();
-        assert_eq!(error.to_string(), "Durability: expected one of recorded, accepted");
+        assert_eq!(error.to_string(), "Durability: expected one of recorded, accepted, replicated");
     }
 }

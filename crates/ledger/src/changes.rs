@@ -1,5 +1,8 @@
 //! Changes of an item by hand, and moves of its units.
 
+pub(crate) mod item;
+pub(crate) mod stock;
+
 use domain::{Item, ItemId, ItemState, Quantity, TransferId, Window};
 use jiff::Timestamp;
 
@@ -103,17 +106,21 @@ pub enum TransferState {
     Done,
 }
 
-/// What a segment should be like, as the item has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SegmentConfig {
-    /// Whether it sells.
-    pub state: ItemState,
-    /// Units that one buyer may hold.
-    pub limit_per_buyer: Option<Quantity>,
-    /// From when until when it can be bought.
-    pub window: Window,
-    /// Rises with every change of these.
-    pub epoch: u64,
+impl TransferState {
+    const ALL: [Self; 3] = [Self::Planned, Self::Out, Self::Done];
+
+    /// The word that stands for it in SQL and JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Out => "out",
+            Self::Done => "done",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
 }
 
 /// Who changed what by hand or by repair.

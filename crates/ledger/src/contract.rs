@@ -1,12 +1,12 @@
 //! What every ledger can do, whichever database holds it.
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, Item, ItemId, ItemState, ItemTag, Order, OrderId, SegmentKey};
+use domain::{Entry, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
 use jiff::Timestamp;
 
 use crate::{
-    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn, SegmentConfig, StockChange, Transfer, TransferPlan,
-    Transition,
+    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn, StockChange, Transfer,
+    TransferPlan, Transition,
 };
 
 /// A ledger. Every method is one transaction; every change is version-checked.
@@ -80,8 +80,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// Returns that have been pending since before `before`, oldest first, of this item or of all.
     async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError>;
 
-    /// Which of these orders are recorded as `rejected`.
-    async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError>;
+    /// Those of these that are recorded, with the states of their orders. A retake is recorded if its order has come to that attempt.
+    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError>;
 
     /// The rows of an item and the sums of its orders, from one snapshot. `None`: no such item.
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError>;
@@ -208,23 +208,5 @@ pub async fn connect(url: &str, connections: u32) -> Result<std::sync::Arc<dyn L
         Ok(std::sync::Arc::new(crate::sqlite::SqliteLedger::connect(url, connections).await?))
     } else {
         Err(LedgerError::Url(url.split(':').next().unwrap_or_default().into()))
-    }
-}
-
-impl ItemTotals {
-    /// Puts the rows of the four reads together.
-    pub(crate) fn new(
-        item: crate::convert::ItemColumns,
-        segments: Vec<crate::convert::SegmentColumns>,
-        held: &[(i64, i64)],
-        states: Vec<(String, i64)>,
-    ) -> Result<Self, LedgerError> {
-        let segments: Vec<_> = segments.into_iter().map(SegmentRow::try_from).collect::<Result<_, _>>()?;
-        Ok(Self {
-            item: item.try_into()?,
-            held_by_orders: crate::convert::held_by_segment(segments.len(), held),
-            orders_by_state: states.into_iter().map(|(state, orders)| (state, u64::try_from(orders).unwrap_or(0))).collect(),
-            segments,
-        })
     }
 }

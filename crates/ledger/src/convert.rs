@@ -1,13 +1,29 @@
 //! Between our types and what SQL can hold.
 
-use domain::{Durability, Item, ItemId, ItemState, ItemTag, OrderId, Quantity};
+use domain::{Durability, Item, ItemId, ItemState, ItemTag, Order, OrderId, OrderState, Quantity, SegmentConfig, SegmentKey, Window};
 use jiff::Timestamp;
+use uuid::Uuid;
 
-use crate::LedgerError;
+use crate::{JournalEntry, LedgerError, NewJournalEntry, PendingReturn, Transfer, TransferState, touched::RetakenOrder};
 
 /// SQL has no unsigned numbers. Ours are far below 2^63; one that is not would be refused by a constraint.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What one column of many rows holds.
+pub(crate) fn column<R, T>(rows: impl IntoIterator<Item = R>, value: impl Fn(R) -> T) -> Vec<T> {
+    rows.into_iter().map(value).collect()
+}
+
+/// An item's limit, as its column holds it.
+pub(crate) fn limit(item: &Item) -> Option<i64> {
+    item.limit_per_buyer.map(|limit| i64::from(limit.get()))
+}
+
+/// A time that may be open.
+pub(crate) fn milliseconds(time: Option<Timestamp>) -> Option<i64> {
+    time.map(Timestamp::as_millisecond)
 }
 
 /// Reads a column that a constraint keeps at zero or above.
@@ -50,7 +66,6 @@ impl TryFrom<ItemColumns> for Item {
     type Error = LedgerError;
 
     fn try_from(row: ItemColumns) -> Result<Self, LedgerError> {
-        let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
         let limit = row.limit_per_buyer.map(|limit| quantity("limit_per_buyer", limit)).transpose()?;
         Ok(Self {
             id: parsed::<ItemId>("items.id", &row.id)?,
@@ -60,7 +75,7 @@ impl TryFrom<ItemColumns> for Item {
             currency: row.currency,
             limit_per_buyer: limit,
             segments: unsigned("segments", row.segments)?,
-            window: domain::Window { opens_at: time("opens_at", row.opens_ms)?, closes_at: time("closes_at", row.closes_ms)? },
+            window: window(row.opens_ms, row.closes_ms)?,
             hold_seconds: unsigned("hold_seconds", row.hold_seconds)?,
             durability: parsed::<Durability>("durability", &row.durability)?,
             state: parsed::<ItemState>("items.state", &row.state)?,
@@ -70,14 +85,45 @@ impl TryFrom<ItemColumns> for Item {
     }
 }
 
+/// An item's row with the token that has the authority over it.
+#[derive(sqlx::FromRow)]
+pub(crate) struct FencedColumns {
+    #[sqlx(flatten)]
+    pub item: ItemColumns,
+    pub fence: i64,
+}
+
+impl TryFrom<FencedColumns> for (Item, u64) {
+    type Error = LedgerError;
+
+    fn try_from(row: FencedColumns) -> Result<Self, LedgerError> {
+        Ok((row.item.try_into()?, unsigned("fence", row.fence)?))
+    }
+}
+
 pub(crate) fn quantity(column: &'static str, number: i64) -> Result<Quantity, LedgerError> {
     Quantity::new(unsigned(column, number)?).map_err(|_| unreadable(column, number))
 }
 
-/// Whether the two were created by the same request: what can change since does not count.
-pub(crate) fn same_item(one: &Item, other: &Item) -> bool {
-    let created = |item: &Item| Item { state: ItemState::Open, epoch: 0, version: 0, ..item.clone() };
-    created(one) == created(other)
+/// What an item is created as, but for its state: by this a repeat of the request that created it is known, whatever has changed since. It
+/// is kept with the item, so that a field that is renamed here makes every item another one.
+pub(crate) fn as_created(item: &Item) -> serde_json::Value {
+    serde_json::json!({
+        "title": item.title,
+        "stock": item.stock,
+        "price_cents": item.price_cents,
+        "currency": item.currency,
+        "limit_per_buyer": item.limit_per_buyer.map(Quantity::get),
+        "segments": item.segments,
+        "opens_ms": item.window.opens_at.map(Timestamp::as_millisecond),
+        "closes_ms": item.window.closes_at.map(Timestamp::as_millisecond),
+        "hold_seconds": item.hold_seconds,
+        "durability": item.durability,
+    })
+}
+
+pub(crate) fn json(column: &'static str, text: &str) -> Result<serde_json::Value, LedgerError> {
+    serde_json::from_str(text).map_err(|_| unreadable(column, text))
 }
 
 /// The lowest and the highest order id with this tag: an item's orders are one range of the primary key. Another item may share the tag.
@@ -98,6 +144,7 @@ pub(crate) struct SegmentColumns {
     pub available: i64,
     pub held: i64,
     pub confirmed: i64,
+    pub returning: i64,
     pub checkpoint: Option<String>,
     pub anchor: Option<i64>,
     pub version: i64,
@@ -109,11 +156,12 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
 
     fn try_from(row: SegmentColumns) -> Result<Self, LedgerError> {
         Ok(Self {
-            key: domain::SegmentKey { item: parsed("segments.item", &row.item)?, segment: unsigned("segment", row.segment)? },
+            key: SegmentKey { item: parsed("segments.item", &row.item)?, segment: unsigned("segment", row.segment)? },
             allocated: unsigned("allocated", row.allocated)?,
             available: unsigned("available", row.available)?,
             held: unsigned("held", row.held)?,
             confirmed: unsigned("confirmed", row.confirmed)?,
+            returning: unsigned("returning", row.returning)?,
             checkpoint: row.checkpoint.map(|text| parsed("checkpoint", &text)).transpose()?,
             anchor: row.anchor,
             version: unsigned("version", row.version)?,
@@ -122,51 +170,192 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
     }
 }
 
-pub(crate) fn checkpoint(row: (String, i64, Option<String>)) -> Result<(domain::SegmentKey, Option<domain::EntryId>), LedgerError> {
+pub(crate) fn checkpoint(row: (String, i64, Option<String>)) -> Result<(SegmentKey, Option<domain::EntryId>), LedgerError> {
     let (item, segment, checkpoint) = row;
-    let key = domain::SegmentKey { item: parsed("segments.item", &item)?, segment: unsigned("segment", segment)? };
+    let key = SegmentKey { item: parsed("segments.item", &item)?, segment: unsigned("segment", segment)? };
     Ok((key, checkpoint.map(|text| parsed("checkpoint", &text)).transpose()?))
 }
 
-pub(crate) fn item_state(row: (String, String, i64)) -> Result<(ItemId, ItemState, u64), LedgerError> {
-    let (id, state, epoch) = row;
-    Ok((parsed("items.id", &id)?, parsed("items.state", &state)?, unsigned("epoch", epoch)?))
+/// What of an item's row its segments should have.
+#[derive(sqlx::FromRow)]
+pub(crate) struct ConfigColumns {
+    pub id: String,
+    pub state: String,
+    pub limit_per_buyer: Option<i64>,
+    pub opens_ms: Option<i64>,
+    pub closes_ms: Option<i64>,
+    pub epoch: i64,
 }
 
-/// An order's row, in types that both databases have, without its id.
+impl TryFrom<ConfigColumns> for (ItemId, SegmentConfig) {
+    type Error = LedgerError;
+
+    fn try_from(row: ConfigColumns) -> Result<Self, LedgerError> {
+        let config = SegmentConfig {
+            state: parsed("items.state", &row.state)?,
+            limit_per_buyer: row.limit_per_buyer.map(|limit| quantity("limit_per_buyer", limit)).transpose()?,
+            window: window(row.opens_ms, row.closes_ms)?,
+            epoch: unsigned("epoch", row.epoch)?,
+        };
+        Ok((parsed("items.id", &row.id)?, config))
+    }
+}
+
+fn window(opens_ms: Option<i64>, closes_ms: Option<i64>) -> Result<Window, LedgerError> {
+    let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
+    Ok(Window { opens_at: time("opens_at", opens_ms)?, closes_at: time("closes_at", closes_ms)? })
+}
+
+/// An order's row, in types that both databases have.
 #[derive(sqlx::FromRow)]
 pub(crate) struct OrderColumns {
+    pub id: Uuid,
     pub item: String,
     pub segment: i64,
     pub buyer: String,
     pub quantity: i64,
     pub state: String,
     pub expires_ms: i64,
+    pub attempt: i64,
+    pub payment: Option<String>,
     pub version: i64,
 }
 
-impl OrderColumns {
-    pub(crate) fn into_order(self, id: domain::OrderId) -> Result<domain::Order, LedgerError> {
-        Ok(domain::Order {
-            id,
-            item: parsed("orders.item", &self.item)?,
-            segment: unsigned("orders.segment", self.segment)?,
-            buyer: parsed("buyer", &self.buyer)?,
-            quantity: quantity("quantity", self.quantity)?,
-            state: parsed("orders.state", &self.state)?,
-            expires_at: timestamp("expires_at", self.expires_ms)?,
-            version: unsigned("orders.version", self.version)?,
+impl TryFrom<OrderColumns> for Order {
+    type Error = LedgerError;
+
+    fn try_from(row: OrderColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            id: row.id.into(),
+            item: parsed("orders.item", &row.item)?,
+            segment: unsigned("orders.segment", row.segment)?,
+            buyer: parsed("buyer", &row.buyer)?,
+            quantity: quantity("quantity", row.quantity)?,
+            state: parsed("orders.state", &row.state)?,
+            expires_at: timestamp("expires_at", row.expires_ms)?,
+            attempt: unsigned("attempt", row.attempt)?,
+            payment: row.payment.map(|payment| parsed("payment", &payment)).transpose()?,
+            version: unsigned("orders.version", row.version)?,
         })
     }
 }
 
-/// Units of held orders by segment, for every segment of an item.
-pub(crate) fn held_by_segment(segments: usize, rows: &[(i64, i64)]) -> Vec<u64> {
-    let mut held = vec![0; segments];
-    for (segment, units) in rows {
-        if let Some(held) = usize::try_from(*segment).ok().and_then(|segment| held.get_mut(segment)) {
-            *held = u64::try_from(*units).unwrap_or(0);
-        }
+/// What a retake needs of an order's row.
+#[derive(sqlx::FromRow)]
+pub(crate) struct RetakenColumns {
+    pub id: Uuid,
+    pub state: String,
+    pub attempt: i64,
+    pub segment: i64,
+    pub quantity: i64,
+    pub expires_ms: i64,
+}
+
+impl TryFrom<RetakenColumns> for RetakenOrder {
+    type Error = LedgerError;
+
+    fn try_from(row: RetakenColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            id: row.id.into(),
+            state: parsed("orders.state", &row.state)?,
+            attempt: unsigned("attempt", row.attempt)?,
+            segment: unsigned("orders.segment", row.segment)?,
+            quantity: quantity("quantity", row.quantity)?,
+            expires_ms: row.expires_ms,
+        })
     }
-    held
+}
+
+/// A pending return's row, in types that both databases have.
+#[derive(sqlx::FromRow)]
+pub(crate) struct ReturnColumns {
+    pub id: Uuid,
+    pub item: String,
+    pub segment: i64,
+    pub buyer: String,
+    pub quantity: i64,
+}
+
+impl TryFrom<ReturnColumns> for PendingReturn {
+    type Error = LedgerError;
+
+    fn try_from(row: ReturnColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            id: row.id.into(),
+            segment: SegmentKey { item: parsed("returns.item", &row.item)?, segment: unsigned("returns.segment", row.segment)? },
+            buyer: parsed("returns.buyer", &row.buyer)?,
+            quantity: quantity("returns.quantity", row.quantity)?,
+        })
+    }
+}
+
+/// A transfer's row, in types that both databases have.
+#[derive(sqlx::FromRow)]
+pub(crate) struct TransferColumns {
+    pub id: Uuid,
+    pub item: String,
+    pub from_segment: Option<i64>,
+    pub to_segment: Option<i64>,
+    pub asked: i64,
+    pub moved: i64,
+    pub state: String,
+    pub since_ms: i64,
+}
+
+impl TryFrom<TransferColumns> for Transfer {
+    type Error = LedgerError;
+
+    fn try_from(row: TransferColumns) -> Result<Self, LedgerError> {
+        let segment = |column, segment: Option<i64>| segment.map(|segment| unsigned(column, segment)).transpose();
+        Ok(Self {
+            id: row.id.into(),
+            item: parsed("transfers.item", &row.item)?,
+            from: segment("from_segment", row.from_segment)?,
+            to: segment("to_segment", row.to_segment)?,
+            asked: unsigned("asked", row.asked)?,
+            moved: unsigned("moved", row.moved)?,
+            state: TransferState::parse(&row.state).ok_or_else(|| unreadable("transfers.state", row.state))?,
+            since: timestamp("transfers.since", row.since_ms)?,
+        })
+    }
+}
+
+/// A journal entry's row, in types that both databases have.
+#[derive(sqlx::FromRow)]
+pub(crate) struct JournalColumns {
+    pub id: i64,
+    pub at_ms: i64,
+    pub item: String,
+    pub actor: String,
+    pub action: String,
+    pub token: Option<i64>,
+    pub before: String,
+    pub after: String,
+}
+
+impl TryFrom<JournalColumns> for JournalEntry {
+    type Error = LedgerError;
+
+    fn try_from(row: JournalColumns) -> Result<Self, LedgerError> {
+        let entry = NewJournalEntry {
+            item: parsed("journal.item", &row.item)?,
+            actor: row.actor,
+            action: row.action,
+            token: row.token.map(|token| unsigned("journal.token", token)).transpose()?,
+            before: json("before", &row.before)?,
+            after: json("after", &row.after)?,
+        };
+        Ok(Self { id: unsigned("journal.id", row.id)?, at: timestamp("journal.at", row.at_ms)?, entry })
+    }
+}
+
+/// Of the ids that were asked for, those whose order has come to their attempt.
+pub(crate) fn fates(ids: &[OrderId], rows: Vec<(uuid::Uuid, String, i64)>) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+    let mut orders = std::collections::HashMap::with_capacity(rows.len());
+    for (id, state, attempt) in rows {
+        let state: OrderState = parsed("orders.state", &state)?;
+        orders.insert(OrderId::from(id), (state, unsigned::<u8>("attempt", attempt)?));
+    }
+    let recorded = |id: &OrderId| orders.get(&id.first()).filter(|(_, attempt)| *attempt >= id.attempt()).map(|(state, _)| (*id, *state));
+    Ok(ids.iter().filter_map(recorded).collect())
 }

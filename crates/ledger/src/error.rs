@@ -22,6 +22,14 @@ pub enum LedgerError {
     /// The entries do not follow from the row: the segment's history is not the one that was recorded. Nothing was changed.
     #[error("the outbox of segment {0} does not continue what the ledger has recorded")]
     Diverged(SegmentKey),
+    /// Another fencing token has the authority over the item. Nothing was changed.
+    #[error("token {token} has no authority over the item, token {fence} has")]
+    Fenced {
+        /// The token that was shown.
+        token: u64,
+        /// The highest that has claimed the item.
+        fence: u64,
+    },
     /// A row holds what this release does not understand.
     #[error("the ledger holds {found:?} in {column}, which this release does not know")]
     Unreadable {

@@ -1,6 +1,6 @@
-//! The SQL truth: items, segments, orders.
+//! The SQL truth: items, segments, orders, and what happens to them.
 //!
-//! Per segment the ledger keeps *the segment replayed up to a checkpoint* (see [`replay`]). This crate is the only one that knows a table's
+//! Per segment the ledger keeps *the segment replayed up to a checkpoint* (`replay.rs`). This crate is the only one that knows a table's
 //! name. It must not know Redis or HTTP: outbox entries reach it as [`domain::Entry`] values.
 
 mod changes;
@@ -11,13 +11,16 @@ mod life;
 mod mending;
 mod postgres;
 mod recording;
-pub mod replay;
+mod replay;
 mod sqlite;
+mod totals;
+mod touched;
+mod transaction;
 
 pub use changes::{
-    Changed, ItemChange, JournalEntry, NewJournalEntry, SegmentConfig, StockChange, StockPart, Transfer, TransferPlan, TransferState,
+    Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState,
 };
 pub use contract::{ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect};
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};
-pub use mending::{Memory, Mended, Mending};
+pub use mending::{Mended, Mending};

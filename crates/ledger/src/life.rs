@@ -1,5 +1,7 @@
 //! What becomes of an order after it was recorded.
 
+pub(crate) mod transition;
+
 use domain::{BuyerId, Order, OrderId, OrderState, PaymentId, Quantity, SegmentKey};
 
 /// A step in an order's life, decided on the order as it was read.

@@ -4,8 +4,10 @@
 //! not have, pending returns, transfers), whatever does not is passed over. Then the segments are given the counters of the staged rows, and
 //! the commit makes the entries that this wrote the new checkpoints. A crash before the commit changes nothing in the ledger.
 
+pub(crate) mod open;
+
 use async_trait::async_trait;
-use domain::{BuyerId, Entry, EntryId, Item, OrderId, Quantity, SegmentKey};
+use domain::{Entry, EntryId, Item, Memory, SegmentKey};
 
 use crate::{LedgerError, NewJournalEntry, Recorded, SegmentRow};
 
@@ -18,14 +20,18 @@ pub trait Mending: Send {
     /// The rows as they were when they were claimed.
     fn rows(&self) -> &[SegmentRow];
 
-    /// Applies what applies of the entries of one segment (all that its outbox holds) and returns the row as it would be, and what was done. Once per segment.
+    /// Applies what applies of the entries of one segment (all that its outbox holds, at once or in parts) and returns the row as it would be,
+    /// but for its checkpoint, and what this call did.
     async fn stage(&mut self, segment: &SegmentKey, entries: &[Entry]) -> Result<(SegmentRow, Recorded), LedgerError>;
 
-    /// Every order of the item with what a segment must remember of it, staged ones included.
+    /// Every order of the item with what a segment must remember of it, staged ones included. First an order's latest attempt; behind it, as
+    /// entries of their own, earlier attempts whose return is still pending: what their segment and the home remember of them is `taken`, not
+    /// that they were given back, or nobody could give them back any more.
     async fn memories(&mut self) -> Result<Vec<Memory>, LedgerError>;
 
     /// Commits, with these checkpoints and the item's new epoch, each row by a compare-and-set on version, and all of it only if the token is
-    /// still the authority over the item.
+    /// still the authority over the item (else `LedgerError::Fenced`) and the item has still the epoch that it was claimed with, else
+    /// `LedgerError::Superseded`: the segments were told what is not true any more. Every segment that was staged must be among `mended`.
     async fn commit(self: Box<Self>, mended: &[Mended], epoch: u64, journal: &[NewJournalEntry]) -> Result<(), LedgerError>;
 
     /// Gives the rows back without a change: when this returns, the next claim gets them.
@@ -41,23 +47,4 @@ pub struct Mended {
     pub checkpoint: EntryId,
     /// Its fingerprint.
     pub anchor: i64,
-}
-
-/// An order as its segment and its home must remember it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Memory {
-    /// The order's own id.
-    pub order: OrderId,
-    /// Its latest attempt; earlier ones have given their units back.
-    pub attempt: u8,
-    /// The segment of the latest attempt.
-    pub segment: u16,
-    /// Whose.
-    pub buyer: BuyerId,
-    /// How many units.
-    pub quantity: Quantity,
-    /// When its hold is over, in milliseconds since 1970.
-    pub expires_ms: i64,
-    /// Whether the segment still has the latest attempt's units as taken: it is held, confirmed, or its return is pending.
-    pub taken: bool,
 }

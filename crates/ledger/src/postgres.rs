@@ -1,19 +1,29 @@
 //! The ledger on PostgreSQL.
 
+mod items;
+mod life;
+mod mending;
 mod recording;
+mod stock;
+mod totals;
 
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemState, ItemTag, Order, OrderId, SegmentKey};
+use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
+use jiff::Timestamp;
 use sqlx::{
     Connection, PgPool, Postgres,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
 use crate::{
-    Claim, Created, ItemTotals, Ledger, LedgerError, SegmentRow,
-    convert::{ItemColumns, OrderColumns, SegmentColumns, checkpoint, id_range, item_state, same_item, signed},
+    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
+    SegmentRow, StockChange, Transfer, TransferPlan, Transition,
+    changes::{item, stock as moves},
+    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, fates},
+    life::transition,
+    transaction::Transact,
 };
 
 /// Times leave the database as milliseconds, which is what all of us count in.
@@ -26,10 +36,23 @@ macro_rules! item_columns {
 
 macro_rules! segment_columns {
     () => {
-        "item, segment::bigint, allocated, available, held, confirmed, checkpoint, anchor, version, fence"
+        "item, segment::bigint, allocated, available, held, confirmed, \"returning\", checkpoint, anchor, version, fence"
     };
 }
-use segment_columns;
+
+macro_rules! order_columns {
+    () => {
+        "id, item, segment::bigint, buyer, quantity, state, (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, attempt::bigint, \
+         payment, version"
+    };
+}
+
+macro_rules! transfer_columns {
+    () => {
+        "id, item, from_segment::bigint, to_segment::bigint, asked, moved, state, (extract(epoch FROM since) * 1000)::bigint AS since_ms"
+    };
+}
+use {item_columns, order_columns, segment_columns, transfer_columns};
 
 /// A connection that was idle for longer is asked whether it still lives: after a restart of the server every one of the pool is dead. Asking
 /// each time would cost a round trip per statement; one that was in use a moment ago may still fail, once.
@@ -57,49 +80,19 @@ impl PostgresLedger {
             .await?;
         Ok(Self { pool })
     }
+}
 
-    async fn insert_item(&self, item: &Item) -> Result<bool, LedgerError> {
-        let mut transaction = self.pool.begin().await?;
-        let inserted = sqlx::query(
-            "INSERT INTO items (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, \
-                                hold_seconds, durability, state, epoch) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, to_timestamp($9::double precision / 1000), \
-                     to_timestamp($10::double precision / 1000), $11, $12, $13, $14) \
-             ON CONFLICT (id) DO NOTHING",
-        )
-        .bind(item.id.as_str())
-        .bind(i64::from(item.id.tag().0))
-        .bind(&item.title)
-        .bind(signed(item.stock))
-        .bind(signed(item.price_cents))
-        .bind(&item.currency)
-        .bind(item.limit_per_buyer.map(|limit| i64::from(limit.get())))
-        .bind(i32::from(item.segments))
-        .bind(item.window.opens_at.map(jiff::Timestamp::as_millisecond))
-        .bind(item.window.closes_at.map(jiff::Timestamp::as_millisecond))
-        .bind(i64::from(item.hold_seconds))
-        .bind(item.durability.as_str())
-        .bind(item.state.as_str())
-        .bind(signed(item.epoch))
-        .execute(&mut *transaction)
-        .await?
-        .rows_affected();
-        if inserted == 0 {
-            return Ok(false);
-        }
-        let (segments, shares): (Vec<_>, Vec<_>) =
-            (0..item.segments).map(|segment| (i32::from(segment), signed(item.share(segment)))).unzip();
-        sqlx::query(
-            "INSERT INTO segments (item, segment, allocated, available) \
-             SELECT $1, segment, share, share FROM UNNEST($2::integer[], $3::bigint[]) AS new (segment, share)",
-        )
-        .bind(item.id.as_str())
-        .bind(segments)
-        .bind(shares)
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        Ok(true)
+type Transaction = sqlx::Transaction<'static, Postgres>;
+
+#[async_trait]
+impl Transact for Transaction {
+    async fn commit(self) -> Result<(), LedgerError> {
+        Ok(Transaction::commit(self).await?)
+    }
+
+    async fn roll_back(self) {
+        // If the connection is gone, so is the transaction.
+        let _ = self.rollback().await;
     }
 }
 
@@ -116,13 +109,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
-        let new = self.insert_item(item).await?;
-        let found = self.item(&item.id).await?.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(match (new, same_item(&found, item)) {
-            (true, _) => Created::New(found),
-            (false, true) => Created::Same(found),
-            (false, false) => Created::Different,
-        })
+        items::create(&self.pool, item).await
     }
 
     async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
@@ -135,17 +122,43 @@ impl Ledger for PostgresLedger {
         rows.bind(i64::from(tag.0)).fetch_all(&self.pool).await?.into_iter().map(Item::try_from).collect()
     }
 
-    async fn set_item_state(&self, id: &ItemId, state: ItemState) -> Result<Option<Item>, LedgerError> {
-        loop {
-            let Some(item) = self.item(id).await? else { return Ok(None) };
-            if item.state == state {
-                return Ok(Some(item));
-            }
-            let changed =
-                sqlx::query("UPDATE items SET state = $2, epoch = epoch + 1, version = version + 1 WHERE id = $1 AND version = $3");
-            // Zero rows: somebody changed the item meanwhile. Decide again on what it is now.
-            changed.bind(id.as_str()).bind(state.as_str()).bind(signed(item.version)).execute(&self.pool).await?;
+    async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+        item::change_item(self.pool.begin().await?, id, change, expected, actor).await
+    }
+
+    async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+        if self.item(id).await?.is_none() {
+            return Ok(Changed::NoItem);
         }
+        moves::change_stock(self.pool.begin().await?, id, change, expected, actor).await
+    }
+
+    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        items::claim(&self.pool, id, token).await
+    }
+
+    async fn plan_transfers(&self, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError> {
+        moves::plan(self.pool.begin().await?, id, token, plans).await
+    }
+
+    async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
+        stock::open_transfers(&self.pool, item).await
+    }
+
+    async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError> {
+        moves::finish_take_back(self.pool.begin().await?, transfer, token, actor).await
+    }
+
+    async fn claim_to_mend(&self, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError> {
+        mending::claim(&self.pool, segments, token).await
+    }
+
+    async fn journal(&self, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+        items::journal(&self.pool, item, at_most).await
+    }
+
+    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+        items::note(&self.pool, entry).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
@@ -158,48 +171,39 @@ impl Ledger for PostgresLedger {
         rows.fetch_all(&self.pool).await?.into_iter().map(checkpoint).collect()
     }
 
-    async fn item_states(&self) -> Result<Vec<(ItemId, ItemState, u64)>, LedgerError> {
-        let rows = sqlx::query_as::<_, (String, String, i64)>("SELECT id, state, epoch FROM items");
-        rows.fetch_all(&self.pool).await?.into_iter().map(item_state).collect()
+    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
+        let rows = sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
+        rows.fetch_all(&self.pool).await?.into_iter().map(TryInto::try_into).collect()
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        let row = sqlx::query_as::<_, OrderColumns>(
-            "SELECT item, segment::bigint, buyer, quantity, state, (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, version \
-             FROM orders WHERE id = $1",
-        );
-        let row = row.bind(id.as_uuid()).fetch_optional(&self.pool).await?;
-        row.map(|row| row.into_order(id)).transpose()
+        let row = sqlx::query_as::<_, OrderColumns>(concat!("SELECT ", order_columns!(), " FROM orders WHERE id = $1"));
+        row.bind(id.as_uuid()).fetch_optional(&self.pool).await?.map(Order::try_from).transpose()
     }
 
-    async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError> {
-        let ids: Vec<_> = ids.iter().map(OrderId::as_uuid).collect();
-        let rows = sqlx::query_scalar::<_, uuid::Uuid>("SELECT id FROM orders WHERE id = ANY($1) AND state = 'rejected'");
-        Ok(rows.bind(ids).fetch_all(&self.pool).await?.into_iter().map(OrderId::from).collect())
+    async fn due(&self, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+        life::due(&self.pool, now, at_most).await
+    }
+
+    async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError> {
+        transition::transition(self.pool.begin().await?, transitions).await
+    }
+
+    async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError> {
+        life::pending_returns(&self.pool, item, before, at_most).await
+    }
+
+    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+        let first: Vec<_> = ids.iter().map(|id| id.first().as_uuid()).collect();
+        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>("SELECT id, state, attempt::bigint FROM orders WHERE id = ANY($1)");
+        fates(ids, rows.bind(first).fetch_all(&self.pool).await?)
     }
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-        let mut snapshot = self.pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-        let found = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = $1"));
-        let Some(found) = found.bind(item.as_str()).fetch_optional(&mut *snapshot).await? else { return Ok(None) };
-        let rows = sqlx::query_as::<_, SegmentColumns>(concat!("SELECT ", segment_columns!(), " FROM segments WHERE item = $1 ORDER BY 2"));
-        let rows = rows.bind(item.as_str()).fetch_all(&mut *snapshot).await?;
-        let held = sqlx::query_as::<_, (i64, i64)>(
-            "SELECT segment::bigint, sum(quantity)::bigint FROM orders \
-             WHERE id BETWEEN $2 AND $3 AND item = $1 AND state = 'held' GROUP BY segment",
-        );
-        let [first, last] = id_range(item.tag()).map(|id| id.as_uuid());
-        let held = held.bind(item.as_str()).bind(first).bind(last).fetch_all(&mut *snapshot).await?;
-        let states = sqlx::query_as::<_, (String, i64)>(
-            "SELECT state, count(*) FROM orders WHERE id BETWEEN $2 AND $3 AND item = $1 GROUP BY state ORDER BY state",
-        );
-        let states = states.bind(item.as_str()).bind(first).bind(last).fetch_all(&mut *snapshot).await?;
-        ItemTotals::new(found, rows, &held, states).map(Some)
+        totals::totals(&self.pool, item).await
     }
 
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         recording::claim(&self.pool, wanted, at_most).await
     }
 }
-
-type Transaction = sqlx::Transaction<'static, Postgres>;

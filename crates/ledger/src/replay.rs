@@ -1,35 +1,53 @@
 //! How a segment's row follows from its entries.
 //!
-//! Pure arithmetic, the same for every database. A reader could get two things wrong. An order that the ledger has already changes nothing, wherever
-//! it comes again: not the orders, not the counters. And an order that the row cannot cover does not stop those behind it: it is
-//! rejected, and a smaller one may still be held.
+//! Pure arithmetic, the same for every database. A reader could get three things wrong. What the ledger has done already changes nothing, wherever
+//! it comes again: an order that is there, a return that is not pending, a transfer that is further. An order that the row cannot cover
+//! does not stop those behind it: it is rejected, and a smaller one may still be held. And an order whose units are taken anew ([`OrderId::retake`])
+//! is no new order: it is the old one, `held` again, or, if nobody wants it any more, its units go straight back.
 
-use domain::{Change, Entry, OrderId, TakenOrder};
+use domain::{Change, Entry, OrderId, OrderState, SegmentKey, TakenOrder, Transferred};
+use jiff::Timestamp;
 
-use crate::{LedgerError, SegmentRow};
+use crate::{
+    LedgerError, PendingReturn, SegmentRow, TransferState,
+    touched::{RetakenOrder, Touched},
+};
 
 /// What the entries make of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replayed {
+pub(crate) struct Replayed {
     /// The row after the last entry. Its version is still the old one.
     pub row: SegmentRow,
     /// Number of orders that hold units now.
     pub held: usize,
-    /// Orders that the row could not cover.
+    /// Orders, and retakes of orders, that the row could not cover.
     pub rejected: Vec<OrderId>,
-    /// Number of orders that the ledger had already.
+    /// Number of orders, and of retakes, that the ledger had already.
     pub repeated: usize,
+    /// Number of orders whose units came back.
+    pub returned: usize,
+    /// Number of transfers that left or arrived.
+    pub transferred: usize,
 }
 
-/// Applies the entries. `is_new` says, once for each order, whether the ledger did not have it before.
-pub fn replay(row: &SegmentRow, entries: &[Entry], mut is_new: impl FnMut(OrderId) -> bool) -> Result<Replayed, LedgerError> {
-    let mut replayed = Replayed { row: row.clone(), held: 0, rejected: Vec::new(), repeated: 0 };
+/// What to do with an entry that does not follow from the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// It is a sign that history has diverged: nothing is applied.
+    Strict,
+    /// History has diverged, and what applies of it is wanted.
+    WhatApplies,
+}
+
+/// Applies the entries to the row and to what they touch.
+pub(crate) fn replay(row: &SegmentRow, entries: &[Entry], touched: &mut Touched, reading: Reading) -> Result<Replayed, LedgerError> {
+    let mut replayed = Replayed { row: row.clone(), held: 0, rejected: Vec::new(), repeated: 0, returned: 0, transferred: 0 };
     for entry in entries {
-        replayed.check_follows(entry)?;
-        if let Change::Taken { orders, .. } = &entry.change {
-            for order in orders {
-                replayed.take(order, is_new(order.id));
-            }
+        if reading == Reading::Strict && !replayed.is_followed_by(entry) {
+            return Err(LedgerError::Diverged(row.key.clone()));
+        }
+        if !replayed.apply(&entry.change, touched, reading) {
+            return Err(LedgerError::Diverged(row.key.clone()));
         }
         replayed.row.checkpoint = Some(entry.id);
         replayed.row.anchor = Some(entry.fingerprint);
@@ -39,126 +57,141 @@ pub fn replay(row: &SegmentRow, entries: &[Entry], mut is_new: impl FnMut(OrderI
 
 impl Replayed {
     /// A row starts with the entry that opened its segment with the units it was allocated, and from there on ids rise.
-    fn check_follows(&self, entry: &Entry) -> Result<(), LedgerError> {
-        let follows = match (&entry.change, self.row.checkpoint) {
+    fn is_followed_by(&self, entry: &Entry) -> bool {
+        match (&entry.change, self.row.checkpoint) {
             (Change::Opened { units, .. }, None) => *units == self.row.allocated,
-            (Change::Taken { .. } | Change::StateSet { .. }, Some(checkpoint)) => entry.id > checkpoint,
-            (Change::Opened { .. }, Some(_)) | (Change::Taken { .. } | Change::StateSet { .. }, None) => false,
-        };
-        follows.then_some(()).ok_or_else(|| LedgerError::Diverged(self.row.key.clone()))
+            (Change::Opened { .. }, Some(_)) | (_, None) => false,
+            (_, Some(checkpoint)) => entry.id > checkpoint,
+        }
     }
 
-    fn take(&mut self, order: &TakenOrder, is_new: bool) {
-        let units = u64::from(order.quantity.get());
-        if !is_new {
+    /// Whether the row allows it.
+    fn apply(&mut self, change: &Change, touched: &mut Touched, reading: Reading) -> bool {
+        match change {
+            Change::Taken { expires_at, orders } => {
+                for order in orders {
+                    self.take(order, *expires_at, touched);
+                }
+                true
+            }
+            Change::Released { orders } => {
+                for order in orders {
+                    self.give_back(order.id, touched);
+                }
+                true
+            }
+            Change::TransferredOut(transferred) => self.transfer_out(transferred, touched, reading),
+            Change::TransferredIn(transferred) => self.transfer_in(transferred, touched, reading),
+            Change::Adjusted { units, .. } => *units == self.row.available || reading == Reading::WhatApplies,
+            Change::Opened { .. } | Change::StateSet { .. } | Change::Halted { .. } => true,
+        }
+    }
+
+    fn take(&mut self, order: &TakenOrder, expires_at: Timestamp, touched: &mut Touched) {
+        if order.id.attempt() > 0 {
+            self.retake(order, expires_at, touched);
+        } else if !touched.orders.insert(order.id) {
             self.repeated += 1;
-        } else if units <= self.row.available {
-            self.row.available -= units;
-            self.row.held += units;
+        } else if self.cover(order.quantity.get().into()) {
+            self.row.held += u64::from(order.quantity.get());
             self.held += 1;
         } else {
             self.rejected.push(order.id);
         }
     }
+
+    /// Takes the units from what is available, if there are so many.
+    fn cover(&mut self, units: u64) -> bool {
+        let left = self.row.available.checked_sub(units);
+        self.row.available = left.unwrap_or(self.row.available);
+        left.is_some()
+    }
+
+    /// An order that still has its units, that has had this attempt, or that nobody knows, changes nothing. Whatever else becomes of the
+    /// attempt, it has been: it never counts again.
+    fn retake(&mut self, take: &TakenOrder, expires_at: Timestamp, touched: &mut Touched) {
+        let attempt = take.id.attempt();
+        let order = touched.retaken.get_mut(&take.id.first()).filter(|order| order.may_be_retaken(attempt));
+        let Some(order) = order else {
+            self.repeated += 1;
+            return;
+        };
+        let units = order.quantity.get().into();
+        (order.attempt, order.segment) = (attempt, self.row.key.segment);
+        if !self.cover(units) {
+            self.rejected.push(take.id);
+        } else if matches!(order.state, OrderState::Expired | OrderState::RefundDue) {
+            (order.state, order.expires_ms) = (OrderState::Held, expires_at.as_millisecond());
+            self.row.held += units;
+            self.held += 1;
+        } else {
+            self.row.returning += units;
+            touched.changes.returns.insert(take.id, order.sent_back(&self.row.key, take));
+        }
+        touched.changes.retaken.insert(order.id, order.clone());
+    }
+
+    fn give_back(&mut self, id: OrderId, touched: &mut Touched) {
+        let here = touched.returns.get(&id).is_some_and(|pending| pending.segment == self.row.key);
+        let pending = if here { touched.returns.remove(&id) } else { None };
+        if let Some(pending) = pending {
+            let units = u64::from(pending.quantity.get());
+            self.row.returning = self.row.returning.saturating_sub(units);
+            self.row.available += units;
+            self.returned += 1;
+        }
+    }
+
+    fn transfer_out(&mut self, transferred: &Transferred, touched: &mut Touched, reading: Reading) -> bool {
+        let planned = touched.transfers.get_mut(&transferred.id);
+        let Some(transfer) =
+            planned.filter(|transfer| transfer.state == TransferState::Planned && self.is_at(&transfer.item, transfer.from))
+        else {
+            return true;
+        };
+        // The units are given away already. What the row does not have is not moved on.
+        let moved = transferred.units.min(self.row.available).min(transfer.asked);
+        if moved != transferred.units && reading == Reading::Strict {
+            return false;
+        }
+        (transfer.state, transfer.moved) = (TransferState::Out, moved);
+        self.row.available -= moved;
+        self.row.allocated -= moved;
+        self.transferred += 1;
+        touched.changes.transfers.insert(transfer.id, transfer.clone());
+        true
+    }
+
+    fn transfer_in(&mut self, transferred: &Transferred, touched: &mut Touched, reading: Reading) -> bool {
+        let out = touched.transfers.get_mut(&transferred.id);
+        let Some(transfer) = out.filter(|transfer| transfer.state == TransferState::Out && self.is_at(&transfer.item, transfer.to)) else {
+            return true;
+        };
+        if transfer.moved != transferred.units && reading == Reading::Strict {
+            return false;
+        }
+        transfer.state = TransferState::Done;
+        self.row.available += transfer.moved;
+        self.row.allocated += transfer.moved;
+        self.transferred += 1;
+        touched.changes.transfers.insert(transfer.id, transfer.clone());
+        true
+    }
+
+    fn is_at(&self, item: &domain::ItemId, segment: Option<u16>) -> bool {
+        self.row.key.item == *item && segment == Some(self.row.key.segment)
+    }
+}
+
+impl RetakenOrder {
+    fn may_be_retaken(&self, attempt: u8) -> bool {
+        self.attempt < attempt && self.state.units() == domain::Units::None
+    }
+
+    fn sent_back(&self, segment: &SegmentKey, take: &TakenOrder) -> PendingReturn {
+        PendingReturn { id: take.id, segment: segment.clone(), buyer: take.buyer.clone(), quantity: self.quantity }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use domain::{BuyerId, Change, Entry, EntryId, OrderId, Quantity, TakenOrder};
-    use jiff::Timestamp;
-
-    use super::{Replayed, replay};
-    use crate::{LedgerError, SegmentRow};
-
-    fn row(available: u64, checkpoint: Option<u64>) -> SegmentRow {
-        SegmentRow {
-            key: "vase:0".parse().unwrap(),
-            allocated: available,
-            available,
-            held: 0,
-            confirmed: 0,
-            checkpoint: checkpoint.map(|ms| EntryId { ms, seq: 0 }),
-            anchor: checkpoint.map(|_| 0),
-            version: 1,
-            fence: 0,
-        }
-    }
-
-    fn entry(ms: u64, change: Change) -> Entry {
-        Entry { id: EntryId { ms, seq: 0 }, fingerprint: 7, change }
-    }
-
-    fn opened(ms: u64, units: u64) -> Entry {
-        entry(ms, Change::Opened { units, epoch: 1 })
-    }
-
-    fn taken(ms: u64, orders: &[(u8, u32)]) -> Entry {
-        let orders = orders.iter().map(|&(id, quantity)| TakenOrder {
-            id: OrderId::from_bytes([id; 16]),
-            buyer: BuyerId::new("ann").unwrap(),
-            quantity: Quantity::new(quantity).unwrap(),
-        });
-        entry(ms, Change::Taken { expires_at: Timestamp::UNIX_EPOCH, orders: orders.collect() })
-    }
-
-    fn fresh(row: &SegmentRow, entries: &[Entry]) -> Result<Replayed, LedgerError> {
-        let mut seen = HashSet::new();
-        replay(row, entries, |id| seen.insert(id))
-    }
-
-    #[test]
-    fn orders_move_units_from_available_to_held() {
-        let replayed = fresh(&row(5, None), &[opened(1, 5), taken(2, &[(1, 1), (2, 3)]), entry(3, Change::StateSet { epoch: 2 })]).unwrap();
-        assert_eq!((replayed.row.available, replayed.row.held, replayed.held), (1, 4, 2));
-        assert_eq!((replayed.row.checkpoint.unwrap().ms, replayed.row.anchor), (3, Some(7)));
-    }
-
-    #[test]
-    fn an_order_that_the_row_cannot_cover_is_rejected_and_a_smaller_one_behind_it_is_held() {
-        let replayed = fresh(&row(2, Some(1)), &[taken(2, &[(1, 1), (2, 2), (3, 1)])]).unwrap();
-        assert_eq!(replayed.rejected, [OrderId::from_bytes([2; 16])]);
-        assert_eq!((replayed.row.available, replayed.row.held), (0, 2));
-    }
-
-    #[test]
-    fn an_order_that_comes_again_changes_nothing() {
-        let replayed = fresh(&row(5, Some(1)), &[taken(2, &[(1, 2), (1, 2)]), taken(3, &[(1, 2)])]).unwrap();
-        assert_eq!((replayed.row.available, replayed.held, replayed.repeated), (3, 1, 2));
-    }
-
-    #[test]
-    fn a_history_that_does_not_follow_is_refused() {
-        let table = [
-            (row(5, None), vec![opened(1, 6)]),
-            (row(5, None), vec![taken(1, &[])]),
-            (row(5, Some(1)), vec![opened(2, 5)]),
-            (row(5, Some(3)), vec![taken(3, &[])]),
-            (row(5, Some(3)), vec![taken(5, &[]), taken(4, &[])]),
-        ];
-        for (row, entries) in table {
-            assert!(matches!(fresh(&row, &entries), Err(LedgerError::Diverged(_))), "{entries:?}");
-        }
-    }
-
-    #[test]
-    fn whatever_comes_every_unit_is_accounted_for() {
-        // A small deterministic generator: the orders of many batches, repeats among them.
-        let mut state = 12_345_u64;
-        let mut next = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) % below
-        };
-        for _ in 0..500 {
-            let stock = next(40);
-            let mut entries = vec![opened(1, stock)];
-            for ms in 2..2 + next(10) {
-                let orders: Vec<_> = (0..next(8)).map(|_| (next(200) as u8, 1 + next(4) as u32)).collect();
-                entries.push(taken(ms, &orders));
-            }
-            let replayed = fresh(&row(stock, None), &entries).unwrap();
-            assert_eq!(replayed.row.available + replayed.row.held, stock);
-        }
-    }
-}
+mod tests;

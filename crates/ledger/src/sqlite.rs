@@ -3,20 +3,30 @@
 //! SQLite has one writer at a time. A pool of one connection is the queue for it within the process; between processes it is
 //! `BEGIN IMMEDIATE`, which waits for the lock before it reads. A claim is therefore simply the write lock.
 
+mod items;
+mod life;
+mod mending;
 mod recording;
+mod stock;
+mod totals;
 
 use std::{path::Path, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemState, ItemTag, Order, OrderId, SegmentKey};
+use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
+use jiff::Timestamp;
 use sqlx::{
     Sqlite, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
 use crate::{
-    Claim, Created, ItemTotals, Ledger, LedgerError, SegmentRow,
-    convert::{ItemColumns, OrderColumns, SegmentColumns, checkpoint, id_range, item_state, same_item, signed},
+    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
+    SegmentRow, StockChange, Transfer, TransferPlan, Transition,
+    changes::{item, stock as moves},
+    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, column, fates},
+    life::transition,
+    transaction::Transact,
 };
 
 /// How long to wait for another process's write.
@@ -35,10 +45,22 @@ macro_rules! item_columns {
 
 macro_rules! segment_columns {
     () => {
-        "item, segment, allocated, available, held, confirmed, checkpoint, anchor, version, fence"
+        "item, segment, allocated, available, held, confirmed, \"returning\", checkpoint, anchor, version, fence"
     };
 }
-use segment_columns;
+
+macro_rules! order_columns {
+    () => {
+        "id, item, segment, buyer, quantity, state, expires_at AS expires_ms, attempt, payment, version"
+    };
+}
+
+macro_rules! transfer_columns {
+    () => {
+        "id, item, from_segment, to_segment, asked, moved, state, since AS since_ms"
+    };
+}
+use {item_columns, order_columns, segment_columns, transfer_columns};
 
 /// The ledger on SQLite.
 pub(crate) struct SqliteLedger {
@@ -67,42 +89,6 @@ impl SqliteLedger {
     async fn write(&self) -> Result<Transaction, LedgerError> {
         Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
     }
-
-    async fn insert_item(&self, item: &Item) -> Result<bool, LedgerError> {
-        let mut transaction = self.write().await?;
-        let inserted = sqlx::query(
-            "INSERT INTO items (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, \
-                                hold_seconds, durability, state, epoch) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        )
-        .bind(item.id.as_str())
-        .bind(i64::from(item.id.tag().0))
-        .bind(&item.title)
-        .bind(signed(item.stock))
-        .bind(signed(item.price_cents))
-        .bind(&item.currency)
-        .bind(item.limit_per_buyer.map(|limit| i64::from(limit.get())))
-        .bind(i32::from(item.segments))
-        .bind(item.window.opens_at.map(jiff::Timestamp::as_millisecond))
-        .bind(item.window.closes_at.map(jiff::Timestamp::as_millisecond))
-        .bind(i64::from(item.hold_seconds))
-        .bind(item.durability.as_str())
-        .bind(item.state.as_str())
-        .bind(signed(item.epoch))
-        .execute(&mut *transaction)
-        .await?
-        .rows_affected();
-        if inserted == 0 {
-            return Ok(false);
-        }
-        for segment in 0..item.segments {
-            let row = sqlx::query("INSERT INTO segments (item, segment, allocated, available) VALUES (?1, ?2, ?3, ?3)");
-            let row = row.bind(item.id.as_str()).bind(i32::from(segment)).bind(signed(item.share(segment)));
-            row.execute(&mut *transaction).await?;
-        }
-        transaction.commit().await?;
-        Ok(true)
-    }
 }
 
 /// The switch to WAL needs the file for itself for a moment, and does not wait for it.
@@ -122,6 +108,20 @@ fn is_busy(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
 }
 
+type Transaction = sqlx::Transaction<'static, Sqlite>;
+
+#[async_trait]
+impl Transact for Transaction {
+    async fn commit(self) -> Result<(), LedgerError> {
+        Ok(Transaction::commit(self).await?)
+    }
+
+    async fn roll_back(self) {
+        // If the connection is gone, so is the transaction.
+        let _ = self.rollback().await;
+    }
+}
+
 #[async_trait]
 impl Ledger for SqliteLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
@@ -138,13 +138,7 @@ impl Ledger for SqliteLedger {
     }
 
     async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
-        let new = self.insert_item(item).await?;
-        let found = self.item(&item.id).await?.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(match (new, same_item(&found, item)) {
-            (true, _) => Created::New(found),
-            (false, true) => Created::Same(found),
-            (false, false) => Created::Different,
-        })
+        items::create(self.write().await?, item).await
     }
 
     async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
@@ -157,16 +151,43 @@ impl Ledger for SqliteLedger {
         rows.bind(i64::from(tag.0)).fetch_all(&self.readers).await?.into_iter().map(Item::try_from).collect()
     }
 
-    async fn set_item_state(&self, id: &ItemId, state: ItemState) -> Result<Option<Item>, LedgerError> {
-        loop {
-            let Some(item) = self.item(id).await? else { return Ok(None) };
-            if item.state == state {
-                return Ok(Some(item));
-            }
-            let changed = sqlx::query("UPDATE items SET state = ?, epoch = epoch + 1, version = version + 1 WHERE id = ? AND version = ?");
-            // Zero rows: somebody changed the item meanwhile. Decide again on what it is now.
-            changed.bind(state.as_str()).bind(id.as_str()).bind(signed(item.version)).execute(&self.writer).await?;
+    async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+        item::change_item(self.write().await?, id, change, expected, actor).await
+    }
+
+    async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+        if self.item(id).await?.is_none() {
+            return Ok(Changed::NoItem);
         }
+        moves::change_stock(self.write().await?, id, change, expected, actor).await
+    }
+
+    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        items::claim(&self.writer, id, token).await
+    }
+
+    async fn plan_transfers(&self, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError> {
+        moves::plan(self.write().await?, id, token, plans).await
+    }
+
+    async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
+        stock::open_transfers(&self.readers, item).await
+    }
+
+    async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError> {
+        moves::finish_take_back(self.write().await?, transfer, token, actor).await
+    }
+
+    async fn claim_to_mend(&self, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError> {
+        mending::claim(self.write().await?, segments, token).await
+    }
+
+    async fn journal(&self, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+        items::journal(&self.readers, item, at_most).await
+    }
+
+    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+        items::note(&self.writer, entry).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
@@ -180,45 +201,38 @@ impl Ledger for SqliteLedger {
         rows.fetch_all(&self.readers).await?.into_iter().map(checkpoint).collect()
     }
 
-    async fn item_states(&self) -> Result<Vec<(ItemId, ItemState, u64)>, LedgerError> {
-        let rows = sqlx::query_as::<_, (String, String, i64)>("SELECT id, state, epoch FROM items");
-        rows.fetch_all(&self.readers).await?.into_iter().map(item_state).collect()
+    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
+        let rows = sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
+        rows.fetch_all(&self.readers).await?.into_iter().map(TryInto::try_into).collect()
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        let row = sqlx::query_as::<_, OrderColumns>(
-            "SELECT item, segment, buyer, quantity, state, expires_at AS expires_ms, version FROM orders WHERE id = ?",
-        );
-        let row = row.bind(&id.as_bytes()[..]).fetch_optional(&self.readers).await?;
-        row.map(|row| row.into_order(id)).transpose()
+        let row = sqlx::query_as::<_, OrderColumns>(concat!("SELECT ", order_columns!(), " FROM orders WHERE id = ?"));
+        row.bind(id.as_uuid()).fetch_optional(&self.readers).await?.map(Order::try_from).transpose()
     }
 
-    async fn rejected_among(&self, ids: &[OrderId]) -> Result<Vec<OrderId>, LedgerError> {
-        let rows = sqlx::query_scalar::<_, Vec<u8>>(
-            "SELECT id FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND state = 'rejected'",
+    async fn due(&self, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+        life::due(&self.readers, now, at_most).await
+    }
+
+    async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError> {
+        transition::transition(self.write().await?, transitions).await
+    }
+
+    async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError> {
+        life::pending_returns(&self.readers, item, before, at_most).await
+    }
+
+    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+        let first: Vec<_> = ids.iter().map(|id| id.first()).collect();
+        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>(
+            "SELECT id, state, attempt FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?))",
         );
-        let rows = rows.bind(recording::hex_list(ids)?).fetch_all(&self.readers).await?;
-        rows.iter().map(|id| recording::order_id(id)).collect()
+        fates(ids, rows.bind(hex_list(&first)?).fetch_all(&self.readers).await?)
     }
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-        // A read transaction is a snapshot from its first read on.
-        let mut snapshot = self.readers.begin().await?;
-        let found = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = ?"));
-        let Some(found) = found.bind(item.as_str()).fetch_optional(&mut *snapshot).await? else { return Ok(None) };
-        let rows =
-            sqlx::query_as::<_, SegmentColumns>(concat!("SELECT ", segment_columns!(), " FROM segments WHERE item = ? ORDER BY segment"));
-        let rows = rows.bind(item.as_str()).fetch_all(&mut *snapshot).await?;
-        let held = sqlx::query_as::<_, (i64, i64)>(
-            "SELECT segment, sum(quantity) FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1 AND state = 'held' GROUP BY segment",
-        );
-        let [first, last] = id_range(item.tag()).map(|id| id.as_bytes().to_vec());
-        let held = held.bind(item.as_str()).bind(&first).bind(&last).fetch_all(&mut *snapshot).await?;
-        let states = sqlx::query_as::<_, (String, i64)>(
-            "SELECT state, count(*) FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1 GROUP BY state ORDER BY state",
-        );
-        let states = states.bind(item.as_str()).bind(&first).bind(&last).fetch_all(&mut *snapshot).await?;
-        ItemTotals::new(found, rows, &held, states).map(Some)
+        totals::totals(&self.readers, item).await
     }
 
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
@@ -226,4 +240,16 @@ impl Ledger for SqliteLedger {
     }
 }
 
-type Transaction = sqlx::Transaction<'static, Sqlite>;
+/// A batch as one value: a statement per row would cost several times as much.
+fn json(value: &impl serde::Serialize) -> Result<String, LedgerError> {
+    serde_json::to_string(value).map_err(|error| LedgerError::Database(sqlx::Error::Encode(error.into())))
+}
+
+/// An id as JSON can hold it; `unhex` makes the sixteen bytes of it again.
+fn hex(id: uuid::Uuid) -> String {
+    id.simple().to_string()
+}
+
+fn hex_list<'a>(ids: impl IntoIterator<Item = &'a OrderId>) -> Result<String, LedgerError> {
+    json(&column(ids, |id| hex(id.as_uuid())))
+}

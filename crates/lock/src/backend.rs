@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Guard, GuardSet, LockError, Sequencer};
+use crate::{FencingToken, Guard, GuardSet, LockError, Sequencer};
 
 /// A distributed lock, whatever keeps it.
 ///
@@ -24,6 +24,10 @@ pub trait Lock: Send + Sync {
     ///
     /// See [`LockError`]. What had been granted until then is given back in the background.
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError>;
+
+    /// Makes later tokens of this name be above one that is known from elsewhere, usually the fence of a row that the lock protects. A
+    /// backend that draws its tokens from its own history cannot, and does nothing.
+    fn note_token(&self, _name: &str, _token: FencingToken) {}
 
     /// Asks once.
     ///

@@ -86,6 +86,12 @@ pub enum Standing {
 
 #[async_trait]
 impl Lock for Redlock {
+    fn note_token(&self, name: &str, token: FencingToken) {
+        if let Err(error) = self.observe(name, token) {
+            tracing::warn!(name, %error, "a token was not noted");
+        }
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             fenced: true,

@@ -18,7 +18,7 @@ use std::{
 };
 
 use domain::{BuyerId, Change, Durability, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId, Quantity, SegmentKey, Window};
-use stock::{Acknowledge, Ask, InspectionEntries, ItemStock, Outcome, RecordedSpan, Stock, StockSettings};
+use stock::{Acknowledge, Ask, InspectionEntries, ItemStock, Outcome, RecordedEntries, Stock, StockSettings};
 use tokio::task::JoinSet;
 
 struct Arguments {
@@ -130,10 +130,10 @@ async fn tell(stock: Arc<Stock>, segment: SegmentKey) {
         let entries = stock.read_outbox(&segment, checkpoint, 1000).await.unwrap();
         match entries.last() {
             Some(last) if Some(last.id) != checkpoint => {
-                let after = checkpoint.unwrap_or_default();
-                let span = RecordedSpan { segment: segment.clone(), after, checkpoint: last.id, rejected: Vec::new() };
-                stock.publish_recorded(&span).await.unwrap();
-                checkpoint = Some(last.id);
+                let (last, taken) = (last.id, entries.iter().map(|entry| (entry.id, entry.fingerprint)).collect());
+                let recorded = RecordedEntries { segment: segment.clone(), entries: taken, rejected: Vec::new() };
+                stock.publish_recorded(&recorded).await.unwrap();
+                checkpoint = Some(last);
             }
             _ => tokio::time::sleep(Duration::from_millis(1)).await,
         }

@@ -1,11 +1,12 @@
 //! Who waits for which outbox entry to be recorded.
 //!
-//! The recorder publishes which part of an outbox the ledger has recorded and which orders of that part it rejected. A message speaks of its own
-//! part only, because the one before it may have been lost: orders outside wait on, until whoever watches asks the ledger about
-//! them by name and calls [`Checkpoints::resolve`]. So a lost message costs time, and nobody is told `held` for want of a message.
+//! The recorder publishes which entries of an outbox the ledger has recorded and which of their orders it rejected. A message speaks of the entries that it
+//! names only: the one before it may have been lost, and an entry that a failover lost is not recorded because others behind it are. All
+//! other orders wait on, until whoever watches asks the ledger about them by name and calls [`Checkpoints::resolve`]. So a lost message costs
+//! time, and nobody is told `held` for want of a message.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::{Duration, Instant},
 };
@@ -13,7 +14,8 @@ use std::{
 use domain::{EntryId, OrderId, SegmentKey};
 
 use crate::{
-    outbox::RecordedSpan,
+    StockError,
+    outbox::RecordedEntries,
     walk::{AnswerSender, Answered},
 };
 
@@ -33,6 +35,22 @@ impl Waiter {
         // A buyer who has gone away is no error.
         let _ = self.sender.send(Ok(answer));
     }
+
+    /// It asks again, as after a reply that was lost.
+    fn is_lost(self) {
+        let _ = self.sender.send(Err(StockError::OutcomeUnknown(Duration::ZERO)));
+    }
+}
+
+/// What became of an order that had its units, as the ledger has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// The ledger has it.
+    Recorded,
+    /// The ledger could not cover it.
+    Rejected,
+    /// Its entry lies before the checkpoint, and the ledger does not have it: Redis has lost it, and its units with it.
+    Lost,
 }
 
 /// The waiting orders of one segment.
@@ -42,11 +60,12 @@ pub(crate) struct Waiters(Mutex<Waiting>);
 #[derive(Default)]
 struct Waiting {
     batches: Vec<WaitingBatch>,
-    recent: VecDeque<Arc<RecordedSpan>>,
+    recent: VecDeque<Arc<RecordedEntries>>,
 }
 
 struct WaitingBatch {
     entry: EntryId,
+    fingerprint: i64,
     since: Instant,
     waiters: Vec<Waiter>,
 }
@@ -66,28 +85,28 @@ impl Waiters {
     }
 
     /// Answers the orders of `entry` when it has been recorded; at once if it has been.
-    pub(crate) fn wait(&self, entry: EntryId, waiters: Vec<Waiter>) {
-        let batch = WaitingBatch { entry, since: Instant::now(), waiters };
+    pub(crate) fn wait(&self, entry: EntryId, fingerprint: i64, waiters: Vec<Waiter>) {
+        let batch = WaitingBatch { entry, fingerprint, since: Instant::now(), waiters };
         let mut waiting = self.lock();
-        match waiting.recent.iter().find(|span| span.has(entry)).cloned() {
-            Some(span) => batch.answer(&span.rejected),
+        match waiting.recent.iter().find(|recorded| recorded.has(entry, fingerprint)).cloned() {
+            Some(recorded) => batch.answer(&recorded.rejected),
             None => waiting.batches.push(batch),
         }
     }
 
-    fn recorded(&self, span: RecordedSpan) {
-        let span = Arc::new(span);
-        for batch in self.take_recorded(&span) {
-            batch.answer(&span.rejected);
+    fn recorded(&self, recorded: RecordedEntries) {
+        let recorded = Arc::new(recorded);
+        for batch in self.take_recorded(&recorded) {
+            batch.answer(&recorded.rejected);
         }
     }
 
-    fn take_recorded(&self, span: &Arc<RecordedSpan>) -> Vec<WaitingBatch> {
+    fn take_recorded(&self, recorded: &Arc<RecordedEntries>) -> Vec<WaitingBatch> {
         let mut waiting = self.lock();
-        waiting.recent.push_back(Arc::clone(span));
+        waiting.recent.push_back(Arc::clone(recorded));
         let surplus = waiting.recent.len().saturating_sub(RECENT);
         waiting.recent.drain(..surplus);
-        waiting.batches.extract_if(.., |batch| span.has(batch.entry)).collect()
+        waiting.batches.extract_if(.., |batch| recorded.has(batch.entry, batch.fingerprint)).collect()
     }
 
     /// Orders that have waited longer than `patience`, with their entries. Those whose buyers have gone away are dropped here.
@@ -102,13 +121,15 @@ impl Waiters {
         overdue
     }
 
-    fn resolve(&self, held: &HashSet<OrderId>, rejected: &HashSet<OrderId>) {
+    fn resolve(&self, fates: &HashMap<OrderId, Fate>) {
         let mut waiting = self.lock();
         for batch in &mut waiting.batches {
-            let resolved = |waiter: &mut Waiter| held.contains(&waiter.order) || rejected.contains(&waiter.order);
-            for waiter in batch.waiters.extract_if(.., resolved) {
-                let rejected = rejected.contains(&waiter.order);
-                waiter.answer(rejected);
+            for waiter in batch.waiters.extract_if(.., |waiter| fates.contains_key(&waiter.order)) {
+                match fates[&waiter.order] {
+                    Fate::Recorded => waiter.answer(false),
+                    Fate::Rejected => waiter.answer(true),
+                    Fate::Lost => waiter.is_lost(),
+                }
             }
         }
         waiting.batches.retain(|batch| !batch.waiters.is_empty());
@@ -129,9 +150,9 @@ impl Checkpoints {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(segment).cloned()
     }
 
-    pub(crate) fn recorded(&self, span: RecordedSpan) {
-        if let Some(waiters) = self.known(&span.segment) {
-            waiters.recorded(span);
+    pub(crate) fn recorded(&self, recorded: RecordedEntries) {
+        if let Some(waiters) = self.known(&recorded.segment) {
+            waiters.recorded(recorded);
         }
     }
 
@@ -141,22 +162,22 @@ impl Checkpoints {
         overdue.filter(|(_, orders)| !orders.is_empty()).collect()
     }
 
-    pub(crate) fn resolve(&self, segment: &SegmentKey, held: &HashSet<OrderId>, rejected: &HashSet<OrderId>) {
+    pub(crate) fn resolve(&self, segment: &SegmentKey, fates: &HashMap<OrderId, Fate>) {
         if let Some(waiters) = self.known(segment) {
-            waiters.resolve(held, rejected);
+            waiters.resolve(fates);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashSet, time::Duration};
+    use std::{collections::HashMap, time::Duration};
 
     use domain::{EntryId, OrderId};
     use tokio::sync::oneshot;
 
-    use super::{Waiter, Waiters};
-    use crate::{outbox::RecordedSpan, walk::Answered};
+    use super::{Fate, Waiter, Waiters};
+    use crate::{outbox::RecordedEntries, walk::Answered};
 
     const ONE: OrderId = OrderId::from_bytes([1; 16]);
     const TWO: OrderId = OrderId::from_bytes([2; 16]);
@@ -172,9 +193,10 @@ mod tests {
         EntryId { ms, seq: 0 }
     }
 
-    fn span(after: u64, checkpoint: u64, rejected: &[OrderId]) -> RecordedSpan {
-        let segment = "vase:0".parse().unwrap();
-        RecordedSpan { segment, after: entry(after), checkpoint: entry(checkpoint), rejected: rejected.to_vec() }
+    /// Entries say their own time, here.
+    fn recorded(entries: &[u64], rejected: &[OrderId]) -> RecordedEntries {
+        let entries = entries.iter().map(|ms| (entry(*ms), *ms as i64)).collect();
+        RecordedEntries { segment: "vase:0".parse().unwrap(), entries, rejected: rejected.to_vec() }
     }
 
     fn is_held(answer: &mut Answer) -> bool {
@@ -189,11 +211,11 @@ mod tests {
     fn an_order_is_answered_when_its_entry_is_recorded_and_not_before() {
         let waiters = Waiters::default();
         let ((one, mut first), (two, mut second)) = (waiter(ONE), waiter(TWO));
-        waiters.wait(entry(10), vec![one, two]);
-        waiters.recorded(span(0, 9, &[]));
+        waiters.wait(entry(10), 10, vec![one, two]);
+        waiters.recorded(recorded(&[8, 9], &[]));
         assert!(first.try_recv().is_err());
         assert_eq!(waiters.overdue(Duration::ZERO), [(entry(10), ONE), (entry(10), TWO)]);
-        waiters.recorded(span(9, 10, &[TWO]));
+        waiters.recorded(recorded(&[10], &[TWO]));
         assert!(is_held(&mut first) && is_rejected(&mut second));
         assert!(waiters.overdue(Duration::ZERO).is_empty());
     }
@@ -201,10 +223,10 @@ mod tests {
     #[test]
     fn a_message_that_overtakes_the_reply_is_not_lost() {
         let waiters = Waiters::default();
-        waiters.recorded(span(9, 10, &[TWO]));
-        waiters.recorded(span(10, 11, &[]));
+        waiters.recorded(recorded(&[10], &[TWO]));
+        waiters.recorded(recorded(&[11], &[]));
         let ((one, mut first), (two, mut second)) = (waiter(ONE), waiter(TWO));
-        waiters.wait(entry(10), vec![one, two]);
+        waiters.wait(entry(10), 10, vec![one, two]);
         assert!(is_held(&mut first) && is_rejected(&mut second));
     }
 
@@ -212,20 +234,33 @@ mod tests {
     fn a_later_message_says_nothing_about_an_order_whose_own_message_was_lost() {
         let waiters = Waiters::default();
         let ((one, mut first), (two, mut second)) = (waiter(ONE), waiter(TWO));
-        waiters.wait(entry(10), vec![one, two]);
-        // The message about 9 to 10, which rejects the second order, is lost.
-        waiters.recorded(span(10, 11, &[]));
+        waiters.wait(entry(10), 10, vec![one, two]);
+        // The message about the tenth, which rejects the second order, is lost.
+        waiters.recorded(recorded(&[11], &[]));
         assert!(first.try_recv().is_err() && second.try_recv().is_err());
-        waiters.resolve(&HashSet::from([ONE]), &HashSet::from([TWO]));
+        waiters.resolve(&HashMap::from([(ONE, Fate::Recorded), (TWO, Fate::Rejected)]));
         assert!(is_held(&mut first) && is_rejected(&mut second));
         assert!(waiters.lock().batches.is_empty());
+    }
+
+    #[test]
+    fn an_entry_that_a_failover_lost_is_not_recorded_because_others_are() {
+        let waiters = Waiters::default();
+        let (one, mut first) = waiter(ONE);
+        waiters.wait(entry(10), 10, vec![one]);
+        waiters.recorded(recorded(&[9, 11], &[]));
+        let another_at_its_place = RecordedEntries { entries: vec![(entry(10), 7)], ..recorded(&[], &[]) };
+        waiters.recorded(another_at_its_place);
+        assert!(first.try_recv().is_err());
+        waiters.resolve(&HashMap::from([(ONE, Fate::Lost)]));
+        assert!(first.try_recv().unwrap().is_err_and(|error| error.is_retryable()), "it asks again");
     }
 
     #[test]
     fn who_has_gone_away_is_not_waited_for() {
         let waiters = Waiters::default();
         let (one, gone) = waiter(ONE);
-        waiters.wait(entry(10), vec![one]);
+        waiters.wait(entry(10), 10, vec![one]);
         drop(gone);
         assert!(waiters.overdue(Duration::ZERO).is_empty());
         assert!(waiters.lock().batches.is_empty());

@@ -38,11 +38,24 @@ pub enum StockError {
         /// The server's clock, in milliseconds since 1970.
         now_ms: i64,
     },
+    /// The script has run, but too few replicas say that they have it: a failover may lose it. Units may or may not have been taken, and
+    /// nothing is undone; asking again is safe, and waits for the replicas again.
+    #[error("{confirmed} of {wanted} replicas confirmed within {within:?}")]
+    NotReplicated {
+        /// How many must.
+        wanted: u16,
+        /// How many did.
+        confirmed: i64,
+        /// How long they were waited for.
+        within: Duration,
+    },
     /// The server cannot be trusted with stock.
     #[error("{0}")]
     Unsuitable(String),
     /// The URL is not one of ours.
-    #[error("REDIS_URL: expected redis://HOST:PORT, rediss://HOST:PORT or redis+cluster://HOST:PORT,HOST:PORT,..., found {0:?}")]
+    #[error(
+        "REDIS_URL: expected redis://HOST:PORT, redis+cluster://HOST:PORT,HOST:PORT,... or redis+sentinel://HOST:PORT,HOST:PORT,.../NAME (or rediss), found {0:?}"
+    )]
     Url(String),
     /// A pool of connections had none to give in time. Asking again is safe.
     #[error("no connection to Redis was free: {0}")]
@@ -60,6 +73,9 @@ impl StockError {
 
     /// Whether asking again in a few milliseconds may help.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::OutcomeUnknown(_) | Self::Redis(_) | Self::Late { .. } | Self::Mending(_) | Self::Pool(_))
+        matches!(
+            self,
+            Self::OutcomeUnknown(_) | Self::Redis(_) | Self::Late { .. } | Self::Mending(_) | Self::NotReplicated { .. } | Self::Pool(_)
+        )
     }
 }

@@ -13,8 +13,9 @@ use crate::{
     checkpoint::{Waiter, Waiters},
     keys::Keys,
     lane::{Batch, Lane},
+    outbox::TakenHash,
     reply::Reply,
-    script::{self, AskBatch, AskReply, Exception, FinishedWalk, Inspection, InspectionEntries},
+    script::{self, AskBatch, AskReply, Asks, Exception, FinishedWalk, Inspection, InspectionEntries},
     stock::Shared,
     walk::{Acknowledge, Answered, AskRequest, FinishRequest},
 };
@@ -57,6 +58,7 @@ impl ItemStock {
         let key = SegmentKey { item: item.id.clone(), segment };
         let place = Place {
             keys: Arc::new(Keys::of(&key)),
+            asks: shared.asks(item.durability),
             shared: Arc::clone(shared),
             admission: Arc::clone(admission),
             waiters: shared.checkpoints.of(&key),
@@ -222,6 +224,7 @@ pub(crate) fn home(buyer: &BuyerId, segments: usize) -> usize {
 #[derive(Clone)]
 pub(crate) struct Place {
     keys: Arc<Keys>,
+    asks: Asks,
     shared: Arc<Shared>,
     admission: Arc<Admission>,
     waiters: Arc<Waiters>,
@@ -266,7 +269,7 @@ impl Batch for HomeAsks {
         let place = &self.0;
         let deadline_ms = Self::deadline_ms(&requests);
         let (batch, margin_ms) = (batch(&requests, deadline_ms), place.shared.settings.forget_margin_ms());
-        let reply = script::ask_home(&place.shared.connection, &place.keys, &batch, margin_ms).await;
+        let reply = script::ask_home(&place.asks, &place.keys, &batch, margin_ms).await;
         place.answer("home", requests, deadline_ms, reply);
     }
 }
@@ -285,7 +288,7 @@ impl Batch for NextAsks {
     async fn send(&self, requests: Vec<AskRequest>) {
         let place = &self.0;
         let deadline_ms = Self::deadline_ms(&requests);
-        let reply = script::ask_next(&place.shared.connection, &place.keys, &batch(&requests, deadline_ms)).await;
+        let reply = script::ask_next(&place.asks, &place.keys, &batch(&requests, deadline_ms)).await;
         place.answer("next", requests, deadline_ms, reply);
     }
 }
@@ -314,14 +317,18 @@ impl Place {
         self.admission.saw(self.keys.segment.segment, reply.available);
         let mut exceptions = reply.exceptions.iter().peekable();
         let mut waiters = Vec::with_capacity(requests.len());
+        let mut hash = TakenHash::new(reply.expires_ms);
         for (index, request) in requests.into_iter().enumerate() {
             match exceptions.next_if(|(at, _)| *at == index) {
                 Some((_, exception)) => answer_exception(request, *exception, deadline_ms, reply),
-                None => waiters.extend(answer_taken(request, reply)),
+                None => {
+                    hash.take(&request.asked.packed);
+                    waiters.extend(answer_taken(request, reply));
+                }
             }
         }
         if !waiters.is_empty() {
-            self.waiters.wait(reply.entry, waiters);
+            self.waiters.wait(reply.entry, hash.fingerprint(), waiters);
         }
     }
 }

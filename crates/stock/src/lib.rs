@@ -5,10 +5,10 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | [`connection`] | one Redis server or a cluster of them, behind one type |
+//! | [`connection`] | one Redis server, a cluster of them, or whichever the sentinels name, behind one type |
 //! | `server` | what a server must be before we trust it with stock |
 //! | `keys` | every key name and channel name |
-//! | `script` | one typed call per file in `lua/` |
+//! | `script` | one typed call per file in `lua/`, on the shared connection or until replicas have confirmed it |
 //! | `answer` | what a segment remembers for an order |
 //! | [`outbox`] | the log of a segment, read, trimmed and announced |
 //! | `lane` | natural batching |
@@ -40,11 +40,12 @@ mod walk;
 pub mod walks;
 
 pub(crate) use answer::Answer;
+pub use checkpoint::Fate;
 pub use connection::RedisSettings;
 pub use error::StockError;
 pub use give_back::GiveBack;
 pub use item::{ItemStock, Unrecorded};
-pub use outbox::RecordedSpan;
+pub use outbox::RecordedEntries;
 pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
 pub use stock::{Stock, StockSettings};
 pub use walk::{Acknowledge, Ask, Outcome};

@@ -7,19 +7,24 @@ use redis::Client;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Nodes;
+
 /// Pause before a lost subscription is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Payloads of one channel, for as long as the receiver lives. Subscribes again, at the next of `nodes`, when a connection is lost.
-/// An empty payload says that messages may have been missed.
-pub(crate) fn subscribe(nodes: Vec<Client>, channel: &'static str, stop: CancellationToken) -> mpsc::Receiver<String> {
+/// Payloads of one channel, for as long as the receiver lives. Subscribes again, at the next of `nodes`, when a connection is lost or the
+/// node is the wrong one from now on. An empty payload says that messages may have been missed.
+pub(crate) fn subscribe(nodes: Nodes, channel: &'static str, stop: CancellationToken) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(4096);
     tokio::spawn(async move {
-        for node in nodes.iter().cycle() {
+        for attempt in 0.. {
+            let Some((node, wrong)) = nodes.pick(attempt) else { return };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sender.closed() => return,
-                result = listen(node, channel, &sender) => {
+                // The master is another one, and the pause is for nodes that do not answer.
+                () = wrong.cancelled() => continue,
+                result = listen(&node, channel, &sender) => {
                     if let Err(error) = result {
                         tracing::warn!(%error, channel, "subscription lost, trying again");
                     }

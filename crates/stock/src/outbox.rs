@@ -78,6 +78,27 @@ fn fingerprint<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> i64 {
     hash.digest().cast_signed()
 }
 
+/// The fingerprint of the entry that an ask writes, from the orders that took units, in their order.
+pub(crate) struct TakenHash(xxhash_rust::xxh3::Xxh3);
+
+impl TakenHash {
+    pub(crate) fn new(expires_ms: i64) -> Self {
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        for part in [&b"ktakenx"[..], expires_ms.to_string().as_bytes(), &b"o"[..]] {
+            hash.update(part);
+        }
+        Self(hash)
+    }
+
+    pub(crate) fn take(&mut self, packed: &[u8]) {
+        self.0.update(packed);
+    }
+
+    pub(crate) fn fingerprint(&self) -> i64 {
+        self.0.digest().cast_signed()
+    }
+}
+
 /// The fingerprint of the entry that `adjust` writes, which nobody has to read back for it.
 pub(crate) fn fingerprint_of_adjusted(units: u64, epoch: u64, token: u64) -> i64 {
     let values = [units, epoch, token].map(|number| number.to_string());
@@ -110,28 +131,29 @@ fn transferred<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Transfer
     Some(Transferred { id: text(b"i")?.parse().ok()?, units: text(b"u")?.parse().ok()?, token: text(b"t")?.parse().ok()? })
 }
 
-/// What the recorder says when the ledger has recorded a part of an outbox. It speaks of that part only: who missed the message about an
-/// earlier part cannot tell from this one which of its orders were rejected.
+/// What the recorder says when the ledger has recorded entries of an outbox in which orders took units.
+///
+/// It names each of them, by place and by what it says. Who missed an earlier message cannot tell from this one which of its orders were rejected. And an
+/// entry that a failover lost is not made a recorded one by others behind it: at its place may be nothing now, or something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedSpan {
+pub struct RecordedEntries {
     /// Whose outbox.
     pub segment: SegmentKey,
-    /// The checkpoint before: the part begins behind it.
-    pub after: EntryId,
-    /// The checkpoint now: the last entry of the part.
-    pub checkpoint: EntryId,
-    /// The orders of the part that the ledger could not cover.
+    /// The entries, in order, with their fingerprints.
+    pub entries: Vec<(EntryId, i64)>,
+    /// Orders of these entries that the ledger could not cover.
     pub rejected: Vec<OrderId>,
 }
 
-impl RecordedSpan {
-    /// Whether the entry belongs to the part.
-    pub(crate) fn has(&self, entry: EntryId) -> bool {
-        self.after < entry && entry <= self.checkpoint
+impl RecordedEntries {
+    /// Whether the entry is among them.
+    pub(crate) fn has(&self, entry: EntryId, fingerprint: i64) -> bool {
+        self.entries.binary_search_by_key(&entry, |(id, _)| *id).is_ok_and(|place| self.entries[place].1 == fingerprint)
     }
 
     fn encode(&self) -> String {
-        let mut text = format!("{} {} {}", self.segment, self.after, self.checkpoint);
+        let entries: Vec<_> = self.entries.iter().map(|(id, fingerprint)| format!("{id}:{fingerprint}")).collect();
+        let mut text = format!("{} {}", self.segment, entries.join(","));
         for order in &self.rejected {
             text.push(' ');
             text.push_str(&order.to_string());
@@ -142,9 +164,10 @@ impl RecordedSpan {
     pub(crate) fn decode(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let segment = words.next()?.parse().ok()?;
-        let (after, checkpoint) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let entry = |text: &str| text.split_once(':').and_then(|(id, fingerprint)| Some((id.parse().ok()?, fingerprint.parse().ok()?)));
+        let entries = words.next()?.split(',').map(entry).collect::<Option<_>>()?;
         let rejected = words.map(str::parse).collect::<Result<_, _>>().ok()?;
-        Some(Self { segment, after, checkpoint, rejected })
+        Some(Self { segment, entries, rejected })
     }
 }
 
@@ -166,9 +189,9 @@ impl Stock {
     }
 
     /// Tells every order service what the ledger has recorded.
-    pub async fn publish_recorded(&self, span: &RecordedSpan) -> Result<(), StockError> {
+    pub async fn publish_recorded(&self, recorded: &RecordedEntries) -> Result<(), StockError> {
         let mut cmd = redis::cmd("PUBLISH");
-        cmd.arg(RECORDED_CHANNEL).arg(span.encode());
+        cmd.arg(RECORDED_CHANNEL).arg(recorded.encode());
         self.bulk().query(&cmd).await
     }
 }
@@ -177,7 +200,7 @@ impl Stock {
 mod tests {
     use domain::{BuyerId, EntryId, OrderId, Quantity, SegmentKey};
 
-    use super::{RecordedSpan, pack, unpack, unpack_all};
+    use super::{RecordedEntries, TakenHash, fingerprint, pack, unpack, unpack_all};
 
     #[test]
     fn a_packed_order_reads_back() {
@@ -195,15 +218,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_reads_back_and_speaks_of_its_part_only() {
-        let (segment, id) = ("vase:3".parse().unwrap(), |text: &str| text.parse().unwrap());
-        let (after, checkpoint): (EntryId, EntryId) = (id("17-2"), id("18-0"));
+    fn what_was_recorded_reads_back_and_speaks_of_its_entries_only() {
+        let (segment, id): (SegmentKey, _) = ("vase:3".parse().unwrap(), |text: &str| text.parse::<EntryId>().unwrap());
         for rejected in [vec![], vec![OrderId::from_bytes([1; 16]), OrderId::from_bytes([2; 16])]] {
-            let span = RecordedSpan { segment: SegmentKey::clone(&segment), after, checkpoint, rejected };
-            assert_eq!(RecordedSpan::decode(&span.encode()).unwrap(), span);
-            let inside = ["17-1", "17-2", "17-3", "18-0", "18-1"].map(|entry| span.has(id(entry)));
-            assert_eq!(inside, [false, false, true, true, false]);
+            let recorded = RecordedEntries { segment: segment.clone(), entries: vec![(id("17-2"), -5), (id("18-0"), 6)], rejected };
+            assert_eq!(RecordedEntries::decode(&recorded.encode()).unwrap(), recorded);
+            let known = [("17-1", -5), ("17-2", -5), ("17-2", 6), ("17-3", 6), ("18-0", 6)].map(|(entry, print)| recorded.has(id(entry), print));
+            assert_eq!(known, [false, true, false, false, true]);
         }
-        assert!(RecordedSpan::decode("").is_none());
+        assert!(RecordedEntries::decode("").is_none());
+    }
+
+    #[test]
+    fn the_fingerprint_of_a_batch_is_that_of_its_entry() {
+        let packed = [pack(&OrderId::from_bytes([1; 16]), &BuyerId::new("ann").unwrap(), Quantity::ONE), [7; 9].into()];
+        let pairs: [(&[u8], &[u8]); 3] = [(b"k", b"taken"), (b"x", b"1763"), (b"o", &packed.concat())];
+        let mut hash = TakenHash::new(1763);
+        packed.iter().for_each(|packed| hash.take(packed));
+        assert_eq!(hash.fingerprint(), fingerprint(pairs.into_iter()));
     }
 }

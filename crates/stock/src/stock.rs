@@ -1,26 +1,25 @@
 //! The way in: everything that this process has open towards Redis, and the items that it sells.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
-use domain::{EntryId, Item, ItemId, OrderId, SegmentConfig, SegmentKey};
+use domain::{Durability, EntryId, Item, ItemId, OrderId, SegmentConfig, SegmentKey};
 use futures::future::try_join_all;
-use redis::Client;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    ItemStock, RedisSettings, StockError,
+    Fate, ItemStock, RedisSettings, StockError,
     checkpoint::Checkpoints,
     clock::Clock,
-    connection::{Bulk, Connection, Connections},
+    connection::{Bulk, Connection, Connections, Nodes, Replicated},
     keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL, RETURNED_CHANNEL},
     message,
-    outbox::RecordedSpan,
-    script::{self, Inspection, InspectionEntries, Opened, StateSet},
+    outbox::RecordedEntries,
+    script::{self, Asks, Inspection, InspectionEntries, Opened, StateSet},
     server,
 };
 
@@ -35,6 +34,10 @@ pub struct StockSettings {
     pub hint_lifetime: Duration,
     /// How long after its last deadline a walk is remembered, for clocks that disagree.
     pub forget_margin: Duration,
+    /// Replicas that must have an order of a `replicated` item before it is acknowledged.
+    pub replicas: u16,
+    /// How long they are waited for before the order is asked for again. Not 0: that would be for ever.
+    pub replicas_timeout: Duration,
 }
 
 impl StockSettings {
@@ -45,6 +48,8 @@ impl StockSettings {
             batch_max: 256,
             hint_lifetime: Duration::from_millis(100),
             forget_margin: crate::walks::MARGIN,
+            replicas: 1,
+            replicas_timeout: Duration::from_millis(100),
         }
     }
 
@@ -58,9 +63,20 @@ pub(crate) struct Shared {
     pub settings: StockSettings,
     pub connection: Connection,
     pub bulk: Bulk,
+    pub replicated: Replicated,
     pub clock: Clock,
     pub checkpoints: Checkpoints,
     pub tasks: TaskTracker,
+}
+
+impl Shared {
+    /// How the asks of an item of this durability travel.
+    pub(crate) fn asks(&self, durability: Durability) -> Asks {
+        match durability {
+            Durability::Recorded | Durability::Accepted => Asks::Shared(self.connection.clone()),
+            Durability::Replicated => Asks::Replicated(self.replicated.clone()),
+        }
+    }
 }
 
 /// The items that this process sells.
@@ -69,7 +85,7 @@ type Items = RwLock<HashMap<ItemId, Arc<ItemStock>>>;
 /// The stock of every item, on one Redis or a cluster.
 pub struct Stock {
     shared: Arc<Shared>,
-    nodes: Vec<Client>,
+    nodes: Nodes,
     masters: u16,
     items: Arc<Items>,
     stop: CancellationToken,
@@ -78,7 +94,7 @@ pub struct Stock {
 impl Stock {
     /// Connects, refuses servers that cannot be trusted with stock, and loads the scripts.
     pub async fn connect(settings: StockSettings) -> Result<Arc<Self>, StockError> {
-        let Connections { orders: connection, bulk, nodes } = Connections::open(&settings.redis).await?;
+        let Connections { orders: connection, bulk, replicated, nodes } = Connections::open(&settings).await?;
         let servers = server::check(&connection).await?;
         script::load_all(&connection).await?;
         let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection.clone()).await?;
@@ -86,6 +102,7 @@ impl Stock {
             settings,
             connection,
             bulk,
+            replicated,
             clock: Clock::at(seconds * 1000 + micros / 1000),
             checkpoints: Checkpoints::default(),
             tasks: TaskTracker::new(),
@@ -118,8 +135,8 @@ impl Stock {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             while let Some(text) = messages.recv().await {
-                if let Some(span) = RecordedSpan::decode(&text) {
-                    shared.checkpoints.recorded(span);
+                if let Some(recorded) = RecordedEntries::decode(&text) {
+                    shared.checkpoints.recorded(recorded);
                 }
             }
         });
@@ -203,8 +220,8 @@ impl Stock {
     }
 
     /// Takes in, from whoever asked the ledger, what became of overdue orders.
-    pub fn resolve(&self, segment: &SegmentKey, held: &HashSet<OrderId>, rejected: &HashSet<OrderId>) {
-        self.shared.checkpoints.resolve(segment, held, rejected);
+    pub fn resolve(&self, segment: &SegmentKey, fates: &HashMap<OrderId, Fate>) {
+        self.shared.checkpoints.resolve(segment, fates);
     }
 
     /// Waits until every batch that has left has returned and every walk that ended has been told to its home. Nothing may be asked after.

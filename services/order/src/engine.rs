@@ -1,7 +1,9 @@
 //! What the API does, without HTTP: items and orders over `stock` and `ledger`.
 
 mod items;
+mod life;
 mod orders;
+mod transitions;
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,8 +12,11 @@ use ledger::{Ledger, LedgerError};
 use moka::future::Cache;
 use stock::{ItemStock, Stock, StockError};
 
-pub use items::{ItemView, SegmentView};
+pub use items::{ItemView, SegmentView, StockWish, Stocked};
+pub use life::{Ended, Paid, Payment};
 pub use orders::{Placed, Placement};
+
+use transitions::Transitions;
 
 /// How orders are placed.
 #[derive(Debug, Clone)]
@@ -36,6 +41,9 @@ pub enum EngineError {
     /// SQL did not.
     #[error("the ledger did not answer")]
     Ledger(#[from] LedgerError),
+    /// The audit could not look.
+    #[error(transparent)]
+    Audit(#[from] audit::AuditError),
     /// Units may have been taken. The same idempotency key resolves it.
     #[error("the outcome is unknown after {0:?}")]
     OutcomeUnknown(Duration),
@@ -48,6 +56,7 @@ pub struct Engine {
     /// The ledger.
     pub ledger: Arc<dyn Ledger>,
     settings: EngineSettings,
+    transitions: Transitions,
     /// What of an item cannot change. Whether it sells is asked of its segments, so nothing here goes stale.
     items: Cache<ItemId, Arc<KnownItem>>,
 }
@@ -62,8 +71,8 @@ pub(crate) struct KnownItem {
 impl Engine {
     /// An engine over these.
     pub fn new(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: EngineSettings) -> Arc<Self> {
-        let items = Cache::new(100_000);
-        Arc::new(Self { stock, ledger, settings, items })
+        let (items, transitions) = (Cache::new(100_000), Transitions::new(Arc::clone(&ledger)));
+        Arc::new(Self { stock, ledger, settings, transitions, items })
     }
 
     /// Answers if Redis and SQL do and the scripts are loaded.

@@ -3,10 +3,13 @@
 mod access;
 mod body;
 mod items;
+mod life;
 mod meta;
 mod orders;
 mod outage;
 pub(crate) mod problem;
+mod signature;
+mod stock;
 
 use std::sync::Arc;
 
@@ -15,7 +18,7 @@ use axum::{
     extract::DefaultBodyLimit,
     middleware::map_response,
     response::{IntoResponse, Response},
-    routing::{get, post, put},
+    routing::{delete, get, patch, post, put},
 };
 use http::StatusCode;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -28,22 +31,36 @@ use crate::{
     http::{outage::Outage, problem::Problem},
 };
 
+pub use signature::PaymentKey;
+
 /// What the handlers need.
 #[derive(Clone)]
 pub(crate) struct App {
     pub engine: Arc<Engine>,
     pub credentials: Arc<Credentials>,
+    /// `None`: no payments are taken in.
+    pub payments: Option<PaymentKey>,
     pub metrics: Option<PrometheusHandle>,
     pub outage: Arc<Outage>,
 }
 
 /// The API over `engine`.
-pub fn router(engine: Arc<Engine>, credentials: Arc<Credentials>, metrics: Option<PrometheusHandle>, limits: &Limits) -> Router {
+pub fn router(
+    engine: Arc<Engine>,
+    credentials: Arc<Credentials>,
+    payments: Option<PaymentKey>,
+    metrics: Option<PrometheusHandle>,
+    limits: &Limits,
+) -> Router {
     Router::new()
         .route("/items/{item}/orders", post(orders::place))
-        .route("/orders/{order}", get(orders::show))
+        .route("/orders/{order}", get(orders::show).merge(delete(life::cancel)))
+        .route("/orders/{order}/payment", post(life::pay))
+        .route("/orders/{order}/refund", post(life::refund))
         .route("/items", post(items::create))
-        .route("/items/{item}", get(items::show))
+        .route("/items/{item}", get(items::show).merge(patch(stock::patch)))
+        .route("/items/{item}/stock", post(stock::move_stock).merge(put(stock::set_stock)))
+        .route("/items/{item}/journal", get(stock::journal))
         .route("/items/{item}/state", put(items::set_state))
         .route("/items/{item}/audit", get(items::audit))
         .route("/healthz", get(meta::healthz))
@@ -54,7 +71,7 @@ pub fn router(engine: Arc<Engine>, credentials: Arc<Credentials>, metrics: Optio
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(DefaultBodyLimit::max(limits.body_bytes))
         .layer(CatchPanicLayer::custom(|_| Problem::internal().into_response()))
-        .with_state(App { engine, credentials, metrics, outage: Arc::default() })
+        .with_state(App { engine, credentials, payments, metrics, outage: Arc::default() })
 }
 
 /// The description of the API, for programs and for people.

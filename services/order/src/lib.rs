@@ -3,7 +3,6 @@
 //! It checks who asks and what for before anything is taken, and turns what the engine says into HTTP, in one place. It must not know a key
 //! name or a table name. Any number of instances may run; none keeps anything that another would need.
 
-pub mod audit;
 mod auth;
 pub mod engine;
 mod http;
@@ -13,6 +12,6 @@ mod watchdog;
 
 pub use auth::{BuyerKey, Credentials, mint_buyer_token};
 pub use engine::{Engine, EngineSettings};
-pub use http::router;
+pub use http::{PaymentKey, router};
 pub use serve::{Limits, serve};
 pub use watchdog::watch_overdue;

@@ -1,9 +1,10 @@
 //! Asks the ledger for orders that have waited too long: the message that they were recorded may have been lost.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use domain::{EntryId, OrderId, SegmentKey};
+use domain::{EntryId, OrderId, OrderState, SegmentKey};
 use ledger::LedgerError;
+use stock::Fate;
 use tokio_util::sync::CancellationToken;
 
 use crate::Engine;
@@ -31,8 +32,17 @@ async fn ask_ledger(engine: &Engine, segment: &SegmentKey, orders: &[(EntryId, O
     if recorded.is_empty() {
         return Ok(());
     }
-    let rejected: HashSet<_> = engine.ledger.rejected_among(&recorded).await?.into_iter().collect();
-    let held = recorded.into_iter().filter(|order| !rejected.contains(order)).collect();
-    engine.stock.resolve(segment, &held, &rejected);
+    let known: HashMap<_, _> = engine.ledger.recorded_among(&recorded).await?.into_iter().collect();
+    let fates = recorded.into_iter().map(|order| (order, fate(known.get(&order)))).collect();
+    engine.stock.resolve(segment, &fates);
     Ok(())
+}
+
+/// An order whose entry lies before the checkpoint and that the ledger does not have was lost by Redis: a failover, and the new entries lie behind it.
+fn fate(state: Option<&OrderState>) -> Fate {
+    match state {
+        Some(OrderState::Rejected) => Fate::Rejected,
+        Some(_) => Fate::Recorded,
+        None => Fate::Lost,
+    }
 }

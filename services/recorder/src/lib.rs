@@ -10,7 +10,6 @@ mod lost;
 mod pass;
 mod sweep;
 mod trouble;
-mod walks;
 mod work;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -24,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 pub use pass::record_once;
 pub use sweep::open_missing_segments;
 
-use crate::{lost::Lost, trouble::Trouble, walks::Walks, work::Work};
+use crate::{lost::Lost, trouble::Trouble, work::Work};
 
 /// How the recorder works.
 #[derive(Debug, Clone)]
@@ -37,13 +36,11 @@ pub struct RecorderSettings {
     pub segments_max: usize,
     /// How often to look at every segment, in case a message was lost.
     pub sweep_every: Duration,
-    /// How often to finish and forget walks.
-    pub walks_every: Duration,
 }
 
 impl Default for RecorderSettings {
     fn default() -> Self {
-        Self { workers: 2, entries_max: 64, segments_max: 16, sweep_every: Duration::from_millis(500), walks_every: Duration::from_secs(1) }
+        Self { workers: 2, entries_max: 64, segments_max: 16, sweep_every: Duration::from_millis(500) }
     }
 }
 
@@ -59,7 +56,6 @@ pub async fn run(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: RecorderS
         settings,
         stop,
         work: Work::default(),
-        walks: Walks::default(),
         lost: Lost::default(),
         recording: Trouble::new("recording"),
         sweeping: Trouble::new("the sweep"),
@@ -70,9 +66,8 @@ pub async fn run(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: RecorderS
         let recorder = Arc::clone(&recorder);
         tasks.spawn(keep("recording", move || work_off(Arc::clone(&recorder))));
     }
-    let (sweeper, walker) = (Arc::clone(&recorder), Arc::clone(&recorder));
+    let sweeper = Arc::clone(&recorder);
     tasks.spawn(keep("the sweep", move || sweep::run(Arc::clone(&sweeper))));
-    tasks.spawn(keep("walks", move || walks::run(Arc::clone(&walker))));
     listen(&recorder).await;
     recorder.stop.cancel();
     sweep::last_look(&recorder).await;
@@ -87,7 +82,6 @@ pub(crate) struct Recorder {
     settings: RecorderSettings,
     stop: CancellationToken,
     work: Work,
-    walks: Walks,
     lost: Lost,
     recording: Trouble,
     sweeping: Trouble,

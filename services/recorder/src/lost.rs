@@ -108,6 +108,7 @@ mod tests {
             available: 1,
             held: 0,
             confirmed: 0,
+            returning: 0,
             checkpoint: id(1),
             anchor: Some(1),
             version: 1,

@@ -1,9 +1,11 @@
 //! One transaction: claim, read, check, apply, commit, publish, trim.
 
+use std::collections::HashMap;
+
 use domain::{Change, Entry, EntryId, SegmentKey};
 use futures::future::join_all;
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
-use stock::{RecordedSpan, Stock, StockError};
+use stock::{RecordedEntries, Stock, StockError};
 
 use crate::{
     RecorderSettings,
@@ -103,7 +105,9 @@ async fn record_together(
         claim.release().await;
         return Ok(again);
     }
-    let recorded = match claim.record(capped(found.replays)).await {
+    let replays = capped(found.replays);
+    let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> = replays.iter().map(|replay| (replay.row.key.clone(), taken(&replay.entries))).collect();
+    let recorded = match claim.record(replays).await {
         // Somebody else was faster; what they left is still to be recorded.
         Err(LedgerError::Superseded(_)) => return Ok(segments.to_vec()),
         Err(LedgerError::Diverged(key)) => {
@@ -118,7 +122,8 @@ async fn record_together(
         lost.is_well(&segment.key);
         count(segment);
     }
-    join_all(recorded.iter().map(|segment| announce(stock, segment))).await;
+    let entries: Vec<_> = recorded.iter().map(|segment| entries.remove(&segment.key).unwrap_or_default()).collect();
+    join_all(recorded.iter().zip(entries).map(|(segment, entries)| announce(stock, segment, entries))).await;
     again.extend(recorded.into_iter().map(|segment| segment.key));
     Ok(again)
 }
@@ -193,8 +198,8 @@ fn capped(mut replays: Vec<SegmentReplay>) -> Vec<SegmentReplay> {
 
 fn number_of_orders(entry: &Entry) -> usize {
     match &entry.change {
-        Change::Taken { orders, .. } => orders.len(),
-        Change::Opened { .. } | Change::StateSet { .. } => 0,
+        Change::Taken { orders, .. } | Change::Released { orders } => orders.len(),
+        _ => 0,
     }
 }
 
@@ -213,10 +218,19 @@ async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>, l
     Ok(again)
 }
 
+/// The entries in which orders took units: those that buyers wait for.
+fn taken(entries: &[Entry]) -> Vec<(EntryId, i64)> {
+    let taken = entries.iter().filter(|entry| matches!(entry.change, Change::Taken { .. }));
+    taken.map(|entry| (entry.id, entry.fingerprint)).collect()
+}
+
 /// Tells, which buyers wait for, and trims. Both may fail: the next pass trims again, and whoever waits asks the ledger.
-async fn announce(stock: &Stock, recorded: &Recorded) {
-    let Recorded { key: segment, after, checkpoint, rejected, .. } = recorded.clone();
-    let published = stock.publish_recorded(&RecordedSpan { segment, after: after.unwrap_or_default(), checkpoint, rejected }).await;
+async fn announce(stock: &Stock, recorded: &Recorded, entries: Vec<(EntryId, i64)>) {
+    let Recorded { key: segment, rejected, .. } = recorded.clone();
+    let published = match entries.is_empty() {
+        true => Ok(()),
+        false => stock.publish_recorded(&RecordedEntries { segment, entries, rejected }).await,
+    };
     let trimmed = stock.trim_outbox(&recorded.key, recorded.checkpoint).await;
     if let Err(error) = published.and(trimmed.map(drop)) {
         tracing::warn!(segment = %recorded.key, %error, "recorded, but could not say so");
@@ -227,6 +241,7 @@ fn count(recorded: &Recorded) {
     metrics::counter!("stockade_recorded_orders_total", "state" => "held").increment(recorded.held as u64);
     metrics::counter!("stockade_recorded_orders_total", "state" => "rejected").increment(recorded.rejected.len() as u64);
     metrics::counter!("stockade_recorder_repeats_total").increment(recorded.repeated as u64);
+    metrics::counter!("stockade_returned_orders_total").increment(recorded.returned as u64);
     if !recorded.rejected.is_empty() {
         tracing::error!(segment = %recorded.key, orders = recorded.rejected.len(), "the ledger rejected orders that it could not cover");
     }
@@ -246,6 +261,7 @@ mod tests {
             available: 1,
             held: 0,
             confirmed: 0,
+            returning: 0,
             checkpoint: checkpoint.map(|ms| EntryId { ms, seq: 0 }),
             anchor: checkpoint.map(|ms| ms as i64),
             version: 1,

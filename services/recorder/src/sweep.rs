@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{EntryId, ItemId, ItemState, SegmentKey};
+use domain::{EntryId, ItemId, ItemState, SegmentConfig, SegmentKey};
 use futures::{StreamExt, stream};
 use ledger::Ledger;
 use stock::{Inspection, InspectionEntries, Opened, Stock, StockError};
@@ -35,7 +35,6 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
         let looks = match sweep(&recorder.stock, &*recorder.ledger, &recorder.lost, &mut quiet).await {
             Ok(swept) => {
                 recorder.sweeping.is_well();
-                recorder.walks.add(swept.walking);
                 if !swept.working.is_empty() {
                     recorder.work.add(swept.working);
                 }
@@ -84,21 +83,16 @@ struct Swept {
     looks: usize,
     /// Segments whose outbox is ahead of the ledger, or longer than it should be.
     working: Vec<SegmentKey>,
-    /// Segments with walks that are not forgotten yet.
-    walking: Vec<SegmentKey>,
 }
 
 async fn sweep(stock: &Stock, ledger: &dyn Ledger, lost: &Lost, quiet: &mut Quiet) -> Result<Swept, RecorderError> {
     let mut checkpoints = ledger.checkpoints().await?;
     checkpoints.retain(|(segment, _)| !quiet.is_quiet(segment));
     let mut swept = Swept { looks: checkpoints.len(), ..Swept::default() };
-    let states = ledger.item_states().await?.into_iter().map(|(item, state, epoch)| (item, (state, epoch))).collect();
-    let looks = stream::iter(checkpoints).map(|(segment, checkpoint)| look(stock, ledger, segment, checkpoint, lost, &states));
+    let configs = ledger.segment_configs().await?.into_iter().collect();
+    let looks = stream::iter(checkpoints).map(|(segment, checkpoint)| look(stock, ledger, segment, checkpoint, lost, &configs));
     let seen: Vec<_> = looks.buffer_unordered(SIDE_BY_SIDE).collect().await;
     for (segment, seen) in seen {
-        if seen.walks {
-            swept.walking.push(segment.clone());
-        }
         if seen.is_over {
             quiet.0.insert(segment.clone(), Instant::now() + QUIET);
         }
@@ -113,18 +107,16 @@ async fn sweep(stock: &Stock, ledger: &dyn Ledger, lost: &Lost, quiet: &mut Quie
 #[derive(Default)]
 struct Seen {
     work: bool,
-    walks: bool,
     is_over: bool,
 }
 
 impl Seen {
-    const WORK: Self = Self { work: true, walks: false, is_over: false };
+    const WORK: Self = Self { work: true, is_over: false };
 
     fn of(segment: &Inspection, checkpoint: Option<EntryId>, lost: &Lost) -> Self {
         let work = (Some(segment.last) != checkpoint || segment.outbox != 1)
             && !lost.is_as_it_was(&segment.segment, checkpoint, Some(segment.last));
-        let walks = segment.walks > 0;
-        Self { work, walks, is_over: !work && !walks && segment.state == ItemState::Closed }
+        Self { work, is_over: !work && segment.state == ItemState::Closed }
     }
 }
 
@@ -134,11 +126,11 @@ async fn look(
     segment: SegmentKey,
     checkpoint: Option<EntryId>,
     lost: &Lost,
-    states: &States,
+    configs: &Configs,
 ) -> (SegmentKey, Seen) {
     let seen = match stock.inspect(&segment, InspectionEntries::None).await {
         Ok(inspection) => {
-            catch_up(stock, &inspection, states).await;
+            catch_up(stock, &inspection, configs).await;
             Seen::of(&inspection, checkpoint, lost)
         }
         Err(StockError::Missing(_)) if checkpoint.is_none() => open(stock, ledger, &segment).await,
@@ -152,16 +144,17 @@ async fn look(
     (segment, seen)
 }
 
-/// State and epoch that the ledger has for each item.
-type States = HashMap<ItemId, (ItemState, u64)>;
+/// What the segments of each item should be like.
+type Configs = HashMap<ItemId, SegmentConfig>;
 
-/// Whoever opened, paused or closed the item did not get to this segment.
-async fn catch_up(stock: &Stock, inspection: &Inspection, states: &States) {
-    let Some((state, epoch)) = states.get(&inspection.segment.item) else { return };
-    if inspection.epoch < *epoch {
-        match stock.set_segment_state(&inspection.segment, *state, *epoch).await {
-            Ok(_) => tracing::info!(segment = %inspection.segment, %state, "the segment had missed a change of state"),
-            Err(error) => tracing::debug!(segment = %inspection.segment, %error, "could not set the state"),
+/// Whoever changed the item did not get to this segment.
+async fn catch_up(stock: &Stock, inspection: &Inspection, configs: &Configs) {
+    let Some(config) = configs.get(&inspection.segment.item) else { return };
+    // Whoever mends it sets it to what the item is like by then.
+    if inspection.epoch < config.epoch && inspection.mending.is_none() {
+        match stock.configure_segment(&inspection.segment, config).await {
+            Ok(_) => tracing::info!(segment = %inspection.segment, epoch = config.epoch, "the segment had missed a change of its item"),
+            Err(error) => tracing::debug!(segment = %inspection.segment, %error, "could not tell the segment of a change"),
         }
     }
 }

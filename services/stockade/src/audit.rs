@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use domain::ItemId;
-use order::audit::{AuditReport, SegmentReport};
+use ::audit::{AuditReport, SegmentReport};
 
 use crate::{cli::write_out, roles, settings::Settings};
 
@@ -13,7 +13,7 @@ use crate::{cli::write_out, roles, settings::Settings};
 pub async fn audit(settings: &Settings, item: &ItemId, json: bool) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
     let stock = roles::open_stock(settings).await?;
-    let report = order::audit::audit(&stock, &*ledger, item).await?.with_context(|| format!("there is no item {item}"))?;
+    let report = ::audit::audit(&stock, &*ledger, item).await?.with_context(|| format!("there is no item {item}"))?;
     let text = if json { serde_json::to_string_pretty(&report)? } else { table(&report) };
     write_out(&format!("{text}\n"))?;
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })

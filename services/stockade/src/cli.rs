@@ -1,6 +1,6 @@
 //! The command line.
 //!
-//! Exit status: 0 done; 1 `audit` found drift or an oversell; 2 anything else went wrong. Those of `lock` are its own: see its help.
+//! Exit status: 0 done; 1 `audit` found drift or an oversell, `reconcile` found or left something to be done; 2 anything else went wrong. Those of `lock` are its own: see its help.
 
 use std::{
     io::{IsTerminal, Write},
@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     audit,
     lock::{self, LockCommand},
-    roles,
+    reconcile, roles,
     settings::{self, Layers, Settings},
     up,
 };
@@ -51,6 +51,19 @@ enum Command {
     Audit {
         /// The item.
         item: String,
+        /// Print JSON, not a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Says what is wrong with an item (which segment, how many units, which outbox entries) and puts it right, under the item's lock.
+    ///
+    /// Exit status 0: nothing is left to be done; 1: something is (with --dry-run: would be); 2: an error.
+    Reconcile {
+        /// The item.
+        item: String,
+        /// Only say what would be done.
+        #[arg(long)]
+        dry_run: bool,
         /// Print JSON, not a table.
         #[arg(long)]
         json: bool,
@@ -102,6 +115,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate => migrate(&settings).await,
         Command::Audit { item, json } => audit::audit(&settings, &ItemId::new(item)?, json).await,
+        Command::Reconcile { item, dry_run, json } => reconcile::reconcile(&settings, &ItemId::new(item)?, dry_run, json).await,
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,

@@ -11,7 +11,7 @@
 //! | `seconds` | a time on the command line |
 
 #[cfg_attr(not(feature = "redlock"), allow(unused, reason = "nothing is opened"))]
-mod backend;
+pub mod backend;
 mod command;
 #[cfg(feature = "redlock")]
 mod redlock;

@@ -2,8 +2,10 @@
 
 mod audit;
 mod cli;
+mod item_lock;
 mod lock;
 mod private;
+mod reconcile;
 mod roles;
 mod settings;
 mod up;

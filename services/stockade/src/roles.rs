@@ -4,7 +4,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use ledger::Ledger;
-use order::{Credentials, Engine, EngineSettings, Limits};
+use order::{Credentials, Engine, EngineSettings, Limits, PaymentKey};
+use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use stock::{RedisSettings, Stock, StockSettings};
 use tokio::{
@@ -14,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::Settings;
+use crate::{item_lock, settings::Settings};
 
 /// Serves until SIGINT or SIGTERM.
 pub async fn serve(settings: Settings) -> Result<()> {
@@ -58,7 +59,14 @@ pub async fn open_stock(settings: &Settings) -> Result<Arc<Stock>> {
         ..RedisSettings::new(settings.redis_url()?)
     };
     let defaults = StockSettings::new("");
-    let stock = StockSettings { redis, batch_max: settings.batch_max, hint_lifetime: settings.hint_lifetime, ..defaults };
+    let stock = StockSettings {
+        redis,
+        batch_max: settings.batch_max,
+        hint_lifetime: settings.hint_lifetime,
+        replicas: settings.replicas,
+        replicas_timeout: settings.replicas_timeout,
+        ..defaults
+    };
     Stock::connect(stock).await.context("REDIS_URL")
 }
 
@@ -93,6 +101,9 @@ impl Running {
         if settings.roles.recorder {
             running.start_recorder(settings);
         }
+        if settings.roles.reconciler {
+            running.start_reconciler(settings).await?;
+        }
         if let Some(credentials) = credentials {
             running.start_order_service(settings, Arc::new(credentials), metrics.clone()).await?;
         }
@@ -108,6 +119,14 @@ impl Running {
         self.recording.push(tokio::spawn(recorder::run(stock, ledger, recorder, self.stop_recording.clone())));
     }
 
+    async fn start_reconciler(&mut self, settings: &Settings) -> Result<()> {
+        let lock = item_lock::open(settings).await?;
+        let (stock, ledger) = (Arc::clone(&self.engine.stock), Arc::clone(&self.engine.ledger));
+        let reconciler = reconciler::run(stock, ledger, lock, ReconcilerSettings::default(), self.stop_recording.clone());
+        self.recording.push(tokio::spawn(reconciler));
+        Ok(())
+    }
+
     async fn start_order_service(
         &mut self,
         settings: &Settings,
@@ -118,7 +137,8 @@ impl Running {
         let listener = listener.with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
         self.address = Some(listener.local_addr()?);
         let limits = limits(settings);
-        let router = order::router(Arc::clone(&self.engine), credentials, metrics, &limits);
+        let payments = settings.payment_secret.as_ref().map(|secret| PaymentKey::new(secret.as_bytes(), settings.payment_window));
+        let router = order::router(Arc::clone(&self.engine), credentials, payments, metrics, &limits);
         let stop = self.stop_serving.clone();
         self.serving.push(tokio::spawn(async move { order::serve(listener, router, &limits, stop).await }));
         self.serving.push(tokio::spawn(order::watch_overdue(Arc::clone(&self.engine), self.stop_recording.clone())));

@@ -7,13 +7,20 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 
+use crate::lock::backend;
+
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
+
+/// One server, a cluster, or sentinels; the second of each is with TLS.
+const REDIS_SCHEMES: [&str; 6] = ["redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"];
 
 /// The effective settings.
 #[derive(Clone)]
 pub struct Settings {
     pub redis_url: Option<String>,
+    pub lock: Option<&'static str>,
     pub lock_urls: Vec<String>,
+    pub lock_lease: Duration,
     pub database_url: Option<String>,
     pub database_connections: u32,
     pub listen: SocketAddr,
@@ -21,6 +28,8 @@ pub struct Settings {
     pub jwt_secret: Option<String>,
     pub jwt_public_key: Option<PathBuf>,
     pub admin_token: Option<String>,
+    pub payment_secret: Option<String>,
+    pub payment_window: Duration,
     pub order_timeout: Duration,
     pub request_timeout: Duration,
     pub drain_timeout: Duration,
@@ -32,6 +41,8 @@ pub struct Settings {
     pub redis_timeout: Duration,
     pub batch_max: usize,
     pub hint_lifetime: Duration,
+    pub replicas: u16,
+    pub replicas_timeout: Duration,
     pub recorder_workers: usize,
     pub log: String,
     /// The stores that the user named, without those that an earlier `up` started.
@@ -51,6 +62,7 @@ pub struct OwnUrls {
 pub struct Roles {
     pub order: bool,
     pub recorder: bool,
+    pub reconciler: bool,
 }
 
 impl Settings {
@@ -58,8 +70,9 @@ impl Settings {
     pub fn from_layers(layers: &Layers) -> Result<Self> {
         let ms = |key: &str, range| layers.number(key, range).map(Duration::from_millis);
         let size = |key: &str, range| layers.number(key, range).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        let redis_url = layers.url("redis_url", &["redis", "rediss", "redis+cluster", "rediss+cluster"])?;
-        let lock_urls = layers.urls("lock_urls", &["redis", "rediss"])?;
+        let redis_url = layers.url("redis_url", &REDIS_SCHEMES)?;
+        let lock = lock_backend(layers)?;
+        let lock_urls = layers.urls("lock_urls", backend::schemes(lock.unwrap_or(backend::DEFAULT)))?;
         let database_url = layers.url("database_url", &["postgres", "postgresql", "sqlite"])?;
         if database_url
             .as_ref()
@@ -77,7 +90,9 @@ impl Settings {
                 database_url: database_url.clone().filter(|_| own("database_url")),
             },
             redis_url,
+            lock,
             lock_urls,
+            lock_lease: ms("lock_lease_ms", 500..=600_000)?,
             database_url,
             database_connections: u32::try_from(layers.number("database_connections", 1..=1000)?)?,
             listen: layers.parse("listen", "ADDRESS:PORT, such as 127.0.0.1:8080")?,
@@ -85,6 +100,8 @@ impl Settings {
             jwt_secret: layers.secret("jwt_secret")?,
             jwt_public_key: layers.text("jwt_public_key").map(PathBuf::from),
             admin_token: layers.secret("admin_token")?,
+            payment_secret: layers.secret("payment_secret")?,
+            payment_window: layers.number("payment_window_seconds", 1..=86_400).map(Duration::from_secs)?,
             order_timeout: ms("order_timeout_ms", 50..=60_000)?,
             request_timeout: ms("request_timeout_ms", 100..=120_000)?,
             drain_timeout: ms("drain_timeout_ms", 0..=600_000)?,
@@ -96,6 +113,8 @@ impl Settings {
             redis_timeout: ms("redis_timeout_ms", 10..=60_000)?,
             batch_max: size("batch_max", 1..=2000)?,
             hint_lifetime: ms("hint_lifetime_ms", 0..=60_000)?,
+            replicas: u16::try_from(layers.number("replicas", 1..=16)?)?,
+            replicas_timeout: ms("replicas_timeout_ms", 1..=60_000)?,
             recorder_workers: size("recorder_workers", 1..=64)?,
             log: layers.text("log").unwrap_or_default(),
         })
@@ -103,7 +122,9 @@ impl Settings {
 
     /// Where the stock is.
     pub fn redis_url(&self) -> Result<&str> {
-        self.redis_url.as_deref().context("REDIS_URL is not set: expected redis://HOST:PORT or redis+cluster://HOST:PORT,...")
+        self.redis_url.as_deref().context(
+            "REDIS_URL is not set: expected redis://HOST:PORT, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME",
+        )
     }
 
     /// Where the ledger is.
@@ -133,14 +154,20 @@ impl Settings {
     }
 }
 
+fn lock_backend(layers: &Layers) -> Result<Option<&'static str>> {
+    let Some(text) = layers.text("lock") else { return Ok(None) };
+    backend::find(&text).map(Some).map_err(|_| layers.wrong("lock", &format!("one of {}", backend::names())))
+}
+
 fn roles(layers: &Layers) -> Result<Roles> {
     let text = layers.text("roles").unwrap_or_default();
-    let mut roles = Roles { order: false, recorder: false };
+    let mut roles = Roles { order: false, recorder: false, reconciler: false };
     for role in text.split(',').map(str::trim) {
         match role {
             "order" => roles.order = true,
             "recorder" => roles.recorder = true,
-            _ => return Err(layers.wrong("roles", "a comma-separated list of order, recorder")),
+            "reconciler" => roles.reconciler = true,
+            _ => return Err(layers.wrong("roles", "a comma-separated list of order, recorder, reconciler")),
         }
     }
     Ok(roles)

@@ -75,6 +75,7 @@ async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> 
         settings.jwt_secret.get_or_insert_with(random_secret);
     }
     settings.admin_token.get_or_insert_with(random_secret);
+    settings.payment_secret.get_or_insert_with(random_secret);
     write_run_file(dir, settings)
 }
 
@@ -93,6 +94,7 @@ fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
     line("database_url", settings.database_url.as_deref());
     line("jwt_secret", settings.jwt_secret.as_deref());
     line("admin_token", settings.admin_token.as_deref());
+    line("payment_secret", settings.payment_secret.as_deref());
     let (path, unfinished) = (dir.join(RUN_FILE), dir.join("run.toml.unfinished"));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     file.write_all(text.as_bytes())?;

@@ -1,17 +1,20 @@
 //! Claiming segments and recording them, on PostgreSQL.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use async_trait::async_trait;
-use domain::{OrderId, SegmentKey};
+use domain::{OrderId, SegmentKey, TransferId};
+use jiff::Timestamp;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::{Transaction, segment_columns};
+use super::{Transaction, segment_columns, transfer_columns};
 use crate::{
-    Claim, LedgerError, Recorded, SegmentReplay, SegmentRow,
-    convert::{SegmentColumns, signed, unsigned},
+    Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
+    convert::{RetakenColumns, ReturnColumns, SegmentColumns, TransferColumns, column, signed, unsigned},
     recording::{self, Move, NewOrders, Statements},
+    touched::RetakenOrder,
+    transaction::Transact,
 };
 
 struct PostgresClaim {
@@ -19,22 +22,65 @@ struct PostgresClaim {
     rows: Vec<SegmentRow>,
 }
 
-/// `SKIP LOCKED`: recorders share the segments instead of queueing for them.
+/// The key of a segment's turn. Its high bits come of our name: other locks of the database are elsewhere.
+macro_rules! turn {
+    ($item:literal, $segment:literal) => {
+        concat!("hashtextextended('stockade segment ' || ", $item, " || ':' || ", $segment, ", 0)")
+    };
+}
+pub(super) use turn;
+
+/// Recorders share the segments instead of queueing for them: who records a segment, or mends it, holds its turn, an advisory lock, and the
+/// others pass it over. Not the row's lock, as a transition holds that as well, for a moment; who passed over what a transition
+/// holds would not come back for it. For the rows it waits, in the order in which everybody locks them (`$3`).
+const CLAIM: &str = concat!(
+    "WITH wanted AS MATERIALIZED ( \
+        SELECT of_item, number, rank \
+        FROM UNNEST($1::text[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS wanted (of_item, number, rank, place) \
+        JOIN segments ON item = of_item AND segment = number ORDER BY place), \
+     mine AS MATERIALIZED (SELECT * FROM wanted WHERE pg_try_advisory_xact_lock(",
+    turn!("of_item", "number"),
+    ") LIMIT $4) SELECT ",
+    segment_columns!(),
+    " FROM mine JOIN segments ON item = of_item AND segment = number ORDER BY rank FOR UPDATE OF segments",
+);
+
 pub(super) async fn claim(pool: &PgPool, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
-    let (items, segments): (Vec<_>, Vec<_>) = wanted.iter().map(|key| (key.item.as_str(), i32::from(key.segment))).unzip();
     let mut transaction = pool.begin().await?;
+    let rows = sqlx::query_as::<_, SegmentColumns>(CLAIM)
+        .bind(column(wanted, |key| key.item.as_str()))
+        .bind(column(wanted, |key| i32::from(key.segment)))
+        .bind(ranks(wanted))
+        .bind(signed(at_most as u64))
+        .fetch_all(&mut *transaction)
+        .await?;
+    let mut rows: Vec<_> = rows.into_iter().map(SegmentRow::try_from).collect::<Result<_, _>>()?;
+    if rows.is_empty() {
+        transaction.roll_back().await;
+        return Ok(None);
+    }
+    let places: HashMap<_, _> = wanted.iter().enumerate().map(|(place, key)| (key, place)).collect();
+    rows.sort_by_key(|row| places.get(&row.key).copied());
+    Ok(Some(Box::new(PostgresClaim { transaction, rows })))
+}
+
+/// The place of each key among all of them.
+fn ranks(keys: &[SegmentKey]) -> Vec<i64> {
+    let sorted: BTreeSet<_> = keys.iter().collect();
+    let ranks: HashMap<_, _> = sorted.into_iter().zip(0..).collect();
+    keys.iter().filter_map(|key| ranks.get(key).copied()).collect()
+}
+
+/// Locks rows that are given in their order, waiting for whoever has them.
+pub(super) async fn lock_rows(transaction: &mut Transaction, sorted: &[SegmentKey]) -> Result<Vec<SegmentRow>, LedgerError> {
     let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
         "SELECT ",
         segment_columns!(),
         " FROM UNNEST($1::text[], $2::integer[]) WITH ORDINALITY AS wanted (of_item, number, place) \
-           JOIN segments ON item = of_item AND segment = number ORDER BY place LIMIT $3 FOR UPDATE OF segments SKIP LOCKED",
+           JOIN segments ON item = of_item AND segment = number ORDER BY place FOR UPDATE OF segments",
     ));
-    let rows = rows.bind(items).bind(segments).bind(signed(at_most as u64)).fetch_all(&mut *transaction).await?;
-    let rows: Vec<_> = rows.into_iter().map(SegmentRow::try_from).collect::<Result<_, _>>()?;
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(Box::new(PostgresClaim { transaction, rows })))
+    let rows = rows.bind(column(sorted, |key| key.item.as_str())).bind(column(sorted, |key| i32::from(key.segment)));
+    rows.fetch_all(&mut **transaction).await?.into_iter().map(SegmentRow::try_from).collect()
 }
 
 #[async_trait]
@@ -119,15 +165,92 @@ impl Statements for Transaction {
         Ok(())
     }
 
+    async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError> {
+        let rows = sqlx::query_as::<_, RetakenColumns>(
+            "SELECT id, state, attempt::bigint, segment::bigint, quantity, (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms \
+             FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE",
+        );
+        let rows = rows.bind(column(ids, OrderId::as_uuid)).fetch_all(&mut **self).await?;
+        rows.into_iter().map(RetakenOrder::try_from).collect()
+    }
+
+    async fn retake(&mut self, orders: &BTreeMap<OrderId, RetakenOrder>) -> Result<(), LedgerError> {
+        sqlx::query(
+            "UPDATE orders AS o SET state = new.state, attempt = new.attempt, segment = new.segment, \
+                    expires_at = to_timestamp(new.expires_ms::double precision / 1000), version = o.version + 1 \
+             FROM UNNEST($1::uuid[], $2::text[], $3::smallint[], $4::integer[], $5::bigint[]) AS new (id, state, attempt, segment, expires_ms) \
+             WHERE o.id = new.id",
+        )
+        .bind(column(orders.values(), |order| order.id.as_uuid()))
+        .bind(column(orders.values(), |order| order.state.as_str()))
+        .bind(column(orders.values(), |order| i16::from(order.attempt)))
+        .bind(column(orders.values(), |order| i32::from(order.segment)))
+        .bind(column(orders.values(), |order| order.expires_ms))
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    async fn take_returns(&mut self, returned: &BTreeMap<OrderId, &SegmentKey>) -> Result<Vec<PendingReturn>, LedgerError> {
+        let rows = sqlx::query_as::<_, ReturnColumns>(
+            "DELETE FROM returns AS r USING UNNEST($1::uuid[], $2::text[], $3::integer[]) AS back (id, item, segment) \
+             WHERE r.id = back.id AND r.item = back.item AND r.segment = back.segment \
+             RETURNING r.id, r.item, r.segment::bigint, r.buyer, r.quantity",
+        )
+        .bind(column(returned.keys(), OrderId::as_uuid))
+        .bind(column(returned.values(), |key| key.item.to_string()))
+        .bind(column(returned.values(), |key| i32::from(key.segment)));
+        rows.fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+    }
+
+    async fn add_returns(&mut self, returns: &[PendingReturn], since: Timestamp) -> Result<(), LedgerError> {
+        sqlx::query(
+            "INSERT INTO returns (id, item, segment, buyer, quantity, since) \
+             SELECT id, item, segment, buyer, quantity, to_timestamp($6::double precision / 1000) \
+             FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[]) AS new (id, item, segment, buyer, quantity)",
+        )
+        .bind(column(returns, |back| back.id.as_uuid()))
+        .bind(column(returns, |back| back.segment.item.to_string()))
+        .bind(column(returns, |back| i32::from(back.segment.segment)))
+        .bind(column(returns, |back| back.buyer.to_string()))
+        .bind(column(returns, |back| i64::from(back.quantity.get())))
+        .bind(since.as_millisecond())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    async fn lock_transfers(&mut self, ids: &BTreeSet<TransferId>) -> Result<Vec<Transfer>, LedgerError> {
+        let rows = sqlx::query_as::<_, TransferColumns>(concat!(
+            "SELECT ",
+            transfer_columns!(),
+            " FROM transfers WHERE id = ANY($1) ORDER BY id FOR UPDATE",
+        ));
+        let rows = rows.bind(column(ids, TransferId::as_uuid)).fetch_all(&mut **self).await?;
+        rows.into_iter().map(Transfer::try_from).collect()
+    }
+
+    async fn move_transfers(&mut self, transfers: &BTreeMap<TransferId, Transfer>) -> Result<(), LedgerError> {
+        sqlx::query(
+            "UPDATE transfers AS t SET state = new.state, moved = new.moved \
+             FROM UNNEST($1::uuid[], $2::text[], $3::bigint[]) AS new (id, state, moved) WHERE t.id = new.id",
+        )
+        .bind(column(transfers.values(), |transfer| transfer.id.as_uuid()))
+        .bind(column(transfers.values(), |transfer| transfer.state.as_str()))
+        .bind(column(transfers.values(), |transfer| signed(transfer.moved)))
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
     async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError> {
-        fn column<T>(moves: &[Move], value: impl Fn(&Move) -> T) -> Vec<T> {
-            moves.iter().map(value).collect()
-        }
         let moved = sqlx::query_scalar::<_, i64>(
-            "UPDATE segments AS s SET available = new.available, held = new.held, confirmed = new.confirmed, \
-                    checkpoint = new.checkpoint, anchor = new.anchor, version = s.version + 1 \
-             FROM UNNEST($1::text[], $2::integer[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::bigint[]) \
-                 WITH ORDINALITY AS new (item, segment, version, old_checkpoint, available, held, confirmed, checkpoint, anchor, place) \
+            "UPDATE segments AS s SET allocated = new.allocated, available = new.available, held = new.held, confirmed = new.confirmed, \
+                    \"returning\" = new.back, checkpoint = new.checkpoint, anchor = new.anchor, fence = new.fence, version = s.version + 1 \
+             FROM UNNEST($1::text[], $2::integer[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], \
+                         $9::bigint[], $10::text[], $11::bigint[], $12::bigint[]) \
+                 WITH ORDINALITY AS new (item, segment, version, old_checkpoint, allocated, available, held, confirmed, back, checkpoint, \
+                                         anchor, fence, place) \
              WHERE s.item = new.item AND s.segment = new.segment \
                AND s.version = new.version AND s.checkpoint IS NOT DISTINCT FROM new.old_checkpoint \
              RETURNING new.place - 1",
@@ -136,22 +259,16 @@ impl Statements for Transaction {
         .bind(column(moves, |row| i32::from(row.before.key.segment)))
         .bind(column(moves, |row| signed(row.before.version)))
         .bind(column(moves, |row| row.before.checkpoint.map(|id| id.to_string())))
+        .bind(column(moves, |row| signed(row.after.allocated)))
         .bind(column(moves, |row| signed(row.after.available)))
         .bind(column(moves, |row| signed(row.after.held)))
         .bind(column(moves, |row| signed(row.after.confirmed)))
+        .bind(column(moves, |row| signed(row.after.returning)))
         .bind(column(moves, |row| row.after.checkpoint.map(|id| id.to_string())))
         .bind(column(moves, |row| row.after.anchor))
+        .bind(column(moves, |row| signed(row.after.fence)))
         .fetch_all(&mut **self)
         .await?;
         moved.into_iter().map(|place| unsigned("place", place)).collect()
-    }
-
-    async fn commit(self) -> Result<(), LedgerError> {
-        Ok(Transaction::commit(self).await?)
-    }
-
-    async fn roll_back(self) {
-        // If the connection is gone, so is the transaction.
-        let _ = self.rollback().await;
     }
 }

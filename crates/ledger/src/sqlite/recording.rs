@@ -1,15 +1,19 @@
 //! Claiming segments and recording them, on SQLite.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{OrderId, SegmentKey};
+use domain::{OrderId, SegmentKey, TransferId};
+use jiff::Timestamp;
+use uuid::Uuid;
 
-use super::{Transaction, segment_columns};
+use super::{Transaction, hex, hex_list, json, segment_columns, transfer_columns};
 use crate::{
-    Claim, LedgerError, Recorded, SegmentReplay, SegmentRow,
-    convert::{SegmentColumns, signed, unreadable},
+    Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
+    convert::{RetakenColumns, ReturnColumns, SegmentColumns, TransferColumns, column, signed},
     recording::{self, Move, NewOrders, Statements},
+    touched::RetakenOrder,
+    transaction::Transact,
 };
 
 struct SqliteClaim {
@@ -23,19 +27,25 @@ pub(super) async fn claim(
     wanted: &[SegmentKey],
     at_most: usize,
 ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
-    let wanted: Vec<_> = wanted.iter().map(|key| (key.item.as_str(), key.segment)).collect();
+    let rows = rows(&mut transaction, wanted, at_most).await?;
+    if rows.is_empty() {
+        transaction.roll_back().await;
+        return Ok(None);
+    }
+    Ok(Some(Box::new(SqliteClaim { transaction, rows })))
+}
+
+/// The first of those that there are.
+pub(super) async fn rows(transaction: &mut Transaction, wanted: &[SegmentKey], at_most: usize) -> Result<Vec<SegmentRow>, LedgerError> {
+    let wanted = column(wanted, |key| (key.item.as_str(), key.segment));
     let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
         "SELECT ",
         segment_columns!(),
         " FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 \
            ORDER BY wanted.key LIMIT ?",
     ));
-    let rows = rows.bind(json(&wanted)?).bind(signed(at_most as u64)).fetch_all(&mut *transaction).await?;
-    let rows: Vec<_> = rows.into_iter().map(SegmentRow::try_from).collect::<Result<_, _>>()?;
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(Box::new(SqliteClaim { transaction, rows })))
+    let rows = rows.bind(json(&wanted)?).bind(signed(at_most as u64)).fetch_all(&mut **transaction).await?;
+    rows.into_iter().map(SegmentRow::try_from).collect()
 }
 
 #[async_trait]
@@ -53,18 +63,15 @@ impl Claim for SqliteClaim {
     }
 }
 
-/// One statement for a batch, with the batch as one JSON value: a statement per order would cost several times as much.
 #[async_trait]
 impl Statements for Transaction {
     async fn insert(&mut self, orders: &NewOrders) -> Result<HashSet<OrderId>, LedgerError> {
-        let rows: Vec<_> = (0..orders.ids.len())
-            .map(|at| {
-                let id = orders.ids[at].as_uuid().simple().to_string();
-                (id, &orders.items[at], orders.segments[at], &orders.buyers[at], orders.quantities[at], orders.expires_ms[at])
-            })
-            .collect();
+        let rows = column(0..orders.ids.len(), |at| {
+            let id = hex(orders.ids[at].as_uuid());
+            (id, &orders.items[at], orders.segments[at], &orders.buyers[at], orders.quantities[at], orders.expires_ms[at])
+        });
         // `WHERE true` keeps SQLite from reading ON CONFLICT as part of a join.
-        let inserted = sqlx::query_scalar::<_, Vec<u8>>(
+        let inserted = sqlx::query_scalar::<_, Uuid>(
             "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
              SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'held', value ->> 5 FROM json_each(?) \
              WHERE true ON CONFLICT (id) DO NOTHING RETURNING id",
@@ -73,7 +80,7 @@ impl Statements for Transaction {
         if inserted.len() == orders.ids.len() {
             return Ok(HashSet::new());
         }
-        let inserted: HashSet<_> = inserted.iter().map(|id| order_id(id)).collect::<Result<_, _>>()?;
+        let inserted: HashSet<_> = inserted.into_iter().map(OrderId::from).collect();
         Ok(orders.ids.iter().copied().filter(|id| !inserted.contains(id)).collect())
     }
 
@@ -83,18 +90,85 @@ impl Statements for Transaction {
         Ok(())
     }
 
+    async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError> {
+        let rows = sqlx::query_as::<_, RetakenColumns>(
+            "SELECT id, state, attempt, segment, quantity, expires_at AS expires_ms FROM orders \
+             WHERE id IN (SELECT unhex(value) FROM json_each(?))",
+        );
+        let rows = rows.bind(hex_list(ids)?).fetch_all(&mut **self).await?;
+        rows.into_iter().map(RetakenOrder::try_from).collect()
+    }
+
+    async fn retake(&mut self, orders: &BTreeMap<OrderId, RetakenOrder>) -> Result<(), LedgerError> {
+        let rows = column(orders.values(), |order| (hex(order.id.as_uuid()), order.state, order.attempt, order.segment, order.expires_ms));
+        let retaken = sqlx::query(
+            "UPDATE orders SET state = new.value ->> 1, attempt = new.value ->> 2, segment = new.value ->> 3, expires_at = new.value ->> 4, \
+                    version = version + 1 \
+             FROM json_each(?) AS new WHERE orders.id = unhex(new.value ->> 0)",
+        );
+        retaken.bind(json(&rows)?).execute(&mut **self).await?;
+        Ok(())
+    }
+
+    async fn take_returns(&mut self, returned: &BTreeMap<OrderId, &SegmentKey>) -> Result<Vec<PendingReturn>, LedgerError> {
+        let back = column(returned, |(id, key)| (hex(id.as_uuid()), &key.item, key.segment));
+        let rows = sqlx::query_as::<_, ReturnColumns>(
+            "DELETE FROM returns WHERE (id, item, segment) IN \
+                (SELECT unhex(value ->> 0), value ->> 1, value ->> 2 FROM json_each(?)) \
+             RETURNING id, item, segment, buyer, quantity",
+        );
+        rows.bind(json(&back)?).fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+    }
+
+    async fn add_returns(&mut self, returns: &[PendingReturn], since: Timestamp) -> Result<(), LedgerError> {
+        let rows = column(returns, |back| {
+            let PendingReturn { id, segment, buyer, quantity } = back;
+            (hex(id.as_uuid()), &segment.item, segment.segment, buyer, quantity.get())
+        });
+        let added = sqlx::query(
+            "INSERT INTO returns (id, item, segment, buyer, quantity, since) \
+             SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, ?2 FROM json_each(?1)",
+        );
+        added.bind(json(&rows)?).bind(since.as_millisecond()).execute(&mut **self).await?;
+        Ok(())
+    }
+
+    async fn lock_transfers(&mut self, ids: &BTreeSet<TransferId>) -> Result<Vec<Transfer>, LedgerError> {
+        let rows = sqlx::query_as::<_, TransferColumns>(concat!(
+            "SELECT ",
+            transfer_columns!(),
+            " FROM transfers WHERE id IN (SELECT unhex(value) FROM json_each(?))",
+        ));
+        let rows = rows.bind(json(&column(ids, |id| hex(id.as_uuid())))?).fetch_all(&mut **self).await?;
+        rows.into_iter().map(Transfer::try_from).collect()
+    }
+
+    async fn move_transfers(&mut self, transfers: &BTreeMap<TransferId, Transfer>) -> Result<(), LedgerError> {
+        let rows = column(transfers.values(), |transfer| (hex(transfer.id.as_uuid()), transfer.state.as_str(), transfer.moved));
+        let moved = sqlx::query(
+            "UPDATE transfers SET state = new.value ->> 1, moved = new.value ->> 2 \
+             FROM json_each(?) AS new WHERE transfers.id = unhex(new.value ->> 0)",
+        );
+        moved.bind(json(&rows)?).execute(&mut **self).await?;
+        Ok(())
+    }
+
     async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError> {
         let mut moved = Vec::with_capacity(moves.len());
         for (place, Move { before, after }) in moves.iter().enumerate() {
             let row = sqlx::query(
-                "UPDATE segments SET available = ?, held = ?, confirmed = ?, checkpoint = ?, anchor = ?, version = version + 1 \
+                "UPDATE segments SET allocated = ?, available = ?, held = ?, confirmed = ?, \"returning\" = ?, checkpoint = ?, anchor = ?, \
+                        fence = ?, version = version + 1 \
                  WHERE item = ? AND segment = ? AND version = ? AND checkpoint IS ?",
             )
+            .bind(signed(after.allocated))
             .bind(signed(after.available))
             .bind(signed(after.held))
             .bind(signed(after.confirmed))
+            .bind(signed(after.returning))
             .bind(after.checkpoint.map(|id| id.to_string()))
             .bind(after.anchor)
+            .bind(signed(after.fence))
             .bind(before.key.item.as_str())
             .bind(i32::from(before.key.segment))
             .bind(signed(before.version))
@@ -105,25 +179,4 @@ impl Statements for Transaction {
         }
         Ok(moved)
     }
-
-    async fn commit(self) -> Result<(), LedgerError> {
-        Ok(Transaction::commit(self).await?)
-    }
-
-    async fn roll_back(self) {
-        // If the connection is gone, so is the transaction.
-        let _ = self.rollback().await;
-    }
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String, LedgerError> {
-    serde_json::to_string(value).map_err(|error| LedgerError::Database(sqlx::Error::Encode(error.into())))
-}
-
-pub(super) fn hex_list(ids: &[OrderId]) -> Result<String, LedgerError> {
-    json(&ids.iter().map(|id| id.as_uuid().simple().to_string()).collect::<Vec<_>>())
-}
-
-pub(super) fn order_id(bytes: &[u8]) -> Result<OrderId, LedgerError> {
-    bytes.try_into().map(OrderId::from_bytes).map_err(|_| unreadable("orders.id", format!("{bytes:?}")))
 }

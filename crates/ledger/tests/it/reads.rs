@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::site::{Site, assert_identity, id, on_both, opened, order, order_id, record, segment, taken};
 
-on_both!(an_order_reads_back, the_rejected_among_many_are_found, totals_are_one_snapshot);
+on_both!(an_order_reads_back, the_recorded_among_many_are_found_with_their_states, totals_are_one_snapshot);
 
 async fn an_order_reads_back(site: &Site) {
     let ledger = site.ledger().await;
@@ -31,6 +31,8 @@ async fn an_order_reads_back(site: &Site) {
             quantity: placed.quantity,
             state: OrderState::Held,
             expires_at,
+            attempt: 0,
+            payment: None,
             version: 1,
         };
         assert_eq!(ledger.order(placed.id).await.unwrap(), Some(expected));
@@ -39,19 +41,21 @@ async fn an_order_reads_back(site: &Site) {
     assert_eq!(ledger.order(order_id(&item, 9)).await.unwrap(), None);
 }
 
-async fn the_rejected_among_many_are_found(site: &Site) {
+async fn the_recorded_among_many_are_found_with_their_states(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 10, 1).await;
     let orders = (0..2000).map(|n| order(&item, n, 1)).collect();
     let recorded = record(&*ledger, &segment(&item, 0), vec![opened(&item, 0), taken(id(2, 0), orders)]).await.unwrap();
     let asked: Vec<_> = (0..2500).map(|n| order_id(&item, n)).collect();
-    let mut rejected = ledger.rejected_among(&asked).await.unwrap();
+    let found = ledger.recorded_among(&asked).await.unwrap();
+    let in_state = |state| found.iter().filter(|(_, found)| *found == state).map(|(id, _)| *id).collect::<Vec<_>>();
+    assert_eq!(in_state(OrderState::Held), asked[..10]);
+    let (mut rejected, mut expected) = (in_state(OrderState::Rejected), recorded.rejected);
     rejected.sort_unstable();
-    let mut expected = recorded.rejected;
     expected.sort_unstable();
-    assert_eq!((rejected.len(), rejected), (1990, expected));
-    assert_eq!(ledger.rejected_among(&asked[..10]).await.unwrap(), []);
-    assert_eq!(ledger.rejected_among(&[]).await.unwrap(), []);
+    assert_eq!((found.len(), rejected), (2000, expected), "and the other 500 are not recorded");
+    assert_eq!(ledger.recorded_among(&[asked[0].retake(1)]).await.unwrap(), [], "the order has not come to that attempt");
+    assert_eq!(ledger.recorded_among(&[]).await.unwrap(), []);
 }
 
 async fn totals_are_one_snapshot(site: &Site) {

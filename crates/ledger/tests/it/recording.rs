@@ -124,8 +124,16 @@ async fn an_order_the_row_cannot_cover_is_rejected(site: &Site) {
     let key = segment(&item, 0);
     let orders = vec![order(&item, 0, 3), order(&item, 1, 3), order(&item, 2, 2)];
     let recorded = record(&*ledger, &key, vec![opened(&item, 0), taken(id(2, 0), orders)]).await.unwrap();
-    let expected =
-        Recorded { key: key.clone(), after: None, checkpoint: id(2, 0), held: 2, rejected: vec![order_id(&item, 1)], repeated: 0 };
+    let expected = Recorded {
+        key: key.clone(),
+        after: None,
+        checkpoint: id(2, 0),
+        held: 2,
+        rejected: vec![order_id(&item, 1)],
+        repeated: 0,
+        returned: 0,
+        transferred: 0,
+    };
     assert_eq!(recorded, expected, "the smaller one behind it is held");
     let row = row(&*ledger, &key).await;
     assert_eq!((row.available, row.held, row.version, row.anchor), (0, 5, 2, Some(-2)));

@@ -51,12 +51,16 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
         ("UPDATE segments SET available = -1, held = 11", "segments_available_not_negative"),
         ("UPDATE segments SET held = -1, available = 11", "segments_held_not_negative"),
         ("UPDATE segments SET confirmed = -1, available = 7", "segments_confirmed_not_negative"),
+        ("UPDATE segments SET \"returning\" = -1, available = 7", "segments_returning_not_negative"),
         ("UPDATE segments SET available = available - 1", "segments_units_accounted_for"),
+        ("UPDATE segments SET \"returning\" = 1", "segments_units_accounted_for"),
         ("UPDATE segments SET held = held + 1", "segments_units_accounted_for"),
         ("UPDATE segments SET allocated = allocated + 1", "segments_units_accounted_for"),
         ("UPDATE segments SET anchor = NULL", "segments_anchored"),
         ("UPDATE orders SET quantity = 0", "orders_quantity_positive"),
         ("UPDATE orders SET state = 'lost'", "orders_state_known"),
+        ("UPDATE orders SET attempt = -1", "orders_attempt_known"),
+        ("UPDATE orders SET attempt = 8", "orders_attempt_known"),
         ("UPDATE items SET stock = -1", "items_stock_not_negative"),
         ("UPDATE items SET price_cents = -1", "items_price_not_negative"),
         ("UPDATE items SET limit_per_buyer = 0", "items_limit_positive"),
@@ -68,7 +72,12 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
         let error = site.sql(sql).await.expect_err(sql);
         assert!(error.to_string().contains(constraint), "{sql}: {error}");
     }
-    assert_eq!(site.sql("UPDATE segments SET available = available - 1, confirmed = confirmed + 1").await.unwrap(), 1);
+    for column in ["held", "confirmed", "\"returning\""] {
+        for (sign, back) in [("+", "-"), ("-", "+")] {
+            let sql = format!("UPDATE segments SET available = available {back} 1, {column} = {column} {sign} 1");
+            assert_eq!(site.sql(&sql).await.unwrap(), 1, "{sql}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use domain::{
     BuyerId, Change, Durability, Entry, EntryId, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, TakenOrder, Window,
 };
 use jiff::Timestamp;
-use ledger::{Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
+use ledger::{ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use testbed::Postgres;
@@ -129,12 +129,14 @@ impl Site {
 }
 
 pub fn assert_identity(totals: &ledger::ItemTotals) {
-    for (row, held_by_orders) in totals.segments.iter().zip(&totals.held_by_orders) {
-        assert_eq!(row.available + row.held + row.confirmed, row.allocated, "{}", row.key);
-        assert_eq!(row.held, *held_by_orders, "{}: units of held orders", row.key);
+    for (row, by_orders) in totals.segments.iter().zip(&totals.by_orders) {
+        assert_eq!(row.available + row.held + row.confirmed + row.returning, row.allocated, "{}", row.key);
+        let counted = ByOrders { held: row.held, confirmed: row.confirmed, returning: row.returning };
+        assert_eq!(counted, *by_orders, "{}: the counters and the sums", row.key);
     }
     let allocated: u64 = totals.segments.iter().map(|row| row.allocated).sum();
-    assert_eq!((allocated, totals.segments.len()), (totals.item.stock, totals.item.segments.into()));
+    assert_eq!(allocated + totals.in_transit, totals.item.stock);
+    assert_eq!(totals.segments.len(), usize::from(totals.item.segments));
 }
 
 pub fn item(name: &str, stock: u64, segments: u16) -> Item {
@@ -169,7 +171,7 @@ pub fn order_id(item: &Item, n: usize) -> OrderId {
     bytes[..4].copy_from_slice(&item.id.tag().0.to_be_bytes());
     // Spread, as hashes are.
     bytes[4..12].copy_from_slice(&(n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-    OrderId::from_bytes(bytes)
+    OrderId::from_bytes(bytes).retake(0)
 }
 
 pub fn order(item: &Item, n: usize, units: u32) -> TakenOrder {

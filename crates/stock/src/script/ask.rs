@@ -3,8 +3,8 @@
 use domain::{BuyerId, EntryId, OrderId, Quantity};
 use redis::Cmd;
 
-use super::{ASK_HOME, ASK_NEXT, column, refusals};
-use crate::{Answer, StockError, connection::Connection, keys::Keys, outbox, reply::Reply};
+use super::{ASK_HOME, ASK_NEXT, Asks, column, refusals};
+use crate::{Answer, StockError, keys::Keys, outbox, reply::Reply};
 
 /// What an order asks for, in the forms in which the scripts want it.
 #[derive(Debug)]
@@ -64,10 +64,10 @@ pub(crate) enum Exception {
 }
 
 /// Asks at home.
-pub(crate) async fn ask_home(connection: &Connection, keys: &Keys, batch: &AskBatch<'_>, margin_ms: i64) -> Result<AskReply, StockError> {
+pub(crate) async fn ask_home(asks: &Asks, keys: &Keys, batch: &AskBatch<'_>, margin_ms: i64) -> Result<AskReply, StockError> {
     let names = [&*keys.stock, &keys.answers, &keys.buyers, &keys.outbox, &keys.walks];
     let reply = ASK_HOME
-        .run(connection, &names, |cmd| {
+        .ask(asks, &names, &keys.answers, |cmd| {
             cmd.arg(batch.asked.len()).arg(batch.deadline_ms).arg(margin_ms).arg(&keys.name);
             ids(cmd, batch);
             column(cmd, batch.asked.iter().map(|asked| asked.buyer.as_str()));
@@ -78,10 +78,10 @@ pub(crate) async fn ask_home(connection: &Connection, keys: &Keys, batch: &AskBa
 }
 
 /// Asks at a later segment of the ring.
-pub(crate) async fn ask_next(connection: &Connection, keys: &Keys, batch: &AskBatch<'_>) -> Result<AskReply, StockError> {
+pub(crate) async fn ask_next(asks: &Asks, keys: &Keys, batch: &AskBatch<'_>) -> Result<AskReply, StockError> {
     let names = [&*keys.stock, &keys.answers, &keys.outbox];
     let reply = ASK_NEXT
-        .run(connection, &names, |cmd| {
+        .ask(asks, &names, &keys.answers, |cmd| {
             cmd.arg(batch.asked.len()).arg(batch.deadline_ms).arg(&keys.name);
             ids(cmd, batch);
             quantities_and_packed(cmd, batch);

@@ -1,6 +1,7 @@
 //! One typed call per file in `lua/`.
 
 mod ask;
+mod asks;
 mod give_back;
 mod mend;
 mod open;
@@ -14,6 +15,7 @@ use redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use crate::{StockError, connection::Connection, keys::Keys, reply::Reply};
 
 pub(crate) use ask::{AskBatch, AskReply, Asked, Exception, Gate, ask_home, ask_next};
+pub(crate) use asks::Asks;
 pub(crate) use give_back::{give_back_count, release};
 pub use mend::Adjusted;
 pub(crate) use mend::{Adjustment, Restored, adjust, halt_segment, restore_orders};

@@ -1,9 +1,9 @@
 //! Orders that wait for the ledger, with a recorder that is as small as one can be.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use domain::{BuyerId, Change, Entry, EntryId, OrderId};
-use stock::{Acknowledge, Ask, Outcome, RecordedSpan, StockError};
+use stock::{Acknowledge, Ask, Fate, Outcome, RecordedEntries, StockError};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +39,7 @@ async fn taken(sale: &Sale, segment: u16) -> (EntryId, Vec<OrderId>) {
     let mut found = None;
     eventually("an order taking its units", async || {
         let entry = entries(sale, segment, None).await.pop().unwrap();
-        found = Some((entry.id, orders(&entry))).filter(|(_, orders)| !orders.is_empty());
+        found = Some(((entry.id, entry.fingerprint), orders(&entry))).filter(|(_, orders)| !orders.is_empty());
         found.is_some()
     })
     .await;
@@ -47,9 +47,9 @@ async fn taken(sale: &Sale, segment: u16) -> (EntryId, Vec<OrderId>) {
 }
 
 /// What a recorder says.
-async fn publish(sale: &Sale, segment: u16, after: EntryId, checkpoint: EntryId, rejected: &[OrderId]) {
-    let span = RecordedSpan { segment: sale.segment(segment), after, checkpoint, rejected: rejected.to_vec() };
-    sale.stock.publish_recorded(&span).await.unwrap();
+async fn publish(sale: &Sale, segment: u16, entries: &[(EntryId, i64)], rejected: &[OrderId]) {
+    let recorded = RecordedEntries { segment: sale.segment(segment), entries: entries.to_vec(), rejected: rejected.to_vec() };
+    sale.stock.publish_recorded(&recorded).await.unwrap();
 }
 
 async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<Site>) {
@@ -59,13 +59,14 @@ async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<S
         let order = begin(&sale, &ann);
         let (entry, orders) = taken(&sale, key).await;
         assert_eq!(orders, [sale.order_id(&ann, "k")]);
-        let earlier = EntryId { ms: entry.ms - 1, seq: 0 };
-        publish(&sale, key, EntryId::default(), earlier, &[]).await;
-        publish(&sale, key, entry, EntryId { ms: entry.ms + 1, seq: 0 }, &[]).await;
-        publish(&sale, 1 - key, EntryId::default(), entry, &[]).await;
+        let (id, fingerprint) = entry;
+        let (earlier, later) = (EntryId { ms: id.ms - 1, seq: 0 }, EntryId { ms: id.ms + 1, seq: 0 });
+        publish(&sale, key, &[(earlier, fingerprint), (later, fingerprint)], &[]).await;
+        publish(&sale, key, &[(id, fingerprint + 1)], &[]).await;
+        publish(&sale, 1 - key, &[entry], &[]).await;
         assert_eq!(sale.stock.overdue(Duration::ZERO).len(), 1);
         assert!(!order.is_finished());
-        publish(&sale, key, earlier, entry, &[]).await;
+        publish(&sale, key, &[(earlier, 0), entry], &[]).await;
         let outcome = order.await.unwrap().unwrap();
         assert!(matches!(outcome, Outcome::Held { replayed: false, recorded: true, .. }), "{outcome:?}");
     }
@@ -81,10 +82,10 @@ async fn an_order_that_the_ledger_rejects_is_told_so(site: Arc<Site>) {
     taken(&sale, 0).await;
     let second = begin(&sale, &bob);
     eventually("both taking", async || sale.available().await == 0).await;
-    let last = entries(&sale, 0, None).await.pop().unwrap();
     eventually("both waiting", async || sale.stock.overdue(Duration::ZERO).iter().map(|(_, orders)| orders.len()).sum::<usize>() == 2)
         .await;
-    publish(&sale, 0, EntryId::default(), last.id, &[sale.order_id(&bob, "k")]).await;
+    let both: Vec<_> = entries(&sale, 0, None).await.iter().map(|entry| (entry.id, entry.fingerprint)).collect();
+    publish(&sale, 0, &both, &[sale.order_id(&bob, "k")]).await;
     assert!(matches!(first.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
     assert_eq!(second.await.unwrap().unwrap(), Outcome::Rejected);
 }
@@ -96,9 +97,9 @@ async fn a_lost_message_is_made_up_for(site: Arc<Site>) {
     let (entry, _) = taken(&sale, 1).await;
     eventually("the order being overdue", async || !sale.stock.overdue(Duration::from_millis(50)).is_empty()).await;
     let overdue = sale.stock.overdue(Duration::from_millis(50));
-    assert_eq!(overdue, [(sale.segment(1), vec![(entry, sale.order_id(&ann, "k"))])]);
+    assert_eq!(overdue, [(sale.segment(1), vec![(entry.0, sale.order_id(&ann, "k"))])]);
     assert!(!order.is_finished());
-    sale.stock.resolve(&sale.segment(1), &HashSet::from([sale.order_id(&ann, "k")]), &HashSet::new());
+    sale.stock.resolve(&sale.segment(1), &HashMap::from([(sale.order_id(&ann, "k"), Fate::Recorded)]));
     assert!(matches!(order.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
 }
 
@@ -126,7 +127,8 @@ async fn record(sale: Arc<Sale>, segment: u16, rejects: fn(&OrderId) -> bool, st
             continue;
         };
         let rejected: Vec<_> = new.iter().flat_map(orders).filter(rejects).collect();
-        publish(&sale, segment, checkpoint.unwrap_or_default(), last.id, &rejected).await;
+        let recorded: Vec<_> = new.iter().map(|entry| (entry.id, entry.fingerprint)).collect();
+        publish(&sale, segment, &recorded, &rejected).await;
         trim(&sale, segment, last.id).await;
         checkpoint = Some(last.id);
     }

@@ -19,11 +19,12 @@ pub struct Terms {
     pub limit: Option<u32>,
     pub window: Window,
     pub state: ItemState,
+    pub durability: Durability,
 }
 
 impl Terms {
     pub fn new(stock: u64, segments: u16) -> Self {
-        Self { stock, segments, limit: None, window: Window::default(), state: ItemState::Open }
+        Self { stock, segments, limit: None, window: Window::default(), state: ItemState::Open, durability: Durability::Accepted }
     }
 
     pub fn limit(self, units: u32) -> Self {
@@ -77,7 +78,7 @@ pub async fn open_with(site: &Arc<Site>, terms: Terms, stock: Arc<Stock>) -> Arc
         segments: terms.segments,
         window: terms.window,
         hold_seconds: 600,
-        durability: Durability::Accepted,
+        durability: terms.durability,
         state: terms.state,
         epoch: 1,
         version: 1,

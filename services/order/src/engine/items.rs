@@ -1,7 +1,9 @@
 //! Creating, showing, opening and closing items.
 
-use domain::{Item, ItemId, ItemState};
-use ledger::{Created, SegmentRow};
+use std::time::Duration;
+
+use domain::{IdempotencyKey, Item, ItemId, TransferId};
+use ledger::{Changed, Created, ItemChange, JournalEntry, SegmentRow, StockChange, StockPart};
 use stock::{Inspection, InspectionEntries};
 
 use super::{Engine, EngineError};
@@ -17,6 +19,8 @@ pub struct ItemView {
     pub held: u64,
     /// Units of paid orders.
     pub confirmed: u64,
+    /// Units of orders that have ended, on their way back.
+    pub returning: u64,
     /// The same by segment.
     pub segments: Vec<SegmentView>,
 }
@@ -34,6 +38,8 @@ pub struct SegmentView {
     pub held: u64,
     /// Units of paid orders.
     pub confirmed: u64,
+    /// Units of orders that have ended, on their way back.
+    pub returning: u64,
     /// Walks from here that are not forgotten yet.
     pub walks: u64,
     /// Outbox entries that are not trimmed yet, the anchor included.
@@ -54,11 +60,78 @@ impl Engine {
         Ok(Some(item))
     }
 
-    /// Opens, pauses or closes the item. The ledger decides; the segments follow, by epoch. May be repeated after any failure.
-    pub async fn set_item_state(&self, id: &ItemId, state: ItemState) -> Result<Option<Item>, EngineError> {
-        let Some(item) = self.ledger.set_item_state(id, state).await? else { return Ok(None) };
-        self.stock.set_state(&item, item.state, item.epoch).await?;
-        Ok(Some(item))
+    /// Changes state, limit or window. The ledger decides; the segments follow, by epoch. May be repeated after any failure.
+    pub async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, EngineError> {
+        let changed = self.ledger.change_item(id, change, expected, actor).await?;
+        if let Changed::Item(item) = &changed {
+            self.stock.configure(item).await?;
+            self.know(item.clone()).await;
+        }
+        Ok(changed)
+    }
+
+    /// Makes units of the item more or fewer. The ledger says what is to be moved, and a reconciler moves it; this waits for it a little.
+    /// The same key is the same change, however often it is repeated.
+    pub async fn change_stock(
+        &self,
+        id: &ItemId,
+        wish: StockWish,
+        key: &IdempotencyKey,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Stocked, EngineError> {
+        let Some(item) = self.ledger.item(id).await? else { return Ok(Stocked::NoItem) };
+        let change = self.stock_change(&item, wish, key).await?;
+        match self.ledger.change_stock(id, &change, expected, actor).await? {
+            Changed::NoItem => Ok(Stocked::NoItem),
+            Changed::OtherVersion(item) => Ok(Stocked::OtherVersion(item.version)),
+            Changed::Item(_) => Ok(Stocked::Item { settled: self.wait_for_transfers(id, &change).await? }),
+        }
+    }
+
+    async fn stock_change(&self, item: &Item, wish: StockWish, key: &IdempotencyKey) -> Result<StockChange, EngineError> {
+        let part = |segment: u16, units| StockPart { transfer: TransferId::derive(&item.id, key, segment), segment, units };
+        let parts = |units: Vec<u64>| (0..item.segments).zip(units).map(|(segment, units)| part(segment, units)).collect();
+        Ok(match wish {
+            StockWish::Add(units) => StockChange::TopUp(parts(even_shares(units, item.segments))),
+            StockWish::TakeBack(units) => {
+                let available = self.know(item.clone()).await.stock.inspect(InspectionEntries::None).await?;
+                let available: Vec<u64> = available.iter().map(|segment| segment.available).collect();
+                StockChange::TakeBack(parts(shares_of(units, &available)))
+            }
+        })
+    }
+
+    /// Whether every part is where it shall be. If not, it is on its way.
+    async fn wait_for_transfers(&self, id: &ItemId, change: &StockChange) -> Result<bool, EngineError> {
+        let (StockChange::TopUp(parts) | StockChange::TakeBack(parts)) = change;
+        let until = tokio::time::Instant::now() + SETTLE_WITHIN;
+        loop {
+            let open = self.ledger.open_transfers(Some(id)).await?;
+            if !open.iter().any(|transfer| parts.iter().any(|part| part.transfer == transfer.id)) {
+                return Ok(true);
+            }
+            if tokio::time::Instant::now() > until {
+                return Ok(false);
+            }
+            tokio::time::sleep(SETTLE_LOOK).await;
+        }
+    }
+
+    /// The item as it is described.
+    pub async fn item(&self, id: &ItemId) -> Result<Option<Item>, EngineError> {
+        Ok(self.ledger.item(id).await?)
+    }
+
+    /// The latest entries of the item's journal, newest first.
+    pub async fn journal(&self, id: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, EngineError> {
+        Ok(self.ledger.journal(id, at_most).await?)
     }
 
     /// The item with its numbers.
@@ -72,10 +145,56 @@ impl Engine {
             available: sum(|segment| segment.available),
             held: sum(|segment| segment.held),
             confirmed: sum(|segment| segment.confirmed),
+            returning: sum(|segment| segment.returning),
             segments,
             item,
         }))
     }
+}
+
+/// How long a change of stock is waited for.
+const SETTLE_WITHIN: Duration = Duration::from_secs(3);
+const SETTLE_LOOK: Duration = Duration::from_millis(20);
+
+/// What shall become of an item's stock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StockWish {
+    /// More units.
+    Add(u64),
+    /// Fewer: as many of these as nobody has.
+    TakeBack(u64),
+}
+
+/// What a change of stock came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stocked {
+    /// It is made.
+    Item {
+        /// The units are where they shall be; if not, they are on their way.
+        settled: bool,
+    },
+    /// The item has this version, not the one that the change was decided on.
+    OtherVersion(u64),
+    /// There is no such item.
+    NoItem,
+}
+
+/// Even shares, the first ones taking the rest: the same for every repeat.
+fn even_shares(units: u64, segments: u16) -> Vec<u64> {
+    let segments = u64::from(segments);
+    (0..segments).map(|segment| units / segments + u64::from(segment < units % segments)).collect()
+}
+
+/// From each segment in turn as much as it has, until there is enough. Segments that give nothing are named too: a repeat must be the same change,
+/// even if by then others have units.
+fn shares_of(units: u64, available: &[u64]) -> Vec<u64> {
+    let mut wanted = units;
+    let share = |available: &u64| {
+        let share = wanted.min(*available);
+        wanted -= share;
+        share
+    };
+    available.iter().map(share).collect()
 }
 
 /// What is available is known to Redis first, and what is paid to the ledger; all other units are held.
@@ -85,8 +204,9 @@ fn view(row: &SegmentRow, inspection: &Inspection) -> SegmentView {
         segment: row.key.segment,
         allocated: row.allocated,
         available,
-        held: row.allocated.saturating_sub(available).saturating_sub(row.confirmed),
+        held: row.allocated.saturating_sub(available).saturating_sub(row.confirmed).saturating_sub(row.returning),
         confirmed: row.confirmed,
+        returning: row.returning,
         walks: inspection.walks,
         outbox: inspection.outbox,
     }

@@ -43,12 +43,14 @@ pub enum Placed {
     },
     /// The buyer would hold more than one may.
     BuyerLimitReached,
-    /// The units are the order's.
-    Held {
+    /// The order is placed.
+    Order {
         /// Its name.
         id: OrderId,
         /// How many.
         quantity: Quantity,
+        /// Where it stands: `held`, unless it was placed before and has moved on.
+        state: OrderState,
         /// When the hold is over.
         expires_at: Timestamp,
         /// It had been placed before this request.
@@ -73,7 +75,7 @@ impl Engine {
         let acknowledge = acknowledge(&known, placement.respond_async);
         let ask = Ask { order: id, buyer: placement.buyer, quantity: placement.quantity, acknowledge, within: self.settings.order_within };
         match known.stock.order(ask).await {
-            Ok(outcome) => self.placed(id, placement.quantity, acknowledge, outcome, until).await,
+            Ok(outcome) => self.placed(id, acknowledge, outcome, placement.quantity, until).await,
             Err(StockError::OutcomeUnknown(after)) => Err(EngineError::OutcomeUnknown(after)),
             Err(error) => Err(error.into()),
         }
@@ -82,9 +84,9 @@ impl Engine {
     async fn placed(
         &self,
         id: OrderId,
-        quantity: Quantity,
         acknowledge: Acknowledge,
         outcome: Outcome,
+        quantity: Quantity,
         until: Instant,
     ) -> Result<Placed, EngineError> {
         Ok(match outcome {
@@ -93,21 +95,24 @@ impl Engine {
             Outcome::BuyerLimitReached => Placed::BuyerLimitReached,
             Outcome::SoldOut | Outcome::Rejected => Placed::SoldOut,
             Outcome::Held { expires_at, replayed, recorded } => {
-                let must_look = acknowledge == Acknowledge::Recorded && !recorded;
-                if must_look && self.recorded_state(id, until).await? == OrderState::Rejected {
-                    return Ok(Placed::SoldOut);
+                let held = Placed::Order { id, quantity, state: OrderState::Held, expires_at, replayed, recorded };
+                match acknowledge {
+                    Acknowledge::Recorded if !recorded => moved_on(self.wait_for_order(id, 0, until).await?, replayed),
+                    // It may have been paid or cancelled since, and whoever repeats it wants to know. If the ledger does not have it, it has not.
+                    Acknowledge::Accepted if replayed => self.ledger.order(id).await?.map_or(held, |order| moved_on(order, replayed)),
+                    Acknowledge::Recorded | Acknowledge::Accepted => held,
                 }
-                Placed::Held { id, quantity, expires_at, replayed, recorded: acknowledge == Acknowledge::Recorded }
             }
+            Outcome::Released => moved_on(self.wait_for_order(id, 0, until).await?, true),
         })
     }
 
-    /// Waits until the ledger has the order.
-    async fn recorded_state(&self, id: OrderId, until: Instant) -> Result<OrderState, EngineError> {
+    /// Waits until the ledger has the order, and this attempt of it.
+    pub(super) async fn wait_for_order(&self, id: OrderId, attempt: u8, until: Instant) -> Result<Order, EngineError> {
         let mut pause = LOOK_FIRST;
         loop {
-            if let Some(order) = self.ledger.order(id).await? {
-                return Ok(order.state);
+            if let Some(order) = self.ledger.order(id).await?.filter(|order| order.attempt >= attempt) {
+                return Ok(order);
             }
             if Instant::now() + pause > until {
                 return Err(EngineError::OutcomeUnknown(self.settings.order_within));
@@ -135,16 +140,26 @@ impl Engine {
             let Some(known) = self.known(&item.id).await? else { continue };
             if let Some(Unrecorded { order, segment, expires_at }) = known.stock.find_unrecorded(id).await? {
                 let TakenOrder { id, buyer, quantity } = order;
-                return Ok(Some(Order { id, item: item.id, segment, buyer, quantity, state: OrderState::Held, expires_at, version: 0 }));
+                return Ok(Some(Order { id, item: item.id, segment, buyer, quantity, state: OrderState::Held, expires_at, attempt: 0, payment: None, version: 0 }));
             }
         }
         Ok(None)
     }
 }
 
+/// An order that was placed before, as the ledger has it.
+fn moved_on(order: Order, replayed: bool) -> Placed {
+    let Order { id, quantity, state, expires_at, .. } = order;
+    match state {
+        OrderState::Rejected => Placed::SoldOut,
+        state => Placed::Order { id, quantity, state, expires_at, replayed, recorded: true },
+    }
+}
+
 fn acknowledge(known: &KnownItem, respond_async: bool) -> Acknowledge {
     match known.item.durability {
         Durability::Recorded if !respond_async => Acknowledge::Recorded,
-        Durability::Recorded | Durability::Accepted => Acknowledge::Accepted,
+        // What replicas must have confirmed, the stock answers when they have.
+        Durability::Recorded | Durability::Accepted | Durability::Replicated => Acknowledge::Accepted,
     }
 }

@@ -20,6 +20,16 @@ pub(crate) enum BuyerOrAdmin {
     Admin,
 }
 
+impl BuyerOrAdmin {
+    /// Whose orders the caller may see; `None`: everybody's.
+    pub(crate) fn buyer(&self) -> Option<&BuyerId> {
+        match self {
+            Self::Buyer(buyer) => Some(buyer),
+            Self::Admin => None,
+        }
+    }
+}
+
 /// Whether the call is an admin's; anybody may make it.
 pub(crate) struct MaybeAdmin(pub bool);
 

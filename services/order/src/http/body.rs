@@ -30,7 +30,7 @@ fn unreadable(rejection: &BytesRejection) -> Problem {
     }
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| refused(&error))?;
     json.end().map_err(|_| Problem::invalid("body", "expected one JSON object and nothing after it"))?;

@@ -5,8 +5,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
-use http::{StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
+use ledger::{Changed, ItemChange};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -14,11 +15,10 @@ use super::{
     App, Problem,
     access::{Admin, MaybeAdmin, Name},
     body::{Json, Whole},
+    stock::etag,
 };
-use crate::{
-    audit::{self, AuditReport},
-    engine::{ItemView, SegmentView},
-};
+use audit::AuditReport;
+use crate::engine::{EngineError, ItemView, SegmentView};
 
 /// Fifteen minutes: long enough to pay, short enough that abandoned units are sold again during the sale.
 const HOLD_SECONDS: u64 = 900;
@@ -60,7 +60,7 @@ pub(crate) struct NewItem {
     /// Seconds for which an order holds its units. Default: 900.
     #[schema(value_type = Option<u32>)]
     hold_seconds: Option<Whole<1, YEAR_SECONDS>>,
-    /// When an order is acknowledged: `recorded` (default) or `accepted`.
+    /// When an order is acknowledged: `recorded` (default), `accepted` or `replicated`.
     #[schema(value_type = Option<String>, example = "recorded")]
     #[serde(default, deserialize_with = "word")]
     durability: Option<Durability>,
@@ -101,6 +101,8 @@ pub(crate) struct ItemBody {
     held: u64,
     /// Units of paid orders.
     confirmed: u64,
+    /// Units of orders that have ended, on their way back.
+    returning: u64,
     /// Nothing is available.
     sold_out: bool,
     /// The price of one unit in the currency's smallest unit.
@@ -134,6 +136,7 @@ pub(crate) struct SegmentBody {
     available: u64,
     held: u64,
     confirmed: u64,
+    returning: u64,
     /// Walks from here that are not forgotten yet.
     walks: u64,
     /// Outbox entries that are not trimmed yet, the anchor included.
@@ -142,14 +145,14 @@ pub(crate) struct SegmentBody {
 
 impl From<SegmentView> for SegmentBody {
     fn from(view: SegmentView) -> Self {
-        let SegmentView { segment, allocated, available, held, confirmed, walks, outbox } = view;
-        Self { segment, allocated, available, held, confirmed, walks, outbox }
+        let SegmentView { segment, allocated, available, held, confirmed, returning, walks, outbox } = view;
+        Self { segment, allocated, available, held, confirmed, returning, walks, outbox }
     }
 }
 
 impl ItemBody {
     fn new(view: ItemView, admin: bool) -> Self {
-        let ItemView { item, available, held, confirmed, segments } = view;
+        let ItemView { item, available, held, confirmed, returning, segments } = view;
         Self {
             id: item.id,
             title: item.title,
@@ -158,6 +161,7 @@ impl ItemBody {
             available,
             held,
             confirmed,
+            returning,
             sold_out: available == 0,
             price_cents: item.price_cents,
             currency: item.currency,
@@ -200,11 +204,11 @@ fn narrow<T: TryFrom<u64> + Default>(number: u64) -> T {
 }
 
 /// Redis and the ledger count in milliseconds. What cannot be kept must not make a repeat of the request look different.
-fn whole_ms(time: Timestamp) -> Timestamp {
+pub(crate) fn whole_ms(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }
 
-fn check_window(window: Window) -> Result<(), Problem> {
+pub(crate) fn check_window(window: Window) -> Result<(), Problem> {
     for (field, time) in [("opens_at", window.opens_at), ("closes_at", window.closes_at)] {
         // To the scripts, 0 is an open end.
         if time.is_some_and(|time| !(1..TIMES_END_MS).contains(&time.as_millisecond())) {
@@ -246,16 +250,18 @@ pub(crate) async fn create(State(app): State<App>, _: Admin, Json(new): Json<New
     let item = new.into_item(app.engine.stock.masters())?;
     let created = app.engine.create_item(&item).await?.ok_or_else(Problem::item_exists)?;
     let location = format!("/items/{}", created.id);
-    let body = view(&app, &created.id, true).await?;
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], axum::Json(body)).into_response())
+    let (version, body) = view(&app, &created.id, true).await?;
+    let headers = [(header::LOCATION, HeaderValue::try_from(location).map_err(|_| Problem::internal())?), (header::ETAG, etag(version))];
+    Ok((StatusCode::CREATED, headers, axum::Json(body)).into_response())
 }
 
-async fn view(app: &App, id: &ItemId, admin: bool) -> Result<ItemBody, Problem> {
+/// The item, and its version for `ETag`.
+pub(crate) async fn view(app: &App, id: &ItemId, admin: bool) -> Result<(u64, ItemBody), Problem> {
     let view = app.engine.view_item(id).await?.ok_or_else(Problem::item_not_found)?;
-    Ok(ItemBody::new(view, admin))
+    Ok((view.item.version, ItemBody::new(view, admin)))
 }
 
-fn item_id(item: &str) -> Result<ItemId, Problem> {
+pub(crate) fn item_id(item: &str) -> Result<ItemId, Problem> {
     ItemId::new(item).map_err(|_| Problem::item_not_found())
 }
 
@@ -263,7 +269,10 @@ fn item_id(item: &str) -> Result<ItemId, Problem> {
 #[utoipa::path(get, path = "/items/{item}", tag = "buyers", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the item", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem)))]
 pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, Name(item): Name) -> Result<Response, Problem> {
-    Ok(axum::Json(view(&app, &item_id(&item)?, admin).await?).into_response())
+    let (version, body) = view(&app, &item_id(&item)?, admin).await?;
+    // The version is for whoever may change the item; a page that buyers see has the same tag while its numbers move.
+    let etag = admin.then(|| [(header::ETAG, etag(version))]);
+    Ok((etag.into_iter().flatten().collect::<HeaderMap>(), axum::Json(body)).into_response())
 }
 
 /// Opens, pauses or closes an item.
@@ -274,8 +283,11 @@ pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, 
 pub(crate) async fn set_state(State(app): State<App>, _: Admin, Name(item): Name, Json(new): Json<NewState>) -> Result<Response, Problem> {
     let id = item_id(&item)?;
     let state = new.state.ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
-    app.engine.set_item_state(&id, state).await?.ok_or_else(Problem::item_not_found)?;
-    Ok(axum::Json(view(&app, &id, true).await?).into_response())
+    let change = ItemChange { state: Some(state), ..ItemChange::default() };
+    match app.engine.change_item(&id, &change, None, "admin").await? {
+        Changed::NoItem => Err(Problem::item_not_found()),
+        Changed::Item(_) | Changed::OtherVersion(_) => Ok(axum::Json(view(&app, &id, true).await?.1).into_response()),
+    }
 }
 
 /// Proves, from one look at each segment and one at the ledger, that nothing was oversold, stranded or lost.
@@ -284,6 +296,6 @@ pub(crate) async fn set_state(State(app): State<App>, _: Admin, Name(item): Name
         (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn audit(State(app): State<App>, _: Admin, Name(item): Name) -> Result<Response, Problem> {
-    let report = audit::audit(&app.engine.stock, &*app.engine.ledger, &item_id(&item)?).await?;
+    let report = audit::audit(&app.engine.stock, &*app.engine.ledger, &item_id(&item)?).await.map_err(EngineError::from)?;
     Ok(axum::Json(report.ok_or_else(Problem::item_not_found)?).into_response())
 }

@@ -10,13 +10,14 @@ use utoipa::{
     openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-use super::{App, Problem, items, orders};
+use super::{App, Problem, items, life, orders, stock};
 
 /// The API, described from the code.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stockade", description = "Sells limited stock to a crowd, without overselling, stranding a unit or losing an acknowledged order."),
-    paths(orders::place, orders::show, items::create, items::show, items::set_state, items::audit, healthz, readyz, metrics),
+    paths(orders::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
+        stock::move_stock, stock::set_stock, stock::patch, stock::journal, healthz, readyz, metrics),
     modifiers(&Secured)
 )]
 pub(crate) struct Api;

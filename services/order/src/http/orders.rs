@@ -51,12 +51,19 @@ pub(crate) struct OrderBody<'a> {
     expires_at: Timestamp,
 }
 
+impl<'a> OrderBody<'a> {
+    pub(crate) fn of(order: &'a Order) -> Self {
+        let Order { id, item, quantity, state, expires_at, .. } = order;
+        Self { id: *id, item, quantity: *quantity, state: *state, expires_at: *expires_at }
+    }
+}
+
 /// Places an order.
 #[utoipa::path(post, path = "/items/{item}/orders", tag = "buyers", request_body = NewOrder,
     params(("item" = String, Path, description = "the item"),
         ("Idempotency-Key" = String, Header, description = "what makes two requests the same order: 1 to 255 visible ASCII characters"),
         ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 before the ledger has the order")),
-    responses((status = 201, description = "held; a repeat says `Idempotent-Replayed: true`", body = OrderBody, headers(("Location" = String))),
+    responses((status = 201, description = "held; a repeat says `Idempotent-Replayed: true`, and where the order stands by now", body = OrderBody, headers(("Location" = String))),
         (status = 202, description = "held, and not yet in the ledger", body = OrderBody, headers(("Location" = String))),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
@@ -80,9 +87,9 @@ pub(crate) async fn place(
     count(&placed, started);
     app.outage.note(&placed);
     match placed.map_err(|error| Problem::of_order(&error))? {
-        Placed::Held { id, quantity, expires_at, replayed, recorded } => {
+        Placed::Order { id, quantity, state, expires_at, replayed, recorded } => {
             let status = if recorded { StatusCode::CREATED } else { StatusCode::ACCEPTED };
-            Ok(held(status, replayed, &OrderBody { id, item: &item, quantity, state: OrderState::Held, expires_at }))
+            Ok(placed_order(status, replayed, &OrderBody { id, item: &item, quantity, state, expires_at }))
         }
         Placed::SoldOut => Err(Problem::sold_out()),
         Placed::BuyerLimitReached => Err(Problem::buyer_limit_reached()),
@@ -92,7 +99,7 @@ pub(crate) async fn place(
     }
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Problem> {
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Problem> {
     let value = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default());
     Ok(IdempotencyKey::new(value.unwrap_or_default())?)
 }
@@ -103,7 +110,7 @@ fn respond_async(headers: &HeaderMap) -> bool {
     preferences.map(str::trim).any(|preference| preference.eq_ignore_ascii_case("respond-async"))
 }
 
-fn held(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Response {
+fn placed_order(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Response {
     let mut response = json(status, order);
     let headers = response.headers_mut();
     if let Ok(location) = HeaderValue::try_from(format!("/orders/{}", order.id)) {
@@ -122,8 +129,8 @@ fn json(status: StatusCode, body: &impl Serialize) -> Response {
 
 fn count(placed: &Result<Placed, crate::engine::EngineError>, started: Instant) {
     let outcome = match placed {
-        Ok(Placed::Held { replayed: true, .. }) => "replayed",
-        Ok(Placed::Held { .. }) => "held",
+        Ok(Placed::Order { replayed: true, .. }) => "replayed",
+        Ok(Placed::Order { .. }) => "held",
         Ok(Placed::SoldOut) => "sold_out",
         Ok(Placed::BuyerLimitReached) => "buyer_limit_reached",
         Ok(Placed::NotOpen { .. }) => "not_open",
@@ -142,12 +149,6 @@ fn count(placed: &Result<Placed, crate::engine::EngineError>, started: Instant) 
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn show(State(app): State<App>, who: BuyerOrAdmin, Name(order): Name) -> Result<Response, Problem> {
     let id = order.parse().map_err(|_| Problem::order_not_found())?;
-    let buyer = match &who {
-        BuyerOrAdmin::Buyer(buyer) => Some(buyer),
-        BuyerOrAdmin::Admin => None,
-    };
-    let order = app.engine.find_order(id, buyer).await?.ok_or_else(Problem::order_not_found)?;
-    let Order { id, item, quantity, state, expires_at, .. } = &order;
-    let body = OrderBody { id: *id, item, quantity: *quantity, state: *state, expires_at: *expires_at };
-    Ok(json(StatusCode::OK, &body))
+    let order = app.engine.find_order(id, who.buyer()).await?.ok_or_else(Problem::order_not_found)?;
+    Ok(json(StatusCode::OK, &OrderBody::of(&order)))
 }

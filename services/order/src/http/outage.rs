@@ -26,7 +26,7 @@ impl Outage {
                 tracing::warn!(error = error as &dyn std::error::Error, "orders are failing: their outcome is unknown");
             }
             // Other answers may come without asking a store.
-            Ok(Placed::Held { .. }) if self.ends(now) => tracing::info!("orders succeed again"),
+            Ok(Placed::Order { .. }) if self.ends(now) => tracing::info!("orders succeed again"),
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Every error as `application/problem+json` (RFC 9457), in one place.
 
 use axum::response::{IntoResponse, Response};
-use domain::Invalid;
+use domain::{Invalid, OrderState};
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -29,7 +29,7 @@ pub(crate) struct Problem {
     /// The field of the request that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// With `not_open`: the item's state.
+    /// With `not_open`: the item's state. With `order_not_...`: the order's.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
     /// With `not_open`: from when on the item sells, or null.
@@ -68,6 +68,55 @@ impl Problem {
 
     pub(crate) fn unauthorized(expected: &str) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", format!("expected `Authorization: Bearer TOKEN` with {expected}"))
+    }
+
+    pub(crate) fn invalid_signature(what: &str) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_signature", what)
+    }
+
+    pub(crate) fn no_payment_secret() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_signature", "this service has no payment secret (STOCKADE_PAYMENT_SECRET), so no signature is good")
+    }
+
+    fn of_state(code: &'static str, state: OrderState, detail: &str) -> Self {
+        Self { state: Some(state.to_string()), ..Self::new(StatusCode::CONFLICT, code, format!("the order is {state}: {detail}")) }
+    }
+
+    pub(crate) fn not_payable(state: OrderState) -> Self {
+        Self::of_state("order_not_payable", state, "the payment is to be given back; the journal has it")
+    }
+
+    pub(crate) fn already_paid() -> Self {
+        let detail = "another payment has paid the order; this one is to be given back, and the journal has it";
+        Self::new(StatusCode::CONFLICT, "already_paid", detail)
+    }
+
+    pub(crate) fn not_cancellable(state: OrderState) -> Self {
+        Self::of_state("order_not_cancellable", state, "only a held order can be cancelled; nothing was changed")
+    }
+
+    pub(crate) fn not_refundable(state: OrderState) -> Self {
+        Self::of_state("order_not_refundable", state, "only a paid order can be refunded; nothing was changed")
+    }
+
+    pub(crate) fn other_amount(expected: u64) -> Self {
+        let detail = format!("amount_cents: expected {expected}, which is what the order costs; nothing was changed");
+        Self { field: Some("amount_cents".into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "amount_mismatch", detail) }
+    }
+
+    pub(crate) fn version_mismatch(version: u64) -> Self {
+        let detail = format!("If-Match: the item's version is {version} by now; nothing was changed");
+        Self { field: Some("If-Match".into()), ..Self::new(StatusCode::PRECONDITION_FAILED, "version_mismatch", detail) }
+    }
+
+    pub(crate) fn if_match_required() -> Self {
+        let detail = "If-Match: expected the item's version, as ETag of GET /items/{item} gives it to admins";
+        Self { field: Some("If-Match".into()), ..Self::new(StatusCode::PRECONDITION_REQUIRED, "if_match_required", detail) }
+    }
+
+    pub(crate) fn not_enough_unsold(available: u64) -> Self {
+        let detail = format!("stock: only {available} units are nobody's, and more would have to go; nothing was changed");
+        Self { field: Some("stock".into()), ..Self::new(StatusCode::CONFLICT, "not_enough_unsold", detail) }
     }
 
     pub(crate) fn item_not_found() -> Self {
@@ -142,6 +191,15 @@ impl Problem {
         // An outage is one warning (`Outage`), not one for each of its orders.
         tracing::debug!(error = error as &dyn std::error::Error, "the outcome of an order is unknown");
         Self::outcome_unknown()
+    }
+}
+
+impl Problem {
+    /// A failure while a payment was taken in: it may have been.
+    pub(crate) fn of_payment(error: &EngineError) -> Self {
+        tracing::warn!(error = error as &dyn std::error::Error, "a payment could not be taken in, or nobody knows whether it was");
+        let detail = "the payment may or may not have been taken in; report it again";
+        Self { detail: detail.into(), ..Self::outcome_unknown() }
     }
 }
 

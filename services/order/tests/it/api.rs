@@ -220,7 +220,7 @@ async fn a_token_is_good_from_its_first_moment_to_its_last() {
 
 fn router_with(shop: &Shop, public_key: &str) -> axum::Router {
     let credentials = Credentials::new(&BuyerKey::PublicKey(public_key.into()), ADMIN).unwrap();
-    order::router(Arc::clone(&shop.engines[0]), Arc::new(credentials), None, &Limits::default())
+    order::router(Arc::clone(&shop.engines[0]), Arc::new(credentials), None, None, &Limits::default())
 }
 
 fn signed(algorithm: Algorithm, key: &EncodingKey, claims: &serde_json::Value) -> String {

@@ -7,6 +7,7 @@
 mod api;
 mod durability;
 mod faults;
+mod levels;
 mod limits;
 mod sale;
 mod shop;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use domain::BuyerId;
-use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits};
+use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey};
 use recorder::RecorderSettings;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
@@ -17,6 +17,11 @@ use stock::{RedisSettings, Stock, StockSettings};
 use testbed::{Postgres, Redis, RedisCluster};
 use tokio::{net::TcpListener, sync::OnceCell, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+
+/// What the payment provider signs with.
+pub fn payment_key() -> PaymentKey {
+    PaymentKey::new(b"a secret of the payment provider", Duration::from_secs(300))
+}
 
 const SECRET: &[u8] = b"a secret of the shop's login";
 pub const ADMIN: &str = "an-admin-token-of-the-shop";
@@ -144,7 +149,7 @@ impl Shop {
         let stock = Stock::connect(StockSettings { redis, ..StockSettings::new("") }).await.unwrap();
         let engine = Engine::new(stock, ledger, EngineSettings { order_within: options.order_within });
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
-        let router = order::router(Arc::clone(&engine), Arc::new(credentials), order::metrics::install(), &options.limits);
+        let router = order::router(Arc::clone(&engine), Arc::new(credentials), Some(payment_key()), order::metrics::install(), &options.limits);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         self.urls.push(format!("http://{}", listener.local_addr().unwrap()));
         let (limits, stop) = (options.limits.clone(), self.stop_serving.clone());
@@ -195,10 +200,10 @@ impl Shop {
     }
 
     /// The audit straight from the stores, once nothing is in flight.
-    pub async fn audit_without_http(&self, item: &str) -> order::audit::AuditReport {
+    pub async fn audit_without_http(&self, item: &str) -> audit::AuditReport {
         let engine = &self.engines[0];
         for _ in 0..100 {
-            let report = order::audit::audit(&engine.stock, &*engine.ledger, &item.parse().unwrap()).await.unwrap().unwrap();
+            let report = audit::audit(&engine.stock, &*engine.ledger, &item.parse().unwrap()).await.unwrap().unwrap();
             if report.in_flight == 0 {
                 return report;
             }

@@ -6,4 +6,3 @@ mod history;
 mod messages;
 mod recording;
 mod shop;
-mod walks;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use domain::{
-    BuyerId, Change, Durability, Entry, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, Window,
+    BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, Window,
 };
 use futures::future::join_all;
 use ledger::{Created, Ledger, SegmentRow};
@@ -273,9 +273,9 @@ impl Sale {
     pub async fn audit(&self) {
         let totals = self.ledger.totals(&self.item.id).await.unwrap().unwrap();
         let mut held = BTreeMap::new();
-        for (row, by_orders) in totals.segments.iter().zip(&totals.held_by_orders) {
-            assert_eq!(row.available + row.held + row.confirmed, row.allocated, "{}", row.key);
-            assert_eq!(row.held, *by_orders, "{}: units of held orders", row.key);
+        for (row, by_orders) in totals.segments.iter().zip(&totals.by_orders) {
+            assert_eq!(row.available + row.held + row.confirmed + row.returning, row.allocated, "{}", row.key);
+            assert_eq!(row.held, by_orders.held, "{}: units of held orders", row.key);
             held.insert(row.key.segment, row.held);
             if self.diverged.lock().unwrap().contains(&row.key.segment) {
                 continue;
@@ -283,17 +283,10 @@ impl Sale {
             let from = row.checkpoint.map_or(InspectionEntries::All, InspectionEntries::From);
             let redis = self.stock.inspect(&row.key, from).await.unwrap();
             let behind = redis.entries.iter().filter(|entry| Some(entry.id) > row.checkpoint);
-            let expected = row.available - behind.map(units).sum::<u64>();
-            assert_eq!(redis.available, expected, "{}: drift", row.key);
+            let effects: i64 = behind.filter_map(|entry| entry.change.effect()).sum();
+            assert_eq!(redis.available, row.available.checked_add_signed(effects).unwrap(), "{}: drift", row.key);
         }
         assert_eq!(totals.segments.iter().map(|row| row.allocated).sum::<u64>(), self.item.stock);
-    }
-}
-
-fn units(entry: &Entry) -> u64 {
-    match &entry.change {
-        Change::Taken { orders, .. } => orders.iter().map(|order| u64::from(order.quantity.get())).sum(),
-        Change::Opened { .. } | Change::StateSet { .. } => 0,
     }
 }
 

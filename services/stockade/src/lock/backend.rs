@@ -109,19 +109,29 @@ impl Options {
     }
 }
 
+/// What keeps a lock if nobody says.
+pub const DEFAULT: &str = "redlock";
+
 /// Finds the backend of that name.
 pub fn find(name: &str) -> Result<&'static str> {
-    let names = || BACKENDS.iter().map(|(name, _)| *name);
-    names().find(|known| *known == name).ok_or_else(|| {
-        let known = names().collect::<Vec<_>>().join(", ");
-        anyhow!("--backend: expected one of {known}, found {name:?}")
-    })
+    let found = BACKENDS.iter().map(|(name, _)| *name).find(|known| *known == name);
+    found.ok_or_else(|| anyhow!("--backend: expected one of {}, found {name:?}", names()))
+}
+
+/// Every backend's name.
+pub fn names() -> String {
+    BACKENDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// What the URLs of the backend's servers begin with.
+pub fn schemes(name: &str) -> &'static [&'static str] {
+    BACKENDS.iter().find(|(known, _)| *known == name).map_or(&[], |(_, schemes)| schemes)
 }
 
 impl Servers {
     /// From `--nodes`, or else from LOCK_URLS.
     pub fn find(flag: Option<&str>, layers: &Layers, backend: &str) -> Result<Self> {
-        let schemes = BACKENDS.iter().find(|(name, _)| *name == backend).map_or(&[][..], |(_, schemes)| schemes);
+        let schemes = schemes(backend);
         let servers = match flag {
             Some(text) => Self { urls: parse_urls(text, "--nodes", schemes)?, place: "--nodes".into() },
             None => Self { urls: layers.urls("lock_urls", schemes)?, place: layers.place("lock_urls") },

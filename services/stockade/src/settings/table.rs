@@ -28,12 +28,23 @@ const fn secret(key: &'static str, variable: &'static str, help: &'static str) -
 
 /// Every setting.
 pub(super) const SETTINGS: &[Setting] = &[
-    unset("redis_url", "REDIS_URL", "Redis for the stock: redis://, rediss:// (TLS), redis+cluster://HOST:PORT,..."),
+    unset(
+        "redis_url",
+        "REDIS_URL",
+        "Redis for the stock: redis://, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME; rediss is with TLS",
+    ),
     unset("lock_urls", "LOCK_URLS", "Redis servers of the lock, comma-separated"),
     unset("database_url", "DATABASE_URL", "the ledger: postgres:// or sqlite://"),
     setting("database_connections", "STOCKADE_DATABASE_CONNECTIONS", "8", "connections to the ledger"),
     setting("listen", "STOCKADE_LISTEN", "127.0.0.1:8080", "where to serve HTTP; port 0 takes a free one"),
-    setting("roles", "STOCKADE_ROLES", "order,recorder", "what `serve` does: order, recorder or both"),
+    setting("roles", "STOCKADE_ROLES", "order,recorder,reconciler", "what `serve` does: order, recorder, reconciler, or several"),
+    unset(
+        "lock",
+        "STOCKADE_LOCK",
+        "what keeps the lock of the reconciler: redlock (default with LOCK_URLS), redis, postgres, mysql, sqlite, etcd, zookeeper, consul; without \
+         LOCK_URLS the database of the ledger",
+    ),
+    setting("lock_lease_ms", "STOCKADE_LOCK_LEASE_MS", "5000", "milliseconds of the reconciler's lease; it is extended while it works"),
     secret("jwt_secret", "STOCKADE_JWT_SECRET", "secret that buyers' tokens are signed with (HS256)"),
     unset(
         "jwt_public_key",
@@ -41,6 +52,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         "PEM file with the public key that buyers' tokens are checked with, instead of a secret",
     ),
     secret("admin_token", "STOCKADE_ADMIN_TOKEN", "secret that admins present"),
+    secret("payment_secret", "STOCKADE_PAYMENT_SECRET", "secret that the payment provider's messages are signed with (HMAC-SHA256)"),
+    setting(
+        "payment_window_seconds",
+        "STOCKADE_PAYMENT_WINDOW_SECONDS",
+        "300",
+        "seconds that the time of a payment provider's message may be away from ours",
+    ),
     setting(
         "order_timeout_ms",
         "STOCKADE_ORDER_TIMEOUT_MS",
@@ -57,6 +75,13 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("redis_timeout_ms", "STOCKADE_REDIS_TIMEOUT_MS", "500", "milliseconds after which a reply of Redis is asked for again"),
     setting("batch_max", "STOCKADE_BATCH_MAX", "256", "most orders in a batch"),
     setting("hint_lifetime_ms", "STOCKADE_HINT_LIFETIME_MS", "100", "milliseconds for which an item may be called sold out without a look"),
+    setting("replicas", "STOCKADE_REPLICAS", "1", "replicas that must have an order of a `replicated` item before it is acknowledged"),
+    setting(
+        "replicas_timeout_ms",
+        "STOCKADE_REPLICAS_TIMEOUT_MS",
+        "100",
+        "milliseconds that replicas get to confirm before an order is asked for again",
+    ),
     setting("recorder_workers", "STOCKADE_RECORDER_WORKERS", "2", "recording transactions at once"),
     setting("log", "STOCKADE_LOG", "info,sqlx::postgres::notice=warn", "what to log, such as `info` or `stock=debug,info`"),
 ];

@@ -1,0 +1,138 @@
+//! Creating items, changing them by hand, and the journal of it, on PostgreSQL.
+
+use async_trait::async_trait;
+use domain::{Item, ItemId};
+use sqlx::{PgExecutor, PgPool};
+
+use super::{Transaction, item_columns};
+use crate::{
+    Created, JournalEntry, LedgerError, NewJournalEntry,
+    changes::item::Statements,
+    convert::{FencedColumns, ItemColumns, JournalColumns, as_created, json, limit, milliseconds, signed, unsigned},
+};
+
+pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, LedgerError> {
+    let new = insert(pool, item).await?;
+    let found = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = $1"));
+    let found = Item::try_from(found.bind(item.id.as_str()).fetch_one(pool).await?)?;
+    if new {
+        return Ok(Created::New(found));
+    }
+    let created = sqlx::query_scalar::<_, String>("SELECT as_created::text FROM items WHERE id = $1");
+    let created = json("as_created", &created.bind(item.id.as_str()).fetch_one(pool).await?)?;
+    Ok(if created == as_created(item) { Created::Same(found) } else { Created::Different })
+}
+
+/// Whether there was none.
+async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
+    let mut transaction = pool.begin().await?;
+    let inserted = sqlx::query(
+        "INSERT INTO items (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, \
+                            hold_seconds, durability, state, epoch, as_created) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, to_timestamp($9::double precision / 1000), \
+                 to_timestamp($10::double precision / 1000), $11, $12, $13, $14, $15::jsonb) \
+         ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(item.id.as_str())
+    .bind(i64::from(item.id.tag().0))
+    .bind(&item.title)
+    .bind(signed(item.stock))
+    .bind(signed(item.price_cents))
+    .bind(&item.currency)
+    .bind(limit(item))
+    .bind(i32::from(item.segments))
+    .bind(milliseconds(item.window.opens_at))
+    .bind(milliseconds(item.window.closes_at))
+    .bind(i64::from(item.hold_seconds))
+    .bind(item.durability.as_str())
+    .bind(item.state.as_str())
+    .bind(signed(item.epoch))
+    .bind(as_created(item).to_string())
+    .execute(&mut *transaction)
+    .await?
+    .rows_affected();
+    if inserted == 0 {
+        return Ok(false);
+    }
+    let (segments, shares): (Vec<_>, Vec<_>) = (0..item.segments).map(|segment| (i32::from(segment), signed(item.share(segment)))).unzip();
+    sqlx::query(
+        "INSERT INTO segments (item, segment, allocated, available) \
+         SELECT $1, segment, share, share FROM UNNEST($2::integer[], $3::bigint[]) AS new (segment, share)",
+    )
+    .bind(item.id.as_str())
+    .bind(segments)
+    .bind(shares)
+    .execute(&mut *transaction)
+    .await?;
+    transaction.commit().await?;
+    Ok(true)
+}
+
+pub(super) async fn claim(pool: &PgPool, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+    let claimed = sqlx::query("UPDATE items SET fence = $2 WHERE id = $1 AND fence <= $2");
+    if claimed.bind(id.as_str()).bind(signed(token)).execute(pool).await?.rows_affected() == 1 {
+        return Ok(());
+    }
+    let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = $1");
+    Err(LedgerError::Fenced { token, fence: unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)? })
+}
+
+pub(super) async fn journal(pool: &PgPool, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+    let rows = sqlx::query_as::<_, JournalColumns>(
+        "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
+         FROM journal WHERE item = $1 ORDER BY id DESC LIMIT $2",
+    );
+    let rows = rows.bind(item.as_str()).bind(signed(at_most as u64)).fetch_all(pool).await?;
+    rows.into_iter().map(JournalEntry::try_from).collect()
+}
+
+pub(super) async fn note(executor: impl PgExecutor<'_>, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+    sqlx::query(
+        "INSERT INTO journal (at, item, actor, action, token, before, after) \
+         VALUES (to_timestamp($1::double precision / 1000), $2, $3, $4, $5, $6::jsonb, $7::jsonb)",
+    )
+    .bind(jiff::Timestamp::now().as_millisecond())
+    .bind(entry.item.as_str())
+    .bind(&entry.actor)
+    .bind(&entry.action)
+    .bind(entry.token.map(signed))
+    .bind(entry.before.to_string())
+    .bind(entry.after.to_string())
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    /// `NO KEY`: rows that refer to the item may be inserted meanwhile, and whoever has inserted one may still wait for this lock.
+    async fn lock_item(&mut self, id: &ItemId) -> Result<Option<(Item, u64)>, LedgerError> {
+        let item =
+            sqlx::query_as::<_, FencedColumns>(concat!("SELECT ", item_columns!(), ", fence FROM items WHERE id = $1 FOR NO KEY UPDATE"));
+        item.bind(id.as_str()).fetch_optional(&mut **self).await?.map(TryInto::try_into).transpose()
+    }
+
+    async fn write_item(&mut self, item: &Item, before: u64) -> Result<bool, LedgerError> {
+        let written = sqlx::query(
+            "UPDATE items SET stock = $3, limit_per_buyer = $4, opens_at = to_timestamp($5::double precision / 1000), \
+                    closes_at = to_timestamp($6::double precision / 1000), state = $7, epoch = $8, version = $9 \
+             WHERE id = $1 AND version = $2",
+        )
+        .bind(item.id.as_str())
+        .bind(signed(before))
+        .bind(signed(item.stock))
+        .bind(limit(item))
+        .bind(milliseconds(item.window.opens_at))
+        .bind(milliseconds(item.window.closes_at))
+        .bind(item.state.as_str())
+        .bind(signed(item.epoch))
+        .bind(signed(item.version))
+        .execute(&mut **self)
+        .await?;
+        Ok(written.rows_affected() == 1)
+    }
+
+    async fn note(&mut self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+        note(&mut **self, entry).await
+    }
+}

@@ -1,0 +1,122 @@
+//! Creating items, changing them by hand, and the journal of it, on SQLite.
+
+use async_trait::async_trait;
+use domain::{Item, ItemId};
+use sqlx::{SqliteExecutor, SqlitePool};
+
+use super::{Transaction, item_columns};
+use crate::{
+    Created, JournalEntry, LedgerError, NewJournalEntry,
+    changes::item::Statements,
+    convert::{FencedColumns, ItemColumns, JournalColumns, as_created, json, limit, milliseconds, signed, unsigned},
+};
+
+pub(super) async fn create(mut transaction: Transaction, item: &Item) -> Result<Created, LedgerError> {
+    let new = insert(&mut transaction, item).await?;
+    let found = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = ?"));
+    let found = Item::try_from(found.bind(item.id.as_str()).fetch_one(&mut *transaction).await?)?;
+    let created = sqlx::query_scalar::<_, String>("SELECT as_created FROM items WHERE id = ?");
+    let created = json("as_created", &created.bind(item.id.as_str()).fetch_one(&mut *transaction).await?)?;
+    transaction.commit().await?;
+    Ok(match (new, created == as_created(item)) {
+        (true, _) => Created::New(found),
+        (false, true) => Created::Same(found),
+        (false, false) => Created::Different,
+    })
+}
+
+/// Whether there was none.
+async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, LedgerError> {
+    let inserted = sqlx::query(
+        "INSERT INTO items (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, \
+                            hold_seconds, durability, state, epoch, as_created) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(item.id.as_str())
+    .bind(i64::from(item.id.tag().0))
+    .bind(&item.title)
+    .bind(signed(item.stock))
+    .bind(signed(item.price_cents))
+    .bind(&item.currency)
+    .bind(limit(item))
+    .bind(i32::from(item.segments))
+    .bind(milliseconds(item.window.opens_at))
+    .bind(milliseconds(item.window.closes_at))
+    .bind(i64::from(item.hold_seconds))
+    .bind(item.durability.as_str())
+    .bind(item.state.as_str())
+    .bind(signed(item.epoch))
+    .bind(as_created(item).to_string())
+    .execute(&mut **transaction)
+    .await?
+    .rows_affected();
+    for segment in 0..if inserted == 0 { 0 } else { item.segments } {
+        let row = sqlx::query("INSERT INTO segments (item, segment, allocated, available) VALUES (?1, ?2, ?3, ?3)");
+        let row = row.bind(item.id.as_str()).bind(i32::from(segment)).bind(signed(item.share(segment)));
+        row.execute(&mut **transaction).await?;
+    }
+    Ok(inserted == 1)
+}
+
+pub(super) async fn claim(pool: &SqlitePool, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+    let claimed = sqlx::query("UPDATE items SET fence = ?2 WHERE id = ?1 AND fence <= ?2");
+    if claimed.bind(id.as_str()).bind(signed(token)).execute(pool).await?.rows_affected() == 1 {
+        return Ok(());
+    }
+    let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = ?");
+    Err(LedgerError::Fenced { token, fence: unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)? })
+}
+
+pub(super) async fn journal(pool: &SqlitePool, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+    let rows = sqlx::query_as::<_, JournalColumns>(
+        "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal WHERE item = ? ORDER BY id DESC LIMIT ?",
+    );
+    let rows = rows.bind(item.as_str()).bind(signed(at_most as u64)).fetch_all(pool).await?;
+    rows.into_iter().map(JournalEntry::try_from).collect()
+}
+
+pub(super) async fn note(executor: impl SqliteExecutor<'_>, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+    sqlx::query("INSERT INTO journal (at, item, actor, action, token, before, after) VALUES (?, ?, ?, ?, ?, ?, ?)")
+        .bind(jiff::Timestamp::now().as_millisecond())
+        .bind(entry.item.as_str())
+        .bind(&entry.actor)
+        .bind(&entry.action)
+        .bind(entry.token.map(signed))
+        .bind(entry.before.to_string())
+        .bind(entry.after.to_string())
+        .execute(executor)
+        .await?;
+    Ok(())
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    /// The transaction has the lock of all rows.
+    async fn lock_item(&mut self, id: &ItemId) -> Result<Option<(Item, u64)>, LedgerError> {
+        let item = sqlx::query_as::<_, FencedColumns>(concat!("SELECT ", item_columns!(), ", fence FROM items WHERE id = ?"));
+        item.bind(id.as_str()).fetch_optional(&mut **self).await?.map(TryInto::try_into).transpose()
+    }
+
+    async fn write_item(&mut self, item: &Item, before: u64) -> Result<bool, LedgerError> {
+        let written = sqlx::query(
+            "UPDATE items SET stock = ?, limit_per_buyer = ?, opens_at = ?, closes_at = ?, state = ?, epoch = ?, version = ? \
+             WHERE id = ? AND version = ?",
+        )
+        .bind(signed(item.stock))
+        .bind(limit(item))
+        .bind(milliseconds(item.window.opens_at))
+        .bind(milliseconds(item.window.closes_at))
+        .bind(item.state.as_str())
+        .bind(signed(item.epoch))
+        .bind(signed(item.version))
+        .bind(item.id.as_str())
+        .bind(signed(before))
+        .execute(&mut **self)
+        .await?;
+        Ok(written.rows_affected() == 1)
+    }
+
+    async fn note(&mut self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+        note(&mut **self, entry).await
+    }
+}

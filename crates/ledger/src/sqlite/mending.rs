@@ -1,0 +1,42 @@
+//! Claiming rows to mend them, on SQLite.
+
+use async_trait::async_trait;
+use domain::{ItemId, Order, SegmentKey};
+
+use super::{Transaction, item_columns, order_columns, recording::rows};
+use crate::{
+    LedgerError, Mending, PendingReturn,
+    convert::{FencedColumns, OrderColumns, ReturnColumns, id_range},
+    mending::open::{OpenMending, Statements},
+};
+
+/// The transaction holds the write lock already: until it ends, nobody else writes anything.
+pub(super) async fn claim(mut transaction: Transaction, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError> {
+    let mut sorted = segments.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let item = &sorted.first().ok_or(sqlx::Error::RowNotFound)?.item;
+    let rows = rows(&mut transaction, &sorted, sorted.len()).await?;
+    let found = sqlx::query_as::<_, FencedColumns>(concat!("SELECT ", item_columns!(), ", fence FROM items WHERE id = ?"));
+    let item = found.bind(item.as_str()).fetch_one(&mut *transaction).await?.try_into()?;
+    Ok(Box::new(OpenMending::new(transaction, item, token, rows).await?))
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    async fn orders(&mut self, item: &ItemId) -> Result<Vec<Order>, LedgerError> {
+        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
+            "SELECT ",
+            order_columns!(),
+            " FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1",
+        ));
+        let [first, last] = id_range(item.tag()).map(|id| id.as_uuid());
+        let rows = rows.bind(item.as_str()).bind(first).bind(last).fetch_all(&mut **self).await?;
+        rows.into_iter().map(Order::try_from).collect()
+    }
+
+    async fn returns(&mut self, item: &ItemId) -> Result<Vec<PendingReturn>, LedgerError> {
+        let rows = sqlx::query_as::<_, ReturnColumns>("SELECT id, item, segment, buyer, quantity FROM returns WHERE item = ?");
+        rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+    }
+}

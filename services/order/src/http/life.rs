@@ -1,0 +1,102 @@
+//! Paying, cancelling and refunding orders.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use domain::{Invalid, Order, OrderId, PaymentId};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::{
+    App, Problem,
+    access::{Admin, BuyerOrAdmin, Name},
+    body::{self, Whole},
+    orders::OrderBody,
+};
+use crate::engine::{Ended, Paid, Payment};
+
+/// No price is higher than this.
+const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
+
+/// What a payment provider reports.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewPayment {
+    /// The provider's name for the payment: 1 to 255 visible ASCII characters.
+    #[schema(value_type = String, example = "pay_123")]
+    payment: String,
+    /// What was paid, in the currency's smallest unit. If it is given it must be what the order costs.
+    #[schema(value_type = Option<u64>)]
+    amount_cents: Option<Whole<0, AMOUNT_MAX>>,
+}
+
+impl NewPayment {
+    fn into_payment(self) -> Result<Payment, Invalid> {
+        Ok(Payment { id: PaymentId::new(&self.payment)?, amount_cents: self.amount_cents.map(|amount| amount.0) })
+    }
+}
+
+fn order_id(text: &str) -> Result<OrderId, Problem> {
+    text.parse().map(OrderId::first).map_err(|_| Problem::order_not_found())
+}
+
+fn shown(order: &Order) -> Response {
+    (StatusCode::OK, axum::Json(OrderBody::of(order))).into_response()
+}
+
+/// Takes in a payment: for the provider's webhook. The same payment may be reported any number of times.
+#[utoipa::path(post, path = "/orders/{order}/payment", tag = "payments", request_body = NewPayment,
+    params(("order" = String, Path, description = "the order's id"),
+        ("Stockade-Signature" = String, Header,
+            description = "`t=SECONDS,v1=HEX`: seconds since 1970, and the HMAC-SHA256 of these seconds, a dot and the body, with the payment secret")),
+    responses((status = 200, description = "`confirmed`; or `refund_due`: the hold was over and no units could be had again, so the money is to be given back", body = OrderBody),
+        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`invalid_signature`", body = Problem),
+        (status = 404, description = "`order_not_found`", body = Problem),
+        (status = 409, description = "`order_not_payable`, `already_paid`: the money is to be given back", body = Problem),
+        (status = 422, description = "`amount_mismatch`", body = Problem),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
+pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: HeaderMap, raw: Bytes) -> Result<Response, Problem> {
+    let key = app.payments.as_ref().ok_or_else(Problem::no_payment_secret)?;
+    key.check(&headers, &raw)?;
+    let payment = body::parse::<NewPayment>(&raw)?.into_payment()?;
+    match app.engine.pay(order_id(&order)?, &payment).await.map_err(|error| Problem::of_payment(&error))? {
+        Paid::Order(order) => Ok(shown(&order)),
+        Paid::NotFound => Err(Problem::order_not_found()),
+        Paid::NotPayable(state) => Err(Problem::not_payable(state)),
+        Paid::AlreadyPaid => Err(Problem::already_paid()),
+        Paid::OtherAmount { expected } => Err(Problem::other_amount(expected)),
+    }
+}
+
+/// Cancels a held order: its units can be bought again at once.
+#[utoipa::path(delete, path = "/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
+    responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`order_not_found`: also for anybody else's", body = Problem),
+        (status = 409, description = "`order_not_cancellable`: it is paid, or has ended otherwise", body = Problem),
+        (status = 503, description = "`unavailable`", body = Problem)),
+    security(("buyer" = []), ("admin" = [])))]
+pub(crate) async fn cancel(State(app): State<App>, who: BuyerOrAdmin, Name(order): Name) -> Result<Response, Problem> {
+    match app.engine.cancel(order_id(&order)?, who.buyer()).await? {
+        Ended::Order(order) => Ok(shown(&order)),
+        Ended::NotFound => Err(Problem::order_not_found()),
+        Ended::Refused(state) => Err(Problem::not_cancellable(state)),
+    }
+}
+
+/// Notes that the money of an order was given back. If it has units they go back too, and can be bought again at once.
+#[utoipa::path(post, path = "/orders/{order}/refund", tag = "admins", params(("order" = String, Path, description = "the order's id")),
+    responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`order_not_found`", body = Problem),
+        (status = 409, description = "`order_not_refundable`: nobody has paid it", body = Problem),
+        (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn refund(State(app): State<App>, _: Admin, Name(order): Name) -> Result<Response, Problem> {
+    match app.engine.refund(order_id(&order)?).await? {
+        Ended::Order(order) => Ok(shown(&order)),
+        Ended::NotFound => Err(Problem::order_not_found()),
+        Ended::Refused(state) => Err(Problem::not_refundable(state)),
+    }
+}

@@ -1,0 +1,241 @@
+//! Changing an item while it sells: its stock, its limit, its window; and the journal of who did.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use domain::{IdempotencyKey, Item, ItemId, Quantity, Window};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use ledger::{Changed, ItemChange, JournalEntry};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    App, Problem,
+    access::{Admin, Name},
+    body::{Json, Whole},
+    items::{ItemBody, check_window, item_id, view, whole_ms},
+    orders::idempotency_key,
+};
+use crate::engine::{StockWish, Stocked};
+
+/// Who changes things through this API.
+const ACTOR: &str = "admin";
+
+/// Entries of the journal that are shown.
+const JOURNAL_MAX: usize = 1000;
+
+type Units = Whole<1, { Item::MAX_STOCK }>;
+
+/// Units to be added, or to be taken back from those that nobody has. One of the two.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StockMove {
+    /// More units.
+    #[schema(value_type = Option<u64>, example = 100)]
+    add: Option<Units>,
+    /// Fewer units: as many of these as nobody has.
+    #[schema(value_type = Option<u64>)]
+    take_back: Option<Units>,
+}
+
+/// The stock that an item shall have.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewStock {
+    /// Units that exist, those that are held and paid included.
+    #[schema(value_type = u64, example = 250)]
+    stock: Whole<0, { Item::MAX_STOCK }>,
+}
+
+/// What of an item shall be different. What is not named stays as it is; null is none.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ItemPatch {
+    /// Units that one buyer may hold.
+    #[schema(value_type = Option<u32>)]
+    #[serde(default, deserialize_with = "named")]
+    limit_per_buyer: Option<Option<Whole<1, { Quantity::MAX as u64 }>>>,
+    /// The first moment at which it sells.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(default, deserialize_with = "named")]
+    opens_at: Option<Option<Timestamp>>,
+    /// The first moment at which it does not sell any more.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(default, deserialize_with = "named")]
+    closes_at: Option<Option<Timestamp>>,
+}
+
+/// Tells a field that is null from one that is not there.
+fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Some)
+}
+
+impl ItemPatch {
+    fn into_change(self, now: Window) -> Result<ItemChange, Problem> {
+        let time = |wish: Option<Option<Timestamp>>, now| wish.map_or(now, |time| time.map(whole_ms));
+        let window = Window { opens_at: time(self.opens_at, now.opens_at), closes_at: time(self.closes_at, now.closes_at) };
+        check_window(window)?;
+        let limit = self.limit_per_buyer.map(|limit| limit.map(|limit| Quantity::new(u32::try_from(limit.0).unwrap_or(u32::MAX))).transpose());
+        Ok(ItemChange { state: None, limit_per_buyer: limit.transpose()?, window: (window != now).then_some(window) })
+    }
+}
+
+/// The version in `If-Match`, as `ETag` gave it.
+fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let version = value.to_str().ok().and_then(|text| text.trim().trim_matches('"').parse().ok());
+    version.map(Some).ok_or_else(|| Problem::invalid("If-Match", "expected the item's version in quotes, as ETag gave it"))
+}
+
+/// The item's version, for `If-Match`.
+pub(crate) fn etag(version: u64) -> HeaderValue {
+    HeaderValue::try_from(format!("\"{version}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
+}
+
+async fn item_shown(app: &App, status: StatusCode, id: &ItemId) -> Result<Response, Problem> {
+    let (version, body) = view(app, id, true).await?;
+    Ok((status, [(header::ETAG, etag(version))], axum::Json(body)).into_response())
+}
+
+async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, Problem> {
+    match stocked {
+        Stocked::Item { settled } => item_shown(app, if settled { StatusCode::OK } else { StatusCode::ACCEPTED }, id).await,
+        Stocked::OtherVersion(version) => Err(Problem::version_mismatch(version)),
+        Stocked::NoItem => Err(Problem::item_not_found()),
+    }
+}
+
+/// Adds units to an item, or takes back units that nobody has. The same `Idempotency-Key` is the same change.
+#[utoipa::path(post, path = "/items/{item}/stock", tag = "admins", request_body = StockMove,
+    params(("item" = String, Path, description = "the item"), ("Idempotency-Key" = String, Header, description = "what makes two requests the same change"),
+        ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
+    responses((status = 200, description = "the units are where they shall be", body = ItemBody), (status = 202, description = "they are on their way", body = ItemBody),
+        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn move_stock(
+    State(app): State<App>,
+    _: Admin,
+    Name(item): Name,
+    headers: HeaderMap,
+    Json(wish): Json<StockMove>,
+) -> Result<Response, Problem> {
+    let (id, key, expected) = (item_id(&item)?, idempotency_key(&headers)?, if_match(&headers)?);
+    let wish = match (wish.add, wish.take_back) {
+        (Some(units), None) => StockWish::Add(units.0),
+        (None, Some(units)) => StockWish::TakeBack(units.0),
+        _ => return Err(Problem::invalid("add", "expected either add or take_back")),
+    };
+    check_total(&app, &id, wish).await?;
+    let changed = app.engine.change_stock(&id, wish, &key, expected, ACTOR).await?;
+    stocked(&app, &id, changed).await
+}
+
+async fn check_total(app: &App, id: &ItemId, wish: StockWish) -> Result<(), Problem> {
+    let StockWish::Add(units) = wish else { return Ok(()) };
+    let item = app.engine.item(id).await?.ok_or_else(Problem::item_not_found)?;
+    let fits = item.stock + units <= Item::MAX_STOCK;
+    fits.then_some(()).ok_or_else(|| Problem::invalid("add", format_args!("expected a total of {} at most", Item::MAX_STOCK)))
+}
+
+/// Sets the stock of an item, if it is still the version that was looked at: for a system that keeps the stock of many shops.
+#[utoipa::path(put, path = "/items/{item}/stock", tag = "admins", request_body = NewStock,
+    params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, as `ETag` gave it")),
+    responses((status = 200, description = "the units are where they shall be", body = ItemBody), (status = 202, description = "they are on their way", body = ItemBody),
+        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`not_enough_unsold`", body = Problem),
+        (status = 412, description = "`version_mismatch`: look again", body = Problem), (status = 428, description = "`if_match_required`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn set_stock(
+    State(app): State<App>,
+    _: Admin,
+    Name(item): Name,
+    headers: HeaderMap,
+    Json(wish): Json<NewStock>,
+) -> Result<Response, Problem> {
+    let id = item_id(&item)?;
+    let expected = if_match(&headers)?.ok_or_else(Problem::if_match_required)?;
+    let (wanted, seen) = (wish.stock.0, app.engine.view_item(&id).await?.ok_or_else(Problem::item_not_found)?);
+    if seen.item.version != expected {
+        return Err(Problem::version_mismatch(seen.item.version));
+    }
+    let wish = match wanted.checked_sub(seen.item.stock) {
+        Some(0) => return item_shown(&app, StatusCode::OK, &id).await,
+        Some(more) => StockWish::Add(more),
+        None => StockWish::TakeBack(seen.item.stock - wanted),
+    };
+    if matches!(wish, StockWish::TakeBack(units) if units > seen.available) {
+        return Err(Problem::not_enough_unsold(seen.available));
+    }
+    // A version stands for one change: a repeat of this request finds another one.
+    let key = IdempotencyKey::new(format!("stock-of-version-{expected}"))?;
+    let changed = app.engine.change_stock(&id, wish, &key, Some(expected), ACTOR).await?;
+    stocked(&app, &id, changed).await
+}
+
+/// Changes the limit or the window of an item.
+#[utoipa::path(patch, path = "/items/{item}", tag = "admins", request_body = ItemPatch,
+    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
+    responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 412, description = "`version_mismatch`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn patch(
+    State(app): State<App>,
+    _: Admin,
+    Name(item): Name,
+    headers: HeaderMap,
+    Json(wish): Json<ItemPatch>,
+) -> Result<Response, Problem> {
+    let (id, expected) = (item_id(&item)?, if_match(&headers)?);
+    let now = app.engine.item(&id).await?.ok_or_else(Problem::item_not_found)?;
+    let change = wish.into_change(now.window)?;
+    match app.engine.change_item(&id, &change, expected, ACTOR).await? {
+        Changed::Item(item) => item_shown(&app, StatusCode::OK, &item.id).await,
+        Changed::OtherVersion(item) => Err(Problem::version_mismatch(item.version)),
+        Changed::NoItem => Err(Problem::item_not_found()),
+    }
+}
+
+/// An entry of an item's journal.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct JournalBody {
+    /// Its number; they only rise.
+    id: u64,
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Who.
+    actor: String,
+    /// What was done.
+    action: String,
+    /// The fencing token of whoever did it, if there was one.
+    token: Option<u64>,
+    /// As it was.
+    #[schema(value_type = Object)]
+    before: serde_json::Value,
+    /// As it is.
+    #[schema(value_type = Object)]
+    after: serde_json::Value,
+}
+
+impl From<JournalEntry> for JournalBody {
+    fn from(entry: JournalEntry) -> Self {
+        let JournalEntry { id, at, entry } = entry;
+        Self { id, at, actor: entry.actor, action: entry.action, token: entry.token, before: entry.before, after: entry.after }
+    }
+}
+
+/// Shows who changed what of an item by hand or by repair, the latest first.
+#[utoipa::path(get, path = "/items/{item}/journal", tag = "admins", params(("item" = String, Path, description = "the item")),
+    responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn journal(State(app): State<App>, _: Admin, Name(item): Name) -> Result<Response, Problem> {
+    let id = item_id(&item)?;
+    app.engine.item(&id).await?.ok_or_else(Problem::item_not_found)?;
+    let entries = app.engine.journal(&id, JOURNAL_MAX).await?;
+    Ok(axum::Json(entries.into_iter().map(JournalBody::from).collect::<Vec<_>>()).into_response())
+}

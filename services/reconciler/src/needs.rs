@@ -1,0 +1,78 @@
+//! What an item needs, from one look at it.
+
+use std::time::Duration;
+
+use audit::Look;
+use domain::{ItemState, SegmentKey};
+
+/// What is wrong with a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// Its outbox does not begin with what was recorded last, or it is gone.
+    Diverged,
+    /// Redis has so many units more than the identity says (fewer, if negative).
+    Drift { units: i64 },
+    /// Somebody began to mend it under this token, and it is still halted.
+    Halted { token: u64 },
+}
+
+impl Wrong {
+    pub(crate) fn of(look: &Look) -> Option<Self> {
+        if let Some(token) = look.inspection.as_ref().and_then(|inspection| inspection.mending) {
+            return Some(Self::Halted { token });
+        }
+        // A segment that was never recorded and is not there yet is being created.
+        let is_new = look.row.checkpoint.is_none() && look.inspection.is_none();
+        if is_new {
+            return None;
+        }
+        if !look.is_anchored() {
+            return Some(Self::Diverged);
+        }
+        let units = look.drift();
+        (units != 0).then_some(Self::Drift { units })
+    }
+
+    /// How long it must stand. That the anchor is gone is never in doubt: the look was repeated until row and outbox belonged together.
+    pub(crate) fn patience(&self, confirm_for: Duration) -> Duration {
+        match self {
+            Self::Diverged => Duration::ZERO,
+            Self::Drift { .. } | Self::Halted { .. } => confirm_for,
+        }
+    }
+
+    /// The word for logs and the journal.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Diverged => "diverged",
+            Self::Drift { .. } => "drift",
+            Self::Halted { .. } => "halted",
+        }
+    }
+}
+
+/// What only the holder of the item's lock may do.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Segments to be mended.
+    pub mend: Vec<SegmentKey>,
+    /// Transfers are under way.
+    pub transfers: bool,
+    /// Units should be moved.
+    pub balance: bool,
+}
+
+impl Needs {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whether the item can change without anybody's doing: it sells, or something of it is under way.
+pub(crate) fn is_lively(looks: &[Look]) -> bool {
+    looks.iter().any(|look| {
+        look.inspection.as_ref().is_none_or(|inspection| {
+            inspection.state != ItemState::Closed || inspection.walks > 0 || inspection.outbox > 1 || inspection.mending.is_some()
+        }) || look.row.held + look.row.returning > 0
+    })
+}

@@ -1,0 +1,41 @@
+//! What keeps the locks of items, for whoever reconciles.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Result, bail};
+use lock::Lock;
+
+use crate::{
+    lock::backend::{self, DEFAULT, Options, Servers},
+    settings::Settings,
+};
+
+/// Opens it. Servers that do not vote yet are not waited for: until they do, nothing is reconciled that needs the lock.
+pub async fn open(settings: &Settings) -> Result<Arc<dyn Lock>> {
+    let backend = chosen(settings)?;
+    let servers = servers(settings, backend)?;
+    let options = Options { backend, servers, lease: settings.lock_lease, longest_lease: None, fair: false };
+    Ok(Arc::from(backend::open(&options, Some(Duration::ZERO)).await?))
+}
+
+/// What the user says; else the lock servers, if there are any; else the ledger's own database.
+fn chosen(settings: &Settings) -> Result<&'static str> {
+    match settings.lock {
+        Some(backend) => Ok(backend),
+        None if !settings.lock_urls.is_empty() => Ok(DEFAULT),
+        None => backend::find(if settings.database_url()?.starts_with("sqlite:") { "sqlite" } else { "postgres" }),
+    }
+}
+
+/// LOCK_URLS, for a lock that the user has chosen or that needs servers of its own; else a lock in a database is kept in the ledger's, and one on a
+/// single Redis in the stock's.
+fn servers(settings: &Settings, backend: &str) -> Result<Servers> {
+    let of = |place: &str, urls| Servers { urls, place: place.to_owned() };
+    let own = !settings.lock_urls.is_empty() && (settings.lock.is_some() || backend == DEFAULT);
+    match backend {
+        _ if own => Ok(of("LOCK_URLS", settings.lock_urls.clone())),
+        "postgres" | "sqlite" => Ok(of("DATABASE_URL", vec![settings.database_url()?.to_owned()])),
+        "redis" => Ok(of("REDIS_URL", vec![settings.redis_url()?.to_owned()])),
+        _ => bail!("LOCK_URLS is not set: expected the servers of the lock ({backend})"),
+    }
+}

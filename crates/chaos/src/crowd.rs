@@ -284,8 +284,8 @@ impl Visit {
 
     /// Another payment for the same order: it must not be taken as if it were the first, unless the first was not.
     async fn pay_again(&mut self, id: Uuid) {
-        let reply = insist(Instant::now() + PATIENCE, || self.shop.pay(id, &format!("pay-again-{id}"))).await;
-        match reply {
+        let payment = format!("pay-again-{id}");
+        match insist(Instant::now() + PATIENCE, || self.shop.pay(id, &payment)).await {
             Reply::Refused { status: 409, ref code, .. } if code == "already_paid" => {}
             Reply::Refused { .. } if self.may_be_lost() => {}
             other => self.wrong("paying twice", &other),

@@ -1,9 +1,6 @@
 //! How long it takes until everything is well again.
 
-use std::{
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use serde_json::json;

@@ -18,7 +18,6 @@ use crate::{
     stage::{LedgerServer, Stage, StockServers},
 };
 
-
 /// A fault that is over.
 #[derive(Debug)]
 pub struct Injected {

@@ -163,7 +163,9 @@ impl Case<'_> {
             verdict.stranded += rest.abs_diff(bought);
             let Audit { stock, confirmed, text, .. } = audit;
             let item = &offer.item;
-            verdict.findings.push(format!("{item}: {stock} units, {confirmed} of them paid, and {bought} of the rest could be bought; audit {text}"));
+            verdict
+                .findings
+                .push(format!("{item}: {stock} units, {confirmed} of them paid, and {bought} of the rest could be bought; audit {text}"));
         }
     }
 

@@ -81,7 +81,9 @@ fn program() -> Result<PathBuf> {
         Some(program) => program,
         None => env::current_exe()?.with_file_name("stockade"),
     };
-    program.canonicalize().with_context(|| format!("{}: build it with `cargo build --release -p stockade`, or set STOCKADE_BIN", program.display()))
+    program
+        .canonicalize()
+        .with_context(|| format!("{}: build it with `cargo build --release -p stockade`, or set STOCKADE_BIN", program.display()))
 }
 
 fn make_empty(dir: &Path) -> Result<()> {

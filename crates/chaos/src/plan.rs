@@ -98,8 +98,10 @@ fn number(seed: u64, rng: &mut StdRng, legs: Vec<(StageKind, Vec<Fault>)>) -> Ve
         let (after, lasts) = (rng.random_range(20..=400), Duration::from_millis(rng.random_range(50..=1500)));
         Round { number: rounds, fault, after, lasts, seed: hash(seed, &format!("round {rounds}")) }
     };
-    let leg = |(index, (stage, faults)): (usize, (StageKind, Vec<Fault>))| {
-        Leg { number: index + 1, stage, rounds: faults.into_iter().map(&mut round).collect() }
+    let leg = |(index, (stage, faults)): (usize, (StageKind, Vec<Fault>))| Leg {
+        number: index + 1,
+        stage,
+        rounds: faults.into_iter().map(&mut round).collect(),
     };
     legs.into_iter().enumerate().map(leg).collect()
 }

@@ -168,7 +168,10 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{table}")?;
         let Sums { lost_by_level, .. } = all;
-        writeln!(f, "{lost_by_level} orders of level `accepted` or `replicated` went with what Redis lost in a failover, as those levels say.")?;
+        writeln!(
+            f,
+            "{lost_by_level} orders of level `accepted` or `replicated` went with what Redis lost in a failover, as those levels say."
+        )?;
         match self.violations() {
             0 => write!(f, "seed {}: no violation", self.seed),
             violations => write!(f, "seed {}: {violations} VIOLATIONS", self.seed),

@@ -35,7 +35,14 @@ pub async fn run(plan: &Plan, materials: &Materials, say: &(dyn Fn(&str) + Sync)
     let mut report = Report::new(plan);
     for leg in &plan.legs {
         let name = format!("leg-{:02}-{}", leg.number, leg.stage);
-        say(&format!("leg {} of {}: {} faults on `{}`, logs in {}", leg.number, plan.legs.len(), leg.rounds.len(), leg.stage, materials.out.join(&name).display()));
+        say(&format!(
+            "leg {} of {}: {} faults on `{}`, logs in {}",
+            leg.number,
+            plan.legs.len(),
+            leg.rounds.len(),
+            leg.stage,
+            materials.out.join(&name).display()
+        ));
         let mut stage = Stage::build(leg.stage, &name, materials).await.with_context(|| format!("the stage {name} could not be built"))?;
         run_leg(&mut stage, leg, &mut report, say).await.with_context(|| name)?;
     }
@@ -47,7 +54,8 @@ async fn run_leg(stage: &mut Stage, leg: &Leg, report: &mut Report, say: &(dyn F
     let mut items = vec![heal::PROBE.to_owned()];
     for round in &leg.rounds {
         let began = Instant::now();
-        let (offers, story, mut verdict) = run_round(stage, round).await.with_context(|| format!("round {} ({})", round.number, round.fault))?;
+        let (offers, story, mut verdict) =
+            run_round(stage, round).await.with_context(|| format!("round {} ({})", round.number, round.fault))?;
         for process in stage.ended() {
             verdict.findings.push(format!("{process} has ended"));
         }

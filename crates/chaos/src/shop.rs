@@ -244,7 +244,9 @@ impl<T> Reply<T> {
     pub fn done(self, what: &str) -> Result<T> {
         match self {
             Self::Done(value) => Ok(value),
-            Self::Refused { status, code, state } => Err(anyhow::anyhow!("{status} {code} {}", state.unwrap_or_default())).context(what.to_owned()),
+            Self::Refused { status, code, state } => {
+                Err(anyhow::anyhow!("{status} {code} {}", state.unwrap_or_default())).context(what.to_owned())
+            }
             Self::Unknown(why) => Err(anyhow::anyhow!(why)).context(what.to_owned()),
         }
     }

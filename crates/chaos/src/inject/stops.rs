@@ -45,7 +45,8 @@ async fn until_locked(stage: &Stage) -> bool {
 /// Whether something on a lock node will expire: a lock does.
 async fn is_locked(stage: &Stage) -> redis::RedisResult<bool> {
     let client = redis::Client::open(stage.locks[0].server.url())?;
-    let info: redis::InfoDict = redis::cmd("INFO").arg("keyspace").query_async(&mut client.get_multiplexed_async_connection().await?).await?;
+    let info: redis::InfoDict =
+        redis::cmd("INFO").arg("keyspace").query_async(&mut client.get_multiplexed_async_connection().await?).await?;
     let keyspace: Option<String> = info.get("db0");
     Ok(keyspace.is_some_and(|keyspace| !keyspace.contains("expires=0")))
 }

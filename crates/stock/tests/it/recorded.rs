@@ -35,7 +35,7 @@ async fn entries(sale: &Sale, segment: u16, from: Option<EntryId>) -> Vec<Entry>
 }
 
 /// The entry by which somebody took units from this segment.
-async fn taken(sale: &Sale, segment: u16) -> (EntryId, Vec<OrderId>) {
+async fn taken(sale: &Sale, segment: u16) -> ((EntryId, i64), Vec<OrderId>) {
     let mut found = None;
     eventually("an order taking its units", async || {
         let entry = entries(sale, segment, None).await.pop().unwrap();

@@ -5,24 +5,57 @@ use stateright::Property;
 use super::{
     rules::{CLOCK_ERROR, PATIENCE, Time},
     scripts::due_walk,
-    state::{Answer, Attempt, HOME, Order, SEGMENTS, Stage, State},
+    state::{Answer, Attempt, HOME, Order, Return, ReturnStage, SEGMENTS, Stage, State},
     walk::{Step, Walk},
 };
 
 /// Never two units for one order.
 pub const TAKEN_ONCE: &str = "at most one segment has taken for an order";
+/// A repeat of an order whose unit has gone back does not take another one.
+pub const TAKES_ONCE_FOR_GOOD: &str = "an order takes once, also after its unit has gone back";
+/// Home counts what is taken or may still be.
+pub const COUNT: &str = "the buyer's count is the orders that are taken or unfinished";
 /// Never more orders than the buyer may have.
 pub const LIMIT: &str = "a buyer never holds more than the limit";
 /// Every walk ends, and leaves nothing behind.
 pub const SETTLED: &str = "the worker alone finishes and forgets every walk";
 
 /// Everything that is checked of the protocol.
-pub fn all() -> Vec<Property<Walk>> {
+pub fn all(walk: &Walk) -> Vec<Property<Walk>> {
+    let mut all = of_every_walk();
+    if walk.returns {
+        all.extend(of_returns());
+    }
+    all
+}
+
+/// Without these, nothing would have been said of returns.
+fn of_returns() -> [Property<Walk>; 3] {
+    [
+        Property::sometimes(
+            "a repeat is under way while the unit goes back, and home has not heard that it was taken",
+            |_, state: &State| any(state, |order| order.home() == Answer::Passed && order.giving_back.is_some() && under_way_of(order) > 0),
+        ),
+        Property::sometimes("the walk of an order that was given back is taken off the list", |_, state: &State| {
+            any(state, |order| order.home() == Answer::Released && !order.in_walks && order.forgetting_home.is_some())
+        }),
+        Property::sometimes("a return is over", |_, state: &State| {
+            any(state, |order| order.giving_back.is_some_and(|giving_back| giving_back.stage == ReturnStage::Recorded))
+        }),
+    ]
+}
+
+fn under_way_of(order: &Order) -> usize {
+    order.attempts.iter().flatten().count()
+}
+
+fn of_every_walk() -> Vec<Property<Walk>> {
     vec![
         Property::always(TAKEN_ONCE, |_, state: &State| state.orders.iter().all(|order| order.times_taken() <= 1)),
+        Property::always(TAKES_ONCE_FOR_GOOD, |_, state: &State| state.orders.iter().all(|order| order.takes <= 1)),
         Property::always("no unit is made or lost", no_unit_is_made_or_lost),
         Property::always("home never contradicts a segment or itself", |_, state: &State| state.orders.iter().all(home_agrees)),
-        Property::always("the buyer's count is the orders that are taken or unfinished", the_count_is_right),
+        Property::always(COUNT, the_count_is_right),
         Property::always(LIMIT, the_limit_holds),
         Property::always(SETTLED, the_worker_settles_everything),
         Property::sometimes("an order takes at the last segment", |walk: &Walk, state: &State| {
@@ -66,12 +99,13 @@ fn no_unit_is_made_or_lost(walk: &Walk, state: &State) -> bool {
 }
 
 fn home_agrees(order: &Order) -> bool {
-    let elsewhere = (HOME + 1..SEGMENTS).any(|segment| took_at(order, segment));
+    let elsewhere = (HOME + 1..SEGMENTS).any(|segment| matches!(order.records[segment].answer, Answer::Taken | Answer::Released));
     match order.home() {
         Answer::None | Answer::SoldOut => !elsewhere && !order.promised,
         Answer::Passed => order.promised == elsewhere,
         Answer::Taken => order.promised,
         Answer::TakenElsewhere => order.promised && elsewhere,
+        Answer::Released => order.promised && order.giving_back.is_some(),
     }
 }
 
@@ -81,7 +115,7 @@ fn the_count_is_right(_: &Walk, state: &State) -> bool {
 }
 
 fn the_limit_holds(walk: &Walk, state: &State) -> bool {
-    state.orders.iter().map(Order::times_taken).sum::<usize>() <= usize::from(walk.limit)
+    state.orders.iter().filter(|order| order.is_held()).count() <= usize::from(walk.limit)
 }
 
 /// Whatever the crashes left, a worker that nobody disturbs comes to an end, and nothing of a finished walk stays.
@@ -91,10 +125,26 @@ fn the_limit_holds(walk: &Walk, state: &State) -> bool {
 fn the_worker_settles_everything(walk: &Walk, state: &State) -> bool {
     (0..walk.orders).all(|order| {
         let mut state = *state;
+        give_back(walk, &mut state, order);
         work_off(walk, &mut state, order);
         let Order { records, in_walks, .. } = &state.orders[order];
-        !in_walks && records.iter().all(|record| !matches!(record.answer, Answer::Passed | Answer::SoldOut))
+        let nothing_is_left = !in_walks && records.iter().all(|record| !matches!(record.answer, Answer::Passed | Answer::SoldOut));
+        nothing_is_left && state.orders[order].is_counted() == state.orders[order].is_held()
     })
+}
+
+/// Whoever works off the returns begins anew with each that the ledger lists.
+fn give_back(walk: &Walk, state: &mut State, order: usize) {
+    let Some(Return { segment, stage }) = state.orders[order].giving_back else {
+        return;
+    };
+    if stage < ReturnStage::Recorded {
+        if usize::from(segment) != HOME {
+            walk.take(state, Step::GiveBackCount { order });
+        }
+        walk.take(state, Step::Release { order });
+        walk.take(state, Step::RecordReturn { order });
+    }
 }
 
 fn work_off(walk: &Walk, state: &mut State, order: usize) {

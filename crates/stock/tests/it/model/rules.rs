@@ -31,6 +31,14 @@ pub struct Rules {
     pub forget_passes_knows_its_walk: bool,
     /// `forget_walk` drops only the walk that the worker had read.
     pub forget_walk_knows_its_walk: bool,
+    /// A segment that got a unit back answers `released` to its order for good, and home does.
+    pub released_is_remembered: bool,
+    /// Home gives a count back only for an order that it still counts.
+    pub count_comes_back_once: bool,
+    /// The count is given back before the unit is.
+    pub count_comes_back_first: bool,
+    /// The count of an order that mending rejected is given back like that of one that was cancelled.
+    pub rejected_gives_its_count_back: bool,
 }
 
 impl Rules {
@@ -46,6 +54,10 @@ impl Rules {
         passed_never_expires: true,
         forget_passes_knows_its_walk: true,
         forget_walk_knows_its_walk: true,
+        released_is_remembered: true,
+        count_comes_back_once: true,
+        count_comes_back_first: true,
+        rejected_gives_its_count_back: true,
     };
 
     /// Whether an ask with this deadline may still be obeyed somewhere. Nobody must obey: to refuse is to lose the message.

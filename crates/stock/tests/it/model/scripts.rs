@@ -47,11 +47,12 @@ pub fn ask_next(rules: Rules, state: &mut State, order: usize, segment: usize, d
 
 fn take_or_pass(rules: Rules, state: &mut State, order: usize, segment: usize, deadline: Time) -> Answer {
     let available = &mut state.available[segment];
-    let Order { records, promised, .. } = &mut state.orders[order];
+    let Order { records, promised, takes, .. } = &mut state.orders[order];
     let record = &mut records[segment];
     let decides = record.answer == Answer::None || record.answer == Answer::Passed && !rules.sticky_passed;
     if decides && *available > 0 {
         *available -= 1;
+        *takes += 1;
         record.answer = Answer::Taken;
         record.deadline = record.deadline.filter(|_| segment == HOME);
     } else if record.answer == Answer::None {
@@ -69,7 +70,7 @@ pub fn finish_walk(rules: Rules, state: &mut State, order: usize, stage: Stage, 
     }
     if stage == Stage::AllPassed {
         home.answer = Answer::SoldOut;
-        state.counted -= 1;
+        state.counted = state.counted.saturating_sub(1);
     } else {
         home.answer = Answer::TakenElsewhere;
     }
@@ -78,7 +79,7 @@ pub fn finish_walk(rules: Rules, state: &mut State, order: usize, stage: Stage, 
 /// `due_walks`: the remembered deadline of a walk that is final and may be forgotten.
 pub fn due_walk(rules: Rules, state: &State, order: usize) -> Option<Time> {
     let Order { records, in_walks, .. } = &state.orders[order];
-    let is_final = matches!(records[HOME].answer, Answer::TakenElsewhere | Answer::SoldOut);
+    let is_final = matches!(records[HOME].answer, Answer::TakenElsewhere | Answer::SoldOut | Answer::Released);
     records[HOME].deadline.filter(|remembered| *in_walks && is_final && rules.may_forget(state.now, *remembered))
 }
 
@@ -105,6 +106,43 @@ pub fn forget_walk(rules: Rules, state: &mut State, order: usize, until: Time) {
     if records[HOME].answer == Answer::SoldOut {
         records[HOME].answer = Answer::None;
     }
+}
+
+/// `give_back_count`: at home, for an order whose unit is elsewhere.
+pub fn give_back_count(rules: Rules, state: &mut State, order: usize) {
+    let home = &mut state.orders[order].records[HOME];
+    if matches!(home.answer, Answer::Passed | Answer::TakenElsewhere) {
+        home.answer = released(rules);
+    } else if rules.count_comes_back_once {
+        return;
+    }
+    state.counted = state.counted.saturating_sub(1);
+}
+
+/// `release`: the unit comes back; and at home the count, too.
+pub fn release(rules: Rules, state: &mut State, order: usize, segment: usize) {
+    let record = &mut state.orders[order].records[segment];
+    if record.answer != Answer::Taken {
+        return;
+    }
+    record.answer = released(rules);
+    state.available[segment] += 1;
+    if segment == HOME {
+        state.counted = state.counted.saturating_sub(1);
+    }
+}
+
+/// `halt_segment`, `restore_orders`, `adjust`: the ledger could not cover the order. The unit was never there.
+pub fn reject(state: &mut State, order: usize, segment: usize) {
+    state.orders[order].records[segment].answer = Answer::Released;
+    state.outside += 1;
+    if segment == HOME {
+        state.counted -= 1;
+    }
+}
+
+fn released(rules: Rules) -> Answer {
+    if rules.released_is_remembered { Answer::Released } else { Answer::None }
 }
 
 /// Not in the protocol: a `passed` record that simply expires, once the ask that wrote it is over.

@@ -10,7 +10,7 @@ use super::{
     walk::Walk,
 };
 
-const WALK: Walk = Walk { rules: Rules::ALL, ring: 3, orders: 1, attempts: 2, units: 2, limit: 1 };
+const WALK: Walk = Walk { rules: Rules::ALL, ring: 3, orders: 1, attempts: 2, units: 2, limit: 1, returns: false };
 const LONGEST: u8 = 7;
 
 /// Every state that is reached before the clock shows `LONGEST`, as it is.

@@ -27,6 +27,8 @@ pub enum Answer {
     TakenElsewhere,
     /// Home only, final: every segment has `Passed`.
     SoldOut,
+    /// The units were this order's and are not any more: at the segment that gave them, and at home.
+    Released,
 }
 
 /// An answer as a segment keeps it.
@@ -83,6 +85,26 @@ pub struct Forgetting {
     pub done: [bool; SEGMENTS - 1],
 }
 
+/// How far it has come that an order's unit goes back. What has been sent can be delivered at any time, and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReturnStage {
+    /// The ledger says so, and lists the return: somebody gives the count back.
+    Pending,
+    /// Home has answered: somebody gives the unit back.
+    CountIsBack,
+    /// The ledger has heard of it, and nobody begins again.
+    Recorded,
+}
+
+/// An order that was cancelled, has expired, was refunded, or that mending rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Return {
+    /// The segment that gave the unit.
+    pub segment: u8,
+    /// How far it has come.
+    pub stage: ReturnStage,
+}
+
 /// One order id: its records, its entry in `walks`, its attempts and its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Order {
@@ -98,6 +120,10 @@ pub struct Order {
     pub forgetting_home: Option<Time>,
     /// Whether somebody has ever been answered "taken".
     pub promised: bool,
+    /// How often any segment ever took for it.
+    pub takes: u8,
+    /// Its unit goes back, or has gone back.
+    pub giving_back: Option<Return>,
 }
 
 impl Order {
@@ -109,6 +135,11 @@ impl Order {
     /// How many segments gave units to it.
     pub fn times_taken(&self) -> usize {
         self.records.iter().filter(|record| record.answer == Answer::Taken).count()
+    }
+
+    /// Whether it is its buyer's: taken, and not cancelled.
+    pub fn is_held(&self) -> bool {
+        self.times_taken() > 0 && self.giving_back.is_none()
     }
 
     /// Whether home counts it against its buyer's limit.

@@ -6,7 +6,7 @@ use super::{
     properties,
     rules::{PATIENCE, Rules, Time},
     scripts::{self, Reply},
-    state::{ATTEMPTS, Answer, Attempt, Forgetting, HOME, ORDERS, Order, SEGMENTS, Stage, State},
+    state::{ATTEMPTS, Answer, Attempt, Forgetting, HOME, ORDERS, Order, Return, ReturnStage, SEGMENTS, Stage, State},
 };
 
 /// The walk under some rules, and how much of it is checked.
@@ -24,6 +24,8 @@ pub struct Walk {
     pub units: i8,
     /// Orders that the buyer may have.
     pub limit: u8,
+    /// Whether orders are cancelled and rejected.
+    pub returns: bool,
 }
 
 /// One atomic step.
@@ -47,6 +49,16 @@ pub enum Step {
     ForgetPasses { order: usize, segment: usize },
     /// A `forget_walk` that was sent is delivered, perhaps again.
     ForgetWalk { order: usize },
+    /// The ledger says that the order's unit goes back.
+    Cancel { order: usize },
+    /// The segment is mended, and the ledger could not cover the order.
+    Reject { order: usize },
+    /// A `give_back_count` that was sent is delivered, perhaps again.
+    GiveBackCount { order: usize },
+    /// A `release` that was sent is delivered, perhaps again.
+    Release { order: usize },
+    /// The ledger hears of the return and lists it no longer.
+    RecordReturn { order: usize },
     /// A `passed` record expires (only in a weakened variant).
     Expire { order: usize, segment: usize },
 }
@@ -93,6 +105,26 @@ impl Walk {
         }
         if forgetting_home.is_some() {
             steps.push(Step::ForgetWalk { order });
+        }
+    }
+
+    fn return_steps(&self, state: &State, order: usize, steps: &mut Vec<Step>) {
+        let Order { giving_back, records, .. } = &state.orders[order];
+        if giving_back.is_none() && self.returns && taken_at(&state.orders[order]).is_some() {
+            steps.push(Step::Cancel { order });
+            steps.push(Step::Reject { order });
+        }
+        if let Some(Return { segment, stage }) = *giving_back {
+            let segment = usize::from(segment);
+            if segment != HOME {
+                steps.push(Step::GiveBackCount { order });
+            }
+            if segment == HOME || stage > ReturnStage::Pending || !self.rules.count_comes_back_first {
+                steps.push(Step::Release { order });
+                if records[segment].answer == Answer::Released {
+                    steps.push(Step::RecordReturn { order });
+                }
+            }
         }
     }
 
@@ -150,6 +182,36 @@ impl Walk {
         }
     }
 
+    fn reject(&self, state: &mut State, order: usize) {
+        if let Some(segment) = taken_at(&state.orders[order]) {
+            scripts::reject(state, order, segment);
+            if self.rules.rejected_gives_its_count_back {
+                state.orders[order].giving_back = Some(Return { segment: segment as u8, stage: ReturnStage::Pending });
+            }
+        }
+    }
+
+    fn give_back(&self, state: &mut State, step: Step) {
+        match step {
+            Step::Cancel { order } => {
+                let order = &mut state.orders[order];
+                order.giving_back = taken_at(order).map(|segment| Return { segment: segment as u8, stage: ReturnStage::Pending });
+            }
+            Step::Reject { order } => self.reject(state, order),
+            Step::GiveBackCount { order } => {
+                scripts::give_back_count(self.rules, state, order);
+                advance(&mut state.orders[order], ReturnStage::CountIsBack);
+            }
+            Step::Release { order } => {
+                if let Some(Return { segment, .. }) = state.orders[order].giving_back {
+                    scripts::release(self.rules, state, order, usize::from(segment));
+                }
+            }
+            Step::RecordReturn { order } => advance(&mut state.orders[order], ReturnStage::Recorded),
+            _ => {}
+        }
+    }
+
     /// Takes one step, without bringing the state into its shortest form.
     pub fn take(&self, state: &mut State, step: Step) {
         match step {
@@ -172,8 +234,22 @@ impl Walk {
             Step::FindDue { order } => self.find_due(state, order),
             Step::ForgetPasses { order, segment } => self.forget_passes(state, order, segment),
             Step::ForgetWalk { order } => self.forget_walk(state, order),
+            Step::Cancel { .. } | Step::Reject { .. } | Step::GiveBackCount { .. } | Step::Release { .. } | Step::RecordReturn { .. } => {
+                self.give_back(state, step)
+            }
             Step::Expire { order, segment } => state.orders[order].records[segment] = Default::default(),
         }
+    }
+}
+
+/// The segment that the ledger has the order at.
+pub fn taken_at(order: &Order) -> Option<usize> {
+    order.records.iter().position(|record| record.answer == Answer::Taken)
+}
+
+fn advance(order: &mut Order, to: ReturnStage) {
+    if let Some(giving_back) = &mut order.giving_back {
+        giving_back.stage = giving_back.stage.max(to);
     }
 }
 
@@ -204,6 +280,7 @@ impl Model for Walk {
         for order in 0..self.orders {
             self.attempt_steps(state, order, steps);
             self.forget_steps(state, order, steps);
+            self.return_steps(state, order, steps);
         }
     }
 
@@ -214,6 +291,6 @@ impl Model for Walk {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        properties::all()
+        properties::all(self)
     }
 }

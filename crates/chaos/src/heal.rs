@@ -37,9 +37,8 @@ pub async fn open_probe(shop: &Shop) -> Result<()> {
 pub async fn until_well(stage: &Stage, offers: &[Arc<Offer>], over: Instant, round: usize) -> Result<Duration, String> {
     let mut attempt = 0;
     loop {
-        let asked = Instant::now();
         attempt += 1;
-        let Err(why) = is_well(stage, offers, &format!("{round}-{attempt}")).await else { return Ok(asked.duration_since(over)) };
+        let Err(why) = is_well(stage, offers, &format!("{round}-{attempt}")).await else { return Ok(over.elapsed()) };
         if over.elapsed() > HEALED_WITHIN {
             return Err(format!("not well after {HEALED_WITHIN:?}: {why}"));
         }

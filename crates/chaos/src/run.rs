@@ -27,8 +27,10 @@ const AFTERWARDS: Duration = Duration::from_millis(300);
 const BEGUN_WITHIN: Duration = Duration::from_secs(15);
 /// How long a leg's items may take to be in order at its end.
 const AUDITED_WITHIN: Duration = Duration::from_secs(20);
-/// Lines of each log that are shown with a violation.
-const LOG_LINES: usize = 15;
+/// What is shown of a violation; the rest is in `summary.json` and the logs.
+const FINDINGS_SHOWN: usize = 20;
+const LOG_LINES: usize = 8;
+const LINE_CHARACTERS: usize = 300;
 
 /// Carries the plan out. `say` is told what happens.
 pub async fn run(plan: &Plan, materials: &Materials, say: &(dyn Fn(&str) + Sync)) -> Result<Report> {
@@ -156,15 +158,16 @@ fn line(round: &Round, story: &str, verdict: &Verdict, took: Duration) -> String
 }
 
 fn violation(stage: &Stage, verdict: &Verdict) -> String {
-    let mut text: Vec<_> = verdict.findings.iter().take(40).map(|finding| format!("       {finding}")).collect();
-    if verdict.findings.len() > text.len() {
-        text.push(format!("       and {} more", verdict.findings.len() - text.len()));
+    let mut text: Vec<_> = verdict.findings.iter().take(FINDINGS_SHOWN).map(|finding| format!("       {finding}")).collect();
+    if verdict.findings.len() > FINDINGS_SHOWN {
+        text.push(format!("       and {} more", verdict.findings.len() - FINDINGS_SHOWN));
     }
     for process in &stage.processes {
         let log = std::fs::read_to_string(process.daemon.log()).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        text.push(format!("       --- {}", process.daemon.log().display()));
-        text.extend(lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| format!("       {line}")));
+        let troubles: Vec<_> = log.lines().filter(|line| !line.contains(" INFO ")).collect();
+        text.push(format!("       --- {}: the last of {} lines of trouble", process.daemon.log().display(), troubles.len()));
+        let last = &troubles[troubles.len().saturating_sub(LOG_LINES)..];
+        text.extend(last.iter().map(|line| format!("       {}", line.chars().take(LINE_CHARACTERS).collect::<String>())));
     }
     text.join("\n")
 }

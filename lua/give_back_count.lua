@@ -6,7 +6,7 @@
 --
 -- KEYS 1 stock    hash  mending
 --      2 answers  hash  order id -> answer
---      3 buyers   hash  buyer id -> units counted against the limit
+--      3 buyers   hash  buyer id -> units counted against the limit; line feed and buyer id -> 1: gave something back
 --      4 walks    zset  unfinished walks, by the millisecond at which they fall due
 -- ARGV 1 n          orders in the batch
 --      2 margin_ms  how long after its last deadline a final walk may be forgotten
@@ -34,6 +34,8 @@ for i = 1, n do
     given_back = given_back + 1
     redis.call('HSET', answers, id, 'R' .. quantity .. ':' .. now)
     if redis.call('HINCRBY', buyers, buyer, -quantity) <= 0 then redis.call('HDEL', buyers, buyer) end
+    -- The order has an answer for good, and whoever only looks here must not take its buyer for one who has none.
+    redis.call('HSET', buyers, '\n' .. buyer, 1)
     -- Nobody had told home how the walk ended. It is final now, and is forgotten like any other.
     if kind == 'P' then redis.call('ZADD', walks, until_ms + margin, ARGV[packed0 + i]) end
   end

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Halts a segment for whoever mends it. Until its counter has been set it refuses everything that would change it.
 --
--- Closes the race between two who mend: the higher token has it. A segment that is gone is made anew, empty and halted.
+-- Closes the race between two who mend: the higher token has it. A segment that is gone, or a part of it, is made anew, empty and halted.
 --
--- KEYS 1 stock    hash    fence, last, mending
+-- KEYS 1 stock    hash    fence, last, mending, restored
 --      2 answers  hash    order id -> answer
 --      3 buyers   hash    buyer id -> units counted against the limit
 --      4 outbox   stream  one entry
@@ -26,9 +26,10 @@ if s[1] and less(token, s[1]) then return {'fenced', s[1]} end
 local entry = redis.call('XADD', outbox, '*', 'k', 'halted', 't', token)
 if not s[1] then
   redis.call('HSET', stock, 'available', 0, 'limit', 0, 'state', 'paused', 'opens_ms', 0, 'closes_ms', 0, 'epoch', 0, 'hold_ms', 0, 'segments', 0)
-  redis.call('HSET', answers, '', '')
-  redis.call('HSET', buyers, '', 0)
-  redis.call('ZADD', walks, '+inf', '')
 end
-redis.call('HSET', stock, 'fence', token, 'mending', token, 'last', entry)
+-- Also of a segment of which only a part is gone: what looks at it relies on the placeholders that open_segment leaves.
+redis.call('HSET', answers, '', '')
+redis.call('HSET', buyers, '', 0)
+redis.call('ZADD', walks, '+inf', '')
+redis.call('HSET', stock, 'fence', token, 'mending', token, 'restored', 0, 'last', entry)
 return {'halted', tonumber(s[2] or 0), entry}

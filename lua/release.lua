@@ -5,7 +5,7 @@
 --
 -- KEYS 1 stock    hash    available, last, mending
 --      2 answers  hash    order id -> answer
---      3 buyers   hash    buyer id -> units counted against the limit
+--      3 buyers   hash    buyer id -> units counted against the limit; line feed and buyer id -> 1: gave something back
 --      4 outbox   stream  one entry for the whole batch
 -- ARGV 1 n        orders in the batch, no order id twice
 --      2 segment  ITEM:SEGMENT, for the messages
@@ -13,7 +13,7 @@
 -- Returns {'missing', now_ms} | {'mending', now_ms}  nothing was looked at
 --         {'ok', now_ms, available, entry, released}
 -- Keeps  available + units taken = units put in; count of a buyer >= 0; an answer that is not `taken`
--- Cost   one HMGET, and one HSET, XADD for the batch and HINCRBY for each order at home; O(n)
+-- Cost   one HMGET, and one HSET, XADD for the batch and HINCRBY, HSET for each order at home; O(n)
 
 local stock, answers, buyers, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local n, segment = tonumber(ARGV[1]), ARGV[2]
@@ -52,6 +52,8 @@ if #released > 0 then
   redis.call('HSET', answers, unpack(new_answers))
   for i = 1, #counts, 2 do
     if redis.call('HINCRBY', buyers, counts[i], -counts[i + 1]) <= 0 then redis.call('HDEL', buyers, counts[i]) end
+    -- The order has an answer for good, and whoever only looks here must not take its buyer for one who has none.
+    redis.call('HSET', buyers, '\n' .. counts[i], 1)
   end
   if redis.call('XLEN', outbox) == 2 then redis.call('PUBLISH', 'stockade:outbox', segment) end
   redis.call('PUBLISH', 'stockade:returned', segment .. ' ' .. available)

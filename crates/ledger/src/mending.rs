@@ -9,7 +9,7 @@ pub(crate) mod open;
 use async_trait::async_trait;
 use domain::{Entry, EntryId, Item, Memory, SegmentKey};
 
-use crate::{LedgerError, NewJournalEntry, Recorded, SegmentRow};
+use crate::{LedgerError, NewJournalEntry, Recorded, SegmentRow, Transfer};
 
 /// Rows of one item that somebody mends: an open transaction. Dropping it rolls back.
 #[async_trait]
@@ -28,6 +28,10 @@ pub trait Mending: Send {
     /// entries of their own, earlier attempts whose return is still pending: what their segment and the home remember of them is `taken`, not
     /// that they were given back, or nobody could give them back any more.
     async fn memories(&mut self) -> Result<Vec<Memory>, LedgerError>;
+
+    /// Every transfer of the item, as far as the ledger knows it, staged ones included: a segment must neither forget one that was made, nor remember
+    /// one that was not.
+    async fn transfers(&mut self) -> Result<Vec<Transfer>, LedgerError>;
 
     /// Commits, with these checkpoints and the item's new epoch, each row by a compare-and-set on version, and all of it only if the token is
     /// still the authority over the item (else `LedgerError::Fenced`) and the item has still the epoch that it was claimed with, else

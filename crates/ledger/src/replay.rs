@@ -92,7 +92,7 @@ impl Replayed {
             self.retake(order, expires_at, touched);
         } else if !touched.orders.insert(order.id) {
             self.repeated += 1;
-        } else if self.cover(order.quantity.get().into()) {
+        } else if touched.allow(&order.buyer, order.quantity.get().into()) && self.cover(order.quantity.get().into()) {
             self.row.held += u64::from(order.quantity.get());
             self.held += 1;
         } else {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use domain::{OrderId, OrderState, TransferId};
+use domain::{BuyerId, OrderId, OrderState, TransferId};
 
 use crate::{PendingReturn, Transfer};
 
@@ -20,8 +20,30 @@ pub(crate) struct Touched {
     pub returns: HashMap<OrderId, PendingReturn>,
     /// Transfers whose units left or arrived.
     pub transfers: HashMap<TransferId, Transfer>,
+    /// Only where history has diverged: what Redis took then is not known to be within the buyers' limit.
+    pub limit: Option<Limit>,
     /// What is to be written.
     pub changes: Changes,
+}
+
+impl Touched {
+    /// Whether the buyer may have these units as well. If so, they are counted.
+    pub(crate) fn allow(&mut self, buyer: &BuyerId, units: u64) -> bool {
+        let Some(limit) = &mut self.limit else { return true };
+        let held = limit.held.entry(buyer.clone()).or_default();
+        let allowed = *held + units <= limit.units;
+        *held += if allowed { units } else { 0 };
+        allowed
+    }
+}
+
+/// A limit, and what counts against it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Limit {
+    /// Units that one buyer may hold.
+    pub units: u64,
+    /// What buyers hold.
+    pub held: HashMap<BuyerId, u64>,
 }
 
 /// What a replay has changed, sorted: everybody writes in the same order, and nobody waits in a circle.

@@ -6,8 +6,8 @@
 //! * an order that finds all units walked for waits for the walks ahead of it rather than being refused, so the last unit goes to
 //!   whoever wants it;
 //! * the *sold-out hint* holds for a moment only ([`crate::StockSettings::hint_lifetime`]) and is taken from all segments together;
-//! * the hint knows every buyer who holds anything. Such a buyer may be repeating an order and is always asked for in Redis, where
-//!   the order's answer is; what is refused here has never taken anything, and leaves no record.
+//! * the hint knows every buyer who holds anything or has given it back. Such a buyer may be repeating an order and is always asked for
+//!   in Redis, where the order's answer is; what is refused here has never taken anything, and leaves no record.
 
 use std::{
     collections::HashSet,
@@ -44,6 +44,8 @@ pub(crate) struct Admission {
     hint: ArcSwapOption<Hint>,
     /// Counts what makes a hint that is being taken out of date: units that came back.
     news: AtomicU64,
+    /// Wakes those who wait for units to be gathered.
+    came: Notify,
     /// Held while the hint is taken anew, so that one does it and the others wait.
     refreshing: Mutex<()>,
     lifetime: Duration,
@@ -54,7 +56,7 @@ pub(crate) struct Hint {
     as_of: Instant,
     /// Epoch and last outbox entry of each segment. As long as they stand, nobody has taken anything since.
     pub marks: Vec<(u64, EntryId)>,
-    /// Stable hashes of all buyers who hold anything. `None`: the item is empty but must not be called sold out (it is not open).
+    /// Stable hashes of all buyers who hold anything or have given it back. `None`: the item is empty but must not be called sold out (it is not open).
     pub buyers: Option<Arc<HashSet<u64>>>,
 }
 
@@ -99,6 +101,7 @@ impl Admission {
             looked: AtomicBool::new(false),
             hint: ArcSwapOption::empty(),
             news: AtomicU64::new(0),
+            came: Notify::new(),
             refreshing: Mutex::new(()),
             lifetime,
         }
@@ -115,7 +118,19 @@ impl Admission {
             seen.store(available, Ordering::Relaxed);
             self.doubt();
             self.wake_one();
+            self.came.notify_waiters();
         }
+    }
+
+    /// Whether the segments together have so many units, and none of them alone.
+    pub(crate) fn is_fragmented(&self, units: u64) -> bool {
+        let left = self.left();
+        !left.is_guess && left.most < units && units <= left.total
+    }
+
+    /// Waits until units have come to a segment.
+    pub(crate) async fn more_came(&self) {
+        self.came.notified().await;
     }
 
     /// Forgets the hint, and whatever a look that is under way will find.

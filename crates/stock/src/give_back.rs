@@ -60,7 +60,8 @@ impl ItemStock {
                 by_home.entry(home).or_default().push(&back.order);
             }
         }
-        let outcomes = join_all(by_home.into_iter().map(|(home, orders)| async move { (home, self.give_back_counts_at(home, &orders).await) }));
+        let outcomes =
+            join_all(by_home.into_iter().map(|(home, orders)| async move { (home, self.give_back_counts_at(home, &orders).await) }));
         let mut failed = HashSet::new();
         for (home, outcome) in outcomes.await {
             if let Err(error) = outcome {

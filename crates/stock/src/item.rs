@@ -11,7 +11,8 @@ use crate::{
     Answer, Ask, StockError,
     admission::{Admission, Admitted, Hint, Permit},
     checkpoint::{Waiter, Waiters},
-    keys::Keys,
+    gather,
+    keys::{GAVE_BACK, Keys},
     lane::{Batch, Lane},
     outbox::TakenHash,
     reply::Reply,
@@ -30,7 +31,8 @@ pub struct ItemStock {
     pub id: ItemId,
     pub(crate) segments: Vec<Segment>,
     pub(crate) shared: Arc<Shared>,
-    admission: Arc<Admission>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) gathering: gather::Gathering,
 }
 
 /// One segment, and the lanes to it.
@@ -51,7 +53,7 @@ impl ItemStock {
     pub(crate) fn new(item: &Item, shared: &Arc<Shared>) -> Self {
         let admission = Arc::new(Admission::new(item.segments, shared.settings.hint_lifetime));
         let segments = (0..item.segments).map(|segment| Self::segment(item, segment, shared, &admission)).collect();
-        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission }
+        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission, gathering: gather::Gathering::default() }
     }
 
     fn segment(item: &Item, segment: u16, shared: &Arc<Shared>, admission: &Arc<Admission>) -> Segment {
@@ -81,6 +83,9 @@ impl ItemStock {
     /// Lets the order in (`Some`) or refuses it by the sold-out hint (`None`).
     pub(crate) async fn admit(&self, ask: &Ask) -> Option<Permit> {
         let (buyer, units) = (ask.buyer.stable_hash(), u64::from(ask.quantity.get()));
+        if self.admission.is_fragmented(units) {
+            gather::wait(self, units).await;
+        }
         for _ in 0..LOOKS_MOST {
             match self.admission.admit(buyer, units).await {
                 Admitted::Walk(permit) => return Some(permit),
@@ -136,7 +141,7 @@ impl ItemStock {
         self.admission.doubt();
     }
 
-    /// Stable hashes of every buyer who holds anything, or walks.
+    /// Stable hashes of every buyer who holds anything, walks, or has given something back.
     async fn buyers(&self) -> Result<HashSet<u64>, StockError> {
         let mut all = HashSet::new();
         for buyers in try_join_all(self.segments.iter().map(|segment| self.buyers_of(segment))).await? {
@@ -159,7 +164,7 @@ impl ItemStock {
                 let buyer = fields.text()?;
                 let _count = fields.value();
                 // The placeholder that open_segment left is nobody.
-                hashes.extend(BuyerId::new(&buyer).map(|buyer| buyer.stable_hash()));
+                hashes.extend(BuyerId::new(buyer.trim_start_matches(GAVE_BACK)).map(|buyer| buyer.stable_hash()));
             }
             if cursor == 0 {
                 return Ok(hashes);

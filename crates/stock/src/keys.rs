@@ -12,6 +12,15 @@ pub(crate) const RECORDED_CHANNEL: &str = "stockade:recorded";
 /// Published by a segment's script when units have come back to it; the payload is `ITEM:SEGMENT AVAILABLE`. The scripts have this name too.
 pub(crate) const RETURNED_CHANNEL: &str = "stockade:returned";
 
+/// In `buyers`, stands before the id of a buyer who has given something back. No id of a buyer can begin with it. The scripts have it too.
+///
+/// A buyer's count ends when nothing is held any more, but the answer to an order that was given back stands for good, and the sold-out
+/// hint has to know for whom it must not answer.
+pub(crate) const GAVE_BACK: char = '\n';
+
+/// Published for an order that no segment alone has enough units for; the payload is `ITEM UNITS`. A reconciler gathers them.
+pub(crate) const GATHER_CHANNEL: &str = "stockade:gather";
+
 /// The keys of one segment. They share a hash tag, so a cluster keeps them in one slot and one script may touch them all.
 #[derive(Debug)]
 pub(crate) struct Keys {
@@ -19,11 +28,11 @@ pub(crate) struct Keys {
     pub segment: SegmentKey,
     /// The segment's name, as the scripts publish it.
     pub name: String,
-    /// hash: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments, mending
+    /// hash: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments, mending, restored
     pub stock: String,
     /// hash: order id -> answer, and transfer id -> units that it moved
     pub answers: String,
-    /// hash: buyer id -> units counted against the limit
+    /// hash: buyer id -> units counted against the limit, and [`GAVE_BACK`] with a buyer id -> 1
     pub buyers: String,
     /// stream: every change
     pub outbox: String,

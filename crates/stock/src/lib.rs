@@ -15,6 +15,7 @@
 //! | `walk` | home, then around the ring |
 //! | `admission` | the sold-out hint, and who may walk when few units are left |
 //! | `checkpoint` | who waits for which entry to be recorded |
+//! | `gather` | waits for units that lie in fragments |
 //! | `give_back` | returns the units of orders, and their buyers' counts |
 //! | `mend` | what a reconciler does to a segment, under its fencing token |
 //! | [`walks`] | finishes and forgets the walks that nobody else did |
@@ -25,6 +26,7 @@ mod checkpoint;
 mod clock;
 pub mod connection;
 mod error;
+mod gather;
 mod give_back;
 mod item;
 mod keys;
@@ -45,6 +47,7 @@ pub use connection::RedisSettings;
 pub use error::StockError;
 pub use give_back::GiveBack;
 pub use item::{ItemStock, Unrecorded};
+pub use mend::{Halted, Moved, Restoration, TransferMemory};
 pub use outbox::RecordedEntries;
 pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
 pub use stock::{Stock, StockSettings};

@@ -8,14 +8,77 @@ use redis::Value;
 use crate::{
     Adjusted, Answer, Stock, StockError,
     item::home,
-    keys::Keys,
+    keys::{GAVE_BACK, Keys},
     outbox,
     reply::Reply,
-    script::{self, Adjustment, Restored},
+    script::{self, Adjustment, Batch, Restored, RestoredAnswer},
 };
 
 /// Values in one call of a script; Lua unpacks fewer than 8000.
 const AT_ONCE: usize = 1000;
+
+/// A segment that was halted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Halted {
+    /// Which.
+    pub segment: SegmentKey,
+    /// Under which fencing token.
+    pub token: u64,
+    /// The entry that says so. If it is not the last one, something came in between.
+    pub entry: EntryId,
+}
+
+/// What was given back to a halted segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restoration {
+    steps: u64,
+}
+
+/// What a segment must remember of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferMemory {
+    /// Which.
+    pub id: TransferId,
+    /// What it has moved here. `None`: nothing yet, whatever the segment thinks.
+    pub moved: Option<Moved>,
+}
+
+/// Units that a transfer moved at a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// They left.
+    Out(u64),
+    /// They arrived.
+    In(u64),
+}
+
+impl TransferMemory {
+    /// As it stands in Redis.
+    fn field(&self) -> String {
+        match self.moved {
+            Some(Moved::Out(units)) => format!("O{units}"),
+            Some(Moved::In(units)) => format!("I{units}"),
+            None => String::new(),
+        }
+    }
+}
+
+/// Writes batch after batch, each of which knows how many there were before it.
+struct Writer<'a> {
+    stock: &'a Stock,
+    keys: &'a Keys,
+    halted: &'a Halted,
+    steps: u64,
+}
+
+impl Writer<'_> {
+    async fn write(&mut self, restored: Restored<'_>) -> Result<(), StockError> {
+        let batch = Batch { token: self.halted.token, last: self.halted.entry, step: self.steps + 1 };
+        script::restore_orders(self.stock.connection(), self.keys, batch, self.stock.margin_ms(), restored).await?;
+        self.steps += 1;
+        Ok(())
+    }
+}
 
 impl Stock {
     /// Takes as many of `asked` units out of the segment as nobody has, and says how many that were. A repeat changes nothing.
@@ -29,43 +92,56 @@ impl Stock {
     }
 
     /// Halts the segment: until it is adjusted it refuses everything that would change it. If it is gone it is made anew, empty.
-    pub async fn halt(&self, segment: &SegmentKey, token: u64) -> Result<EntryId, StockError> {
-        script::halt_segment(self.connection(), &Keys::of(segment), token).await
+    pub async fn halt(&self, segment: &SegmentKey, token: u64) -> Result<Halted, StockError> {
+        let entry = script::halt_segment(self.connection(), &Keys::of(segment), token).await?;
+        Ok(Halted { segment: segment.clone(), token, entry })
     }
 
-    /// Gives a halted segment back what it must remember of the item's orders: answers, and counts of the buyers whose home it is.
-    pub async fn restore(&self, item: &Item, segment: u16, token: u64, memories: &[Memory]) -> Result<(), StockError> {
-        let key = SegmentKey { item: item.id.clone(), segment };
-        let keys = Keys::of(&key);
-        let answers = answers_of(memories, segment, item.segments);
-        for answers in answers.chunks(AT_ONCE) {
-            let pairs: Vec<_> = answers.iter().map(|(id, answer)| (&id.as_bytes()[..], answer.clone())).collect();
-            script::restore_orders(self.connection(), &keys, token, Restored::Answers(&pairs)).await?;
+    /// Gives a segment that was halted by the entry `last` back what it must remember: answers to the item's orders, which transfers it made, and
+    /// counts of the buyers whose home it is.
+    pub async fn restore(
+        &self,
+        item: &Item,
+        halted: &Halted,
+        memories: &[Memory],
+        transfers: &[TransferMemory],
+    ) -> Result<Restoration, StockError> {
+        let (segment, segments) = (halted.segment.segment, item.segments);
+        let keys = Keys::of(&halted.segment);
+        let mut writer = Writer { stock: self, keys: &keys, halted, steps: 0 };
+        for answers in answers_of(memories, segment, segments).chunks(AT_ONCE) {
+            writer.write(Restored::Answers(answers)).await?;
         }
-        let mut counts = counts_of(memories, segment, item.segments);
+        let made: Vec<_> = transfers.iter().map(|transfer| (transfer.id, transfer.field())).collect();
+        for transfers in made.chunks(AT_ONCE) {
+            writer.write(Restored::Transfers(transfers)).await?;
+        }
+        let mut counts = counts_of(memories, segment, segments);
         for (buyer, units) in self.unfinished_walks(&keys).await? {
             *counts.entry(buyer).or_default() += units;
         }
-        let counts: Vec<_> = counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).collect();
+        let gave_back = gave_back(memories, segment, segments);
+        let counts: Vec<_> =
+            counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).chain(gave_back.iter().map(|field| (&**field, 1))).collect();
         for counts in counts.chunks(AT_ONCE) {
-            script::restore_orders(self.connection(), &keys, token, Restored::Buyers(counts)).await?;
+            writer.write(Restored::Buyers(counts)).await?;
         }
-        Ok(())
+        Ok(Restoration { steps: writer.steps })
     }
 
-    /// Sets a halted segment to what the ledger says is available there, with the item's settings and a new epoch, and opens it again; if `last` is
-    /// still its last entry.
+    /// Sets a restored segment to what the ledger says is available there, with the item's settings and a new epoch, and opens it again; if nothing
+    /// came in since it was halted, and nothing of what was restored was lost.
     pub async fn adjust(
         &self,
         item: &Item,
-        segment: u16,
-        token: u64,
-        last: EntryId,
+        halted: &Halted,
+        restoration: Restoration,
         available: u64,
         epoch: u64,
     ) -> Result<Adjusted, StockError> {
-        let keys = Keys::of(&SegmentKey { item: item.id.clone(), segment });
-        script::adjust(self.connection(), &keys, &Adjustment { token, last, available, epoch, item }).await
+        let Halted { segment, token, entry } = halted;
+        let adjustment = Adjustment { token: *token, last: *entry, available, epoch, restored: restoration.steps, item };
+        script::adjust(self.connection(), &Keys::of(segment), &adjustment).await
     }
 
     /// Units of the walks from this home that have not ended: they are counted, and no order has them yet. The segment is halted, so none of
@@ -98,20 +174,24 @@ impl Stock {
 }
 
 /// What the segment has to answer, by id. It has the units of some orders; of those whose buyers are at home here it also answers for the others.
-fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<(OrderId, String)> {
+fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<RestoredAnswer> {
     let mut answers = Vec::new();
     for memory in memories {
         let is_home = home(&memory.buyer, usize::from(segments)) == usize::from(segment);
         let has_units = memory.segment == segment;
         let (id, quantity) = (memory.order.retake(memory.attempt), memory.quantity);
+        let mut answer = |id: OrderId, answer: String| {
+            let packed = is_home.then(|| outbox::pack(&id, &memory.buyer, quantity));
+            answers.push(RestoredAnswer { id, answer, packed });
+        };
         if is_home {
             // What was given back before it was taken anew.
-            answers.extend((0..memory.attempt).map(|attempt| (memory.order.retake(attempt), format!("R{quantity}:0"))));
+            (0..memory.attempt).for_each(|attempt| answer(memory.order.retake(attempt), format!("R{quantity}:0")));
         }
         match (has_units, is_home, memory.taken) {
-            (true, _, true) => answers.push((id, format!("T{quantity}:{}", memory.expires_ms))),
-            (false, true, true) => answers.push((id, format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment))),
-            (true, _, false) | (false, true, false) => answers.push((id, format!("R{quantity}:0"))),
+            (true, _, true) => answer(id, format!("T{quantity}:{}", memory.expires_ms)),
+            (false, true, true) => answer(id, format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment)),
+            (true, _, false) | (false, true, false) => answer(id, format!("R{quantity}:0")),
             (false, false, _) => {}
         }
     }
@@ -128,11 +208,18 @@ fn counts_of(memories: &[Memory], segment: u16, segments: u16) -> HashMap<BuyerI
     counts
 }
 
+/// What marks the buyers at home here who gave back what they last took.
+fn gave_back(memories: &[Memory], segment: u16, segments: u16) -> Vec<String> {
+    let given_back = memories.iter().filter(|memory| !memory.taken);
+    let at_home = given_back.filter(|memory| home(&memory.buyer, usize::from(segments)) == usize::from(segment));
+    at_home.map(|memory| format!("{GAVE_BACK}{}", memory.buyer)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use domain::{BuyerId, Memory, OrderId, Quantity};
 
-    use super::{answers_of, counts_of};
+    use super::{answers_of, counts_of, gave_back};
     use crate::item::home;
 
     fn memory(buyer: &str, segment: u16, attempt: u8, taken: bool) -> Memory {
@@ -146,7 +233,7 @@ mod tests {
     }
 
     fn texts(memories: &[Memory], segment: u16) -> Vec<String> {
-        answers_of(memories, segment, 4).into_iter().map(|(_, answer)| answer).collect()
+        answers_of(memories, segment, 4).into_iter().map(|restored| restored.answer).collect()
     }
 
     #[test]
@@ -165,6 +252,8 @@ mod tests {
         assert_eq!(texts(&memories, 2), ["R1:0"]);
         assert_eq!(texts(&memories, 1), ["R1:0", "R1:0"], "the first attempt and the retake");
         assert_eq!(counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(), [0], "and the count is none");
+        assert_eq!(gave_back(&memories, 1, 4), [format!("\n{}", buyer_at(1))], "but the answer is not");
+        assert!(gave_back(&memories, 2, 4).is_empty(), "at home only");
     }
 
     #[test]

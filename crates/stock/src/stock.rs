@@ -231,6 +231,18 @@ impl Stock {
         self.stop.cancel();
     }
 
+    pub(crate) fn margin_ms(&self) -> i64 {
+        self.shared.settings.forget_margin_ms()
+    }
+
+    pub(crate) fn nodes(&self) -> Nodes {
+        self.nodes.clone()
+    }
+
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     pub(crate) fn connection(&self) -> &Connection {
         &self.shared.connection
     }

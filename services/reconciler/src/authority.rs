@@ -56,7 +56,7 @@ async fn do_all(reconciler: Arc<Reconciler>, id: ItemId, token: u64, needs: Need
         mend::mend(&reconciler, &id, token, &needs.mend).await?;
     }
     if needs.balance {
-        balance::plan(&reconciler, &id, token).await?;
+        balance::plan(&reconciler, &id, token, needs.wanted).await?;
     }
     if needs.transfers || needs.balance {
         transfers::drive(&reconciler, &id, token).await?;

@@ -18,7 +18,7 @@ const USUAL_ORDER: u64 = 10;
 /// What is available in each segment.
 type Available = Vec<u64>;
 
-pub(crate) async fn plan(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64) -> Result<(), ReconcilerError> {
+pub(crate) async fn plan(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64, wanted: u64) -> Result<(), ReconcilerError> {
     // Decided on a look of our own: what asked for it may be out of date.
     let looks = audit::look(&*reconciler.stock, &*reconciler.ledger, id).await?;
     let Some(item) = reconciler.ledger.item(id).await? else { return Ok(()) };
@@ -26,7 +26,7 @@ pub(crate) async fn plan(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64) 
     if !reconciler.ledger.open_transfers(Some(id)).await?.is_empty() {
         return Ok(());
     }
-    let plans = moves(&available, largest_order(item.limit_per_buyer.map(|limit| u64::from(limit.get()))));
+    let plans = moves(&available, largest_order(item.limit_per_buyer.map(|limit| u64::from(limit.get()))), wanted);
     if plans.is_empty() {
         return Ok(());
     }
@@ -34,9 +34,9 @@ pub(crate) async fn plan(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64) 
     Ok(reconciler.ledger.plan_transfers(id, token, &plans).await?)
 }
 
-/// Whether there is something to move.
-pub(crate) fn is_needed(looks: &[Look], limit: Option<u64>) -> bool {
-    available(looks).is_some_and(|available| !moves(&available, largest_order(limit)).is_empty())
+/// Whether there is something to move. `wanted`: somebody waits for so many units in one place.
+pub(crate) fn is_needed(looks: &[Look], limit: Option<u64>, wanted: u64) -> bool {
+    available(looks).is_some_and(|available| !moves(&available, largest_order(limit), wanted).is_empty())
 }
 
 fn largest_order(limit: Option<u64>) -> u64 {
@@ -52,11 +52,14 @@ fn available(looks: &[Look]) -> Option<Available> {
     looks.iter().map(sells).collect()
 }
 
-fn moves(available: &[u64], largest_order: u64) -> Vec<TransferPlan> {
+fn moves(available: &[u64], largest_order: u64, wanted: u64) -> Vec<TransferPlan> {
     let total: u64 = available.iter().sum();
     let segments = available.len() as u64;
     if segments < 2 || total == 0 {
         return Vec::new();
+    }
+    if wanted <= total && available.iter().all(|units| *units < wanted) {
+        return gather(available, wanted);
     }
     if total >= segments * WORTHWHILE { even_out(available, total / segments) } else { gather(available, largest_order.min(total)) }
 }
@@ -98,8 +101,12 @@ mod tests {
     use super::moves;
 
     fn after(available: &[u64], largest_order: u64) -> Vec<u64> {
+        after_wish(available, largest_order, 0)
+    }
+
+    fn after_wish(available: &[u64], largest_order: u64, wanted: u64) -> Vec<u64> {
         let mut available = available.to_vec();
-        for plan in moves(&available.clone(), largest_order) {
+        for plan in moves(&available.clone(), largest_order, wanted) {
             available[usize::from(plan.from)] -= plan.units;
             available[usize::from(plan.to)] += plan.units;
         }
@@ -123,8 +130,15 @@ mod tests {
     }
 
     #[test]
+    fn somebody_who_waits_for_many_gets_them_into_one_place() {
+        assert_eq!(after_wish(&[20, 20, 20, 20], 1, 30).iter().max(), Some(&30));
+        assert_eq!(after_wish(&[20, 20, 20, 20], 1, 81), [20, 20, 20, 20], "there are not so many");
+        assert_eq!(after_wish(&[20, 40, 20, 20], 1, 30), [20, 40, 20, 20], "somebody has as many");
+    }
+
+    #[test]
     fn there_is_nothing_to_move_in_one_segment_or_in_none() {
-        assert!(moves(&[5], 2).is_empty());
-        assert!(moves(&[0, 0], 2).is_empty());
+        assert!(moves(&[5], 2, 9).is_empty());
+        assert!(moves(&[0, 0], 2, 9).is_empty());
     }
 }

@@ -69,7 +69,7 @@ pub async fn explain(stock: &Stock, ledger: &dyn Ledger, id: &ItemId) -> Result<
         let why = format!("{walks} walks are not forgotten yet; those that are not due are left alone");
         steps.push(Step::of_item("walks", 0, why, "finish those that nobody finished, forget those whose deadlines are over"));
     }
-    if steps.is_empty() && balance::is_needed(&looks, item.limit_per_buyer.map(|limit| u64::from(limit.get()))) {
+    if steps.is_empty() && balance::is_needed(&looks, item.limit_per_buyer.map(|limit| u64::from(limit.get())), 0) {
         let why = "some segments have next to nothing while others have plenty, or units lie in fragments".into();
         steps.push(Step::of_item("balance", 0, why, "move units between segments"));
     }
@@ -192,6 +192,7 @@ async fn do_steps(reconciler: &Arc<Reconciler>, id: &ItemId, explanation: &Expla
         mend: explanation.steps.iter().filter(|step| step.action == "mend").filter_map(segment).collect(),
         transfers: has(&["transfer", "top_up", "take_back"]),
         balance: has(&["balance"]),
+        wanted: 0,
     };
     if !needs.is_empty() {
         authority::work(reconciler, id, needs).await?;

@@ -60,11 +60,13 @@ pub(crate) struct Needs {
     pub transfers: bool,
     /// Units should be moved.
     pub balance: bool,
+    /// Somebody waits for so many units in one place.
+    pub wanted: u64,
 }
 
 impl Needs {
     pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.mend.is_empty() && !self.transfers && !self.balance
     }
 }
 

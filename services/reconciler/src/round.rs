@@ -41,20 +41,39 @@ impl Watched {
     }
 }
 
+/// Units that somebody waits for in one place, by item.
+type Wishes = HashMap<ItemId, u64>;
+
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let (mut items, trouble) = (HashMap::new(), Trouble::new("the reconciler's round"));
+    let (mut heard, mut wishes) = (reconciler.stock.gather_wishes(), Wishes::new());
     loop {
-        match look_at_all(&reconciler, &mut items).await {
+        match look_at_all(&reconciler, &mut items, &wishes).await {
             Ok(()) => trouble.is_well(),
             Err(error) => trouble.failed(&error),
         }
-        if reconciler.pause(reconciler.settings.round_every).await {
-            return;
+        wishes.clear();
+        tokio::select! {
+            () = reconciler.stop.cancelled() => return,
+            () = tokio::time::sleep(reconciler.settings.round_every) => {}
+            Some((item, units)) = heard.recv() => note(&mut wishes, item, units),
+        }
+        while let Ok((item, units)) = heard.try_recv() {
+            note(&mut wishes, item, units);
         }
     }
 }
 
-async fn look_at_all(reconciler: &Arc<Reconciler>, items: &mut HashMap<ItemId, Watched>) -> Result<(), ReconcilerError> {
+fn note(wishes: &mut Wishes, item: ItemId, units: u64) {
+    let wanted = wishes.entry(item).or_default();
+    *wanted = units.max(*wanted);
+}
+
+async fn look_at_all(
+    reconciler: &Arc<Reconciler>,
+    items: &mut HashMap<ItemId, Watched>,
+    wishes: &Wishes,
+) -> Result<(), ReconcilerError> {
     let (now, open) = (Instant::now(), reconciler.ledger.open_transfers(None).await?);
     let configs = reconciler.ledger.segment_configs().await?;
     items.retain(|id, _| configs.iter().any(|(known, _)| known == id));
@@ -62,38 +81,36 @@ async fn look_at_all(reconciler: &Arc<Reconciler>, items: &mut HashMap<ItemId, W
     for (id, config) in configs {
         let watched = items.remove(&id).unwrap_or_else(Watched::new);
         let transfers: Vec<_> = open.iter().filter(|transfer| transfer.item == id).cloned().collect();
-        if watched.next > now && transfers.is_empty() {
+        let wanted = wishes.get(&id).copied().unwrap_or(0);
+        if watched.next > now && transfers.is_empty() && wanted == 0 {
             items.insert(id, watched);
         } else {
-            due.push((id, config, transfers, watched));
+            due.push((Seen { id, config, transfers, wanted }, watched));
         }
     }
-    let looks = stream::iter(due).map(|(id, config, transfers, watched)| look_at(reconciler, id, config, transfers, watched));
+    let looks = stream::iter(due).map(|(seen, watched)| look_at(reconciler, seen, watched));
     items.extend(looks.buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await);
     Ok(())
 }
 
-async fn look_at(
-    reconciler: &Arc<Reconciler>,
+/// An item that is to be looked at, as the ledger has it.
+struct Seen {
     id: ItemId,
     config: SegmentConfig,
     transfers: Vec<Transfer>,
-    mut watched: Watched,
-) -> (ItemId, Watched) {
-    match reconcile(reconciler, &id, config, &transfers, &mut watched).await {
+    wanted: u64,
+}
+
+async fn look_at(reconciler: &Arc<Reconciler>, seen: Seen, mut watched: Watched) -> (ItemId, Watched) {
+    match reconcile(reconciler, &seen, &mut watched).await {
         Ok(()) => watched.trouble.is_well(),
         Err(error) => watched.trouble.failed(&error),
     }
-    (id, watched)
+    (seen.id, watched)
 }
 
-async fn reconcile(
-    reconciler: &Arc<Reconciler>,
-    id: &ItemId,
-    config: SegmentConfig,
-    transfers: &[Transfer],
-    watched: &mut Watched,
-) -> Result<(), ReconcilerError> {
+async fn reconcile(reconciler: &Arc<Reconciler>, seen: &Seen, watched: &mut Watched) -> Result<(), ReconcilerError> {
+    let Seen { id, config, transfers, wanted } = seen;
     let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
     let mend = judge(reconciler, id, &looks, &mut watched.evidence).await?;
     let lively = is_lively(&looks) || !transfers.is_empty();
@@ -102,8 +119,8 @@ async fn reconcile(
         walks::settle(reconciler, id).await?;
     }
     let limit = config.limit_per_buyer.map(|limit| u64::from(limit.get()));
-    let balance = reconciler.settings.balance && mend.is_empty() && transfers.is_empty() && balance::is_needed(&looks, limit);
-    let needs = Needs { mend, transfers: !transfers.is_empty(), balance };
+    let balance = reconciler.settings.balance && mend.is_empty() && transfers.is_empty() && balance::is_needed(&looks, limit, *wanted);
+    let needs = Needs { mend, transfers: !transfers.is_empty(), balance, wanted: *wanted };
     if !needs.is_empty() {
         authority::work(reconciler, id, needs).await?;
     }

@@ -14,7 +14,8 @@ pub(crate) trait Statements: recording::Statements {
     /// Locks the rows, in their order, waiting for whoever has them.
     async fn lock_segments(&mut self, keys: &BTreeSet<SegmentKey>) -> Result<(), LedgerError>;
 
-    /// Moves every order whose version is still that of the step. Returns those that moved. No order stands twice.
+    /// Moves every order whose version is still that of the step. Returns those that moved. No order stands twice, and they are sorted: that is
+    /// the order in which they are locked, as by whoever records retakes.
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError>;
 
     /// Adds to the rows' counters.
@@ -68,10 +69,13 @@ async fn apply(transaction: &mut impl Statements, steps: &[Transition]) -> Resul
     Ok(steps.iter().map(|step| made.remove(&step.order.id)).collect())
 }
 
-/// One step an order, and none that the picture does not have: its arithmetic would be wrong.
+/// One step an order, and none that the picture does not have: its arithmetic would be wrong. Sorted.
 fn sound(steps: &[Transition]) -> Vec<&Transition> {
     let mut seen = HashSet::new();
-    steps.iter().filter(|step| step.order.state.may_become(step.to) && seen.insert(step.order.id)).collect()
+    let sound = steps.iter().filter(|step| step.order.state.may_become(step.to) && seen.insert(step.order.id));
+    let mut sound: Vec<_> = sound.collect();
+    sound.sort_unstable_by_key(|step| step.order.id);
+    sound
 }
 
 fn moves_units(step: &Transition) -> bool {
@@ -88,7 +92,6 @@ async fn count(transaction: &mut impl Statements, made: &[&Transition]) -> Resul
         }
     }
     if !returns.is_empty() {
-        returns.sort_unstable_by_key(|pending| pending.id);
         transaction.add_returns(&returns, Timestamp::now()).await?;
     }
     if !moved.is_empty() {

@@ -63,15 +63,11 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    /// Locked in the order of their ids, as whoever records retakes does.
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {
         let stepped = sqlx::query_scalar::<_, Uuid>(
-            "WITH unchanged AS ( \
-                SELECT o.id, new.state, new.payment \
-                FROM UNNEST($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS new (id, version, state, payment) \
-                JOIN orders AS o ON o.id = new.id AND o.version = new.version ORDER BY o.id FOR UPDATE OF o) \
-             UPDATE orders AS o SET state = new.state, payment = coalesce(new.payment, o.payment), version = o.version + 1 \
-             FROM unchanged AS new WHERE o.id = new.id RETURNING o.id",
+            "UPDATE orders AS o SET state = new.state, payment = coalesce(new.payment, o.payment), version = o.version + 1 \
+             FROM UNNEST($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS new (id, version, state, payment) \
+             WHERE o.id = new.id AND o.version = new.version RETURNING o.id",
         )
         .bind(column(steps, |step| step.order.id.as_uuid()))
         .bind(column(steps, |step| signed(step.order.version)))

@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use domain::{ItemId, Order, SegmentKey};
 use sqlx::PgPool;
 
-use super::{Transaction, item_columns, order_columns, recording::lock_rows};
+use super::{Transaction, item_columns, order_columns, recording::lock_rows, transfer_columns};
 use crate::{
-    LedgerError, Mending, PendingReturn,
-    convert::{FencedColumns, OrderColumns, ReturnColumns, column, id_range},
+    LedgerError, Mending, PendingReturn, Transfer,
+    convert::{FencedColumns, OrderColumns, ReturnColumns, TransferColumns, column, id_range},
     mending::open::{OpenMending, Statements},
 };
 
@@ -54,5 +54,10 @@ impl Statements for Transaction {
     async fn returns(&mut self, item: &ItemId) -> Result<Vec<PendingReturn>, LedgerError> {
         let rows = sqlx::query_as::<_, ReturnColumns>("SELECT id, item, segment::bigint, buyer, quantity FROM returns WHERE item = $1");
         rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+    }
+
+    async fn transfers(&mut self, item: &ItemId) -> Result<Vec<Transfer>, LedgerError> {
+        let rows = sqlx::query_as::<_, TransferColumns>(concat!("SELECT ", transfer_columns!(), " FROM transfers WHERE item = $1"));
+        rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(Transfer::try_from).collect()
     }
 }

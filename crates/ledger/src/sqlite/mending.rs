@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use domain::{ItemId, Order, SegmentKey};
 
-use super::{Transaction, item_columns, order_columns, recording::rows};
+use super::{Transaction, item_columns, order_columns, recording::rows, transfer_columns};
 use crate::{
-    LedgerError, Mending, PendingReturn,
-    convert::{FencedColumns, OrderColumns, ReturnColumns, id_range},
+    LedgerError, Mending, PendingReturn, Transfer,
+    convert::{FencedColumns, OrderColumns, ReturnColumns, TransferColumns, id_range},
     mending::open::{OpenMending, Statements},
 };
 
@@ -38,5 +38,10 @@ impl Statements for Transaction {
     async fn returns(&mut self, item: &ItemId) -> Result<Vec<PendingReturn>, LedgerError> {
         let rows = sqlx::query_as::<_, ReturnColumns>("SELECT id, item, segment, buyer, quantity FROM returns WHERE item = ?");
         rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+    }
+
+    async fn transfers(&mut self, item: &ItemId) -> Result<Vec<Transfer>, LedgerError> {
+        let rows = sqlx::query_as::<_, TransferColumns>(concat!("SELECT ", transfer_columns!(), " FROM transfers WHERE item = ?"));
+        rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(Transfer::try_from).collect()
     }
 }

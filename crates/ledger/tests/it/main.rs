@@ -1,10 +1,16 @@
 //! The ledger on real databases. After every test the books of every item that it created are audited (`site.rs`).
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod changes;
 mod claims;
 mod faults;
 mod items;
+mod life;
+mod mending;
+mod races;
 mod reads;
 mod recording;
+mod retakes;
 mod schema;
 mod site;
+mod transfers;

@@ -9,7 +9,7 @@ use domain::{
     BuyerId, Change, Durability, Entry, EntryId, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, TakenOrder, Window,
 };
 use jiff::Timestamp;
-use ledger::{ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
+use ledger::{ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow, Transition};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use testbed::Postgres;
@@ -185,6 +185,42 @@ pub fn opened(item: &Item, segment: u16) -> Entry {
 pub fn taken(id: EntryId, orders: Vec<TakenOrder>) -> Entry {
     let expires_at = Timestamp::from_millisecond(1_800_000_000_123).unwrap();
     Entry { id, fingerprint: -(id.ms as i64), change: Change::Taken { expires_at, orders } }
+}
+
+/// Records the changes as the next entries of the segment, behind the one that opens it if there is none yet.
+pub async fn happen(ledger: &dyn Ledger, key: &SegmentKey, changes: impl IntoIterator<Item = Change>) -> Result<Recorded, LedgerError> {
+    let row = row(ledger, key).await;
+    let opened = row.checkpoint.is_none().then_some(Change::Opened { units: row.allocated, epoch: 1 });
+    let first = row.checkpoint.map_or(1, |checkpoint| checkpoint.ms + 1);
+    let changes = opened.into_iter().chain(changes).zip(first..);
+    record(ledger, key, changes.map(|(change, ms)| Entry { id: id(ms, 0), fingerprint: ms as i64, change }).collect()).await
+}
+
+/// A batch that took, with holds that are over at once.
+pub fn take(orders: impl IntoIterator<Item = TakenOrder>) -> Change {
+    Change::Taken { expires_at: Timestamp::from_millisecond(1_700_000_000_000).unwrap(), orders: orders.into_iter().collect() }
+}
+
+/// A batch that gave back.
+pub fn release(orders: impl IntoIterator<Item = TakenOrder>) -> Change {
+    Change::Released { orders: orders.into_iter().collect() }
+}
+
+/// The order under the id of a retake.
+pub fn again(order: TakenOrder, attempt: u8) -> TakenOrder {
+    TakenOrder { id: order.id.retake(attempt), ..order }
+}
+
+/// Makes one transition of the order as it is.
+pub async fn step(ledger: &dyn Ledger, id: OrderId, to: OrderState) -> Option<domain::Order> {
+    let order = ledger.order(id).await.unwrap().unwrap();
+    ledger.transition(&[Transition { order, to, payment: None }]).await.unwrap().remove(0)
+}
+
+/// A row's available, held, confirmed and returning units.
+pub async fn counters(ledger: &dyn Ledger, key: &SegmentKey) -> [u64; 4] {
+    let row = row(ledger, key).await;
+    [row.available, row.held, row.confirmed, row.returning]
 }
 
 /// What of `log` the row has not recorded, `at_most` entries.

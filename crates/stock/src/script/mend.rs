@@ -1,6 +1,7 @@
 //! `halt_segment`, `restore_orders`, `adjust`: a segment is made to agree with the ledger again.
 
-use domain::{EntryId, Item, SegmentConfig};
+use domain::{EntryId, Item, OrderId, SegmentConfig, TransferId};
+use redis::Cmd;
 
 use super::{ADJUST, HALT_SEGMENT, RESTORE_ORDERS, column, fenced, unknown_status};
 use crate::{StockError, connection::Connection, keys::Keys, outbox, reply::Reply};
@@ -24,33 +25,71 @@ pub(crate) async fn halt_segment(connection: &Connection, keys: &Keys, token: u6
     }
 }
 
+/// Which batch of what is written back it is. One that was lost by a failover must not go unnoticed, and neither must one that comes late, from
+/// before the segment was halted anew.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batch {
+    /// The fencing token under which the segment was halted.
+    pub token: u64,
+    /// The entry of the halt.
+    pub last: EntryId,
+    /// 1 for the first.
+    pub step: u64,
+}
+
 /// What is written back.
 pub(crate) enum Restored<'a> {
-    /// Order ids and their answers, as they stand in Redis.
-    Answers(&'a [(&'a [u8], String)]),
-    /// Buyers and their counts; 0 is none.
+    /// What is to be answered to whom.
+    Answers(&'a [RestoredAnswer]),
+    /// Fields of `buyers` and their counts; 0 is none.
     Buyers(&'a [(&'a str, u64)]),
+    /// Transfers, and what they moved: empty is nothing.
+    Transfers(&'a [(TransferId, String)]),
+}
+
+/// An answer, as it is to stand in Redis.
+pub(crate) struct RestoredAnswer {
+    pub id: OrderId,
+    pub answer: String,
+    /// At home: the order as the list of walks may have it.
+    pub packed: Option<Box<[u8]>>,
 }
 
 /// Writes answers or counts into a segment that the holder of `token` has halted.
-pub(crate) async fn restore_orders(connection: &Connection, keys: &Keys, token: u64, restored: Restored<'_>) -> Result<(), StockError> {
+pub(crate) async fn restore_orders(
+    connection: &Connection,
+    keys: &Keys,
+    batch: Batch,
+    margin_ms: i64,
+    restored: Restored<'_>,
+) -> Result<(), StockError> {
+    let head = |cmd: &mut Cmd, n: usize, what: &str| {
+        cmd.arg(n).arg(batch.token).arg(what).arg(margin_ms).arg(batch.last.to_string()).arg(batch.step);
+    };
     let reply = RESTORE_ORDERS
-        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers], |cmd| match restored {
-            Restored::Answers(pairs) => {
-                cmd.arg(pairs.len()).arg(token).arg("answers");
-                column(cmd, pairs.iter().map(|(id, _)| *id));
-                column(cmd, pairs.iter().map(|(_, answer)| answer.as_str()));
+        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks], |cmd| match restored {
+            Restored::Answers(answers) => {
+                head(cmd, answers.len(), "answers");
+                column(cmd, answers.iter().map(|restored| &restored.id.as_bytes()[..]));
+                column(cmd, answers.iter().map(|restored| restored.answer.as_str()));
+                column(cmd, answers.iter().map(|restored| restored.packed.as_deref().unwrap_or_default()));
             }
             Restored::Buyers(pairs) => {
-                cmd.arg(pairs.len()).arg(token).arg("buyers");
+                head(cmd, pairs.len(), "buyers");
                 column(cmd, pairs.iter().map(|(buyer, _)| *buyer));
                 column(cmd, pairs.iter().map(|(_, count)| *count));
+            }
+            Restored::Transfers(pairs) => {
+                head(cmd, pairs.len(), "transfers");
+                column(cmd, pairs.iter().map(|(id, _)| &id.as_bytes()[..]));
+                column(cmd, pairs.iter().map(|(_, moved)| moved.as_str()));
             }
         })
         .await?;
     let mut reply = Reply::new(reply)?;
     match &*reply.text()? {
         "ok" => Ok(()),
+        "moved" => Err(StockError::Moved(keys.segment.clone())),
         "fenced" => Err(fenced(keys, &mut reply)?),
         status => Err(unknown_status("restore_orders", status)),
     }
@@ -67,6 +106,8 @@ pub(crate) struct Adjustment<'a> {
     pub available: u64,
     /// The item's new epoch.
     pub epoch: u64,
+    /// Batches that were written back since the halt.
+    pub restored: u64,
     /// The item.
     pub item: &'a Item,
 }
@@ -82,13 +123,13 @@ pub struct Adjusted {
 
 /// Sets the segment and opens it again, if nothing has come in since it was looked at.
 pub(crate) async fn adjust(connection: &Connection, keys: &Keys, adjustment: &Adjustment<'_>) -> Result<Adjusted, StockError> {
-    let Adjustment { token, last, available, epoch, item } = adjustment;
+    let Adjustment { token, last, available, epoch, restored, item } = adjustment;
     let config = SegmentConfig::from(*item);
     let reply = ADJUST
         .run(connection, &[&keys.stock, &keys.outbox], |cmd| {
             cmd.arg(token).arg(last.to_string()).arg(available).arg(epoch).arg(config.state.as_str());
             super::open::limit_and_window(cmd, &config);
-            cmd.arg(u64::from(item.hold_seconds) * 1000).arg(item.segments).arg(&keys.name);
+            cmd.arg(u64::from(item.hold_seconds) * 1000).arg(item.segments).arg(&keys.name).arg(restored);
         })
         .await?;
     let mut reply = Reply::new(reply)?;

@@ -18,7 +18,7 @@ pub(crate) use ask::{AskBatch, AskReply, Asked, Exception, Gate, ask_home, ask_n
 pub(crate) use asks::Asks;
 pub(crate) use give_back::{give_back_count, release};
 pub use mend::Adjusted;
-pub(crate) use mend::{Adjustment, Restored, adjust, halt_segment, restore_orders};
+pub(crate) use mend::{Adjustment, Batch, Restored, RestoredAnswer, adjust, halt_segment, restore_orders};
 pub use open::{Inspection, InspectionEntries, Opened, StateSet};
 pub(crate) use open::{inspect, open_segment, set_state};
 pub(crate) use settle::{DueWalk, FinishedWalk, WalkEnd, due_walks, finish_walk, forget_passes, forget_walk};

@@ -98,7 +98,7 @@ pub struct Inspection {
     pub limit: u64,
     /// Number of remembered answers.
     pub answers: u64,
-    /// Number of buyers with a count.
+    /// Number of buyers with a count, and of those who gave something back.
     pub buyers: u64,
     /// Number of outbox entries, the anchor included.
     pub outbox: u64,

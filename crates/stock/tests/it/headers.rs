@@ -234,6 +234,15 @@ fn scripts_publish_on_the_channel_that_keys_rs_names() {
 }
 
 #[test]
+fn scripts_mark_a_buyer_who_gave_back_as_keys_rs_does() {
+    let keys_rs = include_str!("../../src/keys.rs");
+    let (_, mark) = keys_rs.split_once("GAVE_BACK: char = ").unwrap();
+    let mark = format!("{} .. ", mark.split(';').next().unwrap());
+    let marking: Vec<_> = scripts().into_iter().filter(|script| script.code.contains(&mark)).map(|script| script.name).collect();
+    assert_eq!(marking, ["give_back_count", "release"]);
+}
+
+#[test]
 fn no_script_builds_a_key_name() {
     for script in scripts() {
         for (_, local, _) in &script.keys {
@@ -248,16 +257,15 @@ fn no_script_builds_a_key_name() {
 /// Each typed call passes as many keys as the header has, in the same order.
 #[test]
 fn the_calls_in_rust_pass_the_keys_of_the_header() {
-    let sources =
-        [
-            include_str!("../../src/script/ask.rs"),
-            include_str!("../../src/script/give_back.rs"),
-            include_str!("../../src/script/mend.rs"),
-            include_str!("../../src/script/open.rs"),
-            include_str!("../../src/script/settle.rs"),
-            include_str!("../../src/script/transfer.rs"),
-        ]
-        .concat();
+    let sources = [
+        include_str!("../../src/script/ask.rs"),
+        include_str!("../../src/script/give_back.rs"),
+        include_str!("../../src/script/mend.rs"),
+        include_str!("../../src/script/open.rs"),
+        include_str!("../../src/script/settle.rs"),
+        include_str!("../../src/script/transfer.rs"),
+    ]
+    .concat();
     for script in scripts() {
         let constant = script.name.to_uppercase();
         let function = format!("pub(crate) async fn {}(", script.name);

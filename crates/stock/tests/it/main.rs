@@ -8,6 +8,7 @@
 
 mod audit;
 mod crowd;
+mod differential;
 mod faults;
 mod headers;
 mod hint;
@@ -20,4 +21,5 @@ mod selling;
 mod sentinel;
 mod site;
 mod spread;
+mod transitions;
 mod walks;

@@ -82,6 +82,8 @@ impl Engine {
 
     /// The hold was over. If units can be had again the order is held anew, and the next look pays it; if not, the money is to be given back.
     async fn pay_late(&self, order: &Order, payment: &Payment, until: Instant) -> Result<Option<Paid>, EngineError> {
+        // Its old units may still count against the buyer's limit. They do not once they have gone back, and that may be repeated.
+        self.give_back(order).await;
         if order.attempt < OrderId::MAX_RETAKES && self.retake(order, until).await? {
             return Ok(None);
         }

@@ -1,0 +1,272 @@
+//! Units on the move: new ones, taken back ones, and from segment to segment; in whatever order their entries come, and however often.
+
+use domain::{Change, IdempotencyKey, Item, SegmentKey, TransferId, Transferred};
+use ledger::{Changed, Ledger, LedgerError, StockChange, StockPart, Transfer, TransferPlan, TransferState};
+
+use crate::site::{Site, counters, happen, on_both, order, row, segment, take};
+
+on_both!(
+    new_units_are_in_transit_until_they_have_arrived,
+    a_change_of_stock_that_comes_again_changes_nothing,
+    a_change_of_stock_on_another_version_changes_nothing,
+    what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment,
+    a_transfer_moves_as_many_as_have_left,
+    entries_of_a_transfer_count_once_in_whatever_order_they_come,
+    what_does_not_fit_the_transfer_is_diverged,
+    only_the_authority_plans_and_finishes,
+    several_who_add_the_same_units_at_once_add_them_once,
+);
+
+fn out(id: TransferId, units: u64) -> Change {
+    Change::TransferredOut(Transferred { id, units, token: 1 })
+}
+
+fn into(id: TransferId, units: u64) -> Change {
+    Change::TransferredIn(Transferred { id, units, token: 1 })
+}
+
+fn part(item: &Item, key: &str, segment: u16, units: u64) -> StockPart {
+    StockPart { transfer: TransferId::derive(&item.id, &IdempotencyKey::new(key).unwrap(), segment), segment, units }
+}
+
+fn item_of(changed: Changed) -> Item {
+    match changed {
+        Changed::Item(item) => item,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn open(ledger: &dyn Ledger, item: &Item) -> Vec<Transfer> {
+    ledger.open_transfers(Some(&item.id)).await.unwrap()
+}
+
+/// An item of 20 units whose two segments are open, of which token 1 is the authority.
+async fn opened(site: &Site, ledger: &dyn Ledger) -> (Item, [SegmentKey; 2]) {
+    let item = site.create(ledger, "vase", 20, 2).await;
+    let keys = [0, 1].map(|number| segment(&item, number));
+    for key in &keys {
+        happen(ledger, key, []).await.unwrap();
+    }
+    ledger.claim_item(&item.id, 1).await.unwrap();
+    (item, keys)
+}
+
+async fn new_units_are_in_transit_until_they_have_arrived(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, keys) = opened(site, &*ledger).await;
+    let parts = vec![part(&item, "k", 0, 5), part(&item, "k", 1, 4)];
+    let ids: Vec<_> = parts.iter().map(|part| part.transfer).collect();
+    let changed = ledger.change_stock(&item.id, &StockChange::TopUp(parts), Some(1), "admin").await.unwrap();
+    assert_eq!(item_of(changed), Item { stock: 29, version: 2, ..item.clone() }, "the epoch is that of what segments are told");
+    assert_eq!(ledger.totals(&item.id).await.unwrap().unwrap().in_transit, 9);
+    let mut found = open(&*ledger, &item).await;
+    found.sort_unstable_by_key(|transfer| transfer.to);
+    for (number, transfer) in found.iter().enumerate() {
+        let units = 5 - number as u64;
+        let expected = Transfer {
+            id: ids[number],
+            item: item.id.clone(),
+            from: None,
+            to: Some(number as u16),
+            asked: units,
+            moved: units,
+            ..transfer.clone()
+        };
+        assert_eq!((transfer, transfer.state), (&expected, TransferState::Out));
+    }
+    assert_eq!(ledger.open_transfers(None).await.unwrap().len(), 2);
+
+    let recorded = happen(&*ledger, &keys[0], [into(ids[0], 5), into(ids[0], 5)]).await.unwrap();
+    assert_eq!(recorded.transferred, 1, "once");
+    assert_eq!(happen(&*ledger, &keys[0], [into(ids[0], 5), into(ids[1], 4)]).await.unwrap().transferred, 0, "nor again, nor elsewhere");
+    assert_eq!(happen(&*ledger, &keys[1], [into(ids[1], 4)]).await.unwrap().transferred, 1);
+    assert_eq!((counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]), (15, 14));
+    assert_eq!(row(&*ledger, &keys[0]).await.allocated, 15);
+    assert_eq!(open(&*ledger, &item).await, []);
+}
+
+async fn a_change_of_stock_that_comes_again_changes_nothing(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, keys) = opened(site, &*ledger).await;
+    let more = StockChange::TopUp(vec![part(&item, "k", 0, 5), part(&item, "k", 1, 0)]);
+    let changed = item_of(ledger.change_stock(&item.id, &more, None, "admin").await.unwrap());
+    assert_eq!(changed.stock, 25);
+    for expected in [None, Some(1), Some(2)] {
+        assert_eq!(item_of(ledger.change_stock(&item.id, &more, expected, "admin").await.unwrap()), changed, "{expected:?}");
+    }
+    let otherwise = StockChange::TopUp(vec![part(&item, "k", 0, 3), part(&item, "k", 1, 2)]);
+    assert_eq!(item_of(ledger.change_stock(&item.id, &otherwise, None, "admin").await.unwrap()), changed, "shared out differently");
+    assert_eq!(open(&*ledger, &item).await.len(), 1);
+    happen(&*ledger, &keys[0], [into(part(&item, "k", 0, 5).transfer, 5)]).await.unwrap();
+    assert_eq!(item_of(ledger.change_stock(&item.id, &more, None, "admin").await.unwrap()), changed, "when they have arrived");
+    let nothing = StockChange::TopUp(vec![part(&item, "l", 0, 0)]);
+    assert_eq!(item_of(ledger.change_stock(&item.id, &nothing, None, "admin").await.unwrap()), changed);
+    assert_eq!(ledger.journal(&item.id, 9).await.unwrap().len(), 1);
+}
+
+async fn a_change_of_stock_on_another_version_changes_nothing(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, _) = opened(site, &*ledger).await;
+    let more = StockChange::TopUp(vec![part(&item, "k", 0, 5)]);
+    let refused = ledger.change_stock(&item.id, &more, Some(7), "admin").await.unwrap();
+    assert_eq!(refused, Changed::OtherVersion(item.clone()));
+    assert_eq!((ledger.item(&item.id).await.unwrap().unwrap(), open(&*ledger, &item).await), (item.clone(), vec![]));
+    let nobody = domain::ItemId::new("nobody").unwrap();
+    assert_eq!(ledger.change_stock(&nobody, &more, None, "admin").await.unwrap(), Changed::NoItem);
+    assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), []);
+    item_of(ledger.change_stock(&item.id, &more, Some(1), "admin").await.unwrap());
+}
+
+async fn what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, keys) = opened(site, &*ledger).await;
+    happen(&*ledger, &keys[0], [take([order(&item, 0, 8)])]).await.unwrap();
+    let fewer = StockChange::TakeBack(vec![part(&item, "k", 0, 6)]);
+    let changed = item_of(ledger.change_stock(&item.id, &fewer, None, "admin").await.unwrap());
+    assert_eq!((changed.stock, changed.version), (20, 2));
+    let transfer = open(&*ledger, &item).await.remove(0);
+    assert_eq!((transfer.from, transfer.to, transfer.asked, transfer.moved, transfer.state), (Some(0), None, 6, 0, TransferState::Planned));
+    ledger.finish_take_back(&transfer, 1, "reconciler").await.unwrap();
+    assert_eq!(open(&*ledger, &item).await, [transfer.clone()], "it cannot end before they have left");
+
+    happen(&*ledger, &keys[0], [out(transfer.id, 2)]).await.unwrap();
+    let transfer = open(&*ledger, &item).await.remove(0);
+    assert_eq!((transfer.moved, transfer.state), (2, TransferState::Out), "others have the rest");
+    assert_eq!(ledger.totals(&item.id).await.unwrap().unwrap().in_transit, 2);
+    for _ in 0..2 {
+        ledger.finish_take_back(&transfer, 1, "reconciler").await.unwrap();
+        let item = ledger.item(&item.id).await.unwrap().unwrap();
+        assert_eq!((item.stock, item.version), (18, 3), "once");
+    }
+    assert_eq!(open(&*ledger, &item).await, []);
+    let journal = ledger.journal(&item.id, 9).await.unwrap();
+    let said: Vec<_> = journal.iter().map(|said| (&*said.entry.action, &*said.entry.actor, said.entry.token)).collect();
+    assert_eq!(said, [("taken_back", "reconciler", Some(1)), ("take_back", "admin", None)]);
+    assert_eq!((&journal[0].entry.before["stock"], &journal[0].entry.after["stock"]), (&20.into(), &18.into()));
+}
+
+async fn planned(ledger: &dyn Ledger, item: &Item, units: u64) -> TransferId {
+    let id = TransferId::random();
+    ledger.plan_transfers(&item.id, 1, &[TransferPlan { id, from: 0, to: 1, units }]).await.unwrap();
+    id
+}
+
+async fn a_transfer_moves_as_many_as_have_left(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, keys) = opened(site, &*ledger).await;
+    for (asked, moved) in [(5, 5), (5, 3), (1, 0)] {
+        let id = planned(&*ledger, &item, asked).await;
+        let before = [counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]];
+        happen(&*ledger, &keys[0], [out(id, moved)]).await.unwrap();
+        assert_eq!(ledger.totals(&item.id).await.unwrap().unwrap().in_transit, moved);
+        happen(&*ledger, &keys[1], [into(id, moved)]).await.unwrap();
+        let after = [counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]];
+        assert_eq!(after, [before[0] - moved, before[1] + moved]);
+        assert_eq!(open(&*ledger, &item).await, []);
+    }
+    // Planning again what is done changes nothing.
+    let id = planned(&*ledger, &item, 1).await;
+    for _ in 0..2 {
+        ledger.plan_transfers(&item.id, 1, &[TransferPlan { id, from: 0, to: 1, units: 1 }]).await.unwrap();
+    }
+    assert_eq!(open(&*ledger, &item).await.len(), 1);
+}
+
+async fn entries_of_a_transfer_count_once_in_whatever_order_they_come(site: &Site) {
+    let ledger = site.ledger().await;
+    // true: an entry of the segment that gives, false: of the one that takes.
+    let orders: [&[bool]; 5] = [
+        &[true, true, false, false],
+        &[false, true, false, true],
+        &[false, false, true, false],
+        &[true, false, true, false],
+        &[false, true, true, false],
+    ];
+    for (number, order) in orders.into_iter().enumerate() {
+        let item = site.create(&*ledger, &format!("vase-{number}"), 20, 2).await;
+        let keys = [0, 1].map(|number| segment(&item, number));
+        for key in &keys {
+            happen(&*ledger, key, []).await.unwrap();
+        }
+        ledger.claim_item(&item.id, 1).await.unwrap();
+        let id = planned(&*ledger, &item, 4).await;
+        for leaves in order {
+            let (key, entry) = if *leaves { (&keys[0], out(id, 4)) } else { (&keys[1], into(id, 4)) };
+            happen(&*ledger, key, [entry]).await.unwrap();
+            crate::site::assert_identity(&ledger.totals(&item.id).await.unwrap().unwrap());
+        }
+        assert_eq!([counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]], [6, 14], "{order:?}");
+        // Neither end's entry says anything at another segment.
+        happen(&*ledger, &keys[1], [out(id, 4)]).await.unwrap();
+        happen(&*ledger, &keys[0], [into(id, 4)]).await.unwrap();
+        assert_eq!([counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]], [6, 14], "{order:?}");
+    }
+}
+
+async fn what_does_not_fit_the_transfer_is_diverged(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, keys) = opened(site, &*ledger).await;
+    let id = planned(&*ledger, &item, 5).await;
+    happen(&*ledger, &keys[0], [take([order(&item, 0, 8)])]).await.unwrap();
+    let before = row(&*ledger, &keys[0]).await;
+    for (units, case) in [(3, "more than there are"), (6, "more than were asked for")] {
+        let refused = happen(&*ledger, &keys[0], [out(id, units)]).await;
+        assert!(matches!(&refused, Err(LedgerError::Diverged(key)) if *key == keys[0]), "{case}: {refused:?}");
+    }
+    assert_eq!((row(&*ledger, &keys[0]).await, open(&*ledger, &item).await[0].state), (before, TransferState::Planned));
+    happen(&*ledger, &keys[0], [out(id, 2)]).await.unwrap();
+    let refused = happen(&*ledger, &keys[1], [into(id, 3)]).await;
+    assert!(matches!(refused, Err(LedgerError::Diverged(key)) if key == keys[1]), "more than had left");
+    happen(&*ledger, &keys[1], [into(id, 2)]).await.unwrap();
+
+    // What the recorder meets of mending: that somebody mends says nothing, a counter that is not the row's that history is another.
+    happen(&*ledger, &keys[0], [Change::Halted { token: 9 }, Change::Adjusted { units: 0, epoch: 2, token: 9 }]).await.unwrap();
+    let refused = happen(&*ledger, &keys[0], [Change::Adjusted { units: 1, epoch: 2, token: 9 }]).await;
+    assert!(matches!(refused, Err(LedgerError::Diverged(key)) if key == keys[0]));
+}
+
+async fn only_the_authority_plans_and_finishes(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, keys) = opened(site, &*ledger).await;
+    ledger.claim_item(&item.id, 5).await.unwrap();
+    ledger.claim_item(&item.id, 5).await.unwrap();
+    let refused = ledger.claim_item(&item.id, 4).await;
+    assert!(matches!(refused, Err(LedgerError::Fenced { token: 4, fence: 5 })), "{refused:?}");
+    let fewer = StockChange::TakeBack(vec![part(&item, "k", 0, 6)]);
+    ledger.change_stock(&item.id, &fewer, None, "admin").await.unwrap();
+    let transfer = open(&*ledger, &item).await.remove(0);
+    happen(&*ledger, &keys[0], [out(transfer.id, 6)]).await.unwrap();
+    let plan = [TransferPlan { id: TransferId::random(), from: 0, to: 1, units: 1 }];
+    for token in [4, 6] {
+        let refused = ledger.plan_transfers(&item.id, token, &plan).await.unwrap_err();
+        assert!(matches!(refused, LedgerError::Fenced { fence: 5, .. }) && !refused.is_retryable(), "{refused:?}");
+        let refused = ledger.finish_take_back(&transfer, token, "reconciler").await;
+        assert!(matches!(refused, Err(LedgerError::Fenced { fence: 5, .. })), "{refused:?}");
+    }
+    let found = open(&*ledger, &item).await;
+    assert_eq!((found.len(), found[0].state), (1, TransferState::Out));
+    assert_eq!(ledger.item(&item.id).await.unwrap().unwrap().stock, 20);
+    ledger.plan_transfers(&item.id, 5, &plan).await.unwrap();
+    ledger.plan_transfers(&item.id, 5, &[]).await.unwrap();
+    ledger.finish_take_back(&transfer, 5, "reconciler").await.unwrap();
+    assert_eq!(ledger.item(&item.id).await.unwrap().unwrap().stock, 14);
+}
+
+async fn several_who_add_the_same_units_at_once_add_them_once(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, _) = opened(site, &*ledger).await;
+    for round in 1..=5 {
+        let parts: Vec<_> = (0..2).map(|segment| part(&item, &format!("k-{round}"), segment, 3)).collect();
+        let mut adders = tokio::task::JoinSet::new();
+        for reversed in [false, true, false, true] {
+            let (ledger, item, mut parts) = (site.ledger().await, item.clone(), parts.clone());
+            if reversed {
+                parts.reverse();
+            }
+            adders.spawn(
+                async move { item_of(ledger.change_stock(&item.id, &StockChange::TopUp(parts), None, "admin").await.unwrap()).stock },
+            );
+        }
+        assert_eq!(adders.join_all().await, [20 + 6 * round; 4]);
+    }
+}

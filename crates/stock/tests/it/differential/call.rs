@@ -1,0 +1,263 @@
+//! One call of a script, with everything that it carries, and its form on the wire.
+
+use super::segment::Answer;
+
+/// The keys of a segment, as `lua/` has them: a letter each.
+const KEYS: [(char, &str); 5] = [('s', "stock"), ('a', "answers"), ('b', "buyers"), ('o', "outbox"), ('w', "walks")];
+
+macro_rules! scripts {
+    ($($name:literal takes $keys:literal),+ $(,)?) => {
+        /// Name, source, and letters of the keys.
+        pub const SCRIPTS: &[(&str, &str, &str)] =
+            &[$(($name, include_str!(concat!("../../../../../lua/", $name, ".lua")), $keys)),+];
+    };
+}
+
+scripts! {
+    "adjust" takes "so",
+    "ask_home" takes "sabow",
+    "ask_next" takes "sao",
+    "due_walks" takes "aw",
+    "finish_walk" takes "sabw",
+    "forget_passes" takes "a",
+    "forget_walk" takes "aw",
+    "give_back_count" takes "sabw",
+    "halt_segment" takes "sabow",
+    "inspect" takes "sabow",
+    "open_segment" takes "sabow",
+    "release" takes "sabo",
+    "restore_orders" takes "sabw",
+    "set_state" takes "so",
+    "transfer_in" takes "sao",
+    "transfer_out" takes "sao",
+}
+
+/// Sixteen bytes: an order's, or a transfer's.
+pub type Id = [u8; 16];
+
+/// What an order asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    pub order: u8,
+    pub buyer: u8,
+    pub units: u32,
+}
+
+impl Wish {
+    pub fn id(&self) -> Id {
+        [self.order + 1; 16]
+    }
+
+    pub fn buyer(&self) -> String {
+        buyer(self.buyer)
+    }
+
+    pub fn packed(&self) -> Vec<u8> {
+        let buyer = self.buyer().into_bytes();
+        [&self.id()[..], &self.units.to_be_bytes(), &[buyer.len().try_into().unwrap()], &buyer].concat()
+    }
+}
+
+pub fn buyer(number: u8) -> String {
+    format!("buyer-{number}")
+}
+
+/// Whether a segment sells, when, and how much to each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    pub state: &'static str,
+    pub epoch: u64,
+    pub limit: u64,
+    pub opens_ms: i64,
+    pub closes_ms: i64,
+}
+
+/// Units that move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    pub transfer: u8,
+    pub units: u64,
+    pub token: u64,
+}
+
+impl Move {
+    pub fn id(&self) -> Id {
+        [0xE0 + self.transfer; 16]
+    }
+
+    /// What the entry calls it. The scripts take it as it is.
+    pub fn name(&self) -> String {
+        format!("transfer-{}", self.transfer)
+    }
+}
+
+/// What is done to a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deed {
+    Open { units: u64, config: Config, hold_ms: i64, segments: u64 },
+    AskHome { deadline_ms: i64, margin_ms: i64, wishes: Vec<Wish> },
+    AskNext { deadline_ms: i64, wishes: Vec<Wish> },
+    /// The place of each that took elsewhere; `None`: sold out.
+    FinishWalk { deadline_ms: i64, margin_ms: i64, walks: Vec<(Wish, Option<String>)> },
+    DueWalks { at_most: usize, skip: usize },
+    ForgetPasses { walks: Vec<(Wish, i64)> },
+    ForgetWalk { walks: Vec<(Wish, i64)> },
+    GiveBackCount { margin_ms: i64, wishes: Vec<Wish> },
+    /// With whether the segment is the buyer's home.
+    Release { wishes: Vec<(Wish, bool)> },
+    TransferOut(Move),
+    TransferIn(Move),
+    SetState(Config),
+    Halt { token: u64 },
+    /// With whether the segment is the buyer's home.
+    RestoreAnswers { token: u64, margin_ms: i64, answers: Vec<(Wish, Answer, bool)> },
+    /// Fields of `buyers`.
+    RestoreBuyers { token: u64, counts: Vec<(String, u64)> },
+    Adjust { token: u64, last: String, available: u64, config: Config, hold_ms: i64, segments: u64 },
+    Inspect { from: String },
+}
+
+/// A deed and its segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    pub segment: usize,
+    pub deed: Deed,
+}
+
+impl Deed {
+    pub fn script(&self) -> &'static str {
+        match self {
+            Self::Open { .. } => "open_segment",
+            Self::AskHome { .. } => "ask_home",
+            Self::AskNext { .. } => "ask_next",
+            Self::FinishWalk { .. } => "finish_walk",
+            Self::DueWalks { .. } => "due_walks",
+            Self::ForgetPasses { .. } => "forget_passes",
+            Self::ForgetWalk { .. } => "forget_walk",
+            Self::GiveBackCount { .. } => "give_back_count",
+            Self::Release { .. } => "release",
+            Self::TransferOut(_) => "transfer_out",
+            Self::TransferIn(_) => "transfer_in",
+            Self::SetState(_) => "set_state",
+            Self::Halt { .. } => "halt_segment",
+            Self::RestoreAnswers { .. } | Self::RestoreBuyers { .. } => "restore_orders",
+            Self::Adjust { .. } => "adjust",
+            Self::Inspect { .. } => "inspect",
+        }
+    }
+
+    /// What the script is called with, after its keys. `segment` is its name in messages.
+    pub fn arguments(&self, segment: &str) -> Arguments {
+        let new = Arguments::default();
+        match self {
+            Self::Open { units, config, hold_ms, segments } => {
+                let Config { state, epoch, limit, opens_ms, closes_ms } = config;
+                new.arg(units).arg(limit).arg(state).arg(opens_ms).arg(closes_ms).arg(epoch).arg(hold_ms).arg(segments).arg(segment)
+            }
+            Self::AskHome { deadline_ms, margin_ms, wishes } => {
+                let new = new.arg(wishes.len()).arg(deadline_ms).arg(margin_ms).arg(segment);
+                new.ids(wishes).buyers(wishes).column(wishes, |wish| wish.units).packed(wishes)
+            }
+            Self::AskNext { deadline_ms, wishes } => {
+                new.arg(wishes.len()).arg(deadline_ms).arg(segment).ids(wishes).column(wishes, |wish| wish.units).packed(wishes)
+            }
+            Self::FinishWalk { deadline_ms, margin_ms, walks } => {
+                let new = new.arg(walks.len()).arg(deadline_ms).arg(margin_ms);
+                let wishes: Vec<_> = walks.iter().map(|(wish, _)| wish.clone()).collect();
+                let new = new.ids(&wishes).buyers(&wishes).packed(&wishes);
+                let new = new.column(walks, |(_, place)| if place.is_some() { "E" } else { "S" });
+                new.column(walks, |(_, place)| place.clone().unwrap_or_default())
+            }
+            Self::DueWalks { at_most, skip } => new.arg(at_most).arg(skip),
+            Self::ForgetPasses { walks } => {
+                new.arg(walks.len()).bytes(walks, |(wish, _)| wish.id().to_vec()).column(walks, |(_, until_ms)| *until_ms)
+            }
+            Self::ForgetWalk { walks } => {
+                let new = new.arg(walks.len()).bytes(walks, |(wish, _)| wish.id().to_vec()).bytes(walks, |(wish, _)| wish.packed());
+                new.column(walks, |(_, due_ms)| *due_ms)
+            }
+            Self::GiveBackCount { margin_ms, wishes } => new.arg(wishes.len()).arg(margin_ms).ids(wishes).buyers(wishes).packed(wishes),
+            Self::Release { wishes } => {
+                let orders: Vec<_> = wishes.iter().map(|(wish, _)| wish.clone()).collect();
+                let new = new.arg(wishes.len()).arg(segment).ids(&orders).buyers(&orders).packed(&orders);
+                new.column(wishes, |(_, home)| u8::from(*home))
+            }
+            Self::TransferOut(moved) | Self::TransferIn(moved) => {
+                new.raw(moved.id().to_vec()).arg(moved.name()).arg(moved.units).arg(moved.token).arg(segment)
+            }
+            Self::SetState(config) => {
+                let Config { state, epoch, limit, opens_ms, closes_ms } = config;
+                new.arg(state).arg(epoch).arg(limit).arg(opens_ms).arg(closes_ms).arg(segment)
+            }
+            Self::Halt { token } => new.arg(token),
+            Self::RestoreAnswers { token, margin_ms, answers } => {
+                let new = new.arg(answers.len()).arg(token).arg("answers").arg(margin_ms);
+                let new = new.bytes(answers, |(wish, ..)| wish.id().to_vec()).column(answers, |(_, answer, _)| answer.text());
+                new.bytes(answers, |(wish, _, home)| if *home { wish.packed() } else { vec![] })
+            }
+            Self::RestoreBuyers { token, counts } => {
+                let new = new.arg(counts.len()).arg(token).arg("buyers").arg(0);
+                new.column(counts, |(field, _)| field.clone()).column(counts, |(_, count)| *count)
+            }
+            Self::Adjust { token, last, available, config, hold_ms, segments } => {
+                let Config { state, epoch, limit, opens_ms, closes_ms } = config;
+                let new = new.arg(token).arg(last).arg(available).arg(epoch).arg(state).arg(limit).arg(opens_ms).arg(closes_ms);
+                new.arg(hold_ms).arg(segments).arg(segment)
+            }
+            Self::Inspect { from } => new.arg(from),
+        }
+    }
+
+    /// The orders that it is about.
+    pub fn ids(&self) -> Vec<Id> {
+        let of = |wishes: &[Wish]| wishes.iter().map(Wish::id).collect();
+        match self {
+            Self::AskHome { wishes, .. } | Self::AskNext { wishes, .. } | Self::GiveBackCount { wishes, .. } => of(wishes),
+            Self::FinishWalk { walks, .. } => walks.iter().map(|(wish, _)| wish.id()).collect(),
+            Self::ForgetPasses { walks } | Self::ForgetWalk { walks } => walks.iter().map(|(wish, _)| wish.id()).collect(),
+            Self::Release { wishes } => wishes.iter().map(|(wish, _)| wish.id()).collect(),
+            _ => vec![],
+        }
+    }
+}
+
+/// The arguments of a call, one after the other.
+#[derive(Default)]
+pub struct Arguments(pub Vec<Vec<u8>>);
+
+impl Arguments {
+    fn raw(mut self, bytes: Vec<u8>) -> Self {
+        self.0.push(bytes);
+        self
+    }
+
+    fn arg(self, value: impl ToString) -> Self {
+        self.raw(value.to_string().into_bytes())
+    }
+
+    fn column<T, V: ToString>(self, items: &[T], value: impl Fn(&T) -> V) -> Self {
+        items.iter().fold(self, |new, item| new.arg(value(item)))
+    }
+
+    fn bytes<T>(self, items: &[T], value: impl Fn(&T) -> Vec<u8>) -> Self {
+        items.iter().fold(self, |new, item| new.raw(value(item)))
+    }
+
+    fn ids(self, wishes: &[Wish]) -> Self {
+        self.bytes(wishes, |wish| wish.id().to_vec())
+    }
+
+    fn buyers(self, wishes: &[Wish]) -> Self {
+        self.column(wishes, Wish::buyer)
+    }
+
+    fn packed(self, wishes: &[Wish]) -> Self {
+        self.bytes(wishes, Wish::packed)
+    }
+}
+
+/// The names of the keys with these letters.
+pub fn keys(segment: &str, letters: &str) -> Vec<String> {
+    let kind = |letter| KEYS.iter().find(|(known, _)| *known == letter).unwrap().1;
+    letters.chars().map(|letter| format!("{}:{{{segment}}}", kind(letter))).collect()
+}

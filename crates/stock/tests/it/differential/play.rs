@@ -1,0 +1,496 @@
+//! Plays a plan, call by call, on the server and on the model, and compares every reply and, at the end, every key.
+
+use std::{collections::BTreeSet, fmt::Write, time::Duration};
+
+use redis::{Connection, Value};
+
+use super::{
+    call::{Call, Config, Deed, Id, Move, SCRIPTS, Wish, buyer, keys},
+    plan::{BUYERS, Knows, Margin, Memory, Pick, Plan, SEGMENTS, Setting, Step, When, Window},
+    reply::{Reply, list},
+    segment::{Answer, Seen, Segment},
+};
+use crate::transitions::Kind;
+
+const HOLD_MS: i64 = 600_000;
+/// How soon a deadline is over that is over soon.
+const SOON_MS: i64 = 2;
+/// A margin that is longer than a sequence takes, and a deadline that is further away.
+const LONG_MS: i64 = 60_000;
+
+/// What was done and seen, over many sequences.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub sequences: u64,
+    pub calls: u64,
+    /// Script, answer before, answer after.
+    pub transitions: BTreeSet<(&'static str, Kind, Kind)>,
+    /// Script and status.
+    pub statuses: BTreeSet<(&'static str, String)>,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Self) {
+        self.sequences += other.sequences;
+        self.calls += other.calls;
+        self.transitions.extend(other.transitions);
+        self.statuses.extend(other.statuses);
+    }
+}
+
+/// A server, and the name of an item on it that nobody else uses.
+pub struct Player {
+    pub connection: Connection,
+    pub item: String,
+    pub shas: Vec<String>,
+    pub tally: Tally,
+}
+
+/// One sequence under way.
+struct Game<'a> {
+    player: &'a mut Player,
+    segments: [Segment; SEGMENTS as usize],
+    start_ms: i64,
+    now_ms: i64,
+    soon_ms: i64,
+    made: Vec<(Call, Reply)>,
+}
+
+/// What differed, and all that led to it.
+type Played = Result<(), String>;
+
+impl Player {
+    pub fn new(url: &str, item: String) -> Self {
+        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        let mut load = redis::pipe();
+        for (_, source, _) in SCRIPTS {
+            load.cmd("SCRIPT").arg("LOAD").arg(*source);
+        }
+        let shas = load.query(&mut connection).unwrap();
+        Self { connection, item, shas, tally: Tally::default() }
+    }
+
+    /// Plays the plan from nothing to the end.
+    pub fn play(&mut self, plan: &Plan) -> Played {
+        let start_ms = self.begin();
+        let segments = Default::default();
+        let mut game = Game { player: self, segments, start_ms, now_ms: start_ms, soon_ms: start_ms, made: vec![] };
+        game.open(plan)?;
+        plan.steps.iter().try_for_each(|step| game.step(step))?;
+        game.compare_keys()?;
+        game.player.tally.sequences += 1;
+        Ok(())
+    }
+
+    /// Removes what an earlier sequence left. Returns the server's clock.
+    fn begin(&mut self) -> i64 {
+        let mut pipe = redis::pipe();
+        for segment in 0..SEGMENTS.into() {
+            pipe.cmd("DEL").arg(keys(&self.name(segment), "sabow")).ignore();
+        }
+        pipe.cmd("TIME");
+        let [(seconds, micros)]: [(i64, i64); 1] = pipe.query(&mut self.connection).unwrap();
+        seconds * 1000 + micros / 1000
+    }
+
+    fn name(&self, segment: usize) -> String {
+        format!("{}:{segment}", self.item)
+    }
+
+    fn send(&mut self, call: &Call) -> Reply {
+        let (name, script) = (self.name(call.segment), call.deed.script());
+        let at = SCRIPTS.iter().position(|(known, ..)| *known == script).unwrap();
+        let keys = keys(&name, SCRIPTS[at].2);
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(&self.shas[at]).arg(keys.len()).arg(keys).arg(call.deed.arguments(&name).0);
+        self.tally.calls += 1;
+        Reply::of(cmd.query(&mut self.connection))
+    }
+}
+
+impl Game<'_> {
+    fn open(&mut self, plan: &Plan) -> Played {
+        for segment in 0..SEGMENTS {
+            let config = Config { state: "open", epoch: 1, limit: plan.limit.into(), opens_ms: 0, closes_ms: 0 };
+            let segments = if plan.alone == Some(segment) { 1 } else { SEGMENTS.into() };
+            if let Some(units) = plan.opened[usize::from(segment)] {
+                self.call(segment, Deed::Open { units: units.into(), config, hold_ms: HOLD_MS, segments })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the call on both sides.
+    fn call(&mut self, segment: u8, deed: Deed) -> Played {
+        self.make(Call { segment: segment.into(), deed })
+    }
+
+    fn make(&mut self, call: Call) -> Played {
+        let reply = self.player.send(&call);
+        let before = self.answers(&call);
+        let (last, entries) = (self.last(call.segment), self.segments[call.segment].outbox.len());
+        let seen = self.see(&call, &reply);
+        let expected = self.segments[call.segment].obey(&call.deed, &seen);
+        self.note(&call, &before, &reply);
+        let wrote = self.segments[call.segment].outbox.len() > entries;
+        self.made.push((call, reply.clone()));
+        if reply != expected {
+            return Err(self.story(&format!("the server answered {reply:?}\n     and the model {expected:?}")));
+        }
+        if wrote && parse(&seen.entry) <= parse(&last) {
+            return Err(self.story(&format!("the entry {} came after {last}", seen.entry)));
+        }
+        Ok(())
+    }
+
+    /// What the model has to be told: the clock, and the id of what was written.
+    fn see(&mut self, call: &Call, reply: &Reply) -> Seen {
+        let (clock, entry) = match call.deed {
+            Deed::AskHome { .. } | Deed::AskNext { .. } | Deed::TransferOut(_) | Deed::TransferIn(_) => (Some(1), Some(4)),
+            Deed::Release { .. } => (Some(1), Some(3)),
+            Deed::FinishWalk { .. } | Deed::GiveBackCount { .. } => (Some(1), None),
+            Deed::DueWalks { .. } | Deed::ForgetWalk { .. } => (Some(0), None),
+            Deed::Open { .. } => (None, Some(3)),
+            Deed::Halt { .. } => (None, Some(2)),
+            Deed::Adjust { .. } => (None, Some(1)),
+            Deed::ForgetPasses { .. } | Deed::RestoreAnswers { .. } | Deed::RestoreBuyers { .. } | Deed::Inspect { .. } => (None, None),
+            Deed::SetState(_) => return Seen { now_ms: self.now_ms, entry: self.last_of_server(call.segment) },
+        };
+        if let Some(now_ms) = clock.and_then(|at| reply.field(at)).and_then(Reply::number) {
+            // It is the server's: it does not go back, and nobody else's is ahead by a day.
+            assert!(now_ms >= self.now_ms && now_ms < self.start_ms + 86_400_000, "the clock of the server says {now_ms}");
+            self.now_ms = now_ms;
+        }
+        let entry = entry.and_then(|at| reply.field(at)).and_then(Reply::text).unwrap_or_default().to_owned();
+        Seen { now_ms: self.now_ms, entry }
+    }
+
+    /// `set_state` does not say which entry it wrote.
+    fn last_of_server(&mut self, segment: usize) -> String {
+        let stock = keys(&self.player.name(segment), "s");
+        let last: Option<String> = redis::cmd("HGET").arg(stock).arg("last").query(&mut self.player.connection).unwrap();
+        last.unwrap_or_default()
+    }
+
+    fn last(&self, segment: usize) -> String {
+        self.segments[segment].stock.as_ref().map_or_else(String::new, |stock| stock.last.clone())
+    }
+
+    fn answers(&self, call: &Call) -> Vec<(Id, Kind)> {
+        let kind = |id: &Id| self.segments[call.segment].answers.get(id).map_or('-', |answer| answer.text().chars().next().unwrap());
+        call.deed.ids().into_iter().map(|id| (id, kind(&id))).collect()
+    }
+
+    fn note(&mut self, call: &Call, before: &[(Id, Kind)], reply: &Reply) {
+        let (script, after) = (call.deed.script(), self.answers(call));
+        let changes = before.iter().zip(after).filter(|((_, before), (_, after))| before != after);
+        self.player.tally.transitions.extend(changes.map(|((_, before), (_, after))| (script, *before, after)));
+        if let Some(status) = reply.field(0).and_then(Reply::text) {
+            self.player.tally.statuses.insert((script, status.to_owned()));
+        }
+    }
+
+    fn story(&self, end: &str) -> String {
+        let mut story = format!("it began at {}\n", self.start_ms);
+        for (Call { segment, deed }, reply) in &self.made {
+            let _ = writeln!(story, "  at {segment} {deed:?}\n     -> {reply:?}");
+        }
+        story + end
+    }
+
+    fn step(&mut self, step: &Step) -> Played {
+        match step {
+            Step::AskHome { segment, picks, when, margin } => {
+                let segment = segment.unwrap_or(home(picks[0].order));
+                let (deadline_ms, margin_ms) = (self.deadline(*when), margin_ms(*margin));
+                self.call(segment, Deed::AskHome { deadline_ms, margin_ms, wishes: wishes(picks) })
+            }
+            Step::AskNext { segment, picks, when } => {
+                let deadline_ms = self.deadline(*when);
+                self.call(*segment, Deed::AskNext { deadline_ms, wishes: wishes(picks) })
+            }
+            Step::Walk { order, when, margin, calls } => self.walk(*order, *when, margin_ms(*margin), (*calls).into()),
+            Step::Finish { segment, walks, when, margin } => {
+                let place = |elsewhere: bool| elsewhere.then(|| format!("{}:1", self.now_ms));
+                let walks = walks.iter().map(|(pick, elsewhere)| (wish(*pick), place(*elsewhere))).collect();
+                let deadline_ms = self.deadline(*when);
+                self.call(*segment, Deed::FinishWalk { deadline_ms, margin_ms: margin_ms(*margin), walks })
+            }
+            Step::DueWalks { segment, at_most, skip } => {
+                self.call(*segment, Deed::DueWalks { at_most: (*at_most).into(), skip: (*skip).into() })
+            }
+            Step::ForgetPasses { segment, picks, knows } => {
+                let walks = picks.iter().map(|pick| (wish(*pick), self.until(*segment, *pick) + off(*knows))).collect();
+                self.call(*segment, Deed::ForgetPasses { walks })
+            }
+            Step::ForgetWalk { segment, picks, knows } => {
+                let walks = picks.iter().map(|pick| (wish(*pick), self.due(*segment, *pick) + off(*knows))).collect();
+                self.call(*segment, Deed::ForgetWalk { walks })
+            }
+            Step::Forget { order } => self.forget(*order),
+            Step::GiveBackCount { segment, picks, margin } => {
+                self.call(*segment, Deed::GiveBackCount { margin_ms: margin_ms(*margin), wishes: wishes(picks) })
+            }
+            Step::Release { segment, picks } => {
+                let wishes = picks.iter().map(|pick| (wish(*pick), home(pick.order) == *segment)).collect();
+                self.call(*segment, Deed::Release { wishes })
+            }
+            Step::GiveBack { order, margin, crash } => self.give_back(*order, margin_ms(*margin), *crash),
+            Step::TransferOut { segment, transfer, units, token } => {
+                self.call(*segment, Deed::TransferOut(Move { transfer: *transfer, units: (*units).into(), token: *token }))
+            }
+            Step::TransferIn { segment, transfer, units, token } => {
+                self.call(*segment, Deed::TransferIn(Move { transfer: *transfer, units: (*units).into(), token: *token }))
+            }
+            Step::SetState { segment, setting } => self.call(*segment, Deed::SetState(self.config(setting))),
+            Step::Halt { segment, token } => self.call(*segment, Deed::Halt { token: *token }),
+            Step::RestoreAnswers { segment, memories, margin, token } => {
+                let answers = memories.iter().map(|(pick, memory)| self.memory(*segment, *pick, *memory)).collect();
+                let token = self.token(*segment, *token);
+                self.call(*segment, Deed::RestoreAnswers { token, margin_ms: margin_ms(*margin), answers })
+            }
+            Step::RestoreBuyers { segment, counts, token } => {
+                let field = |number, gave_back| if gave_back { format!("\n{}", buyer(number)) } else { buyer(number) };
+                let counts = counts.iter().map(|(number, gave_back, count)| (field(*number, *gave_back), (*count).into())).collect();
+                self.call(*segment, Deed::RestoreBuyers { token: self.token(*segment, *token), counts })
+            }
+            Step::Adjust { segment, available, setting, token, looked_at_last } => {
+                let last = if *looked_at_last { self.last((*segment).into()) } else { "1-1".into() };
+                let (token, config, segments) = (self.token(*segment, *token), self.config(setting), SEGMENTS.into());
+                self.call(*segment, Deed::Adjust { token, last, available: (*available).into(), config, hold_ms: HOLD_MS, segments })
+            }
+            Step::Open { segment, units, setting } => {
+                let (units, config, segments) = ((*units).into(), self.config(setting), SEGMENTS.into());
+                self.call(*segment, Deed::Open { units, config, hold_ms: HOLD_MS, segments })
+            }
+            Step::Inspect { segment, from } => {
+                let from = ["".to_owned(), "-".to_owned(), self.last((*segment).into())][usize::from(*from)].clone();
+                self.call(*segment, Deed::Inspect { from })
+            }
+            Step::Again { back } => match self.made.len().checked_sub(usize::from(*back) + 1) {
+                Some(at) => self.make(self.made[at].0.clone()),
+                None => Ok(()),
+            },
+            Step::Lose { segment } => {
+                self.lose((*segment).into());
+                Ok(())
+            }
+            Step::Wait => {
+                self.wait();
+                Ok(())
+            }
+        }
+    }
+
+    /// As the crate walks, for at most `calls` calls.
+    fn walk(&mut self, order: u8, when: When, margin_ms: i64, calls: usize) -> Played {
+        let (wish, deadline_ms) = (wish(Pick { order, other_units: false }), self.deadline(when));
+        let ring: Vec<u8> = (0..SEGMENTS).map(|step| (home(order) + step) % SEGMENTS).collect();
+        let (mut place, mut calls) = (None, calls);
+        for segment in &ring {
+            if calls == 0 {
+                return Ok(());
+            }
+            calls -= 1;
+            let wishes = vec![wish.clone()];
+            if *segment == ring[0] {
+                self.call(*segment, Deed::AskHome { deadline_ms, margin_ms, wishes })?;
+            } else {
+                self.call(*segment, Deed::AskNext { deadline_ms, wishes })?;
+            }
+            match self.segments[usize::from(*segment)].answers.get(&wish.id()) {
+                Some(Answer::Passed { .. }) => {}
+                Some(Answer::Taken { expires_ms, .. }) if *segment != ring[0] => {
+                    place = Some(format!("{expires_ms}:{segment}"));
+                    break;
+                }
+                _ => return Ok(()),
+            }
+        }
+        if calls == 0 {
+            return Ok(());
+        }
+        self.call(ring[0], Deed::FinishWalk { deadline_ms, margin_ms, walks: vec![(wish, place)] })
+    }
+
+    fn forget(&mut self, order: u8) -> Played {
+        let (home, pick) = (home(order), Pick { order, other_units: false });
+        for segment in (0..SEGMENTS).filter(|segment| *segment != home) {
+            self.call(segment, Deed::ForgetPasses { walks: vec![(wish(pick), self.until(home, pick))] })?;
+        }
+        self.call(home, Deed::ForgetWalk { walks: vec![(wish(pick), self.due(home, pick))] })
+    }
+
+    /// As the crate gives back what the order has.
+    fn give_back(&mut self, order: u8, margin_ms: i64, crash: bool) -> Played {
+        let (home, wish) = (home(order), wish(Pick { order, other_units: false }));
+        let has = |segment: &u8| matches!(self.segments[usize::from(*segment)].answers.get(&wish.id()), Some(Answer::Taken { .. }));
+        let Some(holder) = (0..SEGMENTS).find(has) else { return Ok(()) };
+        if holder != home {
+            self.call(home, Deed::GiveBackCount { margin_ms, wishes: vec![wish.clone()] })?;
+        }
+        if crash { Ok(()) } else { self.call(holder, Deed::Release { wishes: vec![(wish, holder == home)] }) }
+    }
+
+    fn lose(&mut self, segment: usize) {
+        let keys = keys(&self.player.name(segment), "sabow");
+        let () = redis::cmd("DEL").arg(keys).query(&mut self.player.connection).unwrap();
+        self.segments[segment] = Segment::default();
+    }
+
+    fn wait(&mut self) {
+        let left = u64::try_from(self.soon_ms - self.now_ms + 1).unwrap_or(0);
+        std::thread::sleep(Duration::from_millis(left));
+    }
+
+    fn deadline(&mut self, when: When) -> i64 {
+        match when {
+            When::Over => self.start_ms - 1000,
+            When::Soon => {
+                self.soon_ms = self.now_ms + SOON_MS;
+                self.soon_ms
+            }
+            When::Later(later) => self.start_ms + LONG_MS + i64::from(later),
+        }
+    }
+
+    fn config(&self, setting: &Setting) -> Config {
+        let (past, future) = (self.start_ms - 1000, self.start_ms + LONG_MS);
+        let (opens_ms, closes_ms) = match setting.window {
+            Window::Always => (0, 0),
+            Window::Now => (past, future),
+            Window::NotYet => (future, 0),
+            Window::Over => (0, past),
+        };
+        Config { state: setting.state, epoch: setting.epoch.into(), limit: setting.limit.into(), opens_ms, closes_ms }
+    }
+
+    /// That of whoever mends the segment, unless it is to be another one.
+    fn token(&self, segment: u8, other: Option<u64>) -> u64 {
+        let mending = self.segments[usize::from(segment)].stock.as_ref().and_then(|stock| stock.mending);
+        other.or(mending).unwrap_or(1)
+    }
+
+    /// The deadline that the segment knows of the walk, or any.
+    fn until(&self, segment: u8, pick: Pick) -> i64 {
+        match self.segments[usize::from(segment)].answers.get(&wish(pick).id()) {
+            Some(Answer::Passed { until_ms, .. } | Answer::SoldOut { until_ms, .. }) => *until_ms,
+            _ => self.start_ms + LONG_MS,
+        }
+    }
+
+    fn due(&self, segment: u8, pick: Pick) -> i64 {
+        self.segments[usize::from(segment)].walks.get(&wish(pick).packed()).copied().unwrap_or(self.start_ms)
+    }
+
+    fn memory(&self, segment: u8, pick: Pick, memory: Memory) -> (Wish, Answer, bool) {
+        let (wish, expires_ms) = (wish(pick), self.start_ms + HOLD_MS);
+        let units = wish.units;
+        let answer = match memory {
+            Memory::Taken => Answer::Taken { units, expires_ms },
+            Memory::Elsewhere => Answer::Elsewhere { units, place: format!("{expires_ms}:1") },
+            Memory::Released => Answer::Released { units, since_ms: 0 },
+        };
+        (wish, answer, home(pick.order) == segment)
+    }
+
+    fn compare_keys(&mut self) -> Played {
+        for segment in 0..SEGMENTS.into() {
+            let (found, expected) = (self.found(segment), expected(&self.segments[segment]));
+            if found != expected {
+                return Err(self.story(&format!("segment {segment} is {found:#?}\nand the model has {expected:#?}")));
+            }
+            let available = self.segments[segment].stock.as_ref().map_or(0, |stock| stock.available);
+            if self.segments[segment].replayed() != available.cast_signed() {
+                return Err(self.story(&format!("segment {segment} has {available} units, and its entries do not lead to that")));
+            }
+        }
+        Ok(())
+    }
+
+    fn found(&mut self, segment: usize) -> Vec<Reply> {
+        let [stock, answers, buyers, outbox, walks] = keys(&self.player.name(segment), "sabow").try_into().unwrap();
+        let mut pipe = redis::pipe();
+        pipe.cmd("HGETALL").arg(stock).cmd("HGETALL").arg(answers).cmd("HGETALL").arg(buyers);
+        pipe.cmd("ZRANGE").arg(walks).arg(0).arg(-1).arg("WITHSCORES").cmd("XRANGE").arg(outbox).arg("-").arg("+");
+        let found: Vec<Value> = pipe.query(&mut self.player.connection).unwrap();
+        let mut found: Vec<Reply> = found.into_iter().map(Reply::from).collect();
+        // All but the outbox have no order of their own.
+        found[..4].iter_mut().for_each(sort_pairs);
+        found
+    }
+}
+
+/// The keys of a segment, as they are read.
+fn expected(segment: &Segment) -> Vec<Reply> {
+    let Some(stock) = &segment.stock else { return vec![list![]; 5] };
+    let Config { state, epoch, limit, opens_ms, closes_ms } = &stock.config;
+    let mut fields: Vec<(&str, String)> = vec![
+        ("available", stock.available.to_string()),
+        ("limit", limit.to_string()),
+        ("state", (*state).to_owned()),
+        ("opens_ms", opens_ms.to_string()),
+        ("closes_ms", closes_ms.to_string()),
+        ("epoch", epoch.to_string()),
+        ("fence", stock.fence.to_string()),
+        ("hold_ms", stock.hold_ms.to_string()),
+        ("last", stock.last.clone()),
+        ("segments", stock.segments.to_string()),
+    ];
+    fields.extend(stock.mending.map(|token| ("mending", token.to_string())));
+    // With the placeholders that keep every key alive.
+    let answers = segment.answers.iter().map(|(id, answer)| (id.to_vec(), answer.text())).chain([(vec![], String::new())]);
+    let buyers = segment.buyers.iter().map(|(field, count)| (field.clone(), count.to_string())).chain([(String::new(), "0".into())]);
+    let walks = segment.walks.iter().map(|(packed, due_ms)| (packed.clone(), due_ms.to_string())).chain([(vec![], "inf".into())]);
+    let outbox: Vec<Reply> = segment.outbox.iter().map(super::segment::Entry::reply).collect();
+    let mut keys = vec![pairs(fields), pairs(answers), pairs(buyers), pairs(walks)];
+    keys.iter_mut().for_each(sort_pairs);
+    keys.push(outbox.into());
+    keys
+}
+
+fn pairs<N: Into<Reply>, V: Into<Reply>>(pairs: impl IntoIterator<Item = (N, V)>) -> Reply {
+    Reply::List(pairs.into_iter().flat_map(|(name, value)| [name.into(), value.into()]).collect())
+}
+
+fn sort_pairs(list: &mut Reply) {
+    if let Reply::List(fields) = list {
+        let mut pairs: Vec<[Reply; 2]> = fields.chunks(2).map(|pair| [pair[0].clone(), pair[1].clone()]).collect();
+        pairs.sort_by_cached_key(|pair| format!("{pair:?}"));
+        *fields = pairs.into_iter().flatten().collect();
+    }
+}
+
+fn parse(entry: &str) -> domain::EntryId {
+    if entry.is_empty() { domain::EntryId::default() } else { entry.parse().unwrap_or_default() }
+}
+
+fn home(order: u8) -> u8 {
+    order % BUYERS % SEGMENTS
+}
+
+fn wish(pick: Pick) -> Wish {
+    const UNITS: [u32; super::plan::ORDERS as usize] = [1, 1, 2, 1, 3, 1, 2, 1];
+    let units = UNITS[usize::from(pick.order)] + u32::from(pick.other_units);
+    Wish { order: pick.order, buyer: pick.order % BUYERS, units }
+}
+
+fn wishes(picks: &[Pick]) -> Vec<Wish> {
+    picks.iter().copied().map(wish).collect()
+}
+
+fn margin_ms(margin: Margin) -> i64 {
+    match margin {
+        Margin::None => 0,
+        Margin::Long => LONG_MS,
+        Margin::AtOnce => -4 * LONG_MS,
+    }
+}
+
+fn off(knows: Knows) -> i64 {
+    match knows {
+        Knows::Earlier => -1,
+        Knows::Exactly => 0,
+        Knows::Later => 1,
+    }
+}

@@ -1,0 +1,526 @@
+//! A segment as the headers of `lua/` describe it, in Rust: what each script answers and what it leaves.
+//!
+//! It is written from the headers and not from the code below them, one order after the other where the scripts decide a batch before they
+//! write. Two things it cannot know and is told: the server's clock, and the ids that the server gives to entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    call::{Config, Deed, Id, Move, Wish},
+    reply::{Reply, TWICE, list},
+};
+
+/// What a segment remembers for an id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Taken { units: u32, expires_ms: i64 },
+    Passed { units: u32, until_ms: i64 },
+    SoldOut { units: u32, until_ms: i64 },
+    Elsewhere { units: u32, place: String },
+    Released { units: u32, since_ms: i64 },
+    WentOut { units: u64 },
+    CameIn { units: u64 },
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        match self {
+            Self::Taken { units, expires_ms } => format!("T{units}:{expires_ms}"),
+            Self::Passed { units, until_ms } => format!("P{units}:{until_ms}"),
+            Self::SoldOut { units, until_ms } => format!("S{units}:{until_ms}"),
+            Self::Elsewhere { units, place } => format!("E{units}:{place}"),
+            Self::Released { units, since_ms } => format!("R{units}:{since_ms}"),
+            Self::WentOut { units } => format!("O{units}"),
+            Self::CameIn { units } => format!("I{units}"),
+        }
+    }
+}
+
+/// What only the server knows of a call.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub now_ms: i64,
+    /// The id of the entry that the call wrote, if it wrote one.
+    pub entry: String,
+}
+
+/// The hash `stock`.
+#[derive(Debug, Clone)]
+pub struct Stock {
+    pub available: u64,
+    pub config: Config,
+    pub fence: u64,
+    pub mending: Option<u64>,
+    pub hold_ms: i64,
+    pub segments: u64,
+    pub last: String,
+}
+
+/// What an entry does to the counter.
+#[derive(Debug, Clone, Copy)]
+pub enum Effect {
+    Set(u64),
+    Add(i64),
+}
+
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub id: String,
+    pub fields: Vec<(&'static str, Vec<u8>)>,
+    pub effect: Effect,
+}
+
+/// A segment. Without `stock` it is missing, and then there is nothing else either.
+#[derive(Debug, Clone, Default)]
+pub struct Segment {
+    pub stock: Option<Stock>,
+    pub answers: BTreeMap<Id, Answer>,
+    /// The hash `buyers`: counts, and a mark for each buyer who gave something back.
+    pub buyers: BTreeMap<String, i64>,
+    /// When each walk falls due.
+    pub walks: BTreeMap<Vec<u8>, i64>,
+    pub outbox: Vec<Entry>,
+}
+
+/// A refusal in the form of most scripts, or the stock.
+macro_rules! present {
+    ($segment:ident, $now:expr) => {
+        match &mut $segment.stock {
+            None => return list!["missing", $now],
+            Some(stock) if stock.mending.is_some() => return list!["mending", $now],
+            Some(stock) => stock,
+        }
+    };
+}
+
+impl Segment {
+    /// Does the deed and says what is to be answered.
+    pub fn obey(&mut self, deed: &Deed, seen: &Seen) -> Reply {
+        match deed {
+            Deed::Open { units, config, hold_ms, segments } => self.open(seen, *units, config, *hold_ms, *segments),
+            Deed::AskHome { deadline_ms, margin_ms, wishes } => self.ask_home(seen, *deadline_ms, *margin_ms, wishes),
+            Deed::AskNext { deadline_ms, wishes } => self.ask_next(seen, *deadline_ms, wishes),
+            Deed::FinishWalk { deadline_ms, margin_ms, walks } => self.finish_walk(seen, *deadline_ms, *margin_ms, walks),
+            Deed::DueWalks { at_most, skip } => self.due_walks(seen, *at_most, *skip),
+            Deed::ForgetPasses { walks } => self.forget_passes(walks),
+            Deed::ForgetWalk { walks } => self.forget_walk(seen, walks),
+            Deed::GiveBackCount { margin_ms, wishes } => self.give_back_count(seen, *margin_ms, wishes),
+            Deed::Release { wishes } => self.release(seen, wishes),
+            Deed::TransferOut(moved) => self.transfer_out(seen, moved),
+            Deed::TransferIn(moved) => self.transfer_in(seen, moved),
+            Deed::SetState(config) => self.set_state(seen, config),
+            Deed::Halt { token } => self.halt(seen, *token),
+            Deed::RestoreAnswers { token, margin_ms, answers } => self.restore_answers(*token, *margin_ms, answers),
+            Deed::RestoreBuyers { token, counts } => self.restore_buyers(*token, counts),
+            Deed::Adjust { token, last, available, config, hold_ms, segments } => {
+                let adjusted = (*available, config, *hold_ms, *segments);
+                self.adjust(seen, *token, last, adjusted)
+            }
+            Deed::Inspect { from } => self.inspect(from),
+        }
+    }
+
+    /// The counter that the entries lead to.
+    pub fn replayed(&self) -> i64 {
+        self.outbox.iter().fold(0, |available, entry| match entry.effect {
+            Effect::Set(units) => units.try_into().unwrap(),
+            Effect::Add(units) => available + units,
+        })
+    }
+
+    fn log(&mut self, seen: &Seen, effect: Effect, fields: Vec<(&'static str, Vec<u8>)>) {
+        self.outbox.push(Entry { id: seen.entry.clone(), fields, effect });
+        if let Some(stock) = &mut self.stock {
+            stock.last.clone_from(&seen.entry);
+        }
+    }
+
+    fn open(&mut self, seen: &Seen, units: u64, config: &Config, hold_ms: i64, segments: u64) -> Reply {
+        if let Some(stock) = &self.stock {
+            return list!["exists", stock.config.epoch, stock.available, stock.last.clone()];
+        }
+        let (config, last) = (config.clone(), String::new());
+        self.stock = Some(Stock { available: units, config: config.clone(), fence: 0, mending: None, hold_ms, segments, last });
+        self.log(seen, Effect::Set(units), vec![field("k", "opened"), field("u", units), field("e", config.epoch)]);
+        list!["opened", config.epoch, units, seen.entry.clone()]
+    }
+
+    fn ask_home(&mut self, seen: &Seen, deadline_ms: i64, margin_ms: i64, wishes: &[Wish]) -> Reply {
+        if seen.now_ms > deadline_ms {
+            return list!["late", seen.now_ms];
+        }
+        let stock = present!(self, seen.now_ms);
+        if has_twice(wishes.iter()) {
+            return TWICE;
+        }
+        let Config { state, epoch, limit, opens_ms, closes_ms } = stock.config;
+        let open = state == "open" && seen.now_ms >= opens_ms && (closes_ms == 0 || seen.now_ms < closes_ms);
+        let (alone, expires_ms) = (stock.segments == 1, seen.now_ms + stock.hold_ms);
+        let (mut taken, mut exceptions): (Vec<&Wish>, Vec<Reply>) = (vec![], vec![]);
+        for (index, wish) in wishes.iter().enumerate() {
+            let (id, units) = (wish.id(), wish.units);
+            let mut except = |code: &str, detail: String| exceptions.extend([Reply::from(index), code.into(), detail.into()]);
+            if let Some(known) = self.answers.get_mut(&id) {
+                except("a", known.text());
+                if let Answer::Passed { units, until_ms } = known
+                    && *units == wish.units
+                    && *until_ms < deadline_ms
+                {
+                    *until_ms = deadline_ms;
+                    self.walks.insert(wish.packed(), deadline_ms);
+                }
+                continue;
+            }
+            let count = self.buyers.get(&wish.buyer()).copied().unwrap_or(0) + i64::from(units);
+            let takes = stock.available >= u64::from(units);
+            if !open {
+                except("n", String::new());
+                continue;
+            } else if limit > 0 && count > limit.try_into().unwrap() {
+                except("l", String::new());
+                continue;
+            } else if takes {
+                stock.available -= u64::from(units);
+                taken.push(wish);
+                self.answers.insert(id, Answer::Taken { units, expires_ms });
+            } else if alone {
+                except("s", String::new());
+                self.answers.insert(id, Answer::SoldOut { units, until_ms: deadline_ms });
+                self.walks.insert(wish.packed(), deadline_ms + margin_ms);
+                continue;
+            } else {
+                except("p", String::new());
+                self.answers.insert(id, Answer::Passed { units, until_ms: deadline_ms });
+                self.walks.insert(wish.packed(), deadline_ms);
+            }
+            self.buyers.insert(wish.buyer(), count);
+        }
+        let available = stock.available;
+        let last = self.log_taken(seen, expires_ms, &taken);
+        list!["ok", seen.now_ms, epoch, available, last, expires_ms, state, opens_ms, closes_ms, exceptions]
+    }
+
+    fn ask_next(&mut self, seen: &Seen, deadline_ms: i64, wishes: &[Wish]) -> Reply {
+        if seen.now_ms > deadline_ms {
+            return list!["late", seen.now_ms];
+        }
+        let stock = present!(self, seen.now_ms);
+        if has_twice(wishes.iter()) {
+            return TWICE;
+        }
+        let (epoch, expires_ms) = (stock.config.epoch, seen.now_ms + stock.hold_ms);
+        let (mut taken, mut exceptions): (Vec<&Wish>, Vec<Reply>) = (vec![], vec![]);
+        for (index, wish) in wishes.iter().enumerate() {
+            let mut except = |code: &str, detail: String| exceptions.extend([Reply::from(index), code.into(), detail.into()]);
+            let units = wish.units;
+            let answer = match self.answers.get(&wish.id()) {
+                Some(known) => {
+                    except("a", known.text());
+                    continue;
+                }
+                None if stock.config.state == "open" && stock.available >= u64::from(units) => {
+                    stock.available -= u64::from(units);
+                    taken.push(wish);
+                    Answer::Taken { units, expires_ms }
+                }
+                None => {
+                    except("p", String::new());
+                    Answer::Passed { units, until_ms: deadline_ms }
+                }
+            };
+            self.answers.insert(wish.id(), answer);
+        }
+        let available = stock.available;
+        let last = self.log_taken(seen, expires_ms, &taken);
+        list!["ok", seen.now_ms, epoch, available, last, expires_ms, exceptions]
+    }
+
+    /// Returns the last entry.
+    fn log_taken(&mut self, seen: &Seen, expires_ms: i64, taken: &[&Wish]) -> String {
+        if !taken.is_empty() {
+            let units: i64 = taken.iter().map(|wish| i64::from(wish.units)).sum();
+            let orders = taken.iter().flat_map(|wish| wish.packed()).collect();
+            self.log(seen, Effect::Add(-units), vec![field("k", "taken"), field("x", expires_ms), ("o", orders)]);
+        }
+        self.last()
+    }
+
+    fn last(&self) -> String {
+        self.stock.as_ref().map_or_else(String::new, |stock| stock.last.clone())
+    }
+
+    fn finish_walk(&mut self, seen: &Seen, deadline_ms: i64, margin_ms: i64, walks: &[(Wish, Option<String>)]) -> Reply {
+        if seen.now_ms > deadline_ms {
+            return list!["late", seen.now_ms];
+        }
+        if self.stock.as_ref().is_some_and(|stock| stock.mending.is_some()) {
+            return list!["mending", seen.now_ms];
+        }
+        let mut changed = 0_usize;
+        for (wish, place) in walks {
+            let Some(&Answer::Passed { units, until_ms }) = self.answers.get(&wish.id()) else { continue };
+            changed += 1;
+            let answer = match place {
+                Some(place) => Answer::Elsewhere { units, place: place.clone() },
+                None => {
+                    self.uncount(&wish.buyer(), units);
+                    Answer::SoldOut { units, until_ms }
+                }
+            };
+            self.answers.insert(wish.id(), answer);
+            self.walks.insert(wish.packed(), until_ms + margin_ms);
+        }
+        list!["ok", seen.now_ms, changed]
+    }
+
+    /// A count never falls below zero, and there is none at zero.
+    fn uncount(&mut self, buyer: &str, units: u32) {
+        let count = self.buyers.remove(buyer).unwrap_or(0) - i64::from(units);
+        if count > 0 {
+            self.buyers.insert(buyer.to_owned(), count);
+        }
+    }
+
+    fn due_walks(&self, seen: &Seen, at_most: usize, skip: usize) -> Reply {
+        let mut due: Vec<_> = self.walks.iter().filter(|(_, due_ms)| **due_ms <= seen.now_ms).collect();
+        due.sort_by_key(|(packed, due_ms)| (**due_ms, packed.as_slice()));
+        let answer = |packed: &[u8]| self.answers.get(&packed[..16]).map_or_else(String::new, Answer::text);
+        let walk = |(packed, due_ms): (&Vec<u8>, &i64)| [packed.clone().into(), due_ms.to_string().into(), answer(packed).into()];
+        let walks: Vec<Reply> = due.into_iter().skip(skip).take(at_most).flat_map(walk).collect();
+        list![seen.now_ms, walks]
+    }
+
+    fn forget_passes(&mut self, walks: &[(Wish, i64)]) -> Reply {
+        let before = self.answers.len();
+        for (wish, until) in walks {
+            if matches!(self.answers.get(&wish.id()), Some(Answer::Passed { until_ms, .. }) if until_ms <= until) {
+                self.answers.remove(&wish.id());
+            }
+        }
+        (before - self.answers.len()).into()
+    }
+
+    fn forget_walk(&mut self, seen: &Seen, walks: &[(Wish, i64)]) -> Reply {
+        let mut forgotten = 0_usize;
+        for (wish, due_ms) in walks {
+            let (answer, as_read) = (self.answers.get(&wish.id()), self.walks.get(&wish.packed()) == Some(due_ms));
+            if matches!(answer, Some(Answer::Passed { .. })) || !as_read || *due_ms > seen.now_ms {
+                continue;
+            }
+            if matches!(answer, Some(Answer::SoldOut { .. })) {
+                self.answers.remove(&wish.id());
+            }
+            self.walks.remove(&wish.packed());
+            forgotten += 1;
+        }
+        list![seen.now_ms, forgotten]
+    }
+
+    fn give_back_count(&mut self, seen: &Seen, margin_ms: i64, wishes: &[Wish]) -> Reply {
+        present!(self, seen.now_ms);
+        let mut given_back = 0_usize;
+        for wish in wishes {
+            let units = match self.answers.get(&wish.id()) {
+                Some(&Answer::Elsewhere { units, .. }) => units,
+                Some(&Answer::Passed { units, until_ms }) => {
+                    self.walks.insert(wish.packed(), until_ms + margin_ms);
+                    units
+                }
+                _ => continue,
+            };
+            given_back += 1;
+            self.give_back_at_home(wish, units, seen.now_ms);
+        }
+        list!["ok", seen.now_ms, given_back]
+    }
+
+    fn give_back_at_home(&mut self, wish: &Wish, units: u32, since_ms: i64) {
+        self.answers.insert(wish.id(), Answer::Released { units, since_ms });
+        self.uncount(&wish.buyer(), units);
+        self.buyers.insert(format!("\n{}", wish.buyer()), 1);
+    }
+
+    fn release(&mut self, seen: &Seen, wishes: &[(Wish, bool)]) -> Reply {
+        present!(self, seen.now_ms);
+        if has_twice(wishes.iter().map(|(wish, _)| wish)) {
+            return TWICE;
+        }
+        let (mut released, mut back) = (vec![], 0);
+        for (wish, is_home) in wishes {
+            let Some(&Answer::Taken { units, .. }) = self.answers.get(&wish.id()) else { continue };
+            if *is_home {
+                self.give_back_at_home(wish, units, seen.now_ms);
+            } else {
+                self.answers.insert(wish.id(), Answer::Released { units, since_ms: seen.now_ms });
+            }
+            back += u64::from(units);
+            released.push(wish.packed());
+        }
+        let orders = released.len();
+        if orders > 0 {
+            self.add(back.cast_signed());
+            self.log(seen, Effect::Add(back.cast_signed()), vec![field("k", "released"), ("o", released.concat())]);
+        }
+        list!["ok", seen.now_ms, self.available(), self.last(), orders]
+    }
+
+    fn available(&self) -> u64 {
+        self.stock.as_ref().map_or(0, |stock| stock.available)
+    }
+
+    fn add(&mut self, units: i64) {
+        let stock = self.stock.as_mut().unwrap();
+        stock.available = stock.available.checked_add_signed(units).unwrap();
+    }
+
+    fn transfer_out(&mut self, seen: &Seen, moved: &Move) -> Reply {
+        let stock = present!(self, seen.now_ms);
+        if let Some(&Answer::WentOut { units }) = self.answers.get(&moved.id()) {
+            return list!["ok", seen.now_ms, units, stock.available, stock.last.clone()];
+        }
+        if moved.token < stock.fence {
+            return list!["fenced", seen.now_ms, stock.fence.to_string()];
+        }
+        let units = moved.units.min(stock.available);
+        self.transfer(seen, "out", moved, units, -units.cast_signed(), Answer::WentOut { units })
+    }
+
+    fn transfer_in(&mut self, seen: &Seen, moved: &Move) -> Reply {
+        let stock = present!(self, seen.now_ms);
+        if let Some(&Answer::CameIn { units }) = self.answers.get(&moved.id()) {
+            return list!["ok", seen.now_ms, units, stock.available, stock.last.clone()];
+        }
+        if moved.token < stock.fence {
+            return list!["fenced", seen.now_ms, stock.fence.to_string()];
+        }
+        let units = moved.units;
+        self.transfer(seen, "in", moved, units, units.cast_signed(), Answer::CameIn { units })
+    }
+
+    fn transfer(&mut self, seen: &Seen, kind: &str, moved: &Move, units: u64, effect: i64, answer: Answer) -> Reply {
+        self.add(effect);
+        self.stock.as_mut().unwrap().fence = moved.token;
+        self.answers.insert(moved.id(), answer);
+        let fields = vec![field("k", kind), field("i", moved.name()), field("u", units), field("t", moved.token)];
+        self.log(seen, Effect::Add(effect), fields);
+        list!["ok", seen.now_ms, units, self.available(), self.last()]
+    }
+
+    fn set_state(&mut self, seen: &Seen, config: &Config) -> Reply {
+        let Some(stock) = &mut self.stock else { return list!["missing", 0_i64] };
+        let current = stock.config.epoch;
+        if config.epoch <= current {
+            return list![if config.epoch == current { "same" } else { "stale" }, current];
+        }
+        stock.config.clone_from(config);
+        self.log(seen, Effect::Add(0), vec![field("k", "state"), field("s", config.state), field("e", config.epoch)]);
+        list!["set", config.epoch]
+    }
+
+    fn halt(&mut self, seen: &Seen, token: u64) -> Reply {
+        if let Some(stock) = &self.stock
+            && token < stock.fence
+        {
+            return list!["fenced", stock.fence.to_string()];
+        }
+        let nothing = Config { state: "paused", epoch: 0, limit: 0, opens_ms: 0, closes_ms: 0 };
+        let empty = Stock { available: 0, config: nothing, fence: 0, mending: None, hold_ms: 0, segments: 0, last: String::new() };
+        let stock = self.stock.get_or_insert(empty);
+        (stock.fence, stock.mending) = (token, Some(token));
+        self.log(seen, Effect::Add(0), vec![field("k", "halted"), field("t", token)]);
+        list!["halted", self.available(), seen.entry.clone()]
+    }
+
+    /// Why whoever holds the token may not mend.
+    fn not_mending(&self, token: u64) -> Option<Reply> {
+        let (mending, fence) = self.stock.as_ref().map_or((None, 0), |stock| (stock.mending, stock.fence));
+        (mending != Some(token)).then(|| list!["fenced", fence.to_string()])
+    }
+
+    fn restore_answers(&mut self, token: u64, margin_ms: i64, answers: &[(Wish, Answer, bool)]) -> Reply {
+        if let Some(refusal) = self.not_mending(token) {
+            return refusal;
+        }
+        for (wish, answer, is_home) in answers {
+            let before = self.answers.insert(wish.id(), answer.clone());
+            if let Some(Answer::Passed { until_ms, .. }) = before
+                && *is_home
+            {
+                self.walks.insert(wish.packed(), until_ms + margin_ms);
+            }
+        }
+        list!["ok", answers.len()]
+    }
+
+    fn restore_buyers(&mut self, token: u64, counts: &[(String, u64)]) -> Reply {
+        if let Some(refusal) = self.not_mending(token) {
+            return refusal;
+        }
+        for (field, count) in counts {
+            match count {
+                0 => self.buyers.remove(field),
+                count => self.buyers.insert(field.clone(), count.cast_signed()),
+            };
+        }
+        list!["ok", counts.len()]
+    }
+
+    fn adjust(&mut self, seen: &Seen, token: u64, last: &str, adjusted: (u64, &Config, i64, u64)) -> Reply {
+        if let Some(refusal) = self.not_mending(token) {
+            return refusal;
+        }
+        let stock = self.stock.as_mut().unwrap();
+        if stock.last != last {
+            return list!["moved", stock.last.clone()];
+        }
+        let (available, config, hold_ms, segments) = adjusted;
+        *stock = Stock { available, config: config.clone(), mending: None, hold_ms, segments, ..stock.clone() };
+        let fields = vec![field("k", "adjusted"), field("u", available), field("e", config.epoch), field("t", token)];
+        self.log(seen, Effect::Set(available), fields);
+        list!["adjusted", seen.entry.clone()]
+    }
+
+    fn inspect(&self, from: &str) -> Reply {
+        let Some(Stock { available, config, fence, mending, last, .. }) = &self.stock else { return list!["missing"] };
+        let from = if from.is_empty() { self.outbox.len() } else { self.outbox.iter().position(|entry| entry.id == from).unwrap_or(0) };
+        let entries: Vec<Reply> = self.outbox[from..].iter().map(Entry::reply).collect();
+        let mending = mending.map_or_else(String::new, |token| token.to_string());
+        let counts = [self.answers.len(), self.buyers.len(), self.outbox.len(), self.walks.len()];
+        let [answers, buyers, outbox, walks] = counts;
+        let Config { state, epoch, limit, opens_ms, closes_ms } = config.clone();
+        list![
+            "ok",
+            *available,
+            state,
+            epoch,
+            last.clone(),
+            limit,
+            answers,
+            buyers,
+            outbox,
+            walks,
+            opens_ms,
+            closes_ms,
+            fence.to_string(),
+            mending,
+            entries
+        ]
+    }
+}
+
+impl Entry {
+    /// As `XRANGE` shows it.
+    pub fn reply(&self) -> Reply {
+        let fields: Vec<Reply> = self.fields.iter().flat_map(|(name, value)| [(*name).into(), value.clone().into()]).collect();
+        list![self.id.clone(), fields]
+    }
+}
+
+fn field(name: &'static str, value: impl ToString) -> (&'static str, Vec<u8>) {
+    (name, value.to_string().into_bytes())
+}
+
+fn has_twice<'a>(wishes: impl Iterator<Item = &'a Wish>) -> bool {
+    let mut seen = BTreeSet::new();
+    !wishes.into_iter().all(|wish| seen.insert(wish.id()))
+}

@@ -12,7 +12,6 @@ use tokio::{
 use crate::{
     book::Offer,
     shop::{Reply, Shop},
-    stage::Stage,
 };
 
 /// An item that is never sold out, to see whether orders can be placed.
@@ -34,11 +33,11 @@ pub async fn open_probe(shop: &Shop) -> Result<()> {
 
 /// Waits until fresh orders are placed on every segment and the audits come out; returns how long after `over` that was, or what was
 /// still not well.
-pub async fn until_well(stage: &Stage, offers: &[Arc<Offer>], over: Instant, round: usize) -> Result<Duration, String> {
+pub async fn until_well(shop: &Arc<Shop>, offers: &[Arc<Offer>], over: Instant, round: usize) -> Result<Duration, String> {
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let Err(why) = is_well(stage, offers, &format!("{round}-{attempt}")).await else { return Ok(over.elapsed()) };
+        let Err(why) = is_well(shop, offers, &format!("{round}-{attempt}")).await else { return Ok(over.elapsed()) };
         if over.elapsed() > HEALED_WITHIN {
             return Err(format!("not well after {HEALED_WITHIN:?}: {why}"));
         }
@@ -46,10 +45,10 @@ pub async fn until_well(stage: &Stage, offers: &[Arc<Offer>], over: Instant, rou
     }
 }
 
-async fn is_well(stage: &Stage, offers: &[Arc<Offer>], name: &str) -> Result<(), String> {
-    orders_are_placed(&stage.shop, name).await?;
+async fn is_well(shop: &Arc<Shop>, offers: &[Arc<Offer>], name: &str) -> Result<(), String> {
+    orders_are_placed(shop, name).await?;
     for item in offers.iter().map(|offer| &*offer.item).chain([PROBE]) {
-        match stage.shop.audit(item).await {
+        match shop.audit(item).await {
             Reply::Done(audit) if audit.ok => {}
             Reply::Done(audit) => return Err(format!("the audit of {item} says {}", audit.text)),
             other => return Err(format!("the audit of {item}: {other:?}")),

@@ -25,11 +25,13 @@ pub struct Injected {
     pub over: Instant,
     /// What was done, for the log.
     pub story: String,
+    /// The server that was killed and comes back as a replica, while the system heals.
+    pub to_come_back: Option<usize>,
 }
 
 impl Injected {
     fn now(story: impl Into<String>) -> Self {
-        Self { over: Instant::now(), story: story.into() }
+        Self { over: Instant::now(), story: story.into(), to_come_back: None }
     }
 }
 
@@ -50,6 +52,16 @@ pub async fn inject(stage: &mut Stage, round: &Round) -> Result<Injected> {
         Fault::RedisOutOfMemory => out_of_memory(stage, round, &mut dice).await,
         Fault::LockClockJump => clock_jump(stage, round, &mut dice).await,
     }
+}
+
+/// Starts a killed master again: it takes itself for one still, until it is told otherwise.
+pub async fn come_back(stage: &mut Stage, server: Option<usize>) -> Result<()> {
+    match (&mut stage.redis, server) {
+        (StockServers::Sentinel(group), Some(server)) => group.restart_as_replica(server).await?,
+        (StockServers::Cluster(cluster), Some(server)) => cluster.nodes_mut()[server].restart().await?,
+        _ => {}
+    }
+    Ok(())
 }
 
 async fn disk_full(stage: &mut Stage, round: &Round) -> Result<Injected> {

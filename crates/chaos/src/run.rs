@@ -12,7 +12,7 @@ use crate::{
     crowd::Rush,
     fault::StageKind,
     heal,
-    inject::inject,
+    inject::{come_back, inject},
     judge::{Case, Verdict},
     plan::{Leg, Plan, Round},
     report::{Judged, Report},
@@ -85,7 +85,11 @@ async fn run_round(stage: &mut Stage, round: &Round) -> Result<(Vec<Arc<Offer>>,
         sleep(Duration::from_millis(2)).await;
     }
     let injected = inject(stage, round).await?;
-    match heal::until_well(stage, &offers, injected.over, round.number).await {
+    let shop = Arc::clone(&stage.shop);
+    let healing = heal::until_well(&shop, &offers, injected.over, round.number);
+    let (well, come_back) = tokio::join!(healing, come_back(stage, injected.to_come_back));
+    come_back.context("the killed server did not come back")?;
+    match well {
         Ok(after) => verdict.healed_after = Some(after),
         Err(why) => verdict.findings.push(why),
     }

@@ -70,16 +70,21 @@ impl Redis {
         Ok(info.get::<String>("role").as_deref() == Some("master"))
     }
 
+    /// A failed question is asked again: Sentinel closes every connection to a server whose role it changes.
     pub(crate) async fn until_replication(&self, otherwise: &str, reached: impl Fn(&InfoDict) -> bool) -> Result<()> {
         let deadline = Instant::now() + WITHIN;
-        while !reached(&self.replication().await?) {
-            if Instant::now() > deadline {
-                let view = format!("the server on port {} says: {otherwise}", self.port());
-                return Err(TestbedError::NoFailover { waited: WITHIN, view });
+        loop {
+            let info = self.replication().await;
+            match info {
+                Ok(info) if reached(&info) => return Ok(()),
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Ok(_) if Instant::now() > deadline => {
+                    let view = format!("the server on port {} says: {otherwise}", self.port());
+                    return Err(TestbedError::NoFailover { waited: WITHIN, view });
+                }
+                _ => sleep(POLL).await,
             }
-            sleep(POLL).await;
         }
-        Ok(())
     }
 
     async fn replication(&self) -> Result<InfoDict> {

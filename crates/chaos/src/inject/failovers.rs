@@ -27,9 +27,8 @@ pub(super) async fn sentinel(stage: &mut Stage, dice: &mut StdRng) -> Result<Inj
         group.servers()[replica].catch_up().await?;
     }
     let new = group.successor_of(old).await?;
-    let injected = Injected::now(format!("server {old} killed after its replicas had lagged for {lag:?}; server {new} is the master now"));
-    group.restart_as_replica(old).await?;
-    Ok(injected)
+    let story = format!("server {old} killed after its replicas had lagged for {lag:?}; server {new} is the master now");
+    Ok(Injected { to_come_back: Some(old), ..Injected::now(story) })
 }
 
 pub(super) async fn cluster(stage: &mut Stage, dice: &mut StdRng) -> Result<Injected> {
@@ -48,9 +47,8 @@ pub(super) async fn cluster(stage: &mut Stage, dice: &mut StdRng) -> Result<Inje
     }
     let new = cluster.until_writable(shard).await?;
     let before = lag.map_or_else(String::new, |lag| format!(" after its replica had lagged for {lag:?}"));
-    let injected = Injected::now(format!("node {master} of shard {shard} killed{before}; node {new} is its master now"));
-    cluster.nodes_mut()[master].restart().await?;
-    Ok(injected)
+    let story = format!("node {master} of shard {shard} killed{before}; node {new} is its master now");
+    Ok(Injected { to_come_back: Some(master), ..Injected::now(story) })
 }
 
 async fn for_each(replicas: &[usize], nodes: &[Redis], what: impl AsyncFn(&Redis) -> testbed::Result<()>) -> Result<()> {

@@ -7,6 +7,8 @@ LISTEN ?=
 HOST ?=
 REQUESTS ?= 100000
 STOCK ?= 10000
+SEED ?= 7
+FAULTS ?= 100
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -23,7 +25,7 @@ endif
 export DIR HOST REQUESTS STOCK CARGO_FLAGS LOCK_FEATURES
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint model rush bench bench-lock fmt doc
+.PHONY: help up test lint model chaos rush bench bench-lock fmt doc
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -33,6 +35,7 @@ help:
 	@echo 'up     DIR=$(DIR) keeps its data; LISTEN=127.0.0.1:8080 is where it serves; with REDIS_URL, LOCK_URLS'
 	@echo '       and DATABASE_URL it uses your servers instead of private ones'
 	@echo 'test   ARGS="-p stock" tests one crate'
+	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
 	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
 
 up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C
@@ -74,6 +77,11 @@ bench-lock: ## what a lock costs: one table, every backend, and rslock on the sa
 model: ## the lock's protocol, every interleaving, at a size that takes minutes (the suite checks a smaller one)
 	@scripts/setup.sh build
 	cargo test -p lock --test it $(CARGO_FLAGS) -- --ignored --nocapture the_ballot_is_sound_at_a_larger_size
+
+chaos: ## breaks everything that Stockade runs on, in the middle of a rush, and proves that nothing was lost, oversold or stranded
+	@scripts/setup.sh test
+	cargo build --release -p stockade -p chaos $(CARGO_FLAGS)
+	@'$(TARGET)/release/chaos' --seed '$(SEED)' --faults '$(FAULTS)' --out target/chaos $(ARGS)
 
 fmt: ## format the code
 	cargo fmt --all

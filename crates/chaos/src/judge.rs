@@ -1,23 +1,20 @@
 //! Holds what was acknowledged against what there is, when all is quiet.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+mod books;
+
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
 };
-use uuid::Uuid;
 
 use crate::{
-    book::{Entry, Level, Offer, Placed},
+    book::{Entry, Offer, Placed},
     crowd::Moved,
-    shop::{Audit, Reply, Shop, State, insist},
+    shop::{Audit, Reply, Shop, insist},
     stage::Stage,
-    view::{Numbers, Row},
+    view::Numbers,
 };
 
 /// How long holds may take to end, units to come back and transfers to arrive.
@@ -78,7 +75,7 @@ impl Case<'_> {
         for offer in self.offers {
             let quiet = self.until_quiet(offer).await;
             match self.stage.view.orders(&offer.item).await {
-                Ok(rows) => self.judge_item(offer, &rows, verdict),
+                Ok(rows) => books::judge(offer, self.entries, &rows, self.redis_may_lose, verdict),
                 Err(error) => verdict.findings.push(format!("{}: the ledger could not be read: {error:#}", offer.item)),
             }
             match quiet {
@@ -107,44 +104,6 @@ impl Case<'_> {
                 return Err((units, format!("{numbers:?}, audit {audit:?}")));
             }
             sleep(AGAIN_AFTER).await;
-        }
-    }
-
-    fn judge_item(&self, offer: &Offer, rows: &HashMap<Uuid, Row>, verdict: &mut Verdict) {
-        let mut names = HashMap::new();
-        for entry in self.entries.iter().filter(|entry| entry.offer.item == offer.item) {
-            self.judge_order(entry, rows, verdict);
-            if let Placed::Acknowledged(id) = entry.placed
-                && let Some(other) = names.insert(id, entry)
-            {
-                verdict.findings.push(format!("{}: order {id} is of two keys: {} and {}", offer.item, entry.key, other.key));
-            }
-        }
-        judge_limit(offer, rows, verdict);
-    }
-
-    fn judge_order(&self, entry: &Entry, rows: &HashMap<Uuid, Row>, verdict: &mut Verdict) {
-        let Placed::Acknowledged(id) = entry.placed else { return };
-        let (item, allowed) = (&entry.offer.item, entry.allowed());
-        let Some(row) = rows.get(&id) else {
-            if self.redis_may_lose && entry.offer.level != Level::Recorded && entry.acknowledged == [State::Held] {
-                verdict.lost_by_level += 1;
-            } else {
-                verdict.lost += entry.acknowledgements();
-                verdict.findings.push(format!("{item}: order {id} was acknowledged ({:?}) and is not in the ledger", entry.acknowledged));
-            }
-            return;
-        };
-        if !allowed.contains(&row.state) {
-            verdict.lost += 1;
-            let Row { state, .. } = row;
-            let Entry { acknowledged, wanted, .. } = entry;
-            verdict.findings.push(format!(
-                "{item}: order {id} is {state:?} and may only be one of {allowed:?}: acknowledged {acknowledged:?}, asked for {wanted:?}"
-            ));
-        }
-        if row.quantity != u64::from(entry.quantity) || row.buyer != entry.buyer {
-            verdict.findings.push(format!("{item}: order {id} of {} units for {} is {row:?}", entry.quantity, entry.buyer));
         }
     }
 
@@ -185,17 +144,6 @@ fn describe(placed: &Placed) -> String {
         Placed::Acknowledged(id) => format!("order {id}"),
         Placed::Refused(code) => format!("an order that was refused ({code})"),
         Placed::Unknown => "an order".into(),
-    }
-}
-
-fn judge_limit(offer: &Offer, rows: &HashMap<Uuid, Row>, verdict: &mut Verdict) {
-    let mut units = BTreeMap::<&str, u64>::new();
-    for row in rows.values().filter(|row| matches!(row.state, State::Held | State::Confirmed)) {
-        *units.entry(&row.buyer).or_default() += row.quantity;
-    }
-    for (buyer, units) in units.iter().filter(|(_, units)| **units > u64::from(offer.limit)) {
-        verdict.oversold += units - u64::from(offer.limit);
-        verdict.findings.push(format!("{}: {buyer} has {units} units, and may have {}", offer.item, offer.limit));
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use chaos::{Fault, Materials, Plan, StageKind, run::missing};
+use chaos::{Fault, Materials, Plan, StageKind};
 use clap::{Parser, ValueEnum};
 
 /// Breaks what Stockade runs on, in the middle of a rush, and proves that nothing was lost, oversold or stranded.
@@ -26,6 +26,9 @@ struct Cli {
     /// Only on these stages, comma-separated.
     #[arg(long, value_enum, value_delimiter = ',')]
     stages: Vec<StageKind>,
+    /// Stages at a time. With more than one the times to heal say less.
+    #[arg(long, default_value_t = 1)]
+    at_once: usize,
     /// Where `summary.json` and the logs go. What is there from an earlier run is removed.
     #[arg(long, default_value = "target/chaos")]
     out: PathBuf,
@@ -48,30 +51,19 @@ async fn chaos(cli: Cli) -> Result<usize> {
     let program = program()?;
     make_empty(&cli.out)?;
     let out = cli.out.canonicalize()?;
-    let (able, reasons) = missing().await;
-    let materials = Materials { program, out: out.clone(), ..able };
-    let kinds = kinds(&cli, &materials);
-    for reason in reasons {
-        say(&format!("left out here: {reason}"));
+    let (materials, missing) = Materials::of_this_machine(program, out.clone()).await;
+    for fault in missing {
+        say(&format!("left out: {fault}"));
     }
-    let stages = if cli.stages.is_empty() { StageKind::value_variants().to_vec() } else { cli.stages.clone() };
+    let kinds: Vec<_> = materials.faults().into_iter().filter(|fault| cli.only.is_empty() || cli.only.contains(fault)).collect();
+    let stages = if cli.stages.is_empty() { StageKind::value_variants().to_vec() } else { cli.stages };
     let plan = Plan::new(cli.seed, cli.faults, &kinds, &stages);
     ensure!(plan.faults() > 0, "none of these faults can happen on these stages");
     say(&format!("seed {}, {} faults, {}", plan.seed, plan.faults(), materials.program.display()));
-    let report = chaos::run(&plan, &materials, &say).await?;
+    let report = chaos::run(&plan, &materials, cli.at_once, &say).await?;
     report.write(&out)?;
     say(&format!("{report}\n{}", out.join("summary.json").display()));
     Ok(report.violations())
-}
-
-fn kinds(cli: &Cli, materials: &Materials) -> Vec<Fault> {
-    let wanted = |fault: &Fault| cli.only.is_empty() || cli.only.contains(fault);
-    let possible = |fault: &Fault| match fault {
-        Fault::LedgerDiskFull => materials.small_disk,
-        Fault::LockClockJump => materials.clocks,
-        _ => true,
-    };
-    Fault::ALL.into_iter().filter(wanted).filter(possible).collect()
 }
 
 /// The one that STOCKADE_BIN names, or the one beside this program.

@@ -73,6 +73,13 @@ impl Report {
         Self { seed: plan.seed, rounds: Vec::new(), at_the_end: Vec::new() }
     }
 
+    /// Adds another part of the same run.
+    pub fn take_in(&mut self, other: Self) {
+        self.rounds.extend(other.rounds);
+        self.rounds.sort_by_key(|judged| judged.round);
+        self.at_the_end.extend(other.at_the_end);
+    }
+
     /// Adds a round.
     pub fn add(&mut self, judged: Judged) {
         self.rounds.push(judged);

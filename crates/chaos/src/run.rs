@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use futures::{StreamExt, stream};
 use rand::RngExt;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -10,7 +11,6 @@ use tokio::time::{Instant, sleep};
 use crate::{
     book::{Level, Offer},
     crowd::Rush,
-    fault::StageKind,
     heal,
     inject::{come_back, inject},
     judge::{Case, Verdict},
@@ -32,26 +32,31 @@ const FINDINGS_SHOWN: usize = 20;
 const LOG_LINES: usize = 8;
 const LINE_CHARACTERS: usize = 300;
 
-/// Carries the plan out. `say` is told what happens.
-pub async fn run(plan: &Plan, materials: &Materials, say: &(dyn Fn(&str) + Sync)) -> Result<Report> {
+/// What is told what happens.
+pub type Say<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// Carries the plan out, so many legs at a time: one, if it matters how long healing takes.
+pub async fn run(plan: &Plan, materials: &Materials, at_once: usize, say: Say<'_>) -> Result<Report> {
     let mut report = Report::new(plan);
-    for leg in &plan.legs {
-        let name = format!("leg-{:02}-{}", leg.number, leg.stage);
-        say(&format!(
-            "leg {} of {}: {} faults on `{}`, logs in {}",
-            leg.number,
-            plan.legs.len(),
-            leg.rounds.len(),
-            leg.stage,
-            materials.out.join(&name).display()
-        ));
-        let mut stage = Stage::build(leg.stage, &name, materials).await.with_context(|| format!("the stage {name} could not be built"))?;
-        run_leg(&mut stage, leg, &mut report, say).await.with_context(|| name)?;
+    let legs = stream::iter(&plan.legs).map(|leg| run_leg(leg, plan, materials, say));
+    let mut legs = legs.buffer_unordered(at_once);
+    while let Some(of_leg) = legs.next().await {
+        report.take_in(of_leg?);
     }
     Ok(report)
 }
 
-async fn run_leg(stage: &mut Stage, leg: &Leg, report: &mut Report, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+async fn run_leg(leg: &Leg, plan: &Plan, materials: &Materials, say: Say<'_>) -> Result<Report> {
+    let name = format!("leg-{:02}-{}", leg.number, leg.stage);
+    let (all, faults, logs) = (plan.legs.len(), leg.rounds.len(), materials.out.join(&name));
+    say(&format!("leg {} of {all}: {faults} faults on `{}`, logs in {}", leg.number, leg.stage, logs.display()));
+    let mut stage = Stage::build(leg.stage, &name, materials).await.with_context(|| format!("the stage {name} could not be built"))?;
+    let mut report = Report::new(plan);
+    run_rounds(&mut stage, leg, &mut report, say).await.context(name)?;
+    Ok(report)
+}
+
+async fn run_rounds(stage: &mut Stage, leg: &Leg, report: &mut Report, say: Say<'_>) -> Result<()> {
     heal::open_probe(&stage.shop).await?;
     let mut items = vec![heal::PROBE.to_owned()];
     for round in &leg.rounds {
@@ -69,7 +74,7 @@ async fn run_leg(stage: &mut Stage, leg: &Leg, report: &mut Report, say: &(dyn F
         report.add(Judged { stage: leg.stage, round: round.number, fault: round.fault, story, verdict });
     }
     for finding in audit_all(stage, &items).await {
-        say(&format!("VIOLATION at the end of the leg: {finding}"));
+        say(&format!("VIOLATION at the end of leg {}: {finding}", leg.number));
         report.at_the_end(finding);
     }
     Ok(())
@@ -175,16 +180,3 @@ fn violation(stage: &Stage, verdict: &Verdict) -> String {
     }
     text.join("\n")
 }
-
-/// What this machine cannot do, and why.
-pub async fn missing() -> (Materials, Vec<String>) {
-    let mut reasons = Vec::new();
-    let disk = testbed::Disk::mount(1).await;
-    let clock = testbed::Clock::new().await;
-    let small_disk = disk.map_err(|error| reasons.push(format!("{}: {error}", crate::Fault::LedgerDiskFull))).is_ok();
-    let clocks = clock.map_err(|error| reasons.push(format!("{}: {error}", crate::Fault::LockClockJump))).is_ok();
-    (Materials { program: Default::default(), out: Default::default(), small_disk, clocks }, reasons)
-}
-
-/// Every stage.
-pub const STAGES: [StageKind; 4] = [StageKind::Server, StageKind::Sentinel, StageKind::Cluster, StageKind::Embedded];

@@ -11,14 +11,15 @@ use std::{
 
 use anyhow::{Result, ensure};
 use rand::{RngExt, rngs::StdRng};
+use testbed::{Clock, Disk};
 use tokio::time::{Instant, sleep};
 
 pub use self::{
-    process::{Process, Role},
+    process::{LOCK_LEASE_MS, Process, Role},
     servers::{LedgerServer, LockNode, StockServers},
 };
 use crate::{
-    fault::StageKind,
+    fault::{Fault, StageKind},
     shop::{Secrets, Shop},
     view::View,
 };
@@ -54,6 +55,27 @@ pub struct Materials {
     pub small_disk: bool,
     /// Whether the lock nodes get clocks that can jump.
     pub clocks: bool,
+}
+
+impl Materials {
+    /// What this machine has, and, in words, which faults it has not what it takes for.
+    pub async fn of_this_machine(program: PathBuf, out: PathBuf) -> (Self, Vec<String>) {
+        let (disk, clock) = (Disk::mount(1).await, Clock::new().await);
+        let mut missing = Vec::new();
+        let small_disk = disk.map_err(|error| missing.push(format!("{}: {error}", Fault::LedgerDiskFull))).is_ok();
+        let clocks = clock.map_err(|error| missing.push(format!("{}: {error}", Fault::LockClockJump))).is_ok();
+        (Self { program, out, small_disk, clocks }, missing)
+    }
+
+    /// The faults that can be had with them.
+    pub fn faults(&self) -> Vec<Fault> {
+        let possible = |fault: &Fault| match fault {
+            Fault::LedgerDiskFull => self.small_disk,
+            Fault::LockClockJump => self.clocks,
+            _ => true,
+        };
+        Fault::ALL.into_iter().filter(possible).collect()
+    }
 }
 
 impl Stage {

@@ -7,10 +7,10 @@ use rand::{RngExt, rngs::StdRng};
 use tokio::time::{Instant, sleep};
 
 use super::Injected;
-use crate::stage::{Role, Stage};
+use crate::stage::{LOCK_LEASE_MS, Role, Stage};
 
-/// Longer than the lease of the item's lock.
-const PAST_THE_LEASE: Duration = Duration::from_secs(11);
+/// Longer than the lease of the item's lock, so that somebody else has it by then.
+const PAST_THE_LEASE: Duration = Duration::from_millis(LOCK_LEASE_MS + 1500);
 /// How long to wait for somebody to hold a lock. Without one it is only a pause.
 const LOCKED_WITHIN: Duration = Duration::from_millis(1500);
 

@@ -14,6 +14,9 @@ use crate::{fault::StageKind, shop::Secrets};
 /// Shorter than clients wait: so they are told that the outcome is unknown, and do not only find out.
 const ORDER_TIMEOUT_MS: u32 = 2000;
 
+/// How long a reconciler that stops in the middle is waited for. Shorter than by default, so that a stop can be longer.
+pub const LOCK_LEASE_MS: u64 = 2000;
+
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -115,6 +118,7 @@ async fn start(
         ("STOCKADE_ADMIN_TOKEN", secrets.admin.clone()),
         ("STOCKADE_PAYMENT_SECRET", secrets.payment.clone()),
         ("STOCKADE_ORDER_TIMEOUT_MS", ORDER_TIMEOUT_MS.to_string()),
+        ("STOCKADE_LOCK_LEASE_MS", LOCK_LEASE_MS.to_string()),
         ("STOCKADE_LISTEN", listen.clone()),
         ("RUST_BACKTRACE", "1".into()),
     ];

@@ -73,7 +73,8 @@ impl Look {
 
     /// Units that were taken after the checkpoint.
     pub fn in_flight(&self) -> u64 {
-        let effects = self.behind().iter().filter(|entry| matches!(entry.change, Change::Taken { .. })).filter_map(|entry| entry.change.effect());
+        let effects =
+            self.behind().iter().filter(|entry| matches!(entry.change, Change::Taken { .. })).filter_map(|entry| entry.change.effect());
         effects.map(i64::unsigned_abs).sum()
     }
 

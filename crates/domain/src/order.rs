@@ -98,14 +98,8 @@ mod tests {
     #[test]
     fn the_transitions_are_those_of_the_picture() {
         use OrderState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
-        let arrows = [
-            (Held, Confirmed),
-            (Held, Cancelled),
-            (Held, Expired),
-            (Confirmed, Refunded),
-            (Expired, RefundDue),
-            (RefundDue, Refunded),
-        ];
+        let arrows =
+            [(Held, Confirmed), (Held, Cancelled), (Held, Expired), (Confirmed, Refunded), (Expired, RefundDue), (RefundDue, Refunded)];
         for from in OrderState::ALL {
             for to in OrderState::ALL {
                 assert_eq!(from.may_become(*to), arrows.contains(&(*from, *to)), "{from} to {to}");

@@ -5,8 +5,8 @@ use domain::{Entry, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, 
 use jiff::Timestamp;
 
 use crate::{
-    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn, StockChange, Transfer,
-    TransferPlan, Transition,
+    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn, StockChange, Transfer, TransferPlan,
+    Transition,
 };
 
 /// A ledger. Every method is one transaction; every change is version-checked.

@@ -1,10 +1,9 @@
 //! Between our types and what SQL can hold.
 
-use domain::{Durability, Item, ItemId, ItemState, ItemTag, Order, OrderId, OrderState, Quantity, SegmentConfig, SegmentKey, Window};
+use domain::{Item, ItemTag, OrderId, Quantity};
 use jiff::Timestamp;
-use uuid::Uuid;
 
-use crate::{JournalEntry, LedgerError, NewJournalEntry, PendingReturn, Transfer, TransferState, touched::RetakenOrder};
+use crate::LedgerError;
 
 /// SQL has no unsigned numbers. Ours are far below 2^63; one that is not would be refused by a constraint.
 pub(crate) fn signed(number: u64) -> i64 {
@@ -43,66 +42,12 @@ pub(crate) fn unreadable(column: &'static str, found: impl ToString) -> LedgerEr
     LedgerError::Unreadable { column, found: found.to_string() }
 }
 
-/// An item's row, in types that both databases have.
-#[derive(sqlx::FromRow)]
-pub(crate) struct ItemColumns {
-    pub id: String,
-    pub title: String,
-    pub stock: i64,
-    pub price_cents: i64,
-    pub currency: String,
-    pub limit_per_buyer: Option<i64>,
-    pub segments: i64,
-    pub opens_ms: Option<i64>,
-    pub closes_ms: Option<i64>,
-    pub hold_seconds: i64,
-    pub durability: String,
-    pub state: String,
-    pub epoch: i64,
-    pub version: i64,
-}
-
-impl TryFrom<ItemColumns> for Item {
-    type Error = LedgerError;
-
-    fn try_from(row: ItemColumns) -> Result<Self, LedgerError> {
-        let limit = row.limit_per_buyer.map(|limit| quantity("limit_per_buyer", limit)).transpose()?;
-        Ok(Self {
-            id: parsed::<ItemId>("items.id", &row.id)?,
-            title: row.title,
-            stock: unsigned("stock", row.stock)?,
-            price_cents: unsigned("price_cents", row.price_cents)?,
-            currency: row.currency,
-            limit_per_buyer: limit,
-            segments: unsigned("segments", row.segments)?,
-            window: window(row.opens_ms, row.closes_ms)?,
-            hold_seconds: unsigned("hold_seconds", row.hold_seconds)?,
-            durability: parsed::<Durability>("durability", &row.durability)?,
-            state: parsed::<ItemState>("items.state", &row.state)?,
-            epoch: unsigned("epoch", row.epoch)?,
-            version: unsigned("version", row.version)?,
-        })
-    }
-}
-
-/// An item's row with the token that has the authority over it.
-#[derive(sqlx::FromRow)]
-pub(crate) struct FencedColumns {
-    #[sqlx(flatten)]
-    pub item: ItemColumns,
-    pub fence: i64,
-}
-
-impl TryFrom<FencedColumns> for (Item, u64) {
-    type Error = LedgerError;
-
-    fn try_from(row: FencedColumns) -> Result<Self, LedgerError> {
-        Ok((row.item.try_into()?, unsigned("fence", row.fence)?))
-    }
-}
-
 pub(crate) fn quantity(column: &'static str, number: i64) -> Result<Quantity, LedgerError> {
     Quantity::new(unsigned(column, number)?).map_err(|_| unreadable(column, number))
+}
+
+pub(crate) fn json(column: &'static str, text: &str) -> Result<serde_json::Value, LedgerError> {
+    serde_json::from_str(text).map_err(|_| unreadable(column, text))
 }
 
 /// What an item is created as, but for its state: by this a repeat of the request that created it is known, whatever has changed since. It
@@ -122,10 +67,6 @@ pub(crate) fn as_created(item: &Item) -> serde_json::Value {
     })
 }
 
-pub(crate) fn json(column: &'static str, text: &str) -> Result<serde_json::Value, LedgerError> {
-    serde_json::from_str(text).map_err(|_| unreadable(column, text))
-}
-
 /// The lowest and the highest order id with this tag: an item's orders are one range of the primary key. Another item may share the tag.
 pub(crate) fn id_range(tag: ItemTag) -> [OrderId; 2] {
     [0x00, 0xff].map(|filling| {
@@ -133,229 +74,4 @@ pub(crate) fn id_range(tag: ItemTag) -> [OrderId; 2] {
         bytes[..4].copy_from_slice(&tag.0.to_be_bytes());
         OrderId::from_bytes(bytes)
     })
-}
-
-/// A segment's row, in types that both databases have.
-#[derive(sqlx::FromRow)]
-pub(crate) struct SegmentColumns {
-    pub item: String,
-    pub segment: i64,
-    pub allocated: i64,
-    pub available: i64,
-    pub held: i64,
-    pub confirmed: i64,
-    pub returning: i64,
-    pub checkpoint: Option<String>,
-    pub anchor: Option<i64>,
-    pub version: i64,
-    pub fence: i64,
-}
-
-impl TryFrom<SegmentColumns> for crate::SegmentRow {
-    type Error = LedgerError;
-
-    fn try_from(row: SegmentColumns) -> Result<Self, LedgerError> {
-        Ok(Self {
-            key: SegmentKey { item: parsed("segments.item", &row.item)?, segment: unsigned("segment", row.segment)? },
-            allocated: unsigned("allocated", row.allocated)?,
-            available: unsigned("available", row.available)?,
-            held: unsigned("held", row.held)?,
-            confirmed: unsigned("confirmed", row.confirmed)?,
-            returning: unsigned("returning", row.returning)?,
-            checkpoint: row.checkpoint.map(|text| parsed("checkpoint", &text)).transpose()?,
-            anchor: row.anchor,
-            version: unsigned("version", row.version)?,
-            fence: unsigned("fence", row.fence)?,
-        })
-    }
-}
-
-pub(crate) fn checkpoint(row: (String, i64, Option<String>)) -> Result<(SegmentKey, Option<domain::EntryId>), LedgerError> {
-    let (item, segment, checkpoint) = row;
-    let key = SegmentKey { item: parsed("segments.item", &item)?, segment: unsigned("segment", segment)? };
-    Ok((key, checkpoint.map(|text| parsed("checkpoint", &text)).transpose()?))
-}
-
-/// What of an item's row its segments should have.
-#[derive(sqlx::FromRow)]
-pub(crate) struct ConfigColumns {
-    pub id: String,
-    pub state: String,
-    pub limit_per_buyer: Option<i64>,
-    pub opens_ms: Option<i64>,
-    pub closes_ms: Option<i64>,
-    pub epoch: i64,
-}
-
-impl TryFrom<ConfigColumns> for (ItemId, SegmentConfig) {
-    type Error = LedgerError;
-
-    fn try_from(row: ConfigColumns) -> Result<Self, LedgerError> {
-        let config = SegmentConfig {
-            state: parsed("items.state", &row.state)?,
-            limit_per_buyer: row.limit_per_buyer.map(|limit| quantity("limit_per_buyer", limit)).transpose()?,
-            window: window(row.opens_ms, row.closes_ms)?,
-            epoch: unsigned("epoch", row.epoch)?,
-        };
-        Ok((parsed("items.id", &row.id)?, config))
-    }
-}
-
-fn window(opens_ms: Option<i64>, closes_ms: Option<i64>) -> Result<Window, LedgerError> {
-    let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
-    Ok(Window { opens_at: time("opens_at", opens_ms)?, closes_at: time("closes_at", closes_ms)? })
-}
-
-/// An order's row, in types that both databases have.
-#[derive(sqlx::FromRow)]
-pub(crate) struct OrderColumns {
-    pub id: Uuid,
-    pub item: String,
-    pub segment: i64,
-    pub buyer: String,
-    pub quantity: i64,
-    pub state: String,
-    pub expires_ms: i64,
-    pub attempt: i64,
-    pub payment: Option<String>,
-    pub version: i64,
-}
-
-impl TryFrom<OrderColumns> for Order {
-    type Error = LedgerError;
-
-    fn try_from(row: OrderColumns) -> Result<Self, LedgerError> {
-        Ok(Self {
-            id: row.id.into(),
-            item: parsed("orders.item", &row.item)?,
-            segment: unsigned("orders.segment", row.segment)?,
-            buyer: parsed("buyer", &row.buyer)?,
-            quantity: quantity("quantity", row.quantity)?,
-            state: parsed("orders.state", &row.state)?,
-            expires_at: timestamp("expires_at", row.expires_ms)?,
-            attempt: unsigned("attempt", row.attempt)?,
-            payment: row.payment.map(|payment| parsed("payment", &payment)).transpose()?,
-            version: unsigned("orders.version", row.version)?,
-        })
-    }
-}
-
-/// What a retake needs of an order's row.
-#[derive(sqlx::FromRow)]
-pub(crate) struct RetakenColumns {
-    pub id: Uuid,
-    pub state: String,
-    pub attempt: i64,
-    pub segment: i64,
-    pub quantity: i64,
-    pub expires_ms: i64,
-}
-
-impl TryFrom<RetakenColumns> for RetakenOrder {
-    type Error = LedgerError;
-
-    fn try_from(row: RetakenColumns) -> Result<Self, LedgerError> {
-        Ok(Self {
-            id: row.id.into(),
-            state: parsed("orders.state", &row.state)?,
-            attempt: unsigned("attempt", row.attempt)?,
-            segment: unsigned("orders.segment", row.segment)?,
-            quantity: quantity("quantity", row.quantity)?,
-            expires_ms: row.expires_ms,
-        })
-    }
-}
-
-/// A pending return's row, in types that both databases have.
-#[derive(sqlx::FromRow)]
-pub(crate) struct ReturnColumns {
-    pub id: Uuid,
-    pub item: String,
-    pub segment: i64,
-    pub buyer: String,
-    pub quantity: i64,
-}
-
-impl TryFrom<ReturnColumns> for PendingReturn {
-    type Error = LedgerError;
-
-    fn try_from(row: ReturnColumns) -> Result<Self, LedgerError> {
-        Ok(Self {
-            id: row.id.into(),
-            segment: SegmentKey { item: parsed("returns.item", &row.item)?, segment: unsigned("returns.segment", row.segment)? },
-            buyer: parsed("returns.buyer", &row.buyer)?,
-            quantity: quantity("returns.quantity", row.quantity)?,
-        })
-    }
-}
-
-/// A transfer's row, in types that both databases have.
-#[derive(sqlx::FromRow)]
-pub(crate) struct TransferColumns {
-    pub id: Uuid,
-    pub item: String,
-    pub from_segment: Option<i64>,
-    pub to_segment: Option<i64>,
-    pub asked: i64,
-    pub moved: i64,
-    pub state: String,
-    pub since_ms: i64,
-}
-
-impl TryFrom<TransferColumns> for Transfer {
-    type Error = LedgerError;
-
-    fn try_from(row: TransferColumns) -> Result<Self, LedgerError> {
-        let segment = |column, segment: Option<i64>| segment.map(|segment| unsigned(column, segment)).transpose();
-        Ok(Self {
-            id: row.id.into(),
-            item: parsed("transfers.item", &row.item)?,
-            from: segment("from_segment", row.from_segment)?,
-            to: segment("to_segment", row.to_segment)?,
-            asked: unsigned("asked", row.asked)?,
-            moved: unsigned("moved", row.moved)?,
-            state: TransferState::parse(&row.state).ok_or_else(|| unreadable("transfers.state", row.state))?,
-            since: timestamp("transfers.since", row.since_ms)?,
-        })
-    }
-}
-
-/// A journal entry's row, in types that both databases have.
-#[derive(sqlx::FromRow)]
-pub(crate) struct JournalColumns {
-    pub id: i64,
-    pub at_ms: i64,
-    pub item: String,
-    pub actor: String,
-    pub action: String,
-    pub token: Option<i64>,
-    pub before: String,
-    pub after: String,
-}
-
-impl TryFrom<JournalColumns> for JournalEntry {
-    type Error = LedgerError;
-
-    fn try_from(row: JournalColumns) -> Result<Self, LedgerError> {
-        let entry = NewJournalEntry {
-            item: parsed("journal.item", &row.item)?,
-            actor: row.actor,
-            action: row.action,
-            token: row.token.map(|token| unsigned("journal.token", token)).transpose()?,
-            before: json("before", &row.before)?,
-            after: json("after", &row.after)?,
-        };
-        Ok(Self { id: unsigned("journal.id", row.id)?, at: timestamp("journal.at", row.at_ms)?, entry })
-    }
-}
-
-/// Of the ids that were asked for, those whose order has come to their attempt.
-pub(crate) fn fates(ids: &[OrderId], rows: Vec<(uuid::Uuid, String, i64)>) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
-    let mut orders = std::collections::HashMap::with_capacity(rows.len());
-    for (id, state, attempt) in rows {
-        let state: OrderState = parsed("orders.state", &state)?;
-        orders.insert(OrderId::from(id), (state, unsigned::<u8>("attempt", attempt)?));
-    }
-    let recorded = |id: &OrderId| orders.get(&id.first()).filter(|(_, attempt)| *attempt >= id.attempt()).map(|(state, _)| (*id, *state));
-    Ok(ids.iter().filter_map(recorded).collect())
 }

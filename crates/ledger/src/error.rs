@@ -1,5 +1,6 @@
 //! What can go wrong with the ledger.
 
+use devices::Device;
 use domain::SegmentKey;
 
 /// Why the ledger did not do what it was asked.
@@ -52,6 +53,11 @@ impl LedgerError {
         let code = error.as_database_error().and_then(|error| error.code());
         code.is_some_and(|code| is_refusal(&code))
     }
+}
+
+/// Whoever has the highest token has the authority over the item, and nobody else.
+pub(crate) fn check_authority(token: u64, fence: u64) -> Result<(), LedgerError> {
+    if fence == token || !devices::is_on(Device::FenceClaim) { Ok(()) } else { Err(LedgerError::Fenced { token, fence }) }
 }
 
 /// Postgres: the classes "data exception" and "integrity constraint violation". SQLite: SQLITE_CONSTRAINT, whose low byte is 19.

@@ -4,6 +4,7 @@
 //! name. It must not know Redis or HTTP: outbox entries reach it as [`domain::Entry`] values.
 
 mod changes;
+mod columns;
 mod contract;
 mod convert;
 mod error;
@@ -17,9 +18,7 @@ mod totals;
 mod touched;
 mod transaction;
 
-pub use changes::{
-    Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState,
-};
+pub use changes::{Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState};
 pub use contract::{ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect};
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};

@@ -21,7 +21,7 @@ use crate::{
     Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
     SegmentRow, StockChange, Transfer, TransferPlan, Transition,
     changes::{item, stock as moves},
-    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, fates},
+    columns::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, fates},
     life::transition,
     transaction::Transact,
 };

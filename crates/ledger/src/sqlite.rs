@@ -24,7 +24,8 @@ use crate::{
     Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
     SegmentRow, StockChange, Transfer, TransferPlan, Transition,
     changes::{item, stock as moves},
-    convert::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, column, fates},
+    columns::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, fates},
+    convert::column,
     life::transition,
     transaction::Transact,
 };

@@ -6,7 +6,8 @@ use domain::{Item, OrderState};
 
 use crate::{
     ByOrders, ItemTotals, LedgerError, SegmentRow,
-    convert::{ItemColumns, SegmentColumns, parsed, unsigned},
+    columns::{ItemColumns, SegmentColumns},
+    convert::{parsed, unsigned},
 };
 
 /// What was read, from one snapshot.

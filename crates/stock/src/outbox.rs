@@ -223,7 +223,8 @@ mod tests {
         for rejected in [vec![], vec![OrderId::from_bytes([1; 16]), OrderId::from_bytes([2; 16])]] {
             let recorded = RecordedEntries { segment: segment.clone(), entries: vec![(id("17-2"), -5), (id("18-0"), 6)], rejected };
             assert_eq!(RecordedEntries::decode(&recorded.encode()).unwrap(), recorded);
-            let known = [("17-1", -5), ("17-2", -5), ("17-2", 6), ("17-3", 6), ("18-0", 6)].map(|(entry, print)| recorded.has(id(entry), print));
+            let known =
+                [("17-1", -5), ("17-2", -5), ("17-2", 6), ("17-3", 6), ("18-0", 6)].map(|(entry, print)| recorded.has(id(entry), print));
             assert_eq!(known, [false, true, false, false, true]);
         }
         assert!(RecordedEntries::decode("").is_none());

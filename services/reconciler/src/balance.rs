@@ -66,7 +66,8 @@ fn moves(available: &[u64], largest_order: u64, wanted: u64) -> Vec<TransferPlan
 
 /// From those that have more than the mean to those that have next to nothing.
 fn even_out(available: &[u64], mean: u64) -> Vec<TransferPlan> {
-    let mut rich: Vec<(u16, u64)> = (0..).zip(available.iter().map(|units| units.saturating_sub(mean))).filter(|(_, spare)| *spare > 0).collect();
+    let mut rich: Vec<(u16, u64)> =
+        (0..).zip(available.iter().map(|units| units.saturating_sub(mean))).filter(|(_, spare)| *spare > 0).collect();
     let mut plans = Vec::new();
     for (to, _) in (0..).zip(available).filter(|(_, units)| **units * POOR < mean) {
         let mut wanted = mean - available[usize::from(to)];

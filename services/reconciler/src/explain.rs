@@ -15,8 +15,7 @@ use stock::Stock;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Reconciler, ReconcilerError, ReconcilerSettings, authority,
-    balance,
+    Reconciler, ReconcilerError, ReconcilerSettings, authority, balance,
     needs::{Needs, Wrong},
     returns, walks,
 };
@@ -145,7 +144,9 @@ fn transfer_step(transfer: &Transfer) -> Step {
     let (from, to) = (place(transfer.from), place(transfer.to));
     let (units, why) = match transfer.state {
         TransferState::Planned => (transfer.asked, format!("{} units are to go from {from} to {to}", transfer.asked)),
-        TransferState::Out | TransferState::Done => (transfer.moved, format!("{} units have left {from} and are not known to be at {to}", transfer.moved)),
+        TransferState::Out | TransferState::Done => {
+            (transfer.moved, format!("{} units have left {from} and are not known to be at {to}", transfer.moved))
+        }
     };
     let action = match (transfer.from, transfer.to) {
         (None, _) => "top_up",

@@ -112,13 +112,7 @@ impl Reconciler {
 }
 
 /// Reconciles until `stop`. Dropping it ends everything at once: what was begun is repeated by whoever comes next.
-pub async fn run(
-    stock: Arc<Stock>,
-    ledger: Arc<dyn Ledger>,
-    lock: Arc<dyn Lock>,
-    settings: ReconcilerSettings,
-    stop: CancellationToken,
-) {
+pub async fn run(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, lock: Arc<dyn Lock>, settings: ReconcilerSettings, stop: CancellationToken) {
     let reconciler = Arc::new(Reconciler { stock, ledger, lock, settings, stop: stop.child_token() });
     let mut tasks = JoinSet::new();
     let [expirer, returner, rounds] = [0; 3].map(|_| Arc::clone(&reconciler));

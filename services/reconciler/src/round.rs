@@ -69,11 +69,7 @@ fn note(wishes: &mut Wishes, item: ItemId, units: u64) {
     *wanted = units.max(*wanted);
 }
 
-async fn look_at_all(
-    reconciler: &Arc<Reconciler>,
-    items: &mut HashMap<ItemId, Watched>,
-    wishes: &Wishes,
-) -> Result<(), ReconcilerError> {
+async fn look_at_all(reconciler: &Arc<Reconciler>, items: &mut HashMap<ItemId, Watched>, wishes: &Wishes) -> Result<(), ReconcilerError> {
     let (now, open) = (Instant::now(), reconciler.ledger.open_transfers(None).await?);
     let configs = reconciler.ledger.segment_configs().await?;
     items.retain(|id, _| configs.iter().any(|(known, _)| known == id));
@@ -132,12 +128,7 @@ async fn reconcile(reconciler: &Arc<Reconciler>, seen: &Seen, watched: &mut Watc
 }
 
 /// Says what is wrong, and returns the segments of which that is certain.
-async fn judge(
-    reconciler: &Reconciler,
-    id: &ItemId,
-    looks: &[Look],
-    evidence: &mut Evidence,
-) -> Result<Vec<SegmentKey>, ReconcilerError> {
+async fn judge(reconciler: &Reconciler, id: &ItemId, looks: &[Look], evidence: &mut Evidence) -> Result<Vec<SegmentKey>, ReconcilerError> {
     let (mut mend, mut drift) = (Vec::new(), 0);
     for look in looks {
         let segment = &look.row.key;

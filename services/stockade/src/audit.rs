@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
+use ::audit::{AuditReport, SegmentReport};
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use domain::ItemId;
-use ::audit::{AuditReport, SegmentReport};
 
 use crate::{cli::write_out, roles, settings::Settings};
 

@@ -25,7 +25,8 @@ pub async fn reconcile(settings: &Settings, item: &ItemId, dry_run: bool, json: 
 }
 
 fn as_json(found: &Explanation, left: &Explanation, dry_run: bool) -> Result<String> {
-    let value = serde_json::json!({ "item": found.item, "dry_run": dry_run, "steps": found.steps, "left": left.steps, "ok": !left.is_pressing() });
+    let value =
+        serde_json::json!({ "item": found.item, "dry_run": dry_run, "steps": found.steps, "left": left.steps, "ok": !left.is_pressing() });
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }
 

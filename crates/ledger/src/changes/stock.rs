@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::item;
 use crate::{
     Changed, LedgerError, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState,
+    error::check_authority,
     transaction::{Outcome, end, end_as},
 };
 
@@ -123,7 +124,7 @@ async fn add_planned(transaction: &mut impl Statements, id: &ItemId, token: u64,
 /// The item, locked, if `token` is the authority over it.
 async fn authorized(transaction: &mut impl Statements, id: &ItemId, token: u64) -> Result<Item, LedgerError> {
     let (item, fence) = transaction.lock_item(id).await?.ok_or(sqlx::Error::RowNotFound)?;
-    if fence == token { Ok(item) } else { Err(LedgerError::Fenced { token, fence }) }
+    check_authority(token, fence).map(|()| item)
 }
 
 /// Takes what a transfer to the outside has moved from the stock, in the transaction. Once: a repeat changes nothing.

@@ -7,7 +7,9 @@ use domain::{Entry, Item, ItemId, Memory, Order, OrderId, SegmentKey, Units};
 
 use super::{Mended, Mending};
 use crate::{
-    LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes, recording,
+    LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes,
+    error::check_authority,
+    recording,
     recording::Move,
     replay::{Reading, replay},
     touched::Limit,
@@ -44,9 +46,9 @@ impl<T: Statements> OpenMending<T> {
     /// by the commit.
     pub(crate) async fn new(transaction: T, item: (Item, u64), token: u64, rows: Vec<SegmentRow>) -> Result<Self, LedgerError> {
         let (item, fence) = item;
-        if fence != token {
+        if let Err(fenced) = check_authority(token, fence) {
             transaction.roll_back().await;
-            return Err(LedgerError::Fenced { token, fence });
+            return Err(fenced);
         }
         Ok(Self { transaction, item, token, rows, staged: HashMap::new(), limit: None })
     }
@@ -90,9 +92,7 @@ impl<T: Statements> OpenMending<T> {
         let moves = self.moves(mended)?;
         recording::move_all(&mut self.transaction, &moves).await?;
         let (item, fence) = self.transaction.lock_item(&self.item.id).await?.ok_or(sqlx::Error::RowNotFound)?;
-        if fence != self.token {
-            return Err(LedgerError::Fenced { token: self.token, fence });
-        }
+        check_authority(self.token, fence)?;
         // The segments were told what the item was when it was claimed. Its stock may have changed since, they do not know it.
         if item.epoch != self.item.epoch {
             return Err(LedgerError::Superseded(SegmentKey { item: item.id, segment: 0 }));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
+use devices::Device;
 use domain::{ItemId, Order, OrderId, SegmentKey};
 use jiff::Timestamp;
 use sqlx::PgPool;
@@ -11,7 +12,8 @@ use uuid::Uuid;
 use super::{Transaction, order_columns};
 use crate::{
     LedgerError, PendingReturn, Transition,
-    convert::{OrderColumns, ReturnColumns, column, signed},
+    columns::{OrderColumns, ReturnColumns},
+    convert::{column, signed},
     life::transition::{Moved, Statements},
 };
 
@@ -50,6 +52,18 @@ pub(super) async fn pending_returns(
     rows.fetch_all(pool).await?.into_iter().map(PendingReturn::try_from).collect()
 }
 
+macro_rules! step {
+    ($check:literal) => {
+        concat!(
+            "UPDATE orders AS o SET state = new.state, payment = coalesce(new.payment, o.payment), version = o.version + 1 \
+             FROM UNNEST($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS new (id, version, state, payment) \
+             WHERE o.id = new.id ",
+            $check,
+            " RETURNING o.id",
+        )
+    };
+}
+
 #[async_trait]
 impl Statements for Transaction {
     async fn lock_segments(&mut self, keys: &BTreeSet<SegmentKey>) -> Result<(), LedgerError> {
@@ -64,17 +78,14 @@ impl Statements for Transaction {
     }
 
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {
-        let stepped = sqlx::query_scalar::<_, Uuid>(
-            "UPDATE orders AS o SET state = new.state, payment = coalesce(new.payment, o.payment), version = o.version + 1 \
-             FROM UNNEST($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS new (id, version, state, payment) \
-             WHERE o.id = new.id AND o.version = new.version RETURNING o.id",
-        )
-        .bind(column(steps, |step| step.order.id.as_uuid()))
-        .bind(column(steps, |step| signed(step.order.version)))
-        .bind(column(steps, |step| step.to.as_str()))
-        .bind(column(steps, |step| step.payment.as_ref().map(ToString::to_string)))
-        .fetch_all(&mut **self)
-        .await?;
+        let statement = if devices::is_on(Device::VersionCheck) { step!("AND o.version = new.version") } else { step!("") };
+        let stepped = sqlx::query_scalar::<_, Uuid>(statement)
+            .bind(column(steps, |step| step.order.id.as_uuid()))
+            .bind(column(steps, |step| signed(step.order.version)))
+            .bind(column(steps, |step| step.to.as_str()))
+            .bind(column(steps, |step| step.payment.as_ref().map(ToString::to_string)))
+            .fetch_all(&mut **self)
+            .await?;
         Ok(stepped.into_iter().map(OrderId::from).collect())
     }
 

@@ -7,7 +7,8 @@ use sqlx::PgPool;
 use super::{Transaction, item_columns, order_columns, recording::lock_rows, transfer_columns};
 use crate::{
     LedgerError, Mending, PendingReturn, Transfer,
-    convert::{FencedColumns, OrderColumns, ReturnColumns, TransferColumns, column, id_range},
+    columns::{FencedColumns, OrderColumns, ReturnColumns, TransferColumns},
+    convert::{column, id_range},
     mending::open::{OpenMending, Statements},
 };
 

@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::{Transaction, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    convert::{RetakenColumns, ReturnColumns, SegmentColumns, TransferColumns, column, signed, unsigned},
+    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TransferColumns},
+    convert::{column, signed, unsigned},
     recording::{self, Move, NewOrders, Statements},
     touched::RetakenOrder,
     transaction::Transact,

@@ -8,7 +8,8 @@ use super::{Transaction, transfer_columns};
 use crate::{
     LedgerError, Transfer,
     changes::stock::Statements,
-    convert::{TransferColumns, column, signed, unsigned},
+    columns::TransferColumns,
+    convert::{column, signed, unsigned},
 };
 
 pub(super) async fn open_transfers(pool: &PgPool, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {

@@ -6,7 +6,8 @@ use sqlx::PgPool;
 use super::{item_columns, segment_columns};
 use crate::{
     ItemTotals, LedgerError,
-    convert::{ItemColumns, SegmentColumns, id_range},
+    columns::{ItemColumns, SegmentColumns},
+    convert::id_range,
     totals::Read,
 };
 

@@ -8,7 +8,9 @@ use super::{Transaction, item_columns};
 use crate::{
     Created, JournalEntry, LedgerError, NewJournalEntry,
     changes::item::Statements,
-    convert::{FencedColumns, ItemColumns, JournalColumns, as_created, json, limit, milliseconds, signed, unsigned},
+    columns::{FencedColumns, ItemColumns, JournalColumns},
+    convert::{as_created, json, limit, milliseconds, signed, unsigned},
+    error::check_authority,
 };
 
 pub(super) async fn create(mut transaction: Transaction, item: &Item) -> Result<Created, LedgerError> {
@@ -64,7 +66,7 @@ pub(super) async fn claim(pool: &SqlitePool, id: &ItemId, token: u64) -> Result<
         return Ok(());
     }
     let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = ?");
-    Err(LedgerError::Fenced { token, fence: unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)? })
+    check_authority(token, unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)?)
 }
 
 pub(super) async fn journal(pool: &SqlitePool, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {

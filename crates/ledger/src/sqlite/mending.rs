@@ -6,7 +6,8 @@ use domain::{ItemId, Order, SegmentKey};
 use super::{Transaction, item_columns, order_columns, recording::rows, transfer_columns};
 use crate::{
     LedgerError, Mending, PendingReturn, Transfer,
-    convert::{FencedColumns, OrderColumns, ReturnColumns, TransferColumns, id_range},
+    columns::{FencedColumns, OrderColumns, ReturnColumns, TransferColumns},
+    convert::id_range,
     mending::open::{OpenMending, Statements},
 };
 

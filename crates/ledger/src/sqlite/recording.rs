@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::{Transaction, hex, hex_list, json, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    convert::{RetakenColumns, ReturnColumns, SegmentColumns, TransferColumns, column, signed},
+    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TransferColumns},
+    convert::{column, signed},
     recording::{self, Move, NewOrders, Statements},
     touched::RetakenOrder,
     transaction::Transact,

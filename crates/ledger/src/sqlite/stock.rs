@@ -8,7 +8,8 @@ use super::{Transaction, hex, json, transfer_columns};
 use crate::{
     LedgerError, Transfer,
     changes::stock::Statements,
-    convert::{TransferColumns, column, signed, unsigned},
+    columns::TransferColumns,
+    convert::{column, signed, unsigned},
 };
 
 pub(super) async fn open_transfers(pool: &SqlitePool, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {

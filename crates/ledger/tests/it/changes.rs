@@ -1,8 +1,8 @@
 //! Changes of an item by hand: on the version that they were decided on, once, and journalled.
 
-use domain::{ItemId, ItemState, Quantity, Window};
+use domain::{ItemId, ItemState, Quantity, SegmentConfig, Window};
 use jiff::Timestamp;
-use ledger::{Changed, ItemChange, LedgerError, NewJournalEntry, SegmentConfig, StockChange, StockPart};
+use ledger::{Changed, ItemChange, LedgerError, NewJournalEntry, StockChange, StockPart};
 use serde_json::json;
 
 use crate::site::{Site, item, on_both};
@@ -115,7 +115,7 @@ async fn the_journal_keeps_what_it_is_told_newest_first(site: &Site) {
     let vase = site.create(&*ledger, "vase", 10, 1).await;
     let jug = site.create(&*ledger, "jug", 10, 1).await;
     let entry = |n: u64| NewJournalEntry {
-        item: if n % 2 == 0 { vase.id.clone() } else { jug.id.clone() },
+        item: if n.is_multiple_of(2) { vase.id.clone() } else { jug.id.clone() },
         actor: "安娜 \"O'Neill\" \\".into(),
         action: format!("action-{n}"),
         token: (n > 2).then_some(n),

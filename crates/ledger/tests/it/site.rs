@@ -10,7 +10,7 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow, Transition};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection, migrate::Migrator};
 use tempfile::TempDir;
 use testbed::Postgres;
 use tokio::sync::OnceCell;
@@ -118,14 +118,37 @@ impl Site {
         }
     }
 
+    /// The schema as it was after this migration.
+    pub async fn migrate_to(&self, version: i64) {
+        match self.kind {
+            Kind::Sqlite => {
+                let mut connection = SqliteConnection::connect(&self.url).await.unwrap();
+                up_to(version, sqlx::migrate!("../../migrations/sqlite")).run_direct(None, &mut connection, false).await.unwrap();
+            }
+            Kind::Postgres => {
+                let mut connection = PgConnection::connect(&self.url).await.unwrap();
+                up_to(version, sqlx::migrate!("../../migrations/postgres")).run_direct(None, &mut connection, false).await.unwrap();
+            }
+        }
+    }
+
     /// Every unit is accounted for, the long way and the short way.
     pub async fn audit(&self) {
         let items = std::mem::take(&mut *self.items.lock().unwrap());
-        let ledger = self.ledger().await;
         for item in items {
-            assert_identity(&ledger.totals(&item).await.unwrap().unwrap());
+            self.audit_now(&item).await;
         }
     }
+
+    /// So it is in the middle of a test.
+    pub async fn audit_now(&self, item: &ItemId) {
+        assert_identity(&self.ledger().await.totals(item).await.unwrap().unwrap());
+    }
+}
+
+fn up_to(version: i64, all: Migrator) -> Migrator {
+    let migrations = all.iter().filter(|migration| migration.version <= version).cloned().collect();
+    Migrator { migrations, ..all }
 }
 
 pub fn assert_identity(totals: &ledger::ItemTotals) {

@@ -8,6 +8,7 @@
 
 mod audit;
 mod crowd;
+mod devices;
 mod differential;
 mod faults;
 mod headers;

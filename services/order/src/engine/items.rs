@@ -61,13 +61,7 @@ impl Engine {
     }
 
     /// Changes state, limit or window. The ledger decides; the segments follow, by epoch. May be repeated after any failure.
-    pub async fn change_item(
-        &self,
-        id: &ItemId,
-        change: &ItemChange,
-        expected: Option<u64>,
-        actor: &str,
-    ) -> Result<Changed, EngineError> {
+    pub async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, EngineError> {
         let changed = self.ledger.change_item(id, change, expected, actor).await?;
         if let Changed::Item(item) = &changed {
             self.stock.configure(item).await?;

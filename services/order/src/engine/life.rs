@@ -124,7 +124,8 @@ impl Engine {
     /// Money that belongs to no order: somebody has to give it back, so it must not be known to the provider alone.
     async fn note_stray_payment(&self, order: &Order, payment: &Payment) -> Result<(), EngineError> {
         tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "a payment for an order that cannot take it");
-        let (before, after) = (serde_json::json!({ "order": order.id, "state": order.state }), serde_json::json!({ "payment": payment.id }));
+        let (before, after) =
+            (serde_json::json!({ "order": order.id, "state": order.state }), serde_json::json!({ "payment": payment.id }));
         let (item, actor, action) = (order.item.clone(), "payment".to_owned(), "stray_payment".to_owned());
         Ok(self.ledger.note(&NewJournalEntry { item, actor, action, token: None, before, after }).await?)
     }

@@ -140,7 +140,18 @@ impl Engine {
             let Some(known) = self.known(&item.id).await? else { continue };
             if let Some(Unrecorded { order, segment, expires_at }) = known.stock.find_unrecorded(id).await? {
                 let TakenOrder { id, buyer, quantity } = order;
-                return Ok(Some(Order { id, item: item.id, segment, buyer, quantity, state: OrderState::Held, expires_at, attempt: 0, payment: None, version: 0 }));
+                return Ok(Some(Order {
+                    id,
+                    item: item.id,
+                    segment,
+                    buyer,
+                    quantity,
+                    state: OrderState::Held,
+                    expires_at,
+                    attempt: 0,
+                    payment: None,
+                    version: 0,
+                }));
             }
         }
         Ok(None)

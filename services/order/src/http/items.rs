@@ -17,8 +17,8 @@ use super::{
     body::{Json, Whole},
     stock::etag,
 };
-use audit::AuditReport;
 use crate::engine::{EngineError, ItemView, SegmentView};
+use audit::AuditReport;
 
 /// Fifteen minutes: long enough to pay, short enough that abandoned units are sold again during the sale.
 const HOLD_SECONDS: u64 = 900;

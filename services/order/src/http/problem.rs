@@ -75,7 +75,11 @@ impl Problem {
     }
 
     pub(crate) fn no_payment_secret() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "invalid_signature", "this service has no payment secret (STOCKADE_PAYMENT_SECRET), so no signature is good")
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "invalid_signature",
+            "this service has no payment secret (STOCKADE_PAYMENT_SECRET), so no signature is good",
+        )
     }
 
     fn of_state(code: &'static str, state: OrderState, detail: &str) -> Self {

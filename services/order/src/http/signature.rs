@@ -49,7 +49,9 @@ impl PaymentKey {
         }
         if now.abs_diff(time) > self.window.as_secs() {
             let window = self.window.as_secs();
-            return Err(Problem::invalid_signature(&format!("t is more than {window} seconds away from the time here: sign the message anew")));
+            return Err(Problem::invalid_signature(&format!(
+                "t is more than {window} seconds away from the time here: sign the message anew"
+            )));
         }
         Ok(())
     }

@@ -77,7 +77,8 @@ impl ItemPatch {
         let time = |wish: Option<Option<Timestamp>>, now| wish.map_or(now, |time| time.map(whole_ms));
         let window = Window { opens_at: time(self.opens_at, now.opens_at), closes_at: time(self.closes_at, now.closes_at) };
         check_window(window)?;
-        let limit = self.limit_per_buyer.map(|limit| limit.map(|limit| Quantity::new(u32::try_from(limit.0).unwrap_or(u32::MAX))).transpose());
+        let limit =
+            self.limit_per_buyer.map(|limit| limit.map(|limit| Quantity::new(u32::try_from(limit.0).unwrap_or(u32::MAX))).transpose());
         Ok(ItemChange { state: None, limit_per_buyer: limit.transpose()?, window: (window != now).then_some(window) })
     }
 }

@@ -149,7 +149,8 @@ impl Shop {
         let stock = Stock::connect(StockSettings { redis, ..StockSettings::new("") }).await.unwrap();
         let engine = Engine::new(stock, ledger, EngineSettings { order_within: options.order_within });
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
-        let router = order::router(Arc::clone(&engine), Arc::new(credentials), Some(payment_key()), order::metrics::install(), &options.limits);
+        let router =
+            order::router(Arc::clone(&engine), Arc::new(credentials), Some(payment_key()), order::metrics::install(), &options.limits);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         self.urls.push(format!("http://{}", listener.local_addr().unwrap()));
         let (limits, stop) = (options.limits.clone(), self.stop_serving.clone());

@@ -9,9 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{
-    BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, Window,
-};
+use domain::{BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, Window};
 use futures::future::join_all;
 use ledger::{Created, Ledger, SegmentRow};
 use recorder::RecorderSettings;

@@ -94,27 +94,73 @@ impl Move {
 /// What is done to a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deed {
-    Open { units: u64, config: Config, hold_ms: i64, segments: u64 },
-    AskHome { deadline_ms: i64, margin_ms: i64, wishes: Vec<Wish> },
-    AskNext { deadline_ms: i64, wishes: Vec<Wish> },
+    Open {
+        units: u64,
+        config: Config,
+        hold_ms: i64,
+        segments: u64,
+    },
+    AskHome {
+        deadline_ms: i64,
+        margin_ms: i64,
+        wishes: Vec<Wish>,
+    },
+    AskNext {
+        deadline_ms: i64,
+        wishes: Vec<Wish>,
+    },
     /// The place of each that took elsewhere; `None`: sold out.
-    FinishWalk { deadline_ms: i64, margin_ms: i64, walks: Vec<(Wish, Option<String>)> },
-    DueWalks { at_most: usize, skip: usize },
-    ForgetPasses { walks: Vec<(Wish, i64)> },
-    ForgetWalk { walks: Vec<(Wish, i64)> },
-    GiveBackCount { margin_ms: i64, wishes: Vec<Wish> },
+    FinishWalk {
+        deadline_ms: i64,
+        margin_ms: i64,
+        walks: Vec<(Wish, Option<String>)>,
+    },
+    DueWalks {
+        at_most: usize,
+        skip: usize,
+    },
+    ForgetPasses {
+        walks: Vec<(Wish, i64)>,
+    },
+    ForgetWalk {
+        walks: Vec<(Wish, i64)>,
+    },
+    GiveBackCount {
+        margin_ms: i64,
+        wishes: Vec<Wish>,
+    },
     /// With whether the segment is the buyer's home.
-    Release { wishes: Vec<(Wish, bool)> },
+    Release {
+        wishes: Vec<(Wish, bool)>,
+    },
     TransferOut(Move),
     TransferIn(Move),
     SetState(Config),
-    Halt { token: u64 },
+    Halt {
+        token: u64,
+    },
     /// With whether the segment is the buyer's home.
-    RestoreAnswers { token: u64, margin_ms: i64, answers: Vec<(Wish, Answer, bool)> },
+    RestoreAnswers {
+        token: u64,
+        margin_ms: i64,
+        answers: Vec<(Wish, Answer, bool)>,
+    },
     /// Fields of `buyers`.
-    RestoreBuyers { token: u64, counts: Vec<(String, u64)> },
-    Adjust { token: u64, last: String, available: u64, config: Config, hold_ms: i64, segments: u64 },
-    Inspect { from: String },
+    RestoreBuyers {
+        token: u64,
+        counts: Vec<(String, u64)>,
+    },
+    Adjust {
+        token: u64,
+        last: String,
+        available: u64,
+        config: Config,
+        hold_ms: i64,
+        segments: u64,
+    },
+    Inspect {
+        from: String,
+    },
 }
 
 /// A deed and its segment.

@@ -82,34 +82,120 @@ pub enum Window {
 #[derive(Debug, Clone)]
 pub enum Step {
     /// At the home of the first of them, or wherever it says.
-    AskHome { segment: Option<u8>, picks: Vec<Pick>, when: When, margin: Margin },
-    AskNext { segment: u8, picks: Vec<Pick>, when: When },
+    AskHome {
+        segment: Option<u8>,
+        picks: Vec<Pick>,
+        when: When,
+        margin: Margin,
+    },
+    AskNext {
+        segment: u8,
+        picks: Vec<Pick>,
+        when: When,
+    },
     /// Home, then around the ring, then home again; or less of it.
-    Walk { order: u8, when: When, margin: Margin, calls: u8 },
-    Finish { segment: u8, walks: Vec<(Pick, bool)>, when: When, margin: Margin },
-    DueWalks { segment: u8, at_most: u8, skip: u8 },
-    ForgetPasses { segment: u8, picks: Vec<Pick>, knows: Knows },
-    ForgetWalk { segment: u8, picks: Vec<Pick>, knows: Knows },
+    Walk {
+        order: u8,
+        when: When,
+        margin: Margin,
+        calls: u8,
+    },
+    Finish {
+        segment: u8,
+        walks: Vec<(Pick, bool)>,
+        when: When,
+        margin: Margin,
+    },
+    DueWalks {
+        segment: u8,
+        at_most: u8,
+        skip: u8,
+    },
+    ForgetPasses {
+        segment: u8,
+        picks: Vec<Pick>,
+        knows: Knows,
+    },
+    ForgetWalk {
+        segment: u8,
+        picks: Vec<Pick>,
+        knows: Knows,
+    },
     /// As the worker does it: the others forget, then home does.
-    Forget { order: u8 },
-    GiveBackCount { segment: u8, picks: Vec<Pick>, margin: Margin },
-    Release { segment: u8, picks: Vec<Pick> },
+    Forget {
+        order: u8,
+    },
+    GiveBackCount {
+        segment: u8,
+        picks: Vec<Pick>,
+        margin: Margin,
+    },
+    Release {
+        segment: u8,
+        picks: Vec<Pick>,
+    },
     /// The count at home, then the units where they are; or only the first of it.
-    GiveBack { order: u8, margin: Margin, crash: bool },
-    TransferOut { segment: u8, transfer: u8, units: u8, token: u64 },
-    TransferIn { segment: u8, transfer: u8, units: u8, token: u64 },
-    SetState { segment: u8, setting: Setting },
-    Halt { segment: u8, token: u64 },
-    RestoreAnswers { segment: u8, memories: Vec<(Pick, Memory)>, margin: Margin, token: Option<u64> },
-    RestoreBuyers { segment: u8, counts: Vec<(u8, bool, u8)>, token: Option<u64> },
+    GiveBack {
+        order: u8,
+        margin: Margin,
+        crash: bool,
+    },
+    TransferOut {
+        segment: u8,
+        transfer: u8,
+        units: u8,
+        token: u64,
+    },
+    TransferIn {
+        segment: u8,
+        transfer: u8,
+        units: u8,
+        token: u64,
+    },
+    SetState {
+        segment: u8,
+        setting: Setting,
+    },
+    Halt {
+        segment: u8,
+        token: u64,
+    },
+    RestoreAnswers {
+        segment: u8,
+        memories: Vec<(Pick, Memory)>,
+        margin: Margin,
+        token: Option<u64>,
+    },
+    RestoreBuyers {
+        segment: u8,
+        counts: Vec<(u8, bool, u8)>,
+        token: Option<u64>,
+    },
     /// With the token of whoever mends and its last entry, unless it says otherwise.
-    Adjust { segment: u8, available: u8, setting: Setting, token: Option<u64>, looked_at_last: bool },
-    Open { segment: u8, units: u8, setting: Setting },
-    Inspect { segment: u8, from: u8 },
+    Adjust {
+        segment: u8,
+        available: u8,
+        setting: Setting,
+        token: Option<u64>,
+        looked_at_last: bool,
+    },
+    Open {
+        segment: u8,
+        units: u8,
+        setting: Setting,
+    },
+    Inspect {
+        segment: u8,
+        from: u8,
+    },
     /// A call that was made before is made again, as it was.
-    Again { back: u8 },
+    Again {
+        back: u8,
+    },
     /// All keys of the segment are gone.
-    Lose { segment: u8 },
+    Lose {
+        segment: u8,
+    },
     /// Until every deadline that was soon is over.
     Wait,
 }
@@ -245,6 +331,10 @@ fn step() -> impl Strategy<Value = Step> {
 pub fn plan() -> impl Strategy<Value = Plan> {
     let units = || prop_oneof![9 => (0..7_u8).prop_map(Some), 1 => Just(None)];
     let alone = prop_oneof![3 => Just(None), 1 => segment().prop_map(Some)];
-    ([units(), units(), units()], 0..6_u8, alone, vec(step(), 1..=48))
-        .prop_map(|(opened, limit, alone, steps)| Plan { opened, limit, alone, steps })
+    ([units(), units(), units()], 0..6_u8, alone, vec(step(), 1..=48)).prop_map(|(opened, limit, alone, steps)| Plan {
+        opened,
+        limit,
+        alone,
+        steps,
+    })
 }

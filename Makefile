@@ -8,6 +8,8 @@ HOST ?=
 REQUESTS ?= 100000
 STOCK ?= 10000
 SEQUENCES ?= 300000
+SEED ?= 7
+FAULTS ?= 100
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -24,7 +26,7 @@ endif
 export DIR HOST REQUESTS STOCK CARGO_FLAGS LOCK_FEATURES
 
 .DEFAULT_GOAL := help
-.PHONY: help up test soak lint model rush bench bench-lock fmt doc
+.PHONY: help up test soak lint model chaos rush bench bench-lock fmt doc
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -35,6 +37,7 @@ help:
 	@echo '       and DATABASE_URL it uses your servers instead of private ones'
 	@echo 'test   ARGS="-p stock" tests one crate'
 	@echo 'soak   SEQUENCES=$(SEQUENCES); STOCKADE_SEED=... begins where a failure was found'
+	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
 	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
 
 up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C
@@ -80,6 +83,11 @@ bench-lock: ## what a lock costs: one table, every backend, and rslock on the sa
 model: ## the lock's protocol, every interleaving, at a size that takes minutes (the suite checks a smaller one)
 	@scripts/setup.sh build
 	cargo test -p lock --test it $(CARGO_FLAGS) -- --ignored --nocapture the_ballot_is_sound_at_a_larger_size
+
+chaos: ## breaks everything that Stockade runs on, in the middle of a rush, and proves that nothing was lost, oversold or stranded
+	@scripts/setup.sh test
+	cargo build --release -p stockade -p chaos $(CARGO_FLAGS)
+	@'$(TARGET)/release/chaos' --seed '$(SEED)' --faults '$(FAULTS)' --out target/chaos $(ARGS)
 
 fmt: ## format the code
 	cargo fmt --all

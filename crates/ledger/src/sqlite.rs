@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
 use jiff::Timestamp;
 use sqlx::{
-    Sqlite, SqlitePool,
+    Connection, Sqlite, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
@@ -81,7 +81,7 @@ impl SqliteLedger {
         if let Some(folder) = options.get_filename().parent().filter(|folder| *folder != Path::new("")) {
             std::fs::create_dir_all(folder).map_err(sqlx::Error::Io)?;
         }
-        let pool = |connections| SqlitePoolOptions::new().max_connections(connections).acquire_timeout(BUSY);
+        let pool = |connections| pool(connections).acquire_timeout(BUSY);
         let writer = open(pool(1), &options).await?;
         let readers = pool(connections).connect_with(options).await?;
         Ok(Self { readers, writer })
@@ -90,6 +90,15 @@ impl SqliteLedger {
     async fn write(&self) -> Result<Transaction, LedgerError> {
         Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
     }
+}
+
+/// Connections of which none is taken that still believes to be in a transaction.
+///
+/// When the disk is full, SQLite may end a transaction by itself. The rollback that follows then fails, because there is nothing to roll
+/// back, and sqlx goes on counting one transaction too many: such a connection could never begin another one.
+fn pool(connections: u32) -> SqlitePoolOptions {
+    let options = SqlitePoolOptions::new().max_connections(connections);
+    options.before_acquire(|connection, _| Box::pin(async { Ok(!connection.is_in_transaction()) }))
 }
 
 /// The switch to WAL needs the file for itself for a moment, and does not wait for it.
@@ -253,4 +262,23 @@ fn hex(id: uuid::Uuid) -> String {
 
 fn hex_list<'a>(ids: impl IntoIterator<Item = &'a OrderId>) -> Result<String, LedgerError> {
     json(&column(ids, |id| hex(id.as_uuid())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SqliteLedger;
+    use crate::transaction::Transact;
+
+    #[tokio::test]
+    async fn a_transaction_that_sqlite_ended_by_itself_is_not_in_the_way_of_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = SqliteLedger::connect(&format!("sqlite://{}/ledger.db", folder.path().display()), 1).await.unwrap();
+        for _ in 0..3 {
+            let mut transaction = ledger.write().await.unwrap();
+            // What SQLite does when the disk is full.
+            sqlx::query("ROLLBACK").execute(&mut *transaction).await.unwrap();
+            transaction.roll_back().await;
+        }
+        ledger.write().await.unwrap();
+    }
 }

@@ -36,8 +36,8 @@ impl Waiter {
         let _ = self.sender.send(Ok(answer));
     }
 
-    /// It asks again, as after a reply that was lost.
-    fn is_lost(self) {
+    /// As after a reply that was lost.
+    fn ask_again(self) {
         let _ = self.sender.send(Err(StockError::OutcomeUnknown(Duration::ZERO)));
     }
 }
@@ -128,7 +128,7 @@ impl Waiters {
                 match fates[&waiter.order] {
                     Fate::Recorded => waiter.answer(false),
                     Fate::Rejected => waiter.answer(true),
-                    Fate::Lost => waiter.is_lost(),
+                    Fate::Lost => waiter.ask_again(),
                 }
             }
         }

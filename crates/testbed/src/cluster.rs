@@ -49,6 +49,11 @@ impl RedisCluster {
         format!("redis+cluster://{}", addresses.join(","))
     }
 
+    /// How many shards there are.
+    pub fn masters(&self) -> usize {
+        self.masters
+    }
+
     /// Its servers.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes

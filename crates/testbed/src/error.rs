@@ -55,6 +55,14 @@ pub enum TestbedError {
         /// Which server.
         program: &'static str,
     },
+    /// This machine, or this user, cannot do it.
+    #[error("{what} needs {needs}")]
+    Unsupported {
+        /// What was wanted.
+        what: &'static str,
+        /// What it takes.
+        needs: &'static str,
+    },
     /// The server could not be signalled.
     #[error("process {pid} could not be signalled")]
     Signal {

@@ -13,7 +13,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Result, TestbedError};
+use crate::{Result, TestbedError, disk};
 
 const PREFIX: &str = "testbed-";
 const LOCK: &str = "testbed.lock";
@@ -83,6 +83,7 @@ fn sweep() {
 fn remove_if_left_behind(folder: &Path) -> io::Result<()> {
     let lock = File::options().append(true).open(folder.join(LOCK))?;
     lock.try_lock()?;
+    disk::unmount(folder);
     fs::remove_dir_all(folder)
 }
 

@@ -16,6 +16,10 @@
 //! | [`mariadb`] | one MariaDB server |
 //! | [`etcd`] | one etcd server |
 //! | [`zookeeper`] | one ZooKeeper server |
+//! | [`proxy`] | what stands between a client and a server: it holds, delays and cuts |
+//! | [`clock`] | a wall clock that jumps |
+//! | [`disk`] | a small disk that can be full |
+//! | [`daemon`] | any other program, run like a server |
 //! | [`port`] | ports that nobody listens on, and that nobody gets by chance |
 //! | [`error`] | what can go wrong |
 //! | `server` | what all servers have in common: launch, wait until ready, signal, stop |
@@ -29,7 +33,10 @@
 
 mod account;
 mod child;
+pub mod clock;
 pub mod cluster;
+pub mod daemon;
+pub mod disk;
 pub mod error;
 pub mod etcd;
 mod folder;
@@ -39,6 +46,7 @@ pub mod port;
 pub mod postgres;
 mod process;
 mod program;
+pub mod proxy;
 pub mod redis;
 mod replication;
 pub mod sentinel;
@@ -48,11 +56,15 @@ pub mod zookeeper;
 
 pub use self::redis::{AppendFsync, Redis, RedisBuilder};
 pub use child::die_with_us;
+pub use clock::Clock;
 pub use cluster::RedisCluster;
+pub use daemon::Daemon;
+pub use disk::Disk;
 pub use error::{Result, TestbedError};
 pub use etcd::{Etcd, EtcdBuilder};
 pub use mariadb::{MariaDb, MariaDbBuilder};
 pub use port::free_port;
 pub use postgres::{Postgres, PostgresBuilder};
+pub use proxy::{Proxy, Traffic};
 pub use sentinel::{RedisSentinel, Sentinel};
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

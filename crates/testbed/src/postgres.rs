@@ -131,6 +131,11 @@ impl Postgres {
         self.server.pid()
     }
 
+    /// Whether it has been killed, or has ended by itself, as it does when it cannot write its log.
+    pub fn has_ended(&mut self) -> bool {
+        self.server.has_ended()
+    }
+
     /// Its folder, with `data` and `postgres.log`.
     pub fn dir(&self) -> &Path {
         self.folder.path()

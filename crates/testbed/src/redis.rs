@@ -190,6 +190,22 @@ impl Redis {
         self.server.signal(Signal::SIGCONT)
     }
 
+    /// From now on it has no memory for whatever would need some: such a command is refused, and a script at its first write.
+    pub async fn run_out_of_memory(&self) -> Result<()> {
+        self.set_maxmemory(1).await
+    }
+
+    /// Ends that.
+    pub async fn get_memory_back(&self) -> Result<()> {
+        self.set_maxmemory(0).await
+    }
+
+    async fn set_maxmemory(&self, bytes: u64) -> Result<()> {
+        let mut connection = self.connect().await?;
+        let set = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes).exec_async(&mut connection).await;
+        set.map_err(|source| self.refused(source))
+    }
+
     /// SIGTERM, waits for an orderly end, and kills it if that takes more than ten seconds.
     pub async fn stop(mut self) -> Result<()> {
         self.server.stop(Signal::SIGTERM, PATIENCE).await;

@@ -115,7 +115,7 @@ impl Server {
         TestbedError::NotReady { program: self.program, waited: READY_WITHIN, log: self.log.tail() }
     }
 
-    fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_none_or(Child::has_ended)
     }
 

@@ -20,7 +20,7 @@ type Available = Vec<u64>;
 
 pub(crate) async fn plan(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64, wanted: u64) -> Result<(), ReconcilerError> {
     // Decided on a look of our own: what asked for it may be out of date.
-    let looks = audit::look(&*reconciler.stock, &*reconciler.ledger, id).await?;
+    let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
     let Some(item) = reconciler.ledger.item(id).await? else { return Ok(()) };
     let Some(available) = available(&looks) else { return Ok(()) };
     if !reconciler.ledger.open_transfers(Some(id)).await?.is_empty() {

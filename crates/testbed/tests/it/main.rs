@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clock;
 mod cluster;
+mod daemon;
+mod disk;
 mod etcd;
 mod lifetime;
 mod mariadb;
 mod postgres;
+mod proxy;
 mod redis;
 mod replication;
 mod sentinel;

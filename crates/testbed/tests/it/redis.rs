@@ -170,6 +170,18 @@ async fn a_restart_is_not_explained_by_an_older_log() {
     assert!(builder.start().await.err().unwrap().to_string().ends_with("log:\nsecond"));
 }
 
+#[tokio::test]
+async fn a_server_without_memory_takes_no_write_until_it_gets_some_back() {
+    let redis = Redis::start().await.unwrap();
+    let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
+    redis.run_out_of_memory().await.unwrap();
+    let refused = ask::<()>(&redis.url(), cmd("SET").arg("a").arg(2)).await.unwrap_err();
+    assert!(refused.to_string().contains("OOM"), "{refused}");
+    assert_eq!(ask::<u32>(&redis.url(), cmd("GET").arg("a")).await.unwrap(), 1);
+    redis.get_memory_back().await.unwrap();
+    let () = ask(&redis.url(), cmd("SET").arg("a").arg(3)).await.unwrap();
+}
+
 /// Servers are started from spawned tasks, too; that this compiles is the test.
 #[tokio::test]
 async fn a_start_can_be_spawned() {

@@ -29,7 +29,7 @@ pub enum Paid {
     /// The order has ended: the money is to be given back. The journal has it.
     NotPayable(OrderState),
     /// Another payment had paid the order: this one is to be given back. The journal has it.
-    AlreadyPaid,
+    Already,
     /// The amount is not what the order costs.
     OtherAmount {
         /// What it costs.
@@ -117,7 +117,7 @@ impl Engine {
 
     async fn paid_twice(&self, order: &Order, payment: &Payment) -> Result<Paid, EngineError> {
         self.note_stray_payment(order, payment).await?;
-        Ok(Paid::AlreadyPaid)
+        Ok(Paid::Already)
     }
 
     async fn paid_in_vain(&self, order: &Order, payment: &Payment) -> Result<Paid, EngineError> {

@@ -66,7 +66,7 @@ pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: Head
         Paid::Order(order) => Ok(shown(&order)),
         Paid::NotFound => Err(Problem::order_not_found()),
         Paid::NotPayable(state) => Err(Problem::not_payable(state)),
-        Paid::AlreadyPaid => Err(Problem::already_paid()),
+        Paid::Already => Err(Problem::already_paid()),
         Paid::OtherAmount { expected } => Err(Problem::other_amount(expected)),
     }
 }

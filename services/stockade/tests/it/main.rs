@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod chaos;
 mod command_line;
 mod crashes;
 mod lock;

@@ -1,0 +1,81 @@
+//! A wall clock that jumps, for a server that asks the C library for the time.
+//!
+//! A small library goes in front of the C library of that one server; nothing else on the machine notices. It is compiled once in each
+//! process that wants it, so `rustc` must be there, and it is Linux only: elsewhere [`Clock::new`] says so. (libfaketime would do the same
+//! if it did not deadlock with the allocator that Redis brings.)
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    path::Path,
+    process::Command,
+};
+
+use tokio::sync::OnceCell;
+
+use crate::{RedisBuilder, Result, TestbedError, folder::Folder, program};
+
+const SHIM: &str = include_str!("clock/shim.rs.in");
+const SOURCE: &str = "shim.rs";
+const LIBRARY: &str = "libshim.so";
+const FILE: &str = "clock";
+
+/// A clock, for one server or several.
+#[derive(Debug)]
+pub struct Clock {
+    folder: Folder,
+}
+
+impl Clock {
+    /// A clock that says what the machine's does.
+    pub async fn new() -> Result<Self> {
+        library().await?;
+        let clock = Self { folder: Folder::new(None)? };
+        let path = clock.path();
+        fs::write(&path, 0_i64.to_le_bytes()).map_err(TestbedError::folder(&path))?;
+        Ok(clock)
+    }
+
+    /// From now on it is so many milliseconds ahead of the machine's, or behind if that is negative.
+    pub fn set(&self, ahead_ms: i64) -> Result<()> {
+        // In place: the servers have mapped this file, not one that has its name.
+        let path = self.path();
+        let written = OpenOptions::new().write(true).open(&path).and_then(|mut file| file.write_all(&ahead_ms.to_le_bytes()));
+        written.map_err(TestbedError::folder(&path))
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join(FILE)
+    }
+}
+
+impl RedisBuilder {
+    /// Tells the time by this clock.
+    pub async fn clock(self, clock: &Clock) -> Result<Self> {
+        let library = library().await?.path().join(LIBRARY);
+        Ok(self.env("LD_PRELOAD", &library.to_string_lossy()).env("CLOCK_FILE", &clock.path().to_string_lossy()))
+    }
+}
+
+async fn library() -> Result<&'static Folder> {
+    static COMPILED: OnceCell<Folder> = OnceCell::const_new();
+    if !cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        return Err(TestbedError::Unsupported { what: "a clock that jumps", needs: "Linux on x86-64 or ARM64" });
+    }
+    COMPILED.get_or_try_init(compile).await
+}
+
+async fn compile() -> Result<Folder> {
+    let folder = Folder::new(None)?;
+    let source = folder.path().join(SOURCE);
+    fs::write(&source, SHIM).map_err(TestbedError::folder(&source))?;
+    program::run(rustc(folder.path(), &source)).await?;
+    Ok(folder)
+}
+
+fn rustc(folder: &Path, source: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    command.args(["--edition", "2024", "-O", "-C", "panic=abort", "--crate-type", "cdylib", "-o"]);
+    command.args([&folder.join(LIBRARY), source]);
+    command
+}

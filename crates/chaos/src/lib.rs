@@ -20,7 +20,7 @@
 //! | [`watch`] | nothing may be sold twice even for a moment |
 //! | [`heal`] | how long until all is well |
 //! | [`judge`] | holds the books against the ledger |
-//! | [`run`] | legs and rounds |
+//! | [`mod@run`] | legs and rounds |
 //! | [`report`] | the table and `summary.json` |
 
 pub mod book;

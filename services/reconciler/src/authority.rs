@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use domain::ItemId;
+use domain::{ItemId, SegmentKey};
 use ledger::LedgerError;
 use lock::{FencingToken, Guard, LockError};
 
-use crate::{Reconciler, ReconcilerError, balance, mend, needs::Needs, transfers};
+use crate::{
+    Reconciler, ReconcilerError, balance, mend,
+    needs::{Needs, Wrong},
+    transfers,
+};
 
 /// Does what the item needs, if nobody else has its lock. Whether it was done.
 pub(crate) async fn work(reconciler: &Arc<Reconciler>, id: &ItemId, needs: Needs) -> Result<bool, ReconcilerError> {
@@ -46,14 +50,24 @@ pub(crate) fn lock_name(id: &ItemId) -> String {
     format!("item:{id}")
 }
 
+/// Whoever had the lock before us may have mended them since they were looked at, and a segment that is right need not be halted.
+async fn still_wrong(reconciler: &Reconciler, id: &ItemId, mut segments: Vec<SegmentKey>) -> Result<Vec<SegmentKey>, ReconcilerError> {
+    if !segments.is_empty() {
+        let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
+        segments.retain(|segment| looks.iter().any(|look| look.row.key == *segment && Wrong::of(look).is_some()));
+    }
+    Ok(segments)
+}
+
 fn number(token: FencingToken) -> u64 {
     token.get().unsigned_abs()
 }
 
 async fn do_all(reconciler: Arc<Reconciler>, id: ItemId, token: u64, needs: Needs) -> Result<(), ReconcilerError> {
     reconciler.ledger.claim_item(&id, token).await?;
-    if !needs.mend.is_empty() {
-        mend::mend(&reconciler, &id, token, &needs.mend).await?;
+    let mend = still_wrong(&reconciler, &id, needs.mend).await?;
+    if !mend.is_empty() {
+        mend::mend(&reconciler, &id, token, &mend).await?;
     }
     if needs.balance {
         balance::plan(&reconciler, &id, token, needs.wanted).await?;

@@ -1,0 +1,97 @@
+//! Units that are moved between segments while they sell.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{Item, Quantity};
+use reconciler::ReconcilerSettings;
+use stock::Outcome;
+
+use crate::shop::{Sale, Shop, buyer, eventually, is_held, on_both, quick};
+
+on_both!(
+    an_order_for_several_units_gets_those_that_lie_in_fragments,
+    an_empty_segment_is_filled_up_from_those_that_have_plenty,
+    units_are_moved_in_the_middle_of_a_rush_and_none_is_lost,
+    what_does_not_sell_is_left_where_it_is,
+);
+
+fn balancing() -> ReconcilerSettings {
+    ReconcilerSettings { balance: true, ..quick() }
+}
+
+fn four_each(item: Item) -> Item {
+    Item { limit_per_buyer: Some(Quantity::new(4).unwrap()), ..item }
+}
+
+async fn an_order_for_several_units_gets_those_that_lie_in_fragments(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale = shop.sell_with(6, 6, four_each).await;
+    assert_eq!(sale.order(&buyer(0), "early", 4).await, Outcome::SoldOut, "no segment has as many");
+    shop.reconcile(balancing()).await;
+    let mut attempts = 0;
+    eventually("four units in one place", async || {
+        attempts += 1;
+        is_held(&sale.order(&buyer(0), &format!("key-{attempts}"), 4).await)
+    })
+    .await;
+    sale.comes_to_rest().await;
+    assert_eq!(sale.available().await.iter().sum::<u64>(), 2);
+    eventually("two units in one place", async || {
+        attempts += 1;
+        is_held(&sale.order(&buyer(1), &format!("key-{attempts}"), 2).await)
+    })
+    .await;
+    assert_eq!(sale.order(&buyer(0), "early", 4).await, Outcome::SoldOut, "what it was answered stays answered");
+}
+
+async fn an_empty_segment_is_filled_up_from_those_that_have_plenty(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale = shop.sell(400, 4).await;
+    for n in 0..95 {
+        assert!(is_held(&sale.order(&sale.buyer_at(2, n), "key", 1).await));
+    }
+    assert_eq!(sale.available().await, [100, 100, 5, 100]);
+    shop.reconcile(balancing()).await;
+    eventually("filling it up", async || sale.available().await[2] > 60).await;
+    sale.comes_to_rest().await;
+    let available = sale.available().await;
+    assert_eq!(available.iter().sum::<u64>(), 305);
+    assert!(available.iter().all(|units| (60..=100).contains(units)), "{available:?}");
+}
+
+async fn units_are_moved_in_the_middle_of_a_rush_and_none_is_lost(shop: &Arc<Shop>) {
+    shop.record().await;
+    shop.reconcile(balancing()).await;
+    shop.reconcile(balancing()).await;
+    let sale = shop.sell(300, 4).await;
+    let mut held = 0;
+    for wave in 0..60 {
+        // All of them at home in one place.
+        let orders = (0..5).map(|n| {
+            let sale = Arc::clone(&sale);
+            async move { sale.order(&sale.buyer_at(0, wave * 5 + n), "key", 1).await }
+        });
+        held += futures::future::join_all(orders).await.iter().filter(|outcome| is_held(outcome)).count();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    sale.comes_to_rest().await;
+    eprintln!("{held} of 300 sold in the first attempt");
+    // Who came while the last units were on the move was refused, for good; another order gets them.
+    let mut more = 0;
+    eventually("selling the rest", async || {
+        more += 1;
+        sale.order(&sale.buyer_at(0, 400 + more), "key", 1).await;
+        sale.available().await.iter().sum::<u64>() == 0 && sale.is_at_rest().await
+    })
+    .await;
+    assert_eq!(sale.report().await.held, 300);
+    assert!(sale.journal("drift").await.is_empty());
+}
+
+async fn what_does_not_sell_is_left_where_it_is(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale: Arc<Sale> = shop.sell_with(6, 6, |item| Item { state: domain::ItemState::Paused, ..four_each(item) }).await;
+    shop.reconcile(balancing()).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(sale.available().await, [1; 6]);
+}

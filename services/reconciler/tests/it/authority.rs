@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{OrderState, TransferId};
 use ledger::{LedgerError, StockChange, StockPart, TransferPlan};
-use stock::StockError;
+use stock::{Restoration, StockError};
 
 use crate::{
     locks::Anarchy,
@@ -63,8 +63,8 @@ async fn who_wakes_up_in_the_middle_of_mending_is_refused_everywhere(shop: &Arc<
     let (before, epochs, rows) = (sale.available().await, sale.epochs().await, sale.ledger.segments(id).await.unwrap());
 
     refused_by_segment(sale.stock.halt(&sale.segment(0), mine).await);
-    refused_by_segment(sale.stock.restore(&sale.item, 0, mine, &memories).await);
-    refused_by_segment(sale.stock.adjust(&sale.item, 0, mine, seen, row.available + 7, 99).await);
+    refused_by_segment(sale.stock.restore(&sale.item, &seen, &memories, &[]).await);
+    refused_by_segment(sale.stock.adjust(&sale.item, &seen, Restoration::default(), row.available + 7, 99).await);
     refused_by_segment(sale.stock.transfer_out(&sale.segment(0), planned, 3, mine).await);
     refused_by_segment(sale.stock.transfer_in(&sale.segment(0), planned, 3, mine).await);
     refused_by_ledger(sale.ledger.claim_item(id, mine).await);

@@ -4,6 +4,10 @@
 
 mod command_line;
 mod crashes;
+mod item_locks;
 mod lock;
+mod payments;
 mod process;
+mod reconcile;
+mod site;
 mod up;

@@ -27,13 +27,13 @@ fn chosen(settings: &Settings) -> Result<&'static str> {
     }
 }
 
-/// LOCK_URLS, for a lock that the user has chosen or that needs servers of its own; else a lock in a database is kept in the ledger's, and one on a
-/// single Redis in the stock's.
+/// LOCK_URLS, if the user has set them or the lock is the default one, whose servers `up` may have started; else a lock in a database is kept in the
+/// ledger's, and one on a single Redis in the stock's.
 fn servers(settings: &Settings, backend: &str) -> Result<Servers> {
     let of = |place: &str, urls| Servers { urls, place: place.to_owned() };
-    let own = !settings.lock_urls.is_empty() && (settings.lock.is_some() || backend == DEFAULT);
+    let urls = if backend == DEFAULT { &settings.lock_urls } else { &settings.own_urls.lock_urls };
     match backend {
-        _ if own => Ok(of("LOCK_URLS", settings.lock_urls.clone())),
+        _ if !urls.is_empty() => Ok(of("LOCK_URLS", urls.clone())),
         "postgres" | "sqlite" => Ok(of("DATABASE_URL", vec![settings.database_url()?.to_owned()])),
         "redis" => Ok(of("REDIS_URL", vec![settings.redis_url()?.to_owned()])),
         _ => bail!("LOCK_URLS is not set: expected the servers of the lock ({backend})"),

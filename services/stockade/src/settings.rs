@@ -72,7 +72,9 @@ impl Settings {
         let size = |key: &str, range| layers.number(key, range).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
         let redis_url = layers.url("redis_url", &REDIS_SCHEMES)?;
         let lock = lock_backend(layers)?;
-        let lock_urls = layers.urls("lock_urls", backend::schemes(lock.unwrap_or(backend::DEFAULT)))?;
+        // Those that an earlier `up` started are of the default lock, whichever the user wants now.
+        let of = lock.filter(|_| !layers.is_from_run_file("lock_urls")).unwrap_or(backend::DEFAULT);
+        let lock_urls = layers.urls("lock_urls", backend::schemes(of))?;
         let database_url = layers.url("database_url", &["postgres", "postgresql", "sqlite"])?;
         if database_url
             .as_ref()

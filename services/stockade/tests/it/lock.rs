@@ -3,7 +3,7 @@
 mod arguments;
 mod backends;
 mod run;
-mod site;
+pub mod site;
 mod status;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -5,6 +5,10 @@
 mod chaos;
 mod command_line;
 mod crashes;
+mod item_locks;
 mod lock;
+mod payments;
 mod process;
+mod reconcile;
+mod site;
 mod up;

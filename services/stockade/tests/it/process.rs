@@ -50,7 +50,13 @@ pub struct Serving {
 impl Serving {
     /// Starts `up` in the folder and waits until it is ready.
     pub fn up(dir: &Path) -> Self {
-        let mut child = stockade(dir).args(["up", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().expect("it starts");
+        Self::up_with(dir, &[])
+    }
+
+    pub fn up_with(dir: &Path, options: &[&str]) -> Self {
+        let mut up = stockade(dir);
+        up.args(["up", "--listen", "127.0.0.1:0"]).args(options);
+        let mut child = up.stdout(Stdio::piped()).spawn().expect("it starts");
         let lines = read_lines(&mut child);
         let first = lines.recv_timeout(Duration::from_secs(30)).expect("`up` says that it is ready");
         let url = first.strip_prefix("ready ").unwrap_or_else(|| panic!("{first}")).to_owned();
@@ -67,9 +73,14 @@ impl Serving {
 
     /// Starts a role on a port that must be free, and waits until it serves.
     pub async fn order_service(dir: &Path, port: u16) -> Self {
+        Self::serve(dir, port, &["--roles", "order"]).await
+    }
+
+    /// Starts roles, one of which serves.
+    pub async fn serve(dir: &Path, port: u16, options: &[&str]) -> Self {
         let url = format!("http://127.0.0.1:{port}");
         let listen = format!("127.0.0.1:{port}");
-        let child = stockade(dir).args(["serve", "--roles", "order", "--listen", &listen]).spawn().expect("it starts");
+        let child = stockade(dir).args(["serve", "--listen", &listen]).args(options).spawn().expect("it starts");
         let serving = Self { child, url, printed: Vec::new() };
         for _ in 0..300 {
             if Client::new().get(format!("{}/readyz", serving.url)).send().await.is_ok_and(|response| response.status().is_success()) {
@@ -81,7 +92,12 @@ impl Serving {
     }
 
     pub fn recorder(dir: &Path) -> Self {
-        let child = stockade(dir).args(["serve", "--roles", "recorder"]).spawn().expect("it starts");
+        Self::in_the_background(dir, "recorder")
+    }
+
+    /// Starts a role that does not serve.
+    pub fn in_the_background(dir: &Path, role: &str) -> Self {
+        let child = stockade(dir).args(["serve", "--roles", role]).spawn().expect("it starts");
         Self { child, url: String::new(), printed: Vec::new() }
     }
 
@@ -132,7 +148,7 @@ pub async fn settled_audit(dir: &Path, item: &str) -> Value {
     for _ in 0..60 {
         let report = audit(dir, item);
         assert_eq!((&report["drift"], &report["oversold"]), (&json!(0), &json!(0)), "{report:#}");
-        if report["in_flight"] == 0 {
+        if ["in_flight", "returning", "in_transit"].iter().all(|units| report[units] == 0) {
             return report;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

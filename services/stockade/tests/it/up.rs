@@ -54,7 +54,8 @@ async fn two_in_one_folder_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_says_by_its_exit_status_what_it_found() {
     let folder = tempfile::tempdir().unwrap();
-    let up = Serving::up(folder.path());
+    // Nobody puts right what it is to find.
+    let up = Serving::up_with(folder.path(), &["--roles", "order,recorder"]);
     let exit = |item: &str| run(stockade(folder.path()).args(["audit", item])).status.code();
     assert_eq!(exit("demo"), Some(0));
     assert_eq!(exit("no-such-item"), Some(2));

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 pub use pass::record_once;
 pub use sweep::open_missing_segments;
 
-use crate::{lost::Lost, trouble::Trouble, work::Work};
+use crate::{lost::Lost, pass::RecorderError, trouble::Trouble, work::Work};
 
 /// How the recorder works.
 #[derive(Debug, Clone)]
@@ -113,7 +113,7 @@ async fn listen(recorder: &Recorder) {
 async fn work_off(recorder: Arc<Recorder>) {
     let Recorder { stock, ledger, settings, work, lost, .. } = &*recorder;
     while let Some(segments) = work.take(settings.segments_max).await {
-        match pass::record_pass(stock, &**ledger, &segments, settings, lost).await {
+        match within(PASS, pass::record_pass(stock, &**ledger, &segments, settings, lost)).await {
             Ok(again) => {
                 recorder.recording.is_well();
                 work.add(again);
@@ -131,6 +131,14 @@ async fn work_off(recorder: Arc<Recorder>) {
         }
     }
 }
+
+/// What does not end in time is given up and begun anew: a single answer that never comes must not be the end of recording.
+pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = Result<T, RecorderError>>) -> Result<T, RecorderError> {
+    tokio::time::timeout(time, work).await.unwrap_or(Err(RecorderError::Hung(time)))
+}
+
+/// How long a pass may take: several times what a loaded database needs.
+const PASS: Duration = Duration::from_secs(15);
 
 /// After a fault: do not spin.
 const PAUSE: Duration = Duration::from_millis(100);

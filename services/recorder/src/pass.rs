@@ -1,6 +1,6 @@
 //! One transaction: claim, read, check, apply, commit, publish, trim.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use devices::Device;
 use domain::{Change, Entry, EntryId, SegmentKey};
@@ -27,6 +27,9 @@ pub enum RecorderError {
     /// The ledger did not take it.
     #[error("the ledger did not record")]
     Ledger(#[from] LedgerError),
+    /// Somebody did not answer at all.
+    #[error("it was given up after {0:?} without an answer")]
+    Hung(Duration),
 }
 
 /// Records what the segments have, once. For tests and tools; [`crate::run`] does it for good.

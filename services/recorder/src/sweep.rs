@@ -15,7 +15,7 @@ use futures::{StreamExt, stream};
 use ledger::Ledger;
 use stock::{Inspection, InspectionEntries, Opened, Stock, StockError};
 
-use crate::{Recorder, lost::Lost, pass::RecorderError};
+use crate::{Recorder, lost::Lost, pass::RecorderError, within};
 
 /// Segments to look at side by side. They share one connection, so that most of these looks travel together.
 const SIDE_BY_SIDE: usize = 64;
@@ -26,13 +26,17 @@ const LOOKS_PER_SECOND: f64 = 20_000.0;
 /// How long a segment of a closed item that had nothing is left alone.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// How long a sweep may take.
+const SWEEP: Duration = Duration::from_secs(30);
+
 /// How long the look at the end may take.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(recorder: Arc<Recorder>) {
     let mut quiet = Quiet::default();
     loop {
-        let looks = match sweep(&recorder.stock, &*recorder.ledger, &recorder.lost, &mut quiet).await {
+        let sweeping = sweep(&recorder.stock, &*recorder.ledger, &recorder.lost, &mut quiet);
+        let looks = match within(SWEEP, sweeping).await {
             Ok(swept) => {
                 recorder.sweeping.is_well();
                 if !swept.working.is_empty() {

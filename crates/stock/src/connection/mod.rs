@@ -9,7 +9,7 @@ mod single;
 use std::time::Duration;
 
 use redis::{
-    Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisFuture, Value,
+    Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, RedisResult, Value,
     aio::{ConnectionLike, ConnectionManager},
     cluster_async::ClusterConnection,
     io::tcp::TcpSettings,
@@ -56,7 +56,7 @@ impl ConnectionLike for Connection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
             Self::Single(connection) => connection.req_packed_command(cmd),
-            Self::Cluster(connection) => connection.req_packed_command(cmd),
+            Self::Cluster(connection) => Box::pin(bounded(connection.req_packed_command(cmd))),
             Self::Sentinel(following) => Box::pin(following.command(cmd)),
         }
     }
@@ -64,7 +64,7 @@ impl ConnectionLike for Connection {
     fn req_packed_commands<'a>(&'a mut self, cmd: &'a Pipeline, offset: usize, count: usize) -> RedisFuture<'a, Vec<Value>> {
         match self {
             Self::Single(connection) => connection.req_packed_commands(cmd, offset, count),
-            Self::Cluster(connection) => connection.req_packed_commands(cmd, offset, count),
+            Self::Cluster(connection) => Box::pin(bounded(connection.req_packed_commands(cmd, offset, count))),
             Self::Sentinel(following) => Box::pin(following.commands(cmd, offset, count)),
         }
     }
@@ -76,6 +76,15 @@ impl ConnectionLike for Connection {
             Self::Sentinel(_) => 0,
         }
     }
+}
+
+/// No reply is waited for longer, whatever becomes of the client's own limits while it finds its way about a cluster that changes: a lane or
+/// a sweep that waits for ever would be the end of it.
+const HUNG: Duration = Duration::from_secs(5);
+
+async fn bounded<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let timed_out = || RedisError::from(std::io::Error::new(std::io::ErrorKind::TimedOut, "the cluster did not answer at all"));
+    tokio::time::timeout(HUNG, reply).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
 /// Connections for long reads, so that an outbox of a megabyte does not stand in the way of orders.
@@ -90,7 +99,7 @@ impl Bulk {
     pub(crate) async fn query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
         match self {
             Self::Single(pool) => single::query(pool, cmd).await,
-            Self::Cluster(connection) => Ok(cmd.query_async(&mut connection.clone()).await?),
+            Self::Cluster(connection) => Ok(bounded(cmd.query_async(&mut connection.clone())).await?),
             Self::Sentinel(following) => following.bulk_query(cmd).await,
         }
     }

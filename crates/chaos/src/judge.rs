@@ -82,7 +82,9 @@ impl Case<'_> {
                 Ok((numbers, audit)) => self.judge_rest(offer, numbers, &audit, verdict).await,
                 Err((units, why)) => {
                     verdict.stranded += units.max(1);
-                    verdict.findings.push(format!("{}: not quiet after {QUIET_WITHIN:?}: {why}", offer.item));
+                    verdict.findings.insert(0, format!("{}: not quiet after {QUIET_WITHIN:?}: {why}", offer.item));
+                    let open = self.stage.view.open_transactions().await;
+                    verdict.findings.extend(open.into_iter().map(|open| format!("open in the ledger: {open}")));
                 }
             }
         }

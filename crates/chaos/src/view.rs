@@ -58,6 +58,13 @@ const NUMBERS: &str = "SELECT stock, \
     (SELECT count(*) FROM transfers WHERE item = $1 AND state <> 'done') \
     FROM items WHERE id = $1";
 
+/// Whoever has had a transaction open for long, what it does, and the locks that it has or waits for.
+const OPEN_TRANSACTIONS: &str = "SELECT format('pid %s, %s, waits for %s %s, open for %s, locks %s, last: %s', a.pid, a.state, a.wait_event_type, \
+        a.wait_event, now() - a.xact_start, \
+        (SELECT string_agg(format('%s %s %s', l.locktype, l.mode, CASE WHEN l.granted THEN 'held' ELSE 'wanted' END), ', ') \
+         FROM pg_locks l WHERE l.pid = a.pid AND l.locktype <> 'virtualxid'), left(a.query, 300)) \
+    FROM pg_stat_activity a WHERE a.xact_start < now() - interval '1 second' AND a.pid <> pg_backend_pid()";
+
 type OrderRow = (Uuid, String, i64, String);
 type NumbersRow = (i64, i64, i64, i64, i64);
 
@@ -92,6 +99,16 @@ impl View {
         };
         let (stock, sold, held_orders, returns, transfers) = row.with_context(|| format!("the ledger has no item {item}"))?;
         Ok(Numbers { stock, sold, held_orders, returns, transfers })
+    }
+
+    /// What has been open in the ledger for longer than anything should be, for whoever wonders why nothing goes on.
+    pub async fn open_transactions(&self) -> Vec<String> {
+        match self {
+            Self::Postgres(pool) => {
+                sqlx::query_scalar(OPEN_TRANSACTIONS).fetch_all(pool).await.unwrap_or_else(|error| vec![error.to_string()])
+            }
+            Self::Sqlite(_) => Vec::new(),
+        }
     }
 }
 

@@ -122,6 +122,8 @@ async fn start(
         ("STOCKADE_LISTEN", listen.clone()),
         ("RUST_BACKTRACE", "1".into()),
     ];
+    // What the processes log is all that a finding can be explained with.
+    variables.extend(std::env::var("CHAOS_LOG").ok().map(|log| ("STOCKADE_LOG", log)));
     variables.extend(database_url.map(|url| ("DATABASE_URL", url)));
     let environment = Environment { program: materials.program.clone(), arguments: arguments(role, dir, name, ledger), variables };
     let daemon = Daemon::start("stockade", dir.join(format!("{name}.log")), move || environment.command()).await?;

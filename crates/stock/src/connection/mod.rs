@@ -9,15 +9,15 @@ mod single;
 use std::time::Duration;
 
 use redis::{
-    Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, RedisResult, Value,
+    Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value,
     aio::{ConnectionLike, ConnectionManager},
-    cluster_async::ClusterConnection,
     io::tcp::TcpSettings,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{StockError, stock::StockSettings};
 use address::Address;
+pub use cluster::Cluster;
 pub(crate) use replicated::Replicated;
 pub use sentinel::Following;
 
@@ -47,7 +47,7 @@ pub enum Connection {
     /// To one server, made anew when it breaks.
     Single(ConnectionManager),
     /// To every master of a cluster.
-    Cluster(ClusterConnection),
+    Cluster(Cluster),
     /// To whichever server the sentinels name.
     Sentinel(Following),
 }
@@ -56,7 +56,7 @@ impl ConnectionLike for Connection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
             Self::Single(connection) => connection.req_packed_command(cmd),
-            Self::Cluster(connection) => Box::pin(bounded(connection.req_packed_command(cmd))),
+            Self::Cluster(cluster) => Box::pin(cluster.command(cmd)),
             Self::Sentinel(following) => Box::pin(following.command(cmd)),
         }
     }
@@ -64,7 +64,7 @@ impl ConnectionLike for Connection {
     fn req_packed_commands<'a>(&'a mut self, cmd: &'a Pipeline, offset: usize, count: usize) -> RedisFuture<'a, Vec<Value>> {
         match self {
             Self::Single(connection) => connection.req_packed_commands(cmd, offset, count),
-            Self::Cluster(connection) => Box::pin(bounded(connection.req_packed_commands(cmd, offset, count))),
+            Self::Cluster(cluster) => Box::pin(cluster.commands(cmd, offset, count)),
             Self::Sentinel(following) => Box::pin(following.commands(cmd, offset, count)),
         }
     }
@@ -72,26 +72,16 @@ impl ConnectionLike for Connection {
     fn get_db(&self) -> i64 {
         match self {
             Self::Single(connection) => connection.get_db(),
-            Self::Cluster(connection) => connection.get_db(),
-            Self::Sentinel(_) => 0,
+            Self::Cluster(_) | Self::Sentinel(_) => 0,
         }
     }
-}
-
-/// No reply is waited for longer, whatever becomes of the client's own limits while it finds its way about a cluster that changes: a lane or
-/// a sweep that waits for ever would be the end of it.
-const HUNG: Duration = Duration::from_secs(5);
-
-async fn bounded<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let timed_out = || RedisError::from(std::io::Error::new(std::io::ErrorKind::TimedOut, "the cluster did not answer at all"));
-    tokio::time::timeout(HUNG, reply).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
 /// Connections for long reads, so that an outbox of a megabyte does not stand in the way of orders.
 #[derive(Clone)]
 pub(crate) enum Bulk {
     Single(deadpool_redis::Pool),
-    Cluster(ClusterConnection),
+    Cluster(Cluster),
     Sentinel(Following),
 }
 
@@ -99,7 +89,7 @@ impl Bulk {
     pub(crate) async fn query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
         match self {
             Self::Single(pool) => single::query(pool, cmd).await,
-            Self::Cluster(connection) => Ok(bounded(cmd.query_async(&mut connection.clone())).await?),
+            Self::Cluster(cluster) => Ok(redis::from_redis_value(cluster.command(cmd).await?.extract_error()?).map_err(RedisError::from)?),
             Self::Sentinel(following) => following.bulk_query(cmd).await,
         }
     }

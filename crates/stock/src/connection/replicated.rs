@@ -22,12 +22,11 @@ use redis::{
     Cmd, Pipeline, Value,
     aio::ConnectionLike,
     cluster::ClusterClient,
-    cluster_async::ClusterConnection,
     cluster_routing::{Route, SingleNodeRoutingInfo, Slot, SlotAddr},
 };
 use tokio::sync::OnceCell;
 
-use super::Following;
+use super::{Cluster, Following};
 use crate::{StockError, stock::StockSettings};
 
 /// Batches on their way to one server at once: as many lanes as are busy there.
@@ -120,7 +119,7 @@ pub(super) fn response_timeout(settings: &StockSettings) -> Duration {
 /// Connections to every master, opened when the first order needs them: most clusters sell nothing that is replicated.
 pub(super) struct ClusterConnections {
     client: ClusterClient,
-    open: OnceCell<Vec<ClusterConnection>>,
+    open: OnceCell<Vec<Cluster>>,
     turn: AtomicUsize,
 }
 
@@ -131,16 +130,16 @@ impl ClusterConnections {
 
     async fn send(&self, pipeline: &Pipeline, key: &str) -> Result<Vec<Value>, StockError> {
         let all = self.open.get_or_try_init(|| self.open()).await?;
-        let mut connection = all[self.turn.fetch_add(1, Ordering::Relaxed) % all.len()].clone();
+        let cluster = &all[self.turn.fetch_add(1, Ordering::Relaxed) % all.len()];
         // By itself the client could not say where a pipeline with WAIT belongs: WAIT has no key.
         let slot = Route::with_slot(Slot::for_key(key), SlotAddr::Master);
-        Ok(connection.route_pipeline(pipeline.clone(), 0, REPLIES, SingleNodeRoutingInfo::SpecificNode(slot)).await?)
+        Ok(cluster.commands_at(pipeline.clone(), REPLIES, SingleNodeRoutingInfo::SpecificNode(slot)).await?)
     }
 
-    async fn open(&self) -> Result<Vec<ClusterConnection>, StockError> {
+    async fn open(&self) -> Result<Vec<Cluster>, StockError> {
         let mut connections = Vec::new();
         for _ in 0..CLUSTER_CONNECTIONS {
-            connections.push(self.client.get_async_connection().await?);
+            connections.push(Cluster::open(self.client.clone()).await?);
         }
         Ok(connections)
     }

@@ -120,5 +120,5 @@ async fn connect(masters: &[String]) -> Connection {
         return Connection::Single(client.get_connection_manager().await.unwrap());
     }
     let client = redis::cluster::ClusterClient::new(masters.to_vec()).unwrap();
-    Connection::Cluster(client.get_async_connection().await.unwrap())
+    Connection::Cluster(stock::connection::Cluster::open(client).await.unwrap())
 }

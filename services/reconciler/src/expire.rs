@@ -49,6 +49,17 @@ async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), Le
         return Ok((0, Vec::new()));
     }
     let expired: Vec<_> = reconciler.ledger.transition(&transitions).await?.into_iter().flatten().collect();
+    owe_refunds(reconciler, &expired).await?;
     metrics::counter!("stockade_transitions_total", "to" => OrderState::Expired.as_str()).increment(expired.len() as u64);
     Ok((transitions.len(), expired))
+}
+
+/// An order that has a payment and was held anew for it, by somebody who did not get to confirm it: the money is to be given back.
+async fn owe_refunds(reconciler: &Reconciler, expired: &[Order]) -> Result<(), LedgerError> {
+    let paid = expired.iter().filter(|order| order.payment.is_some());
+    let owed: Vec<_> = paid.map(|order| Transition { order: order.clone(), to: OrderState::RefundDue, payment: None }).collect();
+    if !owed.is_empty() {
+        reconciler.ledger.transition(&owed).await?;
+    }
+    Ok(())
 }

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use domain::{Change, Entry, Item, ItemState, Memory, OrderState, SegmentKey, TransferId, Transferred};
+use domain::{Change, Entry, Item, ItemState, Memory, OrderState, SegmentKey, TakenOrder, TransferId, Transferred};
 use jiff::Timestamp;
 use ledger::{ItemChange, Ledger, LedgerError, Mended, Mending, NewJournalEntry, TransferPlan, TransferState};
 use serde_json::json;
 
-use crate::site::{Kind, Site, again, counters, happen, id, on_both, opened, order, order_id, release, row, segment, state, step, take};
+use crate::site::{
+    self, Kind, Site, again, counters, happen, id, on_both, opened, order, order_id, release, row, segment, state, step, take,
+};
 
 on_both!(
     a_diverged_outbox_is_taken_for_what_it_is_worth,
+    what_exceeds_the_limit_is_rejected,
     an_empty_outbox_leaves_the_row_as_it_is,
     an_outbox_read_in_parts_is_worth_the_same,
     what_was_staged_and_not_committed_never_was,
@@ -38,7 +41,9 @@ fn log(changes: impl IntoIterator<Item = Change>) -> Vec<Entry> {
 /// The ledger has 0 (confirmed), 1 (held), 2 (expired, on its way back) of 2 units each. The outbox, of a server that never saw 1 and on which 3, 4 and 5
 /// were taken since, has nothing of that.
 async fn diverged(site: &Site, ledger: &dyn Ledger) -> (Item, SegmentKey, Vec<Entry>) {
-    let item = site.create(ledger, "vase", 10, 1).await;
+    // Without a limit, which would have some of these rejected.
+    let item = Item { limit_per_buyer: None, ..site::item("vase", 10, 1) };
+    site.try_create(ledger, &item).await;
     let key = segment(&item, 0);
     happen(ledger, &key, [take((0..3).map(|n| order(&item, n, 2)))]).await.unwrap();
     step(ledger, order_id(&item, 0), OrderState::Confirmed).await.unwrap();
@@ -52,6 +57,21 @@ async fn diverged(site: &Site, ledger: &dyn Ledger) -> (Item, SegmentKey, Vec<En
         Change::Halted { token: 1 },
     ]);
     (item, key, outbox)
+}
+
+/// A failover loses counts too, and then Redis lets a buyer take more than one may.
+async fn what_exceeds_the_limit_is_rejected(site: &Site) {
+    let ledger = site.ledger().await;
+    let item = site.create(&*ledger, "vase", 10, 1).await;
+    let key = segment(&item, 0);
+    let [first, second] = [order(&item, 0, 2), TakenOrder { buyer: order(&item, 0, 1).buyer, ..order(&item, 1, 1) }];
+    happen(&*ledger, &key, [take([first])]).await.unwrap();
+    let mut mending = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
+    let outbox = log([opened(&item, 0).change, take([second, order(&item, 2, 2)]), Change::Halted { token: 5 }]);
+    let (staged, recorded) = mending.stage(&key, &outbox).await.unwrap();
+    assert_eq!((recorded.held, &recorded.rejected), (1, &vec![order_id(&item, 1)]), "the limit is two");
+    assert_eq!((staged.available, staged.held), (6, 4));
+    mending.commit(&[mended(&key, 90)], 2, &[]).await.unwrap();
 }
 
 async fn a_diverged_outbox_is_taken_for_what_it_is_worth(site: &Site) {

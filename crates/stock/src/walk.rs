@@ -74,8 +74,10 @@ pub enum Outcome {
     },
     /// The units were the order's and were given back: the ledger knows why. They are not taken again under this id.
     Released,
-    /// Every segment passed, or the item is known to be empty.
+    /// Every segment passed.
     SoldOut,
+    /// The item is known to be empty, and this buyer to have nothing: refused at the door, and nobody was asked.
+    TurnedAway,
     /// A segment gave units, but the ledger could not cover them. Nothing was taken.
     Rejected,
 }
@@ -130,7 +132,7 @@ impl ItemStock {
         within(ask.within, async {
             match self.admit(&ask).await {
                 Some(permit) => self.walk_until_answered(&ask, Some(permit)).await,
-                None => Ok(Outcome::SoldOut),
+                None => Ok(Outcome::TurnedAway),
             }
         })
         .await
@@ -268,6 +270,13 @@ enum Walked {
     Released,
     SoldOut,
     Rejected,
+}
+
+impl Outcome {
+    /// Nothing is left for this order, whoever said so.
+    pub fn is_sold_out(&self) -> bool {
+        matches!(self, Self::SoldOut | Self::TurnedAway)
+    }
 }
 
 impl Walked {

@@ -42,5 +42,5 @@ pub fn held(outcomes: &[Outcome]) -> usize {
 }
 
 pub fn sold_out(outcomes: &[Outcome]) -> usize {
-    outcomes.iter().filter(|outcome| **outcome == Outcome::SoldOut).count()
+    outcomes.iter().filter(|outcome| outcome.is_sold_out()).count()
 }

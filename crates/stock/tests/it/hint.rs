@@ -55,7 +55,7 @@ async fn refusals_of_an_empty_item_leave_no_trace(site: Arc<Site>) {
     let before = sale.dumps().await;
     refuse(&sale, 10_000).await;
     let fresh = sale.instance().await;
-    assert_eq!(fresh.order(sale.ask(&buyer(9), "k", 1)).await.unwrap(), Outcome::SoldOut, "an instance that has just started");
+    assert_eq!(fresh.order(sale.ask(&buyer(9), "k", 1)).await.unwrap(), Outcome::TurnedAway, "an instance that has just started");
     assert_eq!(sale.dumps().await, before);
 }
 
@@ -82,7 +82,7 @@ async fn calls(sale: &Sale) -> u64 {
 async fn who_holds_something_is_answered_from_the_records(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     for instance in instances(&sale, 2).await {
-        assert_eq!(instance.order(sale.ask(&buyer(9), "k", 1)).await.unwrap(), Outcome::SoldOut);
+        assert_eq!(instance.order(sale.ask(&buyer(9), "k", 1)).await.unwrap(), Outcome::TurnedAway);
         for winner in 0..3 {
             let again = instance.order(sale.ask(&buyer(winner), "k", 1)).await.unwrap();
             assert!(matches!(again, Outcome::Held { replayed: true, .. }), "{again:?}");
@@ -94,7 +94,7 @@ async fn who_holds_something_is_answered_from_the_records(site: Arc<Site>) {
 
 async fn a_paused_item_is_not_called_sold_out(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
-    assert_eq!(sale.order(&buyer(9), "k", 1).await.unwrap(), Outcome::SoldOut);
+    assert_eq!(sale.order(&buyer(9), "k", 1).await.unwrap(), Outcome::TurnedAway);
     for (epoch, state) in [(2, ItemState::Paused), (3, ItemState::Open), (4, ItemState::Closed)] {
         assert_eq!(sale.set_state(state, epoch).await.unwrap(), [StateSet::Set; 3]);
         let set = Instant::now();
@@ -108,7 +108,7 @@ async fn a_paused_item_is_not_called_sold_out(site: Arc<Site>) {
         // The hint from before may be as old as it may be.
         for (_, outcome) in outcomes.iter().filter(|(begun, _)| *begun > Duration::from_millis(100)) {
             let not_open = matches!(outcome, Outcome::NotOpen { state: said, .. } if said == state.as_str());
-            assert!(if state == ItemState::Open { *outcome == Outcome::SoldOut } else { not_open }, "{state}: {outcome:?}");
+            assert!(if state == ItemState::Open { outcome.is_sold_out() } else { not_open }, "{state}: {outcome:?}");
         }
     }
 }
@@ -116,7 +116,7 @@ async fn a_paused_item_is_not_called_sold_out(site: Arc<Site>) {
 async fn a_unit_that_came_back_is_sold_once_the_hint_is_too_old(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     for n in 0..5 {
-        assert_eq!(sale.order(&buyer(100 + n), "k", 1).await.unwrap(), Outcome::SoldOut, "this takes the hint");
+        assert_eq!(sale.order(&buyer(100 + n), "k", 1).await.unwrap(), Outcome::TurnedAway, "this takes the hint");
         sale.give_back(u16::try_from(n % 3).unwrap(), 1).await;
         // What is asked later than this was looked for later than the unit came back, however busy the machine is.
         tokio::time::sleep(Duration::from_millis(100)).await;

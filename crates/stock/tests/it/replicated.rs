@@ -93,7 +93,7 @@ async fn a_refusal_is_not_made_of_a_missing_replica() {
         servers.replicas[0].catch_up().await.unwrap();
         assert!(is_held(&sale.order(&walks_on, "k", 1).await.unwrap()));
         assert_eq!(sale.order(&ann, "second", 1).await.unwrap(), Outcome::BuyerLimitReached);
-        assert_eq!(sale.order(&sale.buyer_at(1, 0), "k", 1).await.unwrap(), Outcome::SoldOut);
+        assert!(sale.order(&sale.buyer_at(1, 0), "k", 1).await.unwrap().is_sold_out());
     })
     .await;
 }

@@ -60,9 +60,9 @@ async fn what_is_given_back_by_several_at_once_comes_back_once(site: Arc<Site>) 
 
 async fn refused_by_hint(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
     eventually("the hint", async || {
-        assert_eq!(item.order(sale.ask(buyer, "in-vain", 1)).await.unwrap(), Outcome::SoldOut);
+        assert!(item.order(sale.ask(buyer, "in-vain", 1)).await.unwrap().is_sold_out());
         let before = sale.dumps().await;
-        assert_eq!(item.order(sale.ask(buyer, "in-vain-again", 1)).await.unwrap(), Outcome::SoldOut);
+        assert!(item.order(sale.ask(buyer, "in-vain-again", 1)).await.unwrap().is_sold_out());
         sale.dumps().await == before
     })
     .await;

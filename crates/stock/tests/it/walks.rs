@@ -202,7 +202,7 @@ async fn walks_that_cannot_be_forgotten_do_not_keep_others_from_being_finished(s
         let (item, ask) = (sale.at_first(), short(sale.ask(&sale.buyer_at(1, n), "k", 2)));
         crowd.spawn(async move { item.order(Ask { within: Duration::from_secs(2), ..ask }).await.unwrap() });
     }
-    assert!(crowd.join_all().await.iter().all(|outcome| *outcome == Outcome::SoldOut));
+    assert!(crowd.join_all().await.iter().all(Outcome::is_sold_out));
     let (ann, bob) = (sale.buyer_at(1, 600), sale.buyer_at(1, 601));
     assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
     let last_due = sale.dump(1).await.walks.values().map(|due| due.parse::<f64>().unwrap()).fold(0.0, f64::max);

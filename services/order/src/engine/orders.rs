@@ -93,7 +93,14 @@ impl Engine {
             Outcome::KeyReused { quantity } => Placed::KeyReused { quantity },
             Outcome::NotOpen { state, opens_at, .. } => Placed::NotOpen { state, opens_at },
             Outcome::BuyerLimitReached => Placed::BuyerLimitReached,
-            Outcome::SoldOut | Outcome::Rejected => Placed::SoldOut,
+            Outcome::TurnedAway | Outcome::Rejected => Placed::SoldOut,
+            // Home may have forgotten, in a failover, an order that the ledger has, and is not mended yet. Those who walk are few, so
+            // the ledger can be asked; those who are turned away at the door are the crowd.
+            Outcome::SoldOut => match self.ledger.order(id).await? {
+                None => Placed::SoldOut,
+                Some(order) if order.quantity != quantity => Placed::KeyReused { quantity: order.quantity },
+                Some(order) => moved_on(order, true),
+            },
             Outcome::Held { expires_at, replayed, recorded } => {
                 let held = Placed::Order { id, quantity, state: OrderState::Held, expires_at, replayed, recorded };
                 match acknowledge {

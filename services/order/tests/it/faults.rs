@@ -9,7 +9,7 @@ use testbed::Redis;
 
 use crate::{
     durability::run,
-    shop::{Answer, Options, open},
+    shop::{Answer, Options, Shop, open},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,4 +163,30 @@ async fn a_change_of_state_that_did_not_reach_redis_is_caught_up_with() {
         }
     };
     open(options, |shop| shop_test(shop, &mut redis)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_redis_has_forgotten_is_not_called_sold_out_while_the_ledger_has_it() {
+    open(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 5, "segments": 2 })).await;
+        let before = shop.order(&item, "ann", "k", 2).await;
+        shop.order(&item, "bob", "takes what would be taken again", 2).await.is_held();
+        let id: domain::OrderId = before.is_held().body["id"].as_str().unwrap().parse().unwrap();
+        forget(&shop, &item, id).await;
+        let repeat = shop.order(&item, "ann", "k", 2).await;
+        assert_eq!(repeat.is_now("held").body["id"], before.body["id"]);
+        forget(&shop, &item, id).await;
+        shop.order(&item, "ann", "k", 3).await.is(422, "idempotency_key_reused");
+        shop.order(&item, "ann", "another", 2).await.is(409, "sold_out");
+        assert_eq!(shop.settled_audit(&item).await["held"], 4);
+    })
+    .await;
+}
+
+/// What a failover to a replica that lagged does to an answer.
+async fn forget(shop: &Shop, item: &str, order: domain::OrderId) {
+    for segment in 0..2 {
+        let answers = format!("answers:{{{item}:{segment}}}");
+        run(&shop.redis_url, redis::cmd("HDEL").arg(answers).arg(&order.as_bytes()[..])).await;
+    }
 }

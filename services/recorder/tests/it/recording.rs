@@ -115,7 +115,7 @@ async fn what_redis_oversold_is_rejected(shop: &Arc<Shop>) {
     let count = |wanted: fn(&Outcome) -> bool| orders.iter().filter(|(_, outcome)| wanted(outcome)).count();
     let recorded = count(|outcome| matches!(outcome, Outcome::Held { recorded: true, .. }));
     let rejected = count(|outcome| *outcome == Outcome::Rejected);
-    assert_eq!((recorded, rejected, count(|outcome| *outcome == Outcome::SoldOut)), (10, 5, 5));
+    assert_eq!((recorded, rejected, count(Outcome::is_sold_out)), (10, 5, 5));
     for (order, outcome) in &orders {
         let expected = match outcome {
             Outcome::Held { .. } => Some(OrderState::Held),

@@ -1,0 +1,3 @@
+//! The cases. Each is its story, its ways, and the code that failed, as it was written.
+
+pub mod maotai;

@@ -1,0 +1,13 @@
+//! All cases, in the order in which they are told.
+
+use crate::{case::Case, cases};
+
+/// All of them.
+pub fn all() -> Vec<Box<dyn Case>> {
+    vec![Box::new(cases::maotai::Maotai)]
+}
+
+/// The one of this name.
+pub fn find(name: &str) -> Option<Box<dyn Case>> {
+    all().into_iter().find(|case| case.name() == name)
+}

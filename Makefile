@@ -26,7 +26,7 @@ endif
 export DIR HOST REQUESTS STOCK CARGO_FLAGS LOCK_FEATURES
 
 .DEFAULT_GOAL := help
-.PHONY: help up test soak lint model chaos rush bench bench-lock fmt doc
+.PHONY: help up test soak lint model chaos postmortem rush bench bench-lock fmt doc
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -88,6 +88,11 @@ chaos: ## breaks everything that Stockade runs on, in the middle of a rush, and 
 	@scripts/setup.sh test
 	cargo build --release -p stockade -p chaos $(CARGO_FLAGS)
 	@'$(TARGET)/release/chaos' --seed '$(SEED)' --faults '$(FAULTS)' --out target/chaos $(ARGS)
+
+postmortem: ## the lab: every oversell post-mortem on real servers, the way that failed and each remedy; a page in target/postmortem
+	@scripts/setup.sh test
+	cargo build --release -p stockade $(CARGO_FLAGS)
+	@'$(TARGET)/release/stockade' postmortem --all --report target/postmortem $(ARGS)
 
 fmt: ## format the code
 	cargo fmt --all

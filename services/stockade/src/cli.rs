@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use domain::{BuyerId, ItemId};
+use postmortem::cli::{ActorArguments, Postmortem};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -71,6 +72,13 @@ enum Command {
     /// Runs a command under a lock, or shows who has a lock.
     #[command(subcommand)]
     Lock(LockCommand),
+    /// Replays oversell post-mortems on real servers: the way that failed, and each remedy. Without a case it lists them.
+    ///
+    /// Exit status 0: every case showed what its story says; 1: one did not; 2: an error.
+    Postmortem(Postmortem),
+    /// Plays a part in a post-mortem.
+    #[command(hide = true)]
+    PostmortemActor(ActorArguments),
     /// Prints a token.
     #[command(subcommand)]
     Token(Token),
@@ -102,6 +110,9 @@ pub async fn run() -> Result<ExitCode> {
             log(&layers.unless_default("log").unwrap_or_else(|| LOCK_LOG.into()))?;
             lock::lock(command, &layers).await
         }
+        // The lab starts servers of its own, and no setting of an engine concerns it.
+        Command::Postmortem(arguments) => postmortem::cli::postmortem(arguments, vec!["postmortem-actor".into()]).await,
+        Command::PostmortemActor(arguments) => postmortem::cli::actor(arguments).await,
         command => engine(command, &cli.dir, &layers).await,
     }
 }
@@ -119,6 +130,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,
+        Command::Postmortem(_) | Command::PostmortemActor(_) => unreachable!("taken care of before"),
     }
 }
 

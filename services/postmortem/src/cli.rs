@@ -39,6 +39,9 @@ pub struct Postmortem {
     /// Write a page (index.html) and results.json into this folder.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Write the cases as a Markdown document.
+    #[arg(long, value_name = "FILE", hide = true)]
+    markdown: Option<PathBuf>,
     /// Print JSON, not tables.
     #[arg(long)]
     json: bool,
@@ -137,6 +140,11 @@ impl Postmortem {
             if !self.json {
                 say(&format!("report: {}", folder.join("index.html").display()));
             }
+        }
+        if let Some(file) = &self.markdown {
+            let command: Vec<_> = std::env::args().skip(1).collect();
+            let command = format!("stockade postmortem {}", command.join(" ").trim_start_matches("postmortem "));
+            fs::write(file, report::markdown::document(played, &command)).with_context(|| file.display().to_string())?;
         }
         let differ: Vec<_> = played.iter().filter(|case| !case.is_as_told()).map(|case| case.case).collect();
         if !differ.is_empty() {

@@ -2,5 +2,6 @@
 
 pub mod html;
 pub mod json;
+pub mod markdown;
 mod svg;
 pub mod table;

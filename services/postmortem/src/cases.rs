@@ -1,3 +1,7 @@
 //! The cases. Each is its story, its ways, and the code that failed, as it was written.
 
+pub mod immortal_lock;
 pub mod maotai;
+
+// What several of them break.
+pub(crate) mod till;

@@ -2,6 +2,7 @@
 
 pub mod immortal_lock;
 pub mod maotai;
+pub mod short_lease;
 pub mod wrong_release;
 
 // What several of them break.

@@ -4,7 +4,12 @@ use crate::{case::Case, cases};
 
 /// All of them.
 pub fn all() -> Vec<Box<dyn Case>> {
-    vec![Box::new(cases::maotai::Maotai), Box::new(cases::immortal_lock::ImmortalLock), Box::new(cases::wrong_release::WrongRelease)]
+    vec![
+        Box::new(cases::maotai::Maotai),
+        Box::new(cases::immortal_lock::ImmortalLock),
+        Box::new(cases::wrong_release::WrongRelease),
+        Box::new(cases::short_lease::ShortLease),
+    ]
 }
 
 /// The one of this name.

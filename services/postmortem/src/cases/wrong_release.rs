@@ -10,7 +10,7 @@ use crate::{
     case::{Case, Story, Way},
     evidence::Evidence,
     stage::Stage,
-    timeline::Event,
+    timeline::{Doing, Event},
     what_if::Knob,
 };
 
@@ -108,5 +108,6 @@ async fn play(stage: &Stage, locking: Locking) -> Result<Evidence> {
     three.finish::<bool>().await?;
     let (sold, left) = shop.count().await?;
     let evidence = Evidence::new().sold(UNITS, sold).stranded(UNITS.saturating_sub(sold).min(left));
-    Ok(evidence.holders(stage.timeline.holders_at_once()).judge_oversold().judge_stranded().judge_holders())
+    let evidence = evidence.holders(stage.timeline.holders_at_once()).stuck(stage.timeline.longest(Doing::Waiting));
+    Ok(evidence.judge_oversold().judge_stranded().judge_holders())
 }

@@ -2,8 +2,10 @@
 
 pub mod immortal_lock;
 pub mod maotai;
+pub mod pause;
 pub mod short_lease;
 pub mod wrong_release;
 
 // What several of them break.
+pub(crate) mod keeper;
 pub(crate) mod till;

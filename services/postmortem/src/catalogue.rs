@@ -9,6 +9,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::immortal_lock::ImmortalLock),
         Box::new(cases::wrong_release::WrongRelease),
         Box::new(cases::short_lease::ShortLease),
+        Box::new(cases::pause::Pause),
     ]
 }
 

@@ -15,6 +15,8 @@ pub enum Role {
     OrderService,
     /// A till that sells a unit under a lock.
     Till,
+    /// A stock-keeper that changes a row under a lock and shows its token.
+    Keeper,
 }
 
 impl Role {
@@ -24,6 +26,7 @@ impl Role {
             Self::IdentityService => "identity-service",
             Self::OrderService => "order-service",
             Self::Till => "till",
+            Self::Keeper => "keeper",
         }
     }
 }
@@ -35,6 +38,7 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
         Role::IdentityService => cases::maotai::identity::serve(&host, host::arguments(&arguments)?).await,
         Role::OrderService => cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await,
         Role::Till => cases::till::serve(&host, host::arguments(&arguments)?).await,
+        Role::Keeper => cases::keeper::serve(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

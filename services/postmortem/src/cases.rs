@@ -1,6 +1,7 @@
 //! The cases. Each is its story, its ways, and the code that failed, as it was written.
 
 pub mod immortal_lock;
+pub mod in_order_tokens;
 pub mod maotai;
 pub mod pause;
 pub mod short_lease;

@@ -10,6 +10,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::wrong_release::WrongRelease),
         Box::new(cases::short_lease::ShortLease),
         Box::new(cases::pause::Pause),
+        Box::new(cases::in_order_tokens::InOrderTokens),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! The cases. Each is its story, its ways, and the code that failed, as it was written.
 
+pub mod counter_token;
 pub mod immortal_lock;
 pub mod in_order_tokens;
 pub mod maotai;

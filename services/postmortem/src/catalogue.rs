@@ -11,6 +11,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::short_lease::ShortLease),
         Box::new(cases::pause::Pause),
         Box::new(cases::in_order_tokens::InOrderTokens),
+        Box::new(cases::counter_token::CounterToken),
     ]
 }
 

@@ -39,15 +39,18 @@ impl Case for ShortLease {
     fn story(&self) -> Story {
         Story {
             title: "Work that takes longer than its lock lasts",
-            told: "A job held a lock for longer than it had ever taken, until the day on which it took longer: the lock ran out in the middle, \
+            told: "A job took a lock for longer than it had ever needed, until the day on which it needed longer: the lock ran out in the middle, \
                    the next worker began the same job, and both wrote. A longer lease makes that rarer, and keeps everybody out for longer when \
                    a holder dies; so libraries renew the lock while the work goes on, which Redisson calls a watchdog.",
             sources: &[
                 (
+                    "Azure Cosmos DB design patterns: global lock fails when work takes longer than TTL",
+                    "https://github.com/Azure-Samples/cosmos-db-design-patterns/issues/32",
+                ),
+                (
                     "Sourcegraph: a sync took more than two minutes, and its lock ran out",
                     "https://github.com/sourcegraph/sourcegraph-public-snapshot/pull/54453",
                 ),
-                ("gocron: no guarantee that a job ends within the lock's time", "https://github.com/go-co-op/gocron/issues/799"),
                 ("Bull: a job that loses its lock is processed twice", "https://docs.bullmq.io/bull/important-notes"),
                 ("Redisson: locks and their watchdog", "https://redisson.pro/docs/data-and-services/locks-and-synchronizers/"),
             ],

@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// Units that are left.
-pub(super) const STOCK: &str = "stock";
+const STOCK: &str = "stock";
 /// What was sold.
-pub(super) const ORDERS: &str = "orders";
+const ORDERS: &str = "orders";
 const LOCK: &str = "stock:lock";
 
 /// Where a till stands when its process runs, and it has not asked for anything yet.
@@ -42,6 +42,8 @@ pub(super) const BEFORE_DELETE: &str = "before the lock is deleted";
 
 /// How often a till tries to get the lock, in the story.
 const TRY_EVERY: Duration = Duration::from_millis(200);
+/// How long a sale takes, in the story.
+const SALE: Duration = Duration::from_secs(2);
 
 /// What a till is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -93,7 +95,7 @@ impl Task {
 
 /// A Redis server with so many units in stock.
 pub(super) struct Shop<'a> {
-    pub redis: Redis,
+    redis: Redis,
     stage: &'a Stage,
     counter: MultiplexedConnection,
     stock: u64,
@@ -122,6 +124,11 @@ impl<'a> Shop<'a> {
         let left = self.counter.clone().get(STOCK).await?;
         self.stage.timeline.stock(left);
         Ok(left)
+    }
+
+    /// Whether anybody has the lock.
+    pub(super) async fn is_locked(&self) -> Result<bool> {
+        Ok(self.counter.clone().exists(LOCK).await?)
     }
 
     /// Units that were sold, and units that are left.
@@ -274,6 +281,7 @@ impl Till<'_> {
             self.host.notes(Event::Refused, "sold out").await?;
             return Ok(false);
         }
+        self.pace.sleep(SALE).await;
         let () = self.redis().set(STOCK, left - 1).await?;
         let orders: u64 = self.redis().rpush(ORDERS, left).await?;
         let event = if orders > self.task.stock { Event::Harm } else { Event::Sale };

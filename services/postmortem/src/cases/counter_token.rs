@@ -23,10 +23,11 @@ pub struct CounterToken;
 const STORY: &str = "the highest count";
 const READ_LATER: &str = "the count is read later";
 const COUNTED_LATER: &str = "counted when needed";
+const TWO_ROUNDS: &str = "two rounds";
 const COUNT_OF_THE_FIRST: &str = "one node counts";
 const BALLOT: &str = "ballot";
 
-const LEASE: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_secs(12);
 const UNITS: u64 = 10;
 const NODES: usize = 3;
 /// Which node each keeper cannot reach.
@@ -76,6 +77,11 @@ impl Case for CounterToken {
                 "a number that is drawn late is as high as the successor's, or higher: it tells who wrote last, not who held the lock last",
             ),
             Way::does_not_help(
+                TWO_ROUNDS,
+                "the quorum is asked for its highest number with the lock, and told the next one before the write: each node keeps the higher",
+                "two may be told the same highest number, and a node that has the next one already does not object",
+            ),
+            Way::does_not_help(
                 COUNT_OF_THE_FIRST,
                 "SET NX PX on each node; the token is an INCR on the first of them",
                 "no token is given twice, but who cannot reach that one node has a quorum and no token",
@@ -99,6 +105,7 @@ impl Case for CounterToken {
             STORY => Locks::HighestCount,
             READ_LATER => Locks::CountReadLater,
             COUNTED_LATER => Locks::CountedLater,
+            TWO_ROUNDS => Locks::TwoRounds,
             COUNT_OF_THE_FIRST => Locks::CountOfTheFirst,
             BALLOT => {
                 nodes.are_admitted(stage.pace.real(lease)).await?;

@@ -32,6 +32,9 @@ pub(super) const DECIDED: &str = "after it was decided what to write";
 /// Where it stands when its first write was answered.
 pub(super) const ANSWERED: &str = "after the write was answered";
 
+/// How long a keeper takes to decide, in the story.
+const DECISION: Duration = Duration::from_secs(2);
+
 /// What a keeper is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Task {
@@ -85,13 +88,14 @@ pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
     let lease = Duration::from_millis(task.lease_ms);
     let locksmith = Locksmith::open(&task.locks, pace.real(lease)).await?;
     let store = Store::open(&task.database, task.keeping.check).await?;
-    let keeper = Keeper { host, locksmith, store, lease, keeping: task.keeping };
+    let keeper = Keeper { host, pace, locksmith, store, lease, keeping: task.keeping };
     host.point(READY).await?;
     Ok(serde_json::to_value(keeper.serve().await?)?)
 }
 
 struct Keeper<'a> {
     host: &'a Host,
+    pace: Pace,
     locksmith: Locksmith,
     store: Store,
     lease: Duration,
@@ -140,6 +144,7 @@ impl Keeper<'_> {
             self.host.notes(Event::Refused, "sold out").await?;
             return Ok(None);
         }
+        self.pace.sleep(DECISION).await;
         if self.keeping.looks_first && held.is_lost() {
             self.host.notes(Event::Refused, "sees that its lock is over").await?;
             return Ok(None);
@@ -167,7 +172,11 @@ impl Keeper<'_> {
         if outcome == Outcome::Refused {
             return self.host.notes(Event::Refused, &format!("token {token}: refused")).await;
         }
-        let event = if self.store.was_harmful(turn).await? { Event::Harm } else { Event::Write };
+        let harmful = match self.keeping.work {
+            Work::Recount => self.store.was_late(turn).await?,
+            Work::Sale => self.store.was_blind(turn).await?,
+        };
+        let event = if harmful { Event::Harm } else { Event::Write };
         self.host.notes(event, &format!("token {token}: writes {stock}")).await
     }
 }

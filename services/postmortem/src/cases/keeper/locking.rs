@@ -22,9 +22,15 @@ const TRY_EVERY: Duration = Duration::from_millis(20);
 /// How long a node is waited for that may be out of reach.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
+// Scripts of a node: 0 if it does not give the lock.
+const TAKE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0";
 const TAKE_AND_COUNT: &str =
     "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end return 0";
-const TAKE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0";
+const TAKE_AND_PROPOSE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
+                                return tonumber(redis.call('GET', KEYS[2]) or '0') + 1 end return 0";
+/// The second round, as it is got wrong: a node that has the number already says nothing.
+const WRITE_DOWN: &str = "if tonumber(redis.call('GET', KEYS[1]) or '0') < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end \
+                          return tonumber(ARGV[1])";
 
 /// Which lock.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -37,6 +43,9 @@ pub(in crate::cases) enum Locks {
     CountReadLater(Vec<String>),
     /// The same, but the servers count when the token is needed.
     CountedLater(Vec<String>),
+    /// On most of several servers; the token is the highest number that they have seen and one more, and each writes it down, unless it has seen
+    /// a higher one, when the token is needed.
+    TwoRounds(Vec<String>),
     /// On most of several servers; the first of them counts, once the lock is held.
     CountOfTheFirst(Vec<String>),
     /// On most of several servers, with a ballot.
@@ -64,11 +73,16 @@ pub(super) enum Locksmith {
 /// A lock that is held.
 pub(super) enum Held {
     Guard(Guard),
-    /// The token may come later.
-    Quorum {
-        owner: String,
-        token: Option<i64>,
-    },
+    Quorum { owner: String, token: Token },
+}
+
+/// A token of a quorum that counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Token {
+    Given(i64),
+    /// To be written down by the nodes when it is needed.
+    Proposed(i64),
+    NotYet,
 }
 
 impl Locksmith {
@@ -84,6 +98,7 @@ impl Locksmith {
             Locks::HighestCount(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::Highest).await),
             Locks::CountReadLater(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::ReadLater).await),
             Locks::CountedLater(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::Later).await),
+            Locks::TwoRounds(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::TwoRounds).await),
             Locks::CountOfTheFirst(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::First).await),
             Locks::Ballot(urls) => Self::Ballot(ballot(urls, lease).await?, PATIENCE + 3 * lease),
         })
@@ -101,10 +116,10 @@ impl Locksmith {
 
     /// The token to show to the row.
     pub(super) async fn token(&self, held: &Held) -> Result<i64> {
-        match (held.token(), self) {
-            (Some(token), _) => Ok(token),
-            (None, Self::Quorum(quorum)) => quorum.later().await,
-            (None, _) => unreachable!("their tokens come with the lock"),
+        match (held, self) {
+            (Held::Guard(guard), _) => Ok(guard.token().get()),
+            (Held::Quorum { token, .. }, Self::Quorum(quorum)) => quorum.token(*token).await,
+            (Held::Quorum { .. }, _) => unreachable!("it is not ours"),
         }
     }
 
@@ -127,7 +142,8 @@ impl Held {
     pub(super) fn token(&self) -> Option<i64> {
         match self {
             Self::Guard(guard) => Some(guard.token().get()),
-            Self::Quorum { token, .. } => *token,
+            Self::Quorum { token: Token::Given(token), .. } => Some(*token),
+            Self::Quorum { .. } => None,
         }
     }
 
@@ -154,6 +170,7 @@ enum Counting {
     Highest,
     ReadLater,
     Later,
+    TwoRounds,
     First,
 }
 
@@ -180,34 +197,41 @@ impl Quorum {
             self.free(&owner).await?;
             sleep(TRY_EVERY).await;
         };
+        let highest = counts.into_iter().max().unwrap_or(0);
         let token = match self.counting {
-            Counting::ReadLater | Counting::Later => return Ok(Some(Held::Quorum { owner, token: None })),
-            Counting::Highest => counts.into_iter().max(),
-            Counting::First => self.count_at_the_first().await?,
+            Counting::Highest => Some(Token::Given(highest)),
+            Counting::ReadLater | Counting::Later => Some(Token::NotYet),
+            Counting::TwoRounds => Some(Token::Proposed(highest)),
+            Counting::First => self.count_at_the_first().await?.map(Token::Given),
         };
         if token.is_none() {
             self.free(&owner).await?;
         }
-        Ok(token.map(|token| Held::Quorum { owner, token: Some(token) }))
+        Ok(token.map(|token| Held::Quorum { owner, token }))
     }
 
-    /// The highest count, when somebody asks for it at last.
-    async fn later(&self) -> Result<i64> {
+    /// The token, now that it is needed.
+    async fn token(&self, token: Token) -> Result<i64> {
         let mut highest = 0;
         for mut node in self.reached() {
-            let count: Option<i64> = match self.counting {
-                Counting::Later => node.incr(COUNTER, 1).await?,
-                _ => node.get(COUNTER).await?,
+            let number: i64 = match token {
+                Token::Given(token) => return Ok(token),
+                Token::Proposed(token) => Script::new(WRITE_DOWN).key(COUNTER).arg(token).invoke_async(&mut node).await?,
+                Token::NotYet if self.counting == Counting::Later => node.incr(COUNTER, 1).await?,
+                Token::NotYet => node.get(COUNTER).await.map(Option::unwrap_or_default)?,
             };
-            highest = highest.max(count.unwrap_or(0));
+            highest = highest.max(number);
         }
         Ok(highest)
     }
 
     /// What the nodes have counted that have given the lock.
     async fn try_take(&self, owner: &str) -> Result<Vec<i64>> {
-        let counts_at_once = matches!(self.counting, Counting::Highest | Counting::ReadLater);
-        let script = Script::new(if counts_at_once { TAKE_AND_COUNT } else { TAKE });
+        let script = Script::new(match self.counting {
+            Counting::Highest | Counting::ReadLater => TAKE_AND_COUNT,
+            Counting::TwoRounds => TAKE_AND_PROPOSE,
+            Counting::Later | Counting::First => TAKE,
+        });
         let mut counts = Vec::new();
         for mut node in self.reached() {
             let lease_ms = u64::try_from(self.lease.as_millis())?;

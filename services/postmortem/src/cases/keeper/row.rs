@@ -197,9 +197,17 @@ impl Store {
         Ok(if matches!(written, Write::Applied { .. }) { Outcome::Applied } else { Outcome::Refused })
     }
 
-    /// For the picture: whether the last write of this turn did harm.
-    pub(super) async fn was_harmful(&self, turn: i64) -> Result<bool> {
-        let query = "SELECT latest_turn > turn OR saw <> stood FROM writes WHERE turn = $1 ORDER BY id DESC LIMIT 1";
+    /// For the picture: whether somebody else had the lock already when this turn wrote last.
+    pub(super) async fn was_late(&self, turn: i64) -> Result<bool> {
+        self.last_write("SELECT latest_turn > turn FROM writes WHERE turn = $1 ORDER BY id DESC LIMIT 1", turn).await
+    }
+
+    /// For the picture: whether the last write of this turn replaced what it had not seen.
+    pub(super) async fn was_blind(&self, turn: i64) -> Result<bool> {
+        self.last_write("SELECT saw <> stood FROM writes WHERE turn = $1 ORDER BY id DESC LIMIT 1", turn).await
+    }
+
+    async fn last_write(&self, query: &'static str, turn: i64) -> Result<bool> {
         Ok(sqlx::query_scalar(query).bind(turn).fetch_one(&self.pool).await?)
     }
 }

@@ -21,9 +21,9 @@ const STORY: &str = "SETNX, then EXPIRE";
 const TIME_IN_THE_VALUE: &str = "the time in the value";
 const SET_NX_PX: &str = "SET NX PX";
 
-const LEASE: Duration = Duration::from_secs(10);
+const LEASE: Duration = Duration::from_secs(15);
 /// How many leases the others wait before they give up, and how many a lock may outlive its holder.
-const PATIENCE: u32 = 5;
+const PATIENCE: u32 = 4;
 const AT_MOST: u32 = 3;
 const UNITS: u64 = 1;
 
@@ -50,8 +50,8 @@ impl Case for ImmortalLock {
                 ("Laravel Horizon: Lock::get() uses non-atomic SETNX + EXPIRE", "https://github.com/laravel/horizon/issues/1738"),
                 ("Redis: SETNX, and how its old locking pattern is got wrong", "https://redis.io/docs/latest/commands/setnx/"),
             ],
-            schedule: "One unit is left, and a lock is good for 10 s. Till 1 is killed (SIGKILL) right after it has taken the lock. Tills 2 \
-                       and 3 want the lock, too, and try again and again, for 50 s at most.",
+            schedule: "One unit is left, and a lock is good for 15 s. Till 1 is killed (SIGKILL) right after it has taken the lock. Tills 2 \
+                       and 3 want the lock, too, and try again and again, for 60 s at most.",
             instead: "Take the lock and give it its lifetime in one command: SET key value NX PX lifetime. Let the server's clock end it, \
                       and do not judge by values whether somebody else's lock is over.",
         }
@@ -61,7 +61,7 @@ impl Case for ImmortalLock {
         vec![
             Way::faulty(
                 STORY,
-                "SETNX key value; EXPIRE key 10",
+                "SETNX key value; EXPIRE key 15",
                 "who dies between the two leaves a lock without a lifetime, and nobody ever gets it",
             ),
             Way::does_not_help(
@@ -69,7 +69,7 @@ impl Case for ImmortalLock {
                 "SETNX key time; who reads that the time is over sends DEL and SETNX",
                 "two read that it is over, and the second one deletes what the first one has just taken",
             ),
-            Way::holds(SET_NX_PX, "SET key value NX PX 10000", "there is no moment in which the lock has no lifetime"),
+            Way::holds(SET_NX_PX, "SET key value NX PX 15000", "there is no moment in which the lock has no lifetime"),
         ]
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lock::{FencingToken, Guard, Lock, LockError, RedisLock, RedisLockBuilder, Redlock, RedlockBuilder};
+use lock::{FencingToken, Guard, Lock, RedisLock, RedisLockBuilder, Redlock, RedlockBuilder};
 use redis::{AsyncCommands, Script, aio::MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 use testbed::Redis;
@@ -123,14 +123,10 @@ impl Locksmith {
         }
     }
 
-    /// Whether it was still ours.
+    /// Whether it was certainly ours until now.
     pub(super) async fn free(&self, held: Held) -> Result<bool> {
         match (held, self) {
-            (Held::Guard(guard), _) => match guard.release().await {
-                Ok(()) => Ok(true),
-                Err(LockError::Lost { .. }) => Ok(false),
-                Err(error) => Err(error.into()),
-            },
+            (Held::Guard(guard), _) => Ok(guard.release().await.is_ok()),
             (Held::Quorum { owner, .. }, Self::Quorum(quorum)) => quorum.free(&owner).await,
             (Held::Quorum { .. }, _) => unreachable!("it is not ours"),
         }

@@ -122,7 +122,7 @@ impl Job<'_> {
         let mut two = self.shop.till(2, self.lease, self.locking).await?;
         one.until(READ).await?;
         two.until(REFUSED).await?;
-        let works = one.lane().is(Doing::Working, "a long job");
+        let works = (!stop).then(|| one.lane().is(Doing::Working, "a long job"));
         let stopped = if stop { Some(one.pause().await?) } else { None };
         let second = self.shop.comes_to(&mut two, &[READ], self.work).await?;
         if second.is_some() {

@@ -7,7 +7,14 @@
 mod host;
 mod role;
 
-use std::{collections::HashMap, ffi::OsString, path::PathBuf, process::Command, time::Duration};
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    path::PathBuf,
+    process::Command,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -19,6 +26,8 @@ use tokio::{
         TcpListener,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
+    sync::mpsc,
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -73,11 +82,27 @@ pub enum Stop {
 /// An actor, seen from the play. Dropping it kills it.
 pub struct Actor {
     process: Daemon,
-    said: Lines<BufReader<OwnedReadHalf>>,
+    said: mpsc::UnboundedReceiver<Turn>,
     told: OwnedWriteHalf,
     lane: Lane,
-    during: HashMap<u64, During>,
+    during: Arc<Mutex<HashMap<u64, During>>>,
+    listening: JoinHandle<()>,
     at: Option<String>,
+}
+
+/// What an actor says that the play has to answer.
+enum Turn {
+    At(String),
+    Done(Value),
+    Failed(String),
+}
+
+/// Draws an actor's lane as it speaks, also while the play has its eyes on somebody else.
+struct Listener {
+    said: Lines<BufReader<OwnedReadHalf>>,
+    lane: Lane,
+    during: Arc<Mutex<HashMap<u64, During>>>,
+    turns: mpsc::UnboundedSender<Turn>,
 }
 
 impl Actor {
@@ -96,8 +121,10 @@ impl Actor {
         stream.set_nodelay(true)?;
         let (said, mut told) = stream.into_split();
         told.write_all(format!("{}\n", serde_json::to_string(arguments)?).as_bytes()).await?;
-        let said = BufReader::new(said).lines();
-        Ok(Self { process, said, told, lane: stage.timeline.lane(lane), during: HashMap::new(), at: None })
+        let (lane, during, (turns, heard)) = (stage.timeline.lane(lane), Arc::default(), mpsc::unbounded_channel());
+        let listener = Listener { said: BufReader::new(said).lines(), lane: lane.clone(), during: Arc::clone(&during), turns };
+        let listening = tokio::spawn(listener.listen());
+        Ok(Self { process, said: heard, told, lane, during, listening, at: None })
     }
 
     /// Its lane of the picture.
@@ -108,13 +135,14 @@ impl Actor {
     /// Lets it go on, and waits until it stands at a point or is done.
     pub async fn next(&mut self) -> Result<Stop> {
         self.go().await?;
-        loop {
-            if let Some(result) = self.listen().await? {
-                return Ok(Stop::Done(result));
+        match self.said.recv().await {
+            Some(Turn::At(point)) => {
+                self.at = Some(point.clone());
+                Ok(Stop::At(point))
             }
-            if let Some(point) = &self.at {
-                return Ok(Stop::At(point.clone()));
-            }
+            Some(Turn::Done(result)) => Ok(Stop::Done(result)),
+            Some(Turn::Failed(why)) => bail!("the actor failed: {why}"),
+            None => bail!("the actor ended: {}", std::fs::read_to_string(self.process.log()).unwrap_or_default()),
         }
     }
 
@@ -164,35 +192,55 @@ impl Actor {
     pub async fn kill(&mut self) -> Result<()> {
         self.lane.notes(Event::Fault, "killed (SIGKILL)");
         self.process.kill().await?;
-        self.during.clear();
+        // What it had said before is heard to the end.
+        let _ = (&mut self.listening).await;
+        self.during.lock().unwrap_or_else(PoisonError::into_inner).clear();
         Ok(())
     }
+}
 
-    /// Takes in one thing that it says; its result, if it is that.
-    async fn listen(&mut self) -> Result<Option<Value>> {
-        let line = self.said.next_line().await?;
-        let Some(line) = line else {
-            bail!("the actor ended: {}", std::fs::read_to_string(self.process.log()).unwrap_or_default());
-        };
-        match serde_json::from_str(&line)? {
-            Said::At(point) => self.at = Some(point),
+impl Drop for Actor {
+    fn drop(&mut self) {
+        self.listening.abort();
+        self.during.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Listener {
+    async fn listen(mut self) {
+        while let Ok(Some(line)) = self.said.next_line().await {
+            let turn = match serde_json::from_str(&line) {
+                Ok(said) => self.hear(said),
+                Err(error) => Some(Turn::Failed(format!("it said {line}: {error}"))),
+            };
+            if turn.is_some_and(|turn| self.turns.send(turn).is_err()) {
+                return;
+            }
+        }
+    }
+
+    /// Takes in one thing that it says.
+    fn hear(&self, said: Said) -> Option<Turn> {
+        let mut during = self.during.lock().unwrap_or_else(PoisonError::into_inner);
+        match said {
+            Said::At(point) => return Some(Turn::At(point)),
             Said::Begins { id, doing, label, lease } => {
-                let during = match lease {
+                let begun = match lease {
                     Some(lease) => self.lane.holds(label, Duration::from_secs_f64(lease)),
                     None => self.lane.is(doing, label),
                 };
-                self.during.insert(id, during);
+                during.insert(id, begun);
             }
             Said::Extended { id, lease } => {
-                if let Some(during) = self.during.get(&id) {
-                    during.is_extended(Duration::from_secs_f64(lease));
+                if let Some(held) = during.get(&id) {
+                    held.is_extended(Duration::from_secs_f64(lease));
                 }
             }
-            Said::Ends { id } => drop(self.during.remove(&id)),
+            Said::Ends { id } => drop(during.remove(&id)),
             Said::Notes { event, label } => self.lane.notes(event, label),
-            Said::Done(result) => return Ok(Some(result)),
-            Said::Failed(why) => bail!("the actor failed: {why}"),
+            Said::Done(result) => return Some(Turn::Done(result)),
+            Said::Failed(why) => return Some(Turn::Failed(why)),
         }
-        Ok(None)
+        None
     }
 }

@@ -4,7 +4,15 @@ use crate::{case::Case, cases};
 
 /// All of them.
 pub fn all() -> Vec<Box<dyn Case>> {
-    vec![Box::new(cases::maotai::Maotai)]
+    vec![
+        Box::new(cases::maotai::Maotai),
+        Box::new(cases::immortal_lock::ImmortalLock),
+        Box::new(cases::wrong_release::WrongRelease),
+        Box::new(cases::short_lease::ShortLease),
+        Box::new(cases::pause::Pause),
+        Box::new(cases::in_order_tokens::InOrderTokens),
+        Box::new(cases::counter_token::CounterToken),
+    ]
 }
 
 /// The one of this name.

@@ -13,6 +13,10 @@ pub enum Role {
     IdentityService,
     /// An order service of the Maotai case.
     OrderService,
+    /// A till that sells a unit under a lock.
+    Till,
+    /// A stock-keeper that changes a row under a lock and shows its token.
+    Keeper,
 }
 
 impl Role {
@@ -21,6 +25,8 @@ impl Role {
         match self {
             Self::IdentityService => "identity-service",
             Self::OrderService => "order-service",
+            Self::Till => "till",
+            Self::Keeper => "keeper",
         }
     }
 }
@@ -31,6 +37,8 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
     let done = match role {
         Role::IdentityService => cases::maotai::identity::serve(&host, host::arguments(&arguments)?).await,
         Role::OrderService => cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await,
+        Role::Till => cases::till::serve(&host, host::arguments(&arguments)?).await,
+        Role::Keeper => cases::keeper::serve(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

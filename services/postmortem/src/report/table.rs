@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 
+use super::verdict::verdict;
 use crate::run::{Played, PlayedWay};
 
 const HEADER: [&str; 8] = ["way", "sold", "oversold", "stranded", "holders at once", "longest stuck s", "holds?", "as told?"];
@@ -34,19 +35,4 @@ fn row(played: &PlayedWay) -> Vec<String> {
         verdict(played),
         if played.is_as_told() { "yes".into() } else { "NO".into() },
     ]
-}
-
-/// Whether it holds; and if not, by what.
-pub(super) fn verdict(played: &PlayedWay) -> String {
-    let broken: Vec<_> = played.evidence.readings.iter().filter(|reading| !reading.holds()).collect();
-    if broken.is_empty() {
-        return "holds".into();
-    }
-    let said = broken.iter().map(|reading| format!("{} {}", round(reading.value), reading.measure));
-    format!("fails: {}", said.collect::<Vec<_>>().join(", "))
-}
-
-/// A count as one, a time with a digit.
-pub(super) fn round(value: f64) -> String {
-    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }

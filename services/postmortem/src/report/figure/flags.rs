@@ -9,6 +9,8 @@ use crate::timeline::{Event, Moment, Picture};
 
 /// Size of the labels.
 pub(super) const SIZE: f64 = 11.0;
+/// A lane has no more rows of labels than these.
+const ROWS: usize = 4;
 /// Moments nearer to each other than this share a flag.
 const NEAR: f64 = 8.0;
 /// The most that a label may be.
@@ -79,22 +81,22 @@ const FLAGGED: [Event; 6] = [Event::Fault, Event::Stolen, Event::Expired, Event:
 /// The moments of a lane, each kind for itself.
 pub(super) fn of_lane<'a>(picture: &'a Picture, lane: usize, scale: &Scale, rows: &mut Rows) -> Vec<Flag<'a>> {
     let mut flags: Vec<_> = FLAGGED.into_iter().flat_map(|event| of_kind(picture, lane, event, scale)).collect();
-    stand(&mut flags, |flag| flag.texts(), SIZE, rows);
+    stand(&mut flags, |flag| flag.texts(), SIZE, ROWS, rows);
     // A single sale says nothing, and a number that has no room needs no stem either.
     let (mut several, single): (Vec<_>, Vec<_>) = of_kind(picture, lane, Event::Sale, scale).into_iter().partition(|flag| flag.times > 1);
-    stand(&mut several, |flag| flag.texts(), SIZE, rows);
+    stand(&mut several, |flag| flag.texts(), SIZE, 1, rows);
     several.iter_mut().for_each(|flag| flag.place = flag.place.take().filter(|(_, said)| !said.is_empty()));
     [of_kind(picture, lane, Event::Harm, scale), flags, several, single].into_iter().flatten().collect()
 }
 
 /// Finds a place for each, from the right to the left.
-pub(super) fn stand(flags: &mut [Flag<'_>], texts: impl Fn(&Flag<'_>) -> Vec<String>, size: f64, rows: &mut Rows) {
+pub(super) fn stand(flags: &mut [Flag<'_>], texts: impl Fn(&Flag<'_>) -> Vec<String>, size: f64, most: usize, rows: &mut Rows) {
     flags.sort_by(|a, b| a.from.total_cmp(&b.from));
     let all: Vec<_> = flags.iter().map(|flag| flag.from).collect();
     for (n, flag) in flags.iter_mut().enumerate().rev() {
         let texts = texts(flag);
         let widths: Vec<_> = texts.iter().map(|text| text::width(text, size)).collect();
-        let place = rows.place(flag.from, &widths, &all[..n]);
+        let place = rows.place(flag.from, &widths, most, &all[..n]);
         flag.place = place.map(|place| (place, place.text.map(|n| texts[n].clone()).unwrap_or_default()));
     }
 }

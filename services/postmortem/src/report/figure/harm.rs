@@ -33,9 +33,9 @@ impl<'a> Harms<'a> {
     /// `units`: it was done by selling what there was not.
     pub fn new(picture: &'a Picture, scale: &Scale, units: bool) -> Self {
         let word = if units { "oversold" } else { "harm" };
-        let mut rows = Rows::new(ROWS, scale.left - 10.0, WIDTH - RIGHT * 0.1);
+        let mut rows = Rows::new(scale.left - 10.0, WIDTH - RIGHT * 0.1);
         let mut flags = together(picture, |moment| moment.event == Event::Harm, scale, NEAR);
-        stand(&mut flags, |flag| texts(flag, word), SIZE * BOLD, &mut rows);
+        stand(&mut flags, |flag| texts(flag, word), SIZE * BOLD, ROWS, &mut rows);
         Self { flags, rows: rows.used() }
     }
 

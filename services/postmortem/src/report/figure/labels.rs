@@ -10,7 +10,6 @@ const MARK: f64 = 8.0;
 /// Rows of labels. The first is the nearest to what they belong to.
 pub(super) struct Rows {
     taken: Vec<Vec<(f64, f64)>>,
-    most: usize,
     left: f64,
     right: f64,
 }
@@ -32,8 +31,8 @@ pub(super) struct Place {
 }
 
 impl Rows {
-    pub fn new(most: usize, left: f64, right: f64) -> Self {
-        Self { taken: Vec::new(), most, left, right }
+    pub fn new(left: f64, right: f64) -> Self {
+        Self { taken: Vec::new(), left, right }
     }
 
     /// How many are used.
@@ -41,11 +40,12 @@ impl Rows {
         self.taken.len()
     }
 
-    /// Finds room for a mark at `x` with the first of these texts, of these widths, that has any; or for the mark alone.
+    /// Finds room in the first `most` rows for a mark at `x` with the first of these texts, of these widths, that has any; or for the mark
+    /// alone.
     ///
     /// Marks are placed from the right to the left. So a text on the right of its mark goes over those that stand there already, and one on
     /// the left only where none is `to_come`: its stem would find no way down.
-    pub fn place(&mut self, x: f64, widths: &[f64], to_come: &[f64]) -> Option<Place> {
+    pub fn place(&mut self, x: f64, widths: &[f64], most: usize, to_come: &[f64]) -> Option<Place> {
         let texts = widths.iter().enumerate().map(|(n, width)| (Some(n), *width)).chain([(None, 0.0)]);
         for (text, width) in texts {
             for side in [Side::Right, Side::Left] {
@@ -53,7 +53,7 @@ impl Rows {
                 if from < self.left || to > self.right || side == Side::Left && to_come.iter().any(|mark| mark + MARK + GAP > from) {
                     continue;
                 }
-                if let Some(row) = (0..self.most).find(|row| self.is_free(*row, x, from, to)) {
+                if let Some(row) = (0..most).find(|row| self.is_free(*row, x, from, to)) {
                     self.take(row, x, from, to);
                     return Some(Place { row, side, text });
                 }
@@ -97,20 +97,20 @@ mod tests {
 
     #[test]
     fn a_label_goes_over_those_on_its_right_and_its_stem_crosses_none() {
-        let mut rows = Rows::new(2, 0.0, 200.0);
-        assert_eq!(rows.place(100.0, &[80.0], &[]), place(0, Side::Right, Some(0)));
-        assert_eq!(rows.place(70.0, &[80.0], &[]), place(1, Side::Right, Some(0)));
-        assert_eq!(rows.place(150.0, &[10.0], &[]), None, "its stem would cross the first");
-        assert_eq!(rows.place(195.0, &[80.0], &[]), None, "its mark would leave the drawing");
+        let mut rows = Rows::new(0.0, 200.0);
+        assert_eq!(rows.place(100.0, &[80.0], 2, &[]), place(0, Side::Right, Some(0)));
+        assert_eq!(rows.place(70.0, &[80.0], 2, &[]), place(1, Side::Right, Some(0)));
+        assert_eq!(rows.place(150.0, &[10.0], 2, &[]), None, "its stem would cross the first");
+        assert_eq!(rows.place(195.0, &[80.0], 2, &[]), None, "its mark would leave the drawing");
         assert_eq!(rows.used(), 2);
     }
 
     #[test]
     fn at_the_edge_a_label_goes_to_the_left_unless_it_would_hide_what_is_to_come() {
-        let mut rows = Rows::new(2, 0.0, 200.0);
-        assert_eq!(rows.place(180.0, &[80.0, 8.0], &[20.0]), place(0, Side::Left, Some(0)));
-        let mut rows = Rows::new(2, 0.0, 200.0);
-        assert_eq!(rows.place(180.0, &[80.0, 8.0], &[20.0, 120.0]), place(0, Side::Right, Some(1)), "a shorter one rather");
-        assert_eq!(rows.place(120.0, &[90.0], &[20.0]), place(0, Side::Right, None), "the mark alone");
+        let mut rows = Rows::new(0.0, 200.0);
+        assert_eq!(rows.place(180.0, &[80.0, 8.0], 2, &[20.0]), place(0, Side::Left, Some(0)));
+        let mut rows = Rows::new(0.0, 200.0);
+        assert_eq!(rows.place(180.0, &[80.0, 8.0], 2, &[20.0, 120.0]), place(0, Side::Right, Some(1)), "a shorter one rather");
+        assert_eq!(rows.place(120.0, &[90.0], 2, &[20.0]), place(0, Side::Right, None), "the mark alone");
     }
 }

@@ -19,8 +19,6 @@ pub(super) const BAR: f64 = 16.0;
 const TRACK: f64 = 19.0;
 /// Air above and below.
 const AIR: f64 = 7.0;
-/// A lane has no more rows of labels than these.
-const ROWS: usize = 4;
 
 /// One actor.
 pub(super) struct Lane<'a> {
@@ -76,7 +74,7 @@ impl<'a> Lanes<'a> {
 
 fn lane<'a>(picture: &'a Picture, n: usize, name: &'a str, scale: &Scale, top: f64) -> Lane<'a> {
     let bars = bars::of_lane(picture, n, scale);
-    let mut rows = Rows::new(ROWS, scale.left - 10.0, WIDTH - RIGHT * 0.1);
+    let mut rows = Rows::new(scale.left - 10.0, WIDTH - RIGHT * 0.1);
     let flags = flags::of_lane(picture, n, scale, &mut rows);
     let tracks = bars.iter().map(|bar| bar.track + 1).max().unwrap_or(1);
     let height = AIR * 2.0 + ROW * index(rows.used()) + TRACK * index(tracks) - (TRACK - BAR);

@@ -93,7 +93,8 @@ pub async fn postmortem(arguments: Postmortem, actor: Vec<OsString>) -> Result<E
     let mut played = Vec::new();
     for case in &cases {
         let seen = run.play(case.as_ref(), &progress).await?;
-        progress.bar.suspend(|| arguments.tell(&seen, progress.bar.is_hidden()));
+        let is_unwatched = progress.bar.is_hidden();
+        progress.bar.suspend(|| arguments.tell(&seen, is_unwatched));
         played.push(seen);
     }
     progress.bar.finish_and_clear();
@@ -136,8 +137,6 @@ impl Postmortem {
     }
 
     fn show(&self, played: &[Played]) -> Result<()> {
-        if let Ok(f) = std::env::var("REP_DUMP") {
-            fs::write(f, serde_json::to_string(played)?)?;
         let json = report::json::json(played)?;
         if self.json {
             say(&json);
@@ -210,8 +209,10 @@ impl Audience for Progress {
         self.bar.set_message(format!("{} {seen}\u{25b8} {}", case.name(), way.name));
     }
 
-    fn ended(&self, _case: &dyn Case, way: &PlayedWay) {
-        self.seen().push_str(if way.evidence.holds() { "\u{2713}" } else { "\u{2717}" });
+    fn ended(&self, case: &dyn Case, way: &PlayedWay) {
+        let mut seen = self.seen();
+        seen.push_str(if way.evidence.holds() { "\u{2713}" } else { "\u{2717}" });
+        self.bar.set_message(format!("{} {seen}", case.name()));
         self.bar.inc(1);
     }
 }

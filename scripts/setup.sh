@@ -112,6 +112,35 @@ compiles_protobuf() {
   return "$status"
 }
 
+# Under any of its names. What a snap brings does not see /tmp, where tests write.
+has_browser() {
+  local name
+  [ -z "$no_browser" ] || return 0
+  for name in chromium google-chrome chromium-browser; do
+    have "$name" && [ "$(basename "$(readlink -f "$(command -v "$name")")")" != snap ] && "$name" --version >/dev/null 2>&1 && return
+  done
+  if have apt-cache && apt_knows_packages && ! apt_offers_chromium; then
+    do_without_browser
+    return
+  fi
+  for name in Chromium 'Google Chrome'; do [ -x "/Applications/$name.app/Contents/MacOS/$name" ] && return; done
+  return 1
+}
+
+# Ubuntu has none but the snap.
+apt_offers_chromium() {
+  case $(LC_ALL=C apt-cache policy chromium | sed -n 's/^ *Candidate: *//p') in '' | '(none)' | *snap*) return 1 ;; esac
+}
+
+apt_knows_packages() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
+
+# Everything else can be tested without one.
+do_without_browser() {
+  no_browser=yes
+  say "this system's packages have no Chromium, so tests that look at a page are skipped;"
+  say '  Google Chrome will do, too: https://www.google.com/chrome/'
+}
+
 has_certificates() { [ "$(uname)" = Darwin ] || [ -d /etc/pki/tls/certs ] || [ -s /etc/ssl/certs/ca-certificates.crt ]; }
 
 uses_only_own_redis() { [ -n "${REDIS_URL:-}" ] && [ -n "${LOCK_URLS:-}" ]; }
@@ -119,6 +148,8 @@ uses_only_own_redis() { [ -n "${REDIS_URL:-}" ] && [ -n "${LOCK_URLS:-}" ]; }
 # --- what is missing -------------------------------------------------------------------------------------------------------------------
 
 missing='' reasons='' apt_packages='' brew_packages=''
+# Set where the system's packages have none.
+no_browser=
 
 # need NAME WHY APT_PACKAGES BREW_PACKAGES CHECK
 need() {
@@ -152,6 +183,7 @@ look() {
   need etcd 'is a place for locks that the tests start' etcd-server etcd has_etcd
   need zookeeper 'is a place for locks that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
   need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
+  need chromium 'looks at the pages that the tests write' chromium google-chrome has_browser
   need ps 'shows the tests which servers still run' procps '' has_ps
   case $profile in test) return ;; esac
   need wrk 'loads the service with requests' wrk wrk has_wrk
@@ -215,6 +247,8 @@ install_with_apt() {
   [ -z "$dry_run" ] || return 0
   apt update || say 'apt-get update failed; going on with the lists that are there'
   case " $apt_packages " in *' redis-server '*) check_redis_candidate ;; esac
+  case " $apt_packages " in *' chromium '*) apt_offers_chromium || { do_without_browser && apt_packages=${apt_packages/ chromium/}; } ;; esac
+  [ -n "${apt_packages// /}" ] || return 0
   local services
   services=$(new_services)
   hold_services

@@ -7,6 +7,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -85,6 +86,7 @@ pub async fn actor(arguments: ActorArguments) -> Result<ExitCode> {
 pub async fn postmortem(arguments: Postmortem, actor: Vec<OsString>) -> Result<ExitCode> {
     let cases = arguments.cases()?;
     if cases.is_empty() {
+        ensure!(!arguments.json && arguments.report.is_none(), "--json and --report: name a case, or say --all");
         say(&list());
         return Ok(ExitCode::SUCCESS);
     }
@@ -94,9 +96,8 @@ pub async fn postmortem(arguments: Postmortem, actor: Vec<OsString>) -> Result<E
     let mut played = Vec::new();
     for case in &cases {
         let seen = run.play(case.as_ref(), &progress).await?;
-        if !arguments.json {
-            progress.bar.suspend(|| say(&format!("{}\n", report::table::table(&seen))));
-        }
+        let is_unwatched = progress.bar.is_hidden();
+        progress.bar.suspend(|| arguments.tell(&seen, is_unwatched));
         played.push(seen);
     }
     progress.bar.finish_and_clear();
@@ -127,6 +128,15 @@ impl Postmortem {
         let (stock, stall, lease) = (self.stock, self.stall, self.lease);
         let (buyers, instances) = (self.buyers.map(|n| n as usize), self.instances.map(|n| n as usize));
         WhatIf { buyers, stock, stall, lease, instances }
+    }
+
+    /// What is said of a case when it was played. Where JSON is wanted there is nothing else on the standard output.
+    fn tell(&self, seen: &Played, is_unwatched: bool) {
+        if !self.json {
+            say(&format!("{}\n", report::table::table(seen)));
+        } else if is_unwatched {
+            eprintln!("{}: {}", seen.case, if seen.is_as_told() { "as told" } else { "not as told" });
+        }
     }
 
     fn show(&self, played: &[Played]) -> Result<()> {
@@ -175,29 +185,42 @@ fn list() -> String {
     )
 }
 
-/// A bar that says what is played. It hides itself where nobody watches.
+/// A bar that says what is played, and what was seen of the case so far. It hides itself where nobody watches.
 struct Progress {
     bar: ProgressBar,
+    /// Of the ways of the case that is played now.
+    seen: Mutex<String>,
 }
 
 impl Progress {
     fn new(cases: &[Box<dyn Case>]) -> Self {
         let ways: usize = cases.iter().map(|case| case.ways().len()).sum();
         let bar = ProgressBar::new(ways as u64);
-        bar.set_style(
-            ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
+        let style = ProgressStyle::with_template("{bar:20} {pos} of {len} ways, {elapsed}  {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("\u{2501}\u{2578}\u{2500}"));
         bar.enable_steady_tick(Duration::from_millis(100));
-        Self { bar }
+        Self { bar, seen: Mutex::default() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, String> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Audience for Progress {
     fn begins(&self, case: &dyn Case, way: &Way) {
-        self.bar.set_message(format!("{}: {}", case.name(), way.name));
+        let is_first = case.ways().first().is_some_and(|first| first.name == way.name);
+        let mut seen = self.seen();
+        if is_first {
+            seen.clear();
+        }
+        self.bar.set_message(format!("{} {seen}\u{25b8} {}", case.name(), way.name));
     }
 
-    fn ended(&self, _case: &dyn Case, _way: &PlayedWay) {
+    fn ended(&self, case: &dyn Case, way: &PlayedWay) {
+        let mut seen = self.seen();
+        seen.push_str(if way.evidence.holds() { "\u{2713}" } else { "\u{2717}" });
+        self.bar.set_message(format!("{} {seen}", case.name()));
         self.bar.inc(1);
     }
 }

@@ -3,5 +3,13 @@
 pub mod html;
 pub mod json;
 pub mod markdown;
-mod svg;
 pub mod table;
+
+// What the page is made of.
+mod figure;
+mod index;
+mod prose;
+mod section;
+mod style;
+mod verdict;
+mod ways;

@@ -1,8 +1,11 @@
-//! One page without anything from outside: an index, and each case with its story, its pictures and its verdicts.
+//! One page without anything from outside: an index, and each case with its story, its verdicts and its pictures.
+//!
+//! It is complete without a script. What a reader could get wrong: the marks and the hatchings of all pictures are defined once, in the
+//! page, so a picture that is cut out of it is not a picture any more.
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::svg;
+use super::{figure, index, section, style};
 use crate::run::Played;
 
 /// The page.
@@ -10,19 +13,39 @@ pub fn page(played: &[Played]) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head { meta charset="utf-8"; title { "Post-mortems that run" } }
-            body { @for case in played { (section(case)) } }
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                link rel="icon" href="data:,";
+                title { (title(played)) }
+                style { (style::sheet()) }
+            }
+            body {
+                a.skip href="#cases" { "To the cases" }
+                (figure::definitions())
+                (index::rail(played))
+                main {
+                    (index::head(played))
+                    div #cases {
+                        @for (n, case) in played.iter().enumerate() { (section::section(n + 1, case)) }
+                    }
+                    footer { p { "Written by " code { "stockade postmortem --report" } ". Times are seconds of the story." } }
+                }
+            }
         }
     };
     page.into_string()
 }
 
-fn section(played: &Played) -> Markup {
-    html! {
-        section id=(played.case) {
-            h2 { (played.story.title) }
-            p { (played.story.told) }
-            @for way in &played.ways { (svg::timeline(&way.picture)) }
-        }
+fn title(played: &[Played]) -> String {
+    match played {
+        [case] => format!("{} - a post-mortem that runs", case.story.title),
+        _ => "Post-mortems that run".into(),
     }
+}
+
+/// How fast it was played, in words.
+pub(super) fn pace(speed: &str) -> Markup {
+    html! { @if speed == "1" { "at the story's own speed" } @else { (speed) " times as fast as the story" } }
 }

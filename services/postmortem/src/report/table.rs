@@ -1,15 +1,20 @@
 //! The verdict table of a case.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
 
+use super::verdict::verdict;
 use crate::run::{Played, PlayedWay};
 
-const HEADER: [&str; 8] = ["way", "sold", "oversold", "stranded", "holders at once", "longest stuck s", "holds?", "as told?"];
+const HEADER: [&str; 8] = ["way", "sold", "over-\nsold", "strand-\ned", "holders\nat once", "longest\nstuck", "holds?", "as\ntold?"];
+
+/// As wide as a terminal may be expected to be. A narrower one is not exceeded either.
+const WIDTH: u16 = 100;
 
 /// The table of one case, with its title.
 pub fn table(played: &Played) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic).set_header(HEADER);
+    table.set_width(table.width().map_or(WIDTH, |width| width.min(WIDTH)));
+    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(HEADER);
     for way in &played.ways {
         table.add_row(row(way));
     }
@@ -30,23 +35,8 @@ fn row(played: &PlayedWay) -> Vec<String> {
         count(evidence.oversold),
         count(evidence.stranded),
         if evidence.holders_at_once == 0 { "-".into() } else { evidence.holders_at_once.to_string() },
-        format!("{:.1}", evidence.longest_stuck_seconds),
+        format!("{:.1} s", evidence.longest_stuck_seconds),
         verdict(played),
         if played.is_as_told() { "yes".into() } else { "NO".into() },
     ]
-}
-
-/// Whether it holds; and if not, by what.
-pub(super) fn verdict(played: &PlayedWay) -> String {
-    let broken: Vec<_> = played.evidence.readings.iter().filter(|reading| !reading.holds()).collect();
-    if broken.is_empty() {
-        return "holds".into();
-    }
-    let said = broken.iter().map(|reading| format!("{} {}", round(reading.value), reading.measure));
-    format!("fails: {}", said.collect::<Vec<_>>().join(", "))
-}
-
-/// A count as one, a time with a digit.
-pub(super) fn round(value: f64) -> String {
-    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }

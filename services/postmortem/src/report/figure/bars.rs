@@ -1,0 +1,160 @@
+//! What an actor was at, as bars. A run of bars that are thinner than a line is one bar, and bars that overlap lie under each other.
+
+use super::{
+    scale::{Scale, end},
+    text,
+};
+use crate::timeline::{Doing, Picture, Span};
+
+/// Bars thinner than this are drawn as a run.
+const THIN: f64 = 3.0;
+/// What is apart by less than this looks as one.
+const APART: f64 = 2.0;
+/// A lane has no more rows of bars than these.
+const TRACKS: usize = 4;
+
+/// A bar, or a run of them.
+pub(super) struct Bar<'a> {
+    pub doing: Doing,
+    pub label: &'a str,
+    /// Where it begins and ends in the drawing.
+    pub from: f64,
+    pub to: f64,
+    /// Where the lease ran out, if it did before the end.
+    pub over: Option<f64>,
+    /// Row of the lane.
+    pub track: usize,
+    /// How many it stands for.
+    pub times: usize,
+    /// Seconds of the story.
+    pub begins: f64,
+    pub ends: f64,
+    lease_out: Option<f64>,
+}
+
+impl Bar<'_> {
+    /// It, in words.
+    pub fn told(&self) -> String {
+        let what = match (self.label, self.times) {
+            (_, 2..) => format!("{} {} times", word(self.doing), self.times),
+            ("", _) => word(self.doing).to_owned(),
+            (label, _) => format!("{}: {label}", word(self.doing)),
+        };
+        match self.lease_out {
+            Some(at) if self.over.is_some() => format!("{what}; its lease ran out at {}", text::seconds(at)),
+            _ => what,
+        }
+    }
+
+    /// When, in words.
+    pub fn when(&self) -> String {
+        format!("{:.1}\u{2013}{}", self.begins, text::seconds(self.ends))
+    }
+}
+
+/// What it is called.
+pub(super) const fn word(doing: Doing) -> &'static str {
+    match doing {
+        Doing::Holding => "inside",
+        Doing::Waiting => "waits",
+        Doing::Stalled => "stalls",
+        Doing::Working => "works",
+        Doing::Down => "down",
+    }
+}
+
+/// The bars of a lane. Those of a lock lie in the first row, if they can.
+pub(super) fn of_lane<'a>(picture: &'a Picture, lane: usize, scale: &Scale) -> Vec<Bar<'a>> {
+    let mut bars = Vec::new();
+    for doing in [Doing::Holding, Doing::Down, Doing::Stalled, Doing::Waiting, Doing::Working] {
+        let mut spans: Vec<_> = picture.spans.iter().filter(|span| span.lane == lane && span.doing == doing).collect();
+        spans.sort_by(|a, b| a.from.total_cmp(&b.from));
+        bars.extend(runs(spans.into_iter().map(|span| bar(picture, span, scale))));
+    }
+    lay(&mut bars);
+    bars
+}
+
+fn bar<'a>(picture: &Picture, span: &'a Span, scale: &Scale) -> Bar<'a> {
+    let ends = end(picture, span);
+    let lease_out = span.valid_until.filter(|until| *until < ends);
+    Bar {
+        doing: span.doing,
+        label: &span.label,
+        from: scale.x(span.from),
+        to: scale.x(ends),
+        over: lease_out.map(|at| scale.x(at.max(span.from))),
+        track: 0,
+        times: 1,
+        begins: scale.since(span.from),
+        ends: scale.since(ends),
+        lease_out: lease_out.map(|at| scale.since(at)),
+    }
+}
+
+fn runs<'a>(bars: impl Iterator<Item = Bar<'a>>) -> Vec<Bar<'a>> {
+    let mut runs: Vec<Bar<'_>> = Vec::new();
+    for bar in bars {
+        match runs.last_mut() {
+            Some(run) if joins(run, &bar) => {
+                run.times += 1;
+                (run.to, run.ends) = (run.to.max(bar.to), run.ends.max(bar.ends));
+            }
+            _ => runs.push(bar),
+        }
+    }
+    runs
+}
+
+/// Only thin bars are joined, and never those whose lease ran out: each of those is a part of the story.
+fn joins(run: &Bar<'_>, bar: &Bar<'_>) -> bool {
+    let thin = |bar: &Bar<'_>| bar.to - bar.from < THIN && bar.over.is_none();
+    (run.times > 1 || thin(run)) && thin(bar) && bar.from - run.to < APART
+}
+
+fn lay(bars: &mut [Bar<'_>]) {
+    let mut taken: Vec<Vec<(f64, f64)>> = Vec::new();
+    for bar in bars {
+        let is_free = |track: &Vec<(f64, f64)>| track.iter().all(|(from, to)| bar.to <= from + APART || bar.from >= to - APART);
+        bar.track = taken.iter().position(is_free).unwrap_or(taken.len()).min(TRACKS - 1);
+        if bar.track == taken.len() {
+            taken.push(Vec::new());
+        }
+        taken[bar.track].push((bar.from, bar.to));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::scale::Scale, Bar, of_lane};
+    use crate::timeline::{Doing, Picture, Span};
+
+    fn span(doing: Doing, from: f64, to: f64, valid_until: Option<f64>) -> Span {
+        Span { lane: 0, doing, label: "x".into(), from, to: Some(to), valid_until }
+    }
+
+    fn bars(spans: Vec<Span>) -> Vec<(Doing, usize, usize, bool)> {
+        let picture = Picture { lanes: vec!["a".into()], spans, end: 100.0, ..Picture::default() };
+        let scale = Scale::new(&picture, 0.0, 1000.0);
+        let shape = |bar: &Bar<'_>| (bar.doing, bar.track, bar.times, bar.over.is_some());
+        of_lane(&picture, 0, &scale).iter().map(shape).collect()
+    }
+
+    #[test]
+    fn what_overlaps_lies_under_each_other_and_what_follows_does_not() {
+        let spans = vec![
+            span(Doing::Waiting, 0.0, 10.0, None),
+            span(Doing::Holding, 10.0, 60.0, Some(20.0)),
+            span(Doing::Stalled, 30.0, 50.0, None),
+        ];
+        assert_eq!(bars(spans), [(Doing::Holding, 0, 1, true), (Doing::Stalled, 1, 1, false), (Doing::Waiting, 0, 1, false)]);
+    }
+
+    #[test]
+    fn a_run_of_thin_bars_is_one_and_a_lease_that_ran_out_is_never_hidden_in_it() {
+        let mut spans: Vec<_> = (0..50).map(|n| span(Doing::Holding, f64::from(n) * 0.2, f64::from(n) * 0.2 + 0.1, Some(99.0))).collect();
+        spans.push(span(Doing::Holding, 10.0, 10.1, Some(10.05)));
+        spans.push(span(Doing::Holding, 90.0, 100.0, Some(99.0)));
+        assert_eq!(bars(spans), [(Doing::Holding, 0, 50, false), (Doing::Holding, 0, 1, true), (Doing::Holding, 0, 1, true)]);
+    }
+}

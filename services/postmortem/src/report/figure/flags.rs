@@ -1,0 +1,134 @@
+//! What happened in a moment, as flags above the bars. Moments of one kind that come together share one.
+
+use super::{
+    labels::{Place, Rows},
+    scale::Scale,
+    text,
+};
+use crate::timeline::{Event, Moment, Picture};
+
+/// Size of the labels.
+pub(super) const SIZE: f64 = 11.0;
+/// A lane has no more rows of labels than these.
+const ROWS: usize = 4;
+/// Moments nearer to each other than this share a flag.
+const NEAR: f64 = 8.0;
+/// The most that a label may be.
+const LONGEST: f64 = 250.0;
+
+/// A moment, or several of a kind.
+pub(super) struct Flag<'a> {
+    pub event: Event,
+    pub label: &'a str,
+    /// How many it stands for.
+    pub times: usize,
+    /// Where the first and the last are in the drawing.
+    pub from: f64,
+    pub to: f64,
+    /// Seconds of the story.
+    pub begins: f64,
+    pub ends: f64,
+    /// Where it stands, and what it says there; none where there is no room for it.
+    pub place: Option<(Place, String)>,
+    last: &'a str,
+}
+
+impl Flag<'_> {
+    /// It, in words.
+    pub fn told(&self) -> String {
+        match self.times {
+            1 => format!("{}: {}", word(self.event), self.label),
+            times => format!("{} {times} times: {} \u{2026} {}", word(self.event), self.label, self.last),
+        }
+    }
+
+    /// When, in words.
+    pub fn when(&self) -> String {
+        if self.times == 1 { text::seconds(self.begins) } else { format!("{:.1}\u{2013}{}", self.begins, text::seconds(self.ends)) }
+    }
+
+    /// What it says, the longest first.
+    fn texts(&self) -> Vec<String> {
+        let short = |room| text::fit(self.label, SIZE, room);
+        match (self.event, self.times) {
+            (Event::Sale, times) => vec![format!("{times} sold"), format!("{times}")],
+            (_, 1) => [LONGEST, 130.0, 70.0].into_iter().filter_map(short).collect(),
+            (_, times) => {
+                let long = [LONGEST, 100.0].into_iter().filter_map(short).map(|text| format!("{times}\u{d7} {text}"));
+                long.chain([format!("{times}\u{d7}")]).collect()
+            }
+        }
+    }
+}
+
+/// What it is called.
+pub(super) const fn word(event: Event) -> &'static str {
+    match event {
+        Event::Write => "writes",
+        Event::Sale => "sells",
+        Event::Harm => "harm",
+        Event::Stolen => "stolen",
+        Event::Expired => "ran out",
+        Event::Refused => "refused",
+        Event::Fault => "fault",
+        Event::Note => "note",
+    }
+}
+
+/// What stands on a flag. Harm is told at the head of the drawing, and a sale is a mark on the bar.
+const FLAGGED: [Event; 6] = [Event::Fault, Event::Stolen, Event::Expired, Event::Refused, Event::Write, Event::Note];
+
+/// The moments of a lane, each kind for itself.
+pub(super) fn of_lane<'a>(picture: &'a Picture, lane: usize, scale: &Scale, rows: &mut Rows) -> Vec<Flag<'a>> {
+    let mut flags: Vec<_> = FLAGGED.into_iter().flat_map(|event| of_kind(picture, lane, event, scale)).collect();
+    stand(&mut flags, |flag| flag.texts(), SIZE, ROWS, rows);
+    // A single sale says nothing, and a number that has no room needs no stem either.
+    let (mut several, single): (Vec<_>, Vec<_>) = of_kind(picture, lane, Event::Sale, scale).into_iter().partition(|flag| flag.times > 1);
+    stand(&mut several, |flag| flag.texts(), SIZE, 1, rows);
+    several.iter_mut().for_each(|flag| flag.place = flag.place.take().filter(|(_, said)| !said.is_empty()));
+    [of_kind(picture, lane, Event::Harm, scale), flags, several, single].into_iter().flatten().collect()
+}
+
+/// Finds a place for each, from the right to the left.
+pub(super) fn stand(flags: &mut [Flag<'_>], texts: impl Fn(&Flag<'_>) -> Vec<String>, size: f64, most: usize, rows: &mut Rows) {
+    flags.sort_by(|a, b| a.from.total_cmp(&b.from));
+    let all: Vec<_> = flags.iter().map(|flag| flag.from).collect();
+    for (n, flag) in flags.iter_mut().enumerate().rev() {
+        let texts = texts(flag);
+        let widths: Vec<_> = texts.iter().map(|text| text::width(text, size)).collect();
+        let place = rows.place(flag.from, &widths, most, &all[..n]);
+        flag.place = place.map(|place| (place, place.text.map(|n| texts[n].clone()).unwrap_or_default()));
+    }
+}
+
+fn of_kind<'a>(picture: &'a Picture, lane: usize, event: Event, scale: &Scale) -> Vec<Flag<'a>> {
+    together(picture, |moment| moment.lane == lane && moment.event == event, scale, NEAR)
+}
+
+/// These moments in the order of time, those that come together as one.
+pub(super) fn together<'a>(picture: &'a Picture, wanted: impl Fn(&Moment) -> bool, scale: &Scale, near: f64) -> Vec<Flag<'a>> {
+    let mut moments: Vec<_> = picture.moments.iter().filter(|moment| wanted(moment)).collect();
+    moments.sort_by(|a, b| a.at.total_cmp(&b.at));
+    let mut flags: Vec<Flag<'_>> = Vec::new();
+    for moment in moments {
+        let (x, at) = (scale.x(moment.at), scale.since(moment.at));
+        match flags.last_mut() {
+            Some(flag) if x - flag.to < near => {
+                (flag.to, flag.ends, flag.last) = (x, at, &moment.label);
+                flag.times += 1;
+            }
+            _ => flags.push(Flag {
+                event: moment.event,
+                label: &moment.label,
+                times: 1,
+                from: x,
+                to: x,
+                begins: at,
+                ends: at,
+                place: None,
+                last: &moment.label,
+            }),
+        }
+    }
+    flags
+}

@@ -1,0 +1,61 @@
+//! What the marks of a picture mean: those that are in it, and no others.
+
+use maud::{Markup, html};
+
+use super::{
+    Layout,
+    marks::{look, mark},
+};
+use crate::timeline::{Doing, Event};
+
+const BARS: [(Doing, &str); 5] = [
+    (Doing::Holding, "inside, with the lock"),
+    (Doing::Waiting, "waits for the lock"),
+    (Doing::Stalled, "stalled or stopped"),
+    (Doing::Working, "works"),
+    (Doing::Down, "server down or out of reach"),
+];
+
+const MARKS: [(Event, &str); 8] = [
+    (Event::Sale, "a unit sold"),
+    (Event::Harm, "harm: the line goes through all lanes"),
+    (Event::Write, "a write"),
+    (Event::Stolen, "lock taken away"),
+    (Event::Expired, "lock ran out"),
+    (Event::Refused, "refused"),
+    (Event::Fault, "broken on purpose"),
+    (Event::Note, "note"),
+];
+
+/// The legend of a picture.
+pub(super) fn legend(layout: &Layout<'_>) -> Markup {
+    let bars = || layout.lanes.lanes.iter().flat_map(|lane| &lane.bars);
+    let flags = || layout.lanes.lanes.iter().flat_map(|lane| &lane.flags);
+    html! {
+        ul.legend {
+            @for (doing, meaning) in BARS.into_iter().filter(|(doing, _)| bars().any(|bar| bar.doing == *doing)) {
+                li { (bar(doing)) (meaning) }
+                @if doing == Doing::Holding && bars().any(|bar| bar.over.is_some()) { li { (over()) "still inside, but its lease has run out" } }
+            }
+            @for (event, meaning) in MARKS.into_iter().filter(|(event, _)| flags().any(|flag| flag.event == *event)) {
+                li { (key(html! { use href={ "#m-" (mark(event)) } class={ "m " (mark(event)) } x="13" y="9" {} })) (meaning) }
+            }
+        }
+    }
+}
+
+fn bar(doing: Doing) -> Markup {
+    key(html! {
+        g class={ "bar " (look(doing)) } {
+            @if doing == Doing::Waiting { path d="M1 9h24" {} } @else { rect x="1" y="3" width="24" height="12" {} }
+        }
+    })
+}
+
+fn over() -> Markup {
+    key(html! { g.bar.holding { rect.over x="1" y="3" width="24" height="12" {} } })
+}
+
+fn key(drawn: Markup) -> Markup {
+    html! { svg.key viewBox="0 0 26 18" width="26" height="18" aria-hidden="true" { (drawn) } }
+}

@@ -1,0 +1,6 @@
+//! The lab from outside: what it shows of what was played.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod browser;
+mod page;
+mod sample;

@@ -1,3 +1,4 @@
 //! The cases. Each is its story, its ways, and the code that failed, as it was written.
 
 pub mod maotai;
+pub mod retry_double_take;

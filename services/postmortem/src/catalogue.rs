@@ -4,7 +4,7 @@ use crate::{case::Case, cases};
 
 /// All of them.
 pub fn all() -> Vec<Box<dyn Case>> {
-    vec![Box::new(cases::maotai::Maotai)]
+    vec![Box::new(cases::maotai::Maotai), Box::new(cases::retry_double_take::RetryDoubleTake)]
 }
 
 /// The one of this name.

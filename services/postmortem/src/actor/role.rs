@@ -13,6 +13,8 @@ pub enum Role {
     IdentityService,
     /// An order service of the Maotai case.
     OrderService,
+    /// An order service that asks one segment after the other.
+    SegmentedOrderService,
 }
 
 impl Role {
@@ -21,6 +23,7 @@ impl Role {
         match self {
             Self::IdentityService => "identity-service",
             Self::OrderService => "order-service",
+            Self::SegmentedOrderService => "segmented-order-service",
         }
     }
 }
@@ -31,6 +34,7 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
     let done = match role {
         Role::IdentityService => cases::maotai::identity::serve(&host, host::arguments(&arguments)?).await,
         Role::OrderService => cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await,
+        Role::SegmentedOrderService => cases::retry_double_take::order_service::serve(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

@@ -1,4 +1,5 @@
 //! The cases. Each is its story, its ways, and the code that failed, as it was written.
 
 pub mod maotai;
+pub mod negative_counter;
 pub mod retry_double_take;

@@ -4,7 +4,12 @@ use crate::{case::Case, cases};
 
 /// All of them.
 pub fn all() -> Vec<Box<dyn Case>> {
-    vec![Box::new(cases::maotai::Maotai), Box::new(cases::retry_double_take::RetryDoubleTake)]
+    vec![
+        Box::new(cases::maotai::Maotai),
+        Box::new(cases::retry_double_take::RetryDoubleTake),
+        Box::new(cases::negative_counter::NegativeCounter),
+        // NEXT
+    ]
 }
 
 /// The one of this name.

@@ -15,6 +15,8 @@ pub enum Role {
     OrderService,
     /// An order service that asks one segment after the other.
     SegmentedOrderService,
+    /// An order service that counts down.
+    CountingOrderService,
 }
 
 impl Role {
@@ -24,6 +26,7 @@ impl Role {
             Self::IdentityService => "identity-service",
             Self::OrderService => "order-service",
             Self::SegmentedOrderService => "segmented-order-service",
+            Self::CountingOrderService => "counting-order-service",
         }
     }
 }
@@ -35,6 +38,7 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
         Role::IdentityService => cases::maotai::identity::serve(&host, host::arguments(&arguments)?).await,
         Role::OrderService => cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await,
         Role::SegmentedOrderService => cases::retry_double_take::order_service::serve(&host, host::arguments(&arguments)?).await,
+        Role::CountingOrderService => cases::negative_counter::order_service::serve(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

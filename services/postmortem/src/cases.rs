@@ -3,3 +3,4 @@
 pub mod maotai;
 pub mod negative_counter;
 pub mod retry_double_take;
+pub mod sticky_sold_out;

@@ -8,6 +8,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::maotai::Maotai),
         Box::new(cases::retry_double_take::RetryDoubleTake),
         Box::new(cases::negative_counter::NegativeCounter),
+        Box::new(cases::sticky_sold_out::StickySoldOut),
         // NEXT
     ]
 }

@@ -46,13 +46,16 @@ pub struct Instance {
     pub database_url: String,
     /// What it does.
     pub roles: &'static str,
+    /// Variables that differ from their defaults.
+    pub settings: Vec<(&'static str, String)>,
 }
 
 impl Engine {
     /// Starts one that does everything, on this Redis server, with an empty ledger in a file.
     pub async fn start(stage: &Stage, redis: &Redis) -> Result<Self> {
         let database_url = format!("sqlite://{}", stage.folder().join("engine.db").display());
-        Self::start_instance(stage, Instance { name: "engine", redis_url: redis.url(), database_url, roles: ALL_ROLES }).await
+        let settings = Vec::new();
+        Self::start_instance(stage, Instance { name: "engine", redis_url: redis.url(), database_url, roles: ALL_ROLES, settings }).await
     }
 
     /// Starts one instance, and waits until it is ready if it has the order role.
@@ -154,7 +157,7 @@ pub fn program() -> Result<PathBuf> {
 }
 
 fn variables(instance: &Instance, listen: &str) -> Vec<(&'static str, String)> {
-    vec![
+    let mut variables = vec![
         ("REDIS_URL", instance.redis_url.clone()),
         ("LOCK_URLS", String::new()),
         ("DATABASE_URL", instance.database_url.clone()),
@@ -163,5 +166,7 @@ fn variables(instance: &Instance, listen: &str) -> Vec<(&'static str, String)> {
         ("STOCKADE_PAYMENT_SECRET", PAYMENT_SECRET.into()),
         ("STOCKADE_LISTEN", listen.into()),
         ("STOCKADE_ROLES", instance.roles.into()),
-    ]
+    ];
+    variables.extend(instance.settings.iter().cloned());
+    variables
 }

@@ -172,7 +172,8 @@ fn evidence(stage: &Stage, ordered: u64, taken: u64, left: u64) -> Evidence {
 /// the order is not written.
 async fn play_engine(stage: &Stage) -> Result<Evidence> {
     let (redis, database_url) = (stage.redis().await?, stage.database().await?);
-    let instance = |name, roles| Instance { name, redis_url: redis.url(), database_url: database_url.clone(), roles };
+    let settings = Vec::new;
+    let instance = |name, roles| Instance { name, redis_url: redis.url(), database_url: database_url.clone(), roles, settings: settings() };
     let first = Engine::start_instance(stage, instance("order-service-1", "order")).await?;
     let second = Engine::start_instance(stage, instance("order-service-2", "order")).await?;
     let mut recorder = Engine::start_instance(stage, instance("recorder", "recorder")).await?;

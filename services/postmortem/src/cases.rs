@@ -2,5 +2,6 @@
 
 pub mod maotai;
 pub mod negative_counter;
+pub mod release_after_timeout;
 pub mod retry_double_take;
 pub mod sticky_sold_out;

@@ -9,6 +9,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::retry_double_take::RetryDoubleTake),
         Box::new(cases::negative_counter::NegativeCounter),
         Box::new(cases::sticky_sold_out::StickySoldOut),
+        Box::new(cases::release_after_timeout::ReleaseAfterTimeout),
         // NEXT
     ]
 }

@@ -51,7 +51,8 @@ impl Case for StickySoldOut {
         Story {
             title: "Sold out, says the memory of a service that asked an hour ago",
             told: "So that a sold-out item costs nothing, each order service remembers in a map that the stock was empty, and refuses at once. \
-                   The lines are copied from one flash-sale project to the next, and nothing in them clears the flag. When orders are cancelled and their units come back, every service goes on to say that the item is sold out.",
+                   The lines are copied from one flash-sale project to the next, and nothing in them clears the flag. When orders are \
+                   cancelled and their units come back, every service goes on to say that the item is sold out.",
             sources: &[(
                 "springboot-seckill, a flash sale to learn from: localOverMap in its SeckillController",
                 "https://github.com/zaiyunduan123/springboot-seckill",

@@ -10,6 +10,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::negative_counter::NegativeCounter),
         Box::new(cases::sticky_sold_out::StickySoldOut),
         Box::new(cases::release_after_timeout::ReleaseAfterTimeout),
+        Box::new(cases::late_payment::LatePayment),
         // NEXT
     ]
 }

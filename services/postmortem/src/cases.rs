@@ -1,5 +1,6 @@
 //! The cases. Each is its story, its ways, and the code that failed, as it was written.
 
+pub mod blind_repair;
 pub mod late_payment;
 pub mod maotai;
 pub mod negative_counter;

@@ -11,6 +11,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::sticky_sold_out::StickySoldOut),
         Box::new(cases::release_after_timeout::ReleaseAfterTimeout),
         Box::new(cases::late_payment::LatePayment),
+        Box::new(cases::blind_repair::BlindRepair),
         // NEXT
     ]
 }

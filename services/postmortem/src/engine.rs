@@ -33,6 +33,23 @@ pub struct Engine {
     /// How it is reached, if it has the order role.
     pub counter: Counter,
     has_counter: bool,
+    run: Run,
+}
+
+/// How the program is run.
+#[derive(Clone)]
+struct Run {
+    program: PathBuf,
+    dir: PathBuf,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Run {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--dir").arg(&self.dir).args(arguments).envs(self.variables.iter().cloned());
+        command
+    }
 }
 
 /// What an instance is started with.
@@ -61,16 +78,12 @@ impl Engine {
     /// Starts one instance, and waits until it is ready if it has the order role.
     pub async fn start_instance(stage: &Stage, instance: Instance) -> Result<Self> {
         let listen = format!("127.0.0.1:{}", free_port().await);
-        let (program, variables) = (stage.engine.clone(), variables(&instance, &listen));
-        let dir = stage.folder().join(instance.name);
-        let command = move || {
-            let mut command = Command::new(&program);
-            command.arg("--dir").arg(&dir).arg("serve").envs(variables.iter().cloned());
-            command
-        };
+        let run = Run { program: stage.engine.clone(), dir: stage.folder().join(instance.name), variables: variables(&instance, &listen) };
+        let serve = run.clone();
+        let command = move || serve.command(&["serve"]);
         let process = Daemon::start("stockade", stage.folder().join(format!("{}.log", instance.name)), command).await?;
         let has_counter = instance.roles.split(',').any(|role| role == "order");
-        let engine = Self { process, counter: Counter::at(format!("http://{listen}")), has_counter };
+        let engine = Self { process, counter: Counter::at(format!("http://{listen}")), has_counter, run };
         if has_counter {
             engine.is_ready().await?;
         }
@@ -101,6 +114,14 @@ impl Engine {
             ensure!(Instant::now() < deadline, "the engine did not come to it: {audit:?}");
             sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// `stockade reconcile`: what it said. Its status is 1 if something is left to do.
+    pub async fn reconcile(&self, item: &str) -> Result<String> {
+        let output = tokio::process::Command::from(self.run.command(&["reconcile", item])).output().await?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        ensure!(matches!(output.status.code(), Some(0 | 1)), "reconcile: {said}");
+        Ok(said)
     }
 
     /// What the ledger says of the item's units: held or confirmed, and free.

@@ -17,6 +17,8 @@ pub enum Role {
     SegmentedOrderService,
     /// An order service that counts down.
     CountingOrderService,
+    /// What carries orders from Redis to SQL.
+    Recorder,
 }
 
 impl Role {
@@ -27,6 +29,7 @@ impl Role {
             Self::OrderService => "order-service",
             Self::SegmentedOrderService => "segmented-order-service",
             Self::CountingOrderService => "counting-order-service",
+            Self::Recorder => "recorder",
         }
     }
 }
@@ -39,6 +42,7 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
         Role::OrderService => cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await,
         Role::SegmentedOrderService => cases::retry_double_take::order_service::serve(&host, host::arguments(&arguments)?).await,
         Role::CountingOrderService => cases::negative_counter::order_service::serve(&host, host::arguments(&arguments)?).await,
+        Role::Recorder => cases::blind_repair::recorder::serve(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

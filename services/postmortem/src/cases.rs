@@ -1,6 +1,7 @@
 //! The cases. Each is its story, its ways, and the code that failed, as it was written.
 
 pub mod blind_repair;
+pub mod db_lock_forever;
 pub mod late_payment;
 pub mod maotai;
 pub mod negative_counter;

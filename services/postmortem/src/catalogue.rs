@@ -12,6 +12,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::release_after_timeout::ReleaseAfterTimeout),
         Box::new(cases::late_payment::LatePayment),
         Box::new(cases::blind_repair::BlindRepair),
+        Box::new(cases::db_lock_forever::DbLockForever),
         // NEXT
     ]
 }

@@ -19,6 +19,8 @@ pub enum Role {
     CountingOrderService,
     /// What carries orders from Redis to SQL.
     Recorder,
+    /// A nightly job that must not run twice.
+    SettlementJob,
 }
 
 impl Role {
@@ -30,6 +32,7 @@ impl Role {
             Self::SegmentedOrderService => "segmented-order-service",
             Self::CountingOrderService => "counting-order-service",
             Self::Recorder => "recorder",
+            Self::SettlementJob => "settlement-job",
         }
     }
 }
@@ -43,6 +46,7 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
         Role::SegmentedOrderService => cases::retry_double_take::order_service::serve(&host, host::arguments(&arguments)?).await,
         Role::CountingOrderService => cases::negative_counter::order_service::serve(&host, host::arguments(&arguments)?).await,
         Role::Recorder => cases::blind_repair::recorder::serve(&host, host::arguments(&arguments)?).await,
+        Role::SettlementJob => cases::db_lock_forever::job::run(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

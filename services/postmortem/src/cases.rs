@@ -2,6 +2,7 @@
 
 pub mod blind_repair;
 pub mod db_lock_forever;
+pub mod db_lock_pool;
 pub mod late_payment;
 pub mod maotai;
 pub mod negative_counter;

@@ -6,14 +6,14 @@ use crate::{case::Case, cases};
 pub fn all() -> Vec<Box<dyn Case>> {
     vec![
         Box::new(cases::maotai::Maotai),
+        Box::new(cases::db_lock_forever::DbLockForever),
+        Box::new(cases::db_lock_pool::DbLockPool),
         Box::new(cases::retry_double_take::RetryDoubleTake),
+        Box::new(cases::blind_repair::BlindRepair),
         Box::new(cases::negative_counter::NegativeCounter),
         Box::new(cases::sticky_sold_out::StickySoldOut),
-        Box::new(cases::release_after_timeout::ReleaseAfterTimeout),
         Box::new(cases::late_payment::LatePayment),
-        Box::new(cases::blind_repair::BlindRepair),
-        Box::new(cases::db_lock_forever::DbLockForever),
-        // NEXT
+        Box::new(cases::release_after_timeout::ReleaseAfterTimeout),
     ]
 }
 

@@ -119,7 +119,7 @@ impl Case for LatePayment {
 /// Where it is bought.
 enum Shop {
     Sql(SqlShop),
-    Engine { engine: Engine, item: String, client: Client, _redis: Redis },
+    Engine { engine: Box<Engine>, item: String, client: Client, _redis: Box<Redis> },
 }
 
 impl Shop {
@@ -135,7 +135,7 @@ impl Shop {
         let hold_seconds = stage.pace.real(HOLD).as_secs_f64().ceil();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few seconds")]
         let item = engine.offer(json!({ "id": "tables", "stock": stock, "hold_seconds": hold_seconds as u64 })).await?;
-        Ok(Self::Engine { engine, item, client: Client::new(), _redis: redis })
+        Ok(Self::Engine { engine: Box::new(engine), item, client: Client::new(), _redis: Box::new(redis) })
     }
 
     fn port(&self) -> Result<u16> {

@@ -44,6 +44,11 @@ impl Clock {
         written.map_err(TestbedError::folder(&path))
     }
 
+    /// What a program's environment must have so that it tells the time by this clock.
+    pub async fn variables(&self) -> Result<Vec<(&'static str, std::path::PathBuf)>> {
+        Ok(vec![("LD_PRELOAD", library().await?.path().join(LIBRARY)), ("CLOCK_FILE", self.path())])
+    }
+
     fn path(&self) -> std::path::PathBuf {
         self.folder.path().join(FILE)
     }
@@ -52,8 +57,8 @@ impl Clock {
 impl RedisBuilder {
     /// Tells the time by this clock.
     pub async fn clock(self, clock: &Clock) -> Result<Self> {
-        let library = library().await?.path().join(LIBRARY);
-        Ok(self.env("LD_PRELOAD", &library.to_string_lossy()).env("CLOCK_FILE", &clock.path().to_string_lossy()))
+        let variables = clock.variables().await?;
+        Ok(variables.into_iter().fold(self, |builder, (name, value)| builder.env(name, &value.to_string_lossy())))
     }
 }
 

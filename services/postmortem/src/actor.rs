@@ -108,12 +108,23 @@ struct Listener {
 impl Actor {
     /// Starts one. It runs until its first point.
     pub async fn start(stage: &Stage, lane: &str, role: Role, arguments: &impl Serialize) -> Result<Self> {
+        Self::start_with(stage, lane, role, arguments, Vec::new()).await
+    }
+
+    /// The same, with variables in its environment, such as those of a clock that jumps.
+    pub async fn start_with(
+        stage: &Stage,
+        lane: &str,
+        role: Role,
+        arguments: &impl Serialize,
+        variables: Vec<(&'static str, PathBuf)>,
+    ) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let (program, port) = (stage.program.clone(), listener.local_addr()?.port().to_string());
         let log = stage.folder().join(format!("{}.log", lane.replace(' ', "-")));
         let command = move || {
             let mut command = Command::new(&program.path);
-            command.args(&program.arguments).arg(role.name()).arg(&port);
+            command.args(&program.arguments).arg(role.name()).arg(&port).envs(variables.iter().cloned());
             command
         };
         let process = Daemon::start("actor", log, command).await?;

@@ -12,6 +12,14 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::pause::Pause),
         Box::new(cases::in_order_tokens::InOrderTokens),
         Box::new(cases::counter_token::CounterToken),
+        Box::new(cases::db_lock_forever::DbLockForever),
+        Box::new(cases::db_lock_pool::DbLockPool),
+        Box::new(cases::retry_double_take::RetryDoubleTake),
+        Box::new(cases::blind_repair::BlindRepair),
+        Box::new(cases::negative_counter::NegativeCounter),
+        Box::new(cases::sticky_sold_out::StickySoldOut),
+        Box::new(cases::late_payment::LatePayment),
+        Box::new(cases::release_after_timeout::ReleaseAfterTimeout),
     ]
 }
 

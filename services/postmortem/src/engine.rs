@@ -1,88 +1,169 @@
 //! The real engine as one more remedy: the `stockade` binary, on servers of the stage, bought from over HTTP.
 
+mod counter;
+
 use std::{path::PathBuf, process::Command, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use reqwest::{Client, StatusCode};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use anyhow::{Context, Result, ensure};
+use reqwest::Client;
+use serde_json::Value;
 use testbed::{Daemon, Redis, free_port};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::Stage;
+pub use self::counter::{Answer, Audit, Counter, Ordered};
+use crate::{
+    stage::Stage,
+    timeline::{Doing, During, Event, Lane},
+};
 
 /// Secrets of a shop that nobody else can reach.
 const JWT_SECRET: &str = "a secret of a lab that ends in a minute";
 const ADMIN_TOKEN: &str = "the admin of a lab that ends in a minute";
+const PAYMENT_SECRET: &str = "the payment provider of a lab that ends in a minute";
 const READY_WITHIN: Duration = Duration::from_secs(30);
-/// The engine's own bound on a buyer's request is five seconds.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A running `stockade serve`, on a Redis server and an SQLite file. Dropping it ends it.
+/// Everything that `stockade serve` does.
+pub const ALL_ROLES: &str = "order,recorder,reconciler";
+
+/// A running `stockade serve`. Dropping it ends it.
 pub struct Engine {
     /// Its process, to be stopped or killed.
     pub process: Daemon,
-    /// How it is reached.
+    /// How it is reached, if it has the order role.
     pub counter: Counter,
+    has_counter: bool,
+    run: Run,
 }
 
-/// How buyers reach an engine. It can be handed to another process.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Counter {
-    url: String,
+/// How the program is run.
+#[derive(Clone)]
+struct Run {
+    program: PathBuf,
+    dir: PathBuf,
+    variables: Vec<(&'static str, String)>,
 }
 
-/// What an order was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// The buyer has it.
-    Placed,
-    /// Nothing is left, or not for this buyer.
-    Refused,
-    /// Nobody knows yet: the same key will tell.
-    Unknown,
+impl Run {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--dir").arg(&self.dir).args(arguments).envs(self.variables.iter().cloned());
+        command
+    }
+}
+
+/// What an instance is started with.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// What its folder and its log are called.
+    pub name: &'static str,
+    /// Redis, perhaps through a proxy.
+    pub redis_url: String,
+    /// The ledger. Instances that share it and Redis are one shop.
+    pub database_url: String,
+    /// What it does.
+    pub roles: &'static str,
+    /// Variables that differ from their defaults.
+    pub settings: Vec<(&'static str, String)>,
 }
 
 impl Engine {
-    /// Starts it on this Redis server, with an empty ledger.
+    /// Starts one that does everything, on this Redis server, with an empty ledger in a file.
     pub async fn start(stage: &Stage, redis: &Redis) -> Result<Self> {
+        let database_url = format!("sqlite://{}", stage.folder().join("engine.db").display());
+        let settings = Vec::new();
+        Self::start_instance(stage, Instance { name: "engine", redis_url: redis.url(), database_url, roles: ALL_ROLES, settings }).await
+    }
+
+    /// Starts one instance, and waits until it is ready if it has the order role.
+    pub async fn start_instance(stage: &Stage, instance: Instance) -> Result<Self> {
         let listen = format!("127.0.0.1:{}", free_port().await);
-        let (program, folder) = (stage.engine.clone(), stage.folder().to_owned());
-        let variables = variables(&redis.url(), &listen, &folder);
-        let dir = folder.join("engine");
-        let command = move || {
-            let mut command = Command::new(&program);
-            command.arg("--dir").arg(&dir).arg("serve").envs(variables.iter().cloned());
-            command
-        };
-        let process = Daemon::start("stockade", stage.folder().join("engine.log"), command).await?;
-        let engine = Self { process, counter: Counter { url: format!("http://{listen}") } };
-        engine.is_ready().await?;
+        let run = Run { program: stage.engine.clone(), dir: stage.folder().join(instance.name), variables: variables(&instance, &listen) };
+        let serve = run.clone();
+        let command = move || serve.command(&["serve"]);
+        let process = Daemon::start("stockade", stage.folder().join(format!("{}.log", instance.name)), command).await?;
+        let has_counter = instance.roles.split(',').any(|role| role == "order");
+        let engine = Self { process, counter: Counter::at(format!("http://{listen}")), has_counter, run };
+        if has_counter {
+            engine.is_ready().await?;
+        }
         Ok(engine)
     }
 
     /// Offers an item, and returns its id.
     pub async fn offer(&self, item: Value) -> Result<String> {
-        let request = Client::new().post(format!("{}/items", self.counter.url)).bearer_auth(ADMIN_TOKEN).json(&item);
+        let request = Client::new().post(self.counter.address("/items")).bearer_auth(ADMIN_TOKEN).json(&item);
         let item: Value = request.send().await?.error_for_status()?.json().await?;
         Ok(item["id"].as_str().context("an item has an id")?.to_owned())
     }
 
+    /// What the audit says of an item.
+    pub async fn audit(&self, item: &str) -> Result<Audit> {
+        let request = Client::new().get(self.counter.address(&format!("/items/{item}/audit"))).bearer_auth(ADMIN_TOKEN);
+        Ok(request.send().await?.error_for_status()?.json().await?)
+    }
+
+    /// Waits until the audit says so.
+    pub async fn audit_says(&self, item: &str, so: impl Fn(&Audit) -> bool) -> Result<Audit> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            let audit = self.audit(item).await?;
+            if so(&audit) {
+                return Ok(audit);
+            }
+            ensure!(Instant::now() < deadline, "the engine did not come to it: {audit:?}");
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// `stockade reconcile`: what it said. Its status is 1 if something is left to do.
+    pub async fn reconcile(&self, item: &str) -> Result<String> {
+        let output = tokio::process::Command::from(self.run.command(&["reconcile", item])).output().await?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        ensure!(matches!(output.status.code(), Some(0 | 1)), "reconcile: {said}");
+        Ok(said)
+    }
+
     /// What the ledger says of the item's units: held or confirmed, and free.
     pub async fn units(&self, item: &str) -> Result<(u64, u64)> {
-        let request = Client::new().get(format!("{}/items/{item}/audit", self.counter.url)).bearer_auth(ADMIN_TOKEN);
-        let audit: Value = request.send().await?.error_for_status()?.json().await?;
-        let units = |name: &str| audit[name].as_u64().with_context(|| format!("the audit tells {name}: {audit}"));
-        Ok((units("held")? + units("confirmed")?, units("available")?))
+        let audit = self.audit(item).await?;
+        Ok((audit.promised(), audit.available))
+    }
+
+    /// SIGSTOP, as it is shown in this lane.
+    pub async fn pause(&self, lane: &Lane) -> Result<During> {
+        lane.notes(Event::Fault, "stopped (SIGSTOP)");
+        let during = lane.is(Doing::Stalled, "stopped");
+        self.process.pause().await?;
+        Ok(during)
+    }
+
+    /// SIGCONT.
+    pub async fn resume(&self, lane: &Lane, stopped: During) -> Result<()> {
+        drop(stopped);
+        lane.notes(Event::Note, "resumes (SIGCONT)");
+        Ok(self.process.resume().await?)
+    }
+
+    /// SIGKILL. It is down until what this returns is dropped.
+    pub async fn kill(&mut self, lane: &Lane) -> Result<During> {
+        lane.notes(Event::Fault, "killed (SIGKILL)");
+        self.process.kill().await?;
+        Ok(lane.is(Doing::Down, "killed"))
+    }
+
+    /// Starts it again after it was killed.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.process.restart().await?;
+        if self.has_counter { self.is_ready().await } else { Ok(()) }
     }
 
     async fn is_ready(&self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
-        let ready = format!("{}/readyz", self.counter.url);
+        let ready = self.counter.address("/readyz");
         while !reqwest::get(&ready).await.is_ok_and(|answer| answer.status().is_success()) {
             ensure!(Instant::now() < deadline, "the engine was not ready: {}", std::fs::read_to_string(self.process.log())?);
-            sleep(Duration::from_millis(20)).await;
+            sleep(LOOK_EVERY).await;
         }
         Ok(())
     }
@@ -96,34 +177,17 @@ pub fn program() -> Result<PathBuf> {
     program.canonicalize().with_context(|| format!("{}: build it with `cargo build -p stockade`, or set STOCKADE_BIN", program.display()))
 }
 
-fn variables(redis_url: &str, listen: &str, folder: &std::path::Path) -> Vec<(&'static str, String)> {
-    vec![
-        ("REDIS_URL", redis_url.into()),
+fn variables(instance: &Instance, listen: &str) -> Vec<(&'static str, String)> {
+    let mut variables = vec![
+        ("REDIS_URL", instance.redis_url.clone()),
         ("LOCK_URLS", String::new()),
-        ("DATABASE_URL", format!("sqlite://{}", folder.join("engine.db").display())),
+        ("DATABASE_URL", instance.database_url.clone()),
         ("STOCKADE_JWT_SECRET", JWT_SECRET.into()),
         ("STOCKADE_ADMIN_TOKEN", ADMIN_TOKEN.into()),
+        ("STOCKADE_PAYMENT_SECRET", PAYMENT_SECRET.into()),
         ("STOCKADE_LISTEN", listen.into()),
-        ("STOCKADE_ROLES", "order,recorder,reconciler".into()),
-    ]
-}
-
-impl Counter {
-    /// Buys a unit, under a key that makes every repeat the same order.
-    pub async fn buy(&self, client: &Client, item: &str, buyer: &str, key: &str) -> Result<Answer> {
-        let request = client.post(format!("{}/items/{item}/orders", self.url)).bearer_auth(token(buyer)?).header("Idempotency-Key", key);
-        match request.timeout(ANSWER_WITHIN).json(&json!({ "quantity": 1 })).send().await.map(|answer| answer.status()) {
-            Ok(status) if status.is_success() => Ok(Answer::Placed),
-            Ok(StatusCode::CONFLICT) => Ok(Answer::Refused),
-            Ok(status) if status.is_server_error() => Ok(Answer::Unknown),
-            Ok(status) => bail!("the engine answered {status}"),
-            Err(_) => Ok(Answer::Unknown),
-        }
-    }
-}
-
-fn token(buyer: &str) -> Result<String> {
-    // Until 2100.
-    let claims = json!({ "sub": buyer, "exp": 4_102_444_800_u64 });
-    Ok(jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(JWT_SECRET.as_bytes()))?)
+        ("STOCKADE_ROLES", instance.roles.into()),
+    ];
+    variables.extend(instance.settings.iter().cloned());
+    variables
 }

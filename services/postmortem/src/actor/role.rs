@@ -17,6 +17,14 @@ pub enum Role {
     Till,
     /// A stock-keeper that changes a row under a lock and shows its token.
     Keeper,
+    /// An order service that asks one segment after the other.
+    SegmentedOrderService,
+    /// An order service that counts down.
+    CountingOrderService,
+    /// What carries orders from Redis to SQL.
+    Recorder,
+    /// A nightly job that must not run twice.
+    SettlementJob,
 }
 
 impl Role {
@@ -27,6 +35,10 @@ impl Role {
             Self::OrderService => "order-service",
             Self::Till => "till",
             Self::Keeper => "keeper",
+            Self::SegmentedOrderService => "segmented-order-service",
+            Self::CountingOrderService => "counting-order-service",
+            Self::Recorder => "recorder",
+            Self::SettlementJob => "settlement-job",
         }
     }
 }
@@ -39,6 +51,10 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
         Role::OrderService => cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await,
         Role::Till => cases::till::serve(&host, host::arguments(&arguments)?).await,
         Role::Keeper => cases::keeper::serve(&host, host::arguments(&arguments)?).await,
+        Role::SegmentedOrderService => cases::retry_double_take::order_service::serve(&host, host::arguments(&arguments)?).await,
+        Role::CountingOrderService => cases::negative_counter::order_service::serve(&host, host::arguments(&arguments)?).await,
+        Role::Recorder => cases::blind_repair::recorder::serve(&host, host::arguments(&arguments)?).await,
+        Role::SettlementJob => cases::db_lock_forever::job::run(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

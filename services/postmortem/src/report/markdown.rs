@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::table::verdict;
+use super::verdict::verdict;
 use crate::run::{Played, PlayedWay};
 
 const HEAD: &str = "# Post-mortems that run\n\n\

@@ -1,0 +1,135 @@
+//! The shop: a counter in Redis, orders on their way, and what SQL knows of them; and who repairs the counter.
+
+use anyhow::Result;
+use redis::{AsyncCommands, Script, aio::MultiplexedConnection};
+use sqlx::PgPool;
+use std::time::Duration;
+
+use crate::{
+    point::Point,
+    timeline::{Event, Lane},
+};
+
+/// Units that are left.
+pub(super) const LEFT: &str = "phones:left";
+/// Orders for the recorder.
+pub(super) const QUEUE: &str = "phones:queue";
+/// The same as a log: every change of the counter, in order.
+pub(super) const OUTBOX: &str = "phones:outbox";
+
+pub(super) const SCHEMA: &str = "CREATE TABLE items (available bigint NOT NULL, checkpoint text NOT NULL);
+    CREATE TABLE orders (id text PRIMARY KEY)";
+
+/// What the reconciler does about a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repair {
+    Overwrite,
+    /// If the difference is the same twice.
+    OverwriteAfter(Duration),
+    /// If the queue is empty.
+    OverwriteWhenIdle,
+    Identity,
+}
+
+/// How buyers and the reconciler reach it.
+#[derive(Clone)]
+pub(super) struct Shop {
+    pub redis: MultiplexedConnection,
+    pub pool: PgPool,
+    pub outbox: bool,
+}
+
+impl Shop {
+    /// Whether there was a unit. The counter, and the order on its way, change in one step.
+    pub async fn buy(&self, order: &str) -> Result<bool> {
+        let send = if self.outbox { "redis.call('XADD', KEYS[2], '*', 'order', ARGV[1])" } else { "redis.call('RPUSH', KEYS[2], ARGV[1])" };
+        let script = Script::new(&format!(
+            "if tonumber(redis.call('GET', KEYS[1])) < 1 then return 0 end
+             redis.call('DECR', KEYS[1])
+             {send}
+             return 1"
+        ));
+        let key = if self.outbox { OUTBOX } else { QUEUE };
+        let sold: u64 = script.key(LEFT).key(key).arg(order).invoke_async(&mut self.redis()).await?;
+        Ok(sold == 1)
+    }
+
+    pub async fn left(&self) -> Result<i64> {
+        Ok(self.redis().get(LEFT).await?)
+    }
+
+    async fn available_in_sql(&self) -> Result<i64> {
+        Ok(sqlx::query_scalar("SELECT available FROM items").fetch_one(&self.pool).await?)
+    }
+
+    /// Compares, and repairs. It passes `looked` between the two.
+    pub async fn reconcile(&self, repair: Repair, lane: &Lane, looked: &Point) -> Result<()> {
+        match repair {
+            Repair::Overwrite => self.overwrite(lane, looked).await,
+            Repair::OverwriteAfter(pause) => {
+                let before = self.available_in_sql().await? - self.left().await?;
+                lane.notes(Event::Note, format!("a difference of {before}"));
+                tokio::time::sleep(pause).await;
+                let is_the_same = self.available_in_sql().await? - self.left().await? == before;
+                if is_the_same { self.overwrite(lane, looked).await } else { Ok(()) }
+            }
+            Repair::OverwriteWhenIdle => {
+                let waiting: u64 = self.redis().llen(QUEUE).await?;
+                lane.notes(Event::Note, format!("{waiting} orders in the queue"));
+                if waiting == 0 { self.overwrite(lane, looked).await } else { Ok(()) }
+            }
+            Repair::Identity => self.adjust(lane, looked).await,
+        }
+    }
+
+    /// SQL is the truth.
+    async fn overwrite(&self, lane: &Lane, looked: &Point) -> Result<()> {
+        let (available, left) = (self.available_in_sql().await?, self.left().await?);
+        lane.notes(Event::Note, format!("Redis {left}, SQL {available}"));
+        looked.pass().await;
+        if left != available {
+            let () = self.redis().set(LEFT, available).await?;
+            lane.notes(Event::Write, format!("SET {available}"));
+        }
+        Ok(())
+    }
+
+    /// What Redis has, as of the last entry of the log, must be what SQL has as of the checkpoint, less the orders in between. Only what
+    /// that does not explain is put right, and only if nothing has come since.
+    async fn adjust(&self, lane: &Lane, looked: &Point) -> Result<()> {
+        loop {
+            let (left, last): (i64, String) = self.inspect().await?;
+            let row: (i64, String) = sqlx::query_as("SELECT available, checkpoint FROM items").fetch_one(&self.pool).await?;
+            let (available, checkpoint) = row;
+            let between: redis::streams::StreamRangeReply = self.redis().xrange(OUTBOX, format!("({checkpoint}"), &last).await?;
+            let missing = available - i64::try_from(between.ids.len())? - left;
+            lane.notes(Event::Note, format!("Redis {left}, SQL {available}, {} on their way: {missing} missing", between.ids.len()));
+            looked.pass().await;
+            if missing == 0 || self.add_if_last_is(&last, missing).await? {
+                lane.notes(Event::Write, format!("adds {missing}"));
+                return Ok(());
+            }
+            lane.notes(Event::Refused, "something has come since: looks again");
+        }
+    }
+
+    /// The counter and the last entry of the log, of the same moment.
+    async fn inspect(&self) -> Result<(i64, String)> {
+        let script = "local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+                      return {tonumber(redis.call('GET', KEYS[1])), last and last[1] or '0-0'}";
+        Ok(Script::new(script).key(LEFT).key(OUTBOX).invoke_async(&mut self.redis()).await?)
+    }
+
+    async fn add_if_last_is(&self, last: &str, units: i64) -> Result<bool> {
+        let script = "local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+                      if (last and last[1] or '0-0') ~= ARGV[1] then return 0 end
+                      redis.call('INCRBY', KEYS[1], ARGV[2])
+                      return 1";
+        let added: u64 = Script::new(script).key(LEFT).key(OUTBOX).arg(last).arg(units).invoke_async(&mut self.redis()).await?;
+        Ok(added == 1)
+    }
+
+    fn redis(&self) -> MultiplexedConnection {
+        self.redis.clone()
+    }
+}

@@ -45,6 +45,6 @@ fn interrupted(x: f64, y: f64, seconds: f64) -> Markup {
     html! {
         path.gap d={ "M" (n(x - 3.0)) " " (n(y)) "h6" } {}
         path d={ "M" (n(x - 6.0)) " " (n(y + 5.0)) "l6-10M" (n(x)) " " (n(y + 5.0)) "l6-10" } {}
-        text.tick x=(n(x)) y=(n(y + 16.0)) text-anchor="middle" { (text::seconds(seconds)) }
+        text.tick x=(n(x)) y=(n(y + 16.0)) text-anchor="middle" { "+" (text::seconds(seconds)) }
     }
 }

@@ -135,6 +135,11 @@ impl Timeline {
         holders_at_once(&self.picture().spans)
     }
 
+    /// How many are inside now.
+    pub fn inside(&self) -> u64 {
+        self.picture().spans.iter().filter(|span| span.doing == Doing::Holding && span.to.is_none()).count() as u64
+    }
+
     /// The longest time that an actor waited or stood still, in seconds of the story.
     pub fn longest(&self, doing: Doing) -> f64 {
         let now = self.now();

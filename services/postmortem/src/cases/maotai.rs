@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 use testbed::Redis;
-use tokio::task::JoinSet;
+use tokio::{sync::Mutex, task::JoinSet};
 
 use self::{
     identity::IdentityService,
@@ -27,8 +27,8 @@ use crate::{
     what_if::Knob,
 };
 
-/// How long those who have read that one bottle is left wait for each other, in the story. Less than a lease: whoever has the lock still has it.
-const TOGETHER: Duration = Duration::from_secs(2);
+/// How often it is looked whether all who are inside stand together.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long a service is stopped that is stopped with the lock in its hand.
 const STOPPED: Duration = Duration::from_secs(25);
 
@@ -61,7 +61,7 @@ impl Case for Maotai {
             )],
             schedule: "Six order services sell; each asks the identity service while it holds the lock. When one bottle is left, the rest of \
                        the site floods the identity service: its queue is now 30 s long. Each service that gets the lock waits in that queue. \
-                       Whoever has then read that one bottle is left stands there for 2 s, so that others who read the same stand beside it.",
+                       Whoever has then read that one bottle is left stands there until everybody else who is inside stands beside it.",
             instead: "Do what can fail or take long before anything is locked or taken. Let one atomic step check and decrement; then no lock \
                       is needed to sell, and a broken one does no harm. Where a lock is right, let the store check its token.",
         }
@@ -163,13 +163,12 @@ impl<'a> Sale<'a> {
     }
 
     async fn play(self, pause: bool) -> Result<Evidence> {
-        let schedule = Arc::new(Schedule::default());
+        let schedule = Arc::new(Schedule::new(pause.then_some(self.stage.pace.real(STOPPED))));
         let mut services = JoinSet::new();
         for n in 1..=self.instances {
             let actor = Actor::start(self.stage, &format!("order service {n}"), Role::OrderService, &self.task).await?;
-            let (schedule, pace) = (Arc::clone(&schedule), self.stage.pace);
-            let stopped = pace.real(STOPPED);
-            services.spawn(async move { schedule.drive(actor, pause.then_some(stopped)).await });
+            let schedule = Arc::clone(&schedule);
+            services.spawn(async move { schedule.drive(actor).await });
         }
         let crowd = self.crowd(&schedule);
         let together = self.let_them_meet(&schedule);
@@ -202,10 +201,13 @@ impl<'a> Sale<'a> {
         std::future::pending().await
     }
 
-    /// Those who have read that one bottle is left wait for each other for a moment.
+    /// Whoever has read that one bottle is left stands there until everybody else who is inside stands beside it. Where the lock keeps its promise
+    /// there is nobody else.
     async fn let_them_meet(&self, schedule: &Schedule) {
         schedule.read_the_last.reached_by(1).await;
-        let _ = schedule.read_the_last.reached_within(self.instances, self.stage.pace.real(TOGETHER)).await;
+        while (schedule.read_the_last.arrived() as u64) < self.stage.timeline.inside() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
         schedule.read_the_last.open();
         std::future::pending().await
     }
@@ -232,31 +234,46 @@ impl<'a> Sale<'a> {
 }
 
 /// Where the services are held.
-#[derive(Default)]
 struct Schedule {
     one_is_left: Point,
     read_the_last: Point,
+    /// For how long one of them is stopped: the first that has read that one bottle is left. It is taken by that one.
+    stop: Mutex<Option<Duration>>,
 }
 
 impl Schedule {
-    /// Takes a service from point to point until it is done. If one is to be stopped, it is the first that has read that one bottle is left.
-    async fn drive(&self, mut actor: Actor, mut stop: Option<Duration>) -> Result<Tally> {
+    fn new(stop: Option<Duration>) -> Self {
+        let schedule = Self { one_is_left: Point::closed(), read_the_last: Point::closed(), stop: Mutex::new(stop) };
+        if stop.is_some() {
+            // The one that is stopped would keep the others waiting.
+            schedule.read_the_last.open();
+        }
+        schedule
+    }
+
+    /// Takes a service from point to point until it is done.
+    async fn drive(&self, mut actor: Actor) -> Result<Tally> {
         loop {
             match actor.next().await? {
                 Stop::Done(tally) => return read(tally),
                 Stop::At(point) if point == ONE_IS_LEFT => self.one_is_left.pass().await,
-                Stop::At(point) if point == LAST_BOTTLE => match stop.take().filter(|_| self.read_the_last.arrived() == 0) {
-                    Some(stopped) => {
-                        let during = actor.pause().await?;
-                        tokio::time::sleep(stopped).await;
-                        actor.resume(during).await?;
+                Stop::At(point) if point == LAST_BOTTLE => {
+                    let stop = self.stop.lock().await.take();
+                    match stop {
+                        Some(stop) => stop_for(&actor, stop).await?,
+                        None => self.read_the_last.pass().await,
                     }
-                    None => self.read_the_last.pass().await,
-                },
+                }
                 Stop::At(point) => anyhow::bail!("nobody knows the point `{point}`"),
             }
         }
     }
+}
+
+async fn stop_for(actor: &Actor, stop: Duration) -> Result<()> {
+    let during = actor.pause().await?;
+    tokio::time::sleep(stop).await;
+    actor.resume(during).await
 }
 
 fn read(tally: Value) -> Result<Tally> {

@@ -17,6 +17,10 @@ pub(super) fn head(played: &[Played]) -> Markup {
             }
             p.facts { (facts(played)) }
         }
+        p.signs {
+            "Each sign is a way: in a dashed frame the one that failed, then its remedies; \u{2713} holds, \u{2717} fails. "
+            "As told: each did what its story says."
+        }
         nav.index aria-label="Cases" { ol { @for case in played { (entry(case)) } } }
     }
 }

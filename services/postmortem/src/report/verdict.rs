@@ -15,7 +15,16 @@ pub(super) fn verdict(played: &PlayedWay) -> String {
 
 fn broken(played: &PlayedWay) -> Vec<String> {
     let broken = played.evidence.readings.iter().filter(|reading| !reading.holds());
-    broken.map(|reading| format!("{} {}", round(reading.value), reading.measure)).collect()
+    broken.map(|reading| counted(reading.value, &reading.measure.to_string())).collect()
+}
+
+/// A count and what is counted: of one, the first word that is in the plural is not.
+fn counted(value: f64, what: &str) -> String {
+    let value = round(value);
+    match what.find("s ").or_else(|| what.ends_with('s').then(|| what.len() - 1)) {
+        Some(plural) if value == "1" => format!("{value} {}{}", &what[..plural], &what[plural + 1..]),
+        _ => format!("{value} {what}"),
+    }
 }
 
 /// A count as one, a time with a digit.
@@ -41,4 +50,19 @@ pub(super) fn badge(played: &PlayedWay) -> Markup {
 /// Whether it went as it is told.
 pub(super) fn as_told(is_as_told: bool) -> Markup {
     html! { @if is_as_told { span.told { "as told" } } @else { span.badge.untold { "not as told" } } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(counted(1.0, "units oversold"), "1 unit oversold");
+        assert_eq!(counted(1.0, "orders with two units"), "1 order with two units");
+        assert_eq!(counted(1.0, "lost updates"), "1 lost update");
+        assert_eq!(counted(1.0, "charged in vain"), "1 charged in vain");
+        assert_eq!(counted(2.0, "units oversold"), "2 units oversold");
+        assert_eq!(counted(0.5, "seconds stuck"), "0.5 seconds stuck");
+    }
 }

@@ -18,10 +18,10 @@ pub(super) fn table(played: &Played) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Way" }
+                        th scope="col" { "Verdict" }
                         @if counts_units { th.count scope="col" { "Sold" } th.count scope="col" { "Oversold" } th.count scope="col" { "Stranded" } }
                         @if counts_holders { th.count scope="col" { "Inside at once" } }
                         th.count scope="col" { "Longest stuck" }
-                        th scope="col" { "Verdict" }
                         th scope="col" { "Because" }
                         th scope="col" { "As told" }
                     }
@@ -43,6 +43,7 @@ fn row(played: &Played, n: usize, way: &PlayedWay, counts_units: bool, counts_ho
                 @if way.way.faulty { " " span.tag { "faulty" } }
                 span.does { (prose(&sentence(way.way.does))) }
             }
+            td { (verdict::badge(way)) }
             @if counts_units {
                 td.count { (units(evidence.units_sold)) }
                 td.count.bad[evidence.oversold > 0] { (units(evidence.oversold)) }
@@ -50,7 +51,6 @@ fn row(played: &Played, n: usize, way: &PlayedWay, counts_units: bool, counts_ho
             }
             @if counts_holders { td.count { (holders) } }
             td.count { (format!("{:.1}", evidence.longest_stuck_seconds)) "\u{a0}s" }
-            td { (verdict::badge(way)) }
             td.because { (prose(&sentence(way.way.because))) }
             td { @if way.is_as_told() { "yes" } @else { strong.bad { "NO" } } }
         }

@@ -58,3 +58,13 @@ async fn a_machine_reads_one_case_as_one_object() {
     }
     assert_eq!((&ways[0]["faulty"], &ways[0]["holds"]), (&Value::Bool(true), &Value::Bool(false)));
 }
+
+#[tokio::test]
+async fn a_machine_that_asks_for_no_case_gets_an_error_and_no_list() {
+    for arguments in [&["--json"][..], &["--report", "/nonexistent"]] {
+        let output = postmortem(arguments).await;
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty(), "{:?}", String::from_utf8(output.stdout));
+        assert!(String::from_utf8(output.stderr).unwrap().contains("name a case"));
+    }
+}

@@ -2,5 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod browser;
+mod command_line;
 mod page;
 mod sample;
+mod verdicts;

@@ -58,6 +58,16 @@ pub fn played() -> Vec<Played> {
             evidence: Evidence::new().sold(1, 1).judge_oversold(),
             picture: Picture { lanes: vec!["a".into()], moments: vec![moment(0, Event::Sale, "x", 5.0)], end: 9.0, ..Picture::default() },
         },
+        PlayedWay {
+            way: Way::does_not_help("one unit, twice", "two sales, long after each other", "nobody looks"),
+            evidence: Evidence::new().sold(1, 2).judge_oversold(),
+            picture: Picture {
+                lanes: vec!["b".into()],
+                moments: vec![moment(0, Event::Sale, "x", 0.5), moment(0, Event::Harm, "sold once more", 30.0)],
+                end: 31.0,
+                ..Picture::default()
+            },
+        },
     ];
     let case = |case, story, ways| Played { case, story, speed: "20".into(), ways };
     vec![case("told", TOLD, told), case("hard", HARD, hard)]

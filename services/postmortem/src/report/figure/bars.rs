@@ -134,7 +134,9 @@ mod tests {
     }
 
     fn bars(spans: Vec<Span>) -> Vec<(Doing, usize, usize, bool)> {
-        let picture = Picture { lanes: vec!["a".into()], spans, end: 100.0, ..Picture::default() };
+        // Read all the time, so that no stretch of it is quiet.
+        let stock = (0..=10).map(|n| (f64::from(n) * 10.0, 1)).collect();
+        let picture = Picture { lanes: vec!["a".into()], spans, stock, end: 100.0, ..Picture::default() };
         let scale = Scale::new(&picture, 0.0, 1000.0);
         let shape = |bar: &Bar<'_>| (bar.doing, bar.track, bar.times, bar.over.is_some());
         of_lane(&picture, 0, &scale).iter().map(shape).collect()

@@ -4,14 +4,21 @@
 
 use maud::{Markup, html};
 
-use super::{WIDTH, scale::Scale, text::n};
+use super::{
+    WIDTH,
+    scale::Scale,
+    text::{self, n},
+};
 use crate::{
     run::PlayedWay,
     timeline::{Event, Picture},
 };
 
+/// Height of the drawing, and air above and below.
 const HEIGHT: f64 = 92.0;
 const AIR: f64 = 20.0;
+/// Size of the numbers.
+const NUMBER: f64 = 11.0;
 /// The least distance between two labels.
 const LINE: f64 = 13.0;
 /// Less than this cannot be seen.
@@ -64,7 +71,7 @@ impl Curve {
         html! {
             g.curve {
                 line.between x1="0" x2=(WIDTH) y1=(n(self.top)) y2=(n(self.top)) {}
-                text.lane x=(n(self.left - 12.0)) y=(n(self.top + AIR + HEIGHT / 2.0)) text-anchor="end" dominant-baseline="central" { "units" }
+                text.lane x=(n(self.left - self.numbers_width() - 14.0)) y=(n(self.top + AIR + HEIGHT / 2.0)) text-anchor="end" dominant-baseline="central" { "units" }
                 @for units in self.numbers() {
                     line.grid x1=(n(self.left)) x2=(n(self.right)) y1=(n(self.y(units))) y2=(n(self.y(units))) {}
                     text.tick x=(n(self.left - 4.0)) y=(n(self.y(units))) text-anchor="end" dominant-baseline="central" { (format!("{units:.0}")) }
@@ -78,6 +85,11 @@ impl Curve {
                 }
             }
         }
+    }
+
+    /// What the numbers need at the left edge.
+    fn numbers_width(&self) -> f64 {
+        self.numbers().into_iter().map(|units| text::width(&format!("{units:.0}"), NUMBER)).fold(0.0, f64::max)
     }
 
     /// Numbers at the left edge: the ends of the scale.

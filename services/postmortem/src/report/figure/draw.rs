@@ -34,6 +34,7 @@ pub(super) fn draw(id: &str, way: &PlayedWay, layout: &Layout<'_>) -> Markup {
         svg.timeline viewBox={ "0 0 " (WIDTH) " " (height) } width=(WIDTH) height=(height) role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
             title id={ (id) "-t" } { (way.way.name) ": what happened, actor by actor" }
             desc id={ (id) "-d" } { (described(way, layout)) }
+            (axis::shortened(&layout.scale, top, bottom))
             @for lane in &layout.lanes.lanes { (ground(lane, layout)) }
             (axis::grid(&layout.scale, top, bottom))
             @for flag in &layout.harms.flags { (line(flag, layout)) }

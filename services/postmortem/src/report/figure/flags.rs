@@ -11,8 +11,12 @@ use crate::timeline::{Event, Moment, Picture};
 pub(super) const SIZE: f64 = 11.0;
 /// A lane has no more rows of labels than these.
 const ROWS: usize = 4;
-/// Moments nearer to each other than this share a flag.
+/// Moments nearer to each other than this share a flag if there are many, or if they say the same.
 const NEAR: f64 = 8.0;
+/// The same if they are few.
+const VERY_NEAR: f64 = 1.5;
+/// Few.
+const FEW: usize = 20;
 /// The most that a label may be.
 const LONGEST: f64 = 250.0;
 
@@ -80,13 +84,16 @@ const FLAGGED: [Event; 6] = [Event::Fault, Event::Stolen, Event::Expired, Event:
 
 /// The moments of a lane, each kind for itself.
 pub(super) fn of_lane<'a>(picture: &'a Picture, lane: usize, scale: &Scale, rows: &mut Rows) -> Vec<Flag<'a>> {
-    let mut flags: Vec<_> = FLAGGED.into_iter().flat_map(|event| of_kind(picture, lane, event, scale)).collect();
+    let are_few = picture.moments.iter().filter(|moment| moment.lane == lane && FLAGGED.contains(&moment.event)).count() <= FEW;
+    let near = if are_few { VERY_NEAR } else { NEAR };
+    let of_kind = |event, near| together(picture, |moment| moment.lane == lane && moment.event == event, scale, near);
+    let mut flags: Vec<_> = FLAGGED.into_iter().flat_map(|event| of_kind(event, near)).collect();
     stand(&mut flags, |flag| flag.texts(), SIZE, ROWS, rows);
     // A single sale says nothing, and a number that has no room needs no stem either.
-    let (mut several, single): (Vec<_>, Vec<_>) = of_kind(picture, lane, Event::Sale, scale).into_iter().partition(|flag| flag.times > 1);
+    let (mut several, single): (Vec<_>, Vec<_>) = of_kind(Event::Sale, NEAR).into_iter().partition(|flag| flag.times > 1);
     stand(&mut several, |flag| flag.texts(), SIZE, 1, rows);
     several.iter_mut().for_each(|flag| flag.place = flag.place.take().filter(|(_, said)| !said.is_empty()));
-    [of_kind(picture, lane, Event::Harm, scale), flags, several, single].into_iter().flatten().collect()
+    [of_kind(Event::Harm, NEAR), flags, several, single].into_iter().flatten().collect()
 }
 
 /// Finds a place for each, from the right to the left.
@@ -101,10 +108,6 @@ pub(super) fn stand(flags: &mut [Flag<'_>], texts: impl Fn(&Flag<'_>) -> Vec<Str
     }
 }
 
-fn of_kind<'a>(picture: &'a Picture, lane: usize, event: Event, scale: &Scale) -> Vec<Flag<'a>> {
-    together(picture, |moment| moment.lane == lane && moment.event == event, scale, NEAR)
-}
-
 /// These moments in the order of time, those that come together as one.
 pub(super) fn together<'a>(picture: &'a Picture, wanted: impl Fn(&Moment) -> bool, scale: &Scale, near: f64) -> Vec<Flag<'a>> {
     let mut moments: Vec<_> = picture.moments.iter().filter(|moment| wanted(moment)).collect();
@@ -113,7 +116,7 @@ pub(super) fn together<'a>(picture: &'a Picture, wanted: impl Fn(&Moment) -> boo
     for moment in moments {
         let (x, at) = (scale.x(moment.at), scale.since(moment.at));
         match flags.last_mut() {
-            Some(flag) if x - flag.to < near => {
+            Some(flag) if x - flag.to < near || x - flag.to < NEAR && flag.last == moment.label => {
                 (flag.to, flag.ends, flag.last) = (x, at, &moment.label);
                 flag.times += 1;
             }

@@ -10,7 +10,7 @@ use crate::timeline::{Doing, Event};
 
 const BARS: [(Doing, &str); 5] = [
     (Doing::Holding, "inside, with the lock"),
-    (Doing::Waiting, "waits for the lock"),
+    (Doing::Waiting, "waits"),
     (Doing::Stalled, "stalled or stopped"),
     (Doing::Working, "works"),
     (Doing::Down, "server down or out of reach"),
@@ -39,6 +39,9 @@ pub(super) fn legend(layout: &Layout<'_>) -> Markup {
             }
             @for (event, meaning) in MARKS.into_iter().filter(|(event, _)| flags().any(|flag| flag.event == *event)) {
                 li { (key(html! { use href={ "#m-" (mark(event)) } class={ "m " (mark(event)) } x="13" y="9" {} })) (meaning) }
+            }
+            @if layout.scale.shortened().next().is_some() {
+                li { (key(html! { rect.short x="1" y="1" width="24" height="16" {} })) "nothing happens: drawn shorter than it was" }
             }
         }
     }

@@ -1,58 +1,136 @@
 //! Where a moment is on the page. Time begins when the first thing was noted: starting servers is no part of the story.
+//!
+//! What a reader could get wrong: a long stretch in which nothing happens is drawn shorter than it was, and marked. In many stories
+//! somebody sleeps for half a minute, and then everything happens in one second.
 
 use crate::timeline::{Picture, Span};
 
-/// As many numbers as an axis has at most.
-const TICKS_AT_MOST: f64 = 10.0;
-
+/// Between two numbers of the axis.
+const BETWEEN: f64 = 72.0;
+/// Numbers nearer than this would touch.
+const NUMBER: f64 = 34.0;
 /// Less than this is stretched: an axis needs some length.
 const SHORTEST: f64 = 0.5;
+/// A stretch without any event is shortened if it is more of the whole than this,
+const QUIET: f64 = 0.4;
+/// except for so much of the whole at its ends,
+const EDGE: f64 = 0.01;
+/// to so much of the width.
+const SHORTENED: f64 = 0.25;
 
 /// From the first thing that was noted to the last.
 pub(super) struct Scale {
-    from: f64,
-    to: f64,
+    pieces: Vec<Piece>,
     /// Where the first is.
     pub left: f64,
     /// Where the last is.
     pub right: f64,
 }
 
+/// A stretch of time that is drawn at one scale.
+struct Piece {
+    from: f64,
+    to: f64,
+    left: f64,
+    right: f64,
+    is_short: bool,
+}
+
 impl Scale {
     pub fn new(picture: &Picture, left: f64, right: f64) -> Self {
-        let moments = picture.moments.iter().map(|moment| moment.at).chain(picture.stock.iter().map(|stock| stock.0));
-        let begins = picture.spans.iter().map(|span| span.from);
-        let ends = picture.spans.iter().map(|span| end(picture, span));
-        let first = begins.chain(moments.clone()).fold(f64::INFINITY, f64::min);
-        let last = ends.chain(moments).fold(f64::NEG_INFINITY, f64::max);
-        let (from, to) = if first.is_finite() { (first, last) } else { (0.0, picture.end) };
+        let events = events(picture);
+        let (from, last) = (events.first().copied().unwrap_or(0.0), events.last().copied().unwrap_or(picture.end));
         // A moment on the very edge would be half a mark.
-        let room = (to - from) * 0.01;
-        Self { from, to: (to + room).max(from + SHORTEST), left, right }
+        let to = (last + (last - from) * 0.01).max(from + SHORTEST);
+        let quiet = quiet(&events, to - from);
+        Self { pieces: pieces(from, to, &quiet, left, right), left, right }
     }
 
     /// Where it is.
     pub fn x(&self, at: f64) -> f64 {
-        self.left + (at - self.from).clamp(0.0, self.to - self.from) / (self.to - self.from) * (self.right - self.left)
+        let piece = self.pieces.iter().find(|piece| at <= piece.to).or(self.pieces.last());
+        piece.map_or(self.left, |piece| {
+            piece.left + (at.clamp(piece.from, piece.to) - piece.from) / (piece.to - piece.from) * (piece.right - piece.left)
+        })
     }
 
     /// Seconds of the story since the first.
     pub fn since(&self, at: f64) -> f64 {
-        (at - self.from).max(0.0)
+        (at - self.from()).max(0.0)
     }
 
     /// How long all of it took.
     pub fn length(&self) -> f64 {
-        self.to - self.from
+        self.pieces.last().map_or(0.0, |piece| piece.to) - self.from()
+    }
+
+    /// What is drawn shorter than it was: from where to where, and how many seconds.
+    pub fn shortened(&self) -> impl Iterator<Item = (f64, f64, f64)> {
+        self.pieces.iter().filter(|piece| piece.is_short).map(|piece| (piece.left, piece.right, piece.to - piece.from))
     }
 
     /// Round numbers, and where they are.
     pub fn ticks(&self) -> Vec<(f64, String)> {
-        let step = round_step(self.length() / TICKS_AT_MOST);
+        let drawn = || self.pieces.iter().filter(|piece| !piece.is_short);
+        let seconds: f64 = drawn().map(|piece| piece.to - piece.from).sum();
+        let width: f64 = drawn().map(|piece| piece.right - piece.left).sum();
+        let step = round_step(seconds / width * BETWEEN);
         let digits = usize::from(step < 1.0) + usize::from(step < 0.1);
-        let ticks = (0..).map(|n| f64::from(n) * step).take_while(|at| *at <= self.length());
-        ticks.map(|at| (self.x(self.from + at), format!("{at:.digits$}"))).collect()
+        let mut ticks: Vec<(f64, String)> = Vec::new();
+        for piece in drawn() {
+            let first = (self.since(piece.from) / step - 1e-6).ceil() * step;
+            let at = (0..).map(|n| first + f64::from(n) * step).take_while(|at| *at <= self.since(piece.to));
+            for (x, told) in at.map(|at| (self.x(self.from() + at), format!("{at:.digits$}"))) {
+                if ticks.last().is_none_or(|last| x - last.0 >= NUMBER) {
+                    ticks.push((x, told));
+                }
+            }
+        }
+        ticks
     }
+
+    fn from(&self) -> f64 {
+        self.pieces.first().map_or(0.0, |piece| piece.from)
+    }
+}
+
+/// Every moment in which something begins, ends or happens, in order.
+fn events(picture: &Picture) -> Vec<f64> {
+    let spans = picture.spans.iter().flat_map(|span| {
+        let ends = end(picture, span);
+        [span.from, ends, span.valid_until.map_or(ends, |until| until.clamp(span.from, ends))]
+    });
+    let moments = picture.moments.iter().map(|moment| moment.at);
+    let mut events: Vec<_> = spans.chain(moments).chain(picture.stock.iter().map(|stock| stock.0)).collect();
+    events.sort_by(f64::total_cmp);
+    events
+}
+
+fn quiet(events: &[f64], length: f64) -> Vec<(f64, f64)> {
+    let edge = length * EDGE;
+    let pairs = events.windows(2).filter(|pair| pair[1] - pair[0] > length * QUIET);
+    pairs.map(|pair| (pair[0] + edge, pair[1] - edge)).collect()
+}
+
+fn pieces(from: f64, to: f64, quiet: &[(f64, f64)], left: f64, right: f64) -> Vec<Piece> {
+    let short = (right - left) * SHORTENED;
+    let shortened: f64 = quiet.iter().map(|(from, to)| to - from).sum();
+    #[expect(clippy::cast_precision_loss, reason = "two at most")]
+    let pixels = ((right - left) - short * quiet.len() as f64) / ((to - from) - shortened);
+    let mut pieces = Vec::new();
+    let mut add = |from: f64, to: f64, is_short: bool| {
+        let left = pieces.last().map_or(left, |piece: &Piece| piece.right);
+        let width = if is_short { short } else { (to - from) * pixels };
+        pieces.push(Piece { from, to, left, right: left + width, is_short });
+    };
+    let mut begin = from;
+    for (quiet_from, quiet_to) in quiet {
+        add(begin, *quiet_from, false);
+        add(*quiet_from, *quiet_to, true);
+        begin = *quiet_to;
+    }
+    add(begin, to, false);
+    pieces
 }
 
 /// When it ended; with the way, if it never did.
@@ -79,13 +157,33 @@ mod tests {
         assert!((round_step(0.03) - 0.05).abs() < 1e-9);
     }
 
+    fn at(times: &[f64]) -> Picture {
+        let moments = times.iter().map(|at| Moment { lane: 0, event: Event::Note, label: String::new(), at: *at }).collect();
+        Picture { lanes: vec!["a".into()], moments, end: 99.0, ..Picture::default() }
+    }
+
     #[test]
     fn time_begins_with_the_first_thing_noted_and_a_single_one_has_a_place() {
-        let moment = Moment { lane: 0, event: Event::Note, label: String::new(), at: 7.0 };
-        let picture = Picture { lanes: vec!["a".into()], moments: vec![moment], end: 9.0, ..Picture::default() };
-        let scale = Scale::new(&picture, 100.0, 900.0);
+        let scale = Scale::new(&at(&[7.0]), 100.0, 900.0);
         assert!((scale.x(7.0) - 100.0).abs() < 1e-9 && scale.since(7.0).abs() < 1e-9);
         assert!(scale.ticks().len() >= 2);
         assert!(Scale::new(&Picture::default(), 100.0, 900.0).x(3.0).is_finite());
+    }
+
+    #[test]
+    fn a_long_time_in_which_nothing_happens_is_shortened_and_no_other() {
+        let even: Vec<_> = (0..11).map(f64::from).collect();
+        let scale = Scale::new(&at(&even), 0.0, 1000.0);
+        assert_eq!(scale.shortened().count(), 0);
+        assert!((scale.x(5.0) - 1000.0 * 5.0 / 10.1).abs() < 1e-6);
+
+        let scale = Scale::new(&at(&[0.0, 1.0, 29.0, 30.0]), 0.0, 1000.0);
+        let (from, to, seconds) = scale.shortened().next().unwrap();
+        assert!((to - from - 250.0).abs() < 1e-6 && (25.0..28.0).contains(&seconds), "{from} {to} {seconds}");
+        assert!(scale.x(1.0) < from && scale.x(29.0) > to, "what happens is never in it");
+        assert!(scale.x(30.0) - scale.x(29.0) > 200.0 && scale.x(99.0) <= 1000.0);
+        let ticks = scale.ticks();
+        assert!(ticks.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 34.0), "{ticks:?}");
+        assert!(ticks.iter().all(|(x, _)| *x <= from + 1e-6 || *x >= to - 1e-6), "{ticks:?}");
     }
 }

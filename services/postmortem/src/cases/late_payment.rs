@@ -83,7 +83,7 @@ impl Case for LatePayment {
             Way::holds(
                 REFUND,
                 "an expired order that is paid becomes refund_due",
-                "everybody has goods or money; a unit that is left stays unsold",
+                "everybody has goods or money, though there was a unit for one of those who get money",
             ),
             Way::holds(
                 RETAKE,

@@ -17,10 +17,10 @@ use tokio::{
 use self::sql_shop::{Paid, SqlShop};
 use crate::{
     case::{Case, Story, Way},
-    engine::{Counter, Engine, Ordered},
+    engine::{Counter, Engine},
     evidence::{Evidence, Measure},
     stage::Stage,
-    timeline::{Doing, Event},
+    timeline::{Doing, Event, Lane},
     what_if::Knob,
 };
 
@@ -83,7 +83,7 @@ impl Case for LatePayment {
             Way::holds(
                 REFUND,
                 "an expired order that is paid becomes refund_due",
-                "everybody has goods or money; a unit that is left stays unsold",
+                "everybody has goods or money, though there was a unit for one of those who get money",
             ),
             Way::holds(
                 RETAKE,
@@ -152,10 +152,10 @@ impl Shop {
                 ensure!(shop.hold(buyer).await?, "there is a unit for {buyer}");
                 Ok(buyer.to_owned())
             }
-            Self::Engine { engine, item, client, .. } => match engine.counter.order(client, item, buyer, "a-table").await? {
-                Ordered::Placed(order) => Ok(order),
-                other => bail!("there is a unit for {buyer}, and the answer is {other:?}"),
-            },
+            Self::Engine { engine, item, client, .. } => {
+                let order = engine.counter.insist(client, item, buyer, "a-table").await?;
+                order.with_context(|| format!("there is a unit for {buyer}"))
+            }
         }
     }
 
@@ -202,33 +202,33 @@ impl Shop {
 /// As many buyers as there are units pay in time, and the shop hears of it when the holds are over and all units but one are sold again.
 async fn play(stage: &Stage, shop: &Shop, stock: u64) -> Result<Evidence> {
     let provider = Proxy::start(shop.port()?).await?;
-    let (late, others) = (names(&["Ann", "Bert"], stock), names(&["Cleo"], stock - 1));
-    let (lane, provider_lane) = (stage.timeline.lane("shop"), stage.timeline.lane("payment provider"));
+    let (late, others) = (names(&["Ann", "Bert"], "early", stock), names(&["Cleo"], "later", stock - 1));
+    let (shop_lane, provider_lane) = (stage.timeline.lane("shop"), stage.timeline.lane("payment provider"));
     stage.timeline.stock(i64::try_from(stock)?);
     let mut late_orders = Vec::new();
     for buyer in &late {
         late_orders.push(shop.hold(buyer).await?);
     }
-    let held = lane.is(Doing::Working, "holds the units");
+    let held = shop_lane.is(Doing::Working, "holds the units");
     stage.timeline.stock(0);
     provider_lane.notes(Event::Fault, "its messages are held up");
     let stalled = provider_lane.is(Doing::Stalled, "messages on their way");
     provider.set(Traffic::Hold);
     let mut messages = JoinSet::new();
     for (buyer, order) in late.iter().zip(&late_orders) {
-        stage.timeline.lane(buyer).notes(Event::Note, "pays, and is charged");
+        lane(stage, buyer).notes(Event::Note, "pays, and is charged");
         messages.spawn(shop.reported(provider.port(), order));
     }
 
     shop.holds_end(stock).await?;
     drop(held);
-    lane.notes(Event::Expired, "the holds are over");
+    shop_lane.notes(Event::Expired, "the holds are over");
     stage.timeline.stock(i64::try_from(stock)?);
     let mut orders = Vec::new();
     for buyer in &others {
         let order = shop.hold(buyer).await?;
         shop.reported(shop.port()?, &order).await?;
-        stage.timeline.lane(buyer).notes(Event::Sale, "buys a unit, and pays");
+        lane(stage, buyer).notes(Event::Sale, "buys a unit, and pays");
         orders.push(order);
     }
     stage.timeline.stock(i64::try_from(shop.available().await?)?);
@@ -244,16 +244,22 @@ async fn play(stage: &Stage, shop: &Shop, stock: u64) -> Result<Evidence> {
     count(stage, shop, stock, &buyers, &orders).await
 }
 
-fn names(known: &[&str], n: u64) -> Vec<String> {
+/// Who is in the story, and as many others as a reader wants.
+fn names(known: &[&str], others: &str, n: u64) -> Vec<String> {
     let known = known.iter().map(|name| (*name).to_owned());
-    known.chain((1..).map(|n| format!("buyer {n}"))).take(usize::try_from(n).unwrap_or(usize::MAX)).collect()
+    known.chain((1..).map(|n| format!("{others}-{n}"))).take(usize::try_from(n).unwrap_or(usize::MAX)).collect()
+}
+
+/// A picture with a lane for each of a hundred buyers shows nothing.
+fn lane(stage: &Stage, buyer: &str) -> Lane {
+    stage.timeline.lane(if buyer.contains('-') { "other buyers" } else { buyer })
 }
 
 /// Everybody was charged. Whoever has no unit must have money to come.
 async fn count(stage: &Stage, shop: &Shop, stock: u64, buyers: &[String], orders: &[String]) -> Result<Evidence> {
     let (mut sold, mut in_vain) = (0, 0);
     for (buyer, order) in buyers.iter().zip(orders) {
-        let lane = stage.timeline.lane(buyer);
+        let lane = self::lane(stage, buyer);
         match shop.state(order).await?.as_str() {
             "paid" | "confirmed" => {
                 sold += 1;

@@ -15,7 +15,7 @@ use self::order_service::{BUYERS, LEFT, ORDERS, REFUSED, Taking, Task};
 use crate::{
     actor::{Actor, Role, Stop},
     case::{Case, Story, Way},
-    engine::{Answer, Counter, Engine, Ordered},
+    engine::{Counter, Engine},
     evidence::Evidence,
     stage::Stage,
     timeline::Event,
@@ -115,7 +115,7 @@ impl Shop {
                 }
                 Ok(sold)
             }
-            Self::Engine(counter, client, item) => Ok(counter.buy(client, item, buyer, KEY).await? == Answer::Placed),
+            Self::Engine(counter, client, item) => Ok(counter.insist(client, item, buyer, KEY).await?.is_some()),
         }
     }
 }
@@ -227,11 +227,10 @@ impl Sale<'_> {
         let (client, counter) = (Client::new(), engine.counter.clone());
         let crowd = (0..self.buyers).map(|n| {
             let (counter, client, item) = (counter.clone(), client.clone(), item.clone());
-            async move { counter.order(&client, &item, &format!("buyer-{n}"), KEY).await }
+            async move { counter.insist(&client, &item, &format!("buyer-{n}"), KEY).await }
         });
-        let answers: Vec<Ordered> = stream::iter(crowd).buffer_unordered(AT_ONCE).try_collect().await?;
-        let orders: Vec<_> =
-            answers.iter().filter_map(|answer| if let Ordered::Placed(order) = answer { Some(order) } else { None }).collect();
+        let answers: Vec<Option<String>> = stream::iter(crowd).buffer_unordered(AT_ONCE).try_collect().await?;
+        let orders: Vec<_> = answers.iter().flatten().collect();
         let lane = self.stage.timeline.lane("order service 1");
         lane.notes(Event::Refused, format!("{} buyers were refused", answers.len() - orders.len()));
         let sold_first = orders.len() as u64;

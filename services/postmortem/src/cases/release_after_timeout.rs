@@ -338,12 +338,8 @@ impl<'a> Sale<'a> {
 
     /// Asks until there is an answer.
     async fn insist(&self, engine: &Engine, client: &Client, item: &str, buyer: &str) -> Result<bool> {
-        loop {
-            match engine.counter.buy(client, item, buyer, "a-bike").await? {
-                Answer::Placed => break,
-                Answer::Refused => return Ok(false),
-                Answer::Unknown => {}
-            }
+        if engine.counter.insist(client, item, buyer, "a-bike").await?.is_none() {
+            return Ok(false);
         }
         self.service(3).notes(Event::Sale, buyer);
         Ok(true)

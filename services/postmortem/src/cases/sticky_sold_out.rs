@@ -14,7 +14,7 @@ use testbed::{Proxy, Redis, Traffic};
 use self::order_service::{Clearing, LEFT, OrderService};
 use crate::{
     case::{Case, Story, Way},
-    engine::{ALL_ROLES, Answer, Counter, Engine, Instance, Ordered},
+    engine::{ALL_ROLES, Counter, Engine, Instance},
     evidence::Evidence,
     point::Point,
     stage::Stage,
@@ -30,6 +30,8 @@ const TRIES: usize = 10;
 const TRY_EVERY: Duration = Duration::from_secs(1);
 /// How long a flag lasts that has a lifetime.
 const LIFETIME: Duration = Duration::from_secs(2);
+
+const KEY: &str = "a-ticket";
 
 /// The case.
 pub struct StickySoldOut;
@@ -176,16 +178,9 @@ enum Shop {
 
 impl Shop {
     async fn sells_to(&self, buyer: &str) -> Result<bool> {
-        let (counter, client, item) = match self {
-            Self::Service(service) => return service.buy(None).await,
-            Self::Engine(counter, client, item) => (counter, client, item),
-        };
-        loop {
-            match counter.buy(client, item, buyer, "a-ticket").await? {
-                Answer::Placed => return Ok(true),
-                Answer::Refused => return Ok(false),
-                Answer::Unknown => {}
-            }
+        match self {
+            Self::Service(service) => service.buy(None).await,
+            Self::Engine(counter, client, item) => Ok(counter.insist(client, item, buyer, KEY).await?.is_some()),
         }
     }
 }
@@ -234,15 +229,11 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
     let item = first.offer(json!({ "id": "concert", "stock": stock })).await?;
     stage.timeline.stock(i64::try_from(stock)?);
     let mut orders = Vec::new();
-    for n in 0.. {
-        match first.counter.order(&client, &item, &format!("buyer-{n}"), "a-ticket").await? {
-            Ordered::Placed(order) => orders.push(order),
-            Ordered::Refused => break,
-            Ordered::Unknown => bail!("nothing is broken yet, and an outcome is unknown"),
-        }
+    while let Some(order) = first.counter.insist(&client, &item, &format!("buyer-{}", orders.len()), KEY).await? {
+        orders.push(order);
     }
-    let refused = second.counter.buy(&client, &item, "too-late", "a-ticket").await?;
-    anyhow::ensure!(refused == Answer::Refused, "it is sold out");
+    let refused = second.counter.insist(&client, &item, "too-late", KEY).await?;
+    anyhow::ensure!(refused.is_none(), "it is sold out");
     lanes.iter().for_each(|lane| lane.notes(Event::Refused, "remembers: sold out"));
     stage.timeline.stock(0);
 

@@ -8,8 +8,9 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::{ADMIN_TOKEN, JWT_SECRET, PAYMENT_SECRET};
+use super::{ADMIN_TOKEN, JWT_SECRET, LOOK_EVERY, PAYMENT_SECRET};
 
 /// The engine's own bound on a buyer's request is five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -101,6 +102,17 @@ impl Counter {
     /// The same, answered as soon as the units are taken, without waiting for the ledger.
     pub async fn order_soon(&self, client: &Client, item: &str, buyer: &str, key: &str) -> Result<Ordered> {
         read(self.request_order(client, item, buyer, key)?.header("Prefer", "respond-async")).await
+    }
+
+    /// The same, until there is an answer: the order, if the buyer has it.
+    pub async fn insist(&self, client: &Client, item: &str, buyer: &str, key: &str) -> Result<Option<String>> {
+        loop {
+            match self.order(client, item, buyer, key).await? {
+                Ordered::Placed(order) => return Ok(Some(order)),
+                Ordered::Refused => return Ok(None),
+                Ordered::Unknown => sleep(LOOK_EVERY).await,
+            }
+        }
     }
 
     /// Cancels an order. Its units go back.

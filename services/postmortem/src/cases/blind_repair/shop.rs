@@ -1,9 +1,10 @@
 //! The shop: a counter in Redis, orders on their way, and what SQL knows of them; and who repairs the counter.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use redis::{AsyncCommands, Script, aio::MultiplexedConnection};
 use sqlx::PgPool;
-use std::time::Duration;
 
 use crate::{
     point::Point,

@@ -1,3 +1,9 @@
 //! The cases. Each is its story, its ways, and the code that failed, as it was written.
 
 pub mod maotai;
+
+pub mod redlock_restart;
+
+// Of several cases.
+mod last_unit;
+mod redlock_nodes;

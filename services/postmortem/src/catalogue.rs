@@ -4,7 +4,10 @@ use crate::{case::Case, cases};
 
 /// All of them.
 pub fn all() -> Vec<Box<dyn Case>> {
-    vec![Box::new(cases::maotai::Maotai)]
+    vec![
+        Box::new(cases::maotai::Maotai),
+        Box::new(cases::redlock_restart::RedlockRestart),
+    ]
 }
 
 /// The one of this name.

@@ -2,6 +2,7 @@
 
 pub mod maotai;
 
+pub mod failover;
 pub mod redlock_clock;
 pub mod redlock_restart;
 

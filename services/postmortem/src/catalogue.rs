@@ -6,6 +6,7 @@ use crate::{case::Case, cases};
 pub fn all() -> Vec<Box<dyn Case>> {
     vec![
         Box::new(cases::maotai::Maotai),
+        Box::new(cases::failover::Failover),
         Box::new(cases::redlock_restart::RedlockRestart),
         Box::new(cases::redlock_clock::RedlockClock),
     ]

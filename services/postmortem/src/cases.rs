@@ -9,3 +9,4 @@ pub mod redlock_restart;
 // Of several cases.
 mod last_unit;
 mod redlock_nodes;
+mod till;

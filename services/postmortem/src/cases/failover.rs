@@ -1,4 +1,4 @@
-//! A Redis master dies before its replicas have its last writes, and Sentinel promotes one of them.
+//! A Redis master dies before its replicas have its last writes, and one of them is promoted.
 
 mod master_lock;
 
@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
-use redis::{AsyncCommands, Script};
-use sqlx::PgPool;
-use testbed::{Redis, RedisSentinel};
+use redis::{AsyncCommands, InfoDict};
+use testbed::Redis;
 use tokio::task::JoinHandle;
 
 use self::master_lock::{LOCK, MasterLock};
-use super::{last_unit::TwoSellers, redlock_nodes::PlainRedlock};
+use super::{
+    last_unit::{Counter, TwoSellers},
+    redlock_nodes::PlainRedlock,
+    till::{LedgerRow, Shop, Till},
+};
 use crate::{
     case::{Case, Story, Way},
     evidence::Evidence,
@@ -21,9 +24,8 @@ use crate::{
     what_if::Knob,
 };
 
-/// In the story. No lease ends here: Sentinel needs some seconds, whatever the speed.
-const LEASE: Duration = Duration::from_secs(900);
-const STOCK: &str = "stock";
+/// In the story. No lease ends here: to promote a replica takes its time, whatever the speed.
+const LEASE: Duration = Duration::from_secs(300);
 const REPLICAS: usize = 3;
 /// Of the buyers, how many come before the master dies.
 const BEFORE: usize = 4;
@@ -55,9 +57,9 @@ impl Case for Failover {
                 ("Kyle Kingsbury: Call me maybe: Redis", "https://aphyr.com/posts/283-jepsen-redis"),
                 ("Redis: WAIT, consistency", "https://redis.io/commands/wait"),
             ],
-            schedule: "A master, three replicas that are behind, three sentinels. Seller A gets the lock (or four buyers get a unit), and the master is \
-                       killed. Sentinel promotes a replica, and seller B asks that one for the lock (or the other buyers come). Replica 1 \
-                       catches up before that only for who waits for it.",
+            schedule: "A master and three replicas that are behind. Seller A gets the lock (or four buyers get a unit), and the master is killed. \
+                       The replica that has most is promoted, as Sentinel does it, and seller B asks that one for the lock (or the other \
+                       buyers come). Replica 1 catches up before that only for who waits for it.",
             instead: "Count a sale when a ledger has accepted it that loses nothing it has confirmed, and let the ledger refuse what does not exist; \
                       Redis in front of it may then forget. WAIT makes the loss rarer, not impossible. A lock that must survive one server needs \
                       a majority of independent ones.",
@@ -75,7 +77,7 @@ impl Case for Failover {
             Way::holds(
                 WAIT,
                 "SET NX PX, then WAIT for one replica, before the lock counts as ours",
-                "one replica has it, and Sentinel promotes the one that has most",
+                "one replica has it, and the one that has most is promoted",
             ),
             Way::does_not_help(
                 WAIT_AND_RACK,
@@ -110,58 +112,55 @@ impl Case for Failover {
     }
 }
 
-/// A master and its replicas, which are behind.
+/// A master and its replicas.
 struct Group<'a> {
     stage: &'a Stage,
-    redis: RedisSentinel,
-    lanes: [Lane; 4],
-    master: Option<During>,
-    behind: Vec<During>,
+    /// The first is the master.
+    servers: Vec<Redis>,
+    lanes: Vec<Lane>,
+    during: Vec<During>,
 }
 
 impl<'a> Group<'a> {
     async fn start(stage: &'a Stage) -> Result<Self> {
-        let redis = RedisSentinel::start(REPLICAS).await?;
-        Ok(Self::of(stage, redis))
-    }
-
-    fn of(stage: &'a Stage, redis: RedisSentinel) -> Self {
-        let lane = |name| stage.timeline.lane(name);
-        let lanes = [lane("Redis 1"), lane("Redis 2"), lane("Redis 3"), lane("Redis 4")];
-        let master = Some(lanes[0].is(Doing::Working, "master"));
-        Self { stage, redis, lanes, master, behind: Vec::new() }
+        let mut servers = vec![stage.redis().await?];
+        for _ in 0..REPLICAS {
+            servers.push(stage.redis_builder().replica_of(&servers[0]).start().await?);
+        }
+        servers[0].is_followed_by(REPLICAS).await?;
+        let lanes: Vec<_> = (1..=servers.len()).map(|server| stage.timeline.lane(format!("Redis {server}"))).collect();
+        let during = vec![lanes[0].is(Doing::Working, "master")];
+        Ok(Self { stage, servers, lanes, during })
     }
 
     async fn falls_behind(&mut self) -> Result<()> {
         for replica in 1..=REPLICAS {
-            self.redis.servers()[replica].lag().await?;
-            self.behind.push(self.lanes[replica].is(Doing::Stalled, "replica, behind"));
+            self.servers[replica].lag().await?;
+            self.during.push(self.lanes[replica].is(Doing::Stalled, "replica, behind"));
         }
         Ok(())
     }
 
     async fn lock(mut self, waits: bool, rack: bool) -> Result<Evidence> {
+        let counter = Counter::open(self.stage, LEASE).await?;
         self.falls_behind().await?;
-        let (pace, master) = (self.stage.pace, self.redis.servers()[0].url());
+        let (pace, master) = (self.stage.pace, self.servers[0].url());
         let lock = |url| Box::new(MasterLock::new(url, waits, pace, LEASE));
         let catches_up = waits.then(|| self.catches_up_when_asked());
-        let sellers = TwoSellers::of(self.stage, LEASE, lock(master)).await?;
+        let sellers = counter.first(lock(master)).await?;
         if let Some(catches_up) = catches_up {
             catches_up.await??;
-            drop(self.behind.remove(0));
+            drop(self.during.remove(1));
         }
-        if rack {
-            self.lanes[1].notes(Event::Fault, "killed (SIGKILL)");
-            self.redis.servers_mut()[1].kill().await?;
-        }
-        let new = self.fails_over().await?;
-        let new = self.redis.servers()[new].url();
+        let dead = if rack { 2 } else { 1 };
+        let new = self.fails_over(dead).await?;
+        let new = self.servers[new].url();
         Ok(sellers.and(lock(new)).await?.judge_holders())
     }
 
     /// Replica 1 catches up when the master has the lock.
     fn catches_up_when_asked(&self) -> JoinHandle<Result<()>> {
-        let (master, replica) = (self.redis.servers()[0].url(), self.redis.servers()[1].url());
+        let (master, replica) = (self.servers[0].url(), self.servers[1].url());
         tokio::spawn(async move {
             let mut connection = stage::connect(&master).await?;
             while !connection.exists::<_, bool>(LOCK).await? {
@@ -175,35 +174,58 @@ impl<'a> Group<'a> {
     async fn stock(mut self, checked: bool) -> Result<Evidence> {
         let what_if = self.stage.what_if;
         let (stock, buyers) = (what_if.stock.unwrap_or(10), what_if.buyers.unwrap_or(20));
-        let () = self.stage.connect(&self.redis.servers()[0]).await?.set(STOCK, stock).await?;
-        self.redis.servers()[0].is_followed_by(REPLICAS).await?;
+        let (master, mut shop) = (self.servers[0].url(), Shop::new(self.stage, stock));
+        shop.fill(&master).await?;
+        self.servers[0].is_followed_by(REPLICAS).await?;
+        let url = self.stage.database().await?;
+        let created = LedgerRow::create(&url, stock).await?;
+        let ledger = if checked { Some(created) } else { None };
+        let lane = self.stage.timeline.lane("shop");
+        let mut till = Till::open(lane.clone(), &master).await?.with(ledger);
         self.falls_behind().await?;
-        let ledger = if checked { Some(Ledger::create(&self.stage.database().await?, stock).await?) } else { None };
-        let mut till = Till { stage: self.stage, lane: self.stage.timeline.lane("shop"), ledger, stock, sold: 0, refused: 0 };
-        till.sells(&self.redis.servers()[0], BEFORE.min(buyers)).await?;
-        let new = self.fails_over().await?;
-        till.sells(&self.redis.servers()[new], buyers.saturating_sub(BEFORE)).await?;
-        let stranded = if till.refused > 0 { stock.saturating_sub(till.sold) } else { 0 };
-        Ok(Evidence::new().sold(stock, till.sold).stranded(stranded).judge_oversold().judge_stranded())
+        shop.serves(&mut till, BEFORE.min(buyers)).await?;
+        let new = self.fails_over(1).await?;
+        let ledger = if checked { Some(LedgerRow::reach(&url.parse()?).await?) } else { None };
+        let mut till = Till::open(lane, &self.servers[new].url()).await?.with(ledger);
+        shop.serves(&mut till, buyers.saturating_sub(BEFORE)).await?;
+        Ok(shop.count())
     }
 
-    /// The master dies, and the sentinels choose another one; which.
-    async fn fails_over(&mut self) -> Result<usize> {
-        self.lanes[0].notes(Event::Fault, "killed (SIGKILL)");
-        self.master = None;
-        let down = self.lanes[0].is(Doing::Down, "down");
-        let old = self.redis.kill_master().await?;
-        // What the master had sent and they had not taken in is lost now.
-        for replica in self.redis.servers().iter().skip(1) {
-            // One of them may be dead.
-            let _ = replica.catch_up().await;
+    /// The first so many die, the master among them, and one of the others is promoted; which.
+    async fn fails_over(&mut self, dead: usize) -> Result<usize> {
+        self.during.clear();
+        for server in 0..dead {
+            self.lanes[server].notes(Event::Fault, "killed (SIGKILL)");
+            self.during.push(self.lanes[server].is(Doing::Down, "down"));
+            self.servers[server].kill().await?;
         }
-        self.behind.clear();
-        let new = self.redis.successor_of(old).await?;
-        drop(down);
-        self.lanes[new].notes(Event::Note, "Sentinel promotes it");
-        self.master = Some(self.lanes[new].is(Doing::Working, "master"));
+        for replica in &self.servers[dead..] {
+            replica.notices_its_masters_end().await?;
+            // What the master had sent and this one had not taken in is lost now.
+            replica.catch_up().await?;
+        }
+        let new = self.best(dead).await?;
+        self.servers[new].promote().await?;
+        for replica in (dead..self.servers.len()).filter(|replica| *replica != new) {
+            self.servers[replica].follow(&self.servers[new]).await?;
+        }
+        self.lanes[new].notes(Event::Note, "is promoted");
+        self.during.push(self.lanes[new].is(Doing::Working, "master"));
         Ok(new)
+    }
+
+    /// Which of the living has most of what the master had. Sentinel chooses by this, too, and so does every operator who looks.
+    async fn best(&self, dead: usize) -> Result<usize> {
+        let mut best = (dead, 0);
+        for (index, replica) in self.servers.iter().enumerate().skip(dead) {
+            let mut connection = self.stage.connect(replica).await?;
+            let info: InfoDict = redis::cmd("INFO").arg("replication").query_async(&mut connection).await?;
+            let offset = info.get::<u64>("slave_repl_offset").context("a replica has an offset")?;
+            if offset > best.1 {
+                best = (index, offset);
+            }
+        }
+        Ok(best.0)
     }
 }
 
@@ -221,66 +243,4 @@ async fn redlock(stage: &Stage) -> Result<Evidence> {
     let _down = lane.is(Doing::Down, "down");
     nodes[0].kill().await?;
     Ok(sellers.and(second).await?.judge_holders())
-}
-
-/// Where buyers pay.
-struct Till<'a> {
-    stage: &'a Stage,
-    lane: Lane,
-    ledger: Option<Ledger>,
-    stock: u64,
-    sold: u64,
-    refused: u64,
-}
-
-impl Till<'_> {
-    /// So many buyers come, one after the other.
-    async fn sells(&mut self, redis: &Redis, buyers: usize) -> Result<()> {
-        let mut connection = self.stage.connect(redis).await?;
-        let script = "local left = tonumber(redis.call('GET', KEYS[1])) if left <= 0 then return -1 end return redis.call('DECR', KEYS[1])";
-        let script = Script::new(script);
-        for _ in 0..buyers {
-            let left: i64 = script.key(STOCK).invoke_async(&mut connection).await?;
-            self.stage.timeline.stock(left.max(0));
-            let accepted = left >= 0 && self.accepted().await?;
-            match accepted {
-                true => self.sold += 1,
-                false => self.refused += 1,
-            }
-            self.lane.notes(self.event(accepted), format!("{left} left in Redis"));
-        }
-        Ok(())
-    }
-
-    async fn accepted(&self) -> Result<bool> {
-        match &self.ledger {
-            Some(ledger) => ledger.accepts().await,
-            None => Ok(true),
-        }
-    }
-
-    fn event(&self, accepted: bool) -> Event {
-        match accepted {
-            true if self.sold > self.stock => Event::Harm,
-            true => Event::Sale,
-            false => Event::Refused,
-        }
-    }
-}
-
-/// What counts.
-struct Ledger(PgPool);
-
-impl Ledger {
-    async fn create(url: &str, stock: u64) -> Result<Self> {
-        let pool = PgPool::connect(url).await?;
-        sqlx::query("CREATE TABLE ledger (stock BIGINT NOT NULL, sold BIGINT NOT NULL CHECK (sold <= stock))").execute(&pool).await?;
-        sqlx::query("INSERT INTO ledger (stock, sold) VALUES ($1, 0)").bind(i64::try_from(stock)?).execute(&pool).await?;
-        Ok(Self(pool))
-    }
-
-    async fn accepts(&self) -> Result<bool> {
-        let accepted = sqlx::query("UPDATE ledger SET sold = sold + 1 WHERE sold < stock").execute(&self.0).await?;
-        Ok(accepted.rows_affected() == 1)
-    }
 }

@@ -130,7 +130,7 @@ pub(super) struct TwoSellers<'a> {
 }
 
 /// Where they sell.
-struct Counter<'a> {
+pub(super) struct Counter<'a> {
     stage: &'a Stage,
     shelf: Shelf,
     /// Of every lock, in the story.
@@ -148,11 +148,7 @@ struct Seller {
 impl<'a> TwoSellers<'a> {
     /// The first one is inside when this returns.
     pub(super) async fn of(stage: &'a Stage, lease: Duration, lock: Box<dyn Locking>) -> Result<Self> {
-        let shelf = Shelf::create(&stage.database().await?).await?;
-        stage.timeline.stock(1);
-        let (counter, mut first) = (Counter { stage, shelf, lease }, Seller::new(stage, "seller A", lock));
-        ensure!(counter.serves(&mut first).await?, "nobody has the lock, and seller A does not get it");
-        Ok(Self { counter, first })
+        Counter::open(stage, lease).await?.first(lock).await
     }
 
     /// Now the second one wants the lock, and both sell. Who did not get the lock tries again when the other has given it back.
@@ -176,7 +172,21 @@ impl Seller {
     }
 }
 
-impl Counter<'_> {
+impl<'a> Counter<'a> {
+    /// One with a unit on its shelf.
+    pub(super) async fn open(stage: &'a Stage, lease: Duration) -> Result<Self> {
+        let shelf = Shelf::create(&stage.database().await?).await?;
+        stage.timeline.stock(1);
+        Ok(Self { stage, shelf, lease })
+    }
+
+    /// The first seller is inside when this returns.
+    pub(super) async fn first(self, lock: Box<dyn Locking>) -> Result<TwoSellers<'a>> {
+        let mut first = Seller::new(self.stage, "seller A", lock);
+        ensure!(self.serves(&mut first).await?, "nobody has the lock, and seller A does not get it");
+        Ok(TwoSellers { counter: self, first })
+    }
+
     /// Whether the seller gets the lock; it then reads what is left.
     async fn serves(&self, seller: &mut Seller) -> Result<bool> {
         let waiting = seller.lane.is(Doing::Waiting, "wants the lock");

@@ -5,6 +5,7 @@ pub mod maotai;
 pub mod failover;
 pub mod redlock_clock;
 pub mod redlock_restart;
+pub mod split_brain;
 
 // Of several cases.
 mod last_unit;

@@ -7,6 +7,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
     vec![
         Box::new(cases::maotai::Maotai),
         Box::new(cases::failover::Failover),
+        Box::new(cases::split_brain::SplitBrain),
         Box::new(cases::redlock_restart::RedlockRestart),
         Box::new(cases::redlock_clock::RedlockClock),
     ]

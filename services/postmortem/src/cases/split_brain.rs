@@ -13,7 +13,7 @@ use crate::{
     case::{Case, Story, Way},
     evidence::Evidence,
     stage::Stage,
-    timeline::{Doing, Event, Lane},
+    timeline::{Doing, During, Event, Lane},
     what_if::Knob,
 };
 
@@ -55,7 +55,7 @@ impl Case for SplitBrain {
                        each shop. Then the network is whole again, and the old master follows the new one.",
             instead: "Let a ledger that both sides must reach accept each sale, so that the side which cannot reach it does not sell. \
                       min-replicas-to-write shortens the time for which the old master sells, to its lag and not to zero; WAIT before the \
-                      answer closes that gap for buyers, and leaves units taken that nobody has.",
+                      answer closes that gap, at the price of a round trip to a replica for each sale.",
         }
     }
 
@@ -143,7 +143,7 @@ impl<'a> Group<'a> {
     }
 
     /// What Sentinel does on the side of the majority.
-    async fn promote(&self, lane: &Lane) -> Result<crate::timeline::During> {
+    async fn promote(&self, lane: &Lane) -> Result<During> {
         let [new, other] = &self.replicas;
         new.promote().await?;
         other.follow(new).await?;
@@ -154,9 +154,12 @@ impl<'a> Group<'a> {
 
     /// Waits until the old master knows that it is alone, if it counts its replicas at all.
     async fn notices(&self, lane: &Lane) -> Result<()> {
+        if !self.refuses {
+            return Ok(());
+        }
         let until = Instant::now() + NOTICES_WITHIN;
         let mut connection = self.stage.connect(&self.master).await?;
-        while self.refuses {
+        loop {
             let info: InfoDict = redis::cmd("INFO").arg("replication").query_async(&mut connection).await?;
             if info.get::<u32>("min_slaves_good_slaves") == Some(0) {
                 lane.notes(Event::Note, "refuses writes: no replica");
@@ -165,7 +168,6 @@ impl<'a> Group<'a> {
             ensure!(Instant::now() < until, "the old master never notices that it is alone");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ pub mod maotai;
 pub mod failover;
 pub mod redlock_clock;
 pub mod redlock_restart;
+pub mod redlock_tie;
 pub mod split_brain;
 
 // Of several cases.

@@ -10,6 +10,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::split_brain::SplitBrain),
         Box::new(cases::redlock_restart::RedlockRestart),
         Box::new(cases::redlock_clock::RedlockClock),
+        Box::new(cases::redlock_tie::RedlockTie),
     ]
 }
 

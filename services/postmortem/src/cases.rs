@@ -2,13 +2,16 @@
 
 pub mod maotai;
 
+pub mod etcd_lease;
 pub mod failover;
 pub mod redlock_clock;
 pub mod redlock_restart;
 pub mod redlock_tie;
 pub mod split_brain;
+pub mod zookeeper_session;
 
 // Of several cases.
+pub(crate) mod holder;
 mod last_unit;
 mod redlock_nodes;
 mod till;

@@ -11,6 +11,8 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::redlock_restart::RedlockRestart),
         Box::new(cases::redlock_clock::RedlockClock),
         Box::new(cases::redlock_tie::RedlockTie),
+        Box::new(cases::zookeeper_session::ZookeeperSession),
+        Box::new(cases::etcd_lease::EtcdLease),
     ]
 }
 

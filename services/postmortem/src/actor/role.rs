@@ -13,6 +13,8 @@ pub enum Role {
     IdentityService,
     /// An order service of the Maotai case.
     OrderService,
+    /// A seller of the ZooKeeper and etcd cases.
+    LeaseHolder,
 }
 
 impl Role {
@@ -21,6 +23,7 @@ impl Role {
         match self {
             Self::IdentityService => "identity-service",
             Self::OrderService => "order-service",
+            Self::LeaseHolder => "lease-holder",
         }
     }
 }
@@ -31,6 +34,7 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
     let done = match role {
         Role::IdentityService => cases::maotai::identity::serve(&host, host::arguments(&arguments)?).await,
         Role::OrderService => cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await,
+        Role::LeaseHolder => cases::holder::serve(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

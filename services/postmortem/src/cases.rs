@@ -4,6 +4,7 @@ pub mod maotai;
 
 pub mod etcd_lease;
 pub mod failover;
+pub mod herd;
 pub mod redlock_clock;
 pub mod redlock_restart;
 pub mod redlock_tie;

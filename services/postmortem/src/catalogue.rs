@@ -13,6 +13,7 @@ pub fn all() -> Vec<Box<dyn Case>> {
         Box::new(cases::redlock_tie::RedlockTie),
         Box::new(cases::zookeeper_session::ZookeeperSession),
         Box::new(cases::etcd_lease::EtcdLease),
+        Box::new(cases::herd::Herd),
     ]
 }
 

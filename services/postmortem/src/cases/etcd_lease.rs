@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// In the story. etcd counts in whole seconds, whatever the speed.
-const LEASE: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_secs(30);
 
 /// The case.
 pub struct EtcdLease;

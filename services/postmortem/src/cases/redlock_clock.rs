@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// In the story.
-const LEASE: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(40);
 /// By how much the clock jumps: a multiple of the lease, whatever the speed.
 const LEASES: u32 = 4;
 

@@ -19,7 +19,7 @@ use crate::pace::Pace;
 const LOCK: &str = "item:42";
 const QUORUM: usize = 3;
 /// How long a client tries, in the story. Much less than any lease.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it waits before it tries again.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 /// How long one node is waited for: no node of these cases is slow, and a busy machine is.

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// In the story.
-const LEASE: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(40);
 
 /// The case.
 pub struct RedlockRestart;

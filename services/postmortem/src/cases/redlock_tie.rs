@@ -33,12 +33,12 @@ const ROUNDS: usize = 5;
 /// So many rounds may have no winner. The first never has one, and one in fifty of those with jitter.
 const ROUNDS_LOST: u64 = 3;
 /// To a node that is far, one way, in the story.
-const FAR: Duration = Duration::from_secs(1);
+const FAR: Duration = Duration::from_millis(1500);
 /// At the least, in reality: what a busy machine does to those who start together must not decide.
 const FAR_MIN: Duration = Duration::from_millis(40);
 /// In ways to a far node: what a retry is spread over, and the lease. All tries together are shorter than the lease.
 const JITTER: u32 = 10;
-const LEASE: u32 = 60;
+const LEASE: u32 = 50;
 
 /// The case.
 pub struct RedlockTie;
@@ -63,8 +63,8 @@ impl Case for RedlockTie {
                    description of Redlock calls it a split brain condition, and asks for random delays, for asking all nodes at once, and for \
                    giving back at once what a failed try has got.",
             sources: &[("Distributed locks with Redis: retry on failure", "https://redis.io/topics/distlock")],
-            schedule: "Three nodes and three clients; a client's own node answers at once, the others are a second away. All three start a round \
-                       together. They try five times, or until one of them has the lock.",
+            schedule: "Three nodes and three clients; a client's own node answers at once, the others are a second and a half away. All three \
+                       start a round together. They try five times, or until one of them has the lock.",
             instead: "Ask all nodes at once, give back every vote as soon as the quorum is out of reach, and spread retries over several times what \
                       it takes to get a quorum.",
         }

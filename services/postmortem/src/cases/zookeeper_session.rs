@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// In the story.
-const SESSION: Duration = Duration::from_secs(20);
+const SESSION: Duration = Duration::from_secs(30);
 /// The server believes in nobody for a shorter time than some ticks, and a busy machine is late by many.
 const SESSION_MIN: Duration = Duration::from_millis(1000);
 

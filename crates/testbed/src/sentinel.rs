@@ -55,7 +55,10 @@ impl RedisSentinel {
         servers[0].is_followed_by(replicas).await?;
         let sentinels = start_sentinels(&servers).await?;
         let group = Self { servers, sentinels };
-        group.until("all sentinels to know everybody", async || group.all_agree().await).await?;
+        let patience = Patience::new();
+        while !group.all_agree().await {
+            patience.waits_for("all sentinels to know everybody").await?;
+        }
         Ok(group)
     }
 
@@ -87,25 +90,24 @@ impl RedisSentinel {
 
     /// Which server is the master: so say a majority of the sentinels and the server itself.
     pub async fn master(&self) -> Result<usize> {
-        let mut master = 0;
-        self.until("a master that most sentinels name", async || {
-            let named = self.named().await;
-            master = named.unwrap_or_default();
-            named.is_some()
-        })
-        .await?;
-        Ok(master)
+        let patience = Patience::new();
+        loop {
+            match self.named().await {
+                Some(master) => return Ok(master),
+                None => patience.waits_for("a master that most sentinels name").await?,
+            }
+        }
     }
 
     /// Waits until another server than `old` is the master, and returns which.
     pub async fn successor_of(&self, old: usize) -> Result<usize> {
-        let mut master = old;
-        self.until("another master", async || {
-            master = self.named().await.unwrap_or(old);
-            master != old
-        })
-        .await?;
-        Ok(master)
+        let patience = Patience::new();
+        loop {
+            match self.named().await {
+                Some(master) if master != old => return Ok(master),
+                _ => patience.waits_for("another master").await?,
+            }
+        }
     }
 
     /// SIGKILL for the master; returns which server it was, when its replicas have noticed that it is gone. What a replica that
@@ -163,15 +165,24 @@ impl RedisSentinel {
         }
         true
     }
+}
 
-    async fn until(&self, what: &str, mut happened: impl AsyncFnMut() -> bool) -> Result<()> {
-        let deadline = Instant::now() + AGREE_WITHIN;
-        while !happened().await {
-            if Instant::now() > deadline {
-                return Err(TestbedError::NoFailover { waited: AGREE_WITHIN, view: format!("waited for {what}") });
-            }
-            sleep(POLL).await;
+/// For what sentinels need some time for. No async closures: the future of who calls with one is not known to be `Send`.
+struct Patience {
+    deadline: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { deadline: Instant::now() + AGREE_WITHIN }
+    }
+
+    /// Waits for a moment, unless it has taken too long already.
+    async fn waits_for(&self, what: &str) -> Result<()> {
+        if Instant::now() > self.deadline {
+            return Err(TestbedError::NoFailover { waited: AGREE_WITHIN, view: format!("waited for {what}") });
         }
+        sleep(POLL).await;
         Ok(())
     }
 }

@@ -2,13 +2,16 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::{Context, Result};
 use redis::aio::MultiplexedConnection;
-use testbed::{Postgres, Redis, RedisBuilder};
+use testbed::{Etcd, Postgres, Redis, RedisBuilder, ZooKeeper};
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::{actor::Program, pace::Pace, timeline::Timeline, what_if::WhatIf};
@@ -34,6 +37,10 @@ pub struct Stage {
 pub struct Props {
     postgres: OnceCell<Postgres>,
     databases: Mutex<usize>,
+    zookeeper: OnceCell<ZooKeeper>,
+    etcd: OnceCell<Etcd>,
+    /// Ways that have had a place of their own in one of them.
+    places: AtomicUsize,
 }
 
 impl Stage {
@@ -64,6 +71,22 @@ impl Stage {
         let mut databases = self.props.databases.lock().await;
         *databases += 1;
         Ok(server.create_database(&format!("way_{databases}")).await?)
+    }
+
+    /// The address of a ZooKeeper server, and a path that is this way's own. The server is shared, so it must not be broken.
+    pub async fn zookeeper(&self) -> Result<(String, String)> {
+        let server = self.props.zookeeper.get_or_try_init(ZooKeeper::start).await?;
+        Ok((server.url(), format!("/{}", self.place())))
+    }
+
+    /// The address of an etcd server, and a prefix that is this way's own. The server is shared, so it must not be broken.
+    pub async fn etcd(&self) -> Result<(String, String)> {
+        let server = self.props.etcd.get_or_try_init(Etcd::start).await?;
+        Ok((server.url(), self.place()))
+    }
+
+    fn place(&self) -> String {
+        format!("way-{}", self.props.places.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A connection to a Redis server, with patience enough for a server that is stopped for a while.

@@ -25,6 +25,8 @@ pub enum Role {
     Recorder,
     /// A nightly job that must not run twice.
     SettlementJob,
+    /// A seller of the ZooKeeper and etcd cases.
+    LeaseHolder,
 }
 
 impl Role {
@@ -39,6 +41,7 @@ impl Role {
             Self::CountingOrderService => "counting-order-service",
             Self::Recorder => "recorder",
             Self::SettlementJob => "settlement-job",
+            Self::LeaseHolder => "lease-holder",
         }
     }
 }
@@ -55,6 +58,7 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
         Role::CountingOrderService => cases::negative_counter::order_service::serve(&host, host::arguments(&arguments)?).await,
         Role::Recorder => cases::blind_repair::recorder::serve(&host, host::arguments(&arguments)?).await,
         Role::SettlementJob => cases::db_lock_forever::job::run(&host, host::arguments(&arguments)?).await,
+        Role::LeaseHolder => cases::holder::serve(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

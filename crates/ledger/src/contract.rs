@@ -86,6 +86,10 @@ pub trait Ledger: Send + Sync + 'static {
     /// The rows of an item and the sums of its orders, from one snapshot. `None`: no such item.
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError>;
 
+    /// Units of the item's stock that neither its rows have nor open transfers move: stock - allocated - in transit, at one moment. Must be 0. Cheap:
+    /// it reads no orders.
+    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError>;
+
     /// Claims the first `at_most` of those of `wanted` that no other recorder holds right now, until the claim is committed or dropped. `None`:
     /// there are none, or all are held by others.
     ///

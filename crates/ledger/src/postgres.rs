@@ -208,6 +208,10 @@ impl Ledger for PostgresLedger {
         totals::totals(&self.pool, item).await
     }
 
+    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
+        totals::unaccounted(&self.pool, item).await
+    }
+
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         recording::claim(&self.pool, wanted, at_most).await
     }

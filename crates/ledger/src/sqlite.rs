@@ -245,6 +245,10 @@ impl Ledger for SqliteLedger {
         totals::totals(&self.readers, item).await
     }
 
+    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
+        totals::unaccounted(&self.readers, item).await
+    }
+
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         recording::claim(self.write().await?, wanted, at_most).await
     }

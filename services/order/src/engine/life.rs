@@ -51,6 +51,10 @@ pub enum Ended {
 impl Engine {
     /// Takes in a payment. May be repeated, as providers do: the same payment has the same outcome.
     pub async fn pay(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
+        self.in_time(self.pay_or_wait(id, payment)).await
+    }
+
+    async fn pay_or_wait(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
         let until = Instant::now() + self.settings.order_within;
         while Instant::now() < until {
             let Some(order) = self.recorded_order(id, until).await? else { return Ok(Paid::NotFound) };
@@ -137,13 +141,13 @@ impl Engine {
     /// Gives the units of a held order back; `buyer` must be its buyer (`None`: whoever's it is).
     pub async fn cancel(&self, id: OrderId, buyer: Option<&BuyerId>) -> Result<Ended, EngineError> {
         let target = |state| (state == OrderState::Held).then_some(OrderState::Cancelled);
-        self.end(id, buyer, OrderState::Cancelled, target).await
+        self.in_time(self.end(id, buyer, OrderState::Cancelled, target)).await
     }
 
     /// Notes that the money was given back; units that the order has go back with it.
     pub async fn refund(&self, id: OrderId) -> Result<Ended, EngineError> {
         let target = |state| matches!(state, OrderState::Confirmed | OrderState::RefundDue).then_some(OrderState::Refunded);
-        self.end(id, None, OrderState::Refunded, target).await
+        self.in_time(self.end(id, None, OrderState::Refunded, target)).await
     }
 
     async fn end(

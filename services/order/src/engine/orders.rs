@@ -69,6 +69,10 @@ const LOOK_MOST: Duration = Duration::from_millis(64);
 impl Engine {
     /// Places the order. The same item, buyer and key are always the same order, whoever is asked and however often.
     pub async fn place(&self, placement: Placement) -> Result<Placed, EngineError> {
+        self.in_time(self.place_or_wait(placement)).await
+    }
+
+    async fn place_or_wait(&self, placement: Placement) -> Result<Placed, EngineError> {
         let until = Instant::now() + self.settings.order_within;
         let Some(known) = self.known(&placement.item).await? else { return Ok(Placed::ItemNotFound) };
         let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);

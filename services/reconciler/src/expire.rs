@@ -5,9 +5,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{Order, OrderState};
+use domain::{ItemId, Order, OrderState};
 use jiff::Timestamp;
-use ledger::{LedgerError, Transition};
+use ledger::{Ledger, LedgerError, Transition};
 use tokio::time::timeout;
 
 use crate::{Reconciler, returns, trouble::Trouble};
@@ -58,6 +58,20 @@ async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), Le
     };
     metrics::counter!("stockade_transitions_total", "to" => OrderState::Expired.as_str()).increment(expired.len() as u64);
     Ok((transitions.len(), expired))
+}
+
+/// Ends those of one item that are over.
+pub(crate) async fn expire_item(reconciler: &Reconciler, id: &ItemId) -> Result<(), LedgerError> {
+    let due = due_of(&*reconciler.ledger, id).await?;
+    let transitions: Vec<_> = due.into_iter().map(|order| Transition { order, to: OrderState::Expired, payment: None }).collect();
+    let ended = end(reconciler, &transitions).await?;
+    returns::give_back_orders(reconciler, &ended).await;
+    Ok(())
+}
+
+/// Orders of one item whose holds are over, the first of them.
+pub(crate) async fn due_of(ledger: &dyn Ledger, id: &ItemId) -> Result<Vec<Order>, LedgerError> {
+    Ok(ledger.due(Timestamp::now(), AT_ONCE).await?.into_iter().filter(|order| order.item == *id).collect())
 }
 
 /// A ledger that does not answer is given up: the next round asks again, and what was committed meanwhile is not due any more.

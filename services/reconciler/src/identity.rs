@@ -26,7 +26,12 @@ impl Identity {
     }
 
     /// Says what is wrong, and returns the segments of which that is certain.
-    pub(crate) async fn judge(&mut self, reconciler: &Reconciler, id: &ItemId, looks: &[Look]) -> Result<Vec<SegmentKey>, ReconcilerError> {
+    pub(crate) async fn judge(
+        &mut self,
+        reconciler: &Reconciler,
+        id: &ItemId,
+        looks: &[Look],
+    ) -> Result<Vec<(SegmentKey, Wrong)>, ReconcilerError> {
         let (mut mend, mut drift) = (Vec::new(), 0);
         for look in looks {
             let segment = &look.row.key;
@@ -38,7 +43,7 @@ impl Identity {
                 }
             }
             if self.evidence.stands(segment, wrong.as_ref(), reconciler.settings.confirm_for) {
-                mend.push(segment.clone());
+                mend.extend(wrong.map(|wrong| (segment.clone(), wrong)));
             }
         }
         self.account(reconciler, id).await?;

@@ -123,6 +123,16 @@ impl Problem {
         Self { field: Some("stock".into()), ..Self::new(StatusCode::CONFLICT, "not_enough_unsold", detail) }
     }
 
+    pub(crate) fn nothing_left() -> Self {
+        let detail = "stock: buyers were faster, and none of the units that should go could be taken back";
+        Self { field: Some("stock".into()), ..Self::new(StatusCode::CONFLICT, "not_enough_unsold", detail) }
+    }
+
+    pub(crate) fn take_back_open() -> Self {
+        let detail = "units are being taken back, and until they have left the stock is not known; nothing was changed, look again";
+        Self { retry_after: Some(1), ..Self::new(StatusCode::CONFLICT, "take_back_open", detail) }
+    }
+
     pub(crate) fn item_not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "item_not_found", "there is no such item")
     }
@@ -165,6 +175,11 @@ impl Problem {
         let detail = format!("this key stands for an order of quantity {quantity}; a new order needs a new key");
         let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail);
         Self { field: Some("Idempotency-Key".into()), ..problem }
+    }
+
+    pub(crate) fn stock_key_reused() -> Self {
+        let detail = "this key stands for another change of the item's stock, and a new change needs a new key; nothing was changed";
+        Self { field: Some("Idempotency-Key".into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail) }
     }
 
     pub(crate) fn outcome_unknown() -> Self {

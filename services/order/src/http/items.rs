@@ -7,7 +7,7 @@ use axum::{
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use ledger::{Changed, ItemChange};
+use ledger::ItemChange;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -15,7 +15,7 @@ use super::{
     App, Problem,
     access::{Admin, MaybeAdmin, Name},
     body::{Json, Whole},
-    stock::etag,
+    stock::{changed, etag, if_match},
 };
 use crate::engine::{EngineError, ItemView, SegmentView};
 use audit::AuditReport;
@@ -282,20 +282,22 @@ pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, 
 }
 
 /// Opens, pauses or closes an item.
-#[utoipa::path(put, path = "/items/{item}/state", tag = "admins", request_body = NewState, params(("item" = String, Path, description = "the item")),
+#[utoipa::path(put, path = "/items/{item}/state", tag = "admins", request_body = NewState,
+    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn set_state(State(app): State<App>, _: Admin, Name(item): Name, Json(new): Json<NewState>) -> Result<Response, Problem> {
-    let id = item_id(&item)?;
+pub(crate) async fn set_state(
+    State(app): State<App>,
+    _: Admin,
+    Name(item): Name,
+    headers: HeaderMap,
+    Json(new): Json<NewState>,
+) -> Result<Response, Problem> {
+    let (id, expected) = (item_id(&item)?, if_match(&headers)?);
     let state = new.state.ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
-    let change = ItemChange { state: Some(state), ..ItemChange::default() };
-    match app.engine.change_item(&id, &change, None, "admin").await? {
-        Changed::NoItem => Err(Problem::item_not_found()),
-        Changed::Item(_) | Changed::OtherVersion(_) | Changed::OtherChange(_) => {
-            Ok(axum::Json(view(&app, &id, true).await?.1).into_response())
-        }
-    }
+    changed(&app, &id, &ItemChange { state: Some(state), ..ItemChange::default() }, expected).await
 }
 
 /// Proves, from one look at each segment and one at the ledger, that nothing was oversold, stranded or lost.

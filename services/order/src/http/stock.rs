@@ -95,7 +95,7 @@ pub(crate) fn etag(version: u64) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
 }
 
-pub(crate) async fn item_shown(app: &App, status: StatusCode, id: &ItemId) -> Result<Response, Problem> {
+async fn item_shown(app: &App, status: StatusCode, id: &ItemId) -> Result<Response, Problem> {
     let (version, body) = view(app, id, true).await?;
     Ok((status, [(header::ETAG, etag(version))], axum::Json(body)).into_response())
 }
@@ -192,8 +192,13 @@ pub(crate) async fn patch(
     let (id, expected) = (item_id(&item)?, if_match(&headers)?);
     let now = app.engine.item(&id).await?.ok_or_else(Problem::item_not_found)?;
     let change = wish.into_change(now.window)?;
-    match app.engine.change_item(&id, &change, expected, ACTOR).await? {
-        Changed::Item(item) => item_shown(&app, StatusCode::OK, &item.id).await,
+    changed(&app, &id, &change, expected).await
+}
+
+/// Makes the change, if the item's version is `expected`, and shows the item.
+pub(crate) async fn changed(app: &App, id: &ItemId, change: &ItemChange, expected: Option<u64>) -> Result<Response, Problem> {
+    match app.engine.change_item(id, change, expected, ACTOR).await? {
+        Changed::Item(item) => item_shown(app, StatusCode::OK, &item.id).await,
         Changed::OtherVersion(item) | Changed::OtherChange(item) => Err(Problem::version_mismatch(item.version)),
         Changed::NoItem => Err(Problem::item_not_found()),
     }

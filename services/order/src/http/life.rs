@@ -4,7 +4,6 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
 use domain::{Invalid, Order, OrderId, PaymentId};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -13,7 +12,7 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{Admin, BuyerOrAdmin, Name},
-    body::{self, Whole},
+    body::{self, Raw, Whole},
     orders::OrderBody,
 };
 use crate::engine::{Ended, Paid, Payment};
@@ -58,7 +57,7 @@ fn shown(order: &Order) -> Response {
         (status = 409, description = "`order_not_payable`, `already_paid`: the money is to be given back", body = Problem),
         (status = 422, description = "`amount_mismatch`", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
-pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: HeaderMap, raw: Bytes) -> Result<Response, Problem> {
+pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: HeaderMap, Raw(raw): Raw) -> Result<Response, Problem> {
     let key = app.payments.as_ref().ok_or_else(Problem::no_payment_secret)?;
     key.check(&headers, &raw)?;
     let payment = body::parse::<NewPayment>(&raw)?.into_payment()?;

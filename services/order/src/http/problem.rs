@@ -108,6 +108,11 @@ impl Problem {
         Self { field: Some("amount_cents".into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "amount_mismatch", detail) }
     }
 
+    pub(crate) fn other_order() -> Self {
+        let detail = "order: the message is signed for another order than that of the path; nothing was changed";
+        Self { field: Some("order".into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "order_mismatch", detail) }
+    }
+
     pub(crate) fn version_mismatch(version: u64) -> Self {
         let detail = format!("If-Match: the item's version is {version} by now; nothing was changed");
         Self { field: Some("If-Match".into()), ..Self::new(StatusCode::PRECONDITION_FAILED, "version_mismatch", detail) }

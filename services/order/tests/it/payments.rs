@@ -153,6 +153,32 @@ async fn a_message_that_is_sent_again_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_names_its_order_pays_no_other() {
+    open(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 5 })).await;
+        let (order, others) = (shop.hold(&item, "ann", "k").await, shop.hold(&item, "mallory", "k").await);
+        let body = json!({ "payment": "pay-1", "order": order }).to_string().into_bytes();
+        let signature = payment_key().sign(&body);
+        let send = async |to: &str| Answer::of(shop.report_signed(0, to, &signature, body.clone())).await;
+        assert_eq!(send(&others).await.is(422, "order_mismatch").body["field"], "order");
+        send(&order).await.is_now("confirmed");
+        send(&order).await.is_now("confirmed");
+        send(&others).await.is(422, "order_mismatch");
+        assert_eq!(shop.state_of(&others).await, "held");
+        for named in ["", "nonsense", &order] {
+            let refused = Answer::of(shop.report(0, &others, &json!({ "payment": "pay-2", "order": named }))).await;
+            refused.is(422, "order_mismatch");
+        }
+        assert!(shop.stray_payments(&item).await.is_empty());
+        // In other letters it is the same order.
+        let paid = Answer::of(shop.report(0, &others, &json!({ "payment": "pay-2", "order": others.to_uppercase() }))).await;
+        paid.is_now("confirmed");
+        assert_eq!(shop.units(&item).await, [3, 0, 2]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_message_is_refused_by_the_name_of_the_field() {
     open(Options::default(), async |shop| {
         let item = shop.create(json!({ "stock": 5 })).await;
@@ -167,6 +193,7 @@ async fn a_bad_message_is_refused_by_the_name_of_the_field() {
             (json!({ "payment": "p", "amount_cents": 1.5 }), "amount_cents"),
             (json!({ "payment": "p", "amount_cents": "10" }), "amount_cents"),
             (json!({ "payment": "p", "amount": 1 }), "amount"),
+            (json!({ "payment": "p", "order": 7 }), "order"),
             (json!([]), "body"),
         ];
         for (body, field) in table {

@@ -75,6 +75,9 @@ pub trait Ledger: Send + Sync + 'static {
     /// Adds to the journal.
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError>;
 
+    /// Adds to the journal, unless an entry of this item was added under this name. Whether it was added now.
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError>;
+
     /// Every segment's row of an item, in order. Empty if there is no such item.
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError>;
 

@@ -174,7 +174,11 @@ impl Ledger for PostgresLedger {
     }
 
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        items::note(&self.pool, entry).await
+        items::note(&self.pool, entry, None).await.map(drop)
+    }
+
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
+        items::note(&self.pool, entry, Some(once)).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {

@@ -208,7 +208,11 @@ impl Ledger for SqliteLedger {
     }
 
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        items::note(&self.writer, entry).await
+        items::note(&self.writer, entry, None).await.map(drop)
+    }
+
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
+        items::note(&self.writer, entry, Some(once)).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {

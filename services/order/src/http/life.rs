@@ -63,7 +63,7 @@ fn shown(order: &Order) -> Response {
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_payable`, `already_paid`: the money is to be given back", body = Problem),
-        (status = 422, description = "`amount_mismatch`; `order_mismatch`: the body names another order than the path", body = Problem),
+        (status = 422, description = "`amount_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
 pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: HeaderMap, Raw(raw): Raw) -> Result<Response, Problem> {
     let key = app.payments.as_ref().ok_or_else(Problem::no_payment_secret)?;

@@ -104,7 +104,9 @@ impl Problem {
     }
 
     pub(crate) fn other_amount(expected: u64) -> Self {
-        let detail = format!("amount_cents: expected {expected}, which is what the order costs; nothing was changed");
+        let detail = format!(
+            "amount_cents: expected {expected}, which is what the order costs; the order is as it was, and the journal has the payment"
+        );
         Self { field: Some("amount_cents".into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "amount_mismatch", detail) }
     }
 

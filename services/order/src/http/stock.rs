@@ -233,7 +233,7 @@ impl From<JournalEntry> for JournalBody {
     }
 }
 
-/// Shows who changed what of an item by hand or by repair, the latest first.
+/// Shows who changed what of an item by hand or by repair, and which money is to be given back, the latest first.
 #[utoipa::path(get, path = "/items/{item}/journal", tag = "admins", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem)),

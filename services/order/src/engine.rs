@@ -12,7 +12,7 @@ use ledger::{Ledger, LedgerError};
 use moka::future::Cache;
 use stock::{ItemStock, Stock, StockError};
 
-pub use items::{ItemView, SegmentView, StockWish, Stocked};
+pub use items::{ItemView, SegmentView, StockSet, StockWish, Stocked};
 pub use life::{Ended, Paid, Payment};
 pub use orders::{Placed, Placement};
 

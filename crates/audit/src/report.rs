@@ -27,6 +27,8 @@ pub struct AuditReport {
     pub in_flight: u64,
     /// Units that the identity does not explain, summed over the segments without sign. Must be 0.
     pub drift: u64,
+    /// Units that the orders say otherwise than the counters of their rows, summed over the segments without sign; drift has them too. Must be 0.
+    pub miscounted: u64,
     /// Units promised beyond the stock. Must be 0.
     pub oversold: u64,
     /// Orders that the ledger refused to cover. They were answered `sold_out`.
@@ -69,8 +71,8 @@ pub struct SegmentReport {
 
 impl AuditReport {
     pub(crate) fn new(totals: &ItemTotals, looks: &[Look]) -> Self {
-        let miscounts = totals.segments.iter().zip(&totals.by_orders).map(|(row, by_orders)| miscount(row, by_orders));
-        let segments: Vec<_> = looks.iter().zip(miscounts).map(|(look, miscount)| SegmentReport::new(look, miscount)).collect();
+        let miscounts: Vec<_> = totals.segments.iter().zip(&totals.by_orders).map(|(row, by_orders)| miscount(row, by_orders)).collect();
+        let segments: Vec<_> = looks.iter().zip(&miscounts).map(|(look, miscount)| SegmentReport::new(look, *miscount)).collect();
         let sum = |units: fn(&SegmentReport) -> u64| segments.iter().map(units).sum::<u64>();
         let stock = totals.item.stock;
         let allocated: u64 = totals.segments.iter().map(|row| row.allocated).sum();
@@ -87,6 +89,7 @@ impl AuditReport {
             in_transit: totals.in_transit,
             in_flight: sum(|segment| segment.in_flight),
             drift,
+            miscounted: miscounts.iter().map(|miscount| miscount.unsigned_abs()).sum(),
             oversold,
             rejected_orders,
             ok: drift == 0 && oversold == 0,

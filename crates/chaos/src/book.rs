@@ -87,8 +87,7 @@ impl Entry {
             Some(State::Refunded) => BTreeSet::from([State::Refunded]),
             Some(State::Cancelled) => BTreeSet::from([State::Cancelled]),
             Some(State::Confirmed) => BTreeSet::from([State::Confirmed]),
-            // The units may have come in a race that ended after the answer.
-            Some(State::RefundDue) => BTreeSet::from([State::RefundDue, State::Confirmed]),
+            Some(State::RefundDue) => BTreeSet::from([State::RefundDue]),
             _ => self.allowed_if_only_held(),
         };
         if allowed.iter().any(|state| matches!(state, State::Confirmed | State::RefundDue)) {
@@ -151,7 +150,7 @@ mod tests {
             (&[Held, Confirmed], &[Confirmed, Refunded], &[Confirmed, Refunded]),
             (&[Held, Confirmed, Refunded], &[Confirmed, Refunded], &[Refunded]),
             (&[Held, Cancelled], &[Cancelled], &[Cancelled]),
-            (&[Held, RefundDue], &[Confirmed], &[RefundDue, Confirmed]),
+            (&[Held, RefundDue], &[Confirmed], &[RefundDue]),
             (&[], &[], &[Expired, Rejected]),
         ];
         for (acknowledged, wanted, allowed) in table {

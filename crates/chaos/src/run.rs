@@ -52,7 +52,12 @@ async fn run_leg(leg: &Leg, plan: &Plan, materials: &Materials, say: Say<'_>) ->
     say(&format!("leg {} of {all}: {faults} faults on `{}`, logs in {}", leg.number, leg.stage, logs.display()));
     let mut stage = Stage::build(leg.stage, &name, materials).await.with_context(|| format!("the stage {name} could not be built"))?;
     let mut report = Report::new(plan);
-    run_rounds(&mut stage, leg, &mut report, say).await.context(name)?;
+    // What was seen until then is worth as much as before.
+    if let Err(error) = run_rounds(&mut stage, leg, &mut report, say).await {
+        let finding = format!("leg {} was given up: {error:#}", leg.number);
+        say(&format!("VIOLATION {finding}"));
+        report.at_the_end(finding);
+    }
     Ok(report)
 }
 

@@ -37,6 +37,8 @@ pub enum Changed {
     Item(Item),
     /// The item has another version than the one that the change was decided on. Nothing was changed.
     OtherVersion(Item),
+    /// The transfers of this change of stock are those of an earlier one, which was another. Nothing was changed.
+    OtherChange(Item),
     /// There is no such item.
     NoItem,
 }
@@ -48,6 +50,19 @@ pub enum StockChange {
     TopUp(Vec<StockPart>),
     /// Fewer units: as many of those as nobody has when the segment is asked.
     TakeBack(Vec<StockPart>),
+}
+
+impl StockChange {
+    /// Units of all its parts.
+    pub fn units(&self) -> u64 {
+        self.parts().iter().fold(0, |sum, part| part.units.saturating_add(sum))
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> &[StockPart] {
+        let (Self::TopUp(parts) | Self::TakeBack(parts)) = self;
+        parts
+    }
 }
 
 /// A segment's part of a change of stock.
@@ -139,9 +154,9 @@ pub struct JournalEntry {
 pub struct NewJournalEntry {
     /// Of which item.
     pub item: ItemId,
-    /// Who: `admin`, `reconciler`, ...
+    /// Who: `admin`, `reconciler`, `payment`, ...
     pub actor: String,
-    /// What: `state`, `limit`, `window`, `top_up`, `take_back`, `mend`, ...
+    /// What: `state`, `limit`, `window`, `top_up`, `take_back`, `mend`, `refund_due`, `stray_payment`, ...
     pub action: String,
     /// The fencing token, if there was one.
     pub token: Option<u64>,

@@ -1,7 +1,7 @@
 //! What every ledger can do, whichever database holds it.
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
+use domain::{Entry, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey, TransferId};
 use jiff::Timestamp;
 
 use crate::{
@@ -34,7 +34,22 @@ pub trait Ledger: Send + Sync + 'static {
     /// Makes units of an item more or fewer, by transfers from or to the outside. A repeat (its transfers are there already) changes nothing.
     /// More: the item's stock rises at once, and the units are on their way. Fewer: the stock falls when they have left their segments
     /// ([`Ledger::finish_take_back`]).
-    async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError>;
+    ///
+    /// `wished`: how many units it is for. The parts may come to less, and a repeat may share them out otherwise: it is this, and the direction, that
+    /// tell a repeat from another change under the same transfers ([`Changed::OtherChange`]).
+    async fn change_stock_by(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        wished: u64,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError>;
+
+    /// [`Ledger::change_stock_by`], where the parts are all that is wished for.
+    async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+        self.change_stock_by(id, change, change.units(), expected, actor).await
+    }
 
     /// Makes `token` the authority over the item, unless a higher one is: then `LedgerError::Fenced`.
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError>;
@@ -44,6 +59,9 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Transfers that are not done, oldest first, of this item or of all.
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError>;
+
+    /// Those of these transfers that there are, those that are done included.
+    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError>;
 
     /// Ends a transfer to the outside whose units have left: they are not part of the stock any more.
     async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError>;
@@ -56,6 +74,9 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Adds to the journal.
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError>;
+
+    /// Adds to the journal, unless an entry of this item was added under this name. Whether it was added now.
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError>;
 
     /// Every segment's row of an item, in order. Empty if there is no such item.
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError>;
@@ -85,6 +106,10 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// The rows of an item and the sums of its orders, from one snapshot. `None`: no such item.
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError>;
+
+    /// Units of the item's stock that neither its rows have nor open transfers move: stock - allocated - in transit, at one moment. Must be 0. Cheap:
+    /// it reads no orders.
+    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError>;
 
     /// Claims the first `at_most` of those of `wanted` that no other recorder holds right now, until the claim is committed or dropped. `None`:
     /// there are none, or all are held by others.

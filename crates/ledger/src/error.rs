@@ -1,5 +1,7 @@
 //! What can go wrong with the ledger.
 
+use std::time::Duration;
+
 use devices::Device;
 use domain::SegmentKey;
 
@@ -14,6 +16,9 @@ pub enum LedgerError {
     /// unknown, and re-reading the checkpoint tells.
     #[error("the ledger's database failed")]
     Database(#[from] sqlx::Error),
+    /// The database did not answer for so long, and was given up. Whether anything was changed is unknown; reading again tells.
+    #[error("the ledger's database did not answer within {0:?}")]
+    NoAnswer(Duration),
     /// The schema could not be brought up to date.
     #[error("the ledger's schema could not be migrated")]
     Migrate(#[from] sqlx::migrate::MigrateError),
@@ -44,7 +49,7 @@ pub enum LedgerError {
 impl LedgerError {
     /// Whether the same call may be made again as it is.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Database(_) | Self::Superseded(_)) && !self.is_refused()
+        matches!(self, Self::Database(_) | Self::NoAnswer(_) | Self::Superseded(_)) && !self.is_refused()
     }
 
     /// Whether the database refused what it was given (a constraint, a value that it cannot hold), and so always will.

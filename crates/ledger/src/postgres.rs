@@ -10,7 +10,7 @@ mod totals;
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
+use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey, TransferId};
 use jiff::Timestamp;
 use sqlx::{
     Connection, PgPool, Postgres,
@@ -131,11 +131,18 @@ impl Ledger for PostgresLedger {
         item::change_item(self.pool.begin().await?, id, change, expected, actor).await
     }
 
-    async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+    async fn change_stock_by(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        wished: u64,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
         if self.item(id).await?.is_none() {
             return Ok(Changed::NoItem);
         }
-        moves::change_stock(self.pool.begin().await?, id, change, expected, actor).await
+        moves::change_stock(self.pool.begin().await?, id, change, wished, expected, actor).await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
@@ -148,6 +155,10 @@ impl Ledger for PostgresLedger {
 
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
         stock::open_transfers(&self.pool, item).await
+    }
+
+    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
+        stock::transfers(&self.pool, ids).await
     }
 
     async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError> {
@@ -163,7 +174,11 @@ impl Ledger for PostgresLedger {
     }
 
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        items::note(&self.pool, entry).await
+        items::note(&self.pool, entry, None).await.map(drop)
+    }
+
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
+        items::note(&self.pool, entry, Some(once)).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
@@ -206,6 +221,10 @@ impl Ledger for PostgresLedger {
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
         totals::totals(&self.pool, item).await
+    }
+
+    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
+        totals::unaccounted(&self.pool, item).await
     }
 
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {

@@ -120,7 +120,7 @@ impl Replayed {
         (order.attempt, order.segment) = (attempt, self.row.key.segment);
         if !self.cover(units) {
             self.rejected.push(take.id);
-        } else if matches!(order.state, OrderState::Expired | OrderState::RefundDue) {
+        } else if order.state == OrderState::Expired {
             (order.state, order.expires_ms) = (OrderState::Held, expires_at.as_millisecond());
             self.row.held += units;
             self.held += 1;

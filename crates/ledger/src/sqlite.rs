@@ -13,7 +13,7 @@ mod totals;
 use std::{path::Path, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey};
+use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey, TransferId};
 use jiff::Timestamp;
 use sqlx::{
     Connection, Sqlite, SqlitePool,
@@ -165,11 +165,18 @@ impl Ledger for SqliteLedger {
         item::change_item(self.write().await?, id, change, expected, actor).await
     }
 
-    async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+    async fn change_stock_by(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        wished: u64,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
         if self.item(id).await?.is_none() {
             return Ok(Changed::NoItem);
         }
-        moves::change_stock(self.write().await?, id, change, expected, actor).await
+        moves::change_stock(self.write().await?, id, change, wished, expected, actor).await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
@@ -182,6 +189,10 @@ impl Ledger for SqliteLedger {
 
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
         stock::open_transfers(&self.readers, item).await
+    }
+
+    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
+        stock::transfers(&self.readers, ids).await
     }
 
     async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError> {
@@ -197,7 +208,11 @@ impl Ledger for SqliteLedger {
     }
 
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        items::note(&self.writer, entry).await
+        items::note(&self.writer, entry, None).await.map(drop)
+    }
+
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
+        items::note(&self.writer, entry, Some(once)).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
@@ -243,6 +258,10 @@ impl Ledger for SqliteLedger {
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
         totals::totals(&self.readers, item).await
+    }
+
+    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
+        totals::unaccounted(&self.readers, item).await
     }
 
     async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {

@@ -83,10 +83,11 @@ impl ItemStock {
     /// Lets the order in (`Some`) or refuses it by the sold-out hint (`None`).
     pub(crate) async fn admit(&self, ask: &Ask) -> Option<Permit> {
         let (buyer, units) = (ask.buyer.stable_hash(), u64::from(ask.quantity.get()));
-        if self.admission.is_fragmented(units) {
-            gather::wait(self, units).await;
-        }
         for _ in 0..LOOKS_MOST {
+            // After each look: one that has just started knows only then that units lie in fragments, and the walk's answer stands for good.
+            if self.admission.is_fragmented(units) {
+                gather::wait(self, units).await;
+            }
             match self.admission.admit(buyer, units).await {
                 Admitted::Walk(permit) => return Some(permit),
                 Admitted::SoldOut => {

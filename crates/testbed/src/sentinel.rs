@@ -290,9 +290,12 @@ impl Sentinel {
     }
 
     /// A failover with the periods that sentinels have by themselves takes a second more, and an old master that wakes up goes on for ten.
+    ///
+    /// They ask replicas for news once a second while the master is down, and choose none whose news is older than five pings: with a ping
+    /// each 100 ms they found "no good slave" every other time, and waited twice the timeout to try again.
     async fn hurry(&self) -> RedisResult<()> {
         let mut periods = cmd("SENTINEL");
-        periods.arg("DEBUG").arg(&["info-period", "500", "publish-period", "200", "ping-period", "100", "ask-period", "100"]);
+        periods.arg("DEBUG").arg(&["info-period", "500", "publish-period", "200", "ping-period", "250", "ask-period", "100"]);
         self.ask(&periods).await
     }
 

@@ -12,7 +12,7 @@ use ledger::{Ledger, LedgerError};
 use moka::future::Cache;
 use stock::{ItemStock, Stock, StockError};
 
-pub use items::{ItemView, SegmentView, StockWish, Stocked};
+pub use items::{ItemView, SegmentView, StockSet, StockWish, Stocked};
 pub use life::{Ended, Paid, Payment};
 pub use orders::{Placed, Placement};
 
@@ -71,7 +71,7 @@ pub(crate) struct KnownItem {
 impl Engine {
     /// An engine over these.
     pub fn new(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: EngineSettings) -> Arc<Self> {
-        let (items, transitions) = (Cache::new(100_000), Transitions::new(Arc::clone(&ledger)));
+        let (items, transitions) = (Cache::new(100_000), Transitions::new(Arc::clone(&ledger), settings.order_within));
         Arc::new(Self { stock, ledger, settings, transitions, items })
     }
 
@@ -79,6 +79,12 @@ impl Engine {
     pub async fn ready(&self) -> Result<(), EngineError> {
         self.stock.ready().await?;
         Ok(self.ledger.ping().await?)
+    }
+
+    /// Whatever the stores do not answer, whoever asked hears within this time.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+        let within = self.settings.order_within;
+        tokio::time::timeout(within, work).await.unwrap_or(Err(EngineError::OutcomeUnknown(within)))
     }
 
     pub(crate) async fn known(&self, id: &ItemId) -> Result<Option<Arc<KnownItem>>, EngineError> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
+    extract::{DefaultBodyLimit, FromRef},
     middleware::map_response,
     response::{IntoResponse, Response},
     routing::{delete, get, patch, post, put},
@@ -42,6 +42,19 @@ pub(crate) struct App {
     pub payments: Option<PaymentKey>,
     pub metrics: Option<PrometheusHandle>,
     pub outage: Arc<Outage>,
+}
+
+/// What the operators' handlers need.
+#[derive(Clone)]
+pub(crate) struct Operators {
+    pub engine: Arc<Engine>,
+    pub metrics: Option<PrometheusHandle>,
+}
+
+impl FromRef<App> for Operators {
+    fn from_ref(app: &App) -> Self {
+        Self { engine: Arc::clone(&app.engine), metrics: app.metrics.clone() }
+    }
 }
 
 /// The API over `engine`.
@@ -72,6 +85,17 @@ pub fn router(
         .layer(DefaultBodyLimit::max(limits.body_bytes))
         .layer(CatchPanicLayer::custom(|_| Problem::internal().into_response()))
         .with_state(App { engine, credentials, payments, metrics, outage: Arc::default() })
+}
+
+/// What operators ask of a process that sells nothing: whether it runs, whether its stores answer, and its metrics.
+pub fn operators_router(engine: Arc<Engine>, metrics: Option<PrometheusHandle>) -> Router {
+    Router::new()
+        .route("/healthz", get(meta::healthz))
+        .route("/readyz", get(meta::readyz))
+        .route("/metrics", get(meta::metrics))
+        .fallback(async || Problem::no_such_path())
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
+        .with_state(Operators { engine, metrics })
 }
 
 /// The description of the API, for programs and for people.

@@ -25,9 +25,9 @@ pub mod wrong_release;
 pub mod zookeeper_session;
 
 // What several of them break or use.
+mod counter_shop;
 pub(crate) mod holder;
 pub(crate) mod keeper;
 mod last_unit;
 mod redlock_nodes;
-mod till;
 pub(crate) mod till;

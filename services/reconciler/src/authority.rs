@@ -50,13 +50,16 @@ pub(crate) fn lock_name(id: &ItemId) -> String {
     format!("item:{id}")
 }
 
-/// Whoever had the lock before us may have mended them since they were looked at, and a segment that is right need not be halted.
-async fn still_wrong(reconciler: &Reconciler, id: &ItemId, mut segments: Vec<SegmentKey>) -> Result<Vec<SegmentKey>, ReconcilerError> {
-    if !segments.is_empty() {
-        let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
-        segments.retain(|segment| looks.iter().any(|look| look.row.key == *segment && Wrong::of(look).is_some()));
+/// Those that are wrong in the very way that they were: whoever had the lock before us may have mended them since, and what is wrong in another way has
+/// not stood yet.
+async fn still_wrong(reconciler: &Reconciler, id: &ItemId, wrong: Vec<(SegmentKey, Wrong)>) -> Result<Vec<SegmentKey>, ReconcilerError> {
+    if wrong.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(segments)
+    let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
+    let is_so =
+        |segment: &SegmentKey, was: &Wrong| looks.iter().any(|look| look.row.key == *segment && Wrong::of(look).as_ref() == Some(was));
+    Ok(wrong.into_iter().filter(|(segment, was)| is_so(segment, was)).map(|(segment, _)| segment).collect())
 }
 
 fn number(token: FencingToken) -> u64 {

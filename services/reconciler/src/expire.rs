@@ -3,16 +3,19 @@
 //! The ledger is told first, with the version that the hold was seen with: against a payment that comes at the same moment one of the two wins. Then the
 //! units go back to their segments, where they can be bought again at once. Any number of these may run.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use domain::{Order, OrderState};
+use domain::{ItemId, Order, OrderState};
 use jiff::Timestamp;
-use ledger::{LedgerError, Transition};
+use ledger::{Ledger, LedgerError, Transition};
+use tokio::time::timeout;
 
 use crate::{Reconciler, returns, trouble::Trouble};
 
 /// Orders in a transaction.
 const AT_ONCE: usize = 5000;
+/// How long the ledger may take for a batch.
+const LEDGER_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let trouble = Trouble::new("expiry");
@@ -48,18 +51,47 @@ async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), Le
     if transitions.is_empty() {
         return Ok((0, Vec::new()));
     }
-    let expired: Vec<_> = reconciler.ledger.transition(&transitions).await?.into_iter().flatten().collect();
-    owe_refunds(reconciler, &expired).await?;
+    let expired = match end(reconciler, &transitions).await {
+        Ok(expired) => expired,
+        Err(error) if error.is_retryable() => return Err(error),
+        Err(error) => end_each(reconciler, &transitions, &error).await?,
+    };
     metrics::counter!("stockade_transitions_total", "to" => OrderState::Expired.as_str()).increment(expired.len() as u64);
     Ok((transitions.len(), expired))
 }
 
-/// An order that has a payment and was held anew for it, by somebody who did not get to confirm it: the money is to be given back.
-async fn owe_refunds(reconciler: &Reconciler, expired: &[Order]) -> Result<(), LedgerError> {
-    let paid = expired.iter().filter(|order| order.payment.is_some());
-    let owed: Vec<_> = paid.map(|order| Transition { order: order.clone(), to: OrderState::RefundDue, payment: None }).collect();
-    if !owed.is_empty() {
-        reconciler.ledger.transition(&owed).await?;
-    }
+/// Ends those of one item that are over.
+pub(crate) async fn expire_item(reconciler: &Reconciler, id: &ItemId) -> Result<(), LedgerError> {
+    let due = due_of(&*reconciler.ledger, id).await?;
+    let transitions: Vec<_> = due.into_iter().map(|order| Transition { order, to: OrderState::Expired, payment: None }).collect();
+    let ended = end(reconciler, &transitions).await?;
+    returns::give_back_orders(reconciler, &ended).await;
     Ok(())
+}
+
+/// Orders of one item whose holds are over, the first of them.
+pub(crate) async fn due_of(ledger: &dyn Ledger, id: &ItemId) -> Result<Vec<Order>, LedgerError> {
+    Ok(ledger.due(Timestamp::now(), AT_ONCE).await?.into_iter().filter(|order| order.item == *id).collect())
+}
+
+/// A ledger that does not answer is given up: the next round asks again, and what was committed meanwhile is not due any more.
+async fn end(reconciler: &Reconciler, transitions: &[Transition]) -> Result<Vec<Order>, LedgerError> {
+    let ended = timeout(LEDGER_WITHIN, reconciler.ledger.transition(transitions)).await;
+    Ok(ended.unwrap_or(Err(LedgerError::NoAnswer(LEDGER_WITHIN)))?.into_iter().flatten().collect())
+}
+
+/// An error belongs to one of them, perhaps, and must not keep the others from being ended for ever.
+async fn end_each(reconciler: &Reconciler, transitions: &[Transition], all: &LedgerError) -> Result<Vec<Order>, LedgerError> {
+    tracing::warn!(error = all as &dyn std::error::Error, holds = transitions.len(), "a batch of holds could not be ended: one by one");
+    let mut ended = Vec::new();
+    for transition in transitions {
+        match end(reconciler, std::slice::from_ref(transition)).await {
+            Ok(orders) => ended.extend(orders),
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(error) => {
+                tracing::error!(order = %transition.order.id, error = &error as &dyn std::error::Error, "a hold could not be ended")
+            }
+        }
+    }
+    Ok(ended)
 }

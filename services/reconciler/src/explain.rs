@@ -6,7 +6,7 @@ use std::{
 };
 
 use audit::Look;
-use domain::{Change, Entry, ItemId};
+use domain::{Change, Entry, ItemId, SegmentKey};
 use jiff::Timestamp;
 use ledger::{Ledger, Transfer, TransferState};
 use lock::Lock;
@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Reconciler, ReconcilerError, ReconcilerSettings, authority, balance,
+    evidence::Evidence,
+    expire,
     needs::{Needs, Wrong},
     returns, walks,
 };
@@ -32,7 +34,7 @@ pub struct Explanation {
 /// One thing that is to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// `mend`, `transfer`, `take_back`, `top_up`, `return`, `walks`, `balance`.
+    /// `mend`, `transfer`, `take_back`, `top_up`, `expire`, `return`, `walks`, `balance`.
     pub action: &'static str,
     /// Which segment, if it is one.
     pub segment: Option<u16>,
@@ -57,6 +59,11 @@ pub async fn explain(stock: &Stock, ledger: &dyn Ledger, id: &ItemId) -> Result<
     let mut steps: Vec<Step> = looks.iter().filter_map(mend_step).collect();
     let transfers = ledger.open_transfers(Some(id)).await?;
     steps.extend(transfers.iter().map(transfer_step));
+    let over = expire::due_of(ledger, id).await?;
+    if !over.is_empty() {
+        let units = over.iter().map(|order| i64::from(order.quantity.get())).sum();
+        steps.push(Step::of_item("expire", units, format!("{} holds are over", over.len()), "end them, and give their units back"));
+    }
     let pending = ledger.pending_returns(Some(id), Timestamp::now(), usize::from(u16::MAX)).await?;
     if !pending.is_empty() {
         let units = pending.iter().map(|pending| i64::from(pending.quantity.get())).sum();
@@ -172,13 +179,15 @@ pub async fn reconcile_once(
     let settings = ReconcilerSettings { return_after: Duration::ZERO, ..ReconcilerSettings::default() };
     let reconciler = Arc::new(Reconciler { stock, ledger, lock, settings, stop: CancellationToken::new() });
     let until = Instant::now() + WITHIN;
+    let mut evidence = Evidence::default();
     loop {
         let Some(left) = explain(&reconciler.stock, &*reconciler.ledger, id).await? else { return Ok(None) };
         if left.steps.is_empty() || Instant::now() > until {
             return Ok(Some(left));
         }
         let pressing = left.is_pressing();
-        do_steps(&reconciler, id, &left).await?;
+        let mend = standing(&reconciler, id, &mut evidence).await?;
+        do_steps(&reconciler, id, &left, mend).await?;
         if !pressing {
             return explain(&reconciler.stock, &*reconciler.ledger, id).await;
         }
@@ -186,17 +195,30 @@ pub async fn reconcile_once(
     }
 }
 
-async fn do_steps(reconciler: &Arc<Reconciler>, id: &ItemId, explanation: &Explanation) -> Result<(), ReconcilerError> {
-    let segment = |step: &Step| step.segment.map(|segment| domain::SegmentKey { item: id.clone(), segment });
-    let has = |action: &[&str]| explanation.steps.iter().any(|step| action.contains(&step.action));
-    let needs = Needs {
-        mend: explanation.steps.iter().filter(|step| step.action == "mend").filter_map(segment).collect(),
-        transfers: has(&["transfer", "top_up", "take_back"]),
-        balance: has(&["balance"]),
-        wanted: 0,
+/// What is wrong and has stood, unchanged, for as long as it must: nobody repairs by one look, on whoever's word.
+async fn standing(reconciler: &Reconciler, id: &ItemId, evidence: &mut Evidence) -> Result<Vec<(SegmentKey, Wrong)>, ReconcilerError> {
+    let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
+    let stands = |look: &Look| {
+        let (segment, wrong) = (&look.row.key, Wrong::of(look));
+        let stands = evidence.stands(segment, wrong.as_ref(), reconciler.settings.confirm_for);
+        wrong.filter(|_| stands).map(|wrong| (segment.clone(), wrong))
     };
+    Ok(looks.iter().filter_map(stands).collect())
+}
+
+async fn do_steps(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    explanation: &Explanation,
+    mend: Vec<(SegmentKey, Wrong)>,
+) -> Result<(), ReconcilerError> {
+    let has = |action: &[&str]| explanation.steps.iter().any(|step| action.contains(&step.action));
+    let needs = Needs { mend, transfers: has(&["transfer", "top_up", "take_back"]), balance: has(&["balance"]), wanted: 0 };
     if !needs.is_empty() {
         authority::work(reconciler, id, needs).await?;
+    }
+    if has(&["expire"]) {
+        expire::expire_item(reconciler, id).await?;
     }
     if has(&["return"]) {
         returns::repeat_pending(reconciler).await?;

@@ -12,6 +12,7 @@ mod balance;
 mod evidence;
 mod expire;
 mod explain;
+mod identity;
 mod mend;
 mod needs;
 mod returns;

@@ -54,8 +54,8 @@ impl Wrong {
 /// What only the holder of the item's lock may do.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Segments to be mended.
-    pub mend: Vec<SegmentKey>,
+    /// Segments to be mended, and what is wrong with each.
+    pub mend: Vec<(SegmentKey, Wrong)>,
     /// Transfers are under way.
     pub transfers: bool,
     /// Units should be moved.

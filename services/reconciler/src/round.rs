@@ -8,15 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use audit::Look;
-use domain::{ItemId, SegmentConfig, SegmentKey};
+use domain::{ItemId, SegmentConfig};
 use futures::{StreamExt, stream};
-use ledger::{NewJournalEntry, Transfer};
+use ledger::Transfer;
 
 use crate::{
     Reconciler, ReconcilerError, authority, balance,
-    evidence::Evidence,
-    needs::{Needs, Wrong, is_lively},
+    identity::Identity,
+    needs::{Needs, is_lively},
     trouble::Trouble,
     walks,
 };
@@ -29,15 +28,14 @@ const QUIET: Duration = Duration::from_secs(10);
 /// What is remembered of an item between rounds.
 struct Watched {
     next: Instant,
-    audited: Instant,
-    evidence: Evidence,
+    identity: Identity,
     trouble: Trouble,
 }
 
 impl Watched {
     fn new() -> Self {
         let now = Instant::now();
-        Self { next: now, audited: now, evidence: Evidence::default(), trouble: Trouble::new("reconciling an item") }
+        Self { next: now, identity: Identity::new(now), trouble: Trouble::new("reconciling an item") }
     }
 }
 
@@ -108,7 +106,7 @@ async fn look_at(reconciler: &Arc<Reconciler>, seen: Seen, mut watched: Watched)
 async fn reconcile(reconciler: &Arc<Reconciler>, seen: &Seen, watched: &mut Watched) -> Result<(), ReconcilerError> {
     let Seen { id, config, transfers, wanted } = seen;
     let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
-    let mend = judge(reconciler, id, &looks, &mut watched.evidence).await?;
+    let mend = watched.identity.judge(reconciler, id, &looks).await?;
     let lively = is_lively(&looks) || !transfers.is_empty();
     watched.next = Instant::now() + if lively { Duration::ZERO } else { QUIET };
     if looks.iter().any(|look| look.inspection.as_ref().is_some_and(|inspection| inspection.walks > 0)) {
@@ -120,56 +118,5 @@ async fn reconcile(reconciler: &Arc<Reconciler>, seen: &Seen, watched: &mut Watc
     if !needs.is_empty() {
         authority::work(reconciler, id, needs).await?;
     }
-    if watched.audited.elapsed() >= reconciler.settings.audit_every {
-        watched.audited = Instant::now();
-        audit_orders(reconciler, id).await?;
-    }
-    Ok(())
-}
-
-/// Says what is wrong, and returns the segments of which that is certain.
-async fn judge(reconciler: &Reconciler, id: &ItemId, looks: &[Look], evidence: &mut Evidence) -> Result<Vec<SegmentKey>, ReconcilerError> {
-    let (mut mend, mut drift) = (Vec::new(), 0);
-    for look in looks {
-        let segment = &look.row.key;
-        let wrong = Wrong::of(look);
-        if let Some(wrong) = &wrong {
-            drift += look.drift().unsigned_abs();
-            if evidence.is_news(segment, wrong) {
-                report(reconciler, id, look, wrong).await?;
-            }
-        }
-        if evidence.stands(segment, wrong.as_ref(), reconciler.settings.confirm_for) {
-            mend.push(segment.clone());
-        }
-    }
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    metrics::gauge!("stockade_drift_units", "item" => id.to_string()).set(drift as f64);
-    Ok(mend)
-}
-
-async fn report(reconciler: &Reconciler, id: &ItemId, look: &Look, wrong: &Wrong) -> Result<(), ReconcilerError> {
-    let finding = look.finding().unwrap_or_else(|| "somebody began to mend it".into());
-    tracing::error!(segment = %look.row.key, drift = look.drift(), finding, "{}", wrong.word());
-    let available = look.inspection.as_ref().map(|inspection| inspection.available);
-    let entry = NewJournalEntry {
-        item: id.clone(),
-        actor: "reconciler".into(),
-        action: wrong.word().into(),
-        token: None,
-        before: serde_json::json!({ "segment": look.row.key.segment, "expected": look.expected() }),
-        after: serde_json::json!({ "segment": look.row.key.segment, "available": available, "drift": look.drift(), "finding": finding }),
-    };
-    Ok(reconciler.ledger.note(&entry).await?)
-}
-
-/// The rows against the orders, and the item against its rows. There is nothing here to repair it by: somebody has to look.
-async fn audit_orders(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerError> {
-    let Some(report) = audit::audit(&reconciler.stock, &*reconciler.ledger, id).await? else { return Ok(()) };
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    metrics::gauge!("stockade_oversold_units", "item" => id.to_string()).set(report.oversold as f64);
-    if !report.ok {
-        tracing::error!(item = %id, drift = report.drift, oversold = report.oversold, "the audit does not come out: `stockade audit {id}` shows it");
-    }
-    Ok(())
+    watched.identity.audit(reconciler, id).await
 }

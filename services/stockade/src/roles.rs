@@ -106,6 +106,8 @@ impl Running {
         }
         if let Some(credentials) = credentials {
             running.start_order_service(settings, Arc::new(credentials), metrics.clone()).await?;
+        } else if settings.listen_is_set {
+            running.start_operators_service(settings, metrics.clone()).await?;
         }
         if let Some(metrics) = metrics {
             running.recording.push(tokio::spawn(order::metrics::upkeep(metrics, running.stop_recording.clone())));
@@ -133,16 +135,33 @@ impl Running {
         credentials: Arc<Credentials>,
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
-        let listener = TcpListener::bind(settings.listen).await;
-        let listener = listener.with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
-        self.address = Some(listener.local_addr()?);
-        let limits = limits(settings);
+        let (listener, limits) = (self.listen(settings).await?, limits(settings));
         let payments = settings.payment_secret.as_ref().map(|secret| PaymentKey::new(secret.as_bytes(), settings.payment_window));
         let router = order::router(Arc::clone(&self.engine), credentials, payments, metrics, &limits);
         let stop = self.stop_serving.clone();
         self.serving.push(tokio::spawn(async move { order::serve(listener, router, &limits, stop).await }));
         self.serving.push(tokio::spawn(order::watch_overdue(Arc::clone(&self.engine), self.stop_recording.clone())));
         Ok(())
+    }
+
+    /// A process that sells nothing is asked how it is, too: the reconciler has the metric that must be 0. It is so where an address is set, since several
+    /// roles on one machine would all want the default.
+    async fn start_operators_service(
+        &mut self,
+        settings: &Settings,
+        metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
+    ) -> Result<()> {
+        let (listener, limits) = (self.listen(settings).await?, limits(settings));
+        let (router, stop) = (order::operators_router(Arc::clone(&self.engine), metrics), self.stop_recording.clone());
+        self.recording.push(tokio::spawn(async move { order::serve(listener, router, &limits, stop).await }));
+        Ok(())
+    }
+
+    async fn listen(&mut self, settings: &Settings) -> Result<TcpListener> {
+        let listener = TcpListener::bind(settings.listen).await;
+        let listener = listener.with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
+        self.address = Some(listener.local_addr()?);
+        Ok(listener)
     }
 
     /// First no new requests, then those under way (they wait for the recorder), then the recorder, then Redis.

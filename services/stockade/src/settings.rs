@@ -24,6 +24,8 @@ pub struct Settings {
     pub database_url: Option<String>,
     pub database_connections: u32,
     pub listen: SocketAddr,
+    /// Somebody has chosen it.
+    pub listen_is_set: bool,
     pub roles: Roles,
     pub jwt_secret: Option<String>,
     pub jwt_public_key: Option<PathBuf>,
@@ -98,6 +100,7 @@ impl Settings {
             database_url,
             database_connections: u32::try_from(layers.number("database_connections", 1..=1000)?)?,
             listen: layers.parse("listen", "ADDRESS:PORT, such as 127.0.0.1:8080")?,
+            listen_is_set: layers.unless_default("listen").is_some(),
             roles: roles(layers)?,
             jwt_secret: layers.secret("jwt_secret")?,
             jwt_public_key: layers.text("jwt_public_key").map(PathBuf::from),

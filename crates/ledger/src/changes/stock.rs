@@ -17,8 +17,12 @@ use crate::{
 /// The statements of a transaction that changes or moves an item's stock, besides those that change an item.
 #[async_trait]
 pub(crate) trait Statements: item::Statements {
-    /// Inserts the transfers, but for those that are there already. How many it inserted.
-    async fn add_transfers(&mut self, transfers: &[Transfer], token: Option<u64>) -> Result<usize, LedgerError>;
+    /// Inserts the transfers, but for those that are there already. How many it inserted. `wished`: how many units they are parts of, if somebody wished
+    /// for them.
+    async fn add_transfers(&mut self, transfers: &[Transfer], token: Option<u64>, wished: Option<u64>) -> Result<usize, LedgerError>;
+
+    /// Whether any of these is there as a part of another change: the other way, or of other than `wished` units.
+    async fn are_of_another(&mut self, transfers: &[Transfer], wished: u64) -> Result<bool, LedgerError>;
 
     /// Makes a transfer to the outside `done`. What it had moved, if it was `out`.
     async fn finish(&mut self, transfer: &Transfer) -> Result<Option<u64>, LedgerError>;
@@ -29,10 +33,11 @@ pub(crate) async fn change_stock(
     mut transaction: impl Statements,
     id: &ItemId,
     change: &StockChange,
+    wished: u64,
     expected: Option<u64>,
     actor: &str,
 ) -> Result<Changed, LedgerError> {
-    let changed = apply(&mut transaction, id, change, expected, actor).await;
+    let changed = apply(&mut transaction, id, change, wished, expected, actor).await;
     end_as(transaction, changed).await
 }
 
@@ -40,22 +45,27 @@ async fn apply(
     transaction: &mut impl Statements,
     id: &ItemId,
     change: &StockChange,
+    wished: u64,
     expected: Option<u64>,
     actor: &str,
 ) -> Result<Outcome<Changed>, LedgerError> {
-    let transfers = transfers(id, change);
-    let added = if transfers.is_empty() { 0 } else { transaction.add_transfers(&transfers, None).await? };
+    let (transfers, wished) = (transfers(id, change), wished.max(1));
+    let added = if transfers.is_empty() { 0 } else { transaction.add_transfers(&transfers, None, Some(wished)).await? };
     let Some((item, _)) = transaction.lock_item(id).await? else { return Ok(Outcome::Unchanged(Changed::NoItem)) };
-    if transfers.is_empty() || added < transfers.len() {
-        // A repeat, even if it would share the units out differently by now.
+    if transfers.is_empty() {
         return Ok(Outcome::Unchanged(Changed::Item(item)));
+    }
+    if added < transfers.len() {
+        // A repeat, even if it would share the units out differently by now; unless it is for something else.
+        let another = transaction.are_of_another(&transfers, wished).await?;
+        return Ok(Outcome::Unchanged(if another { Changed::OtherChange(item) } else { Changed::Item(item) }));
     }
     if expected.is_some_and(|expected| expected != item.version) {
         return Ok(Outcome::Unchanged(Changed::OtherVersion(item)));
     }
     let changed = Item { stock: item.stock.saturating_add(added_at_once(change)), version: item.version + 1, ..item.clone() };
     item::write(transaction, &item, &changed).await?;
-    transaction.note(&changed_entry(&item, &changed, change, actor)).await?;
+    transaction.note(&changed_entry(&item, &changed, change, wished, actor)).await?;
     Ok(Outcome::Done(Changed::Item(changed)))
 }
 
@@ -64,7 +74,6 @@ async fn apply(
 /// The first part of what is to be taken back is always there: units may lie elsewhere when a request is repeated, and it must be known again all the
 /// same. Where that segment has nothing to give, its part is over at once.
 fn transfers(item: &ItemId, change: &StockChange) -> Vec<Transfer> {
-    let (StockChange::TopUp(parts) | StockChange::TakeBack(parts)) = change;
     let since = Timestamp::now();
     let transfer = |part: &StockPart| {
         let (from, to, moved, state) = match change {
@@ -75,18 +84,18 @@ fn transfers(item: &ItemId, change: &StockChange) -> Vec<Transfer> {
         Transfer { id: part.transfer, item: item.clone(), from, to, asked: part.units.max(1), moved, state, since }
     };
     let always = usize::from(matches!(change, StockChange::TakeBack(_)));
-    let wanted = parts.iter().enumerate().filter(|(at, part)| part.units > 0 || *at < always);
+    let wanted = change.parts().iter().enumerate().filter(|(at, part)| part.units > 0 || *at < always);
     wanted.map(|(_, part)| transfer(part)).collect()
 }
 
 fn added_at_once(change: &StockChange) -> u64 {
     match change {
-        StockChange::TopUp(parts) => parts.iter().fold(0, |sum, part| part.units.saturating_add(sum)),
+        StockChange::TopUp(_) => change.units(),
         StockChange::TakeBack(_) => 0,
     }
 }
 
-fn changed_entry(before: &Item, after: &Item, change: &StockChange, actor: &str) -> NewJournalEntry {
+fn changed_entry(before: &Item, after: &Item, change: &StockChange, wished: u64, actor: &str) -> NewJournalEntry {
     let (action, parts) = match change {
         StockChange::TopUp(parts) => ("top_up", parts),
         StockChange::TakeBack(parts) => ("take_back", parts),
@@ -94,7 +103,7 @@ fn changed_entry(before: &Item, after: &Item, change: &StockChange, actor: &str)
     let parts: Vec<_> =
         parts.iter().map(|part| json!({ "transfer": part.transfer.to_string(), "segment": part.segment, "units": part.units })).collect();
     let mut said = stock(after);
-    said["parts"] = parts.into();
+    (said["wished"], said["parts"]) = (wished.into(), parts.into());
     NewJournalEntry { item: after.id.clone(), actor: actor.into(), action: action.into(), token: None, before: stock(before), after: said }
 }
 
@@ -122,7 +131,7 @@ async fn add_planned(transaction: &mut impl Statements, id: &ItemId, token: u64,
     });
     let transfers: Vec<_> = transfers.collect();
     if !transfers.is_empty() {
-        transaction.add_transfers(&transfers, Some(token)).await?;
+        transaction.add_transfers(&transfers, Some(token), None).await?;
     }
     authorized(transaction, id, token).await.map(drop)
 }

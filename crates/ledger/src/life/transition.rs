@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{Order, OrderId, SegmentKey, Units};
+use domain::{Order, OrderId, OrderState, SegmentKey, Units};
 use jiff::Timestamp;
+use serde_json::json;
 
-use crate::{LedgerError, PendingReturn, Transition, recording, transaction::end};
+use crate::{LedgerError, NewJournalEntry, PendingReturn, Transition, changes::item, recording, transaction::end};
 
-/// The statements of a transaction that makes transitions, besides those of recording. None is called for nothing.
+/// The statements of a transaction that makes transitions, besides those of recording and of the journal. None is called for nothing.
 #[async_trait]
-pub(crate) trait Statements: recording::Statements {
+pub(crate) trait Statements: recording::Statements + item::Statements {
     /// Locks the rows, in their order, waiting for whoever has them.
     async fn lock_segments(&mut self, keys: &BTreeSet<SegmentKey>) -> Result<(), LedgerError>;
 
@@ -65,6 +66,9 @@ async fn apply(transaction: &mut impl Statements, steps: &[Transition]) -> Resul
     let stepped = if sound.is_empty() { HashSet::new() } else { transaction.step(&sound).await? };
     let made: Vec<_> = sound.into_iter().filter(|step| stepped.contains(&step.order.id)).collect();
     count(transaction, &made).await?;
+    for step in made.iter().filter(|step| step.to == OrderState::RefundDue) {
+        transaction.note(&owed(step)).await?;
+    }
     let mut made: BTreeMap<_, _> = made.into_iter().map(|step| (step.order.id, stepped_to(step))).collect();
     Ok(steps.iter().map(|step| made.remove(&step.order.id)).collect())
 }
@@ -98,6 +102,20 @@ async fn count(transaction: &mut impl Statements, made: &[&Transition]) -> Resul
         transaction.count(&moved).await?;
     }
     Ok(())
+}
+
+/// Somebody has to give the money back by hand, and looks for it in the journal.
+fn owed(step: &Transition) -> NewJournalEntry {
+    let order = stepped_to(step);
+    NewJournalEntry {
+        item: order.item,
+        // A payment that found no units; or nobody confirmed an order that was held anew for one, and its hold is over.
+        actor: if step.payment.is_some() { "payment" } else { "reconciler" }.into(),
+        action: order.state.to_string(),
+        token: None,
+        before: json!({ "order": order.id, "state": step.order.state }),
+        after: json!({ "state": order.state, "payment": order.payment }),
+    }
 }
 
 fn pending(order: &Order) -> PendingReturn {

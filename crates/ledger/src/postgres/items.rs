@@ -88,10 +88,12 @@ pub(super) async fn journal(pool: &PgPool, item: &ItemId, at_most: usize) -> Res
     rows.into_iter().map(JournalEntry::try_from).collect()
 }
 
-pub(super) async fn note(executor: impl PgExecutor<'_>, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-    sqlx::query(
-        "INSERT INTO journal (at, item, actor, action, token, before, after) \
-         VALUES (to_timestamp($1::double precision / 1000), $2, $3, $4, $5, $6::jsonb, $7::jsonb)",
+/// Whether it was added.
+pub(super) async fn note(executor: impl PgExecutor<'_>, entry: &NewJournalEntry, once: Option<&str>) -> Result<bool, LedgerError> {
+    let noted = sqlx::query(
+        "INSERT INTO journal (at, item, actor, action, token, before, after, once) \
+         VALUES (to_timestamp($1::double precision / 1000), $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8) \
+         ON CONFLICT (item, once) WHERE once IS NOT NULL DO NOTHING",
     )
     .bind(jiff::Timestamp::now().as_millisecond())
     .bind(entry.item.as_str())
@@ -100,9 +102,10 @@ pub(super) async fn note(executor: impl PgExecutor<'_>, entry: &NewJournalEntry)
     .bind(entry.token.map(signed))
     .bind(entry.before.to_string())
     .bind(entry.after.to_string())
+    .bind(once)
     .execute(executor)
     .await?;
-    Ok(())
+    Ok(noted.rows_affected() == 1)
 }
 
 #[async_trait]
@@ -135,6 +138,6 @@ impl Statements for Transaction {
     }
 
     async fn note(&mut self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        note(&mut **self, entry).await
+        note(&mut **self, entry, None).await.map(drop)
     }
 }

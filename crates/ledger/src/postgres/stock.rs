@@ -1,7 +1,7 @@
 //! Transfers, on PostgreSQL.
 
 use async_trait::async_trait;
-use domain::ItemId;
+use domain::{ItemId, TransferId};
 use sqlx::PgPool;
 
 use super::{Transaction, transfer_columns};
@@ -21,12 +21,18 @@ pub(super) async fn open_transfers(pool: &PgPool, item: Option<&ItemId>) -> Resu
     rows.bind(item.map(ItemId::as_str)).fetch_all(pool).await?.into_iter().map(Transfer::try_from).collect()
 }
 
+pub(super) async fn transfers(pool: &PgPool, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
+    let rows =
+        sqlx::query_as::<_, TransferColumns>(concat!("SELECT ", transfer_columns!(), " FROM transfers WHERE id = ANY($1) ORDER BY id"));
+    rows.bind(column(ids, TransferId::as_uuid)).fetch_all(pool).await?.into_iter().map(Transfer::try_from).collect()
+}
+
 #[async_trait]
 impl Statements for Transaction {
-    async fn add_transfers(&mut self, transfers: &[Transfer], token: Option<u64>) -> Result<usize, LedgerError> {
+    async fn add_transfers(&mut self, transfers: &[Transfer], token: Option<u64>, wished: Option<u64>) -> Result<usize, LedgerError> {
         let added = sqlx::query(
-            "INSERT INTO transfers (id, item, from_segment, to_segment, asked, moved, state, token, since) \
-             SELECT id, item, from_segment, to_segment, asked, moved, state, $8, to_timestamp(since_ms::double precision / 1000) \
+            "INSERT INTO transfers (id, item, from_segment, to_segment, asked, moved, state, token, since, wished) \
+             SELECT id, item, from_segment, to_segment, asked, moved, state, $8, to_timestamp(since_ms::double precision / 1000), $10 \
              FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::integer[], $5::bigint[], $6::bigint[], $7::text[], $9::bigint[]) \
                  AS new (id, item, from_segment, to_segment, asked, moved, state, since_ms) \
              ORDER BY id ON CONFLICT (id) DO NOTHING",
@@ -40,9 +46,22 @@ impl Statements for Transaction {
         .bind(column(transfers, |transfer| transfer.state.as_str()))
         .bind(token.map(signed))
         .bind(column(transfers, |transfer| transfer.since.as_millisecond()))
+        .bind(wished.map(signed))
         .execute(&mut **self)
         .await?;
         Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
+    }
+
+    async fn are_of_another(&mut self, transfers: &[Transfer], wished: u64) -> Result<bool, LedgerError> {
+        let another = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT FROM transfers JOIN UNNEST($1::uuid[], $2::boolean[]) AS this (id, is_new) USING (id) \
+                            WHERE wished <> $3 OR (from_segment IS NULL) <> is_new)",
+        );
+        let another = another
+            .bind(column(transfers, |transfer| transfer.id.as_uuid()))
+            .bind(column(transfers, |transfer| transfer.from.is_none()))
+            .bind(signed(wished));
+        Ok(another.fetch_one(&mut **self).await?)
     }
 
     async fn finish(&mut self, transfer: &Transfer) -> Result<Option<u64>, LedgerError> {

@@ -33,3 +33,13 @@ pub(super) async fn totals(pool: &PgPool, id: &ItemId) -> Result<Option<ItemTota
     let in_transit = in_transit.bind(id.as_str()).fetch_one(&mut *snapshot).await?;
     Read { item, segments, orders, returning, in_transit }.try_into().map(Some)
 }
+
+/// One statement, so one snapshot.
+pub(super) async fn unaccounted(pool: &PgPool, id: &ItemId) -> Result<i64, LedgerError> {
+    let unaccounted = sqlx::query_scalar::<_, i64>(
+        "SELECT coalesce((SELECT stock FROM items WHERE id = $1), 0) \
+         - (SELECT coalesce(sum(allocated), 0)::bigint FROM segments WHERE item = $1) \
+         - (SELECT coalesce(sum(moved), 0)::bigint FROM transfers WHERE item = $1 AND state <> 'done' AND state = 'out')",
+    );
+    Ok(unaccounted.bind(id.as_str()).fetch_one(pool).await?)
+}

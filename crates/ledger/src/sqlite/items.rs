@@ -77,8 +77,13 @@ pub(super) async fn journal(pool: &SqlitePool, item: &ItemId, at_most: usize) ->
     rows.into_iter().map(JournalEntry::try_from).collect()
 }
 
-pub(super) async fn note(executor: impl SqliteExecutor<'_>, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-    sqlx::query("INSERT INTO journal (at, item, actor, action, token, before, after) VALUES (?, ?, ?, ?, ?, ?, ?)")
+/// Whether it was added.
+pub(super) async fn note(executor: impl SqliteExecutor<'_>, entry: &NewJournalEntry, once: Option<&str>) -> Result<bool, LedgerError> {
+    let noted = sqlx::query(
+        "INSERT INTO journal (at, item, actor, action, token, before, after, once) VALUES (?, ?, ?, ?, ?, ?, ?, ?) \
+         ON CONFLICT (item, once) WHERE once IS NOT NULL DO NOTHING",
+    );
+    let noted = noted
         .bind(jiff::Timestamp::now().as_millisecond())
         .bind(entry.item.as_str())
         .bind(&entry.actor)
@@ -86,9 +91,10 @@ pub(super) async fn note(executor: impl SqliteExecutor<'_>, entry: &NewJournalEn
         .bind(entry.token.map(signed))
         .bind(entry.before.to_string())
         .bind(entry.after.to_string())
+        .bind(once)
         .execute(executor)
         .await?;
-    Ok(())
+    Ok(noted.rows_affected() == 1)
 }
 
 #[async_trait]
@@ -119,6 +125,6 @@ impl Statements for Transaction {
     }
 
     async fn note(&mut self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        note(&mut **self, entry).await
+        note(&mut **self, entry, None).await.map(drop)
     }
 }

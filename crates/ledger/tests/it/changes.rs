@@ -14,6 +14,7 @@ on_both!(
     an_item_is_known_by_what_it_was_created_as,
     what_segments_should_be_at_is_what_the_item_says,
     the_journal_keeps_what_it_is_told_newest_first,
+    what_is_told_once_is_in_the_journal_once,
     a_window_that_ends_before_it_begins_is_refused,
 );
 
@@ -133,6 +134,31 @@ async fn the_journal_keeps_what_it_is_told_newest_first(site: &Site) {
     let nobody = ItemId::new("nobody").unwrap();
     assert_eq!(ledger.journal(&nobody, 9).await.unwrap(), []);
     assert!(ledger.note(&NewJournalEntry { item: nobody, ..entry(0) }).await.unwrap_err().is_refused());
+}
+
+async fn what_is_told_once_is_in_the_journal_once(site: &Site) {
+    let ledger = site.ledger().await;
+    let vase = site.create(&*ledger, "vase", 10, 1).await;
+    let jug = site.create(&*ledger, "jug", 10, 1).await;
+    let entry = |item: &domain::Item, action: &str| {
+        let (item, actor, action) = (item.id.clone(), "payment".to_owned(), action.to_owned());
+        NewJournalEntry { item, actor, action, token: None, before: json!(1), after: json!(2) }
+    };
+    let mut tellers = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let (ledger, entry) = (site.ledger().await, entry(&vase, "first"));
+        tellers.spawn(async move { ledger.note_once(&entry, "a b").await.unwrap() });
+    }
+    assert_eq!(tellers.join_all().await.into_iter().filter(|told| *told).count(), 1);
+    assert!(!ledger.note_once(&entry(&vase, "again"), "a b").await.unwrap());
+    assert!(ledger.note_once(&entry(&vase, "second"), "a").await.unwrap());
+    assert!(ledger.note_once(&entry(&jug, "of another"), "a b").await.unwrap());
+    for _ in 0..2 {
+        ledger.note(&entry(&vase, "any number")).await.unwrap();
+    }
+    let actions: Vec<_> = ledger.journal(&vase.id, 9).await.unwrap().into_iter().map(|said| said.entry.action).collect();
+    assert_eq!(actions, ["any number", "any number", "second", "first"]);
+    assert_eq!(ledger.journal(&jug.id, 9).await.unwrap().len(), 1);
 }
 
 async fn a_window_that_ends_before_it_begins_is_refused(site: &Site) {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use domain::{Item, OrderState, PaymentId, SegmentKey};
 use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, Transition};
+use serde_json::json;
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::site::{Site, counters, happen, on_both, order, order_id, release, row, segment, state, step, take};
@@ -18,6 +19,7 @@ on_both!(
     a_return_is_pending_until_the_segment_says_it_is_done,
     a_return_counts_once_and_only_where_the_units_are,
     a_payment_is_kept,
+    that_money_is_due_back_is_journalled_with_the_step_and_only_then,
 );
 
 /// An item with one segment that holds orders 0..n of 1, 2, 3 ... units.
@@ -202,4 +204,31 @@ async fn a_payment_is_kept(site: &Site) {
     let refunded = step(&*ledger, id, OrderState::Refunded).await.unwrap();
     assert_eq!(refunded.payment, Some(payment));
     assert_eq!(ledger.order(id).await.unwrap(), Some(refunded));
+}
+
+async fn that_money_is_due_back_is_journalled_with_the_step_and_only_then(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, _) = held(site, &*ledger, "vase", 3).await;
+    let payment = PaymentId::new("pay_1").unwrap();
+    let mut steps = Vec::new();
+    for n in 0..3 {
+        let order = step(&*ledger, order_id(&item, n), OrderState::Expired).await.unwrap();
+        steps.push(Transition { order, to: OrderState::RefundDue, payment: (n != 1).then(|| payment.clone()) });
+    }
+    assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), []);
+    steps[2].order.version += 1;
+    for made in [2, 0] {
+        assert_eq!(ledger.transition(&steps).await.unwrap().into_iter().flatten().count(), made);
+    }
+    let journal = ledger.journal(&item.id, 9).await.unwrap();
+    let told: Vec<_> =
+        journal.iter().map(|said| (&*said.entry.actor, &*said.entry.action, said.entry.before.clone(), said.entry.after.clone())).collect();
+    let before = |n| json!({ "order": order_id(&item, n), "state": "expired" });
+    let (one, other) = (
+        ("payment", "refund_due", before(0), json!({ "state": "refund_due", "payment": "pay_1" })),
+        ("reconciler", "refund_due", before(1), json!({ "state": "refund_due", "payment": null })),
+    );
+    assert!(told.len() == 2 && told.contains(&one) && told.contains(&other), "{told:?}");
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await.unwrap();
+    assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), journal);
 }

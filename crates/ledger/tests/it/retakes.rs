@@ -8,7 +8,7 @@ use crate::site::{Site, again, counters, happen, on_both, order, order_id, relea
 
 on_both!(
     an_expired_order_holds_again_wherever_the_units_were_had,
-    a_refund_that_was_due_is_not_if_the_units_come_after_all,
+    a_refund_that_is_due_stays_due_and_units_that_come_after_all_go_back,
     units_for_an_order_that_was_refunded_meanwhile_go_straight_back,
     a_retake_that_comes_again_changes_nothing,
     a_retake_of_an_order_that_has_its_units_changes_nothing,
@@ -50,16 +50,19 @@ async fn an_expired_order_holds_again_wherever_the_units_were_had(site: &Site) {
     assert_eq!(counters(&*ledger, &other).await, [10, 0, 0, 0]);
 }
 
-async fn a_refund_that_was_due_is_not_if_the_units_come_after_all(site: &Site) {
+async fn a_refund_that_is_due_stays_due_and_units_that_come_after_all_go_back(site: &Site) {
     let ledger = site.ledger().await;
     let (item, [_, other], id) = expired(site, &*ledger).await;
     let payment = PaymentId::new("late").unwrap();
     let due = ledger.order(id).await.unwrap().unwrap();
     ledger.transition(&[Transition { order: due, to: OrderState::RefundDue, payment: Some(payment.clone()) }]).await.unwrap();
     happen(&*ledger, &other, [take([again(order(&item, 0, 2), 1)])]).await.unwrap();
-    let held = ledger.order(id).await.unwrap().unwrap();
-    assert_eq!((held.state, held.attempt, held.payment), (OrderState::Held, 1, Some(payment)));
-    assert_eq!(counters(&*ledger, &other).await, [8, 2, 0, 0]);
+    // The provider has been told.
+    let due = ledger.order(id).await.unwrap().unwrap();
+    assert_eq!((due.state, due.attempt, due.payment), (OrderState::RefundDue, 1, Some(payment)));
+    assert_eq!(counters(&*ledger, &other).await, [8, 0, 0, 2]);
+    happen(&*ledger, &other, [release([again(order(&item, 0, 2), 1)])]).await.unwrap();
+    assert_eq!(counters(&*ledger, &other).await, [10, 0, 0, 0]);
 }
 
 async fn units_for_an_order_that_was_refunded_meanwhile_go_straight_back(site: &Site) {

@@ -143,6 +143,7 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
         ("UPDATE transfers SET from_segment = NULL, to_segment = NULL, state = 'out'", "transfers_have_an_end"),
         ("UPDATE transfers SET to_segment = from_segment", "transfers_between_two"),
         ("UPDATE transfers SET from_segment = NULL", "transfers_new_units_are_out"),
+        ("UPDATE transfers SET wished = 0", "transfers_wished_positive"),
         ("UPDATE transfers SET state = 'lost'", "transfers_state_known"),
         ("UPDATE items SET stock = -1", "items_stock_not_negative"),
         ("UPDATE items SET price_cents = -1", "items_price_not_negative"),

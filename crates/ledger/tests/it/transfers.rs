@@ -8,6 +8,8 @@ use crate::site::{Site, counters, happen, on_both, order, row, segment, take};
 on_both!(
     new_units_are_in_transit_until_they_have_arrived,
     a_change_of_stock_that_comes_again_changes_nothing,
+    a_change_of_stock_that_comes_again_for_another_wish_is_told_so,
+    transfers_are_found_by_their_ids_however_far_they_are,
     a_change_of_stock_on_another_version_changes_nothing,
     what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment,
     a_transfer_moves_as_many_as_have_left,
@@ -102,6 +104,51 @@ async fn a_change_of_stock_that_comes_again_changes_nothing(site: &Site) {
     let nothing = StockChange::TopUp(vec![part(&item, "l", 0, 0)]);
     assert_eq!(item_of(ledger.change_stock(&item.id, &nothing, None, "admin").await.unwrap()), changed);
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap().len(), 1);
+}
+
+async fn a_change_of_stock_that_comes_again_for_another_wish_is_told_so(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, _) = opened(site, &*ledger).await;
+    let (more, fewer) = (
+        |units| StockChange::TopUp(vec![part(&item, "k", 0, units)]),
+        |key, units| StockChange::TakeBack(vec![part(&item, key, 0, units)]),
+    );
+    let changed = item_of(ledger.change_stock(&item.id, &more(5), None, "admin").await.unwrap());
+    // Nine were wished for, and two could be had.
+    let changed = item_of(ledger.change_stock_by(&item.id, &fewer("l", 2), 9, Some(changed.version), "admin").await.unwrap());
+    let same = [(more(5), 5), (fewer("l", 2), 9), (fewer("l", 4), 9), (fewer("l", 0), 9)];
+    for (change, wished) in same {
+        assert_eq!(item_of(ledger.change_stock_by(&item.id, &change, wished, None, "admin").await.unwrap()), changed, "{change:?}");
+    }
+    let others = [(more(6), 6), (more(4), 4), (fewer("k", 5), 5), (fewer("l", 2), 2), (fewer("l", 9), 10)];
+    for (change, wished) in others {
+        let refused = ledger.change_stock_by(&item.id, &change, wished, None, "admin").await.unwrap();
+        assert_eq!(refused, Changed::OtherChange(changed.clone()), "{change:?}");
+    }
+    // Where it would use other segments as well.
+    let wider = StockChange::TopUp(vec![part(&item, "k", 1, 3), part(&item, "k", 0, 3)]);
+    assert_eq!(ledger.change_stock(&item.id, &wider, None, "admin").await.unwrap(), Changed::OtherChange(changed.clone()));
+    assert_eq!((open(&*ledger, &item).await.len(), ledger.item(&item.id).await.unwrap()), (2, Some(changed)));
+    let journal = ledger.journal(&item.id, 9).await.unwrap();
+    assert_eq!(journal.iter().map(|said| said.entry.after["wished"].as_u64().unwrap()).collect::<Vec<_>>(), [9, 5]);
+}
+
+async fn transfers_are_found_by_their_ids_however_far_they_are(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, keys) = opened(site, &*ledger).await;
+    let parts = [part(&item, "k", 0, 5), part(&item, "k", 1, 4)];
+    ledger.change_stock(&item.id, &StockChange::TakeBack(parts.to_vec()), None, "admin").await.unwrap();
+    let planned = planned(&*ledger, &item, 1).await;
+    happen(&*ledger, &keys[0], [out(parts[0].transfer, 3)]).await.unwrap();
+    let left = open(&*ledger, &item).await.into_iter().find(|transfer| transfer.id == parts[0].transfer).unwrap();
+    ledger.finish_take_back(&left, 1, "reconciler").await.unwrap();
+    let ids = [parts[1].transfer, TransferId::random(), parts[0].transfer];
+    let mut found: Vec<_> = ledger.transfers(&ids).await.unwrap();
+    found.sort_unstable_by_key(|transfer| transfer.from);
+    let told: Vec<_> = found.iter().map(|transfer| (transfer.id, transfer.asked, transfer.moved, transfer.state)).collect();
+    assert_eq!(told, [(parts[0].transfer, 5, 3, TransferState::Done), (parts[1].transfer, 4, 0, TransferState::Planned)]);
+    assert_eq!(ledger.transfers(&[planned]).await.unwrap()[0].to, Some(1));
+    assert_eq!(ledger.transfers(&[]).await.unwrap(), []);
 }
 
 async fn a_change_of_stock_on_another_version_changes_nothing(site: &Site) {

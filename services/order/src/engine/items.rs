@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{IdempotencyKey, Item, ItemId, TransferId};
-use ledger::{Changed, Created, ItemChange, JournalEntry, SegmentRow, StockChange, StockPart};
+use ledger::{Changed, Created, ItemChange, JournalEntry, SegmentRow, StockChange, StockPart, TransferState};
 use stock::{Inspection, InspectionEntries};
 
 use super::{Engine, EngineError};
@@ -82,11 +82,63 @@ impl Engine {
     ) -> Result<Stocked, EngineError> {
         let Some(item) = self.ledger.item(id).await? else { return Ok(Stocked::NoItem) };
         let change = self.stock_change(&item, wish, key).await?;
-        match self.ledger.change_stock(id, &change, expected, actor).await? {
+        match self.ledger.change_stock_by(id, &change, wish.units(), expected, actor).await? {
             Changed::NoItem => Ok(Stocked::NoItem),
             Changed::OtherVersion(item) => Ok(Stocked::OtherVersion(item.version)),
-            Changed::Item(_) => Ok(Stocked::Item { settled: self.wait_for_transfers(id, &change).await? }),
+            Changed::OtherChange(item) => Ok(Stocked::KeyReused { version: item.version }),
+            Changed::Item(_) => self.wait_for_transfers(&change).await,
         }
+    }
+
+    /// Makes the item's stock `wanted`, if its version is `expected` and no units are being taken back: these are still in its stock, and nobody knows
+    /// yet how many of them will leave. `key` stands for the version: a repeat finds another one.
+    pub async fn set_stock(
+        &self,
+        id: &ItemId,
+        wanted: u64,
+        key: &IdempotencyKey,
+        expected: u64,
+        actor: &str,
+    ) -> Result<StockSet, EngineError> {
+        let Some(seen) = self.view_item(id).await? else { return Ok(StockSet::NoItem) };
+        if seen.item.version != expected {
+            return Ok(StockSet::OtherVersion(seen.item.version));
+        }
+        // Whoever begins or ends a take-back after the item was read makes another version of it.
+        if self.taking_back(id).await? > 0 {
+            return Ok(StockSet::TakeBackOpen);
+        }
+        let wish = match wanted.checked_sub(seen.item.stock) {
+            Some(0) => return self.has_version(id, expected).await,
+            Some(more) => StockWish::Add(more),
+            None => StockWish::TakeBack(seen.item.stock - wanted),
+        };
+        if matches!(wish, StockWish::TakeBack(units) if units > seen.available) {
+            return Ok(StockSet::NotEnough { available: seen.available });
+        }
+        Ok(match self.change_stock(id, wish, key, Some(expected), actor).await? {
+            Stocked::NoItem => StockSet::NoItem,
+            // Somebody else's wish for the same version came first.
+            Stocked::OtherVersion(version) | Stocked::KeyReused { version } => StockSet::OtherVersion(version),
+            Stocked::Item { settled: true, moved } if moved == wish.units() => StockSet::Done,
+            Stocked::Item { settled: true, moved: 0 } => StockSet::NothingLeft,
+            Stocked::Item { .. } => StockSet::NotYetOrNotAll,
+        })
+    }
+
+    async fn has_version(&self, id: &ItemId, expected: u64) -> Result<StockSet, EngineError> {
+        Ok(match self.ledger.item(id).await? {
+            Some(item) if item.version == expected => StockSet::Done,
+            Some(item) => StockSet::OtherVersion(item.version),
+            None => StockSet::NoItem,
+        })
+    }
+
+    /// Units that somebody asked to take back and that are still part of the item's stock.
+    pub async fn taking_back(&self, id: &ItemId) -> Result<u64, EngineError> {
+        let open = self.ledger.open_transfers(Some(id)).await?;
+        let leaving = open.iter().filter(|transfer| transfer.to.is_none());
+        Ok(leaving.map(|transfer| if transfer.state == TransferState::Planned { transfer.asked } else { transfer.moved }).sum())
     }
 
     async fn stock_change(&self, item: &Item, wish: StockWish, key: &IdempotencyKey) -> Result<StockChange, EngineError> {
@@ -102,17 +154,15 @@ impl Engine {
         })
     }
 
-    /// Whether every part is where it shall be. If not, it is on its way.
-    async fn wait_for_transfers(&self, id: &ItemId, change: &StockChange) -> Result<bool, EngineError> {
-        let (StockChange::TopUp(parts) | StockChange::TakeBack(parts)) = change;
+    /// Waits a little until every part is where it shall be, those included that an earlier request of the same change has asked for.
+    async fn wait_for_transfers(&self, change: &StockChange) -> Result<Stocked, EngineError> {
+        let ids: Vec<_> = change.parts().iter().map(|part| part.transfer).collect();
         let until = tokio::time::Instant::now() + SETTLE_WITHIN;
         loop {
-            let open = self.ledger.open_transfers(Some(id)).await?;
-            if !open.iter().any(|transfer| parts.iter().any(|part| part.transfer == transfer.id)) {
-                return Ok(true);
-            }
-            if tokio::time::Instant::now() > until {
-                return Ok(false);
+            let transfers = self.ledger.transfers(&ids).await?;
+            let settled = transfers.iter().all(|transfer| transfer.state == TransferState::Done);
+            if settled || tokio::time::Instant::now() > until {
+                return Ok(Stocked::Item { settled, moved: transfers.iter().map(|transfer| transfer.moved).sum() });
             }
             tokio::time::sleep(SETTLE_LOOK).await;
         }
@@ -159,6 +209,13 @@ pub enum StockWish {
     TakeBack(u64),
 }
 
+impl StockWish {
+    fn units(self) -> u64 {
+        let (Self::Add(units) | Self::TakeBack(units)) = self;
+        units
+    }
+}
+
 /// What a change of stock came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stocked {
@@ -166,7 +223,36 @@ pub enum Stocked {
     Item {
         /// The units are where they shall be; if not, they are on their way.
         settled: bool,
+        /// How many have come, or have left, so far as the ledger knows.
+        moved: u64,
     },
+    /// The key stands for another change.
+    KeyReused {
+        /// The item's version.
+        version: u64,
+    },
+    /// The item has this version, not the one that the change was decided on.
+    OtherVersion(u64),
+    /// There is no such item.
+    NoItem,
+}
+
+/// What came of setting the stock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StockSet {
+    /// The item has the stock that was wanted.
+    Done,
+    /// Units are still on their way; or buyers were faster, and fewer could be taken back than was asked.
+    NotYetOrNotAll,
+    /// More units than nobody has would have to go.
+    NotEnough {
+        /// How many nobody has.
+        available: u64,
+    },
+    /// There seemed to be enough, but buyers were faster, and none could be taken back.
+    NothingLeft,
+    /// Units are being taken back.
+    TakeBackOpen,
     /// The item has this version, not the one that the change was decided on.
     OtherVersion(u64),
     /// There is no such item.

@@ -5,6 +5,7 @@
 
 use domain::{BuyerId, Order, OrderId, OrderState, PaymentId, TakenOrder};
 use ledger::{NewJournalEntry, Transition};
+use serde_json::json;
 use stock::{Acknowledge, Ask, GiveBack, Outcome, StockError};
 use tokio::time::Instant;
 
@@ -30,7 +31,7 @@ pub enum Paid {
     NotPayable(OrderState),
     /// Another payment had paid the order: this one is to be given back. The journal has it.
     Already,
-    /// The amount is not what the order costs.
+    /// The amount is not what the order costs. The journal has the payment.
     OtherAmount {
         /// What it costs.
         expected: u64,
@@ -51,11 +52,15 @@ pub enum Ended {
 impl Engine {
     /// Takes in a payment. May be repeated, as providers do: the same payment has the same outcome.
     pub async fn pay(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
+        self.in_time(self.pay_or_wait(id, payment)).await
+    }
+
+    async fn pay_or_wait(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
         let until = Instant::now() + self.settings.order_within;
         while Instant::now() < until {
             let Some(order) = self.recorded_order(id, until).await? else { return Ok(Paid::NotFound) };
             if let Some(expected) = self.other_amount(&order, payment).await? {
-                return Ok(Paid::OtherAmount { expected });
+                return self.paid_otherwise(&order, payment, expected).await;
             }
             let paid = match order.state {
                 OrderState::Held => self.step(&order, OrderState::Confirmed, Some(&payment.id)).await?.map(Paid::Order),
@@ -125,25 +130,40 @@ impl Engine {
         Ok(Paid::NotPayable(order.state))
     }
 
-    /// Money that belongs to no order: somebody has to give it back, so it must not be known to the provider alone.
+    /// The order has it all the same if it is its own payment, which is reported once more and otherwise.
+    async fn paid_otherwise(&self, order: &Order, payment: &Payment, expected: u64) -> Result<Paid, EngineError> {
+        if order.payment.as_ref() != Some(&payment.id) {
+            self.note_stray_payment(order, payment).await?;
+        }
+        Ok(Paid::OtherAmount { expected })
+    }
+
+    /// Money that belongs to no order: somebody has to give it back, so it must not be known to the provider alone. Once, however often it is reported.
     async fn note_stray_payment(&self, order: &Order, payment: &Payment) -> Result<(), EngineError> {
-        tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "a payment for an order that cannot take it");
-        let (before, after) =
-            (serde_json::json!({ "order": order.id, "state": order.state }), serde_json::json!({ "payment": payment.id }));
-        let (item, actor, action) = (order.item.clone(), "payment".to_owned(), "stray_payment".to_owned());
-        Ok(self.ledger.note(&NewJournalEntry { item, actor, action, token: None, before, after }).await?)
+        let entry = NewJournalEntry {
+            item: order.item.clone(),
+            actor: "payment".into(),
+            action: "stray_payment".into(),
+            token: None,
+            before: json!({ "order": order.id, "state": order.state }),
+            after: json!({ "payment": payment.id, "amount_cents": payment.amount_cents }),
+        };
+        if self.ledger.note_once(&entry, &format!("stray_payment {} {}", order.id, payment.id)).await? {
+            tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "a payment for an order that cannot take it");
+        }
+        Ok(())
     }
 
     /// Gives the units of a held order back; `buyer` must be its buyer (`None`: whoever's it is).
     pub async fn cancel(&self, id: OrderId, buyer: Option<&BuyerId>) -> Result<Ended, EngineError> {
         let target = |state| (state == OrderState::Held).then_some(OrderState::Cancelled);
-        self.end(id, buyer, OrderState::Cancelled, target).await
+        self.in_time(self.end(id, buyer, OrderState::Cancelled, target)).await
     }
 
     /// Notes that the money was given back; units that the order has go back with it.
     pub async fn refund(&self, id: OrderId) -> Result<Ended, EngineError> {
         let target = |state| matches!(state, OrderState::Confirmed | OrderState::RefundDue).then_some(OrderState::Refunded);
-        self.end(id, None, OrderState::Refunded, target).await
+        self.in_time(self.end(id, None, OrderState::Refunded, target)).await
     }
 
     async fn end(

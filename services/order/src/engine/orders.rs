@@ -69,6 +69,10 @@ const LOOK_MOST: Duration = Duration::from_millis(64);
 impl Engine {
     /// Places the order. The same item, buyer and key are always the same order, whoever is asked and however often.
     pub async fn place(&self, placement: Placement) -> Result<Placed, EngineError> {
+        self.in_time(self.place_or_wait(placement)).await
+    }
+
+    async fn place_or_wait(&self, placement: Placement) -> Result<Placed, EngineError> {
         let until = Instant::now() + self.settings.order_within;
         let Some(known) = self.known(&placement.item).await? else { return Ok(Placed::ItemNotFound) };
         let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);
@@ -92,15 +96,11 @@ impl Engine {
         Ok(match outcome {
             Outcome::KeyReused { quantity } => Placed::KeyReused { quantity },
             Outcome::NotOpen { state, opens_at, .. } => Placed::NotOpen { state, opens_at },
-            Outcome::BuyerLimitReached => Placed::BuyerLimitReached,
             Outcome::TurnedAway | Outcome::Rejected => Placed::SoldOut,
-            // Home may have forgotten, in a failover, an order that the ledger has, and is not mended yet. Those who walk are few, so
-            // the ledger can be asked; those who are turned away at the door are the crowd.
-            Outcome::SoldOut => match self.ledger.order(id).await? {
-                None => Placed::SoldOut,
-                Some(order) if order.quantity != quantity => Placed::KeyReused { quantity: order.quantity },
-                Some(order) => moved_on(order, true),
-            },
+            // Home may have forgotten, in a failover, an order that the ledger has, and is not mended yet. Those who are turned away at
+            // the door are the crowd; of those who got as far as this there are few enough to ask for.
+            Outcome::SoldOut => self.in_ledger(id, quantity).await?.unwrap_or(Placed::SoldOut),
+            Outcome::BuyerLimitReached => self.in_ledger(id, quantity).await?.unwrap_or(Placed::BuyerLimitReached),
             Outcome::Held { expires_at, replayed, recorded } => {
                 let held = Placed::Order { id, quantity, state: OrderState::Held, expires_at, replayed, recorded };
                 match acknowledge {
@@ -112,6 +112,15 @@ impl Engine {
             }
             Outcome::Released => moved_on(self.wait_for_order(id, 0, until).await?, true),
         })
+    }
+
+    /// What the ledger says of an order that the stock does not know.
+    async fn in_ledger(&self, id: OrderId, quantity: Quantity) -> Result<Option<Placed>, EngineError> {
+        let placed = |order: Order| match order.quantity == quantity {
+            true => moved_on(order, true),
+            false => Placed::KeyReused { quantity: order.quantity },
+        };
+        Ok(self.ledger.order(id).await?.map(placed))
     }
 
     /// Waits until the ledger has the order, and this attempt of it.

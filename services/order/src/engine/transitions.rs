@@ -1,18 +1,25 @@
 //! The steps of orders, in batches: the next one leaves when the previous one has been committed.
 //!
 //! A transition locks the row of its segment until it is committed. One at a time, a hot item would pay one commit for each payment;
-//! together they pay one for all that came meanwhile.
+//! together they pay one for all that came meanwhile. Each item has batches of its own: one whose rows somebody holds, or whose transaction never
+//! ends, keeps no other item waiting.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use domain::Order;
+use domain::{ItemId, Order};
 use ledger::{Ledger, LedgerError, Transition};
-use tokio::sync::{mpsc, oneshot};
+use moka::sync::Cache;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
 
 use super::EngineError;
 
 /// The most transitions in a transaction.
 const AT_ONCE: usize = 1024;
+/// How long an item's batches are kept ready after the last of its transitions.
+const IDLE: Duration = Duration::from_secs(60);
 
 type Answer = Result<Option<Order>, EngineError>;
 
@@ -21,20 +28,28 @@ struct Request {
     answer: oneshot::Sender<Answer>,
 }
 
-/// The way into the batches. The task behind it ends with the last of these.
-pub(crate) struct Transitions(mpsc::Sender<Request>);
+/// The way into the batches. The task behind an item's ends with the last sender.
+pub(crate) struct Transitions {
+    ledger: Arc<dyn Ledger>,
+    /// How long a transaction may take before its outcome is given up as unknown.
+    within: Duration,
+    items: Cache<ItemId, mpsc::Sender<Request>>,
+}
 
 impl Transitions {
-    pub(crate) fn new(ledger: Arc<dyn Ledger>) -> Self {
-        let (sender, receiver) = mpsc::channel(AT_ONCE);
-        tokio::spawn(work(ledger, receiver));
-        Self(sender)
+    pub(crate) fn new(ledger: Arc<dyn Ledger>, within: Duration) -> Self {
+        Self { ledger, within, items: Cache::builder().max_capacity(10_000).time_to_idle(IDLE).build() }
     }
 
-    /// Makes the transition with the next batch. `None`: somebody else was faster.
+    /// Makes the transition with the item's next batch. `None`: somebody else was faster.
     pub(crate) async fn make(&self, transition: Transition) -> Answer {
         let (answer, answered) = oneshot::channel();
-        let sent = self.0.send(Request { transition, answer }).await;
+        let item = self.items.get_with_by_ref(&transition.order.item, || {
+            let (sender, receiver) = mpsc::channel(AT_ONCE);
+            tokio::spawn(work(Arc::clone(&self.ledger), self.within, receiver));
+            sender
+        });
+        let sent = item.send(Request { transition, answer }).await;
         // If the task is gone, the runtime is going.
         if sent.is_err() { Err(ended()) } else { answered.await.unwrap_or_else(|_| Err(ended())) }
     }
@@ -44,10 +59,13 @@ fn ended() -> EngineError {
     EngineError::OutcomeUnknown(Duration::ZERO)
 }
 
-async fn work(ledger: Arc<dyn Ledger>, mut requests: mpsc::Receiver<Request>) {
+async fn work(ledger: Arc<dyn Ledger>, within: Duration, mut requests: mpsc::Receiver<Request>) {
     let mut batch = Vec::new();
     while requests.recv_many(&mut batch, AT_ONCE).await > 0 {
-        make_all(&*ledger, std::mem::take(&mut batch)).await;
+        // Whoever waited longer than this is answered "unknown" as the answers are dropped, and asks again.
+        if timeout(within, make_all(&*ledger, std::mem::take(&mut batch))).await.is_err() {
+            tracing::warn!(?within, "the ledger did not answer a batch of transitions");
+        }
     }
 }
 

@@ -17,8 +17,19 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        let body = Bytes::from_request(request, app).await.map_err(|rejection| unreadable(&rejection))?;
+        let Raw(body) = Raw::from_request(request, app).await?;
         parse(&body).map(Self)
+    }
+}
+
+/// A body as it came.
+pub(crate) struct Raw(pub Bytes);
+
+impl FromRequest<App> for Raw {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        Bytes::from_request(request, app).await.map(Self).map_err(|rejection| unreadable(&rejection))
     }
 }
 

@@ -7,7 +7,7 @@ use axum::{
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use ledger::{Changed, ItemChange};
+use ledger::ItemChange;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -15,7 +15,7 @@ use super::{
     App, Problem,
     access::{Admin, MaybeAdmin, Name},
     body::{Json, Whole},
-    stock::etag,
+    stock::{changed, etag, if_match},
 };
 use crate::engine::{EngineError, ItemView, SegmentView};
 use audit::AuditReport;
@@ -103,6 +103,9 @@ pub(crate) struct ItemBody {
     confirmed: u64,
     /// Units of orders that have ended, on their way back.
     returning: u64,
+    /// Units that are being taken back and are still counted in `stock`. Only admins see it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taking_back: Option<u64>,
     /// Nothing is available.
     sold_out: bool,
     /// The price of one unit in the currency's smallest unit.
@@ -151,7 +154,8 @@ impl From<SegmentView> for SegmentBody {
 }
 
 impl ItemBody {
-    fn new(view: ItemView, admin: bool) -> Self {
+    /// `taking_back`: for an admin.
+    fn new(view: ItemView, taking_back: Option<u64>) -> Self {
         let ItemView { item, available, held, confirmed, returning, segments } = view;
         Self {
             id: item.id,
@@ -162,6 +166,7 @@ impl ItemBody {
             held,
             confirmed,
             returning,
+            taking_back,
             sold_out: available == 0,
             price_cents: item.price_cents,
             currency: item.currency,
@@ -170,7 +175,7 @@ impl ItemBody {
             closes_at: item.window.closes_at,
             hold_seconds: item.hold_seconds,
             durability: item.durability,
-            segments: admin.then(|| segments.into_iter().map(SegmentBody::from).collect()),
+            segments: taking_back.is_some().then(|| segments.into_iter().map(SegmentBody::from).collect()),
         }
     }
 }
@@ -258,7 +263,8 @@ pub(crate) async fn create(State(app): State<App>, _: Admin, Json(new): Json<New
 /// The item, and its version for `ETag`.
 pub(crate) async fn view(app: &App, id: &ItemId, admin: bool) -> Result<(u64, ItemBody), Problem> {
     let view = app.engine.view_item(id).await?.ok_or_else(Problem::item_not_found)?;
-    Ok((view.item.version, ItemBody::new(view, admin)))
+    let taking_back = if admin { Some(app.engine.taking_back(id).await?) } else { None };
+    Ok((view.item.version, ItemBody::new(view, taking_back)))
 }
 
 pub(crate) fn item_id(item: &str) -> Result<ItemId, Problem> {
@@ -276,18 +282,22 @@ pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, 
 }
 
 /// Opens, pauses or closes an item.
-#[utoipa::path(put, path = "/items/{item}/state", tag = "admins", request_body = NewState, params(("item" = String, Path, description = "the item")),
+#[utoipa::path(put, path = "/items/{item}/state", tag = "admins", request_body = NewState,
+    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn set_state(State(app): State<App>, _: Admin, Name(item): Name, Json(new): Json<NewState>) -> Result<Response, Problem> {
-    let id = item_id(&item)?;
+pub(crate) async fn set_state(
+    State(app): State<App>,
+    _: Admin,
+    Name(item): Name,
+    headers: HeaderMap,
+    Json(new): Json<NewState>,
+) -> Result<Response, Problem> {
+    let (id, expected) = (item_id(&item)?, if_match(&headers)?);
     let state = new.state.ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
-    let change = ItemChange { state: Some(state), ..ItemChange::default() };
-    match app.engine.change_item(&id, &change, None, "admin").await? {
-        Changed::NoItem => Err(Problem::item_not_found()),
-        Changed::Item(_) | Changed::OtherVersion(_) => Ok(axum::Json(view(&app, &id, true).await?.1).into_response()),
-    }
+    changed(&app, &id, &ItemChange { state: Some(state), ..ItemChange::default() }, expected).await
 }
 
 /// Proves, from one look at each segment and one at the ledger, that nothing was oversold, stranded or lost.

@@ -4,7 +4,6 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
 use domain::{Invalid, Order, OrderId, PaymentId};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -13,7 +12,7 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{Admin, BuyerOrAdmin, Name},
-    body::{self, Whole},
+    body::{self, Raw, Whole},
     orders::OrderBody,
 };
 use crate::engine::{Ended, Paid, Payment};
@@ -31,9 +30,17 @@ pub(crate) struct NewPayment {
     /// What was paid, in the currency's smallest unit. If it is given it must be what the order costs.
     #[schema(value_type = Option<u64>)]
     amount_cents: Option<Whole<0, AMOUNT_MAX>>,
+    /// The order that was paid. If it is given it must be that of the path; the signature covers it here, and not there, so send it.
+    #[schema(value_type = Option<String>, example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
+    order: Option<String>,
 }
 
 impl NewPayment {
+    /// Whether it speaks of this order, or of none.
+    fn may_be_of(&self, order: OrderId) -> bool {
+        self.order.as_ref().is_none_or(|named| named.parse().map(OrderId::first) == Ok(order))
+    }
+
     fn into_payment(self) -> Result<Payment, Invalid> {
         Ok(Payment { id: PaymentId::new(&self.payment)?, amount_cents: self.amount_cents.map(|amount| amount.0) })
     }
@@ -56,13 +63,16 @@ fn shown(order: &Order) -> Response {
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_payable`, `already_paid`: the money is to be given back", body = Problem),
-        (status = 422, description = "`amount_mismatch`", body = Problem),
+        (status = 422, description = "`amount_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
-pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: HeaderMap, raw: Bytes) -> Result<Response, Problem> {
+pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: HeaderMap, Raw(raw): Raw) -> Result<Response, Problem> {
     let key = app.payments.as_ref().ok_or_else(Problem::no_payment_secret)?;
     key.check(&headers, &raw)?;
-    let payment = body::parse::<NewPayment>(&raw)?.into_payment()?;
-    match app.engine.pay(order_id(&order)?, &payment).await.map_err(|error| Problem::of_payment(&error))? {
+    let (payment, order) = (body::parse::<NewPayment>(&raw)?, order_id(&order)?);
+    if !payment.may_be_of(order) {
+        return Err(Problem::other_order());
+    }
+    match app.engine.pay(order, &payment.into_payment()?).await.map_err(|error| Problem::of_payment(&error))? {
         Paid::Order(order) => Ok(shown(&order)),
         Paid::NotFound => Err(Problem::order_not_found()),
         Paid::NotPayable(state) => Err(Problem::not_payable(state)),

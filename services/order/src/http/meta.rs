@@ -10,7 +10,7 @@ use utoipa::{
     openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-use super::{App, Problem, items, life, orders, stock};
+use super::{Operators, Problem, items, life, orders, stock};
 
 /// The API, described from the code.
 #[derive(OpenApi)]
@@ -44,14 +44,14 @@ pub(crate) async fn healthz() -> &'static str {
 /// Says that Redis and SQL answer and the scripts are loaded.
 #[utoipa::path(get, path = "/readyz", tag = "operators",
     responses((status = 200, description = "it can sell"), (status = 503, description = "`unavailable`", body = Problem)))]
-pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, Problem> {
-    app.engine.ready().await?;
+pub(crate) async fn readyz(State(operators): State<Operators>) -> Result<&'static str, Problem> {
+    operators.engine.ready().await?;
     Ok("ready\n")
 }
 
 /// Metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operators", responses((status = 200, description = "Prometheus text format", body = String)))]
-pub(crate) async fn metrics(State(app): State<App>) -> Response {
-    let text = app.metrics.map(|metrics| metrics.render()).unwrap_or_default();
+pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
+    let text = operators.metrics.map(|metrics| metrics.render()).unwrap_or_default();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

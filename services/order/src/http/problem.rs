@@ -104,8 +104,15 @@ impl Problem {
     }
 
     pub(crate) fn other_amount(expected: u64) -> Self {
-        let detail = format!("amount_cents: expected {expected}, which is what the order costs; nothing was changed");
+        let detail = format!(
+            "amount_cents: expected {expected}, which is what the order costs; the order is as it was, and the journal has the payment"
+        );
         Self { field: Some("amount_cents".into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "amount_mismatch", detail) }
+    }
+
+    pub(crate) fn other_order() -> Self {
+        let detail = "order: the message is signed for another order than that of the path; nothing was changed";
+        Self { field: Some("order".into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "order_mismatch", detail) }
     }
 
     pub(crate) fn version_mismatch(version: u64) -> Self {
@@ -121,6 +128,16 @@ impl Problem {
     pub(crate) fn not_enough_unsold(available: u64) -> Self {
         let detail = format!("stock: only {available} units are nobody's, and more would have to go; nothing was changed");
         Self { field: Some("stock".into()), ..Self::new(StatusCode::CONFLICT, "not_enough_unsold", detail) }
+    }
+
+    pub(crate) fn nothing_left() -> Self {
+        let detail = "stock: buyers were faster, and none of the units that should go could be taken back";
+        Self { field: Some("stock".into()), ..Self::new(StatusCode::CONFLICT, "not_enough_unsold", detail) }
+    }
+
+    pub(crate) fn take_back_open() -> Self {
+        let detail = "units are being taken back, and until they have left the stock is not known; nothing was changed, look again";
+        Self { retry_after: Some(1), ..Self::new(StatusCode::CONFLICT, "take_back_open", detail) }
     }
 
     pub(crate) fn item_not_found() -> Self {
@@ -165,6 +182,11 @@ impl Problem {
         let detail = format!("this key stands for an order of quantity {quantity}; a new order needs a new key");
         let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail);
         Self { field: Some("Idempotency-Key".into()), ..problem }
+    }
+
+    pub(crate) fn stock_key_reused() -> Self {
+        let detail = "this key stands for another change of the item's stock, and a new change needs a new key; nothing was changed";
+        Self { field: Some("Idempotency-Key".into()), ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail) }
     }
 
     pub(crate) fn outcome_unknown() -> Self {

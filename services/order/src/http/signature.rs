@@ -1,7 +1,10 @@
 //! The signature of a payment provider's message: `Stockade-Signature: t=SECONDS,v1=HEX`.
 //!
 //! `v1` is the HMAC-SHA256 of the time, a dot and the body as it came. The time is signed along, so a message that somebody has overheard is
-//! good for the replay window only; and within it a repeat changes nothing, because payments are idempotent.
+//! good for the replay window only; and within it, sent to the same order, it changes nothing, because payments are idempotent.
+//!
+//! The path is not signed. A message is bound to its order by the field `order` in its body; one without that field could be sent to another
+//! order within the window.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use super::{
     items::{ItemBody, check_window, item_id, view, whole_ms},
     orders::idempotency_key,
 };
-use crate::engine::{StockWish, Stocked};
+use crate::engine::{StockSet, StockWish, Stocked};
 
 /// Who changes things through this API.
 const ACTOR: &str = "admin";
@@ -84,7 +84,7 @@ impl ItemPatch {
 }
 
 /// The version in `If-Match`, as `ETag` gave it.
-fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
     let version = value.to_str().ok().and_then(|text| text.trim().trim_matches('"').parse().ok());
     version.map(Some).ok_or_else(|| Problem::invalid("If-Match", "expected the item's version in quotes, as ETag gave it"))
@@ -102,7 +102,8 @@ async fn item_shown(app: &App, status: StatusCode, id: &ItemId) -> Result<Respon
 
 async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, Problem> {
     match stocked {
-        Stocked::Item { settled } => item_shown(app, if settled { StatusCode::OK } else { StatusCode::ACCEPTED }, id).await,
+        Stocked::Item { settled, .. } => item_shown(app, if settled { StatusCode::OK } else { StatusCode::ACCEPTED }, id).await,
+        Stocked::KeyReused { .. } => Err(Problem::stock_key_reused()),
         Stocked::OtherVersion(version) => Err(Problem::version_mismatch(version)),
         Stocked::NoItem => Err(Problem::item_not_found()),
     }
@@ -114,7 +115,8 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
         ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the units are where they shall be", body = ItemBody), (status = 202, description = "they are on their way", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
-        (status = 404, description = "`item_not_found`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
+        (status = 404, description = "`item_not_found`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem),
+        (status = 422, description = "`idempotency_key_reused`: for another change", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn move_stock(
     State(app): State<App>,
@@ -144,9 +146,11 @@ async fn check_total(app: &App, id: &ItemId, wish: StockWish) -> Result<(), Prob
 /// Sets the stock of an item, if it is still the version that was looked at: for a system that keeps the stock of many shops.
 #[utoipa::path(put, path = "/items/{item}/stock", tag = "admins", request_body = NewStock,
     params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, as `ETag` gave it")),
-    responses((status = 200, description = "the units are where they shall be", body = ItemBody), (status = 202, description = "they are on their way", body = ItemBody),
+    responses((status = 200, description = "the item has this stock, and its units are where they shall be", body = ItemBody),
+        (status = 202, description = "units are on their way (`taking_back`); or buyers were faster, and of those that should go only some could be taken back: `stock` says what came of it", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
-        (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`not_enough_unsold`", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 409, description = "`not_enough_unsold`: no unit was moved; `take_back_open`: units are being taken back, and until they have left nobody knows the stock, look again", body = Problem),
         (status = 412, description = "`version_mismatch`: look again", body = Problem), (status = 428, description = "`if_match_required`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn set_stock(
@@ -158,22 +162,17 @@ pub(crate) async fn set_stock(
 ) -> Result<Response, Problem> {
     let id = item_id(&item)?;
     let expected = if_match(&headers)?.ok_or_else(Problem::if_match_required)?;
-    let (wanted, seen) = (wish.stock.0, app.engine.view_item(&id).await?.ok_or_else(Problem::item_not_found)?);
-    if seen.item.version != expected {
-        return Err(Problem::version_mismatch(seen.item.version));
-    }
-    let wish = match wanted.checked_sub(seen.item.stock) {
-        Some(0) => return item_shown(&app, StatusCode::OK, &id).await,
-        Some(more) => StockWish::Add(more),
-        None => StockWish::TakeBack(seen.item.stock - wanted),
-    };
-    if matches!(wish, StockWish::TakeBack(units) if units > seen.available) {
-        return Err(Problem::not_enough_unsold(seen.available));
-    }
     // A version stands for one change: a repeat of this request finds another one.
     let key = IdempotencyKey::new(format!("stock-of-version-{expected}"))?;
-    let changed = app.engine.change_stock(&id, wish, &key, Some(expected), ACTOR).await?;
-    stocked(&app, &id, changed).await
+    match app.engine.set_stock(&id, wish.stock.0, &key, expected, ACTOR).await? {
+        StockSet::Done => item_shown(&app, StatusCode::OK, &id).await,
+        StockSet::NotYetOrNotAll => item_shown(&app, StatusCode::ACCEPTED, &id).await,
+        StockSet::NotEnough { available } => Err(Problem::not_enough_unsold(available)),
+        StockSet::NothingLeft => Err(Problem::nothing_left()),
+        StockSet::TakeBackOpen => Err(Problem::take_back_open()),
+        StockSet::OtherVersion(version) => Err(Problem::version_mismatch(version)),
+        StockSet::NoItem => Err(Problem::item_not_found()),
+    }
 }
 
 /// Changes the limit or the window of an item.
@@ -193,9 +192,14 @@ pub(crate) async fn patch(
     let (id, expected) = (item_id(&item)?, if_match(&headers)?);
     let now = app.engine.item(&id).await?.ok_or_else(Problem::item_not_found)?;
     let change = wish.into_change(now.window)?;
-    match app.engine.change_item(&id, &change, expected, ACTOR).await? {
-        Changed::Item(item) => item_shown(&app, StatusCode::OK, &item.id).await,
-        Changed::OtherVersion(item) => Err(Problem::version_mismatch(item.version)),
+    changed(&app, &id, &change, expected).await
+}
+
+/// Makes the change, if the item's version is `expected`, and shows the item.
+pub(crate) async fn changed(app: &App, id: &ItemId, change: &ItemChange, expected: Option<u64>) -> Result<Response, Problem> {
+    match app.engine.change_item(id, change, expected, ACTOR).await? {
+        Changed::Item(item) => item_shown(app, StatusCode::OK, &item.id).await,
+        Changed::OtherVersion(item) | Changed::OtherChange(item) => Err(Problem::version_mismatch(item.version)),
         Changed::NoItem => Err(Problem::item_not_found()),
     }
 }
@@ -229,7 +233,7 @@ impl From<JournalEntry> for JournalBody {
     }
 }
 
-/// Shows who changed what of an item by hand or by repair, the latest first.
+/// Shows who changed what of an item by hand or by repair, and which money is to be given back, the latest first.
 #[utoipa::path(get, path = "/items/{item}/journal", tag = "admins", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem)),

@@ -99,6 +99,32 @@ async fn what_is_not_named_stays_and_what_changes_nothing_is_no_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_was_decided_on_another_version_is_not_set() {
+    open(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 5 })).await;
+        let path = format!("/items/{item}/state");
+        let set = async |version: &str, state: &str| {
+            Answer::of(shop.admin(Method::PUT, &path).header("If-Match", version).json(&json!({ "state": state }))).await
+        };
+        let seen = shop.version(&item).await;
+        let paused = shop.set_state(&item, "paused").await;
+        assert_eq!(paused.header("etag"), Some(&*shop.version(&item).await));
+        assert_ne!(paused.header("etag"), Some(&*seen));
+        assert_eq!(set(&seen, "closed").await.is(412, "version_mismatch").body["field"], "If-Match");
+        assert_eq!(set("x", "closed").await.is(400, "invalid_request").body["field"], "If-Match");
+        assert_eq!(shop.journal(&item, "state").await.len(), 1);
+        let seen = shop.version(&item).await;
+        for _ in 0..2 {
+            let open = set(&seen, "open").await;
+            assert_eq!((open.status, &open.body["state"]), (200, &json!("open")), "a repeat finds its change");
+            assert_eq!(open.header("etag"), Some(&*shop.version(&item).await));
+        }
+        assert_eq!(shop.journal(&item, "state").await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes_nothing() {
     open(Options::default(), async |shop| {
         let item = shop.create(json!({ "stock": 5, "opens_at": "2020-01-01T00:00:00Z" })).await;

@@ -53,7 +53,11 @@ async fn where_nothing_is_left_the_money_is_due_back() {
         shop.pay(&order, "pay-1").await.is_now("refund_due");
         shop.pay(&order, "pay-1").await.is_now("refund_due");
         shop.pay(&order, "pay-9").await.is(409, "already_paid");
+        shop.pay(&order, "pay-9").await.is(409, "already_paid");
         assert_eq!(shop.stray_payments(&item).await, ["pay-9"]);
+        let owed = shop.journal(&item, "refund_due").await;
+        assert_eq!(owed.len(), 1, "{owed:?}");
+        assert_eq!((&owed[0]["before"]["order"], &owed[0]["after"]["payment"]), (&json!(order), &json!("pay-1")));
         shop.refund(&order).await.is_now("refunded");
         shop.refund(&order).await.is_now("refunded");
         assert_eq!(shop.units(&item).await, [0, 0, 2], "it had no unit to give back");

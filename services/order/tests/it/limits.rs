@@ -26,6 +26,10 @@ async fn a_body_or_head_that_is_too_large_is_refused() {
         let body = format!(r#"{{"quantity":1,"x":"{}"}}"#, "x".repeat(20_000));
         let order = shop.buyer("ann", Method::POST, &format!("/items/{item}/orders")).header("Idempotency-Key", "k");
         Answer::of(order.body(body)).await.is(413, "payload_too_large");
+        let held = shop.hold(&item, "ann", "k").await;
+        let payment = shop.report(0, &held, &json!({ "payment": "pay-1", "x": "x".repeat(20_000) }));
+        Answer::of(payment).await.is(413, "payload_too_large");
+        assert_eq!(shop.state_of(&held).await, "held");
         let many = (0..30).fold(shop.anyone(Method::GET, "/healthz"), |request, n| request.header(format!("x-{n}"), "1"));
         assert_eq!(Answer::of(many).await.status, 431);
         let long = shop.anyone(Method::GET, "/healthz").header("x-long", "x".repeat(40_000));

@@ -44,7 +44,10 @@ async fn of_several_payments_one_pays_and_the_others_are_noted_to_be_given_back(
             }
         }
         assert_eq!(stray.len(), 5, "one of them paid");
-        assert_eq!(shop.stray_payments(&item).await, stray);
+        for payment in &stray {
+            shop.pay_at(1, &order, payment).await.is(409, "already_paid");
+        }
+        assert_eq!(shop.stray_payments(&item).await, stray, "once each, however often they are reported");
         let entry = shop.journal(&item, "stray_payment").await.swap_remove(0);
         assert_eq!((&entry["actor"], &entry["before"]["order"]), (&json!("payment"), &json!(order)));
 
@@ -58,20 +61,26 @@ async fn of_several_payments_one_pays_and_the_others_are_noted_to_be_given_back(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_amount_is_what_the_order_costs_or_nothing_is_changed() {
+async fn the_amount_is_what_the_order_costs_or_the_payment_is_noted_and_nothing_is_changed() {
     open(Options::default(), async |shop| {
         let item = shop.create(json!({ "stock": 5, "price_cents": 150 })).await;
         let order = shop.order(&item, "ann", "k", 2).await;
         let id = order.is_held().body["id"].as_str().unwrap();
-        let pay = async |amount| Answer::of(shop.report(0, id, &json!({ "payment": "pay-1", "amount_cents": amount }))).await;
-        for wrong in [0, 150, 299, 301] {
-            let refused = pay(wrong).await;
+        let pay =
+            async |payment: &str, amount: u64| Answer::of(shop.report(0, id, &json!({ "payment": payment, "amount_cents": amount }))).await;
+        for wrong in [0, 150, 299, 301, 301] {
+            let refused = pay(&format!("pay-{wrong}"), wrong).await;
             assert_eq!(refused.is(422, "amount_mismatch").body["field"], "amount_cents");
             assert!(refused.body["detail"].as_str().unwrap().contains("300"), "{refused:?}");
         }
         assert_eq!(shop.state_of(id).await, "held");
-        pay(300).await.is_now("confirmed");
-        pay(299).await.is(422, "amount_mismatch");
+        let stray = ["pay-0", "pay-150", "pay-299", "pay-301"];
+        assert_eq!(shop.stray_payments(&item).await, stray, "somebody has this money, and the order has not");
+        let entry = shop.journal(&item, "stray_payment").await.swap_remove(0);
+        assert_eq!((&entry["before"]["order"], &entry["after"]["amount_cents"]), (&json!(id), &json!(301)));
+        pay("pay-1", 300).await.is_now("confirmed");
+        pay("pay-1", 299).await.is(422, "amount_mismatch");
+        assert_eq!(shop.stray_payments(&item).await, stray, "the order has this one");
         assert_eq!(shop.units(&item).await, [3, 0, 2]);
     })
     .await;
@@ -153,6 +162,32 @@ async fn a_message_that_is_sent_again_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_names_its_order_pays_no_other() {
+    open(Options::default(), async |shop| {
+        let item = shop.create(json!({ "stock": 5 })).await;
+        let (order, others) = (shop.hold(&item, "ann", "k").await, shop.hold(&item, "mallory", "k").await);
+        let body = json!({ "payment": "pay-1", "order": order }).to_string().into_bytes();
+        let signature = payment_key().sign(&body);
+        let send = async |to: &str| Answer::of(shop.report_signed(0, to, &signature, body.clone())).await;
+        assert_eq!(send(&others).await.is(422, "order_mismatch").body["field"], "order");
+        send(&order).await.is_now("confirmed");
+        send(&order).await.is_now("confirmed");
+        send(&others).await.is(422, "order_mismatch");
+        assert_eq!(shop.state_of(&others).await, "held");
+        for named in ["", "nonsense", &order] {
+            let refused = Answer::of(shop.report(0, &others, &json!({ "payment": "pay-2", "order": named }))).await;
+            refused.is(422, "order_mismatch");
+        }
+        assert!(shop.stray_payments(&item).await.is_empty());
+        // In other letters it is the same order.
+        let paid = Answer::of(shop.report(0, &others, &json!({ "payment": "pay-2", "order": others.to_uppercase() }))).await;
+        paid.is_now("confirmed");
+        assert_eq!(shop.units(&item).await, [3, 0, 2]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_message_is_refused_by_the_name_of_the_field() {
     open(Options::default(), async |shop| {
         let item = shop.create(json!({ "stock": 5 })).await;
@@ -167,6 +202,7 @@ async fn a_bad_message_is_refused_by_the_name_of_the_field() {
             (json!({ "payment": "p", "amount_cents": 1.5 }), "amount_cents"),
             (json!({ "payment": "p", "amount_cents": "10" }), "amount_cents"),
             (json!({ "payment": "p", "amount": 1 }), "amount"),
+            (json!({ "payment": "p", "order": 7 }), "order"),
             (json!([]), "body"),
         ];
         for (body, field) in table {

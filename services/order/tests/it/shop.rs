@@ -197,7 +197,7 @@ impl Shop {
     }
 
     /// Starts a reconciler over the first instance's stores. Items have names of their own, so one server can keep the locks of all shops.
-    async fn start_reconciler(&self, settings: ReconcilerSettings) {
+    pub async fn start_reconciler(&self, settings: ReconcilerSettings) {
         let (stock, ledger) = (Arc::clone(&self.engines[0].stock), Arc::clone(&self.engines[0].ledger));
         let lock = Arc::new(RedisLockBuilder::new(redis().await).build().unwrap());
         let reconciler = reconciler::run(stock, ledger, lock, settings, self.stop_recording.clone());

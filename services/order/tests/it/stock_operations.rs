@@ -1,5 +1,7 @@
 //! Making units more or fewer while they sell.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -150,6 +152,128 @@ async fn the_stock_is_set_by_whoever_has_seen_the_latest_version() {
         assert_eq!(shop.units(&item).await, [0, 1, 0]);
         let actions: Vec<_> = shop.journal(&item, "top_up").await.into_iter().chain(shop.journal(&item, "take_back").await).collect();
         assert_eq!(actions.len(), 3, "{actions:?}");
+    })
+    .await;
+}
+
+/// Nobody carries units until the test lets a reconciler in.
+fn unreconciled() -> Options {
+    Options { instances: 2, ..Options::default() }
+}
+
+async fn reconcile(shop: &Shop) {
+    shop.start_reconciler(Options::reconciled().reconciler.unwrap()).await;
+}
+
+/// Waits until what was asked to be taken back has left.
+async fn taken_back(shop: &Shop, item: &str) {
+    while Answer::of(shop.admin(Method::GET, &format!("/items/{item}"))).await.body["taking_back"] != 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn asked_to_take_back(shop: &Shop, item: &str) {
+    while shop.journal(item, "take_back").await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_units_are_being_taken_back_the_stock_cannot_be_set() {
+    open_each(unreconciled(), async |shop| {
+        let item = shop.create(json!({ "stock": 100, "segments": 3 })).await;
+        let taking = shop.set_stock(&item, &shop.version(&item).await, 50).await;
+        assert_eq!((taking.status, &taking.body["stock"], &taking.body["taking_back"]), (202, &json!(100), &json!(50)), "{taking:?}");
+        let seen = shop.version(&item).await;
+        assert_eq!(taking.header("etag"), Some(&*seen));
+        for wanted in [50, 100, 120, 0] {
+            let refused = shop.set_stock(&item, &seen, wanted).await;
+            assert_eq!(refused.is(409, "take_back_open").header("retry-after"), Some("1"));
+        }
+        let public = Answer::of(shop.anyone(Method::GET, &format!("/items/{item}"))).await;
+        assert!(public.body.get("taking_back").is_none(), "{public:?}");
+        reconcile(&shop).await;
+        taken_back(&shop, &item).await;
+        assert_eq!(shop.units(&item).await, [50, 0, 0]);
+        shop.set_stock(&item, &seen, 50).await.is(412, "version_mismatch");
+        is_stocked(&shop.set_stock(&item, &shop.version(&item).await, 50).await, 50, 50);
+        assert_eq!(shop.journal(&item, "take_back").await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sets_the_stock_is_told_when_buyers_were_faster() {
+    // How many are bought before those that should go have left, and what is said of it.
+    for (bought, status, stock) in [(3, 200, 4), (8, 202, 8), (10, 409, 10)] {
+        open_each(unreconciled(), async |shop| {
+            let item = shop.create(json!({ "stock": 10, "segments": 1 })).await;
+            let seen = shop.version(&item).await;
+            let buying = async {
+                asked_to_take_back(&shop, &item).await;
+                for buyer in 0..bought {
+                    shop.hold(&item, &format!("buyer-{buyer}"), "k").await;
+                }
+                reconcile(&shop).await;
+            };
+            let (set, ()) = tokio::join!(shop.set_stock(&item, &seen, 4), buying);
+            if status == 409 {
+                assert_eq!(set.is(409, "not_enough_unsold").body["field"], "stock");
+            } else {
+                assert_eq!((set.status, &set.body["stock"], &set.body["taking_back"]), (status, &json!(stock), &json!(0)), "{set:?}");
+            }
+            assert_eq!(shop.units(&item).await, [stock - bought, bought, 0]);
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_who_set_the_stock_of_one_version_one_does() {
+    open_each(Options { instances: 2, ..Options::reconciled() }, async |shop| {
+        let item = shop.create(json!({ "stock": 10, "segments": 3 })).await;
+        for _ in 0..5 {
+            let (seen, stock) = (shop.version(&item).await, shop.units(&item).await[0]);
+            let wishes = (1..=6).map(|more| stock + more);
+            let sets = join_all(wishes.clone().map(|wanted| {
+                let request = shop.stock_request(usize::try_from(wanted % 2).unwrap(), Method::PUT, &item).header("If-Match", &seen);
+                Answer::of(request.json(&json!({ "stock": wanted })))
+            }));
+            let mut done = Vec::new();
+            for (wanted, answer) in wishes.zip(sets.await) {
+                if answer.status == 412 {
+                    answer.is(412, "version_mismatch");
+                } else {
+                    is_stocked(&answer, wanted, wanted);
+                    done.push(wanted);
+                }
+            }
+            assert_eq!(done.len(), 1, "{done:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_stands_for_another_change_of_stock_is_refused_and_nothing_is_changed() {
+    open_each(Options { instances: 2, ..Options::reconciled() }, async |shop| {
+        let item = shop.create(json!({ "stock": 10, "segments": 3 })).await;
+        let (add, take) = (|units: u64| json!({ "add": units }), |units: u64| json!({ "take_back": units }));
+        is_stocked(&shop.move_stock(0, &item, "key-1", &add(5)).await, 15, 15);
+        shop.hold(&item, "ann", "k").await;
+        // More than there are.
+        is_stocked(&shop.move_stock(1, &item, "key-2", &take(20)).await, 1, 0);
+        let version = shop.version(&item).await;
+        for (key, wish) in
+            [("key-1", add(6)), ("key-1", add(4)), ("key-1", take(5)), ("key-2", take(14)), ("key-2", take(21)), ("key-2", add(20))]
+        {
+            let refused = shop.move_stock(1, &item, key, &wish).await;
+            assert_eq!(refused.is(422, "idempotency_key_reused").body["field"], "Idempotency-Key", "{key} {wish}");
+        }
+        for (key, wish) in [("key-1", add(5)), ("key-2", take(20))] {
+            is_stocked(&shop.move_stock(0, &item, key, &wish).await, 1, 0);
+        }
+        assert_eq!((shop.version(&item).await, shop.units(&item).await), (version, [0, 1, 0]));
     })
     .await;
 }

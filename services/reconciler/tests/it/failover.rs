@@ -107,6 +107,7 @@ async fn a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(k
     // Every segment had sold something that the replica did not have.
     crate::shop::eventually("mending every segment", async || sale.journal("mend").await.len() >= 4).await;
     let healed = promoted.elapsed();
+    assert!(healed < Duration::from_secs(10), "healed only {healed:?} after the promotion");
     rush.goes_on(200).await;
     rush.stop.store(true, Ordering::SeqCst);
     buyers.join_all().await;

@@ -36,7 +36,12 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset("lock_urls", "LOCK_URLS", "Redis servers of the lock, comma-separated"),
     unset("database_url", "DATABASE_URL", "the ledger: postgres:// or sqlite://"),
     setting("database_connections", "STOCKADE_DATABASE_CONNECTIONS", "8", "connections to the ledger"),
-    setting("listen", "STOCKADE_LISTEN", "127.0.0.1:8080", "where to serve HTTP; port 0 takes a free one"),
+    setting(
+        "listen",
+        "STOCKADE_LISTEN",
+        "127.0.0.1:8080",
+        "where to serve HTTP; port 0 takes a free one. Without the role `order`: /metrics, /healthz and /readyz, and only if it is set",
+    ),
     setting("roles", "STOCKADE_ROLES", "order,recorder,reconciler", "what `serve` does: order, recorder, reconciler, or several"),
     unset(
         "lock",

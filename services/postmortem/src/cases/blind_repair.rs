@@ -34,6 +34,8 @@ const ON_THEIR_WAY: u64 = 10;
 const MEANWHILE: u64 = 2;
 /// Units that were really lost.
 const LOST: u64 = 3;
+/// What lies between two events of the schedule, in the story.
+const MOMENT: Duration = Duration::from_secs(2);
 /// How long the reconciler waits before it looks again, in the story.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -136,18 +138,24 @@ async fn play_shop(stage: &Stage, repair: Repair) -> Result<Evidence> {
     let mut sale = Sale { stage, shop, sold: 0, stock };
     let task = Task { redis_url: redis.url(), database_url, outbox };
     let mut recorder = Actor::start(stage, "recorder", Role::Recorder, &task).await?;
+    recorder.until(IDLE).await?;
+    sale.note_left().await?;
 
     sale.sell(stock * RECORDED / 100).await?;
-    recorder.until(IDLE).await?;
     recorder.go().await?;
     recorder.until(IDLE).await?;
+    stage.pace.sleep(MOMENT).await;
     stage.timeline.lane("operator").notes(Event::Fault, format!("takes {LOST} off the counter"));
     let () = sale.shop.redis.clone().decr(LEFT, LOST).await?;
+    sale.note_left().await?;
+    stage.pace.sleep(MOMENT).await;
     sale.sell(stock * ON_THEIR_WAY / 100).await?;
     recorder.until(IN_HAND).await?;
     let stopped = recorder.pause().await?;
+    stage.pace.sleep(MOMENT).await;
 
     sale.reconcile(repair).await?;
+    stage.pace.sleep(MOMENT).await;
     recorder.resume(stopped).await?;
     sale.sell(u64::MAX).await?;
     recorder.until(IDLE).await?;
@@ -168,17 +176,15 @@ impl Sale<'_> {
     /// So many buy, or as many as there are units.
     async fn sell(&mut self, units: u64) -> Result<()> {
         let lane = self.stage.timeline.lane("buyers");
-        let before = self.sold;
         for _ in 0..units {
             if !self.shop.buy(&format!("order-{}", self.sold)).await? {
                 lane.notes(Event::Refused, "sold out");
                 break;
             }
             self.sold += 1;
+            let event = if self.sold > self.stock { Event::Harm } else { Event::Sale };
+            lane.notes(event, format!("unit {} of {}", self.sold, self.stock));
         }
-        let beyond = self.sold.saturating_sub(self.stock);
-        let event = if beyond > 0 { Event::Harm } else { Event::Sale };
-        lane.notes(event, format!("{} units are sold, {beyond} of them do not exist", self.sold - before));
         self.note_left().await
     }
 
@@ -226,16 +232,19 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
     let mut recorder = instance("recorder", "recorder").await?;
     let item = shop.offer(json!({ "id": "phones", "stock": stock })).await?;
     let (client, lane, mut sold) = (Client::new(), stage.timeline.lane("buyers"), 0);
+    stage.timeline.stock(i64::try_from(stock)?);
     let mut sell = async |units: u64| {
         for n in 0..units {
             match shop.counter.order_soon(&client, &item, &format!("buyer-{sold}"), "a-phone").await? {
-                Ordered::Placed(_) => sold += 1,
+                Ordered::Placed(_) => {
+                    sold += 1;
+                    lane.notes(Event::Sale, format!("unit {sold} of {stock}"));
+                }
                 Ordered::Refused => break,
                 Ordered::Unknown => bail!("order {n} has no outcome"),
             }
         }
         let left = shop.audit(&item).await?.available;
-        lane.notes(Event::Sale, format!("{sold} units are sold"));
         stage.timeline.stock(i64::try_from(left)?);
         Ok(sold)
     };

@@ -81,7 +81,7 @@ impl Case for DbLockForever {
             ),
             Way::holds(
                 ADVISORY,
-                "pg_try_advisory_lock, with the wrong clock",
+                "the database's own lock, pg_try_advisory_lock, with the wrong clock",
                 "it ends with the connection of the dead one at once, and asks no clock",
             ),
         ]
@@ -128,16 +128,21 @@ async fn play(stage: &Stage, lock: Lock, ahead: Duration) -> Result<Evidence> {
         third.lane().notes(Event::Fault, format!("its clock is {} s ahead", ahead.as_secs()));
     }
     first.until(INSIDE).await?;
+    stage.pace.sleep(lease / 4).await;
     first.kill().await?;
 
     let came = tokio::time::timeout(stage.pace.real(lease * 2), second.until(INSIDE)).await;
     match came {
-        Ok(came) => came?,
+        Ok(came) => {
+            came?;
+            stage.pace.sleep(lease / 4).await;
+        }
         Err(_) => second.lane().notes(Event::Harm, "nobody will ever unlock it"),
     }
     if let crate::actor::Stop::At(_) = third.next().await? {
         third.lane().notes(Event::Harm, "inside as well");
     }
+    stage.pace.sleep(lease / 8).await;
     let timeline = &stage.timeline;
     let evidence = Evidence::new().holders(timeline.holders_at_once()).stuck(timeline.longest(Doing::Waiting));
     Ok(evidence.judge_holders().judge_stuck(lease.as_secs_f64() * 1.5))

@@ -1,6 +1,6 @@
 //! A row lock that is held over a slow call: it keeps a connection, whoever wants the row keeps another, and soon nobody has one.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use async_trait::async_trait;
@@ -205,7 +205,7 @@ async fn play(stage: &Stage, selling: Selling, connections: u32) -> Result<Evide
     let silent = service.is(Doing::Stalled, "does not answer");
     payment.proxy.set(Traffic::Hold);
     let answers_at = Instant::now() + stall;
-    let buying = requests(buyers, stage.timeline.lane("buyers"), |n| {
+    let buying = requests(buyers, stage.timeline.lane("buyers"), Event::Sale, |n| {
         let shop = shop.clone();
         async move { shop.sell(selling, &format!("buyer-{n}")).await.map(drop) }
     });
@@ -213,7 +213,7 @@ async fn play(stage: &Stage, selling: Selling, connections: u32) -> Result<Evide
     watching.spawn(shop.clone().watch(stage.timeline.lane("connections")));
     // Where nobody holds a connection for long, they never are.
     let _ = timeout(stage.pace.real(VISITORS_AFTER), shop.becomes_exhausted()).await;
-    let visiting = requests(VISITORS, stage.timeline.lane("visitors of another page"), |_| {
+    let visiting = requests(VISITORS, stage.timeline.lane("visitors of another page"), Event::Write, |_| {
         let shop = shop.clone();
         async move { shop.show().await.map(drop) }
     });
@@ -231,25 +231,31 @@ async fn play(stage: &Stage, selling: Selling, connections: u32) -> Result<Evide
 }
 
 /// So many requests at once. Each says whether it was served.
-fn requests<F>(many: usize, lane: Lane, request: impl Fn(usize) -> F) -> JoinSet<bool>
+fn requests<F>(many: usize, lane: Lane, served: Event, request: impl Fn(usize) -> F) -> JoinSet<bool>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
     let mut requests = JoinSet::new();
+    // One line for all of them, which ends with the last.
+    let waiting = Arc::new(lane.is(Doing::Waiting, "they want an answer"));
     for n in 0..many {
-        let (request, lane) = (request(n), lane.clone());
+        let (request, lane, waiting) = (request(n), lane.clone(), Arc::clone(&waiting));
         requests.spawn(async move {
-            let waiting = lane.is(Doing::Waiting, "wants an answer");
             let answer = request.await;
             drop(waiting);
             match &answer {
-                Ok(()) => lane.notes(Event::Write, "is served"),
+                Ok(()) => lane.notes(served, "is served"),
+                Err(error) if is_without_connection(error) => lane.notes(Event::Harm, "500: no connection"),
                 Err(error) => lane.notes(Event::Harm, format!("500: {error}")),
             }
             answer.is_ok()
         });
     }
     requests
+}
+
+fn is_without_connection(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(sqlx::Error::PoolTimedOut))
 }
 
 async fn failed(mut requests: JoinSet<bool>) -> Result<u64> {

@@ -28,6 +28,8 @@ use crate::{
 const HOLD: Duration = Duration::from_secs(20);
 /// How often the shop looks for holds that are over.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What lies between two events after the holds.
+const MOMENT: Duration = Duration::from_secs(3);
 /// How long the play waits for the holds to end, really.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -224,21 +226,24 @@ async fn play(stage: &Stage, shop: &Shop, stock: u64) -> Result<Evidence> {
     drop(held);
     shop_lane.notes(Event::Expired, "the holds are over");
     stage.timeline.stock(i64::try_from(stock)?);
+    stage.pace.sleep(MOMENT).await;
     let mut orders = Vec::new();
     for buyer in &others {
         let order = shop.hold(buyer).await?;
         shop.reported(shop.port()?, &order).await?;
-        lane(stage, buyer).notes(Event::Sale, "buys a unit, and pays");
+        lane(stage, buyer).notes(Event::Note, "buys a unit, and pays");
         orders.push(order);
     }
     stage.timeline.stock(i64::try_from(shop.available().await?)?);
 
+    stage.pace.sleep(MOMENT).await;
     drop(stalled);
     provider_lane.notes(Event::Note, "the messages arrive");
     provider.set(Traffic::Pass);
     while let Some(message) = messages.join_next().await {
         message?.context("the provider's message")?;
     }
+    stage.pace.sleep(MOMENT).await;
     orders.extend(late_orders);
     let buyers: Vec<_> = others.into_iter().chain(late).collect();
     count(stage, shop, stock, &buyers, &orders).await

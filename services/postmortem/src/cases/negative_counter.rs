@@ -18,7 +18,7 @@ use crate::{
     engine::{Counter, Engine},
     evidence::Evidence,
     stage::Stage,
-    timeline::Event,
+    timeline::{Doing, Event},
     what_if::Knob,
 };
 
@@ -27,6 +27,8 @@ const CANCELLED: u64 = 10;
 /// How often a buyer who comes later tries, and how long after each other, in the story.
 const TRIES: usize = 5;
 const TRY_EVERY: Duration = Duration::from_secs(1);
+/// How long after the crowd orders are cancelled.
+const CANCELLED_AFTER: Duration = Duration::from_secs(2);
 /// Requests to the engine at once.
 const AT_ONCE: usize = 32;
 const KEY: &str = "a-pair";
@@ -148,6 +150,7 @@ impl Sale<'_> {
         self.note_left(&mut connection).await?;
 
         let sold_first = connection.llen(ORDERS).await?;
+        self.stage.pace.sleep(CANCELLED_AFTER).await;
         let () = connection.incr(LEFT, self.cancelled()).await?;
         self.note_cancelled();
         let left = self.note_left(&mut connection).await?;
@@ -190,6 +193,7 @@ impl Sale<'_> {
     /// As many others come as orders were cancelled. Whoever is refused tries again. How many have got one.
     async fn later(&self, shop: &Shop) -> Result<u64> {
         let lane = self.stage.timeline.lane("order service 2");
+        let mut trying = None;
         let mut waiting: Vec<_> = (0..self.cancelled()).map(|n| format!("later-{n}")).collect();
         for _ in 0..TRIES {
             let mut refused = Vec::new();
@@ -203,7 +207,10 @@ impl Sale<'_> {
             if waiting.is_empty() {
                 break;
             }
-            lane.notes(Event::Refused, format!("{} are refused", waiting.len()));
+            trying.get_or_insert_with(|| {
+                lane.notes(Event::Refused, format!("{} are refused", waiting.len()));
+                lane.is(Doing::Waiting, "they try again")
+            });
             self.stage.pace.sleep(TRY_EVERY).await;
         }
         Ok(self.cancelled() - waiting.len() as u64)
@@ -225,13 +232,20 @@ impl Sale<'_> {
         let item = engine.offer(json!({ "id": "sneakers", "stock": self.stock })).await?;
         self.stage.timeline.stock(i64::try_from(self.stock)?);
         let (client, counter) = (Client::new(), engine.counter.clone());
+        let lane = self.stage.timeline.lane("order service 1");
         let crowd = (0..self.buyers).map(|n| {
-            let (counter, client, item) = (counter.clone(), client.clone(), item.clone());
-            async move { counter.insist(&client, &item, &format!("buyer-{n}"), KEY).await }
+            let (counter, client, item, lane) = (counter.clone(), client.clone(), item.clone(), lane.clone());
+            async move {
+                let buyer = format!("buyer-{n}");
+                let order = counter.insist(&client, &item, &buyer, KEY).await?;
+                if order.is_some() {
+                    lane.notes(Event::Sale, buyer);
+                }
+                anyhow::Ok(order)
+            }
         });
         let answers: Vec<Option<String>> = stream::iter(crowd).buffer_unordered(AT_ONCE).try_collect().await?;
         let orders: Vec<_> = answers.iter().flatten().collect();
-        let lane = self.stage.timeline.lane("order service 1");
         lane.notes(Event::Refused, format!("{} buyers were refused", answers.len() - orders.len()));
         let sold_first = orders.len() as u64;
         self.stage.timeline.stock(0);
@@ -239,6 +253,7 @@ impl Sale<'_> {
         engine.restart().await?;
         drop(down);
 
+        self.stage.pace.sleep(CANCELLED_AFTER).await;
         let free = engine.audit(&item).await?.available;
         for order in orders.into_iter().take(usize::try_from(self.cancelled())?) {
             counter.cancel(&client, order).await?;

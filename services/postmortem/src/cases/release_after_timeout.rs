@@ -23,8 +23,11 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the engine does before it says that it does not know.
 const ENGINE_PATIENCE: Duration = PATIENCE;
-/// Somebody looks at the stock before the network is well again.
-const UNTIL_WELL: Duration = Duration::from_secs(2);
+/// How long after that the network is well again, and others come.
+const UNTIL_WELL: Duration = Duration::from_secs(4);
+const OTHERS_AFTER: Duration = Duration::from_secs(3);
+/// How long the next buyer comes after the last one.
+const BUYERS_EVERY: Duration = Duration::from_millis(200);
 const LEFT: &str = "bikes:left";
 
 /// The case.
@@ -239,9 +242,9 @@ impl<'a> Sale<'a> {
     /// One of the connections breaks, the other one is well again.
     async fn end(&self) {
         self.stage.pace.sleep(UNTIL_WELL).await;
-        self.service(1).notes(Event::Fault, "the connection breaks: what was held up is lost");
+        self.service(1).notes(Event::Fault, "the connection breaks");
         self.loses.set(Traffic::Reset);
-        self.service(2).notes(Event::Note, "the connection recovers: what was held up arrives");
+        self.service(2).notes(Event::Note, "the connection recovers");
         self.delays.set(Traffic::Pass);
     }
 
@@ -268,10 +271,12 @@ impl<'a> Sale<'a> {
         let _ = late.await??;
         self.service(2).notes(Event::Write, "Bert's request arrives");
         self.note_left(&mut redis).await?;
+        self.stage.pace.sleep(OTHERS_AFTER).await;
 
         let mut sold = u64::from(ann) + u64::from(bert);
         // The counter is right or wrong by a few.
         for n in 0..self.stock + 5 {
+            self.stage.pace.sleep(BUYERS_EVERY).await;
             if third.sell(&format!("buyer-{n}")).await?.0 {
                 sold += 1;
                 third.lane.notes(if sold > self.stock { Event::Harm } else { Event::Sale }, format!("unit {sold} of {}", self.stock));
@@ -327,6 +332,7 @@ impl<'a> Sale<'a> {
             sold += u64::from(self.insist(&third, &client, &item, buyer).await?);
         }
         self.end().await;
+        self.stage.pace.sleep(OTHERS_AFTER).await;
         for n in 0..self.stock + 5 {
             sold += u64::from(self.insist(&third, &client, &item, &format!("buyer-{n}")).await?);
         }

@@ -21,8 +21,11 @@ use crate::{
     timeline::{Doing, Event},
 };
 
-/// How long a client waits for an answer before it tries again, in the story.
-const CLIENT_WAITS: Duration = Duration::from_secs(15);
+/// When Bob returns his unit, in the story, and how long after that the client asks again: it waits for 15 s.
+const BOB_RETURNS_AFTER: Duration = Duration::from_secs(10);
+const CLIENT_ASKS_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long after that the first service goes on.
+const GOES_ON_AFTER: Duration = Duration::from_secs(3);
 /// How long a segment remembers that it had nothing, where it does so for a while.
 const KEPT_FOR: Duration = Duration::from_secs(8);
 const SEGMENTS: usize = 2;
@@ -125,16 +128,19 @@ async fn play_services(stage: &Stage, redis: &Redis, task: &Task) -> Result<Evid
     first.until(TAKEN).await?;
     let stopped = first.pause().await?;
     note_stock(stage, &mut connection).await?;
-    stage.pace.sleep(CLIENT_WAITS).await;
+    stage.pace.sleep(BOB_RETURNS_AFTER).await;
 
     let () = connection.incr(available(1), 1).await?;
     stage.timeline.lane("Bob").notes(Event::Note, "returns his unit to segment 1");
     note_stock(stage, &mut connection).await?;
+    stage.pace.sleep(CLIENT_ASKS_AGAIN_AFTER).await;
     drop(waiting);
     ann.notes(Event::Note, "asks again");
     let mut second = Actor::start(stage, "order service 2", Role::SegmentedOrderService, task).await?;
     let answer: Option<usize> = second.finish().await?;
     answer.context("the retry gets a unit")?;
+    note_stock(stage, &mut connection).await?;
+    stage.pace.sleep(GOES_ON_AFTER).await;
     first.resume(stopped).await?;
     let _: Option<usize> = first.finish().await?;
     note_stock(stage, &mut connection).await?;
@@ -197,13 +203,14 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
     service.notes(Event::Write, "has a unit, not in the ledger yet");
     let stopped = first.pause(&service).await?;
     timeline.stock(0);
-    stage.pace.sleep(CLIENT_WAITS).await;
-    attempt.abort();
+    stage.pace.sleep(BOB_RETURNS_AFTER).await;
 
     second.counter.cancel(&client, &returned).await?;
     second.audit_says(&item, |audit| audit.available == 1).await?;
     timeline.lane("Bob").notes(Event::Note, "returns his unit to Ann's home segment");
     timeline.stock(1);
+    stage.pace.sleep(CLIENT_ASKS_AGAIN_AFTER).await;
+    attempt.abort();
     drop(waiting);
     ann.notes(Event::Note, "asks again");
     recorder.restart().await?;

@@ -18,7 +18,7 @@ use crate::{
     evidence::Evidence,
     point::Point,
     stage::Stage,
-    timeline::{Event, Lane},
+    timeline::{Doing, Event, Lane},
     what_if::Knob,
 };
 
@@ -31,6 +31,8 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 /// How long a flag lasts that has a lifetime.
 const LIFETIME: Duration = Duration::from_secs(2);
 
+/// What lies between two events of the schedule.
+const MOMENT: Duration = Duration::from_secs(2);
 const KEY: &str = "a-ticket";
 
 /// The case.
@@ -140,18 +142,22 @@ async fn play_services(stage: &Stage, clearing: Clearing) -> Result<Evidence> {
     };
     read_empty.reached_by(1).await;
     second.lane.notes(Event::Note, "has read: empty");
+    stage.pace.sleep(MOMENT).await;
 
     third.lane.notes(Event::Fault, "hears no messages");
     messages.set(Traffic::Reset);
+    stage.pace.sleep(MOMENT).await;
     first.take_back(RETURNED).await?;
     stage.timeline.stock(i64::try_from(RETURNED)?);
     first.has_heard(1).await;
     second.has_heard(1).await;
+    stage.pace.sleep(MOMENT).await;
     messages.set(Traffic::Pass);
     third.is_subscribed(2).await;
     third.lane.notes(Event::Note, "is connected again");
     read_empty.open();
     slow.await??;
+    stage.pace.sleep(MOMENT).await;
 
     let shops: Vec<_> = services.iter().map(|service| (Shop::Service(Arc::clone(service)), service.lane.clone())).collect();
     let sold_later = later(stage, &shops).await?;
@@ -188,12 +194,16 @@ impl Shop {
 /// As many buyers come as units have come back, as many to each shop. Whoever is refused tries again. How many have got one.
 async fn later(stage: &Stage, shops: &[(Shop, Lane)]) -> Result<u64> {
     let mut waiting: Vec<_> = (0..usize::try_from(RETURNED)?).collect();
-    for _ in 0..TRIES {
+    let mut trying = Vec::new();
+    for attempt in 0..TRIES {
         let mut refused = Vec::new();
         for buyer in waiting {
             let (shop, lane) = &shops[buyer % shops.len()];
             if !shop.sells_to(&format!("later-{buyer}")).await? {
-                lane.notes(Event::Refused, "sold out, it says");
+                if attempt == 0 {
+                    lane.notes(Event::Refused, "sold out, it says");
+                    trying.push(lane.is(Doing::Waiting, "a buyer tries again"));
+                }
                 refused.push(buyer);
             }
         }
@@ -203,6 +213,7 @@ async fn later(stage: &Stage, shops: &[(Shop, Lane)]) -> Result<u64> {
         }
         stage.pace.sleep(TRY_EVERY).await;
     }
+    drop(trying);
     for buyer in &waiting {
         shops[buyer % shops.len()].1.notes(Event::Harm, "a unit is there, and its buyer is sent away");
     }
@@ -239,12 +250,14 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
 
     lanes[1].notes(Event::Fault, "cut off from Redis");
     proxy.set(Traffic::Reset);
+    stage.pace.sleep(MOMENT).await;
     for order in orders.iter().take(usize::try_from(RETURNED)?) {
         first.counter.cancel(&client, order).await?;
     }
     first.audit_says(&item, |audit| audit.available == RETURNED).await?;
     lanes[0].notes(Event::Write, format!("takes {RETURNED} units back"));
     stage.timeline.stock(i64::try_from(RETURNED)?);
+    stage.pace.sleep(MOMENT).await;
     proxy.set(Traffic::Pass);
     lanes[1].notes(Event::Note, "is connected again");
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::{ItemStock, Stock, keys::GATHER_CHANNEL, message};
 
-/// How long an order waits for units to be gathered.
+/// How long an order waits for units to be gathered, if its buyer has as much patience twice: it has to walk afterwards.
 const WITHIN: Duration = Duration::from_millis(750);
 /// How often it is asked for, however many wait.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -34,8 +34,8 @@ impl Gathering {
 }
 
 /// Waits until some segment has so many units, or until they are not there any more, or long enough.
-pub(crate) async fn wait(item: &ItemStock, units: u64) {
-    let _ = tokio::time::timeout(WITHIN, async {
+pub(crate) async fn wait(item: &ItemStock, units: u64, patience: Duration) {
+    let _ = tokio::time::timeout(WITHIN.min(patience / 2), async {
         while item.admission.is_fragmented(units) {
             if item.gathering.is_turn() {
                 ask(item, units).await;

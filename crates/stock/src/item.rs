@@ -86,7 +86,7 @@ impl ItemStock {
         for _ in 0..LOOKS_MOST {
             // After each look: one that has just started knows only then that units lie in fragments, and the walk's answer stands for good.
             if self.admission.is_fragmented(units) {
-                gather::wait(self, units).await;
+                gather::wait(self, units, ask.within).await;
             }
             match self.admission.admit(buyer, units).await {
                 Admitted::Walk(permit) => return Some(permit),

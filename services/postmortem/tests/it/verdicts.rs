@@ -17,7 +17,7 @@ use postmortem::{
 };
 
 /// Cases that are played side by side. They wait for most of their time.
-const SIDE_BY_SIDE: usize = 3;
+const SIDE_BY_SIDE: usize = 2;
 
 fn run() -> Run {
     let program = Program { path: env!("CARGO_BIN_EXE_postmortem").into(), arguments: vec!["actor".into()] };

@@ -151,7 +151,7 @@ async fn a_recorder_waits_for_a_transition_and_passes_nothing_over(site: &Site) 
         claims += 1;
         while movers.try_join_next().is_some() {}
     }
-    assert!(claims > 10, "{claims}");
+    assert!(claims > 2, "{claims}");
     assert_eq!(counters(&*ledger, &key).await, [100, 0, 0, 100]);
 }
 

@@ -35,7 +35,7 @@ pub struct Postmortem {
     #[arg(long)]
     all: bool,
     /// How much faster than the story: 1 is the real thing.
-    #[arg(long, default_value = "20")]
+    #[arg(long, default_value = "20", allow_negative_numbers = true)]
     speed: Pace,
     /// Write a page (index.html) and results.json into this folder.
     #[arg(long, value_name = "DIR")]
@@ -53,10 +53,10 @@ pub struct Postmortem {
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     stock: Option<u64>,
     /// What if it stalled for so many seconds (of the story)?
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     stall: Option<Duration>,
     /// What if the lock were given for so many seconds (of the story)?
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     lease: Option<Duration>,
     /// What if so many processes sold?
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -47,24 +47,28 @@ async fn expire_due(reconciler: &Reconciler) -> Result<(), LedgerError> {
 /// How many were due, and those that this ended: others may have been faster.
 async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), LedgerError> {
     let due = reconciler.ledger.due(Timestamp::now(), AT_ONCE).await?;
-    let transitions: Vec<_> = due.into_iter().map(|order| Transition { order, to: OrderState::Expired, payment: None }).collect();
-    if transitions.is_empty() {
-        return Ok((0, Vec::new()));
+    let found = due.len();
+    Ok((found, end_all(reconciler, due).await?))
+}
+
+/// Ends these, and returns those that this ended.
+async fn end_all(reconciler: &Reconciler, due: Vec<Order>) -> Result<Vec<Order>, LedgerError> {
+    if due.is_empty() {
+        return Ok(Vec::new());
     }
+    let transitions: Vec<_> = due.into_iter().map(|order| Transition { order, to: OrderState::Expired, payment: None }).collect();
     let expired = match end(reconciler, &transitions).await {
         Ok(expired) => expired,
         Err(error) if error.is_retryable() => return Err(error),
         Err(error) => end_each(reconciler, &transitions, &error).await?,
     };
     metrics::counter!("stockade_transitions_total", "to" => OrderState::Expired.as_str()).increment(expired.len() as u64);
-    Ok((transitions.len(), expired))
+    Ok(expired)
 }
 
 /// Ends those of one item that are over.
 pub(crate) async fn expire_item(reconciler: &Reconciler, id: &ItemId) -> Result<(), LedgerError> {
-    let due = due_of(&*reconciler.ledger, id).await?;
-    let transitions: Vec<_> = due.into_iter().map(|order| Transition { order, to: OrderState::Expired, payment: None }).collect();
-    let ended = end(reconciler, &transitions).await?;
+    let ended = end_all(reconciler, due_of(&*reconciler.ledger, id).await?).await?;
     returns::give_back_orders(reconciler, &ended).await;
     Ok(())
 }

@@ -17,11 +17,14 @@ pub enum Device {
     AnchorCheck,
     /// The buyer's limit is checked at home, in the step that takes.
     LimitAtHome,
+    /// The buyer's limit is checked again where orders are recorded that home's count may not cover.
+    LimitInLedger,
 }
 
 impl Device {
     /// Every device.
-    pub const ALL: [Self; 5] = [Self::StickyAnswers, Self::VersionCheck, Self::FenceClaim, Self::AnchorCheck, Self::LimitAtHome];
+    pub const ALL: [Self; 6] =
+        [Self::StickyAnswers, Self::VersionCheck, Self::FenceClaim, Self::AnchorCheck, Self::LimitAtHome, Self::LimitInLedger];
 
     /// Its name, for `STOCKADE_WITHOUT` and the documents.
     pub const fn as_str(self) -> &'static str {
@@ -31,6 +34,7 @@ impl Device {
             Self::FenceClaim => "fence_claim",
             Self::AnchorCheck => "anchor_check",
             Self::LimitAtHome => "limit_at_home",
+            Self::LimitInLedger => "limit_in_ledger",
         }
     }
 }

@@ -115,9 +115,15 @@ impl BuyerId {
         Ok(Self(text.into()))
     }
 
-    /// A hash that is the same in every process and every release: it decides the buyer's home segment.
+    /// A hash that is the same in every process and every release: it decides the buyer's home segment, and where the buyer's orders stand in
+    /// the ledger's index.
     pub fn stable_hash(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.0.as_bytes())
+    }
+
+    /// The buyer's home among so many segments: where every order of the buyer is asked for first, and where the buyer's units are counted.
+    pub fn home(&self, segments: u16) -> u16 {
+        u16::try_from(self.stable_hash() % u64::from(segments.max(1))).unwrap_or(0)
     }
 }
 
@@ -147,8 +153,9 @@ text_newtype!(IdempotencyKey);
 /// The name of an order: a function of item, buyer and idempotency key, so that every instance derives the same
 /// one without asking anybody.
 ///
-/// It is a UUID of version 8 (RFC 9562): 32 bits of [`ItemTag`], then 90 bits of SHA-256 over the three names. The tag keeps an
-/// item's orders together in the ledger's index and lets any instance find the item of an order that is not in the ledger yet.
+/// It is a UUID of version 8 (RFC 9562): 32 bits of [`ItemTag`], 28 bits of the buyer's hash, 62 bits of SHA-256 over the three names. The tag keeps an
+/// item's orders together in the ledger's index and lets any instance find the item of an order that is not in the ledger yet; within them the
+/// buyer's bits keep the orders of a buyer together, so that what a buyer holds is one short range of the primary key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OrderId(Uuid);
@@ -164,9 +171,25 @@ impl OrderId {
         }
         let digest = hash.finalize();
         let mut bytes = [0; 16];
-        bytes[..4].copy_from_slice(&tag.0.to_be_bytes());
-        bytes[4..].copy_from_slice(&digest[..12]);
+        bytes[..8].copy_from_slice(&Self::prefix(tag, buyer));
+        bytes[8..].copy_from_slice(&digest[..8]);
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// What all orders of a buyer begin with: the tag, and the highest 28 bits of the buyer's hash on both sides of the version.
+    fn prefix(tag: ItemTag, buyer: &BuyerId) -> [u8; 8] {
+        let bits = buyer.stable_hash() >> 36;
+        let version = u64::from(Self::FIRST_VERSION) << 12;
+        (u64::from(tag.0) << 32 | (bits & 0x0fff_f000) << 4 | version | bits & 0x0fff).to_be_bytes()
+    }
+
+    /// The lowest and the highest id that an order of this buyer can have. Those of other buyers may lie between them.
+    pub fn range_of(tag: ItemTag, buyer: &BuyerId) -> [Self; 2] {
+        [0x00, 0xff].map(|filling| {
+            let mut bytes = [filling; 16];
+            bytes[..8].copy_from_slice(&Self::prefix(tag, buyer));
+            Self::from_bytes(bytes)
+        })
     }
 
     /// The version of a UUID says which attempt to take units it names: 8 is the order itself, 9 to 15 its retakes. No id of an order
@@ -373,9 +396,28 @@ mod tests {
     #[test]
     fn an_order_id_is_the_same_in_every_release() {
         let id = order("maotai", "ann", "k1");
-        assert_eq!(id.to_string(), "9ee2ddee-53dc-8690-8a2b-6181b5fbc615");
+        assert_eq!(id.to_string(), "9ee2ddee-482c-8894-93dc-36904a2b6181");
         assert_eq!(id.tag(), ItemId::new("maotai").unwrap().tag());
         assert_eq!(id.as_uuid().get_version_num(), 8);
+    }
+
+    #[test]
+    fn the_orders_of_a_buyer_stand_together() {
+        let (item, ann) = (ItemId::new("maotai").unwrap(), BuyerId::new("ann").unwrap());
+        let [first, last] = OrderId::range_of(item.tag(), &ann);
+        for key in 0..1000 {
+            let id = order("maotai", "ann", &format!("k{key}"));
+            assert!(first < id && id < last, "{id}");
+        }
+        let strangers = (0..1000).map(|n| order("maotai", &format!("bob-{n}"), "k"));
+        assert_eq!(strangers.filter(|id| (first..=last).contains(id)).count(), 0);
+    }
+
+    #[test]
+    fn a_home_is_one_of_the_segments() {
+        let homes = |segments| (0..100).map(move |n| BuyerId::new(format!("ann-{n}")).unwrap().home(segments));
+        assert!(homes(1).all(|home| home == 0) && homes(0).all(|home| home == 0));
+        assert_eq!(homes(4).collect::<std::collections::BTreeSet<_>>(), (0..4).collect());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use uuid::Uuid;
 use crate::{
     JournalEntry, LedgerError, NewJournalEntry, PendingReturn, Transfer, TransferState,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned},
+    limits::{LENIENT_MS, Limit, NO_LIMIT, Terms},
     touched::RetakenOrder,
 };
 
@@ -48,6 +49,29 @@ impl TryFrom<ItemColumns> for Item {
             epoch: unsigned("epoch", row.epoch)?,
             version: unsigned("version", row.version)?,
         })
+    }
+}
+
+/// What of an item's row the buyer's limit is checked by.
+#[derive(sqlx::FromRow)]
+pub(crate) struct TermsColumns {
+    pub id: String,
+    pub segments: i64,
+    pub limit_per_buyer: Option<i64>,
+    pub limit_before: Option<i64>,
+    pub lowered_ms: Option<i64>,
+}
+
+impl TryFrom<TermsColumns> for Terms {
+    type Error = LedgerError;
+
+    fn try_from(row: TermsColumns) -> Result<Self, LedgerError> {
+        let units = |column, units: i64| (units != NO_LIMIT).then(|| unsigned(column, units)).transpose();
+        let before = row.limit_before.zip(row.lowered_ms);
+        let before = before.map(|(before, ms)| Ok::<_, LedgerError>((units("limit_before", before)?, ms.saturating_add(LENIENT_MS))));
+        let limit =
+            Limit { units: row.limit_per_buyer.map(|limit| unsigned("limit_per_buyer", limit)).transpose()?, before: before.transpose()? };
+        Ok(Self { item: parsed("items.id", &row.id)?, segments: unsigned("segments", row.segments)?, limit })
     }
 }
 

@@ -9,6 +9,7 @@ mod contract;
 mod convert;
 mod error;
 mod life;
+mod limits;
 mod mending;
 mod postgres;
 mod recording;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{Change, Entry, OrderId, SegmentKey, TakenOrder, TransferId};
+use domain::{Change, Entry, ItemId, OrderId, SegmentKey, TakenOrder, TransferId};
 use jiff::Timestamp;
 
 use crate::{
     LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
+    limits::{self, Asked, Taker, Terms, Watch},
     replay::{Reading, Replayed, replay},
     touched::{Changes, RetakenOrder, Touched},
     transaction::{Transact, end},
@@ -63,6 +64,15 @@ pub(crate) trait Statements: Transact {
     /// Makes orders that were just inserted `rejected`.
     async fn reject(&mut self, orders: &[OrderId]) -> Result<(), LedgerError>;
 
+    /// The terms of these items.
+    async fn terms(&mut self, items: &[&ItemId]) -> Result<Vec<Terms>, LedgerError>;
+
+    /// Keeps whoever else records orders of these items waiting until we have committed: for `true` all of them, for `false` those who ask for `true`.
+    async fn lock_limits(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<(), LedgerError>;
+
+    /// Units that these buyers hold or have paid for, by their place in `asked`. Who has none may be left out.
+    async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError>;
+
     /// Locks the orders, in their order.
     async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError>;
 
@@ -92,7 +102,7 @@ pub(crate) async fn record(mut transaction: impl Statements, replays: Vec<Segmen
 }
 
 async fn apply(transaction: &mut impl Statements, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
-    let mut touched = look(transaction, replays.iter().map(|replay| (&replay.row.key, &*replay.entries))).await?;
+    let mut touched = look(transaction, replays.iter().map(|replay| (&replay.row.key, &*replay.entries)), Watch::Strays).await?;
     let (moves, recorded) = replay_all(replays, &mut touched)?;
     write(transaction, &recorded, touched.changes).await?;
     move_all(transaction, &moves).await?;
@@ -112,6 +122,7 @@ pub(crate) async fn move_all(transaction: &mut impl Statements, moves: &[Move]) 
 #[derive(Default)]
 struct Mentioned<'a> {
     taken: Vec<NewOrder<'a>>,
+    takers: BTreeMap<&'a ItemId, Vec<Taker<'a>>>,
     retaken: BTreeSet<OrderId>,
     released: BTreeMap<OrderId, &'a SegmentKey>,
     transferred: BTreeSet<TransferId>,
@@ -123,6 +134,8 @@ impl<'a> Mentioned<'a> {
         match change {
             Change::Taken { expires_at, orders } => {
                 let expires_ms = expires_at.as_millisecond();
+                let takers = orders.iter().map(|order| Taker { segment: key.segment, buyer: &order.buyer });
+                self.takers.entry(&key.item).or_default().extend(takers);
                 for order in orders {
                     if order.id.attempt() > 0 {
                         self.retaken.insert(order.id.first());
@@ -140,17 +153,18 @@ impl<'a> Mentioned<'a> {
     }
 }
 
-/// Inserts the new orders, and reads and locks what else the entries touch. The segments' rows are locked by now; the orders come before
-/// the returns and these before the transfers, everywhere.
+/// Inserts the new orders, and reads and locks what else the entries touch. The segments' rows are locked by now; the limits come before the orders, these
+/// before the returns and these before the transfers, everywhere.
 pub(crate) async fn look<'a>(
     transaction: &mut impl Statements,
     entries: impl Iterator<Item = (&'a SegmentKey, &'a [Entry])>,
+    watch: Watch,
 ) -> Result<Touched, LedgerError> {
     let (mut mentioned, mut seen) = (Mentioned::default(), HashSet::new());
     for (key, entries) in entries {
         entries.iter().for_each(|entry| mentioned.add(&mut seen, key, &entry.change));
     }
-    let mut touched = Touched::default();
+    let mut touched = Touched { watched: limits::look(transaction, &mentioned.takers, watch).await?, ..Touched::default() };
     if !mentioned.taken.is_empty() {
         touched.orders = transaction.insert(&NewOrders::sorted(mentioned.taken)).await?;
     }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use crate::{
     LedgerError, PendingReturn, SegmentRow, TransferState,
+    convert::signed,
     touched::{RetakenOrder, Touched},
 };
 
@@ -39,6 +40,14 @@ pub(crate) enum Reading {
     WhatApplies,
 }
 
+/// What the orders of a batch have in common.
+#[derive(Clone, Copy)]
+struct Taken {
+    /// When it was taken, by the outbox's clock.
+    at_ms: i64,
+    expires_at: Timestamp,
+}
+
 /// Applies the entries to the row and to what they touch.
 pub(crate) fn replay(row: &SegmentRow, entries: &[Entry], touched: &mut Touched, reading: Reading) -> Result<Replayed, LedgerError> {
     let mut replayed = Replayed { row: row.clone(), held: 0, rejected: Vec::new(), repeated: 0, returned: 0, transferred: 0 };
@@ -46,7 +55,7 @@ pub(crate) fn replay(row: &SegmentRow, entries: &[Entry], touched: &mut Touched,
         if reading == Reading::Strict && !replayed.is_followed_by(entry) {
             return Err(LedgerError::Diverged(row.key.clone()));
         }
-        if !replayed.apply(&entry.change, touched, reading) {
+        if !replayed.apply(entry, touched, reading) {
             return Err(LedgerError::Diverged(row.key.clone()));
         }
         replayed.row.checkpoint = Some(entry.id);
@@ -66,11 +75,12 @@ impl Replayed {
     }
 
     /// Whether the row allows it.
-    fn apply(&mut self, change: &Change, touched: &mut Touched, reading: Reading) -> bool {
-        match change {
+    fn apply(&mut self, entry: &Entry, touched: &mut Touched, reading: Reading) -> bool {
+        match &entry.change {
             Change::Taken { expires_at, orders } => {
+                let taken = Taken { at_ms: signed(entry.id.ms), expires_at: *expires_at };
                 for order in orders {
-                    self.take(order, *expires_at, touched);
+                    self.take(order, taken, touched);
                 }
                 true
             }
@@ -87,17 +97,25 @@ impl Replayed {
         }
     }
 
-    fn take(&mut self, order: &TakenOrder, expires_at: Timestamp, touched: &mut Touched) {
+    fn take(&mut self, order: &TakenOrder, taken: Taken, touched: &mut Touched) {
         if order.id.attempt() > 0 {
-            self.retake(order, expires_at, touched);
+            self.retake(order, taken, touched);
         } else if !touched.orders.insert(order.id) {
             self.repeated += 1;
-        } else if touched.allow(&order.buyer, order.quantity.get().into()) && self.cover(order.quantity.get().into()) {
-            self.row.held += u64::from(order.quantity.get());
-            self.held += 1;
-        } else {
+        } else if !self.hold(order, order.quantity.get().into(), taken, touched) {
             self.rejected.push(order.id);
         }
+    }
+
+    /// Makes the units held, if the row covers them and the buyer may have them.
+    fn hold(&mut self, order: &TakenOrder, units: u64, taken: Taken, touched: &mut Touched) -> bool {
+        let holds = touched.allows(&self.row.key.item, &order.buyer, units, taken.at_ms) && self.cover(units);
+        if holds {
+            touched.count(&self.row.key.item, &order.buyer, units);
+            self.row.held += units;
+            self.held += 1;
+        }
+        holds
     }
 
     /// Takes the units from what is available, if there are so many.
@@ -109,26 +127,29 @@ impl Replayed {
 
     /// An order that still has its units, that has had this attempt, or that nobody knows, changes nothing. Whatever else becomes of the
     /// attempt, it has been: it never counts again.
-    fn retake(&mut self, take: &TakenOrder, expires_at: Timestamp, touched: &mut Touched) {
+    fn retake(&mut self, take: &TakenOrder, taken: Taken, touched: &mut Touched) {
         let attempt = take.id.attempt();
-        let order = touched.retaken.get_mut(&take.id.first()).filter(|order| order.may_be_retaken(attempt));
-        let Some(order) = order else {
+        let known = touched.retaken.get(&take.id.first()).filter(|order| order.may_be_retaken(attempt));
+        let Some(mut order) = known.cloned() else {
             self.repeated += 1;
             return;
         };
         let units = order.quantity.get().into();
         (order.attempt, order.segment) = (attempt, self.row.key.segment);
-        if !self.cover(units) {
-            self.rejected.push(take.id);
-        } else if order.state == OrderState::Expired {
-            (order.state, order.expires_ms) = (OrderState::Held, expires_at.as_millisecond());
-            self.row.held += units;
-            self.held += 1;
-        } else {
+        if order.state == OrderState::Expired {
+            if self.hold(take, units, taken, touched) {
+                (order.state, order.expires_ms) = (OrderState::Held, taken.expires_at.as_millisecond());
+            } else {
+                self.rejected.push(take.id);
+            }
+        } else if self.cover(units) {
             self.row.returning += units;
             touched.changes.returns.insert(take.id, order.sent_back(&self.row.key, take));
+        } else {
+            self.rejected.push(take.id);
         }
-        touched.changes.retaken.insert(order.id, order.clone());
+        touched.retaken.insert(order.id, order.clone());
+        touched.changes.retaken.insert(order.id, order);
     }
 
     fn give_back(&mut self, id: OrderId, touched: &mut Touched) {

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use domain::{BuyerId, OrderId, OrderState, TransferId};
+use domain::{BuyerId, ItemId, OrderId, OrderState, TransferId};
 
-use crate::{PendingReturn, Transfer};
+use crate::{PendingReturn, Transfer, limits::Watched};
 
 /// What entries touch, as the ledger has it and as the replay leaves it.
 #[derive(Debug, Default)]
@@ -20,30 +20,24 @@ pub(crate) struct Touched {
     pub returns: HashMap<OrderId, PendingReturn>,
     /// Transfers whose units left or arrived.
     pub transfers: HashMap<TransferId, Transfer>,
-    /// Only where history has diverged: what Redis took then is not known to be within the buyers' limit.
-    pub limit: Option<Limit>,
+    /// By item, the buyers who are held against its limit.
+    pub watched: HashMap<ItemId, Watched>,
     /// What is to be written.
     pub changes: Changes,
 }
 
 impl Touched {
-    /// Whether the buyer may have these units as well. If so, they are counted.
-    pub(crate) fn allow(&mut self, buyer: &BuyerId, units: u64) -> bool {
-        let Some(limit) = &mut self.limit else { return true };
-        let held = limit.held.entry(buyer.clone()).or_default();
-        let allowed = *held + units <= limit.units;
-        *held += if allowed { units } else { 0 };
-        allowed
+    /// Whether the buyer may have these units, taken then, as well.
+    pub(crate) fn allows(&self, item: &ItemId, buyer: &BuyerId, units: u64, taken_ms: i64) -> bool {
+        self.watched.get(item).is_none_or(|watched| watched.allows(buyer, units, taken_ms))
     }
-}
 
-/// A limit, and what counts against it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Limit {
-    /// Units that one buyer may hold.
-    pub units: u64,
-    /// What buyers hold.
-    pub held: HashMap<BuyerId, u64>,
+    /// Counts what the buyer has got.
+    pub(crate) fn count(&mut self, item: &ItemId, buyer: &BuyerId, units: u64) {
+        if let Some(watched) = self.watched.get_mut(item) {
+            watched.count(buyer, units);
+        }
+    }
 }
 
 /// What a replay has changed, sorted: everybody writes in the same order, and nobody waits in a circle.

@@ -222,8 +222,7 @@ async fn inspect_segment(shared: &Shared, segment: &Segment, entries: Inspection
 
 /// The buyer's home among `segments`.
 pub(crate) fn home(buyer: &BuyerId, segments: usize) -> usize {
-    let segments = u64::try_from(segments.max(1)).unwrap_or(1);
-    usize::try_from(buyer.stable_hash() % segments).unwrap_or(0)
+    usize::from(buyer.home(u16::try_from(segments).unwrap_or(u16::MAX)))
 }
 
 /// What every lane of a segment needs.

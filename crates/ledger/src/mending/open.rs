@@ -9,10 +9,10 @@ use super::{Mended, Mending};
 use crate::{
     LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes,
     error::check_authority,
+    limits::Watch,
     recording,
     recording::Move,
     replay::{Reading, replay},
-    touched::Limit,
     transaction::end,
 };
 
@@ -37,8 +37,6 @@ pub(crate) struct OpenMending<T> {
     rows: Vec<SegmentRow>,
     /// What staging has made of the rows, so far.
     staged: HashMap<u16, SegmentRow>,
-    /// If the item has a limit: what its buyers hold, with what was staged so far.
-    limit: Option<Limit>,
 }
 
 impl<T: Statements> OpenMending<T> {
@@ -50,22 +48,7 @@ impl<T: Statements> OpenMending<T> {
             transaction.roll_back().await;
             return Err(fenced);
         }
-        Ok(Self { transaction, item, token, rows, staged: HashMap::new(), limit: None })
-    }
-
-    /// What counts against the item's limit, if it has one. A failover may have lost counts, so that Redis let buyers take more than they may.
-    async fn limit(&mut self) -> Result<Option<Limit>, LedgerError> {
-        let Some(units) = self.item.limit_per_buyer else { return Ok(None) };
-        if let Some(limit) = self.limit.take() {
-            return Ok(Some(limit));
-        }
-        let mut held = HashMap::new();
-        for order in self.transaction.orders(&self.item.id).await? {
-            if order.state.units() != Units::None {
-                *held.entry(order.buyer).or_default() += u64::from(order.quantity.get());
-            }
-        }
-        Ok(Some(Limit { units: units.get().into(), held }))
+        Ok(Self { transaction, item, token, rows, staged: HashMap::new() })
     }
 
     fn row(&self, segment: &SegmentKey) -> Result<&SegmentRow, LedgerError> {
@@ -118,12 +101,9 @@ impl<T: Statements + Sync> Mending for OpenMending<T> {
 
     async fn stage(&mut self, segment: &SegmentKey, entries: &[Entry]) -> Result<(SegmentRow, Recorded), LedgerError> {
         let before = self.staged.get(&segment.segment).map_or_else(|| self.row(segment), Ok)?.clone();
-        // Before the orders of these entries are inserted.
-        let limit = self.limit().await?;
-        let mut touched = recording::look(&mut self.transaction, std::iter::once((segment, entries))).await?;
-        touched.limit = limit;
+        // A failover may have lost counts, so that Redis let buyers take more than they may.
+        let mut touched = recording::look(&mut self.transaction, std::iter::once((segment, entries)), Watch::Everyone).await?;
         let replayed = replay(&before, entries, &mut touched, Reading::WhatApplies)?;
-        self.limit = touched.limit.take();
         let recorded = recording::recorded_of(&before, replayed.clone());
         recording::write(&mut self.transaction, std::slice::from_ref(&recorded), touched.changes).await?;
         let after = SegmentRow { checkpoint: before.checkpoint, anchor: before.anchor, ..replayed.row };

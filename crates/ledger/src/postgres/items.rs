@@ -11,6 +11,7 @@ use crate::{
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned},
     error::check_authority,
+    limits::{LENIENT_MS, NO_LIMIT},
 };
 
 pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, LedgerError> {
@@ -118,9 +119,17 @@ impl Statements for Transaction {
     }
 
     async fn write_item(&mut self, item: &Item, before: u64) -> Result<bool, LedgerError> {
+        let now = jiff::Timestamp::now().as_millisecond();
         let written = sqlx::query(
             "UPDATE items SET stock = $3, limit_per_buyer = $4, opens_at = to_timestamp($5::double precision / 1000), \
-                    closes_at = to_timestamp($6::double precision / 1000), state = $7, epoch = $8, version = $9 \
+                    closes_at = to_timestamp($6::double precision / 1000), state = $7, epoch = $8, version = $9, \
+                    limit_before = CASE \
+                        WHEN coalesce($4, $10) >= coalesce(limit_per_buyer, $10) THEN limit_before \
+                        WHEN limit_lowered_at > to_timestamp($11::double precision / 1000) THEN greatest(limit_before, coalesce(limit_per_buyer, $10)) \
+                        ELSE coalesce(limit_per_buyer, $10) END, \
+                    limit_lowered_at = CASE \
+                        WHEN coalesce($4, $10) >= coalesce(limit_per_buyer, $10) THEN limit_lowered_at \
+                        ELSE to_timestamp($12::double precision / 1000) END \
              WHERE id = $1 AND version = $2",
         )
         .bind(item.id.as_str())
@@ -132,6 +141,9 @@ impl Statements for Transaction {
         .bind(item.state.as_str())
         .bind(signed(item.epoch))
         .bind(signed(item.version))
+        .bind(NO_LIMIT)
+        .bind(now - LENIENT_MS)
+        .bind(now)
         .execute(&mut **self)
         .await?;
         Ok(written.rows_affected() == 1)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use async_trait::async_trait;
-use domain::{OrderId, SegmentKey, TransferId};
+use domain::{ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -11,8 +11,9 @@ use uuid::Uuid;
 use super::{Transaction, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TransferColumns},
+    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns},
     convert::{column, signed, unsigned},
+    limits::{Asked, Terms},
     recording::{self, Move, NewOrders, Statements},
     touched::RetakenOrder,
     transaction::Transact,
@@ -138,6 +139,11 @@ async fn insert_all(transaction: &mut Transaction, orders: &NewOrders, ids: &[Uu
     }
 }
 
+/// In the items' order, so that nobody waits in a circle.
+const LOCK_LIMITS: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END FROM ( \
+    SELECT alone, hashtextextended('stockade limit ' || of_item, 0) AS key \
+    FROM UNNEST($1::text[], $2::boolean[]) WITH ORDINALITY AS wanted (of_item, alone, place) ORDER BY place OFFSET 0) AS locks";
+
 #[async_trait]
 impl Statements for Transaction {
     async fn insert(&mut self, orders: &NewOrders) -> Result<HashSet<OrderId>, LedgerError> {
@@ -164,6 +170,40 @@ impl Statements for Transaction {
         let ids: Vec<Uuid> = orders.iter().map(OrderId::as_uuid).collect();
         sqlx::query("UPDATE orders SET state = 'rejected' WHERE id = ANY($1)").bind(ids).execute(&mut **self).await?;
         Ok(())
+    }
+
+    async fn terms(&mut self, items: &[&ItemId]) -> Result<Vec<Terms>, LedgerError> {
+        let rows = sqlx::query_as::<_, TermsColumns>(
+            "SELECT id, segments::bigint, limit_per_buyer, limit_before, (extract(epoch FROM limit_lowered_at) * 1000)::bigint AS lowered_ms \
+             FROM items WHERE id = ANY($1)",
+        );
+        let rows = rows.bind(column(items, |item| item.as_str())).fetch_all(&mut **self).await?;
+        rows.into_iter().map(Terms::try_from).collect()
+    }
+
+    async fn lock_limits(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<(), LedgerError> {
+        sqlx::query(LOCK_LIMITS)
+            .bind(column(items.keys(), |item| item.as_str()))
+            .bind(column(items.values(), |alone| *alone))
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError> {
+        let held = sqlx::query_as::<_, (i64, i64)>(
+            "SELECT place - 1, sum(quantity)::bigint \
+             FROM UNNEST($1::text[], $2::text[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS asked (of_item, of_buyer, first, last, place) \
+             JOIN orders ON id BETWEEN first AND last AND item = of_item AND buyer = of_buyer AND state IN ('held', 'confirmed') \
+             GROUP BY place",
+        )
+        .bind(column(asked, |asked| asked.item.as_str()))
+        .bind(column(asked, |asked| asked.buyer.as_str()))
+        .bind(column(asked, |asked| asked.range[0].as_uuid()))
+        .bind(column(asked, |asked| asked.range[1].as_uuid()))
+        .fetch_all(&mut **self)
+        .await?;
+        held.into_iter().map(|(place, units)| Ok((unsigned("place", place)?, unsigned("quantity", units)?))).collect()
     }
 
     async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError> {

@@ -11,6 +11,7 @@ use crate::{
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned},
     error::check_authority,
+    limits::{LENIENT_MS, NO_LIMIT},
 };
 
 pub(super) async fn create(mut transaction: Transaction, item: &Item) -> Result<Created, LedgerError> {
@@ -106,9 +107,17 @@ impl Statements for Transaction {
     }
 
     async fn write_item(&mut self, item: &Item, before: u64) -> Result<bool, LedgerError> {
+        let now = jiff::Timestamp::now().as_millisecond();
         let written = sqlx::query(
-            "UPDATE items SET stock = ?, limit_per_buyer = ?, opens_at = ?, closes_at = ?, state = ?, epoch = ?, version = ? \
-             WHERE id = ? AND version = ?",
+            "UPDATE items SET stock = ?1, limit_per_buyer = ?2, opens_at = ?3, closes_at = ?4, state = ?5, epoch = ?6, version = ?7, \
+                    limit_before = CASE \
+                        WHEN coalesce(?2, ?10) >= coalesce(limit_per_buyer, ?10) THEN limit_before \
+                        WHEN limit_lowered_at > ?11 THEN max(limit_before, coalesce(limit_per_buyer, ?10)) \
+                        ELSE coalesce(limit_per_buyer, ?10) END, \
+                    limit_lowered_at = CASE \
+                        WHEN coalesce(?2, ?10) >= coalesce(limit_per_buyer, ?10) THEN limit_lowered_at \
+                        ELSE ?12 END \
+             WHERE id = ?8 AND version = ?9",
         )
         .bind(signed(item.stock))
         .bind(limit(item))
@@ -119,6 +128,9 @@ impl Statements for Transaction {
         .bind(signed(item.version))
         .bind(item.id.as_str())
         .bind(signed(before))
+        .bind(NO_LIMIT)
+        .bind(now - LENIENT_MS)
+        .bind(now)
         .execute(&mut **self)
         .await?;
         Ok(written.rows_affected() == 1)

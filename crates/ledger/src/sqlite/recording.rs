@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{OrderId, SegmentKey, TransferId};
+use domain::{ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{Transaction, hex, hex_list, json, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TransferColumns},
-    convert::{column, signed},
+    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns},
+    convert::{column, signed, unsigned},
+    limits::{Asked, Terms},
     recording::{self, Move, NewOrders, Statements},
     touched::RetakenOrder,
     transaction::Transact,
@@ -89,6 +90,33 @@ impl Statements for Transaction {
         let rejected = sqlx::query("UPDATE orders SET state = 'rejected' WHERE id IN (SELECT unhex(value) FROM json_each(?))");
         rejected.bind(hex_list(orders)?).execute(&mut **self).await?;
         Ok(())
+    }
+
+    async fn terms(&mut self, items: &[&ItemId]) -> Result<Vec<Terms>, LedgerError> {
+        let rows = sqlx::query_as::<_, TermsColumns>(
+            "SELECT id, segments, limit_per_buyer, limit_before, limit_lowered_at AS lowered_ms \
+             FROM items WHERE id IN (SELECT value FROM json_each(?))",
+        );
+        let rows = rows.bind(json(&column(items, |item| item.as_str()))?).fetch_all(&mut **self).await?;
+        rows.into_iter().map(Terms::try_from).collect()
+    }
+
+    /// The transaction has the lock of all rows.
+    async fn lock_limits(&mut self, _items: &BTreeMap<&ItemId, bool>) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError> {
+        let rows = column(asked, |Asked { item, buyer, range: [first, last] }| (item, buyer, hex(first.as_uuid()), hex(last.as_uuid())));
+        // CROSS: for each of those who are asked for its range of the index, and never the other way round.
+        let held = sqlx::query_as::<_, (i64, i64)>(
+            "SELECT asked.key, sum(quantity) FROM json_each(?) AS asked CROSS JOIN orders \
+             ON orders.id BETWEEN unhex(asked.value ->> 2) AND unhex(asked.value ->> 3) \
+                AND orders.item = asked.value ->> 0 AND orders.buyer = asked.value ->> 1 AND orders.state IN ('held', 'confirmed') \
+             GROUP BY asked.key",
+        );
+        let held = held.bind(json(&rows)?).fetch_all(&mut **self).await?;
+        held.into_iter().map(|(place, units)| Ok((unsigned("place", place)?, unsigned("quantity", units)?))).collect()
     }
 
     async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError> {

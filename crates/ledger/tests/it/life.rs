@@ -173,7 +173,7 @@ async fn a_return_is_pending_until_the_segment_says_it_is_done(site: &Site) {
 
 async fn a_return_counts_once_and_only_where_the_units_are(site: &Site) {
     let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 20, 2).await;
+    let item = site.create_unlimited(&*ledger, "vase", 20, 2).await;
     let [key, other] = [0, 1].map(|number| segment(&item, number));
     happen(&*ledger, &key, [take([order(&item, 0, 2), order(&item, 1, 3)])]).await.unwrap();
     step(&*ledger, order_id(&item, 0), OrderState::Expired).await.unwrap();

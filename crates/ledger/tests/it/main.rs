@@ -7,6 +7,7 @@ mod devices;
 mod faults;
 mod items;
 mod life;
+mod limits;
 mod mending;
 mod races;
 mod reads;

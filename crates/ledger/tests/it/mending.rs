@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use domain::{Change, Entry, Item, ItemState, Memory, OrderState, SegmentKey, TakenOrder, TransferId, Transferred};
+use domain::{Change, Entry, Item, ItemState, Memory, OrderState, SegmentKey, TransferId, Transferred};
 use jiff::Timestamp;
 use ledger::{ItemChange, Ledger, LedgerError, Mended, Mending, NewJournalEntry, TransferPlan, TransferState};
 use serde_json::json;
 
 use crate::site::{
-    self, Kind, Site, again, counters, happen, id, on_both, opened, order, order_id, release, row, segment, state, step, take,
+    self, Kind, Site, again, counters, happen, id, on_both, opened, order, order_id, order_of, release, row, segment, state, step, take,
 };
 
 on_both!(
@@ -64,12 +64,14 @@ async fn what_exceeds_the_limit_is_rejected(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 10, 1).await;
     let key = segment(&item, 0);
-    let [first, second] = [order(&item, 0, 2), TakenOrder { buyer: order(&item, 0, 1).buyer, ..order(&item, 1, 1) }];
+    let first = order(&item, 0, 2);
+    let second = order_of(&item, &first.buyer, 1, 1);
+    let beyond = second.id;
     happen(&*ledger, &key, [take([first])]).await.unwrap();
     let mut mending = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
     let outbox = log([opened(&item, 0).change, take([second, order(&item, 2, 2)]), Change::Halted { token: 5 }]);
     let (staged, recorded) = mending.stage(&key, &outbox).await.unwrap();
-    assert_eq!((recorded.held, &recorded.rejected), (1, &vec![order_id(&item, 1)]), "the limit is two");
+    assert_eq!((recorded.held, &recorded.rejected), (1, &vec![beyond]), "the limit is two");
     assert_eq!((staged.available, staged.held), (6, 4));
     mending.commit(&[mended(&key, 90)], 2, &[]).await.unwrap();
 }

@@ -14,7 +14,7 @@ on_both!(an_order_reads_back, the_recorded_among_many_are_found_with_their_state
 
 async fn an_order_reads_back(site: &Site) {
     let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 9_000_000, 2).await;
+    let item = site.create_unlimited(&*ledger, "vase", 9_000_000, 2).await;
     let buyers = ["ann", "安娜 \"O'Neill\" \\ ☂", &"x".repeat(BuyerId::MAX_LEN)];
     for (n, buyer) in buyers.into_iter().enumerate() {
         let expires_at = Timestamp::from_millisecond(1_763_712_345_001 + 333 * n as i64).unwrap();

@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use domain::{
-    BuyerId, Change, Durability, Entry, EntryId, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, TakenOrder, Window,
+    BuyerId, Change, Durability, Entry, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey,
+    TakenOrder, Window,
 };
 use jiff::Timestamp;
 use ledger::{ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow, Transition};
@@ -103,6 +104,14 @@ impl Site {
         }
     }
 
+    /// For orders of any size at any segment.
+    pub async fn create_unlimited(&self, ledger: &dyn Ledger, name: &str, stock: u64, segments: u16) -> Item {
+        match self.try_create(ledger, &Item { limit_per_buyer: None, ..item(name, stock, segments) }).await {
+            Created::New(item) => item,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub async fn try_create(&self, ledger: &dyn Ledger, item: &Item) -> Created {
         let created = ledger.create_item(item).await.unwrap();
         self.items.lock().unwrap().push(item.id.clone());
@@ -188,17 +197,20 @@ pub fn id(ms: u64, seq: u64) -> EntryId {
     EntryId { ms, seq }
 }
 
-/// The n-th order of an item.
+/// The order that the n-th buyer of an item means by the n-th key.
 pub fn order_id(item: &Item, n: usize) -> OrderId {
-    let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&item.id.tag().0.to_be_bytes());
-    // Spread, as hashes are.
-    bytes[4..12].copy_from_slice(&(n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-    OrderId::from_bytes(bytes).retake(0)
+    order(item, n, 1).id
 }
 
+/// The only order of the n-th buyer.
 pub fn order(item: &Item, n: usize, units: u32) -> TakenOrder {
-    TakenOrder { id: order_id(item, n), buyer: BuyerId::new(format!("buyer-{n}")).unwrap(), quantity: Quantity::new(units).unwrap() }
+    order_of(item, &BuyerId::new(format!("buyer-{n}")).unwrap(), n, units)
+}
+
+/// One of a buyer's orders, by its key.
+pub fn order_of(item: &Item, buyer: &BuyerId, key: usize, units: u32) -> TakenOrder {
+    let key = IdempotencyKey::new(format!("key-{key}")).unwrap();
+    TakenOrder { id: OrderId::derive(&item.id, item.id.tag(), buyer, &key), buyer: buyer.clone(), quantity: Quantity::new(units).unwrap() }
 }
 
 pub fn opened(item: &Item, segment: u16) -> Entry {

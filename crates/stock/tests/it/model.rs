@@ -35,7 +35,7 @@
 //! * *How long ago something was* that is over for everybody. Times are only compared with each other and with `now`, so the
 //!   order among past times is enough. Endless time so becomes a finite number of states, and a trace shows shifted times.
 //!   `short_form.rs` holds this against states with real times.
-//! * *Lost data.* Redis keeps what it has answered. What a failover may lose is the subject of `recovery.rs`, and units that move from
+//! * *Lost data.* Redis keeps what it has answered. What a failover may lose is the subject of `recovery.rs` and `limit.rs`, and units that move from
 //!   one segment to another that of `transfer.rs`: models of their own.
 //!
 //! # What is checked
@@ -48,6 +48,7 @@
 #![allow(clippy::print_stdout, reason = "the sizes and the traces are what a reader of a model wants to see")]
 
 mod check;
+mod limit;
 mod properties;
 mod recovery;
 mod rules;

@@ -19,7 +19,7 @@
 //!   between, everybody may do what he likes.
 //! * *Trimming.* It takes away what is recorded already, and of that nobody reads anything.
 //! * *Other segments.* Whose home another segment is matters to the walk (`walk.rs`), and so what happens to an order there that mending
-//!   rejects here. That a home which lost a walk under way counts it too low is a limitation, and not in this model.
+//!   rejects here. That a home which lost a walk under way counts it too low is the subject of `limit.rs`.
 //! * *The epoch, the state, retakes.* Nothing here goes by them. A retake is another order.
 //! * *`mending` that buyers see* and *the fence of the ledger's row* have no switch: without them the other rules keep all
 //!   promises. The first one makes an end of mending possible while buyers crowd, the second one spares everybody a round.

@@ -1,0 +1,186 @@
+//! The buyer's limit, where home cannot see to it.
+//!
+//! Home counts what a buyer holds and takes nothing beyond the limit. What it takes itself stands in its outbox, on the same server as the count: as long as
+//! its history is the recorded one, its count covers that. What it lets go on stands in the outbox of another segment, of another shard perhaps. A
+//! failover can lose the count of it and leave that entry; and until somebody mends, the promoted home counts anew and lets the buyer's next orders go
+//! on as well. Nothing in their outboxes is wrong. So whoever records holds them against what the ledger itself knows of the buyer: orders
+//! that strayed from their home, and those at home of buyers of whom the ledger has something already.
+//!
+//! Two recorders could each pass what is too much together. Who records a stray order of an item is therefore alone with the item's orders until the commit;
+//! all others share.
+
+use std::collections::{BTreeMap, HashMap};
+
+use devices::Device;
+use domain::{BuyerId, ItemId, OrderId};
+
+use crate::{LedgerError, recording::Statements};
+
+/// Orders that were taken before a limit was lowered may be recorded after it. Whatever was taken until this long afterwards, by the outbox's clock, may be
+/// within the limit as it was before: the segments have long been told, and whoever had not taken yet has given up.
+pub(crate) const LENIENT_MS: i64 = 600_000;
+
+/// What `limit_before` holds if there was no limit.
+pub(crate) const NO_LIMIT: i64 = i64::MAX;
+
+/// Whose orders are held against the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// History is as recorded: the orders that home's count may not cover.
+    Strays,
+    /// History has diverged: what home counted then is worth nothing.
+    Everyone,
+}
+
+/// An item's terms, as its row has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub item: ItemId,
+    pub segments: u16,
+    pub limit: Limit,
+}
+
+/// How many units one buyer may hold. `None`: any number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Limit {
+    pub units: Option<u64>,
+    /// What it was before it was lowered, and until when it is gone by.
+    pub before: Option<(Option<u64>, i64)>,
+}
+
+impl Limit {
+    /// The limit for what was taken then.
+    fn at(&self, taken_ms: i64) -> Option<u64> {
+        match self.before {
+            Some((units, until_ms)) if taken_ms < until_ms => units.zip(self.units).map(|(before, now)| before.max(now)),
+            _ => self.units,
+        }
+    }
+}
+
+/// Units that somebody takes at a segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taker<'a> {
+    pub segment: u16,
+    pub buyer: &'a BuyerId,
+}
+
+/// What one buyer of an item may have in the ledger: a question.
+pub(crate) struct Asked<'a> {
+    pub item: &'a ItemId,
+    pub buyer: &'a BuyerId,
+    /// The orders of the buyer are in this range of ids, and others may be.
+    pub range: [OrderId; 2],
+}
+
+/// An item's limit, and those of its buyers who are held against it.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    limit: Limit,
+    everyone: bool,
+    held: HashMap<BuyerId, u64>,
+}
+
+impl Watched {
+    /// Whether the buyer may have these units, taken then, as well.
+    pub(crate) fn allows(&self, buyer: &BuyerId, units: u64, taken_ms: i64) -> bool {
+        let held = match self.held.get(buyer) {
+            Some(held) => *held,
+            None if self.everyone => 0,
+            None => return true,
+        };
+        self.limit.at(taken_ms).is_none_or(|limit| held + units <= limit)
+    }
+
+    /// Counts what the buyer has got.
+    pub(crate) fn count(&mut self, buyer: &BuyerId, units: u64) {
+        if let Some(held) = self.held.get_mut(buyer) {
+            *held += units;
+        } else if self.everyone {
+            self.held.insert(buyer.clone(), units);
+        }
+    }
+}
+
+/// Finds out which of these takers are to be held against the limits of their items, and what they hold.
+pub(crate) async fn look(
+    transaction: &mut impl Statements,
+    takers: &BTreeMap<&ItemId, Vec<Taker<'_>>>,
+    watch: Watch,
+) -> Result<HashMap<ItemId, Watched>, LedgerError> {
+    if takers.is_empty() || (watch == Watch::Strays && !devices::is_on(Device::LimitInLedger)) {
+        return Ok(HashMap::new());
+    }
+    let items: Vec<&ItemId> = takers.keys().copied().collect();
+    let mut terms = transaction.terms(&items).await?;
+    // The only segment is everybody's home.
+    terms.retain(|terms| terms.limit != Limit::default() && (watch == Watch::Everyone || terms.segments > 1));
+    if terms.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut watched: HashMap<ItemId, Watched> =
+        terms.iter().map(|terms| (terms.item.clone(), watched(terms, &takers[&terms.item], watch))).collect();
+    let locks: BTreeMap<&ItemId, bool> = terms.iter().map(|terms| (&terms.item, !watched[&terms.item].is_idle())).collect();
+    transaction.lock_limits(&locks).await?;
+    let asked: Vec<Asked<'_>> = terms.iter().flat_map(|terms| asked(&terms.item, &takers[&terms.item])).collect();
+    for (place, units) in transaction.held_by(&asked).await? {
+        if let Some(Asked { item, buyer, .. }) = asked.get(place)
+            && let Some(watched) = watched.get_mut(item)
+        {
+            watched.held.insert((*buyer).clone(), units);
+        }
+    }
+    Ok(watched)
+}
+
+impl Watched {
+    /// Whether nobody is watched, until the ledger says otherwise.
+    fn is_idle(&self) -> bool {
+        !self.everyone && self.held.is_empty()
+    }
+}
+
+fn watched(terms: &Terms, takers: &[Taker<'_>], watch: Watch) -> Watched {
+    let strays = takers.iter().filter(|taker| watch == Watch::Strays && taker.buyer.home(terms.segments) != taker.segment);
+    Watched { limit: terms.limit, everyone: watch == Watch::Everyone, held: strays.map(|taker| (taker.buyer.clone(), 0)).collect() }
+}
+
+fn asked<'a>(item: &'a ItemId, takers: &'a [Taker<'a>]) -> impl Iterator<Item = Asked<'a>> {
+    let tag = item.tag();
+    takers.iter().map(move |taker| Asked { item, buyer: taker.buyer, range: OrderId::range_of(tag, taker.buyer) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use domain::BuyerId;
+
+    use super::{Limit, Watched};
+
+    #[test]
+    fn what_was_taken_before_a_limit_was_lowered_may_be_within_the_old_one() {
+        let limit = |units, before| Limit { units, before };
+        assert_eq!(limit(Some(2), None).at(5), Some(2));
+        assert_eq!(limit(Some(2), Some((Some(5), 100))).at(99), Some(5));
+        assert_eq!(limit(Some(2), Some((Some(5), 100))).at(100), Some(2));
+        assert_eq!(limit(Some(2), Some((None, 100))).at(99), None, "there was none");
+        assert_eq!(limit(Some(9), Some((Some(5), 100))).at(99), Some(9), "it was raised again");
+        assert_eq!(limit(None, Some((Some(5), 100))).at(99), None, "it was lifted since");
+    }
+
+    #[test]
+    fn who_is_not_watched_may_have_everything() {
+        let [ann, bob] = ["ann", "bob"].map(|name| BuyerId::new(name).unwrap());
+        let limit = Limit { units: Some(3), before: None };
+        let mut strays = Watched { limit, everyone: false, held: HashMap::from([(ann.clone(), 1)]) };
+        assert!(strays.allows(&ann, 2, 0) && !strays.allows(&ann, 3, 0) && strays.allows(&bob, 9, 0));
+        strays.count(&ann, 1);
+        strays.count(&bob, 3);
+        assert!(strays.allows(&ann, 1, 0) && !strays.allows(&ann, 2, 0) && strays.allows(&bob, 9, 0));
+        let mut everyone = Watched { limit, everyone: true, held: HashMap::new() };
+        assert!(everyone.allows(&bob, 3, 0) && !everyone.allows(&bob, 4, 0));
+        everyone.count(&bob, 3);
+        assert!(!everyone.allows(&bob, 1, 0) && everyone.allows(&ann, 1, 0));
+    }
+}

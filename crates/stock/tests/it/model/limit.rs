@@ -1,0 +1,61 @@
+//! The buyer's limit over two shards, checked in every interleaving: whatever home forgets, the ledger gives nobody more than the limit.
+//!
+//! # What is modelled
+//!
+//! A buyer with a limit, the buyer's home, another segment on another server, and the orders of the buyer. Home takes an order or lets it go on, as if it had
+//! a unit or none; it counts both. The other segment takes what it is sent at any later time, or never. Home's server may lose the end of what happened,
+//! at any moment; the other one loses nothing.
+//!
+//! A recorder of each segment, and somebody who mends home, work in transactions of two steps: what is decided in the second rests on what was read in
+//! the first. Home is recorded only if its outbox begins with what was recorded; but what it let go on is not in its outbox.
+//!
+//! # What is left out, and why nothing is lost
+//!
+//! * *Units.* They come and go freely, so home may take or let go whenever it likes.
+//! * *Returns.* They lower what the ledger counts before anything else knows of them (`walk.rs`).
+//! * *How mending sets home right, step by step.* That is `recovery.rs`. Here it is one compare-and-set on what home has come to.
+//! * *More segments.* Strays of one other segment meet each other in its outbox, those of two would meet in the ledger; the rule that
+//!   keeps two recorders apart is needed for one already.
+
+mod properties;
+mod shards;
+mod state;
+
+use self::{
+    properties::LIMIT,
+    shards::{Rules, Shards},
+};
+use super::check::{assert_sound, find_counterexample};
+
+const SHARDS: Shards = Shards { rules: Rules::ALL, orders: 3, limit: 1, failovers: 1 };
+
+#[test]
+fn nobody_gets_more_than_the_limit_whatever_home_forgets() {
+    assert_sound(SHARDS, 5_000);
+}
+
+#[test]
+fn nobody_gets_more_than_the_limit_whatever_home_forgets_twice() {
+    assert_sound(Shards { failovers: 2, ..SHARDS }, 50_000);
+}
+
+#[test]
+#[ignore = "millions of states"]
+fn nobody_gets_more_than_the_limit_at_a_larger_size() {
+    assert_sound(Shards { limit: 2, failovers: 2, ..SHARDS }, 500_000);
+}
+
+#[test]
+fn without_a_look_at_strays_a_buyer_gets_more() {
+    find_counterexample(Shards { rules: Rules { strays_are_checked: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
+}
+
+#[test]
+fn without_a_look_at_home_what_was_let_go_and_forgotten_comes_on_top() {
+    find_counterexample(Shards { rules: Rules { known_buyers_are_checked: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
+}
+
+#[test]
+fn without_being_alone_two_recorders_pass_too_much_together() {
+    find_counterexample(Shards { rules: Rules { strays_are_alone: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
+}

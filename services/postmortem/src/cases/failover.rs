@@ -53,7 +53,10 @@ impl Case for Failover {
                    confirmed last is gone: a lock is free although somebody has it, and a stock counter is as high as before the last sales. \
                    Nothing is broken; it is what asynchronous replication means.",
             sources: &[
-                ("Distributed locks with Redis: why failover-based implementations are not enough", "https://redis.io/topics/distlock"),
+                (
+                    "Distributed locks with Redis: why failover-based implementations are not enough",
+                    "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#why-failover-based-implementations-are-not-enough",
+                ),
                 ("Kyle Kingsbury: Call me maybe: Redis", "https://aphyr.com/posts/283-jepsen-redis"),
                 ("Redis: WAIT, consistency", "https://redis.io/commands/wait"),
             ],

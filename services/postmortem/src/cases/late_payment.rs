@@ -59,7 +59,7 @@ impl Case for LatePayment {
                 ("\"Ghost payments\": the order is closed, and then the payment succeeds (in Chinese)", "https://www.ahimu.com/posts/33"),
                 (
                     "WeChat Pay: why an order must be closed at the provider, too",
-                    "https://pay.weixin.qq.com/wiki/doc/api_external/en/apis/chapter5_1_10.shtml",
+                    "https://pay.weixin.qq.com/wiki/doc/api/wxpay/en/guide/pos/Closed-loop_Transactions.shtml",
                 ),
             ],
             schedule: "Ann and Bert have the last two units, held for 20 s, and pay at once. The provider's messages are held up on their way. \

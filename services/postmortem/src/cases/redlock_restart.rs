@@ -42,7 +42,10 @@ impl Case for RedlockRestart {
                    for somebody else, and there are two majorities at once. The description of the algorithm says so itself, and asks for fsync at \
                    every write, or for a node that stays away for longer than any lease after a crash; few who run it do either.",
             sources: &[
-                ("Distributed locks with Redis: performance, crash recovery and fsync", "https://redis.io/topics/distlock"),
+                (
+                    "Distributed locks with Redis: performance, crash recovery and fsync",
+                    "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync",
+                ),
                 (
                     "Martin Kleppmann: How to do distributed locking",
                     "https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html",

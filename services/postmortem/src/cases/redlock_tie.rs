@@ -62,7 +62,10 @@ impl Case for RedlockTie {
                    others taken, gives up, and comes again after the same pause as the others: nobody ever has two of three votes. The \
                    description of Redlock calls it a split brain condition, and asks for random delays, for asking all nodes at once, and for \
                    giving back at once what a failed try has got.",
-            sources: &[("Distributed locks with Redis: retry on failure", "https://redis.io/topics/distlock")],
+            sources: &[(
+                "Distributed locks with Redis: retry on failure",
+                "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#retry-on-failure",
+            )],
             schedule: "Three nodes and three clients; a client's own node answers at once, the others are a second and a half away. All three \
                        start a round together. They try five times, or until one of them has the lock.",
             instead: "Ask all nodes at once, give back every vote as soon as the quorum is out of reach, and spread retries over several times what \

@@ -6,6 +6,7 @@ use super::verdict::verdict;
 use crate::run::{Played, PlayedWay};
 
 const HEAD: &str = "# Post-mortems that run\n\n\
+[中文](postmortems.zh-CN.md)\n\n\
 Each case below happened to somebody, or happens to everybody who does it so. `stockade postmortem CASE` plays it on real servers: first the way that failed, then \
 each remedy that people propose, under the same schedule of events, and judges by counting. A remedy that does not help is seen not to help.\n\n\
 Times are those of the story; the run was twenty times as fast (`--speed 20`, the default). *Sold*, *oversold* and *stranded* are units; *holders* is the most that were inside \

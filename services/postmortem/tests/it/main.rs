@@ -5,4 +5,5 @@ mod browser;
 mod command_line;
 mod page;
 mod sample;
+mod translation;
 mod verdicts;

@@ -10,7 +10,11 @@ use reqwest::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use testbed::free_port;
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+};
 
 use crate::{
     actor::{Actor, Host, Role},
@@ -50,18 +54,26 @@ impl IdentityService {
     }
 
     /// The crowd comes. Returns when it stands in the queue; what is returned ends when it has been served.
+    ///
+    /// The clerk is kept busy until the last of it has come: on a machine that has much else to do a part of it would have been served by then.
     pub async fn flood(&self) -> Result<JoinHandle<Result<()>>> {
+        self.tell("busy").await?;
         let ask = |_| {
             let request = self.client.get(format!("{}/identity/somebody", self.url)).send();
             async move { request.await?.error_for_status() }
         };
         let crowd = try_join_all((0..CROWD).map(ask));
         let served = tokio::spawn(async move { crowd.await.map(drop).context("the identity service") });
-        // The first are served while the last arrive.
-        while self.in_queue().await? < CROWD * 9 / 10 {
-            ensure!(!served.is_finished(), "the identity service was faster than its crowd");
+        while self.in_queue().await? < CROWD {
+            ensure!(!served.is_finished(), "the crowd did not come to the identity service");
         }
+        self.tell("free").await?;
         Ok(served)
+    }
+
+    async fn tell(&self, what: &str) -> Result<()> {
+        self.client.get(format!("{}/{what}", self.url)).send().await?.error_for_status().context("the identity service")?;
+        Ok(())
     }
 
     async fn in_queue(&self) -> Result<u32> {
@@ -77,8 +89,18 @@ pub(super) async fn identify(client: &Client, url: &str, buyer: &str) -> Result<
 
 /// Is the service.
 pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
-    let desk = Arc::new(Desk { worker: Semaphore::new(1), check: Duration::from_micros(task.check_us), waiting: 0.into() });
-    let router = Router::new().route("/identity/{buyer}", get(check)).route("/queue", get(queue)).with_state(desk);
+    let desk = Desk {
+        worker: Arc::new(Semaphore::new(1)),
+        busy: Mutex::default(),
+        check: Duration::from_micros(task.check_us),
+        waiting: 0.into(),
+    };
+    let router = Router::new()
+        .route("/identity/{buyer}", get(check))
+        .route("/queue", get(queue))
+        .route("/busy", get(busy))
+        .route("/free", get(free))
+        .with_state(Arc::new(desk));
     let listener = TcpListener::bind(("127.0.0.1", task.port)).await?;
     let serving = axum::serve(listener, router).into_future();
     tokio::pin!(serving);
@@ -92,7 +114,9 @@ pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
 
 /// One worker, and who waits for it: first come, first served.
 struct Desk {
-    worker: Semaphore,
+    worker: Arc<Semaphore>,
+    /// The worker, while something else keeps it busy.
+    busy: Mutex<Option<OwnedSemaphorePermit>>,
     check: Duration,
     waiting: std::sync::atomic::AtomicU32,
 }
@@ -105,6 +129,15 @@ async fn check(State(desk): State<Arc<Desk>>) -> &'static str {
     drop(worker);
     desk.waiting.fetch_sub(1, Relaxed);
     "known"
+}
+
+async fn busy(State(desk): State<Arc<Desk>>) {
+    let worker = Arc::clone(&desk.worker).acquire_owned().await;
+    *desk.busy.lock().await = worker.ok();
+}
+
+async fn free(State(desk): State<Arc<Desk>>) {
+    desk.busy.lock().await.take();
 }
 
 async fn queue(State(desk): State<Arc<Desk>>) -> String {

@@ -46,7 +46,7 @@ async fn expire_due(reconciler: &Reconciler) -> Result<(), LedgerError> {
 
 /// How many were due, and those that this ended: others may have been faster.
 async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), LedgerError> {
-    let due = reconciler.ledger.due(Timestamp::now(), AT_ONCE).await?;
+    let due = reconciler.ledger.due(None, Timestamp::now(), AT_ONCE).await?;
     let found = due.len();
     Ok((found, end_all(reconciler, due).await?))
 }
@@ -75,7 +75,7 @@ pub(crate) async fn expire_item(reconciler: &Reconciler, id: &ItemId) -> Result<
 
 /// Orders of one item whose holds are over, the first of them.
 pub(crate) async fn due_of(ledger: &dyn Ledger, id: &ItemId) -> Result<Vec<Order>, LedgerError> {
-    Ok(ledger.due(Timestamp::now(), AT_ONCE).await?.into_iter().filter(|order| order.item == *id).collect())
+    ledger.due(Some(id), Timestamp::now(), AT_ONCE).await
 }
 
 /// A ledger that does not answer is given up: the next round asks again, and what was committed meanwhile is not due any more.

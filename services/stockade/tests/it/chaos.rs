@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ::chaos::{Fault, Materials, Plan, StageKind};
 use clap::ValueEnum;
+use serde_json::Value;
 
 /// Stages side by side: here it only matters that they heal.
 const AT_ONCE: usize = 4;
@@ -20,4 +21,24 @@ async fn nothing_is_lost_oversold_or_stranded_by_a_fault_of_any_kind() {
     let report = ::chaos::run(&plan, &materials, AT_ONCE, &|line| eprintln!("{line}")).await.unwrap();
     assert!(kinds.len() + missing.len() == Fault::ALL.len() && plan.faults() == kinds.len());
     assert_eq!(report.violations(), 0, "SEED={seed} does the same again: {:#?}", report.findings());
+}
+
+/// A second round that this stage cannot have stands for everything that a leg can founder on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leg_that_is_given_up_keeps_what_it_saw_until_then() {
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("chaos-given-up");
+    let _ = std::fs::remove_dir_all(&out);
+    std::fs::create_dir_all(&out).unwrap();
+    let materials = Materials { program: env!("CARGO_BIN_EXE_stockade").into(), out: out.clone(), small_disk: false, clocks: false };
+    let mut plan = Plan::new(7, 2, &[Fault::EverythingKilled], &[StageKind::Embedded]).hastened();
+    assert_eq!(plan.legs.len(), 1);
+    plan.legs[0].rounds[1].fault = Fault::SentinelFailover;
+    let report = ::chaos::run(&plan, &materials, 1, &|line| eprintln!("{line}")).await.unwrap();
+    let findings = report.findings();
+    assert!(findings.iter().any(|finding| finding.contains("leg 1 was given up: round 2 (sentinel-failover)")), "{findings:#?}");
+    assert_eq!((findings.len(), report.violations()), (1, 1), "{findings:#?}");
+    report.write(&out).unwrap();
+    let summary: Value = serde_json::from_slice(&std::fs::read(out.join("summary.json")).unwrap()).unwrap();
+    assert_eq!((&summary["faults"], &summary["rounds"][0]["round"]), (&1.into(), &1.into()), "{summary:#}");
+    assert!(summary["acknowledged"].as_u64().unwrap() > 0, "{summary:#}");
 }

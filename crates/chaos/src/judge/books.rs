@@ -110,14 +110,14 @@ mod tests {
 
     fn judged(level: Level, acknowledged: &[State], row: Option<(State, u64)>, redis_may_lose: bool) -> Verdict {
         let offer = Arc::new(Offer { item: "vase".into(), level, stock: 9, limit: 2, segments: 1, hold_seconds: 2 });
-        let entry = Entry { acknowledged: acknowledged.into(), ..entry(&offer, "ann", Placed::Acknowledged(ID)) };
-        let row = row.map(|(state, quantity)| (ID, Row { quantity, ..row("ann", state) }));
+        let entry = Entry { acknowledged: acknowledged.into(), ..entry_of(&offer, "ann", Placed::Acknowledged(ID)) };
+        let row = row.map(|(state, quantity)| (ID, Row { quantity, ..row_of("ann", state) }));
         let (rows, mut verdict) = (row.into_iter().collect::<HashMap<_, _>>(), Verdict::default());
         judge(&offer, &[entry], &rows, redis_may_lose, &mut verdict);
         verdict
     }
 
-    fn entry(offer: &Arc<Offer>, buyer: &str, placed: Placed) -> Entry {
+    fn entry_of(offer: &Arc<Offer>, buyer: &str, placed: Placed) -> Entry {
         Entry {
             offer: Arc::clone(offer),
             buyer: buyer.into(),
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    fn row(buyer: &str, state: State) -> Row {
+    fn row_of(buyer: &str, state: State) -> Row {
         Row { buyer: buyer.into(), quantity: 1, state, payment: None }
     }
 
@@ -143,9 +143,9 @@ mod tests {
 
     fn refused_where(redis_may_lose: bool, answers: &[(Placed, u32)], states: &[State]) -> Verdict {
         let offer = Arc::new(Offer { item: "vase".into(), level: Level::Recorded, stock: 9, limit: 9, segments: 1, hold_seconds: 2 });
-        let entry = |(placed, requests): &(Placed, u32)| Entry { requests: *requests, ..entry(&offer, "ann", placed.clone()) };
+        let entry = |(placed, requests): &(Placed, u32)| Entry { requests: *requests, ..entry_of(&offer, "ann", placed.clone()) };
         let entries: Vec<_> = answers.iter().map(entry).collect();
-        let rows = states.iter().zip(2..).map(|(state, id)| (Uuid::from_u128(id), row("ann", *state))).collect();
+        let rows = states.iter().zip(2..).map(|(state, id)| (Uuid::from_u128(id), row_of("ann", *state))).collect();
         let mut verdict = Verdict::default();
         judge(&offer, &entries, &rows, redis_may_lose, &mut verdict);
         verdict
@@ -173,10 +173,13 @@ mod tests {
     #[test]
     fn an_order_that_another_payment_paid_is_found() {
         let offer = Arc::new(Offer { item: "vase".into(), level: Level::Recorded, stock: 9, limit: 9, segments: 1, hold_seconds: 2 });
-        let entry =
-            Entry { acknowledged: vec![Held, Confirmed], payment: Some("pay-1".into()), ..entry(&offer, "ann", Placed::Acknowledged(ID)) };
+        let entry = Entry {
+            acknowledged: vec![Held, Confirmed],
+            payment: Some("pay-1".into()),
+            ..entry_of(&offer, "ann", Placed::Acknowledged(ID))
+        };
         for (payment, good) in [(Some("pay-1"), true), (Some("pay-2"), false), (None, false)] {
-            let row = Row { payment: payment.map(Into::into), ..row("ann", Confirmed) };
+            let row = Row { payment: payment.map(Into::into), ..row_of("ann", Confirmed) };
             let mut verdict = Verdict::default();
             judge(&offer, std::slice::from_ref(&entry), &HashMap::from([(ID, row)]), false, &mut verdict);
             assert_eq!(verdict.is_good(), good, "{payment:?}: {:?}", verdict.findings);

@@ -69,8 +69,12 @@ pub struct Entry {
     pub key: String,
     /// How many units.
     pub quantity: u32,
+    /// How often it was asked for under this key. The answer to one of several requests does not say what came of the others.
+    pub requests: u32,
     /// What came of placing it.
     pub placed: Placed,
+    /// The payment that was acknowledged as its own.
+    pub payment: Option<String>,
     /// Every state that was acknowledged, in order.
     pub acknowledged: Vec<State>,
     /// Every state that was asked for, perhaps without an answer.
@@ -111,6 +115,16 @@ impl Entry {
         allowed
     }
 
+    /// Whether its buyer cannot know if there is an order: nobody answered, or one of several requests was refused. A refusal by the sold-out hint
+    /// leaves no record, so another request with the same key may still have been served.
+    pub fn may_be_there_unseen(&self) -> bool {
+        match self.placed {
+            Placed::Acknowledged(_) => false,
+            Placed::Refused(_) => self.requests > 1,
+            Placed::Unknown => true,
+        }
+    }
+
     /// How many times somebody was told that something is so.
     pub fn acknowledgements(&self) -> usize {
         self.acknowledged.len()
@@ -133,6 +147,8 @@ mod tests {
             buyer: "ann".into(),
             key: "k".into(),
             quantity: 1,
+            requests: 1,
+            payment: None,
             placed: Placed::Acknowledged(Uuid::nil()),
             acknowledged: acknowledged.into(),
             wanted: wanted.iter().copied().collect(),

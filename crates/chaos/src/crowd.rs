@@ -7,7 +7,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -184,7 +184,9 @@ impl Visit {
             buyer: buyer.name.clone(),
             key: format!("{:016x}", dice.random::<u64>()),
             quantity,
+            requests: 0,
             placed: Placed::Unknown,
+            payment: None,
             acknowledged: Vec::new(),
             wanted: BTreeSet::new(),
             contradictions: Vec::new(),
@@ -220,14 +222,21 @@ impl Visit {
     }
 
     /// The same request a second time, whose answer nobody waits for.
-    fn click_twice(&self) {
+    fn click_twice(&mut self) {
+        self.entry.requests += 1;
         let (shop, buyer, Entry { offer, key, quantity, .. }) = (Arc::clone(&self.shop), self.buyer.clone(), self.entry.clone());
         tokio::spawn(async move { shop.place(&buyer, &offer.item, &key, quantity).await });
     }
 
-    async fn ask_to_place(&self) -> Reply<Order> {
-        let Entry { offer, key, quantity, .. } = &self.entry;
-        insist(Instant::now() + PATIENCE, || self.shop.place(&self.buyer, &offer.item, key, *quantity)).await
+    async fn ask_to_place(&mut self) -> Reply<Order> {
+        let (Entry { offer, key, quantity, .. }, requests) = (&self.entry, AtomicU32::new(0));
+        let ask = || {
+            requests.fetch_add(1, Ordering::Relaxed);
+            self.shop.place(&self.buyer, &offer.item, key, *quantity)
+        };
+        let reply = insist(Instant::now() + PATIENCE, ask).await;
+        self.entry.requests += requests.into_inner();
+        reply
     }
 
     /// Everything that happens to it later.
@@ -276,7 +285,10 @@ impl Visit {
     async fn pay(&mut self, id: Uuid, payment: &str) {
         self.entry.wanted.insert(State::Confirmed);
         match insist(Instant::now() + PATIENCE, || self.shop.pay(id, payment)).await {
-            Reply::Done(order) if matches!(order.state, State::Confirmed | State::RefundDue) => self.entry.acknowledged.push(order.state),
+            Reply::Done(order) if matches!(order.state, State::Confirmed | State::RefundDue) => {
+                self.entry.acknowledged.push(order.state);
+                self.entry.payment = Some(payment.to_owned());
+            }
             Reply::Refused { .. } if self.may_be_lost() => {}
             other => self.wrong("paying", &other),
         }

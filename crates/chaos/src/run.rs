@@ -36,29 +36,33 @@ const LINE_CHARACTERS: usize = 300;
 pub type Say<'a> = &'a (dyn Fn(&str) + Sync);
 
 /// Carries the plan out, so many legs at a time: one, if it matters how long healing takes.
-pub async fn run(plan: &Plan, materials: &Materials, at_once: usize, say: Say<'_>) -> Result<Report> {
+pub async fn run(plan: &Plan, materials: &Materials, at_once: usize, say: Say<'_>) -> Report {
     let mut report = Report::new(plan);
     let legs = stream::iter(&plan.legs).map(|leg| run_leg(leg, plan, materials, say));
     let mut legs = legs.buffer_unordered(at_once);
     while let Some(of_leg) = legs.next().await {
-        report.take_in(of_leg?);
+        report.take_in(of_leg);
     }
-    Ok(report)
+    report
 }
 
-async fn run_leg(leg: &Leg, plan: &Plan, materials: &Materials, say: Say<'_>) -> Result<Report> {
+async fn run_leg(leg: &Leg, plan: &Plan, materials: &Materials, say: Say<'_>) -> Report {
     let name = format!("leg-{:02}-{}", leg.number, leg.stage);
     let (all, faults, logs) = (plan.legs.len(), leg.rounds.len(), materials.out.join(&name));
     say(&format!("leg {} of {all}: {faults} faults on `{}`, logs in {}", leg.number, leg.stage, logs.display()));
-    let mut stage = Stage::build(leg.stage, &name, materials).await.with_context(|| format!("the stage {name} could not be built"))?;
     let mut report = Report::new(plan);
-    // What was seen until then is worth as much as before.
-    if let Err(error) = run_rounds(&mut stage, leg, &mut report, say).await {
+    // What was seen until then, here and on other stages, is worth as much as before.
+    if let Err(error) = build_and_run(leg, &name, materials, &mut report, say).await {
         let finding = format!("leg {} was given up: {error:#}", leg.number);
         say(&format!("VIOLATION {finding}"));
         report.at_the_end(finding);
     }
-    Ok(report)
+    report
+}
+
+async fn build_and_run(leg: &Leg, name: &str, materials: &Materials, report: &mut Report, say: Say<'_>) -> Result<()> {
+    let mut stage = Stage::build(leg.stage, name, materials).await.with_context(|| format!("the stage {name} could not be built"))?;
+    run_rounds(&mut stage, leg, report, say).await
 }
 
 async fn run_rounds(stage: &mut Stage, leg: &Leg, report: &mut Report, say: Say<'_>) -> Result<()> {

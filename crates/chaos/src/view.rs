@@ -23,6 +23,8 @@ pub struct Row {
     pub quantity: u64,
     /// Where it stands.
     pub state: State,
+    /// What paid it.
+    pub payment: Option<String>,
 }
 
 /// The numbers of an item, of one moment.
@@ -49,7 +51,7 @@ pub enum View {
     Sqlite(SqlitePool),
 }
 
-const ORDERS: &str = "SELECT id, buyer, quantity, state FROM orders WHERE item = $1";
+const ORDERS: &str = "SELECT id, buyer, quantity, state, payment FROM orders WHERE item = $1";
 /// One statement, so one moment.
 const NUMBERS: &str = "SELECT stock, \
     (SELECT CAST(coalesce(sum(quantity), 0) AS bigint) FROM orders WHERE item = $1 AND state IN ('held', 'confirmed')), \
@@ -65,7 +67,7 @@ const OPEN_TRANSACTIONS: &str = "SELECT format('pid %s, %s, waits for %s %s, ope
          FROM pg_locks l WHERE l.pid = a.pid AND l.locktype <> 'virtualxid'), left(a.query, 300)) \
     FROM pg_stat_activity a WHERE a.xact_start < now() - interval '1 second' AND a.pid <> pg_backend_pid()";
 
-type OrderRow = (Uuid, String, i64, String);
+type OrderRow = (Uuid, String, i64, String, Option<String>);
 type NumbersRow = (i64, i64, i64, i64, i64);
 
 impl View {
@@ -112,7 +114,7 @@ impl View {
     }
 }
 
-fn read((id, buyer, quantity, state): OrderRow) -> Result<(Uuid, Row)> {
+fn read((id, buyer, quantity, state, payment): OrderRow) -> Result<(Uuid, Row)> {
     let state = serde_json::from_value(serde_json::Value::from(state))?;
-    Ok((id, Row { buyer, quantity: quantity.try_into()?, state }))
+    Ok((id, Row { buyer, quantity: quantity.try_into()?, state, payment }))
 }

@@ -121,7 +121,7 @@ fn order(segment: &SegmentKey, n: usize) -> Result<TakenOrder> {
 }
 
 async fn expire(ledger: &dyn Ledger) -> Result<usize> {
-    let due = ledger.due(Timestamp::now(), BATCH).await?;
+    let due = ledger.due(None, Timestamp::now(), BATCH).await?;
     let steps: Vec<_> = due.into_iter().map(|order| Transition { order, to: OrderState::Expired, payment: None }).collect();
     let made = if steps.is_empty() { Vec::new() } else { ledger.transition(&steps).await? };
     Ok(made.into_iter().flatten().count())

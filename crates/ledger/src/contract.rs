@@ -90,8 +90,8 @@ pub trait Ledger: Send + Sync + 'static {
     /// The order, if it has been recorded.
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
-    /// Held orders whose hold is over at `now`, those that are over longest first.
-    async fn due(&self, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError>;
+    /// Held orders whose hold is over at `now`, those that are over longest first, of this item or of all.
+    async fn due(&self, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError>;
 
     /// Makes the transitions in one transaction, each if the order's version is still that of the order that was given: orders, the counters of their
     /// segments, and a pending return where units go back. In the order of `transitions`: the order as it is then; `None` if somebody else was

@@ -201,8 +201,8 @@ impl Ledger for PostgresLedger {
         row.bind(id.as_uuid()).fetch_optional(&self.pool).await?.map(Order::try_from).transpose()
     }
 
-    async fn due(&self, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
-        life::due(&self.pool, now, at_most).await
+    async fn due(&self, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+        life::due(&self.pool, item, now, at_most).await
     }
 
     async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError> {

@@ -3,7 +3,7 @@
 //! The ledger is told first, with the version that the hold was seen with: against a payment that comes at the same moment one of the two wins. Then the
 //! units go back to their segments, where they can be bought again at once. Any number of these may run.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use domain::{ItemId, Order, OrderState};
 use jiff::Timestamp;
@@ -14,8 +14,6 @@ use crate::{Reconciler, returns, trouble::Trouble};
 
 /// Orders in a transaction.
 const AT_ONCE: usize = 5000;
-/// How long the ledger may take for a batch.
-const LEDGER_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let trouble = Trouble::new("expiry");
@@ -46,7 +44,7 @@ async fn expire_due(reconciler: &Reconciler) -> Result<(), LedgerError> {
 
 /// How many were due, and those that this ended: others may have been faster.
 async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), LedgerError> {
-    let due = reconciler.ledger.due(Timestamp::now(), AT_ONCE).await?;
+    let due = in_time(reconciler, reconciler.ledger.due(None, Timestamp::now(), AT_ONCE)).await?;
     let found = due.len();
     Ok((found, end_all(reconciler, due).await?))
 }
@@ -75,13 +73,17 @@ pub(crate) async fn expire_item(reconciler: &Reconciler, id: &ItemId) -> Result<
 
 /// Orders of one item whose holds are over, the first of them.
 pub(crate) async fn due_of(ledger: &dyn Ledger, id: &ItemId) -> Result<Vec<Order>, LedgerError> {
-    Ok(ledger.due(Timestamp::now(), AT_ONCE).await?.into_iter().filter(|order| order.item == *id).collect())
+    ledger.due(Some(id), Timestamp::now(), AT_ONCE).await
+}
+
+async fn end(reconciler: &Reconciler, transitions: &[Transition]) -> Result<Vec<Order>, LedgerError> {
+    Ok(in_time(reconciler, reconciler.ledger.transition(transitions)).await?.into_iter().flatten().collect())
 }
 
 /// A ledger that does not answer is given up: the next round asks again, and what was committed meanwhile is not due any more.
-async fn end(reconciler: &Reconciler, transitions: &[Transition]) -> Result<Vec<Order>, LedgerError> {
-    let ended = timeout(LEDGER_WITHIN, reconciler.ledger.transition(transitions)).await;
-    Ok(ended.unwrap_or(Err(LedgerError::NoAnswer(LEDGER_WITHIN)))?.into_iter().flatten().collect())
+async fn in_time<T>(reconciler: &Reconciler, asked: impl Future<Output = Result<T, LedgerError>>) -> Result<T, LedgerError> {
+    let within = reconciler.settings.ledger_within;
+    timeout(within, asked).await.unwrap_or(Err(LedgerError::NoAnswer(within)))
 }
 
 /// An error belongs to one of them, perhaps, and must not keep the others from being ended for ever.

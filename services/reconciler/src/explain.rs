@@ -221,7 +221,7 @@ async fn do_steps(
         expire::expire_item(reconciler, id).await?;
     }
     if has(&["return"]) {
-        returns::repeat_pending(reconciler).await?;
+        returns::repeat_pending(reconciler, Some(id)).await?;
     }
     if has(&["walks"]) {
         walks::settle(reconciler, id).await?;

@@ -47,6 +47,8 @@ pub struct ReconcilerSettings {
     pub confirm_for: Duration,
     /// How often the orders of an item are summed up and held against its counters.
     pub audit_every: Duration,
+    /// How long the ledger may take to say which holds are over, or to end a batch of them, before it is asked again.
+    pub ledger_within: Duration,
     /// Whether to move units between segments.
     pub balance: bool,
 }
@@ -59,6 +61,7 @@ impl Default for ReconcilerSettings {
             return_after: Duration::from_secs(1),
             confirm_for: Duration::from_secs(1),
             audit_every: Duration::from_secs(60),
+            ledger_within: Duration::from_secs(30),
             balance: true,
         }
     }

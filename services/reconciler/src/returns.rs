@@ -17,7 +17,7 @@ type ByItem = BTreeMap<ItemId, Vec<GiveBack>>;
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let trouble = Trouble::new("returns");
     loop {
-        match repeat_pending(&reconciler).await {
+        match repeat_all_pending(&reconciler).await {
             Ok(()) => trouble.is_well(),
             Err(error) => trouble.failed(&error),
         }
@@ -27,20 +27,27 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     }
 }
 
-/// Gives back what has been pending for too long. What has been given back meanwhile, and is only not recorded yet, changes nothing.
-pub(crate) async fn repeat_pending(reconciler: &Reconciler) -> Result<(), LedgerError> {
+async fn repeat_all_pending(reconciler: &Reconciler) -> Result<(), LedgerError> {
+    let pending = repeat_pending(reconciler, None).await?;
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    metrics::gauge!("stockade_pending_returns").set(pending as f64);
+    Ok(())
+}
+
+/// Gives back what of this item, or of all, has been pending for too long, and says how many that are. What has been given back meanwhile, and is only
+/// not recorded yet, changes nothing.
+pub(crate) async fn repeat_pending(reconciler: &Reconciler, item: Option<&ItemId>) -> Result<usize, LedgerError> {
     let patience = SignedDuration::try_from(reconciler.settings.return_after).unwrap_or(SignedDuration::ZERO);
     let before = Timestamp::now().checked_sub(patience).unwrap_or(Timestamp::MIN);
-    let pending = reconciler.ledger.pending_returns(None, before, AT_ONCE).await?;
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    metrics::gauge!("stockade_pending_returns").set(pending.len() as f64);
+    let pending = reconciler.ledger.pending_returns(item, before, AT_ONCE).await?;
+    let found = pending.len();
     let mut by_item = ByItem::new();
     for PendingReturn { id, segment, buyer, quantity } in pending {
         let back = GiveBack { segment: segment.segment, order: TakenOrder { id, buyer, quantity } };
         by_item.entry(segment.item).or_default().push(back);
     }
     give_back(reconciler, by_item).await;
-    Ok(())
+    Ok(found)
 }
 
 /// Gives back what orders had that have just ended. What fails is pending in the ledger, and is repeated.

@@ -17,13 +17,23 @@ use crate::{
     life::transition::{Moved, Statements},
 };
 
-pub(super) async fn due(pool: &PgPool, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
-    let rows = sqlx::query_as::<_, OrderColumns>(concat!(
-        "SELECT ",
-        order_columns!(),
-        " FROM orders WHERE state = 'held' AND expires_at <= to_timestamp($1::double precision / 1000) ORDER BY expires_at LIMIT $2",
-    ));
-    let rows = rows.bind(now.as_millisecond()).bind(signed(at_most as u64)).fetch_all(pool).await?;
+/// Of one item: the same index, and what is due of other items is passed over. Only a repair by hand asks so, and an index of its own would cost every order.
+pub(super) async fn due(pool: &PgPool, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+    macro_rules! due {
+        ($of:literal) => {
+            concat!(
+                "SELECT ",
+                order_columns!(),
+                " FROM orders WHERE state = 'held' AND expires_at <= to_timestamp($1::double precision / 1000) ",
+                $of,
+                " ORDER BY expires_at LIMIT $2",
+            )
+        };
+    }
+    let rows = sqlx::query_as::<_, OrderColumns>(if item.is_some() { due!("AND item = $3") } else { due!("") });
+    let rows = rows.bind(now.as_millisecond()).bind(signed(at_most as u64));
+    let rows = if let Some(item) = item { rows.bind(item.as_str()) } else { rows };
+    let rows = rows.fetch_all(pool).await?;
     rows.into_iter().map(Order::try_from).collect()
 }
 

@@ -17,13 +17,14 @@ use crate::{
     life::transition::{Moved, Statements},
 };
 
-pub(super) async fn due(pool: &SqlitePool, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+/// Of one item: the same index, and what is due of other items is passed over. Only a repair by hand asks so, and an index of its own would cost every order.
+pub(super) async fn due(pool: &SqlitePool, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
     let rows = sqlx::query_as::<_, OrderColumns>(concat!(
         "SELECT ",
         order_columns!(),
-        " FROM orders WHERE state = 'held' AND expires_at <= ? ORDER BY expires_at LIMIT ?",
+        " FROM orders WHERE state = 'held' AND expires_at <= ?1 AND (?3 IS NULL OR item = ?3) ORDER BY expires_at LIMIT ?2",
     ));
-    let rows = rows.bind(now.as_millisecond()).bind(signed(at_most as u64)).fetch_all(pool).await?;
+    let rows = rows.bind(now.as_millisecond()).bind(signed(at_most as u64)).bind(item.map(ItemId::as_str)).fetch_all(pool).await?;
     rows.into_iter().map(Order::try_from).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{Item, OrderState, PaymentId, SegmentKey};
+use domain::{Item, Order, OrderId, OrderState, PaymentId, SegmentKey};
 use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, Transition};
 use serde_json::json;
@@ -16,6 +16,7 @@ on_both!(
     a_batch_moves_what_it_can_and_says_what_it_could_not,
     of_many_who_move_one_order_one_does,
     orders_are_due_from_the_end_of_their_hold_oldest_first,
+    what_is_due_of_one_item_is_found_behind_any_number_of_others,
     a_return_is_pending_until_the_segment_says_it_is_done,
     a_return_counts_once_and_only_where_the_units_are,
     a_payment_is_kept,
@@ -129,7 +130,7 @@ async fn orders_are_due_from_the_end_of_their_hold_oldest_first(site: &Site) {
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
     let taken = |n: usize, ms| domain::Change::Taken { expires_at: at(ms), orders: vec![order(&item, n, 1)] };
     happen(&*ledger, &segment(&item, 0), [taken(0, 300), taken(1, 100), taken(2, 200), taken(3, 301)]).await.unwrap();
-    let due = async |ms, at_most| -> Vec<_> { ledger.due(at(ms), at_most).await.unwrap().into_iter().map(|order| order.id).collect() };
+    let due = async |ms, at_most| -> Vec<_> { ids(ledger.due(None, at(ms), at_most).await.unwrap()) };
     let [zero, one, two] = [0, 1, 2].map(|n| order_id(&item, n));
     assert_eq!(due(99, 9).await, []);
     assert_eq!(due(100, 9).await, [one], "when the hold is over, it is over");
@@ -138,8 +139,25 @@ async fn orders_are_due_from_the_end_of_their_hold_oldest_first(site: &Site) {
     step(&*ledger, one, OrderState::Expired).await.unwrap();
     step(&*ledger, two, OrderState::Confirmed).await.unwrap();
     assert_eq!(due(300, 9).await, [zero]);
-    let read = ledger.due(at(300), 1).await.unwrap().remove(0);
+    let read = ledger.due(None, at(300), 1).await.unwrap().remove(0);
     assert_eq!(ledger.order(zero).await.unwrap(), Some(read));
+}
+
+async fn what_is_due_of_one_item_is_found_behind_any_number_of_others(site: &Site) {
+    let ledger = site.ledger().await;
+    let (vase, jug) = (site.create(&*ledger, "vase", 100, 1).await, site.create(&*ledger, "jug", 100, 1).await);
+    let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
+    let taken = |item, n: usize, ms| domain::Change::Taken { expires_at: at(ms), orders: vec![order(item, n, 1)] };
+    happen(&*ledger, &segment(&vase, 0), (0..9).map(|n| taken(&vase, n, 100))).await.unwrap();
+    happen(&*ledger, &segment(&jug, 0), [taken(&jug, 0, 202), taken(&jug, 1, 201), taken(&jug, 2, 301)]).await.unwrap();
+    let due = async |at_most| -> Vec<_> { ids(ledger.due(Some(&jug.id), at(300), at_most).await.unwrap()) };
+    assert_eq!(due(5).await, [order_id(&jug, 1), order_id(&jug, 0)]);
+    assert_eq!(due(1).await, [order_id(&jug, 1)]);
+    assert_eq!(ledger.due(None, at(300), 20).await.unwrap().len(), 11);
+}
+
+fn ids(orders: Vec<Order>) -> Vec<OrderId> {
+    orders.into_iter().map(|order| order.id).collect()
 }
 
 async fn a_return_is_pending_until_the_segment_says_it_is_done(site: &Site) {

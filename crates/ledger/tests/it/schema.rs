@@ -78,7 +78,7 @@ async fn what_the_first_release_wrote_survives(site: Site) {
     assert_eq!((counters(&*ledger, &first).await, counters(&*ledger, &second).await), ([3, 2, 0, 0], [5, 0, 0, 0]));
     let kept = row(&*ledger, &first).await;
     assert_eq!((kept.checkpoint, kept.anchor, kept.version), (Some(id(7, 1)), Some(-9), 4));
-    let due = ledger.due(Timestamp::from_second(1_900_000_001).unwrap(), 9).await.unwrap();
+    let due = ledger.due(None, Timestamp::from_second(1_900_000_001).unwrap(), 9).await.unwrap();
     assert_eq!(
         due.iter().map(|order| (order.id, order.buyer.as_str(), order.attempt)).collect::<Vec<_>>(),
         [(order_id(&vase, 1), "ann", 0)]

@@ -34,11 +34,14 @@ async fn one_dead_node_does_not_hurt() {
     let mut five = start(5).await;
     let redlock = redlock(&five).await;
     five[2].kill().await.unwrap();
+    let mut quickest = Duration::MAX;
     for _ in 0..3 {
         let since = Instant::now();
         redlock.try_acquire("dead").await.unwrap().release().await.unwrap();
-        assert!(since.elapsed() < ms(400), "nobody waits for it: {:?}", since.elapsed());
+        quickest = quickest.min(since.elapsed());
     }
+    // Whoever waited for the node would wait so long each time; a busy machine takes its time only now and then.
+    assert!(quickest < ms(400), "nobody waits for it: {quickest:?}");
 }
 
 #[tokio::test]
@@ -178,7 +181,8 @@ async fn nodes_that_are_new_vote_after_the_longest_lease() {
     assert_eq!(voting(&redlock).await, 3);
     let since = Instant::now();
     crate::site::redlock(&three).await;
-    assert!(since.elapsed() < ms(500), "they are admitted for everybody: {:?}", since.elapsed());
+    // By itself it would have waited for its lease.
+    assert!(since.elapsed() < ms(1500), "they are admitted for everybody: {:?}", since.elapsed());
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: Head
     responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`order_not_found`: also for anybody else's", body = Problem),
         (status = 409, description = "`order_not_cancellable`: it is paid, or has ended otherwise", body = Problem),
-        (status = 503, description = "`unavailable`", body = Problem)),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn cancel(State(app): State<App>, who: BuyerOrAdmin, Name(order): Name) -> Result<Response, Problem> {
     match app.engine.cancel(order_id(&order)?, who.buyer()).await? {
@@ -101,7 +101,7 @@ pub(crate) async fn cancel(State(app): State<App>, who: BuyerOrAdmin, Name(order
     responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_refundable`: nobody has paid it", body = Problem),
-        (status = 503, description = "`unavailable`", body = Problem)),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn refund(State(app): State<App>, _: Admin, Name(order): Name) -> Result<Response, Problem> {
     match app.engine.refund(order_id(&order)?).await? {

@@ -194,6 +194,12 @@ impl Problem {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome_unknown", detail) }
     }
 
+    /// A step of an order, or a change of an item.
+    fn change_unknown() -> Self {
+        let detail = "the change may or may not have been made; the same request tells";
+        Self { detail: detail.into(), ..Self::outcome_unknown() }
+    }
+
     pub(crate) fn unavailable() -> Self {
         let detail = "a store that this needs does not answer; the same request may be made again";
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail) }
@@ -248,6 +254,9 @@ impl From<EngineError> for Problem {
             return Self::internal();
         }
         tracing::warn!(error = &error as &dyn std::error::Error, "a store failed");
+        if let EngineError::OutcomeUnknown(_) = error {
+            return Self::change_unknown();
+        }
         Self::unavailable()
     }
 }

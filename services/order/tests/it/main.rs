@@ -18,4 +18,5 @@ mod races;
 mod returned;
 mod sale;
 mod shop;
+mod slow_ledger;
 mod stock_operations;

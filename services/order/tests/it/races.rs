@@ -35,13 +35,18 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
         let orders = held(&shop, &item, ORDERS).await;
         let races = orders.iter().enumerate().map(|(buyer, order)| {
             let (shop, late) = (&shop, Duration::from_micros(buyer as u64 % 20 * 200));
+            // Each of the two is the later one for some orders, so that each wins some.
+            let (pay_late, cancel_late) = if buyer % 3 == 0 { (late, Duration::ZERO) } else { (Duration::ZERO, late) };
             async move {
                 let cancel = async {
-                    tokio::time::sleep(late).await;
+                    tokio::time::sleep(cancel_late).await;
                     shop.cancel_at(buyer / 2 % 2, &format!("buyer-{buyer}"), order).await
                 };
-                let payment = format!("pay-{buyer}");
-                tokio::join!(shop.pay_at(buyer % 2, order, &payment), cancel)
+                let pay = async {
+                    tokio::time::sleep(pay_late).await;
+                    shop.pay_at(buyer % 2, order, &format!("pay-{buyer}")).await
+                };
+                tokio::join!(pay, cancel)
             }
         });
         let mut outcomes = Outcomes::default();

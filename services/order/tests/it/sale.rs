@@ -1,6 +1,9 @@
 //! Crowds.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
 use futures::future::join_all;
 use reqwest::Method;
@@ -128,27 +131,34 @@ async fn a_winner_can_ask_again_after_the_item_is_sold_out() {
 async fn the_audit_is_in_order_at_every_moment_of_a_sale() {
     open_each(Options { instances: 2, ..Options::default() }, async |shop| {
         let item = shop.create(json!({ "stock": 5000, "segments": 4 })).await;
-        let over = std::sync::atomic::AtomicBool::new(false);
+        let (over, audits) = (AtomicBool::new(false), AtomicUsize::new(0));
         let sale = async {
-            for wave in 0..12 {
+            // Until it has been audited several times, however long an audit takes on this machine.
+            for wave in 0.. {
+                if wave >= 12 && audits.load(Ordering::Relaxed) > 1 {
+                    break;
+                }
+                assert!(wave < 50, "the sale was over before it could be audited");
                 let orders = (0..100).map(|n| Answer::of(shop.order_at(n % 2, &item, &format!("buyer-{n}"), &format!("k-{wave}"), 1)));
                 for answer in join_all(orders).await {
                     answer.is_held();
                 }
             }
-            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            over.store(true, Ordering::Relaxed);
         };
-        let audits = async {
-            let mut audits = 0;
-            while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                let audit = Answer::of(shop.admin(Method::GET, &format!("/items/{item}/audit"))).await.body;
+        let auditor = async {
+            while !over.load(Ordering::Relaxed) {
+                let answer = Answer::of(shop.admin(Method::GET, &format!("/items/{item}/audit"))).await;
+                if answer.status == 503 {
+                    // A look that took too long on a busy machine says nothing.
+                    continue;
+                }
+                let audit = answer.body;
                 assert_eq!((&audit["drift"], &audit["oversold"], &audit["ok"]), (&json!(0), &json!(0), &json!(true)), "{audit:#}");
-                audits += 1;
+                audits.fetch_add(1, Ordering::Relaxed);
             }
-            audits
         };
-        let ((), audits) = tokio::join!(sale, audits);
-        assert!(audits > 1, "the sale was over before it could be audited");
+        tokio::join!(sale, auditor);
     })
     .await;
 }

@@ -10,6 +10,7 @@ use crate::shop::{Sale, Shop, buyer, eventually, is_held, on_both, quick};
 
 on_both!(
     an_order_for_several_units_gets_those_that_lie_in_fragments,
+    a_fresh_process_has_fragments_gathered_before_its_first_walk,
     an_empty_segment_is_filled_up_from_those_that_have_plenty,
     units_are_moved_in_the_middle_of_a_rush_and_none_is_lost,
     what_does_not_sell_is_left_where_it_is,
@@ -42,6 +43,25 @@ async fn an_order_for_several_units_gets_those_that_lie_in_fragments(shop: &Arc<
     })
     .await;
     assert_eq!(sale.order(&buyer(0), "early", 4).await, Outcome::SoldOut, "what it was answered stays answered");
+}
+
+async fn a_fresh_process_has_fragments_gathered_before_its_first_walk(shop: &Arc<Shop>) {
+    shop.record().await;
+    shop.reconcile(balancing()).await;
+    // Evenly spread: nothing is moved before somebody asks for it, and each who asks here has only just started. What is left is too few for a wish
+    // that arrives late: nothing is moved any more when the test is over.
+    let sale = shop.sell(40, 4).await;
+    let mut attempts = 0;
+    // Gathering may take longer than an order waits for it; the next one finds it done.
+    eventually("thirty units in one place", async || {
+        attempts += 1;
+        let fresh = shop.stock().await;
+        let outcome = fresh.item(&sale.item).order(sale.ask(&buyer(0), &format!("key-{attempts}"), 30)).await.unwrap();
+        fresh.shutdown().await;
+        is_held(&outcome)
+    })
+    .await;
+    eprintln!("attempt {attempts} had its units");
 }
 
 async fn an_empty_segment_is_filled_up_from_those_that_have_plenty(shop: &Arc<Shop>) {

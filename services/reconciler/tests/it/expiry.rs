@@ -5,13 +5,19 @@ use std::{sync::Arc, time::Duration};
 use domain::{Item, OrderState};
 use futures::future::join_all;
 use jiff::Timestamp;
+use reconciler::ReconcilerSettings;
 
-use crate::shop::{Sale, Shop, buyer, eventually, is_held, on_both, quick};
+use crate::{
+    deaf::Deaf,
+    shop::{Sale, Shop, buyer, eventually, is_held, on_both, quick},
+};
 
 on_both!(
     a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_again,
     several_who_end_holds_end_each_once,
     what_was_paid_or_cancelled_does_not_expire,
+    a_ledger_that_does_not_answer_is_given_up_and_asked_again,
+    a_hold_that_the_ledger_refuses_to_end_keeps_no_other,
 );
 
 fn short_holds(item: Item) -> Item {
@@ -75,6 +81,34 @@ async fn what_was_paid_or_cancelled_does_not_expire(shop: &Arc<Shop>) {
     tokio::time::sleep(Duration::from_millis(300)).await;
     sale.comes_to_rest().await;
     assert_eq!(sum_of(&sale).await, [20, 0, 10]);
+}
+
+async fn a_ledger_that_does_not_answer_is_given_up_and_asked_again(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale = shop.sell_with(20, 2, short_holds).await;
+    sale.hold_many(0..20).await;
+    let ledger = Arc::new(Deaf::new(shop.ledger().await, 2, 2));
+    let settings = ReconcilerSettings { ledger_within: Duration::from_millis(300), ..quick() };
+    shop.reconcile_on(Arc::clone(&ledger) as _, settings).await;
+    eventually("all holds ending", async || sale.orders().await.get("expired") == Some(&20)).await;
+    assert_eq!(ledger.left(), [0, 0], "it was deaf to each call as often as it should be");
+}
+
+async fn a_hold_that_the_ledger_refuses_to_end_keeps_no_other(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale = shop.sell_with(20, 2, short_holds).await;
+    let orders = sale.hold_many(0..20).await;
+    shop.sql(
+        "ALTER TABLE orders ADD CONSTRAINT not_this_one CHECK (buyer <> 'buyer-3' OR state <> 'expired')",
+        "CREATE TRIGGER not_this_one BEFORE UPDATE ON orders WHEN new.buyer = 'buyer-3' AND new.state = 'expired' \
+         BEGIN SELECT raise(ABORT, 'not this one'); END",
+    )
+    .await;
+    shop.reconcile(quick()).await;
+    eventually("the others' holds ending", async || sale.orders().await.get("expired") == Some(&19)).await;
+    assert_eq!(sale.state(orders[3]).await, Some(OrderState::Held));
+    shop.sql("ALTER TABLE orders DROP CONSTRAINT not_this_one", "DROP TRIGGER not_this_one").await;
+    eventually("the last one ending", async || sale.orders().await.get("expired") == Some(&20)).await;
 }
 
 async fn sum_of(sale: &Sale) -> [u64; 3] {

@@ -1,17 +1,21 @@
 //! What is wrong with an item in words, and putting it right once.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use domain::{BuyerId, ItemId, OrderState, TransferId};
+use domain::{BuyerId, Item, ItemId, OrderState, TransferId};
+use jiff::Timestamp;
 use ledger::{StockChange, StockPart};
-use reconciler::{Explanation, explain, reconcile_once};
+use reconciler::{Explanation, ReconcilerSettings, explain, reconcile_once};
 
-use crate::shop::{Sale, Shop, buyer, is_held, lock, on_both_with_a_redis_of_its_own};
+use crate::shop::{Sale, Shop, buyer, eventually, is_held, lock, on_both_with_a_redis_of_its_own};
 
 on_both_with_a_redis_of_its_own!(
     an_item_that_is_right_needs_nothing,
     everything_that_is_wrong_is_told_and_put_right_at_once,
     what_cannot_be_done_is_left_and_told,
+    it_is_repaired_by_hand_when_it_has_stood_and_not_before,
+    a_difference_that_goes_away_is_not_repaired_by_hand,
+    holds_that_are_over_are_ended_by_hand_behind_any_number_of_others,
 );
 
 async fn told(sale: &Sale) -> Explanation {
@@ -102,4 +106,68 @@ async fn what_cannot_be_done_is_left_and_told(shop: &Arc<Shop>) {
     let left = reconciled(&sale).await;
     assert!(!left.is_pressing(), "{left:#?}");
     assert_eq!(sale.report().await.stock, 7);
+}
+
+async fn it_is_repaired_by_hand_when_it_has_stood_and_not_before(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale = shop.sell(20, 2).await;
+    sale.comes_to_rest().await;
+    let since = Instant::now();
+    sale.bend(1, 4).await;
+    let left = reconciled(&sale).await;
+    assert!(left.steps.is_empty(), "{left:#?}");
+    assert!(since.elapsed() >= ReconcilerSettings::default().confirm_for, "it was repaired after {:?}", since.elapsed());
+    assert_eq!((sale.available().await, sale.journal("mend").await.len()), (vec![10, 10], 1));
+}
+
+async fn a_difference_that_goes_away_is_not_repaired_by_hand(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale = shop.sell(20, 2).await;
+    sale.comes_to_rest().await;
+    let confirm_for = ReconcilerSettings::default().confirm_for;
+    loop {
+        let (repaired, since) = (sale.journal("mend").await.len(), Instant::now());
+        sale.bend(0, 5).await;
+        let goes_away = async {
+            tokio::time::sleep(confirm_for / 4).await;
+            sale.bend(0, -5).await;
+            since.elapsed()
+        };
+        let (left, after) = tokio::join!(reconciled(&sale), goes_away);
+        // On a machine so busy that it stood for long enough after all, it is tried again.
+        if after < confirm_for {
+            assert!(left.steps.is_empty(), "{left:#?}");
+            assert_eq!((sale.available().await, sale.journal("mend").await.len()), (vec![10, 10], repaired));
+            return;
+        }
+        sale.comes_to_rest().await;
+    }
+}
+
+/// More of another item are due, and for longer, than are ended at once.
+async fn holds_that_are_over_are_ended_by_hand_behind_any_number_of_others(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale = shop.sell_with(10, 2, |item| Item { hold_seconds: 1, ..item }).await;
+    let others = Item { id: ItemId::new("others").unwrap(), ..sale.item.clone() };
+    sale.ledger.create_item(&others).await.unwrap();
+    shop.sql(
+        "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
+         SELECT gen_random_uuid(), 'others', 0, 'buyer-' || n, 1, 'held', now() - interval '1 hour' FROM generate_series(1, 6000) AS n",
+        "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
+         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 6000) \
+         SELECT randomblob(16), 'others', 0, 'buyer-' || n, 1, 'held', 1000 FROM numbers",
+    )
+    .await;
+    let orders = sale.hold_many(0..6).await;
+    eventually("the holds being over", async || actions(&told(&sale).await) == ["expire"]).await;
+    let over = told(&sale).await;
+    assert_eq!((over.steps[0].units, over.is_pressing()), (6, true), "{over:#?}");
+    let left = reconciled(&sale).await;
+    assert!(!left.is_pressing(), "{left:#?}");
+    for order in orders {
+        assert_eq!(sale.state(order).await, Some(OrderState::Expired));
+    }
+    sale.comes_to_rest().await;
+    assert_eq!(sale.available().await.iter().sum::<u64>(), 10);
+    assert_eq!(sale.ledger.due(Some(&others.id), Timestamp::now(), 10_000).await.unwrap().len(), 6000, "nobody asked for these");
 }

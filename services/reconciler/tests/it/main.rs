@@ -6,11 +6,13 @@
 
 mod authority;
 mod balance;
+mod deaf;
 mod drift;
 mod expiry;
 mod explain;
 mod failover;
 mod history;
+mod identity;
 mod locks;
 mod metrics;
 mod returns;

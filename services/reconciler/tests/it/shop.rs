@@ -21,6 +21,7 @@ use lock::{Lock, RedisLockBuilder};
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use redis::{Cmd, FromRedisValue};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use stock::{Acknowledge, Ask, GiveBack, Inspection, InspectionEntries, Outcome, RedisSettings, Stock, StockError, StockSettings};
 use tempfile::TempDir;
 use testbed::{Postgres, Redis};
@@ -161,9 +162,37 @@ impl Shop {
     }
 
     pub async fn reconciler(&self, settings: ReconcilerSettings, lock: Arc<dyn Lock>) -> Running {
-        let (stock, ledger, stop) = (self.stock().await, self.ledger().await, CancellationToken::new());
+        self.reconciler_on(self.ledger().await, settings, lock).await
+    }
+
+    /// Over a ledger that may be worse than ours.
+    pub async fn reconcile_on(&self, ledger: Arc<dyn Ledger>, settings: ReconcilerSettings) {
+        let running = self.reconciler_on(ledger, settings, lock().await).await;
+        self.running.lock().unwrap().push(running);
+    }
+
+    async fn reconciler_on(&self, ledger: Arc<dyn Ledger>, settings: ReconcilerSettings, lock: Arc<dyn Lock>) -> Running {
+        let (stock, stop) = (self.stock().await, CancellationToken::new());
         let task = tokio::spawn(reconciler::run(Arc::clone(&stock), ledger, lock, settings, stop.clone()));
         Running { stop, task, stock }
+    }
+
+    /// Behind everybody's back, in the words of its database.
+    pub async fn sql(&self, on_postgres: &str, on_sqlite: &str) {
+        if self.database_url.starts_with("sqlite") {
+            let mut connection = SqliteConnection::connect(&self.database_url).await.unwrap();
+            sqlx::raw_sql(AssertSqlSafe(on_sqlite)).execute(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+        } else {
+            let mut connection = PgConnection::connect(&self.database_url).await.unwrap();
+            sqlx::raw_sql(AssertSqlSafe(on_postgres)).execute(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+        }
+    }
+
+    /// The same words for both.
+    pub async fn sql_on_both(&self, statement: &str) {
+        self.sql(statement, statement).await;
     }
 
     /// Ends what was started, in order.

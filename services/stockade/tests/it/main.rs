@@ -7,6 +7,7 @@ mod command_line;
 mod crashes;
 mod item_locks;
 mod lock;
+mod operators;
 mod payments;
 mod process;
 mod reconcile;

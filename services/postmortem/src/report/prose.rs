@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 /// Text in which `code` is marked as in Markdown. A lone mark is a mark.
-pub(super) fn prose(text: &str) -> Markup {
+pub(crate) fn prose(text: &str) -> Markup {
     let parts: Vec<_> = text.split('`').collect();
     html! {
         @if parts.len().is_multiple_of(2) { (text) }

@@ -1,0 +1,39 @@
+//! What a reader must know to read the tables.
+
+use crate::matrix::{contestant::Contestant, fault::Fault, run::Matrix, verdict::Outcome};
+
+pub(super) const HOW_TO_READ: &str = "inside: the most that were in the critical section at once. Then the row that it protects, without/with the fence at the \
+    store: kept, or lost (a stale write got in, or a write was written over), counted at a real PostgreSQL";
+pub(super) const WAITS: &str = "lost answer, kill: how long the next one waited, with a lease of 1 s";
+pub(super) const LOADS: &str = "alone: one client, names in turn. 16 want it: sixteen clients, one name, held for nothing. messages: sent for one acquire and \
+    release that nobody else wants. woken: of 8 waiters, by a release; who asks again by itself is not counted. -: nothing is sent";
+pub(super) const NEWCOMER: &str = "The clock of a redlock's node: a newcomer that starts after the jump cannot know of it, and gets in; the fence holds then, too \
+    (`stockade postmortem redlock-clock`)";
+
+/// Why there is nothing to see, each reason once, with whom and what it concerns.
+pub(super) fn not_applicable(matrix: &Matrix) -> Vec<(String, &'static str)> {
+    let mut reasons: Vec<(&'static str, Vec<Contestant>, Vec<Fault>)> = Vec::new();
+    for cell in &matrix.cells {
+        let Outcome::NotApplicable(why) = cell.outcome else { continue };
+        let found = reasons.iter().position(|(reason, ..)| *reason == why);
+        let place = found.unwrap_or_else(|| {
+            reasons.push((why, Vec::new(), Vec::new()));
+            reasons.len() - 1
+        });
+        let (_, contestants, faults) = &mut reasons[place];
+        add(contestants, cell.contestant);
+        add(faults, cell.fault);
+    }
+    let whom = |contestants: &[Contestant], faults: &[Fault]| format!("{}: {}", list(contestants), list(faults));
+    reasons.into_iter().map(|(why, contestants, faults)| (whom(&contestants, &faults), why)).collect()
+}
+
+fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+fn list<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}

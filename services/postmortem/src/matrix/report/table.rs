@@ -1,0 +1,83 @@
+//! The tables for a terminal of 120 columns.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
+
+use super::{
+    notes,
+    words::{ENGLISH, figures},
+};
+use crate::matrix::{load::Load, run::Matrix};
+
+const WIDTH: u16 = 120;
+
+/// All that was asked for.
+pub fn tables(matrix: &Matrix) -> String {
+    let mut text = String::new();
+    if !matrix.faults.is_empty() {
+        let _ = writeln!(text, "What a lock does under a fault\n{}\n{}; {}.", safety(matrix), notes::HOW_TO_READ, notes::WAITS);
+        for (whom, why) in notes::not_applicable(matrix) {
+            let _ = writeln!(text, "n/a: {whom}: {why}.");
+        }
+        text.push('\n');
+    }
+    if !matrix.figures.is_empty() {
+        let _ = writeln!(text, "What a lock costs\n{}\n{}.\n", load(matrix), notes::LOADS);
+    }
+    for (contestant, why) in &matrix.absent {
+        let _ = writeln!(text, "{contestant} is not compared: {why}.");
+    }
+    let _ = write!(text, "{}; took {:.0} s.", matrix.machine, matrix.took.as_secs_f64());
+    text
+}
+
+fn empty<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
+    let mut table = Table::new();
+    table.set_width(table.width().map_or(WIDTH, |width| width.clamp(80, WIDTH)));
+    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    table
+}
+
+fn safety(matrix: &Matrix) -> Table {
+    let faults = matrix.faults.iter().map(|fault| ENGLISH.fault(*fault));
+    let mut table = empty(std::iter::once(ENGLISH.backend).chain(faults));
+    for contestant in &matrix.contestants {
+        let cells = matrix.faults.iter().map(|fault| match matrix.cell(*contestant, *fault).map(|cell| ENGLISH.cell(cell)) {
+            Some((inside, Some(fates))) => format!("{inside}\n{fates}"),
+            Some((wait, None)) => wait,
+            None => String::new(),
+        });
+        table.add_row(std::iter::once(contestant.to_string()).chain(cells));
+    }
+    table
+}
+
+fn load(matrix: &Matrix) -> Table {
+    const HEADER: [&str; 8] =
+        ["alone\np50 ms", "\np99 ms", "\nper s", "16 want it\np50 ms", "\np99 ms", "\nper s", "mess-\nages", "woken\nof 8"];
+    let shown = columns(&matrix.loads);
+    let mut table = empty(std::iter::once("lock").chain(shown.iter().map(|column| HEADER[*column])));
+    for of_one in &matrix.figures {
+        let figures = figures(of_one);
+        let cells = shown.iter().map(|column| figures[*column].clone());
+        table.add_row(std::iter::once(of_one.contestant.to_string()).chain(cells));
+    }
+    for column in 1..=shown.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Of the eight, those that were measured.
+pub(super) fn columns(loads: &[Load]) -> Vec<usize> {
+    let of = |load: &Load| match load {
+        Load::Alone => 0..3,
+        Load::Contended => 3..6,
+        Load::Messages => 6..7,
+        Load::Wakeups => 7..8,
+    };
+    Load::ALL.iter().filter(|load| loads.contains(load)).flat_map(of).collect()
+}

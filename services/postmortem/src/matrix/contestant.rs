@@ -154,6 +154,11 @@ impl Contestant {
         }
     }
 
+    /// Whoever waits for it is woken by nobody, and asks again by itself.
+    pub const fn is_asked_again(self) -> bool {
+        matches!(self, Self::SetnxExpire | Self::SetNxDel | Self::SetNxCompare | Self::Rslock | Self::Postgres | Self::Mysql | Self::Sqlite)
+    }
+
     pub(super) const fn home(self) -> Home {
         match self {
             Self::Redlock | Self::RedlockFair | Self::Rslock => Home::FiveRedis,

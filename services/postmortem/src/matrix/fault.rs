@@ -26,7 +26,7 @@ pub enum Fault {
 
 /// Shorter than any wait for it. etcd grants none that is shorter.
 const SHORT: Duration = Duration::from_secs(1);
-/// Longer than a trial: where no lease may end by itself.
+/// Longer than a trial on Redis: where no lease may end by itself.
 const LONG: Duration = Duration::from_secs(5);
 
 impl Fault {

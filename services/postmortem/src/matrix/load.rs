@@ -132,7 +132,7 @@ pub(super) async fn measure(
             tell(&doing("messages"));
             figures.messages = measure::messages(loaded).await?;
         }
-        if loads.contains(&Load::Wakeups) {
+        if loads.contains(&Load::Wakeups) && !loaded.contestant.is_asked_again() {
             tell(&doing("who is woken"));
             figures.woken = waking::woken(loaded).await?;
         }

@@ -45,7 +45,8 @@ fn seen(matrix: &Matrix) -> BTreeMap<(&'static str, &'static str), (u64, Fate, F
 async fn a_matrix_shows_what_each_lock_does_under_each_fault() {
     use Contestant::{Redis, Redlock, Rslock, SetNxDel, Sqlite};
     use Fate::{Kept, Lost, NoToken};
-    let matrix = compared(&[SetNxDel, Rslock, Redlock, Redis, Sqlite], &[Fault::Pause, Fault::Restart, Fault::Partition, Fault::Kill]).await;
+    let matrix =
+        compared(&[SetNxDel, Rslock, Redlock, Redis, Sqlite], &[Fault::Pause, Fault::Restart, Fault::Partition, Fault::Kill]).await;
     let seen = seen(&matrix);
     let expected = [
         (("set-nx-del", "pause"), (2, Lost, NoToken)),
@@ -80,7 +81,7 @@ async fn a_matrix_shows_what_each_lock_does_under_each_fault() {
 fn shows_all_of_it(matrix: &Matrix) {
     let table = tables(matrix);
     assert!(table.lines().filter(|line| line.contains('\u{2502}')).all(|line| line.chars().count() <= 120), "{table}");
-    assert!(table.contains("lost/no token") && table.contains("two, and a third") && table.contains("a file has no server"), "{table}");
+    assert!(table.contains("lost/no token") && table.contains("two + a third") && table.contains("a file has no server"), "{table}");
     let page = page(matrix);
     super::page::is_well_formed(&page);
     assert_eq!(page.matches("<th scope=\"row\">").count(), matrix.contestants.len());
@@ -158,6 +159,7 @@ async fn a_machine_reads_both_halves() {
         // A request each for an acquisition and a release, in one piece each.
         assert!((1.5..2.5).contains(&of_one["messages"].as_f64().unwrap()), "{of_one}");
         assert_eq!(of_one["given_twice"], 0);
+        assert_eq!(of_one["polls"], of_one["backend"] == "set-nx-compare");
     }
     assert_eq!(matrix["not_compared"][0]["backend"], "consul");
     let page = std::fs::read_to_string(folder.path().join("locks.html")).unwrap();

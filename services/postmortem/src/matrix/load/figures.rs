@@ -19,7 +19,7 @@ pub struct Figures {
     pub given_twice: u64,
     /// Messages for one acquisition and release; none without a network.
     pub messages: Option<f64>,
-    /// Of eight waiters, how many a release wakes; none without a network.
+    /// Of eight waiters, how many a release wakes; none where they are not woken but ask again.
     pub woken: Option<f64>,
 }
 

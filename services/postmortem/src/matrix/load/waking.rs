@@ -1,7 +1,7 @@
 //! How many waiters a release wakes.
 //!
-//! A waiter that is woken says something: it asks, or it takes note. So is one that asks by itself now and then; how many do so is counted as
-//! often when nothing is released, and taken off.
+//! A waiter that is woken says something: it asks, or it takes note. So does one that asks by itself now and then, which whoever can be woken
+//! does rarely; how many do so when nothing is released is counted as often, and taken off.
 
 use std::time::Duration;
 

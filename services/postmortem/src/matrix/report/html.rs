@@ -148,7 +148,7 @@ fn load(matrix: &Matrix) -> Markup {
                         @for of_one in &matrix.figures {
                             tr {
                                 th scope="row" { (of_one.contestant.name()) }
-                                @let figures = figures(of_one);
+                                @let figures = figures(of_one, &ENGLISH);
                                 @for column in &shown { td.count { (figures[*column]) } }
                             }
                         }

@@ -45,6 +45,8 @@ struct FiguresJson {
     contended: TimedJson,
     messages: Option<f64>,
     woken_of_8: Option<f64>,
+    /// Nobody is woken, and waiters ask again by themselves.
+    polls: bool,
     given_twice: u64,
 }
 
@@ -104,6 +106,7 @@ fn figures(figures: &Figures) -> FiguresJson {
         contended: timed(&figures.contended),
         messages: figures.messages,
         woken_of_8: figures.woken,
+        polls: figures.contestant.is_asked_again(),
         given_twice: figures.given_twice,
     }
 }

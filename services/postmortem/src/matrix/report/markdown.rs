@@ -63,7 +63,7 @@ fn load(matrix: &Matrix, words: &Words) -> String {
     let header: Vec<_> = shown.iter().map(|column| words.load[*column]).collect();
     let mut text = format!("| {} | {} |\n|---|{}\n", words.backend, header.join(" | "), "--:|".repeat(shown.len()));
     for of_one in &matrix.figures {
-        let figures = figures(of_one);
+        let figures = figures(of_one, words);
         let cells: Vec<_> = shown.iter().map(|column| figures[*column].as_str()).collect();
         let _ = writeln!(text, "| `{}` | {} |", of_one.contestant, cells.join(" | "));
     }

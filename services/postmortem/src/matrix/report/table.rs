@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets::UTF8_BORDERS_ONLY};
 
 use super::{
     notes,
@@ -11,25 +11,45 @@ use super::{
 use crate::matrix::{load::Load, run::Matrix};
 
 const WIDTH: u16 = 120;
+/// Of the longest name, and a space on either side.
+const NAME: u16 = 21;
 
 /// All that was asked for.
 pub fn tables(matrix: &Matrix) -> String {
     let mut text = String::new();
     if !matrix.faults.is_empty() {
-        let _ = writeln!(text, "What a lock does under a fault\n{}\n{}; {}.", safety(matrix), notes::HOW_TO_READ, notes::WAITS);
+        let _ = writeln!(text, "What a lock does under a fault\n{}", safety(matrix));
+        note(&mut text, &format!("{}; {}.", notes::HOW_TO_READ, notes::WAITS));
         for (whom, why) in notes::not_applicable(matrix) {
-            let _ = writeln!(text, "n/a: {whom}: {why}.");
+            note(&mut text, &format!("n/a: {whom}: {why}."));
         }
         text.push('\n');
     }
     if !matrix.figures.is_empty() {
-        let _ = writeln!(text, "What a lock costs\n{}\n{}.\n", load(matrix), notes::LOADS);
+        let _ = writeln!(text, "What a lock costs\n{}", load(matrix));
+        note(&mut text, &format!("{}.", notes::LOADS));
+        text.push('\n');
     }
     for (contestant, why) in &matrix.absent {
-        let _ = writeln!(text, "{contestant} is not compared: {why}.");
+        note(&mut text, &format!("{contestant} is not compared: {why}."));
     }
     let _ = write!(text, "{}; took {:.0} s.", matrix.machine, matrix.took.as_secs_f64());
     text
+}
+
+/// In lines that are no longer than the table is wide.
+fn note(text: &mut String, said: &str) {
+    let mut length = 0;
+    for word in said.split(' ') {
+        let next = word.chars().count() + 1;
+        if length > 0 && length + next > usize::from(WIDTH) {
+            text.push('\n');
+            length = 0;
+        }
+        let _ = write!(text, "{}{word}", if length > 0 { " " } else { "" });
+        length += next;
+    }
+    text.push('\n');
 }
 
 fn empty<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
@@ -42,6 +62,9 @@ fn empty<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
 fn safety(matrix: &Matrix) -> Table {
     let faults = matrix.faults.iter().map(|fault| ENGLISH.fault(*fault));
     let mut table = empty(std::iter::once(ENGLISH.backend).chain(faults));
+    if let Some(names) = table.column_mut(0) {
+        names.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NAME)));
+    }
     for contestant in &matrix.contestants {
         let cells = matrix.faults.iter().map(|fault| match matrix.cell(*contestant, *fault).map(|cell| ENGLISH.cell(cell)) {
             Some((inside, Some(fates))) => format!("{inside}\n{fates}"),
@@ -59,7 +82,7 @@ fn load(matrix: &Matrix) -> Table {
     let shown = columns(&matrix.loads);
     let mut table = empty(std::iter::once("lock").chain(shown.iter().map(|column| HEADER[*column])));
     for of_one in &matrix.figures {
-        let figures = figures(of_one);
+        let figures = figures(of_one, &ENGLISH);
         let cells = shown.iter().map(|column| figures[*column].clone());
         table.add_row(std::iter::once(of_one.contestant.to_string()).chain(cells));
     }

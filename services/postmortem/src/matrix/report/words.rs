@@ -25,6 +25,7 @@ pub struct Words {
     pub(super) not_compared: &'static str,
     pub(super) note: &'static str,
     pub(super) load: [&'static str; 8],
+    pub(super) asks_again: &'static str,
     pub(super) made_by: &'static str,
     pub(super) on: &'static str,
 }
@@ -35,7 +36,7 @@ pub const ENGLISH: Words = Words {
     faults: ["pause", "failover", "restart", "clock jump", "partition", "lost answer", "kill"],
     one_inside: "one inside",
     two_inside: "two inside",
-    and_a_third: "two, and a third",
+    and_a_third: "two + a third",
     kept: "kept",
     lost: "lost",
     no_token: "no token",
@@ -53,6 +54,7 @@ pub const ENGLISH: Words = Words {
         "messages",
         "woken of 8",
     ],
+    asks_again: "polls",
     made_by: "Made by",
     on: "on",
 };
@@ -63,7 +65,7 @@ pub const CHINESE: Words = Words {
     faults: ["暂停", "主从切换", "重启", "时钟跳变", "网络分区", "应答丢失", "杀死"],
     one_inside: "一个在内",
     two_inside: "两个在内",
-    and_a_third: "两个，外加第三个",
+    and_a_third: "两个 + 第三个",
     kept: "保住",
     lost: "丢失",
     no_token: "无令牌",
@@ -81,6 +83,7 @@ pub const CHINESE: Words = Words {
         "消息数",
         "8 个等待者中被唤醒",
     ],
+    asks_again: "轮询",
     made_by: "生成命令",
     on: "机器",
 };
@@ -130,7 +133,7 @@ impl Words {
 }
 
 /// The figures of a lock in the order of the columns; a dash for what was not measured.
-pub(super) fn figures(figures: &Figures) -> [String; 8] {
+pub(super) fn figures(figures: &Figures, words: &Words) -> [String; 8] {
     let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.0}") });
     let rate = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.0}"));
     let digit = |number: Option<f64>| number.map_or("-".into(), |number| format!("{number:.1}"));
@@ -143,6 +146,6 @@ pub(super) fn figures(figures: &Figures) -> [String; 8] {
         ms(contended.acquire_ms(0.99)),
         rate(contended.per_second()),
         digit(figures.messages),
-        digit(figures.woken),
+        if figures.contestant.is_asked_again() { words.asks_again.into() } else { digit(figures.woken) },
     ]
 }

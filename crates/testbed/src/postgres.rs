@@ -90,7 +90,14 @@ impl PostgresBuilder {
         let folder = Folder::new(self.dir.as_deref())?;
         programs.account.own(folder.path())?;
         let server = Server::new(PROGRAM, Log::new(folder.path().join(LOG)));
-        Ok(Postgres { server, folder, port: 0, programs, kept: self.dir.is_some(), config: self.config, env: self.env })
+        Ok(Postgres {
+            server,
+            folder,
+            port: 0,
+            programs,
+            kept: self.dir.is_some(),
+            told: Box::new(Told { config: self.config, env: self.env }),
+        })
     }
 }
 
@@ -103,6 +110,12 @@ pub struct Postgres {
     port: u16,
     programs: Programs,
     kept: bool,
+    told: Box<Told>,
+}
+
+/// What it is told whenever it starts.
+#[derive(Debug)]
+struct Told {
     config: BTreeMap<String, String>,
     env: BTreeMap<String, String>,
 }
@@ -199,10 +212,10 @@ impl Postgres {
     fn command(&self) -> Result<Command> {
         let mut command = self.programs.command(PROGRAM, self.dir())?;
         command.args(["-D", DATA, "-p", &self.port.to_string()]);
-        for (key, value) in &self.config {
+        for (key, value) in &self.told.config {
             command.arg("-c").arg(format!("{key}={value}"));
         }
-        command.envs(&self.env);
+        command.envs(&self.told.env);
         Ok(command)
     }
 }

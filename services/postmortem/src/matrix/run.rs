@@ -135,9 +135,9 @@ impl Matrix {
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let model = first_value("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into());
-    let system = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_else(|_| std::env::consts::OS.into());
+    let system = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let plural = if cores == 1 { "core" } else { "cores" };
-    format!("{cores} {plural} ({model}), Linux {}, servers and clients on the same machine", system.trim())
+    format!("{cores} {plural} ({model}), {} {}", std::env::consts::OS, system.trim()).trim_end().to_owned()
 }
 
 fn first_value(file: &str, key: &str) -> Option<String> {

@@ -150,7 +150,8 @@ mod tests {
     #[test]
     fn each_promise_can_be_broken() {
         use Contestant::{Etcd, Redlock};
-        let table: [(&str, Contestant, Fault, fn(&mut Counts)); 8] = [
+        type Change = fn(&mut Counts);
+        let table: [(&str, Contestant, Fault, Change); 8] = [
             ("given to a second", Redlock, Fault::Pause, |counts| counts.given_twice_without_a_fault = true),
             ("a third one", Redlock, Fault::Pause, |counts| counts.third_let_in = true),
             ("nobody ever", Redlock, Fault::Kill, |counts| counts.next_got_it = false),

@@ -40,7 +40,7 @@ pub fn page(matrix: &Matrix) -> String {
                     @if !matrix.faults.is_empty() { (safety(matrix)) }
                     @if !matrix.figures.is_empty() { (load(matrix)) }
                     (who(matrix))
-                    footer { p { "Written by " code { "stockade locks compare --report" } ". " (matrix.machine) "; took " (format!("{:.0}", matrix.took.as_secs_f64())) "\u{a0}s." } }
+                    footer { p { "Written by " code { "stockade locks compare --report" } ". " (matrix.machine) ", " (notes::SAME_MACHINE) "; took " (format!("{:.0}", matrix.took.as_secs_f64())) "\u{a0}s." } }
                 }
             }
         }

@@ -22,7 +22,7 @@ pub fn replaced(document: &str, matrix: &Matrix, command: &str, words: &Words) -
 }
 
 fn tables(matrix: &Matrix, command: &str, words: &Words) -> String {
-    let mut text = format!("\n{} `{command}`; {}: {}.\n\n", words.made_by, words.on, matrix.machine);
+    let mut text = format!("\n{}\n\n", (words.made)(command, &matrix.machine));
     if !matrix.faults.is_empty() {
         text.push_str(&safety(matrix, words));
         text.push('\n');

@@ -7,6 +7,7 @@ pub(super) const HOW_TO_READ: &str = "inside: the most that were in the critical
 pub(super) const WAITS: &str = "lost answer, kill: how long the next one waited, with a lease of 1 s";
 pub(super) const LOADS: &str = "alone: one client, names in turn. 16 want it: sixteen clients, one name, held for nothing. messages: sent for one acquire and \
     release that nobody else wants. woken: of 8 waiters, by a release; polls: nobody is woken, all ask again. -: nothing is sent";
+pub(super) const SAME_MACHINE: &str = "servers and clients on the same machine";
 pub(super) const NEWCOMER: &str = "The clock of a redlock's node: a newcomer that starts after the jump cannot know of it, and gets in; the fence holds then, too \
     (`stockade postmortem redlock-clock`)";
 

@@ -13,6 +13,8 @@ use crate::matrix::{load::Load, run::Matrix};
 const WIDTH: u16 = 120;
 /// Of the longest name, and a space on either side.
 const NAME: u16 = 21;
+/// Of `lost/no token`, with its spaces.
+const CELL: u16 = 15;
 
 /// All that was asked for.
 pub fn tables(matrix: &Matrix) -> String {
@@ -33,7 +35,8 @@ pub fn tables(matrix: &Matrix) -> String {
     for (contestant, why) in &matrix.absent {
         note(&mut text, &format!("{contestant} is not compared: {why}."));
     }
-    let _ = write!(text, "{}; took {:.0} s.", matrix.machine, matrix.took.as_secs_f64());
+    let machine = format!("{}, {}", matrix.machine, notes::SAME_MACHINE);
+    let _ = write!(text, "{machine}; took {:.0} s.", matrix.took.as_secs_f64());
     text
 }
 
@@ -62,8 +65,11 @@ fn empty<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
 fn safety(matrix: &Matrix) -> Table {
     let faults = matrix.faults.iter().map(|fault| ENGLISH.fault(*fault));
     let mut table = empty(std::iter::once(ENGLISH.backend).chain(faults));
-    if let Some(names) = table.column_mut(0) {
-        names.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NAME)));
+    let widths = matrix.faults.iter().map(|fault| if fault.is_about_waiting() { None } else { Some(CELL) });
+    for (place, width) in std::iter::once(Some(NAME)).chain(widths).enumerate() {
+        if let (Some(column), Some(width)) = (table.column_mut(place), width) {
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
+        }
     }
     for contestant in &matrix.contestants {
         let cells = matrix.faults.iter().map(|fault| match matrix.cell(*contestant, *fault).map(|cell| ENGLISH.cell(cell)) {

@@ -26,8 +26,8 @@ pub struct Words {
     pub(super) note: &'static str,
     pub(super) load: [&'static str; 8],
     pub(super) asks_again: &'static str,
-    pub(super) made_by: &'static str,
-    pub(super) on: &'static str,
+    /// By which command, and on which machine.
+    pub(super) made: fn(&str, &str) -> String,
 }
 
 /// What this crate says otherwise.
@@ -55,8 +55,7 @@ pub const ENGLISH: Words = Words {
         "woken of 8",
     ],
     asks_again: "polls",
-    made_by: "Made by",
-    on: "on",
+    made: |command, machine| format!("Made by `{command}` on {machine}, {}.", super::notes::SAME_MACHINE),
 };
 
 /// For the translation of the document.
@@ -71,7 +70,7 @@ pub const CHINESE: Words = Words {
     no_token: "无令牌",
     never: "永远等不到",
     seconds: "秒",
-    not_compared: "未参与比较",
+    not_compared: "没有参加比较",
     note: "不适用",
     load: [
         "独占：获取 p50，毫秒",
@@ -84,8 +83,7 @@ pub const CHINESE: Words = Words {
         "8 个等待者中被唤醒",
     ],
     asks_again: "轮询",
-    made_by: "生成命令",
-    on: "机器",
+    made: |command, machine| format!("由 `{command}` 生成；机器：{machine}，服务器和客户端都在这台机器上。"),
 };
 
 /// Those of the language that a file is written in, by its name.

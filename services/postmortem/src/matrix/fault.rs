@@ -58,12 +58,12 @@ impl Fault {
                  had reached only three, this one among them"
             }
             Self::Restart => {
-                "the server dies (SIGKILL) and comes back: Redis without persistence and so empty, all others with their disk; of five, one does, as \
-                 above"
+                "the server dies (SIGKILL) and comes back: Redis without persistence and so empty, all others with their disk; of five servers, one \
+                 that the holder's majority depends on"
             }
             Self::Clock => {
-                "the wall clock of the server (of five: of one, as above) jumps forward by a minute, while the next one already runs; of a \
-                 database in a file: the clock of the next one's machine"
+                "the wall clock of the server (of five: of one that the holder's majority depends on) jumps forward by a minute, while the next one \
+                 already runs; of a database in a file: the clock of the next one's machine"
             }
             Self::Partition => {
                 "the holder is cut off from the servers of the lock, though not from the store, while it works; the next one asks half a second after \

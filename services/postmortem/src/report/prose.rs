@@ -35,7 +35,7 @@ fn is_of_the_web(address: &str) -> bool {
 }
 
 /// The first letter as a sentence begins.
-pub(super) fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

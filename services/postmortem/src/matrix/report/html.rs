@@ -15,7 +15,10 @@ use crate::{
         trial::Counts,
         verdict::{Cell, Fate, Outcome},
     },
-    report::{prose::prose, style},
+    report::{
+        prose::{prose, sentence},
+        style,
+    },
 };
 
 /// What the lab's pages have no need of.
@@ -71,7 +74,7 @@ fn safety(matrix: &Matrix) -> Markup {
     html! {
         section #safety {
             h3 { "Under a fault" }
-            p { (prose(notes::HOW_TO_READ)) ". " (notes::WAITS) "." }
+            p { (sentence(&notes::how_to_read(&matrix.faults))) }
             div.scroll tabindex="0" role="region" aria-label="Locks under faults" {
                 table.matrix {
                     thead { tr { th scope="col" { "Lock" } @for fault in &matrix.faults { th scope="col" { (ENGLISH.fault(*fault)) } } } }
@@ -80,7 +83,7 @@ fn safety(matrix: &Matrix) -> Markup {
             }
             ul.notes {
                 @for (whom, why) in notes::not_applicable(matrix) { li { strong { (whom) } ": " (why) "." } }
-                li { (prose(notes::NEWCOMER)) "." }
+                @if matrix.faults.contains(&Fault::Clock) { li { (prose(notes::NEWCOMER)) "." } }
             }
             h3 { "What is done" }
             dl.faults { @for fault in &matrix.faults { dt { (ENGLISH.fault(*fault)) } dd { (fault.is()) "." } } }
@@ -140,7 +143,7 @@ fn load(matrix: &Matrix) -> Markup {
     html! {
         section #load {
             h3 { "Under load" }
-            p { (prose(notes::LOADS)) ". Ratios within one run say something; machines differ." }
+            p { (sentence(notes::LOADS)) ". Ratios within one run say something; machines differ." }
             div.scroll tabindex="0" role="region" aria-label="What locks cost" {
                 table.matrix {
                     thead { tr { th scope="col" { "Lock" } @for column in &shown { th.count scope="col" { (ENGLISH.load[*column]) } } } }

@@ -21,7 +21,7 @@ pub fn tables(matrix: &Matrix) -> String {
     let mut text = String::new();
     if !matrix.faults.is_empty() {
         let _ = writeln!(text, "What a lock does under a fault\n{}", safety(matrix));
-        note(&mut text, &format!("{}; {}.", notes::HOW_TO_READ, notes::WAITS));
+        note(&mut text, &notes::how_to_read(&matrix.faults));
         for (whom, why) in notes::not_applicable(matrix) {
             note(&mut text, &format!("n/a: {whom}: {why}."));
         }

@@ -1,8 +1,11 @@
 //! One etcd, or one ZooKeeper.
 
-use anyhow::{Context, Result};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use testbed::{Clock, Etcd, ZooKeeper};
+use zookeeper_client::{Acls, Client, CreateMode};
 
 use super::{Fault, Site, redis::AHEAD_MS};
 
@@ -79,11 +82,23 @@ impl Site for Own {
         match (&mut self.server, fault) {
             (Server::Etcd(server), Fault::Restart) => server.restart().await?,
             (Server::ZooKeeper(server), Fault::Restart) => server.restart().await?,
-            (_, Fault::Clock) => self.clock.as_ref().context("a clock")?.set(AHEAD_MS)?,
+            (Server::ZooKeeper(server), Fault::Clock) => {
+                self.clock.as_ref().context("a clock")?.set(AHEAD_MS)?;
+                has_jumped(server).await?;
+            }
             _ => {}
         }
         Ok(())
     }
+}
+
+/// That nothing happens proves something only if the server sees the jump: it notes the time with every node.
+async fn has_jumped(server: &ZooKeeper) -> Result<()> {
+    let client = Client::connect(&server.url()).await?;
+    let (node, _) = client.create("/noted", &[], &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+    let now_ms = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
+    ensure!(node.ctime - now_ms > AHEAD_MS / 2, "ZooKeeper did not see its clock jump");
+    Ok(())
 }
 
 fn of_etcd(port: u16) -> String {

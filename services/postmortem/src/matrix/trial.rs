@@ -37,6 +37,8 @@ const UNANSWERED: Duration = Duration::from_millis(300);
 const GRACE: Duration = Duration::from_millis(500);
 /// How often a machine may be too slow.
 const ATTEMPTS: usize = 8;
+/// How long a PostgreSQL may take to notice that its clock has jumped.
+const SEES_ITS_CLOCK_WITHIN: Duration = Duration::from_secs(20);
 /// While a database restarts, no lease may end.
 const LONGER: Duration = Duration::from_secs(20);
 
@@ -83,7 +85,15 @@ pub fn not_applicable(contestant: Contestant, fault: Fault) -> Option<&'static s
 
 /// For how long a lock is asked for. New nodes of a redlock vote when a lease is over, so theirs is no longer than it must be.
 fn lease(contestant: Contestant, fault: Fault) -> Duration {
+    if sees_its_clock_late(contestant, fault) {
+        return 2 * SEES_ITS_CLOCK_WITHIN;
+    }
     if fault.spares_the_servers() || contestant.home() == Home::FiveRedis { fault.lease() } else { LONGER }
+}
+
+/// PostgreSQL looks at its clock for the time-outs of a silent session only when some alarm of that session goes off, which may take seconds.
+fn sees_its_clock_late(contestant: Contestant, fault: Fault) -> bool {
+    contestant.home() == Home::Postgres && fault == Fault::Clock
 }
 
 /// Plays it.
@@ -171,12 +181,14 @@ impl Trial<'_> {
         let mut first = self.first(Work::Blind).await?;
         // Who asks the server that takes another's place finds it at another address.
         let moves = self.fault == Fault::Failover;
-        let mut second = if moves { None } else { Some(self.next(IMPATIENT).await?) };
+        let late = sees_its_clock_late(self.contestant, self.fault);
+        let patience = if late { SEES_ITS_CLOCK_WITHIN } else { IMPATIENT };
+        let mut second = if moves { None } else { Some(self.next(patience).await?) };
         let began = Instant::now();
         let Some(given_twice) = self.enters(&mut first, DECIDED).await? else { return Ok(None) };
         self.site.strike(self.fault).await?;
         if moves {
-            second = Some(self.next(IMPATIENT).await?);
+            second = Some(self.next(patience).await?);
         }
         let second = second.as_mut().context("there is a second one")?;
         if enters(second).await? {

@@ -76,7 +76,7 @@ bench: ## the figures of the README
 	@scripts/setup.sh bench
 	@scripts/bench.sh
 
-bench-lock: ## what a lock costs: one table, every backend, and rslock on the same nodes as the redlock
+bench-lock: ## what a lock costs: one table, every backend, rslock and the hand-written ones (stockade locks compare --faults off)
 	@scripts/setup.sh test
 	@scripts/bench_lock.sh $(ARGS)
 

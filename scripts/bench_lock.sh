@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # What a lock costs on every backend, measured side by side in one run, with servers of its own.
 #
-#   scripts/bench_lock.sh [SECONDS_EACH [BACKEND...]]
+#   scripts/bench_lock.sh [SECONDS_EACH [BACKEND,...]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
-features=redis,postgres,mysql,sqlite,zookeeper
-if command -v protoc >/dev/null 2>&1; then features=$features,etcd; fi
+features=()
+if command -v protoc >/dev/null 2>&1; then features=(--features etcd); fi
 # shellcheck disable=SC2086 # flags, or nothing
-cargo build --release --quiet ${CARGO_FLAGS:-} -p lock --example bench_lock --features "$features"
-exec "${CARGO_TARGET_DIR:-target}/release/examples/bench_lock" "$@"
+cargo build --release --quiet ${CARGO_FLAGS:-} -p stockade "${features[@]}"
+exec "${CARGO_TARGET_DIR:-target}/release/stockade" locks compare --faults off --seconds "${1:-5}" ${2:+--backends "$2"}

@@ -7,13 +7,14 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::Command,
 };
 
 use tokio::sync::OnceCell;
 
-use crate::{RedisBuilder, Result, TestbedError, folder::Folder, program};
+use crate::{MariaDbBuilder, PostgresBuilder, RedisBuilder, Result, TestbedError, ZooKeeperBuilder, folder::Folder, program};
 
 const SHIM: &str = include_str!("clock/shim.rs.in");
 const SOURCE: &str = "shim.rs";
@@ -31,6 +32,7 @@ impl Clock {
     pub async fn new() -> Result<Self> {
         library().await?;
         let clock = Self { folder: Folder::new(None)? };
+        for_everybody(clock.folder.path())?;
         let path = clock.path();
         fs::write(&path, 0_i64.to_le_bytes()).map_err(TestbedError::folder(&path))?;
         Ok(clock)
@@ -54,12 +56,24 @@ impl Clock {
     }
 }
 
-impl RedisBuilder {
-    /// Tells the time by this clock.
-    pub async fn clock(self, clock: &Clock) -> Result<Self> {
-        let variables = clock.variables().await?;
-        Ok(variables.into_iter().fold(self, |builder, (name, value)| builder.env(name, &value.to_string_lossy())))
-    }
+/// A server that can be told which clock to go by.
+macro_rules! tells_the_time_by_it {
+    ($($builder:ty),*) => {$(
+        impl $builder {
+            /// Tells the time by this clock.
+            pub async fn clock(self, clock: &Clock) -> Result<Self> {
+                let variables = clock.variables().await?;
+                Ok(variables.into_iter().fold(self, |builder, (name, value)| builder.env(name, &value.to_string_lossy())))
+            }
+        }
+    )*};
+}
+
+tells_the_time_by_it!(RedisBuilder, PostgresBuilder, MariaDbBuilder, ZooKeeperBuilder);
+
+/// A server may run as another user, who must be able to read the clock.
+fn for_everybody(folder: &Path) -> Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(TestbedError::folder(folder))
 }
 
 async fn library() -> Result<&'static Folder> {
@@ -75,6 +89,7 @@ async fn compile() -> Result<Folder> {
     let source = folder.path().join(SOURCE);
     fs::write(&source, SHIM).map_err(TestbedError::folder(&source))?;
     program::run(rustc(folder.path(), &source)).await?;
+    for_everybody(folder.path())?;
     Ok(folder)
 }
 

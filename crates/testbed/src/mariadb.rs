@@ -47,6 +47,7 @@ pub struct MariaDbBuilder {
     dir: Option<PathBuf>,
     port: Option<u16>,
     config: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 impl MariaDbBuilder {
@@ -68,6 +69,12 @@ impl MariaDbBuilder {
         self
     }
 
+    /// An environment variable for the server, for example one that preloads a library which bends its clock.
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.insert(key.into(), value.into());
+        self
+    }
+
     /// Starts the server and waits until it accepts connections.
     pub async fn start(self) -> Result<MariaDb> {
         let fixed = self.port;
@@ -81,7 +88,7 @@ impl MariaDbBuilder {
         let programs = Programs::find()?;
         let folder = Folder::new(self.dir.as_deref())?;
         let server = Server::new(PROGRAM, Log::new(folder.path().join(LOG)));
-        Ok(MariaDb { server, folder, port: 0, programs, config: self.config })
+        Ok(MariaDb { server, folder, port: 0, programs, config: self.config, env: self.env })
     }
 }
 
@@ -94,12 +101,13 @@ pub struct MariaDb {
     port: u16,
     programs: Programs,
     config: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 impl MariaDb {
     /// A server that flushes what it commits, asks for no password, and listens on 127.0.0.1 only, and on a socket in its folder.
     pub fn builder() -> MariaDbBuilder {
-        let builder = MariaDbBuilder { dir: None, port: None, config: BTreeMap::new() };
+        let builder = MariaDbBuilder { dir: None, port: None, config: BTreeMap::new(), env: BTreeMap::new() };
         builder
             .config("bind_address", "127.0.0.1")
             // What Debian's files would have said; the program's own default is latin1.
@@ -193,7 +201,7 @@ impl MariaDb {
         command.args(self.config.iter().map(|(key, value)| format!("--{key}={value}")));
         command.arg(option("datadir", &self.dir().join(DATA))).arg(option("tmpdir", &self.dir().join(TEMPORARY)));
         command.args([format!("--port={}", self.port), format!("--pid_file={PID_FILE}"), format!("--socket={SOCKET}")]);
-        command.args(as_root()).current_dir(self.dir());
+        command.args(as_root()).current_dir(self.dir()).envs(&self.env);
         Ok(command)
     }
 }

@@ -47,6 +47,7 @@ pub struct PostgresBuilder {
     dir: Option<PathBuf>,
     port: Option<u16>,
     config: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 impl PostgresBuilder {
@@ -69,6 +70,12 @@ impl PostgresBuilder {
         self
     }
 
+    /// An environment variable for the server, for example one that preloads a library which bends its clock.
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.insert(key.into(), value.into());
+        self
+    }
+
     /// Starts the server and waits until it accepts connections.
     pub async fn start(self) -> Result<Postgres> {
         let fixed = self.port;
@@ -83,7 +90,14 @@ impl PostgresBuilder {
         let folder = Folder::new(self.dir.as_deref())?;
         programs.account.own(folder.path())?;
         let server = Server::new(PROGRAM, Log::new(folder.path().join(LOG)));
-        Ok(Postgres { server, folder, port: 0, programs, kept: self.dir.is_some(), config: self.config })
+        Ok(Postgres {
+            server,
+            folder,
+            port: 0,
+            programs,
+            kept: self.dir.is_some(),
+            told: Box::new(Told { config: self.config, env: self.env }),
+        })
     }
 }
 
@@ -96,13 +110,20 @@ pub struct Postgres {
     port: u16,
     programs: Programs,
     kept: bool,
+    told: Box<Told>,
+}
+
+/// What it is told whenever it starts.
+#[derive(Debug)]
+struct Told {
     config: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 impl Postgres {
     /// A server that flushes what it commits, trusts everybody on this machine, and listens on 127.0.0.1 only.
     pub fn builder() -> PostgresBuilder {
-        let builder = PostgresBuilder { dir: None, port: None, config: BTreeMap::new() };
+        let builder = PostgresBuilder { dir: None, port: None, config: BTreeMap::new(), env: BTreeMap::new() };
         builder
             .config("listen_addresses", "127.0.0.1")
             .config("unix_socket_directories", "")
@@ -191,9 +212,10 @@ impl Postgres {
     fn command(&self) -> Result<Command> {
         let mut command = self.programs.command(PROGRAM, self.dir())?;
         command.args(["-D", DATA, "-p", &self.port.to_string()]);
-        for (key, value) in &self.config {
+        for (key, value) in &self.told.config {
             command.arg("-c").arg(format!("{key}={value}"));
         }
+        command.envs(&self.told.env);
         Ok(command)
     }
 }

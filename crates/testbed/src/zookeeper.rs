@@ -58,6 +58,7 @@ pub struct ZooKeeperBuilder {
     dir: Option<PathBuf>,
     port: Option<u16>,
     config: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 impl ZooKeeperBuilder {
@@ -79,6 +80,12 @@ impl ZooKeeperBuilder {
         self
     }
 
+    /// An environment variable for the server, for example one that preloads a library which bends its clock.
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.insert(key.into(), value.into());
+        self
+    }
+
     /// Starts the server and waits until it answers.
     pub async fn start(self) -> Result<ZooKeeper> {
         let fixed = self.port;
@@ -92,7 +99,7 @@ impl ZooKeeperBuilder {
         let java = find_java()?;
         let folder = Folder::new(self.dir.as_deref())?;
         let server = Server::new(PROGRAM, Log::new(folder.path().join(LOG)));
-        Ok(ZooKeeper { server, folder, port: 0, java, class_path, config: self.config })
+        Ok(ZooKeeper { server, folder, port: 0, java, class_path, config: self.config, env: self.env })
     }
 }
 
@@ -106,13 +113,14 @@ pub struct ZooKeeper {
     java: PathBuf,
     class_path: OsString,
     config: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 impl ZooKeeper {
     /// A server that flushes what it acknowledges, grants session timeouts from 200 ms to a minute, takes any number of connections, and
     /// listens on 127.0.0.1 only.
     pub fn builder() -> ZooKeeperBuilder {
-        let builder = ZooKeeperBuilder { dir: None, port: None, config: BTreeMap::new() };
+        let builder = ZooKeeperBuilder { dir: None, port: None, config: BTreeMap::new(), env: BTreeMap::new() };
         builder
             .config("clientPortAddress", "127.0.0.1")
             .config("tickTime", "100")
@@ -185,7 +193,7 @@ impl ZooKeeper {
         let mut command = program::without_settings_of_ours(Command::new(&self.java), &["JDK_JAVA_OPTIONS", "CLASSPATH"]);
         command.args(JVM).arg("-cp").arg(&self.class_path).args([MAIN, CONFIG]).current_dir(self.dir());
         // Java enters no folder whose name it cannot spell.
-        command.env("LC_ALL", "C.UTF-8");
+        command.env("LC_ALL", "C.UTF-8").envs(&self.env);
         Ok(command)
     }
 

@@ -19,3 +19,6 @@ mod cases;
 pub mod catalogue;
 pub mod cli;
 pub mod report;
+
+// Locks compared, on the same stages.
+pub mod matrix;

@@ -8,8 +8,8 @@ pub mod table;
 // What the page is made of.
 mod figure;
 mod index;
-mod prose;
+pub(crate) mod prose;
 mod section;
-mod style;
+pub(crate) mod style;
 mod verdict;
 mod ways;

@@ -1,6 +1,7 @@
 //! The command line.
 //!
-//! Exit status: 0 done; 1 `audit` found drift or an oversell, `reconcile` found or left something to be done; 2 anything else went wrong. Those of `lock` are its own: see its help.
+//! Exit status: 0 done; 1 `audit` found drift or an oversell, `reconcile` found or left something to be done,
+//! `postmortem` or `locks compare` saw something else than it should; 2 anything else went wrong. Those of `lock` are its own: see its help.
 
 use std::{
     io::{IsTerminal, Write},
@@ -12,7 +13,10 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use domain::{BuyerId, ItemId};
-use postmortem::cli::{ActorArguments, Postmortem};
+use postmortem::{
+    cli::{ActorArguments, Postmortem},
+    matrix::cli::{Locks, locks},
+};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -76,7 +80,10 @@ enum Command {
     ///
     /// Exit status 0: every case showed what its story says; 1: one did not; 2: an error.
     Postmortem(Postmortem),
-    /// Plays a part in a post-mortem.
+    /// Compares locks: the same faults and the same load for each.
+    #[command(subcommand)]
+    Locks(Locks),
+    /// Plays a part in a post-mortem, or in a trial of a lock.
     #[command(hide = true)]
     PostmortemActor(ActorArguments),
     /// Prints a token.
@@ -112,6 +119,7 @@ pub async fn run() -> Result<ExitCode> {
         }
         // The lab starts servers of its own, and no setting of an engine concerns it.
         Command::Postmortem(arguments) => postmortem::cli::postmortem(arguments, vec!["postmortem-actor".into()]).await,
+        Command::Locks(command) => locks(command, vec!["postmortem-actor".into()]).await,
         Command::PostmortemActor(arguments) => postmortem::cli::actor(arguments).await,
         command => engine(command, &cli.dir, &layers).await,
     }
@@ -130,7 +138,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,
-        Command::Postmortem(_) | Command::PostmortemActor(_) => unreachable!("taken care of before"),
+        Command::Postmortem(_) | Command::Locks(_) | Command::PostmortemActor(_) => unreachable!("taken care of before"),
     }
 }
 

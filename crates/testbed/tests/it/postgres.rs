@@ -127,3 +127,14 @@ async fn a_start_can_be_spawned() {
     let postgres = tokio::spawn(Postgres::start()).await.unwrap().unwrap();
     tokio::spawn(postgres.stop()).await.unwrap().unwrap();
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_server_tells_the_time_by_the_clock_that_it_is_given() {
+    let clock = testbed::Clock::new().await.unwrap();
+    let postgres = Postgres::builder().clock(&clock).await.unwrap().start().await.unwrap();
+    let seconds = || sql(&postgres.url("postgres"), "SELECT floor(extract(epoch FROM clock_timestamp()))").unwrap().parse::<i64>().unwrap();
+    let before = seconds();
+    clock.set(60_000).unwrap();
+    assert!((60..=70).contains(&(seconds() - before)));
+}

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::{Said, host};
-use crate::{actor::Host, cases};
+use crate::{actor::Host, cases, matrix};
 
 /// What an actor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -27,6 +27,8 @@ pub enum Role {
     SettlementJob,
     /// A seller of the ZooKeeper and etcd cases.
     LeaseHolder,
+    /// Somebody who wants the lock of a trial of the lock matrix.
+    Contender,
 }
 
 impl Role {
@@ -42,6 +44,7 @@ impl Role {
             Self::Recorder => "recorder",
             Self::SettlementJob => "settlement-job",
             Self::LeaseHolder => "lease-holder",
+            Self::Contender => "contender",
         }
     }
 }
@@ -59,6 +62,7 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
         Role::Recorder => cases::blind_repair::recorder::serve(&host, host::arguments(&arguments)?).await,
         Role::SettlementJob => cases::db_lock_forever::job::run(&host, host::arguments(&arguments)?).await,
         Role::LeaseHolder => cases::holder::serve(&host, host::arguments(&arguments)?).await,
+        Role::Contender => matrix::contender::serve(&host, host::arguments(&arguments)?).await,
     };
     match done {
         Ok(result) => host.say(&Said::Done(result)).await,

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 /// Text in which `code` is marked as in Markdown. A lone mark is a mark.
-pub(super) fn prose(text: &str) -> Markup {
+pub(crate) fn prose(text: &str) -> Markup {
     let parts: Vec<_> = text.split('`').collect();
     html! {
         @if parts.len().is_multiple_of(2) { (text) }
@@ -35,7 +35,7 @@ fn is_of_the_web(address: &str) -> bool {
 }
 
 /// The first letter as a sentence begins.
-pub(super) fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -3,6 +3,7 @@
 
 mod browser;
 mod command_line;
+mod matrix;
 mod page;
 mod sample;
 mod translation;

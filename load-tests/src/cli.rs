@@ -7,7 +7,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{mix::Mix, run, scenarios};
+use crate::{
+    capacity::{self, CapacityOptions},
+    mix::Mix,
+    run, scenarios,
+};
 
 /// Crowds of buyers against a running service.
 #[derive(Parser)]
@@ -39,11 +43,13 @@ enum Command {
         #[command(flatten)]
         options: Options,
     },
+    /// The highest rate of orders at which the service answers in time: an open loop, step by step.
+    Capacity(CapacityOptions),
 }
 
 impl Command {
-    fn into_run(self) -> (Mix, Options) {
-        match self {
+    async fn run(self) -> Result<bool> {
+        let (mix, options) = match self {
             Self::Rush(options) => (Mix::of(&scenarios::RUSH), options),
             Self::RetryStorm(options) => (Mix::of(&scenarios::RETRY_STORM), options),
             Self::LimitAbusers(options) => (Mix::of(&scenarios::LIMIT_ABUSERS), options),
@@ -51,7 +57,9 @@ impl Command {
             Self::WholeLife(options) => (Mix::of(&scenarios::WHOLE_LIFE), options),
             Self::Returns(options) => (Mix::of(&scenarios::RETURNS), options),
             Self::Run { mix, options } => (mix, options),
-        }
+            Self::Capacity(options) => return capacity::run(&options).await,
+        };
+        run::run(&mix, &options).await
     }
 }
 
@@ -154,11 +162,38 @@ impl Options {
         self.item.clone().unwrap_or_else(|| new_name(scenario))
     }
 
+    /// So many orders for so many units, and nothing else.
+    pub fn of_orders(requests: u64, stock: u64, limit: u32, segments: u16, durability: Durability) -> Self {
+        Self {
+            host: None,
+            dir: PathBuf::new(),
+            requests: Some(requests),
+            seconds: None,
+            stock,
+            items: 1,
+            item_skew: 0.0,
+            buyers: None,
+            skew: 0.0,
+            limit,
+            segments,
+            users: 1,
+            hold_seconds: 0,
+            report: None,
+            durability,
+            item: None,
+            seed: 1,
+            json: None,
+        }
+    }
+
     /// The defaults, and these arguments.
     #[cfg(test)]
     pub fn for_tests(arguments: &[&str]) -> Self {
         let line = ["load-tests", "rush"].iter().chain(arguments);
-        Cli::try_parse_from(line).map(|cli| cli.command.into_run().1).unwrap()
+        match Cli::try_parse_from(line).map(|cli| cli.command).unwrap() {
+            Command::Rush(options) => options,
+            _ => unreachable!("the line says rush"),
+        }
     }
 }
 
@@ -189,8 +224,7 @@ impl Durability {
 
 /// Does what the command line says.
 pub async fn run() -> Result<ExitCode> {
-    let (mix, options) = Cli::parse().command.into_run();
-    let good = run::run(&mix, &options).await?;
+    let good = Cli::parse().command.run().await?;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -203,8 +237,7 @@ mod tests {
     #[test]
     fn every_scenario_is_a_subcommand_of_its_own() {
         for scenario in crate::scenario::ALL {
-            let (mix, _) = Cli::try_parse_from(["load-tests", scenario.name]).unwrap().command.into_run();
-            assert_eq!(mix.name(), scenario.name);
+            assert!(Cli::try_parse_from(["load-tests", scenario.name]).is_ok(), "{}", scenario.name);
         }
     }
 
@@ -221,6 +254,12 @@ mod tests {
             let line = ["load-tests", "whole-life"].iter().chain(arguments);
             let error = Cli::try_parse_from(line).err().unwrap().to_string();
             assert!(expected.iter().all(|part| error.contains(part)), "{arguments:?}: {error}");
+        }
+        for (option, value, expected) in
+            [("--bound-ms", "0", "1..=10000"), ("--first-rate", "fast", "invalid digit"), ("--durability", "x", "accepted")]
+        {
+            let error = Cli::try_parse_from(["load-tests", "capacity", option, value]).err().unwrap().to_string();
+            assert!(error.contains(option) && error.contains(expected), "{error}");
         }
         let error = Cli::try_parse_from(mix).err().unwrap().to_string();
         assert!(error.contains("--mix") && error.contains("retry-storm"), "{error}");

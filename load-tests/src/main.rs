@@ -10,6 +10,7 @@ mod answer;
 mod attack;
 mod budget;
 mod buyers;
+mod capacity;
 mod cli;
 mod closing;
 mod crowd;

@@ -135,7 +135,8 @@ impl Sale {
         }
     }
 
-    async fn attempt(&self, client: &Client, asked: &Asked) -> Attempt {
+    /// Makes the request once, and waits as long as the client does.
+    pub async fn attempt(&self, client: &Client, asked: &Asked) -> Attempt {
         let started = Instant::now();
         let mut status = None;
         let answer = match self.request(asked) {

@@ -36,7 +36,7 @@ pub struct CapacityOptions {
     /// Seconds before that at the same rate, which do not count: connections are made, and caches filled.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=600))]
     pub warm_seconds: u64,
-    /// Units of the item of each step; beyond them orders are refused. Default: enough for every request.
+    /// Units of the item of each step; beyond them orders are refused. Default: a tenth more than there are requests.
     #[arg(long, value_name = "N")]
     pub stock: Option<u64>,
     /// Stock counters of each item.

@@ -125,7 +125,8 @@ impl Driver {
 
     async fn prepare(&self, schedule: Schedule) -> Result<Shared> {
         let buyers = schedule.requests.min(BUYERS_MOST);
-        let stock = self.options.stock.unwrap_or(schedule.requests);
+        // With room, because what is measured here is not how the last units are found.
+        let stock = self.options.stock.unwrap_or(schedule.requests + schedule.requests.div_ceil(10));
         // The limit is nobody's here: a buyer who comes again is one more order.
         let limit = u32::try_from(schedule.requests.div_ceil(buyers))?;
         let options = Options::of_orders(schedule.requests, stock, limit, self.options.segments, self.options.durability);

@@ -8,6 +8,7 @@ HOST ?=
 REQUESTS ?= 100000
 STOCK ?= 10000
 MIX ?= rush=40,retry-storm=20,limit-abusers=10,window-shoppers=10,whole-life=10,returns=10
+MIX_STOCK ?= 1000
 BOUND_MS ?= 50
 SEQUENCES ?= 300000
 SEED ?= 7
@@ -41,7 +42,7 @@ help:
 	@echo 'soak   SEQUENCES=$(SEQUENCES); STOCKADE_SEED=... begins where a failure was found'
 	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
 	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
-	@echo 'load   MIX=returns alone, or MIX=rush=60,retry-storm=40 weighted; the rest as rush'
+	@echo 'load   MIX=returns alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
 	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... aims elsewhere; ARGS="--step-seconds 10" and so on'
 
 up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C
@@ -77,7 +78,7 @@ rush: ## a flash sale: a crowd of buyers against `make up`, or against one start
 	@scripts/load.sh rush --requests '$(REQUESTS)' --stock '$(STOCK)' $(ARGS)
 
 load: ## several crowds at once: they storm, abuse limits, look, pay, cancel, forget, return; against what `make rush` finds
-	@scripts/load.sh run --mix '$(MIX)' --requests '$(REQUESTS)' --stock '$(STOCK)' $(ARGS)
+	@scripts/load.sh run --mix '$(MIX)' --requests '$(REQUESTS)' --stock '$(MIX_STOCK)' $(ARGS)
 
 capacity: ## the highest rate of orders at which p99 stays within BOUND_MS, open loop; a table, and a chart in target/capacity
 	@scripts/load.sh capacity --bound-ms '$(BOUND_MS)' $(ARGS)

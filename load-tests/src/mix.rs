@@ -35,6 +35,12 @@ impl Mix {
         self.scenarios.iter().map(|(_, scenario)| *scenario)
     }
 
+    /// Whether the run has shown nothing if no unit came back and was bought again. In a mix others take their share of the requests, and it need not
+    /// come to that.
+    pub fn must_resell(&self) -> bool {
+        matches!(self.scenarios.as_slice(), [(_, scenario)] if scenario.must_resell)
+    }
+
     /// Where their items stand.
     pub fn shelves(&self) -> BTreeSet<Shelf> {
         self.scenarios().map(|scenario| scenario.shelf).collect()
@@ -111,7 +117,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::{Mix, dice};
-    use crate::{scenario::Shelf, scenarios::RUSH};
+    use crate::{
+        scenario::Shelf,
+        scenarios::{RETURNS, RUSH},
+    };
 
     fn deal(mix: &Mix, seed: u64, visits: u64) -> Vec<(&'static str, &'static str)> {
         let names = |visit| {
@@ -150,6 +159,7 @@ mod tests {
         for (name, expected) in [("rush", 60_000), ("returns", 20_000), ("whole-life", 20_000)] {
             assert!((counts[name] - expected).abs() < 1_000, "{name}: {counts:?}");
         }
+        assert!(!mix.must_resell() && Mix::of(&RETURNS).must_resell());
         assert_eq!(mix.shelves().into_iter().collect::<Vec<_>>(), [Shelf::Kept, Shelf::Returned, Shelf::Expiring]);
     }
 

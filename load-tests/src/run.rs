@@ -32,11 +32,7 @@ pub async fn run(mix: &Mix, options: &Options) -> Result<bool> {
     announce(mix, &sale, &target, options);
     sell(name, &target, &sale, options).await?;
     let closed = closing::close(&sale, &admin).await?;
-    let demand = Demand {
-        requests: options.requests_due(),
-        limit: options.limit,
-        must_resell: mix.scenarios().any(|scenario| scenario.must_resell),
-    };
+    let demand = Demand { requests: options.requests_due(), limit: options.limit, must_resell: mix.must_resell() };
     let verdict = Verdict::new(name, &sale.tally(), &closed, demand);
     report(&verdict, name, options)
 }

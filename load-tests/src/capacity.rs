@@ -5,6 +5,8 @@
 //! (coordinated omission).
 
 mod chart;
+#[cfg(test)]
+mod double;
 mod meter;
 mod options;
 mod report;

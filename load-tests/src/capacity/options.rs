@@ -52,3 +52,19 @@ pub struct CapacityOptions {
     #[arg(long, value_name = "D", default_value = "target/capacity")]
     pub out: PathBuf,
 }
+
+impl CapacityOptions {
+    /// Short steps against this service, and these arguments.
+    #[cfg(test)]
+    pub fn for_tests(host: &str, dir: &std::path::Path, arguments: &[&str]) -> Self {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: CapacityOptions,
+        }
+        let mut line = vec!["capacity", "--host", host, "--step-seconds", "1", "--warm-seconds", "0", "--dir"];
+        line.push(dir.to_str().unwrap());
+        line.extend(arguments);
+        <Line as clap::Parser>::try_parse_from(line).map(|line| line.options).unwrap()
+    }
+}

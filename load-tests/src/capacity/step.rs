@@ -252,3 +252,53 @@ impl fmt::Display for Step {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Driver, Step};
+    use crate::capacity::{
+        double::{Manners, start},
+        options::CapacityOptions,
+    };
+
+    async fn step(rate: u64, manners: Manners, arguments: &[&str]) -> Step {
+        let dir = tempfile::tempdir().unwrap();
+        let host = start(dir.path(), manners).await;
+        let options = CapacityOptions::for_tests(&host, dir.path(), arguments);
+        Driver::new(&options).unwrap().step(rate).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_request_of_a_step_is_made_and_found_in_the_audit() {
+        let step = step(200, Manners::default(), &[]).await;
+        assert_eq!((step.accepted, step.refused, step.errors), (200, 0, 0), "{step}");
+        assert!(step.findings.is_empty(), "{:?}", step.findings);
+    }
+
+    /// A closed loop would have made one request for each connection while the service stalled, and called all others fast.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_stall_is_seen_by_everybody_who_would_have_waited() {
+        let stall = Some((100, Duration::from_millis(400)));
+        let step = step(200, Manners { stall, ..Manners::default() }, &["--connections", "4"]).await;
+        assert!(step.outstanding_most >= 40, "80 requests were due in the stall: {}", step.outstanding_most);
+        // Of 200 requests the two that count for p99 were due at its beginning.
+        assert!(step.latency_ms_p99 >= 380.0, "{step}");
+        assert!(step.latency_ms_max >= 395.0 && !step.holds, "{step}");
+        assert_eq!((step.accepted, step.errors), (200, 0));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_unknown_outcome_is_an_error_and_its_order_is_not_lost() {
+        let step = step(100, Manners { unknown_every: Some(10), ..Manners::default() }, &[]).await;
+        assert_eq!((step.accepted, step.errors, step.holds), (90, 10, false), "{step}");
+        assert!(step.findings.is_empty(), "asked again, each was told: {:?}", step.findings);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_order_that_the_audit_does_not_know_is_found() {
+        let step = step(50, Manners { loses: 1, ..Manners::default() }, &[]).await;
+        assert_eq!(step.findings, ["1 units were acknowledged and are not in the ledger"]);
+    }
+}

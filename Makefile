@@ -7,6 +7,9 @@ LISTEN ?=
 HOST ?=
 REQUESTS ?= 100000
 STOCK ?= 10000
+MIX ?= rush=40,retry-storm=20,limit-abusers=10,window-shoppers=10,whole-life=10,returns=10
+MIX_STOCK ?= 1000
+BOUND_MS ?= 50
 SEQUENCES ?= 300000
 SEED ?= 7
 FAULTS ?= 100
@@ -23,10 +26,10 @@ ifeq (,$(shell command -v cargo 2>/dev/null))
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 endif
 
-export DIR HOST REQUESTS STOCK CARGO_FLAGS LOCK_FEATURES
+export DIR HOST CARGO_FLAGS LOCK_FEATURES
 
 .DEFAULT_GOAL := help
-.PHONY: help up test soak lint model chaos postmortem rush bench bench-lock fmt doc
+.PHONY: help up test soak lint model chaos postmortem rush load capacity bench bench-lock fmt doc
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -39,6 +42,8 @@ help:
 	@echo 'soak   SEQUENCES=$(SEQUENCES); STOCKADE_SEED=... begins where a failure was found'
 	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
 	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
+	@echo 'load   MIX=returns alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
+	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... aims elsewhere; ARGS="--step-seconds 10" and so on'
 
 up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C
 	@scripts/setup.sh run
@@ -70,7 +75,13 @@ lint: ## format, clippy, docs, licences: what a change must pass besides the tes
 	fi
 
 rush: ## a flash sale: a crowd of buyers against `make up`, or against one started for it
-	@scripts/rush.sh $(ARGS)
+	@scripts/load.sh rush --requests '$(REQUESTS)' --stock '$(STOCK)' $(ARGS)
+
+load: ## several crowds at once: they storm, abuse limits, look, pay, cancel, forget, return; against what `make rush` finds
+	@scripts/load.sh run --mix '$(MIX)' --requests '$(REQUESTS)' --stock '$(MIX_STOCK)' $(ARGS)
+
+capacity: ## the highest rate of orders at which p99 stays within BOUND_MS, open loop; a table, and a chart in target/capacity
+	@scripts/load.sh capacity --bound-ms '$(BOUND_MS)' $(ARGS)
 
 bench: ## the figures of the README
 	@scripts/setup.sh bench

@@ -37,10 +37,16 @@ struct Created {
 pub struct Audit {
     /// Units that exist.
     pub stock: u64,
+    /// Units that nobody has.
+    #[serde(default)]
+    pub available: u64,
     /// Units of orders that wait for payment, as the ledger has it.
     pub held: u64,
     /// Units of paid orders.
     pub confirmed: u64,
+    /// Units of orders that have ended, on their way back.
+    #[serde(default)]
+    pub returning: u64,
     /// Units on their way to the ledger.
     pub in_flight: u64,
     /// Units that the identity does not explain.
@@ -89,13 +95,19 @@ impl Admin {
         Ok(())
     }
 
-    /// The audit, as soon as nothing is on its way to the ledger or `patience` is over.
+    /// The audit, as soon as nothing is on its way to the ledger or back, or `patience` is over.
     pub async fn audit(&self, item: &str, patience: Duration) -> Result<Audit> {
+        self.audit_when(item, patience, |_| true).await
+    }
+
+    /// The audit, as soon as nothing is under way and it is as it should be, or `patience` is over.
+    pub async fn audit_when(&self, item: &str, patience: Duration, as_it_should: impl Fn(&Audit) -> bool) -> Result<Audit> {
         let until = Instant::now() + patience;
         loop {
             let request = self.client.get(format!("{}/items/{item}/audit", self.host));
             let audit: Audit = self.answer(request).await.context("GET /items/{item}/audit")?;
-            if audit.in_flight == 0 || Instant::now() > until {
+            let at_rest = audit.in_flight == 0 && audit.returning == 0;
+            if at_rest && as_it_should(&audit) || Instant::now() > until {
                 return Ok(audit);
             }
             sleep(Duration::from_millis(100)).await;

@@ -19,10 +19,11 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Runs the sale until every request was made.
 pub async fn run(name: &str, host: &str, sale: &Arc<Sale>, options: &Options) -> Result<()> {
-    make_folder(&options.report)?;
+    let report = options.report(name);
+    make_folder(&report)?;
     // Everybody shares one client: its pool keeps a connection for each buyer at once.
     let client = GooseClientBuilder::new().without_cookies().gzip(false).timeout(TIMEOUT);
-    GooseAttack::initialize_with_config(configuration(host, options))?
+    GooseAttack::initialize_with_config(configuration(host, &report, options))?
         .set_client_builder_without_cookies(client)?
         .register_scenario(scenario(name, sale, options))
         .execute()
@@ -35,13 +36,13 @@ fn make_folder(file: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("--report: {} cannot be made", folder.display()))
 }
 
-fn configuration(host: &str, options: &Options) -> GooseConfiguration {
+fn configuration(host: &str, report: &Path, options: &Options) -> GooseConfiguration {
     let mut configuration = GooseConfiguration::default();
     configuration.host = Some(host.to_owned());
     configuration.users = Some(options.users as usize);
     // They wait for each other, so it only matters that it is soon.
     configuration.increase_rate = Some((options.users * 4).to_string());
-    configuration.report_file = vec![options.report.display().to_string()];
+    configuration.report_file = vec![report.display().to_string()];
     // We print a verdict, and progress on the way to it.
     configuration.no_print_metrics = true;
     configuration.quiet = 2;
@@ -78,7 +79,7 @@ async fn interrupted() {
 }
 
 async fn buy(sale: Arc<Sale>, user: &mut GooseUser) -> TransactionResult {
-    let guest = sale.crowd.next();
+    let guest = sale.next_guest();
     let result = (guest.kind.buy)(&mut Visit::new(Arc::clone(&sale), user, guest)).await;
     if sale.budget.is_spent() {
         // Goose has no end by number of requests. A user who has run all its iterations goes, and when all have gone the run is over.

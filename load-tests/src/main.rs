@@ -1,6 +1,6 @@
 //! Load tests: crowds of buyers against a running service, and a verdict on what it promised them.
 //!
-//! A scenario (`rush`) is a mix of kinds of buyers (`buyers/`), each in its own file. Nothing here knows how the service works: it
+//! A scenario (`scenarios/`) is a mix of kinds of buyers (`buyers/`), each in its own file. Nothing here knows how the service works: it
 //! speaks HTTP, keeps its own books of what was acknowledged, and holds them against the service's audit.
 //!
 //! Exit status: 0 the verdict is good; 1 it is not; 2 there is none.
@@ -10,17 +10,26 @@ mod answer;
 mod attack;
 mod budget;
 mod buyers;
+mod capacity;
 mod cli;
+mod closing;
 mod crowd;
+mod items;
 mod judge;
+mod life;
 mod mix;
 mod progress;
-mod rush;
+mod run;
 mod sale;
+mod scenario;
+mod scenarios;
+mod signature;
+mod skew;
 mod tally;
 mod target;
 mod verdict;
 mod visit;
+mod wish;
 
 use std::process::ExitCode;
 

@@ -5,22 +5,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use reqwest::{
-    Body, Client, Method, Request, Url,
+    Body, Client, Request, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue},
 };
+use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
     answer::{Answer, Expected},
     budget::Budget,
     cli::Options,
-    crowd::Crowd,
+    crowd::{Crowd, Guest},
+    items::Items,
+    signature::Provider,
     tally::Tally,
+    target::Target,
+    wish::{Asked, Placed, Wish},
 };
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const SIGNATURE: HeaderName = HeaderName::from_static("stockade-signature");
 const REPLAYED: &str = "idempotent-replayed";
 
 /// How long an unknown outcome is asked for again, and how often.
@@ -29,31 +35,22 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// What every buyer shares.
 pub struct Sale {
-    /// The item.
-    pub item: String,
+    /// What is sold.
+    pub items: Items,
     /// Units that one buyer may hold.
     pub limit: u32,
     /// Requests that may still be made.
     pub budget: Budget,
     /// Who buys.
     pub crowd: Crowd,
+    host: String,
     /// The status of an acknowledged order.
     status: u16,
-    /// An order request without its buyer.
-    request: Request,
+    admin: HeaderValue,
+    /// Who reports payments, if somebody pays.
+    provider: Option<Provider>,
     tally: Mutex<Tally>,
     began: OnceLock<Instant>,
-}
-
-/// An order request: all that tells it from others.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// Who asks.
-    pub buyer: usize,
-    /// Which of the buyer's orders.
-    pub key: HeaderValue,
-    /// Units.
-    pub quantity: u32,
 }
 
 /// One attempt to make a request.
@@ -79,20 +76,25 @@ pub struct Settled {
 }
 
 impl Sale {
-    /// A sale of `item` that begins when `begin` is called.
-    pub fn new(host: &str, item: String, crowd: Crowd, options: &Options) -> Result<Self> {
-        let mut request = Request::new(Method::POST, Url::parse(&format!("{host}/items/{item}/orders"))?);
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    /// A sale that begins when `begin` is called.
+    pub fn new(target: &Target, items: Items, crowd: Crowd, options: &Options) -> Result<Self> {
         Ok(Self {
-            item,
+            items,
             limit: options.limit,
-            budget: Budget::new(options.requests),
+            budget: Budget::new(options.requests()),
             crowd,
+            host: target.host.clone(),
             status: options.durability.status(),
-            request,
+            admin: HeaderValue::try_from(format!("Bearer {}", target.admin_token)).context("the admin token is not a header's value")?,
+            provider: target.payment_secret.as_deref().map(Provider::new),
             tally: Mutex::new(Tally::new()?),
             began: OnceLock::new(),
         })
+    }
+
+    /// Who comes next.
+    pub fn next_guest(&self) -> Guest {
+        self.crowd.next(&self.items)
     }
 
     /// Starts the clock.
@@ -124,31 +126,74 @@ impl Sale {
         }
     }
 
-    async fn attempt(&self, client: &Client, asked: &Asked) -> Attempt {
+    /// Makes the request once, and waits no longer than `patience` for the answer.
+    pub async fn ask_once(&self, client: &Client, asked: &Asked, patience: Duration) -> Attempt {
+        match tokio::time::timeout(patience, self.attempt(client, asked)).await {
+            Ok(attempt) => attempt,
+            // The request is dropped, and its connection with it.
+            Err(_) => Attempt { took: patience, status: None, answer: Answer::GivenUp },
+        }
+    }
+
+    /// Makes the request once, and waits as long as the client does.
+    pub async fn attempt(&self, client: &Client, asked: &Asked) -> Attempt {
         let started = Instant::now();
         let mut status = None;
-        let answer = match self.send(client, asked, &mut status).await {
-            Ok(answer) => answer,
-            Err(error) => Answer::Unknown(transport(&error).into()),
+        let answer = match self.request(asked) {
+            Ok(request) => match self.send(client, request, asked, &mut status).await {
+                Ok(answer) => answer,
+                Err(error) => Answer::Unknown(transport(&error).into()),
+            },
+            Err(error) => Answer::Wrong(format!("the request could not be made: {error}")),
         };
         Attempt { took: started.elapsed(), status, answer }
     }
 
-    async fn send(&self, client: &Client, asked: &Asked, status: &mut Option<u16>) -> Result<Answer, reqwest::Error> {
-        let response = client.execute(self.request(asked)).await?;
+    async fn send(&self, client: &Client, request: Request, asked: &Asked, status: &mut Option<u16>) -> Result<Answer, reqwest::Error> {
+        let response = client.execute(request).await?;
         let code = *status.insert(response.status().as_u16());
         let replayed = response.headers().get(REPLAYED).is_some_and(|value| value == "true");
         let body = response.bytes().await?;
-        Ok(Answer::read(code, replayed, &body, Expected { status: self.status, item: &self.item, quantity: asked.quantity }))
+        let item = self.items.get(asked.item);
+        Ok(Answer::read(code, replayed, &body, Expected { wish: &asked.wish, status: self.status, item: &item.id, stock: item.stock }))
     }
 
-    fn request(&self, asked: &Asked) -> Request {
-        let mut request = Request::new(Method::POST, self.request.url().clone());
-        request.headers_mut().clone_from(self.request.headers());
-        request.headers_mut().insert(AUTHORIZATION, self.crowd.authorization(asked.buyer));
-        request.headers_mut().insert(IDEMPOTENCY_KEY, asked.key.clone());
-        *request.body_mut() = Some(body(asked.quantity));
-        request
+    fn request(&self, asked: &Asked) -> Result<Request> {
+        let mut request = Request::new(asked.wish.method(), self.url(asked)?);
+        let mut set = |name, value| drop(request.headers_mut().insert(name, value));
+        match &asked.wish {
+            // Whoever passes may look at an item, and the provider's signature says who it is.
+            Wish::Browse | Wish::Pay { .. } => {}
+            Wish::Refund(_) => set(AUTHORIZATION, self.admin.clone()),
+            Wish::Order { .. } | Wish::Show(_) | Wish::Cancel(_) => set(AUTHORIZATION, self.crowd.authorization(asked.buyer)?),
+        }
+        match &asked.wish {
+            Wish::Order { key, quantity } => {
+                set(IDEMPOTENCY_KEY, key.clone());
+                set(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                *request.body_mut() = Some(body(*quantity));
+            }
+            Wish::Pay { order, payment } => {
+                let text = json!({ "payment": payment, "order": order.id }).to_string();
+                let provider = self.provider.as_ref().context("nobody told the payment secret")?;
+                set(SIGNATURE, HeaderValue::try_from(provider.sign(&text))?);
+                set(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                *request.body_mut() = Some(Body::from(text));
+            }
+            _ => {}
+        }
+        Ok(request)
+    }
+
+    fn url(&self, asked: &Asked) -> Result<Url> {
+        let of = |order: &Placed, rest: &str| Ok(Url::parse(&format!("{}/orders/{}{rest}", self.host, order.id))?);
+        match &asked.wish {
+            Wish::Order { .. } => Ok(self.items.get(asked.item).counter.clone()),
+            Wish::Browse => Ok(self.items.get(asked.item).page.clone()),
+            Wish::Show(order) | Wish::Cancel(order) => of(order, ""),
+            Wish::Pay { order, .. } => of(order, "/payment"),
+            Wish::Refund(order) => of(order, "/refund"),
+        }
     }
 }
 

@@ -18,12 +18,16 @@ pub struct Target {
     pub jwt_secret: String,
     /// What admins present.
     pub admin_token: String,
+    /// What the payment provider signs with; only who pays needs it.
+    pub payment_secret: Option<String>,
 }
 
 impl Target {
     /// The service at `host`, or the one whose folder is `dir`.
-    pub fn find(host: Option<&str>, dir: &Path) -> Result<Self> {
+    pub fn find(host: Option<&str>, dir: &Path, pays: bool) -> Result<Self> {
+        let payment_secret = || find_secret("payment_secret", env::var("STOCKADE_PAYMENT_SECRET").ok(), "STOCKADE_PAYMENT_SECRET", dir);
         Ok(Self {
+            payment_secret: pays.then(payment_secret).transpose()?,
             host: find_host(host, dir)?,
             jwt_secret: find_secret("jwt_secret", env::var("STOCKADE_JWT_SECRET").ok(), "STOCKADE_JWT_SECRET", dir)?,
             admin_token: find_secret("admin_token", env::var("STOCKADE_ADMIN_TOKEN").ok(), "STOCKADE_ADMIN_TOKEN", dir)?,

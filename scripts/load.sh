@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
-# A flash sale: a crowd of buyers, more of them than there are units.
-# Arguments go to the rush (`target/release/load-tests rush --help`).
+# Load: crowds of buyers, or orders at a fixed rate. Arguments go to the load tests (`target/release/load-tests --help`): `rush`, `capacity`, ...
 #
 # Against HOST if it is set, else against the `stockade up` that runs in DIR, else against one started for the occasion, on private servers
-# in a temporary folder. Exits as the rush does; the folder of a rush that failed is kept.
+# in a temporary folder. Exits as the load test does; the folder of one that failed is kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
-DIR=${DIR:-.stockade} HOST=${HOST:-} REQUESTS=${REQUESTS:-100000} STOCK=${STOCK:-10000}
+DIR=${DIR:-.stockade} HOST=${HOST:-}
 PROGRAMS=${CARGO_TARGET_DIR:-target}/release
 READY_SECONDS=60
+
+if [ $# -eq 0 ]; then
+  echo 'usage: scripts/load.sh SCENARIO [OPTION...], for example scripts/load.sh rush --requests 1000' >&2
+  exit 2
+fi
+LOAD=$1
+shift
 
 # Each buyer at once is a connection here and there, and macOS allows 256 files.
 if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
@@ -43,7 +49,7 @@ running_in_dir() {
 up_pid='' folder=''
 
 start() {
-  folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-rush.XXXXXX")
+  folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-load.XXXXXX")
   : >"$folder/up.log"
   # Not on the user's own servers: its ledger goes with the folder, and their stock would stay.
   env -u REDIS_URL -u LOCK_URLS -u DATABASE_URL "$PROGRAMS/stockade" up --dir "$folder" --listen 127.0.0.1:0 >>"$folder/up.log" 2>&1 &
@@ -89,8 +95,8 @@ else
     echo "using the stockade that runs in $DIR: $HOST"
   else
     start
-    echo "started a stockade for this rush: $HOST"
+    echo "started a stockade for this: $HOST"
   fi
 fi
 
-"$PROGRAMS/load-tests" rush --host "$HOST" --dir "$DIR" --requests "$REQUESTS" --stock "$STOCK" "$@"
+"$PROGRAMS/load-tests" "$LOAD" --host "$HOST" --dir "$DIR" "$@"

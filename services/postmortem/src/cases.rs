@@ -25,6 +25,7 @@ pub mod wrong_release;
 pub mod zookeeper_session;
 
 // What several of them break or use.
+mod admitted;
 mod counter_shop;
 pub(crate) mod holder;
 pub(crate) mod keeper;

@@ -13,7 +13,7 @@ use redis::Script;
 use testbed::{Proxy, Redis, Traffic};
 use uuid::Uuid;
 
-use super::last_unit::Locking;
+use super::{admitted::admitted, last_unit::Locking};
 use crate::pace::Pace;
 
 const LOCK: &str = "item:42";
@@ -131,7 +131,7 @@ impl OurRedlock {
     /// Waits until the nodes vote: new ones do so after a lease.
     pub(super) async fn new(urls: impl IntoIterator<Item = String>, pace: Pace, lease: Duration) -> Result<Self> {
         let lease = pace.real(lease);
-        let redlock = RedlockBuilder::new(urls).lease(lease).node_timeout(NODE_TIMEOUT.min(lease / 3)).build().await?;
+        let redlock = admitted(RedlockBuilder::new(urls).lease(lease).node_timeout(NODE_TIMEOUT.min(lease / 3))).await?;
         Ok(Self { redlock, patience: pace.real(PATIENCE), guard: None })
     }
 }

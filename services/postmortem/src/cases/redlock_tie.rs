@@ -17,6 +17,7 @@ use testbed::{Proxy, Redis, Traffic};
 use tokio::{sync::Barrier, task::JoinSet};
 use uuid::Uuid;
 
+use super::admitted::admitted;
 use crate::{
     case::{Case, Story, Way},
     evidence::{Evidence, Measure},
@@ -284,7 +285,7 @@ struct Library {
 impl Library {
     /// Waits until the nodes vote: new ones do so after a lease.
     async fn new(urls: Vec<String>, far: Duration) -> Result<Self> {
-        let redlock = RedlockBuilder::new(urls).lease(far * LEASE).node_timeout(far * LEASE / 4).build().await?;
+        let redlock = admitted(RedlockBuilder::new(urls).lease(far * LEASE).node_timeout(far * LEASE / 4)).await?;
         Ok(Self { redlock, guard: None })
     }
 }

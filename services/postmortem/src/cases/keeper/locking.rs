@@ -10,7 +10,7 @@ use testbed::Redis;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use crate::stage::connect;
+use crate::{cases::admitted::admitted, stage::connect};
 
 const LOCK: &str = "item:1";
 const COUNTER: &str = "item:1:token";
@@ -150,7 +150,7 @@ impl Held {
 
 /// A ballot Redlock on these servers. If they are new to locks, this waits for a lease.
 pub(in crate::cases) async fn ballot(urls: &[String], lease: Duration) -> Result<Redlock> {
-    Ok(RedlockBuilder::new(urls).lease(lease).node_timeout(lease / 4).retry(TRY_EVERY).build().await?)
+    admitted(RedlockBuilder::new(urls).lease(lease).node_timeout(lease / 4).retry(TRY_EVERY)).await
 }
 
 /// A Redlock as people write it who want a token of it.

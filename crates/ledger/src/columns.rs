@@ -75,6 +75,11 @@ impl TryFrom<TermsColumns> for Terms {
     }
 }
 
+/// A place in a list of questions, and a sum of units.
+pub(crate) fn place_and_units(row: (i64, i64)) -> Result<(usize, u64), LedgerError> {
+    Ok((unsigned("place", row.0)?, unsigned("quantity", row.1)?))
+}
+
 /// An item's row with the token that has the authority over it.
 #[derive(sqlx::FromRow)]
 pub(crate) struct FencedColumns {

@@ -100,6 +100,11 @@ impl Watched {
             self.held.insert(buyer.clone(), units);
         }
     }
+
+    /// Whether nobody is watched, until the ledger says otherwise.
+    fn is_idle(&self) -> bool {
+        !self.everyone && self.held.is_empty()
+    }
 }
 
 /// Finds out which of these takers are to be held against the limits of their items, and what they hold.
@@ -131,13 +136,6 @@ pub(crate) async fn look(
         }
     }
     Ok(watched)
-}
-
-impl Watched {
-    /// Whether nobody is watched, until the ledger says otherwise.
-    fn is_idle(&self) -> bool {
-        !self.everyone && self.held.is_empty()
-    }
 }
 
 fn watched(terms: &Terms, takers: &[Taker<'_>], watch: Watch) -> Watched {

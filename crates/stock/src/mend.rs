@@ -7,7 +7,6 @@ use redis::Value;
 
 use crate::{
     Adjusted, Answer, Stock, StockError,
-    item::home,
     keys::{GAVE_BACK, Keys},
     outbox,
     reply::Reply,
@@ -177,7 +176,7 @@ impl Stock {
 fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<RestoredAnswer> {
     let mut answers = Vec::new();
     for memory in memories {
-        let is_home = home(&memory.buyer, usize::from(segments)) == usize::from(segment);
+        let is_home = memory.buyer.home(segments) == segment;
         let has_units = memory.segment == segment;
         let (id, quantity) = (memory.order.retake(memory.attempt), memory.quantity);
         let mut answer = |id: OrderId, answer: String| {
@@ -201,7 +200,7 @@ fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<RestoredA
 /// What the buyers who are at home here have. A buyer who has nothing any more is named too: the segment may think otherwise.
 fn counts_of(memories: &[Memory], segment: u16, segments: u16) -> HashMap<BuyerId, u64> {
     let mut counts = HashMap::new();
-    for memory in memories.iter().filter(|memory| home(&memory.buyer, usize::from(segments)) == usize::from(segment)) {
+    for memory in memories.iter().filter(|memory| memory.buyer.home(segments) == segment) {
         let count: &mut u64 = counts.entry(memory.buyer.clone()).or_default();
         *count += if memory.taken { u64::from(memory.quantity.get()) } else { 0 };
     }
@@ -211,7 +210,7 @@ fn counts_of(memories: &[Memory], segment: u16, segments: u16) -> HashMap<BuyerI
 /// What marks the buyers at home here who gave something back.
 fn gave_back(memories: &[Memory], segment: u16, segments: u16) -> Vec<String> {
     let given_back = memories.iter().filter(|memory| !memory.taken || memory.attempt > 0);
-    let at_home = given_back.filter(|memory| home(&memory.buyer, usize::from(segments)) == usize::from(segment));
+    let at_home = given_back.filter(|memory| memory.buyer.home(segments) == segment);
     at_home.map(|memory| format!("{GAVE_BACK}{}", memory.buyer)).collect()
 }
 

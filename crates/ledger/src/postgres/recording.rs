@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{Transaction, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns},
+    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns, place_and_units},
     convert::{column, signed, unsigned},
     limits::{Asked, Terms},
     recording::{self, Move, NewOrders, Statements},
@@ -203,7 +203,7 @@ impl Statements for Transaction {
         .bind(column(asked, |asked| asked.range[1].as_uuid()))
         .fetch_all(&mut **self)
         .await?;
-        held.into_iter().map(|(place, units)| Ok((unsigned("place", place)?, unsigned("quantity", units)?))).collect()
+        held.into_iter().map(place_and_units).collect()
     }
 
     async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError> {

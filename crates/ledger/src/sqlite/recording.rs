@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::{Transaction, hex, hex_list, json, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns},
-    convert::{column, signed, unsigned},
+    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns, place_and_units},
+    convert::{column, signed},
     limits::{Asked, Terms},
     recording::{self, Move, NewOrders, Statements},
     touched::RetakenOrder,
@@ -116,7 +116,7 @@ impl Statements for Transaction {
              GROUP BY asked.key",
         );
         let held = held.bind(json(&rows)?).fetch_all(&mut **self).await?;
-        held.into_iter().map(|(place, units)| Ok((unsigned("place", place)?, unsigned("quantity", units)?))).collect()
+        held.into_iter().map(place_and_units).collect()
     }
 
     async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError> {

@@ -155,7 +155,7 @@ async fn of_two_recorders_with_too_much_together_one_records(site: &Site) {
         let other = if round % 2 == 0 { &home } else { &far };
         let [first, second] = [(&near, 0), (other, 1)].map(|(key, n)| {
             let (order, hours) = (order_of(&item, &buyer, n, 1), 24 + round);
-            async move { taken_at(&*ledger_of(site).await, key, hours, order).await }
+            async move { taken_at(&*site.ledger().await, key, hours, order).await }
         });
         let (first, second) = tokio::join!(first, second);
         assert_eq!(first + second, 1, "round {round}");
@@ -171,10 +171,6 @@ async fn of_two_recorders_with_too_much_together_one_records(site: &Site) {
     }
     let held: BTreeSet<_> = [counters(&*ledger, &home).await, counters(&*ledger, &near).await].into_iter().collect();
     assert_eq!(held, BTreeSet::from([[10, 0, 0, 0]]));
-}
-
-async fn ledger_of(site: &Site) -> std::sync::Arc<dyn Ledger> {
-    site.ledger().await
 }
 
 async fn release_now(ledger: &dyn Ledger, key: &SegmentKey, order: TakenOrder) {

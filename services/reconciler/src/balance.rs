@@ -1,4 +1,10 @@
 //! Which units to move between segments: so that walks stay short while a sale runs, and so that an order for several units finds them in one place.
+//!
+//! What a reader could get wrong: a walk does not meet units that are on their way. If all segments are empty when it comes past, it ends sold out, for
+//! good, and the units arrive behind it. So nothing is moved in the last moments of a sale ([`Pace`]), when walks find by themselves what is left, and
+//! units are gathered only if somebody waits for them.
+
+mod pace;
 
 use std::sync::Arc;
 
@@ -6,14 +12,13 @@ use audit::Look;
 use domain::{ItemId, ItemState, TransferId};
 use ledger::TransferPlan;
 
+pub(crate) use self::pace::Pace;
 use crate::{Reconciler, ReconcilerError};
 
 /// A segment with less than this part of what the others have on average is filled up.
 const POOR: u64 = 4;
 /// Below this many units a segment, evening out is not worth a transfer.
 const WORTHWHILE: u64 = 16;
-/// Units that an order may be for where the item has no limit.
-const USUAL_ORDER: u64 = 10;
 
 /// What is available in each segment.
 type Available = Vec<u64>;
@@ -21,12 +26,11 @@ type Available = Vec<u64>;
 pub(crate) async fn plan(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64, wanted: u64) -> Result<(), ReconcilerError> {
     // Decided on a look of our own: what asked for it may be out of date.
     let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
-    let Some(item) = reconciler.ledger.item(id).await? else { return Ok(()) };
     let Some(available) = available(&looks) else { return Ok(()) };
     if !reconciler.ledger.open_transfers(Some(id)).await?.is_empty() {
         return Ok(());
     }
-    let plans = moves(&available, largest_order(item.limit_per_buyer.map(|limit| u64::from(limit.get()))), wanted);
+    let plans = moves(&available, wanted);
     if plans.is_empty() {
         return Ok(());
     }
@@ -35,12 +39,8 @@ pub(crate) async fn plan(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64, 
 }
 
 /// Whether there is something to move. `wanted`: somebody waits for so many units in one place.
-pub(crate) fn is_needed(looks: &[Look], limit: Option<u64>, wanted: u64) -> bool {
-    available(looks).is_some_and(|available| !moves(&available, largest_order(limit), wanted).is_empty())
-}
-
-fn largest_order(limit: Option<u64>) -> u64 {
-    limit.unwrap_or(USUAL_ORDER).min(USUAL_ORDER)
+pub(crate) fn is_needed(looks: &[Look], wanted: u64) -> bool {
+    available(looks).is_some_and(|available| !moves(&available, wanted).is_empty())
 }
 
 /// `None`: not all of them sell.
@@ -52,7 +52,7 @@ fn available(looks: &[Look]) -> Option<Available> {
     looks.iter().map(sells).collect()
 }
 
-fn moves(available: &[u64], largest_order: u64, wanted: u64) -> Vec<TransferPlan> {
+fn moves(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
     let total: u64 = available.iter().sum();
     let segments = available.len() as u64;
     if segments < 2 || total == 0 {
@@ -61,7 +61,7 @@ fn moves(available: &[u64], largest_order: u64, wanted: u64) -> Vec<TransferPlan
     if wanted <= total && available.iter().all(|units| *units < wanted) {
         return gather(available, wanted);
     }
-    if total >= segments * WORTHWHILE { even_out(available, total / segments) } else { gather(available, largest_order.min(total)) }
+    if total >= segments * WORTHWHILE { even_out(available, total / segments) } else { Vec::new() }
 }
 
 /// From those that have more than the mean to those that have next to nothing.
@@ -82,7 +82,7 @@ fn even_out(available: &[u64], mean: u64) -> Vec<TransferPlan> {
     plans
 }
 
-/// Into the fullest segment, until it has what the largest order may want.
+/// Into the fullest segment, until it has what somebody waits for.
 fn gather(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
     let Some((to, most)) = (0..).zip(available.iter().copied()).max_by_key(|(_, units)| *units) else { return Vec::new() };
     let mut missing = wanted.saturating_sub(most);
@@ -101,45 +101,38 @@ fn gather(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
 mod tests {
     use super::moves;
 
-    fn after(available: &[u64], largest_order: u64) -> Vec<u64> {
-        after_wish(available, largest_order, 0)
-    }
-
-    fn after_wish(available: &[u64], largest_order: u64, wanted: u64) -> Vec<u64> {
-        let mut available = available.to_vec();
-        for plan in moves(&available.clone(), largest_order, wanted) {
-            available[usize::from(plan.from)] -= plan.units;
-            available[usize::from(plan.to)] += plan.units;
+    fn after(available: &[u64], wanted: u64) -> Vec<u64> {
+        let mut after = available.to_vec();
+        for plan in moves(available, wanted) {
+            after[usize::from(plan.from)] -= plan.units;
+            after[usize::from(plan.to)] += plan.units;
         }
-        available
+        after
     }
 
     #[test]
     fn an_empty_segment_is_filled_up_while_there_is_plenty() {
-        assert_eq!(after(&[0, 200, 100], 1), [100, 100, 100]);
-        assert_eq!(after(&[0, 0, 300], 1), [100, 100, 100]);
-        assert_eq!(after(&[90, 110, 100], 1), [90, 110, 100], "nearly even is even enough");
+        assert_eq!(after(&[0, 200, 100], 0), [100, 100, 100]);
+        assert_eq!(after(&[0, 0, 300], 0), [100, 100, 100]);
+        assert_eq!(after(&[90, 110, 100], 0), [90, 110, 100], "nearly even is even enough");
+        assert_eq!(after(&[0, 20, 20], 0), [0, 20, 20], "walks find what little is left");
     }
 
     #[test]
-    fn fragments_are_gathered_for_an_order_of_several_units() {
+    fn fragments_are_gathered_for_somebody_who_waits() {
         assert_eq!(after(&[1, 1, 1], 2), [0, 1, 2]);
-        assert_eq!(after(&[1, 3, 1], 10).iter().max(), Some(&5));
+        assert_eq!(after(&[1, 3, 1], 5), [0, 5, 0]);
         assert_eq!(after(&[2, 1, 1], 2), [2, 1, 1], "one segment has enough");
-        assert_eq!(after(&[1, 1, 1], 1), [1, 1, 1], "nobody wants more than one");
+        assert_eq!(after(&[1, 1, 1], 0), [1, 1, 1], "nobody waits");
         assert_eq!(after(&[0, 0, 1], 2), [0, 0, 1]);
-    }
-
-    #[test]
-    fn somebody_who_waits_for_many_gets_them_into_one_place() {
-        assert_eq!(after_wish(&[20, 20, 20, 20], 1, 30).iter().max(), Some(&30));
-        assert_eq!(after_wish(&[20, 20, 20, 20], 1, 81), [20, 20, 20, 20], "there are not so many");
-        assert_eq!(after_wish(&[20, 40, 20, 20], 1, 30), [20, 40, 20, 20], "somebody has as many");
+        assert_eq!(after(&[20, 20, 20, 20], 30).iter().max(), Some(&30));
+        assert_eq!(after(&[20, 20, 20, 20], 81), [20, 20, 20, 20], "there are not so many");
+        assert_eq!(after(&[20, 40, 20, 20], 30), [20, 40, 20, 20], "somebody has as many");
     }
 
     #[test]
     fn there_is_nothing_to_move_in_one_segment_or_in_none() {
-        assert!(moves(&[5], 2, 9).is_empty());
-        assert!(moves(&[0, 0], 2, 9).is_empty());
+        assert!(moves(&[5], 9).is_empty());
+        assert!(moves(&[0, 0], 9).is_empty());
     }
 }

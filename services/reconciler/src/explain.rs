@@ -54,7 +54,9 @@ const SHOWN: usize = 20;
 
 /// Says what would be done. `None`: there is no such item.
 pub async fn explain(stock: &Stock, ledger: &dyn Ledger, id: &ItemId) -> Result<Option<Explanation>, ReconcilerError> {
-    let Some(item) = ledger.item(id).await? else { return Ok(None) };
+    if ledger.item(id).await?.is_none() {
+        return Ok(None);
+    }
     let looks = audit::look(stock, ledger, id).await?;
     let mut steps: Vec<Step> = looks.iter().filter_map(mend_step).collect();
     let transfers = ledger.open_transfers(Some(id)).await?;
@@ -75,8 +77,8 @@ pub async fn explain(stock: &Stock, ledger: &dyn Ledger, id: &ItemId) -> Result<
         let why = format!("{walks} walks are not forgotten yet; those that are not due are left alone");
         steps.push(Step::of_item("walks", 0, why, "finish those that nobody finished, forget those whose deadlines are over"));
     }
-    if steps.is_empty() && balance::is_needed(&looks, item.limit_per_buyer.map(|limit| u64::from(limit.get())), 0) {
-        let why = "some segments have next to nothing while others have plenty, or units lie in fragments".into();
+    if steps.is_empty() && balance::is_needed(&looks, 0) {
+        let why = "some segments have next to nothing while others have plenty".into();
         steps.push(Step::of_item("balance", 0, why, "move units between segments"));
     }
     Ok(Some(Explanation { item: id.to_string(), steps }))

@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{ItemId, SegmentConfig};
+use domain::ItemId;
 use futures::{StreamExt, stream};
 use ledger::Transfer;
 
 use crate::{
-    Reconciler, ReconcilerError, authority, balance,
+    Reconciler, ReconcilerError, authority,
+    balance::{self, Pace},
     identity::Identity,
     needs::{Needs, is_lively},
     trouble::Trouble,
@@ -30,12 +31,13 @@ struct Watched {
     next: Instant,
     identity: Identity,
     trouble: Trouble,
+    pace: Pace,
 }
 
 impl Watched {
     fn new() -> Self {
         let now = Instant::now();
-        Self { next: now, identity: Identity::new(now), trouble: Trouble::new("reconciling an item") }
+        Self { next: now, identity: Identity::new(now), trouble: Trouble::new("reconciling an item"), pace: Pace::default() }
     }
 }
 
@@ -72,14 +74,14 @@ async fn look_at_all(reconciler: &Arc<Reconciler>, items: &mut HashMap<ItemId, W
     let configs = reconciler.ledger.segment_configs().await?;
     items.retain(|id, _| configs.iter().any(|(known, _)| known == id));
     let mut due = Vec::new();
-    for (id, config) in configs {
+    for (id, _) in configs {
         let watched = items.remove(&id).unwrap_or_else(Watched::new);
         let transfers: Vec<_> = open.iter().filter(|transfer| transfer.item == id).cloned().collect();
         let wanted = wishes.get(&id).copied().unwrap_or(0);
         if watched.next > now && transfers.is_empty() && wanted == 0 {
             items.insert(id, watched);
         } else {
-            due.push((Seen { id, config, transfers, wanted }, watched));
+            due.push((Seen { id, transfers, wanted }, watched));
         }
     }
     let looks = stream::iter(due).map(|(seen, watched)| look_at(reconciler, seen, watched));
@@ -90,7 +92,6 @@ async fn look_at_all(reconciler: &Arc<Reconciler>, items: &mut HashMap<ItemId, W
 /// An item that is to be looked at, as the ledger has it.
 struct Seen {
     id: ItemId,
-    config: SegmentConfig,
     transfers: Vec<Transfer>,
     wanted: u64,
 }
@@ -104,7 +105,7 @@ async fn look_at(reconciler: &Arc<Reconciler>, seen: Seen, mut watched: Watched)
 }
 
 async fn reconcile(reconciler: &Arc<Reconciler>, seen: &Seen, watched: &mut Watched) -> Result<(), ReconcilerError> {
-    let Seen { id, config, transfers, wanted } = seen;
+    let Seen { id, transfers, wanted } = seen;
     let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
     let mend = watched.identity.judge(reconciler, id, &looks).await?;
     let lively = is_lively(&looks) || !transfers.is_empty();
@@ -112,8 +113,8 @@ async fn reconcile(reconciler: &Arc<Reconciler>, seen: &Seen, watched: &mut Watc
     if looks.iter().any(|look| look.inspection.as_ref().is_some_and(|inspection| inspection.walks > 0)) {
         walks::settle(reconciler, id).await?;
     }
-    let limit = config.limit_per_buyer.map(|limit| u64::from(limit.get()));
-    let balance = reconciler.settings.balance && mend.is_empty() && transfers.is_empty() && balance::is_needed(&looks, limit, *wanted);
+    let may_move = (watched.pace.lasts(Instant::now(), &looks) || *wanted > 0) && mend.is_empty() && transfers.is_empty();
+    let balance = reconciler.settings.balance && may_move && balance::is_needed(&looks, *wanted);
     let needs = Needs { mend, transfers: !transfers.is_empty(), balance, wanted: *wanted };
     if !needs.is_empty() {
         authority::work(reconciler, id, needs).await?;

@@ -239,11 +239,15 @@ fn currency(currency: Option<String>) -> Result<String, Problem> {
     fits.then_some(currency).ok_or_else(|| Problem::invalid("currency", "expected three capital letters (ISO 4217)"))
 }
 
+/// Several, so that each master gets one: a hash slot is linear in the key, and segments 0 and 1 of any item lie in the same half of the slots.
+const SEGMENTS_PER_MASTER: u16 = 4;
+
 /// Segments on one server only shorten its batches; on several they let all of them sell. A small stock is not worth splitting:
 /// an order for two would find ones.
 fn default_segments(stock: u64, masters: u16) -> u16 {
     let worthwhile = u16::try_from(stock / 100).unwrap_or(u16::MAX).max(1);
-    masters.clamp(1, Item::MAX_SEGMENTS).min(worthwhile)
+    let useful = if masters > 1 { masters.saturating_mul(SEGMENTS_PER_MASTER) } else { 1 };
+    useful.min(Item::MAX_SEGMENTS).min(worthwhile)
 }
 
 /// Creates an item. A repeat with the same body changes nothing.

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{Item, Quantity};
+use futures::StreamExt;
 use reconciler::ReconcilerSettings;
 use stock::Outcome;
 
@@ -13,6 +14,7 @@ on_both!(
     a_fresh_process_has_fragments_gathered_before_its_first_walk,
     an_empty_segment_is_filled_up_from_those_that_have_plenty,
     units_are_moved_in_the_middle_of_a_rush_and_none_is_lost,
+    as_many_buyers_as_units_all_get_one_while_a_reconciler_watches,
     what_does_not_sell_is_left_where_it_is,
 );
 
@@ -83,10 +85,10 @@ async fn units_are_moved_in_the_middle_of_a_rush_and_none_is_lost(shop: &Arc<Sho
     shop.record().await;
     shop.reconcile(balancing()).await;
     shop.reconcile(balancing()).await;
-    let sale = shop.sell(300, 4).await;
+    let sale = shop.sell(2400, 4).await;
     let mut held = 0;
-    for wave in 0..60 {
-        // All of them at home in one place.
+    for wave in 0..140 {
+        // All of them at home in one place, which has 600.
         let orders = (0..5).map(|n| {
             let sale = Arc::clone(&sale);
             async move { sale.order(&sale.buyer_at(0, wave * 5 + n), "key", 1).await }
@@ -94,18 +96,30 @@ async fn units_are_moved_in_the_middle_of_a_rush_and_none_is_lost(shop: &Arc<Sho
         held += futures::future::join_all(orders).await.iter().filter(|outcome| is_held(outcome)).count();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    assert_eq!(held, 700, "there is plenty");
     sale.comes_to_rest().await;
-    eprintln!("{held} of 300 sold in the first attempt");
-    // Who came while the last units were on the move was refused, for good; another order gets them.
-    let mut more = 0;
-    eventually("selling the rest", async || {
-        more += 1;
-        sale.order(&sale.buyer_at(0, 400 + more), "key", 1).await;
-        sale.available().await.iter().sum::<u64>() == 0 && sale.is_at_rest().await
-    })
-    .await;
-    assert_eq!(sale.report().await.held, 300);
+    assert!(sale.available().await[1..].iter().sum::<u64>() < 1700, "some of what was sold had been moved: {:?}", sale.available().await);
+    assert_eq!(sale.report().await.held, 700);
     assert!(sale.journal("drift").await.is_empty());
+}
+
+async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_watches(shop: &Arc<Shop>) {
+    shop.record().await;
+    shop.reconcile(balancing()).await;
+    let sale = shop.sell(3000, 8).await;
+    // Most are at home in one place, so that there is something to even out.
+    let (mut near, mut far) =
+        ((0..).map(buyer).filter(|buyer| sale.home(buyer) == 0), (0..).map(buyer).filter(|buyer| sale.home(buyer) != 0));
+    let buyers: Vec<_> = (0..3000).map(|n| if n % 4 == 0 { far.next() } else { near.next() }.unwrap()).collect();
+    let orders = buyers.into_iter().map(|buyer| {
+        let sale = Arc::clone(&sale);
+        async move { sale.order(&buyer, "key", 1).await }
+    });
+    let outcomes: Vec<_> = futures::stream::iter(orders).buffer_unordered(64).collect().await;
+    let refused: Vec<_> = outcomes.iter().filter(|outcome| !is_held(outcome)).collect();
+    assert!(refused.is_empty(), "{} were refused although there was a unit for each: {:?}", refused.len(), refused[0]);
+    sale.comes_to_rest().await;
+    assert_eq!(sale.report().await.held, 3000);
 }
 
 async fn what_does_not_sell_is_left_where_it_is(shop: &Arc<Shop>) {

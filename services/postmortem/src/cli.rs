@@ -34,7 +34,7 @@ pub struct Postmortem {
     /// All of them.
     #[arg(long)]
     all: bool,
-    /// How much faster than the story: 1 is the real thing.
+    /// How much faster than the story: 1 is the real thing. What is not as told at first is told once more at a quarter of it.
     #[arg(long, default_value = "20", allow_negative_numbers = true)]
     speed: Pace,
     /// Write a page (index.html) and results.json into this folder.

@@ -22,6 +22,10 @@ const ADMIN_TOKEN: &str = "the admin of a lab that ends in a minute";
 const PAYMENT_SECRET: &str = "the payment provider of a lab that ends in a minute";
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+const PORTS_TRIED: usize = 5;
+/// What the program logs once it listens, and says when it cannot.
+const SERVING: &str = "serving address=";
+const CANNOT_LISTEN: &str = "cannot listen on";
 
 /// Everything that `stockade serve` does.
 pub const ALL_ROLES: &str = "order,recorder,reconciler";
@@ -32,8 +36,8 @@ pub struct Engine {
     pub process: Daemon,
     /// How it is reached, if it has the order role.
     pub counter: Counter,
-    has_counter: bool,
     run: Run,
+    starts: usize,
 }
 
 /// How the program is run.
@@ -75,19 +79,24 @@ impl Engine {
         Self::start_instance(stage, Instance { name: "engine", redis_url: redis.url(), database_url, roles: ALL_ROLES, settings }).await
     }
 
-    /// Starts one instance, and waits until it is ready if it has the order role.
+    /// Starts one instance, and waits until it is ready. A port may be somebody else's by the time it is there: then it takes another.
     pub async fn start_instance(stage: &Stage, instance: Instance) -> Result<Self> {
-        let listen = format!("127.0.0.1:{}", free_port().await);
-        let run = Run { program: stage.engine.clone(), dir: stage.folder().join(instance.name), variables: variables(&instance, &listen) };
-        let serve = run.clone();
-        let command = move || serve.command(&["serve"]);
-        let process = Daemon::start("stockade", stage.folder().join(format!("{}.log", instance.name)), command).await?;
-        let has_counter = instance.roles.split(',').any(|role| role == "order");
-        let engine = Self { process, counter: Counter::at(format!("http://{listen}")), has_counter, run };
-        if has_counter {
-            engine.is_ready().await?;
+        let mut tried = 1;
+        loop {
+            let mut engine = Self::start_somewhere(stage, &instance).await?;
+            match engine.is_ready().await {
+                Err(_) if tried < PORTS_TRIED && engine.found_the_port_taken()? => tried += 1,
+                ready => return ready.map(|()| engine),
+            }
         }
-        Ok(engine)
+    }
+
+    async fn start_somewhere(stage: &Stage, instance: &Instance) -> Result<Self> {
+        let listen = format!("127.0.0.1:{}", free_port().await);
+        let run = Run { program: stage.engine.clone(), dir: stage.folder().join(instance.name), variables: variables(instance, &listen) };
+        let (serve, log) = (run.clone(), stage.folder().join(format!("{}-{listen}.log", instance.name)));
+        let process = Daemon::start("stockade", log, move || serve.command(&["serve"])).await?;
+        Ok(Self { process, counter: Counter::at(format!("http://{listen}")), run, starts: 1 })
     }
 
     /// Offers an item, and returns its id.
@@ -155,17 +164,32 @@ impl Engine {
     /// Starts it again after it was killed.
     pub async fn restart(&mut self) -> Result<()> {
         self.process.restart().await?;
-        if self.has_counter { self.is_ready().await } else { Ok(()) }
+        self.starts += 1;
+        self.is_ready().await
     }
 
-    async fn is_ready(&self) -> Result<()> {
+    /// It says itself that it serves: at a port that somebody else has taken, somebody else would answer.
+    async fn is_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         let ready = self.counter.address("/readyz");
-        while !reqwest::get(&ready).await.is_ok_and(|answer| answer.status().is_success()) {
-            ensure!(Instant::now() < deadline, "the engine was not ready: {}", std::fs::read_to_string(self.process.log())?);
+        while !(self.serves()? && reqwest::get(&ready).await.is_ok_and(|answer| answer.status().is_success())) {
+            ensure!(!self.process.has_ended(), "the engine has ended: {}", self.log()?);
+            ensure!(Instant::now() < deadline, "the engine was not ready: {}", self.log()?);
             sleep(LOOK_EVERY).await;
         }
         Ok(())
+    }
+
+    fn serves(&self) -> Result<bool> {
+        Ok(self.log()?.matches(SERVING).count() >= self.starts)
+    }
+
+    fn found_the_port_taken(&mut self) -> Result<bool> {
+        Ok(self.process.has_ended() && self.log()?.contains(CANNOT_LISTEN))
+    }
+
+    fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.process.log())?)
     }
 }
 
@@ -187,6 +211,7 @@ fn variables(instance: &Instance, listen: &str) -> Vec<(&'static str, String)> {
         ("STOCKADE_PAYMENT_SECRET", PAYMENT_SECRET.into()),
         ("STOCKADE_LISTEN", listen.into()),
         ("STOCKADE_ROLES", instance.roles.into()),
+        ("STOCKADE_LOG", "info".into()),
     ];
     variables.extend(instance.settings.iter().cloned());
     variables

@@ -20,6 +20,11 @@ impl Pace {
         self.0
     }
 
+    /// A quarter of it. `None`: it is slow enough.
+    pub fn slower(self) -> Option<Self> {
+        (self.0 > 1.0).then(|| Self((self.0 / 4.0).max(1.0)))
+    }
+
     /// How long this takes here.
     pub fn real(self, story: Duration) -> Duration {
         story.div_f64(self.0)
@@ -67,6 +72,12 @@ mod tests {
         assert_eq!(pace.real(Duration::from_secs(30)), Duration::from_millis(1500));
         assert_eq!(pace.story(Duration::from_millis(1500)), Duration::from_secs(30));
         assert_eq!(pace.real_ms(Duration::from_millis(1)), 1);
+    }
+
+    #[test]
+    fn what_is_told_again_is_told_slower_until_it_is_the_real_thing() {
+        let slower = |speed| Pace::new(speed).unwrap().slower().map(Pace::speed);
+        assert_eq!([slower(20.0), slower(3.0), slower(1.0)], [Some(5.0), Some(1.0), None]);
     }
 
     #[test]

@@ -10,6 +10,6 @@ mod figure;
 mod index;
 pub(crate) mod prose;
 mod section;
-pub(crate) mod style;
+mod style;
 mod verdict;
 mod ways;

@@ -49,8 +49,8 @@ impl Case for Herd {
         Story {
             title: "A release wakes everybody",
             told: "The simplest lock in ZooKeeper is one node: who can create it has the lock, and everybody else watches it. Each release wakes all \
-                   who wait, all of them ask at once, and all but one wait again. With n buyers that is n (n - 1) / 2 messages and as many \
-                   requests for n locks: the paper on ZooKeeper calls it the herd effect, and gives the lock without it in the next paragraph.",
+                   who wait, all of them ask at once, and all but one wait again. With n buyers that is n (n - 1) / 2 messages for n locks, (n - 1) (n - 2) / 2 \
+                   of them in vain: the paper on ZooKeeper calls it the herd effect, and gives the lock without it in the next paragraph.",
             sources: &[
                 ("ZooKeeper Recipes and Solutions: Locks", "https://zookeeper.apache.org/doc/current/recipes.html"),
                 ("Hunt, Konar, Junqueira, Reed: ZooKeeper: wait-free coordination for internet-scale systems (USENIX ATC 2010)", ""),

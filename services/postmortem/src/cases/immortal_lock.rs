@@ -38,8 +38,8 @@ impl Case for ImmortalLock {
             title: "A lock that outlives its holder for ever",
             told: "A worker took its lock with SETNX and gave it a lifetime with EXPIRE, a command later. Deployments, crashes and the \
                    out-of-memory killer find the moment between the two: the lock then has no lifetime, its holder is dead, and nobody gets \
-                   it until a human deletes the key. A user of sidekiq-grouping met it twice in three months; ShedLock, Beaker and Laravel \
-                   Horizon had it as well.",
+                   it until a human deletes the key. A user of sidekiq-grouping met it twice in three months; it was reported to ShedLock, Beaker \
+                   and Laravel Horizon as well.",
             sources: &[
                 (
                     "sidekiq-grouping: atomic lock with expiry to avoid perma-locked batches",

@@ -55,8 +55,8 @@ impl Case for StickySoldOut {
         Story {
             title: "Sold out, says the memory of a service that asked an hour ago",
             told: "So that a sold-out item costs nothing, each order service remembers in a map that the stock was empty, and refuses at once. \
-                   The lines are copied from one flash-sale project to the next, and nothing in them clears the flag. When orders are \
-                   cancelled and their units come back, every service goes on to say that the item is sold out.",
+                   The lines are copied from one flash-sale project to the next, and nothing in them clears the flag when units come \
+                   back. Orders are cancelled, their units wait in Redis, and every service goes on to say that the item is sold out.",
             sources: &[(
                 "springboot-seckill, a flash sale to learn from: localOverMap in its SeckillController",
                 "https://github.com/zaiyunduan123/springboot-seckill",
@@ -72,7 +72,11 @@ impl Case for StickySoldOut {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(STORY, "a service that has read that the stock is empty refuses from then on", "nothing clears the flag"),
+            Way::faulty(
+                STORY,
+                "a service that has read that the stock is empty refuses from then on",
+                "nothing clears the flag when units come back",
+            ),
             Way::does_not_help(OWN, "the service where the return comes in clears its flag", "the other services know nothing of it"),
             Way::does_not_help(
                 MESSAGE,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use async_trait::async_trait;
-use testbed::{Etcd, MariaDb, Postgres, ZooKeeper};
+use testbed::{Clock, Etcd, MariaDb, Postgres, ZooKeeper};
 use tokio::sync::OnceCell;
 
 use super::{
@@ -51,6 +51,31 @@ pub(super) trait Site: Send + Sync {
     }
 }
 
+/// By how much a clock jumps: far beyond every lease.
+const AHEAD_MS: i64 = 60_000;
+
+/// The clock of the server that is struck, if that is what is bent.
+async fn clock(fault: Fault) -> Result<Option<Clock>> {
+    Ok(if fault == Fault::Clock { Some(Clock::new().await?) } else { None })
+}
+
+/// A server that others use too.
+struct Spared {
+    port: u16,
+    url: fn(u16) -> String,
+}
+
+#[async_trait]
+impl Site for Spared {
+    fn ports(&self) -> Vec<u16> {
+        vec![self.port]
+    }
+
+    fn url(&self, port: u16) -> String {
+        (self.url)(port)
+    }
+}
+
 /// All of their addresses.
 pub(super) fn urls(site: &dyn Site) -> Vec<String> {
     let ports = site.ports();
@@ -73,13 +98,14 @@ impl Shared {
         if !fault.spares_the_servers() {
             return own(contestant, home, fault).await;
         }
-        Ok(match home {
-            Home::Postgres => Box::new(database::Spared::postgres(self.postgres().await?)),
-            Home::MariaDb => Box::new(database::Spared::mariadb(self.mariadb().await?)),
-            Home::Etcd => Box::new(service::Spared::etcd(self.etcd.get_or_try_init(Etcd::start).await?)),
-            Home::ZooKeeper => Box::new(service::Spared::zookeeper(self.zookeeper.get_or_try_init(ZooKeeper::start).await?)),
-            Home::FiveRedis | Home::OneRedis | Home::Sqlite | Home::Consul => own(contestant, home, fault).await?,
-        })
+        let spared = match home {
+            Home::Postgres => Spared { port: self.postgres().await?.port(), url: database::of_postgres },
+            Home::MariaDb => Spared { port: self.mariadb().await?.port(), url: database::of_mariadb },
+            Home::Etcd => Spared { port: self.etcd.get_or_try_init(Etcd::start).await?.port(), url: service::of_etcd },
+            Home::ZooKeeper => Spared { port: self.zookeeper.get_or_try_init(ZooKeeper::start).await?.port(), url: service::of_zookeeper },
+            Home::FiveRedis | Home::OneRedis | Home::Sqlite | Home::Consul => return own(contestant, home, fault).await,
+        };
+        Ok(Box::new(spared))
     }
 
     async fn postgres(&self) -> Result<&Postgres> {

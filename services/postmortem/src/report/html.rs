@@ -3,13 +3,30 @@
 //! It is complete without a script. What a reader could get wrong: the marks and the hatchings of all pictures are defined once, in the
 //! page, so a picture that is cut out of it is not a picture any more.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{figure, index, section, style};
 use crate::run::Played;
 
 /// The page.
 pub fn page(played: &[Played]) -> String {
+    let body = html! {
+        a.skip href="#cases" { "To the cases" }
+        (figure::definitions())
+        (index::rail(played))
+        main {
+            (index::head(played))
+            div #cases {
+                @for (n, case) in played.iter().enumerate() { (section::section(n + 1, case)) }
+            }
+            footer { p { "Written by " code { "stockade postmortem --report" } ". Times are seconds of the story." } }
+        }
+    };
+    document(&title(played), "", &body)
+}
+
+/// A page of the lab with this in it, and what its style has besides that of all.
+pub(crate) fn document(title: &str, sheet: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -18,21 +35,10 @@ pub fn page(played: &[Played]) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 link rel="icon" href="data:,";
-                title { (title(played)) }
-                style { (style::sheet()) }
+                title { (title) }
+                style { (style::sheet()) (PreEscaped(sheet)) }
             }
-            body {
-                a.skip href="#cases" { "To the cases" }
-                (figure::definitions())
-                (index::rail(played))
-                main {
-                    (index::head(played))
-                    div #cases {
-                        @for (n, case) in played.iter().enumerate() { (section::section(n + 1, case)) }
-                    }
-                    footer { p { "Written by " code { "stockade postmortem --report" } ". Times are seconds of the story." } }
-                }
-            }
+            body { (body) }
         }
     };
     page.into_string()

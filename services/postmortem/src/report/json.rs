@@ -33,6 +33,9 @@ struct WayJson<'a> {
     /// What the story says.
     expected: Expected,
     as_told: bool,
+    /// The speed of what is shown, where it was not as told at the case's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    again_at: Option<&'a str>,
     stock: u64,
     /// What the verdict is made of.
     readings: &'a [Reading],
@@ -65,6 +68,7 @@ fn way(played: &PlayedWay) -> WayJson<'_> {
         holds: evidence.holds(),
         expected: way.expected,
         as_told: played.is_as_told(),
+        again_at: played.again_at.as_deref(),
         stock: evidence.stock,
         readings: &evidence.readings,
     }

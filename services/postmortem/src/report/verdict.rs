@@ -6,10 +6,14 @@ use crate::run::PlayedWay;
 
 /// Whether it holds; and if not, by what.
 pub(super) fn verdict(played: &PlayedWay) -> String {
-    match broken(played) {
+    let verdict = match broken(played) {
         _ if played.evidence.holds() => "holds".into(),
         broken if broken.is_empty() => "nothing was judged".into(),
         broken => format!("fails: {}", broken.join(", ")),
+    };
+    match &played.again_at {
+        Some(speed) => format!("{verdict} (told again, at speed {speed})"),
+        None => verdict,
     }
 }
 

@@ -124,6 +124,7 @@ fn a_page_says_by_words_whether_a_case_went_as_told() {
     assert!(!article(&page, "told-1").contains("not as told"));
     assert!(article(&page, "told-1").contains("fails: 2 units oversold"));
     assert!(article(&page, "hard-2").contains("fails: 6 units stranded, 12 zombie writes"));
+    assert!(article(&page, "hard-3").contains("holds (told again, at speed 5)"));
     assert!(article(&page, "told-3").contains("holds"));
 }
 

@@ -35,11 +35,13 @@ pub fn played() -> Vec<Played> {
             way: Way::holds("atomic script", "one step", "the lock does not matter"),
             evidence: Evidence::new().sold(10, 10).holders(2).stuck(3.25).judge_oversold(),
             picture: story(false),
+            again_at: None,
         },
         PlayedWay {
             way: Way::holds("without a picture", "nothing is noted", "nothing happens"),
             evidence: Evidence::new().judge(Measure::LostUpdates, 0, 0),
             picture: Picture { end: 3.0, ..Picture::default() },
+            again_at: None,
         },
     ];
     let hard = vec![
@@ -52,11 +54,13 @@ pub fn played() -> Vec<Played> {
             ),
             evidence: Evidence::new().sold(10, 4).stranded(6).holders(3).judge_stranded().judge(Measure::ZombieWrites, 12, 0),
             picture: crowd(),
+            again_at: None,
         },
         PlayedWay {
             way: Way::holds("one moment", "a single sale", "nobody else is there"),
             evidence: Evidence::new().sold(1, 1).judge_oversold(),
             picture: Picture { lanes: vec!["a".into()], moments: vec![moment(0, Event::Sale, "x", 5.0)], end: 9.0, ..Picture::default() },
+            again_at: Some("5".into()),
         },
         PlayedWay {
             way: Way::does_not_help("one unit, twice", "two sales, long after each other", "nobody looks"),
@@ -67,6 +71,7 @@ pub fn played() -> Vec<Played> {
                 end: 31.0,
                 ..Picture::default()
             },
+            again_at: None,
         },
     ];
     let case = |case, story, ways| Played { case, story, speed: "20".into(), ways };
@@ -75,7 +80,7 @@ pub fn played() -> Vec<Played> {
 
 fn oversold(way: Way) -> PlayedWay {
     let evidence = Evidence::new().sold(10, 12).holders(2).stuck(31.5).judge_oversold().judge_stranded();
-    PlayedWay { way, evidence, picture: story(true) }
+    PlayedWay { way, evidence, picture: story(true), again_at: None }
 }
 
 /// Two services and a server: one lock runs out, and two units are sold that do not exist.

@@ -94,3 +94,37 @@ async fn a_remedy_that_is_broken_turns_the_case_red() {
 async fn a_faulty_way_that_is_repaired_turns_the_case_red() {
     is_red("maotai", "the lock of the story", "atomic script").await;
 }
+
+/// What a busy machine does: the way is not to blame for what is seen at first.
+struct Hasty;
+
+#[async_trait]
+impl Case for Hasty {
+    fn name(&self) -> &'static str {
+        "hasty"
+    }
+
+    fn story(&self) -> Story {
+        catalogue::find("maotai").unwrap().story()
+    }
+
+    fn ways(&self) -> Vec<Way> {
+        vec![Way::holds("a remedy", "holds where there is time", "the machine is slow")]
+    }
+
+    async fn play(&self, _way: &str, stage: &Stage) -> Result<Evidence> {
+        let sold = if stage.pace.speed() > 10.0 { 2 } else { 1 };
+        Ok(Evidence::new().sold(1, sold).judge_oversold())
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_as_told_is_told_once_more_and_slower() {
+    let played = run().play(&Hasty, &Silent).await.unwrap();
+    assert!(played.is_as_told());
+    assert_eq!(played.ways[0].again_at.as_deref(), Some("5"));
+    let mut run = run();
+    run.what_if.stock = Some(7);
+    let played = run.play(&Hasty, &Silent).await.unwrap();
+    assert!(!played.is_as_told(), "whoever asks what happens then is told");
+}

@@ -1,6 +1,6 @@
 //! The matrix as one page without anything from outside, in the style of the lab's.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::{
     notes,
@@ -16,8 +16,8 @@ use crate::{
         verdict::{Cell, Fate, Outcome},
     },
     report::{
+        html::document,
         prose::{prose, sentence},
-        style,
     },
 };
 
@@ -26,29 +26,16 @@ const SHEET: &str = include_str!("style.css");
 
 /// The page.
 pub fn page(matrix: &Matrix) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                link rel="icon" href="data:,";
-                title { "Locks compared" }
-                style { (style::sheet()) (PreEscaped(SHEET)) }
-            }
-            body {
-                main {
-                    (head(matrix))
-                    @if !matrix.faults.is_empty() { (safety(matrix)) }
-                    @if !matrix.figures.is_empty() { (load(matrix)) }
-                    (who(matrix))
-                    footer { p { "Written by " code { "stockade locks compare --report" } ". " (matrix.machine) ", " (notes::SAME_MACHINE) "; took " (format!("{:.0}", matrix.took.as_secs_f64())) "\u{a0}s." } }
-                }
-            }
+    let body = html! {
+        main {
+            (head(matrix))
+            @if !matrix.faults.is_empty() { (safety(matrix)) }
+            @if !matrix.figures.is_empty() { (load(matrix)) }
+            (who(matrix))
+            footer { p { "Written by " code { "stockade locks compare --report" } ". " (matrix.machine) ", " (notes::SAME_MACHINE) "; took " (format!("{:.0}", matrix.took.as_secs_f64())) "\u{a0}s." } }
         }
     };
-    page.into_string()
+    document("Locks compared", SHEET, &body)
 }
 
 fn head(matrix: &Matrix) -> Markup {

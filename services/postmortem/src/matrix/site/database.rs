@@ -8,38 +8,11 @@ use tempfile::TempDir;
 use testbed::{Clock, MariaDb, Postgres};
 use tokio::process::Command;
 
-use super::{Contestant, Fault, Site, prepare, redis::AHEAD_MS};
+use super::{AHEAD_MS, Contestant, Fault, Site, clock, prepare};
 
 /// That the locks are in.
 pub(super) const POSTGRES: &str = "postgres";
 pub(super) const MARIADB: &str = "locks";
-
-/// One that others use too.
-pub(super) struct Spared {
-    port: u16,
-    url: fn(u16) -> String,
-}
-
-impl Spared {
-    pub(super) fn postgres(server: &Postgres) -> Self {
-        Self { port: server.port(), url: of_postgres }
-    }
-
-    pub(super) fn mariadb(server: &MariaDb) -> Self {
-        Self { port: server.port(), url: of_mariadb }
-    }
-}
-
-#[async_trait]
-impl Site for Spared {
-    fn ports(&self) -> Vec<u16> {
-        vec![self.port]
-    }
-
-    fn url(&self, port: u16) -> String {
-        (self.url)(port)
-    }
-}
 
 /// One to be broken.
 pub(super) struct Own {
@@ -91,10 +64,6 @@ const FIRST: &str = "first";
 const COPY: &str = "copy";
 /// Of a server, in its folder.
 const DATA: &str = "data";
-
-async fn clock(fault: Fault) -> Result<Option<Clock>> {
-    Ok(if fault == Fault::Clock { Some(Clock::new().await?) } else { None })
-}
 
 /// PostgreSQL's user must be able to get there.
 fn folder(fault: Fault) -> Result<Option<TempDir>> {
@@ -206,10 +175,10 @@ impl Site for File {
     }
 }
 
-fn of_postgres(port: u16) -> String {
+pub(super) fn of_postgres(port: u16) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/{POSTGRES}")
 }
 
-fn of_mariadb(port: u16) -> String {
+pub(super) fn of_mariadb(port: u16) -> String {
     format!("mysql://root@127.0.0.1:{port}/{MARIADB}")
 }

@@ -4,10 +4,7 @@ use anyhow::{Context, Result};
 use async_trait::async_trait;
 use testbed::{AppendFsync, Clock, Redis};
 
-use super::{Fault, Site};
-
-/// By how much a clock jumps: far beyond every lease.
-pub(super) const AHEAD_MS: i64 = 60_000;
+use super::{AHEAD_MS, Fault, Site, clock};
 
 /// The last two of five.
 const BEYOND: &[usize] = &[3, 4];
@@ -24,7 +21,7 @@ pub(super) struct Nodes {
 impl Nodes {
     pub(super) async fn start(count: usize, fault: Fault) -> Result<Self> {
         let struck = count / 2;
-        let clock = if fault == Fault::Clock { Some(Clock::new().await?) } else { None };
+        let clock = clock(fault).await?;
         let mut nodes = Vec::new();
         for node in 0..count {
             let mut builder = Redis::builder();

@@ -7,34 +7,7 @@ use async_trait::async_trait;
 use testbed::{Clock, Etcd, ZooKeeper};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use super::{Fault, Site, redis::AHEAD_MS};
-
-/// One that others use too.
-pub(super) struct Spared {
-    port: u16,
-    url: fn(u16) -> String,
-}
-
-impl Spared {
-    pub(super) fn etcd(server: &Etcd) -> Self {
-        Self { port: server.port(), url: of_etcd }
-    }
-
-    pub(super) fn zookeeper(server: &ZooKeeper) -> Self {
-        Self { port: server.port(), url: of_zookeeper }
-    }
-}
-
-#[async_trait]
-impl Site for Spared {
-    fn ports(&self) -> Vec<u16> {
-        vec![self.port]
-    }
-
-    fn url(&self, port: u16) -> String {
-        (self.url)(port)
-    }
-}
+use super::{AHEAD_MS, Fault, Site, clock};
 
 /// One to be broken.
 pub(super) struct Own {
@@ -54,7 +27,7 @@ impl Own {
 
     pub(super) async fn zookeeper(fault: Fault) -> Result<Self> {
         let mut builder = ZooKeeper::builder();
-        let clock = if fault == Fault::Clock { Some(Clock::new().await?) } else { None };
+        let clock = clock(fault).await?;
         if let Some(clock) = &clock {
             builder = builder.clock(clock).await?;
         }
@@ -101,10 +74,10 @@ async fn has_jumped(server: &ZooKeeper) -> Result<()> {
     Ok(())
 }
 
-fn of_etcd(port: u16) -> String {
+pub(super) fn of_etcd(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-fn of_zookeeper(port: u16) -> String {
+pub(super) fn of_zookeeper(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }

@@ -43,6 +43,7 @@ help:
 	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
 	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
 	@echo 'load   MIX=returns alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
+	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 512"; exits 1 if a goal is not met; wants a machine that does nothing else'
 	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... aims elsewhere; ARGS="--step-seconds 10" and so on'
 
 up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C
@@ -83,9 +84,10 @@ load: ## several crowds at once: they storm, abuse limits, look, pay, cancel, fo
 capacity: ## the highest rate of orders at which p99 stays within BOUND_MS, open loop; a table, and a chart in target/capacity
 	@scripts/load.sh capacity --bound-ms '$(BOUND_MS)' $(ARGS)
 
-bench: ## the figures of the README
+bench: ## every performance goal beside its baseline, measured in turn: one table of ratios, and target/bench/results.json
 	@scripts/setup.sh bench
-	@scripts/bench.sh
+	cargo build --release -p stockade -p bench $(CARGO_FLAGS)
+	@'$(TARGET)/release/bench' $(ARGS)
 
 bench-lock: ## what a lock costs: one table, every backend, rslock and the hand-written ones (stockade locks compare --faults off)
 	@scripts/setup.sh test

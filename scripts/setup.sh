@@ -165,7 +165,6 @@ has_curl() { have curl; }
 has_ps() { have ps; }
 has_etcd() { have etcd; }
 has_wrk() { have wrk; }
-has_redis_benchmark() { have redis-benchmark; }
 
 look() {
   missing='' reasons='' apt_packages='' brew_packages=''
@@ -187,7 +186,6 @@ look() {
   need ps 'shows the tests which servers still run' procps '' has_ps
   case $profile in test) return ;; esac
   need wrk 'loads the service with requests' wrk wrk has_wrk
-  need redis-benchmark 'measures what Redis alone can do' redis-tools redis has_redis_benchmark
 }
 
 # --- Rust ------------------------------------------------------------------------------------------------------------------------------

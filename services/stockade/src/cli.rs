@@ -22,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     audit,
     lock::{self, LockCommand},
+    plan::{self, PlanArguments},
     reconcile, roles,
     settings::{self, Layers, Settings},
     up,
@@ -89,6 +90,7 @@ enum Command {
     /// Prints a token.
     #[command(subcommand)]
     Token(Token),
+    Plan(PlanArguments),
     /// Prints the effective settings, secrets hidden.
     Config,
 }
@@ -121,6 +123,8 @@ pub async fn run() -> Result<ExitCode> {
         Command::Postmortem(arguments) => postmortem::cli::postmortem(arguments, vec!["postmortem-actor".into()]).await,
         Command::Locks(command) => locks(command, vec!["postmortem-actor".into()]).await,
         Command::PostmortemActor(arguments) => postmortem::cli::actor(arguments).await,
+        // No server, and no setting.
+        Command::Plan(arguments) => plan::plan(&arguments),
         command => engine(command, &cli.dir, &layers).await,
     }
 }
@@ -138,7 +142,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,
-        Command::Postmortem(_) | Command::Locks(_) | Command::PostmortemActor(_) => unreachable!("taken care of before"),
+        Command::Postmortem(_) | Command::Locks(_) | Command::PostmortemActor(_) | Command::Plan(_) => unreachable!("taken care of before"),
     }
 }
 

@@ -4,6 +4,7 @@ mod audit;
 mod cli;
 mod item_lock;
 mod lock;
+mod plan;
 mod private;
 mod reconcile;
 mod roles;

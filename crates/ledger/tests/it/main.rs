@@ -3,6 +3,7 @@
 
 mod changes;
 mod claims;
+mod cost;
 mod devices;
 mod faults;
 mod items;

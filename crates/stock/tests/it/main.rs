@@ -7,6 +7,7 @@
 )]
 
 mod audit;
+mod cost;
 mod crowd;
 mod devices;
 mod differential;

@@ -19,6 +19,11 @@ static CLUSTER: OnceCell<RedisCluster> = OnceCell::const_new();
 pub async fn run<T: AsyncFnOnce(Arc<Site>)>(site: Site, test: T) {
     let site = Arc::new(site);
     test(Arc::clone(&site)).await;
+    close(&site).await;
+}
+
+/// Ends what the test has started, and audits every sale that it opened.
+pub async fn close(site: &Site) {
     let instances = std::mem::take(&mut *site.instances.lock().unwrap());
     for instance in instances {
         // Batches of orders that nobody waits for any more.

@@ -6,6 +6,7 @@
 
 mod api;
 mod clerk;
+mod cost;
 mod durability;
 mod faults;
 mod item_changes;

@@ -27,7 +27,7 @@ pub fn payment_key() -> PaymentKey {
     PaymentKey::new(PAYMENT_SECRET, Duration::from_secs(300))
 }
 
-const SECRET: &[u8] = b"a secret of the shop's login";
+pub const SECRET: &[u8] = b"a secret of the shop's login";
 pub const ADMIN: &str = "an-admin-token-of-the-shop";
 
 /// Where the stock is.

@@ -71,6 +71,14 @@ pub async fn shared_redis() -> String {
     REDIS.get_or_try_init(Redis::start).await.unwrap().url()
 }
 
+/// A database on the Postgres that all tests share.
+pub async fn database() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let server = POSTGRES.get_or_try_init(Postgres::start).await.unwrap();
+    let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    server.create_database(&name).await.unwrap()
+}
+
 impl Shop {
     pub async fn sqlite() -> Self {
         Self::sqlite_at(shared_redis().await).await
@@ -83,11 +91,7 @@ impl Shop {
     }
 
     pub async fn postgres() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = POSTGRES.get_or_try_init(Postgres::start).await.unwrap();
-        let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let url = server.create_database(&name).await.unwrap();
-        Self::postgres_at(shared_redis().await, url).await
+        Self::postgres_at(shared_redis().await, database().await).await
     }
 
     pub async fn postgres_at(redis_url: String, database_url: String) -> Self {
@@ -172,7 +176,7 @@ impl Shop {
         }
     }
 
-    async fn audit(&self) {
+    pub async fn audit(&self) {
         let sales = std::mem::take(&mut *self.sales.lock().unwrap());
         for sale in sales {
             sale.audit().await;

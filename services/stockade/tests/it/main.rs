@@ -9,6 +9,7 @@ mod item_locks;
 mod lock;
 mod operators;
 mod payments;
+mod plan;
 mod process;
 mod reconcile;
 mod site;

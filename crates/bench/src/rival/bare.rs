@@ -1,8 +1,10 @@
-//! The ceiling that the order service is measured against: an axum handler that reads the same request, does nothing, and answers
-//! in the same shape. Served like `axum::serve` does it, without limits, authentication or metrics.
+//! The ceiling: an axum handler that reads the same request, does nothing, and answers in the same shape. Served like `axum::serve` does it, without limits,
+//! authentication or metrics.
 
+use anyhow::Result;
 use axum::{Json, Router, http::StatusCode, routing::post};
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
 
 #[derive(Deserialize)]
 struct NewOrder {
@@ -29,9 +31,7 @@ async fn place(Json(order): Json<NewOrder>) -> (StatusCode, Json<Order>) {
     (StatusCode::CREATED, Json(order))
 }
 
-#[tokio::main]
-async fn main() -> std::io::Result<()> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8081".into());
-    let listener = tokio::net::TcpListener::bind(address).await?;
-    axum::serve(listener, Router::new().route("/items/{item}/orders", post(place))).await
+/// Serves until it is killed.
+pub async fn serve(listener: TcpListener) -> Result<()> {
+    Ok(axum::serve(listener, Router::new().route("/items/{item}/orders", post(place))).await?)
 }

@@ -1,0 +1,80 @@
+//! P1: recorded orders over HTTP, beside the bare handler and beside the ways to record them straight into PostgreSQL.
+
+use anyhow::Result;
+use testbed::Postgres;
+
+use crate::{
+    buyers::{CROWD, Crowd},
+    cli::Bench,
+    goal::{Bound, Line, Measured, Sample},
+    rival::{Kind, Rival},
+    sale::{Terms, sell},
+    site::Site,
+};
+
+/// Each repeat is one of each, one after the other, on new servers.
+pub async fn measure(bench: &Bench) -> Result<Measured> {
+    let (crowd, mut lines) = (Crowd::new(CROWD)?, lines(bench));
+    for _ in 0..bench.repeats {
+        let ceiling = ceiling(bench, &crowd).await?;
+        let (figure, sample) = recorded(bench, &crowd).await?;
+        let transactions = rival(bench, &crowd, Kind::Transaction).await?;
+        let batches = rival(bench, &crowd, Kind::Batches).await?;
+        for (line, baseline) in lines.iter_mut().zip([ceiling, transactions, batches]) {
+            line.samples.push(Sample { figure, baseline, ..sample });
+        }
+    }
+    Ok(Measured { goal: "P1", title: "recorded orders (201 after the ledger's commit) over HTTP", lines })
+}
+
+/// What the bare handler answers in a second.
+pub async fn ceiling(bench: &Bench, crowd: &Crowd) -> Result<f64> {
+    Ok(Rival::bare().await?.load(crowd, bench.connections, bench.seconds).await?.per_second())
+}
+
+/// How the loads over HTTP are made.
+pub fn load_setting(bench: &Bench) -> String {
+    let Bench { connections, seconds, .. } = bench;
+    format!("closed loop, wrk -t1 -c{connections} -d{seconds}s after a warm-up, {CROWD} buyers, figure and baseline in turn")
+}
+
+async fn recorded(bench: &Bench, crowd: &Crowd) -> Result<(f64, Sample)> {
+    let site = Site::start().await?;
+    let Bench { connections, seconds, .. } = *bench;
+    let (answered, sample) = sell(&site, crowd, Terms { item: "p1", durability: "recorded", status: 201, connections, seconds }).await?;
+    Ok((answered.per_second(), sample))
+}
+
+async fn rival(bench: &Bench, crowd: &Crowd, kind: Kind) -> Result<f64> {
+    let postgres = Postgres::start().await?;
+    Ok(Rival::with_orders(kind, &postgres).await?.load(crowd, bench.connections, bench.seconds).await?.per_second())
+}
+
+fn lines(bench: &Bench) -> Vec<Line> {
+    let line = |baseline: &str, bound, setting: &str| Line {
+        figure: "recorded orders".into(),
+        baseline: baseline.into(),
+        unit: "orders/s",
+        bound,
+        setting: format!("beside {baseline}: {setting}"),
+        samples: Vec::new(),
+    };
+    let all = format!(
+        "one item, 8 segments, every role in one process, PostgreSQL with fsync, Redis with AOF always, all on this machine; {}",
+        load_setting(bench)
+    );
+    vec![
+        line("bare axum handler", Bound::AtLeast(0.6), &all),
+        line(
+            "one SQL transaction per order",
+            Bound::AtLeast(20.0),
+            "INSERT, UPDATE of one row and COMMIT, 16 connections, behind the same HTTP layer and check of tokens; the rest as above",
+        ),
+        line(
+            "natural batches straight into PostgreSQL",
+            Bound::AtLeast(1.2),
+            "no Redis, no limit for a buyer, no log: INSERT from UNNEST and UPDATE in one statement for all that wait, two writers, behind the same HTTP layer \
+             and check of tokens; the rest as above",
+        ),
+    ]
+}

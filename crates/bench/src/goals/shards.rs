@@ -1,0 +1,346 @@
+//! P8: two masters of a Redis Cluster on two cores, beside one, for what the stock crate asks of them.
+//!
+//! What a reader could get wrong: who is the limit. On two cores two busy servers leave nothing for whoever asks them, and the stock crate needs a
+//! processor of its own. So the goal itself is measured with the crate's own script and batches that were encoded beforehand: asking costs next to
+//! nothing, and the servers are the limit with one master and with two. Beside it stands the crate itself, by the clock, where all share the two cores, and
+//! by what the servers could sell if they were always busy: the orders for each second of their processor time, times their number.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use ::stock::{Acknowledge, Ask, Stock};
+use anyhow::{Context, Result, ensure};
+use domain::{Item, Quantity, SegmentKey};
+use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
+use testbed::RedisCluster;
+use tokio::{sync::Mutex, task::JoinSet};
+
+use super::{
+    crowd::{Count, Crowd},
+    servers, shop,
+};
+use crate::{
+    cli::Bench,
+    goal::{Bound, Line, Measured, Sample},
+};
+
+/// Two for each of two masters. (Two in all lie on the same one whatever the item is called: the slots of names that end in 0 and in 1 differ in bits that do
+/// not tell the halves of a cluster apart.)
+const SEGMENTS: u16 = 4;
+const BATCH: usize = 512;
+/// At a segment.
+const UNDER_WAY: usize = 2;
+const ENCODED_BATCHES_PER_SECOND: u64 = 350;
+const ORDERS_PER_SECOND: u64 = 120_000;
+/// How long a batch may wait.
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+const ASK_HOME: &str = include_str!("../../../../lua/ask_home.lua");
+
+/// Measures it.
+pub async fn measure(bench: &Bench) -> Result<Measured> {
+    let (one, two) = (Masters::start(1).await?, Masters::start(2).await?);
+    let item = two.an_item_on_every_master(bench.seconds).await?;
+    let seconds = bench.seconds.clamp(1, 4);
+    let encoded = Arc::new(Encoded::new(&item, seconds * ENCODED_BATCHES_PER_SECOND)?);
+    let asks = asks(&item, seconds * ORDERS_PER_SECOND)?;
+    let [mut script, mut by_clock, mut by_processor] = lines();
+    for _ in 0..bench.repeats {
+        let (figure, baseline) = (two.encoded(&item, &encoded).await?, one.encoded(&item, &encoded).await?);
+        script.samples.push(sample(&figure, &baseline, Run::rate));
+        let (figure, baseline) = (two.of_the_crate(&item, &asks).await?, one.of_the_crate(&item, &asks).await?);
+        by_clock.samples.push(sample(&figure, &baseline, Run::rate));
+        by_processor.samples.push(sample(&figure, &baseline, Run::capacity));
+    }
+    Ok(Measured { goal: "P8", title: "two Redis masters on two cores", lines: vec![script, by_processor, by_clock] })
+}
+
+fn lines() -> [Line; 3] {
+    let line = |what: &str, unit, bound, setting: &str| Line {
+        figure: format!("{what}, 2 masters"),
+        baseline: format!("{what}, 1 master"),
+        unit,
+        bound,
+        setting: format!("Redis Cluster, {}; one item, {SEGMENTS} segments, limit 1; {setting}", servers::REDIS),
+        samples: Vec::new(),
+    };
+    [
+        line(
+            "the crate's script",
+            "orders/s",
+            Bound::AtLeast(1.8),
+            &format!("batches of {BATCH} encoded beforehand, {UNDER_WAY} under way for each segment: the servers are the limit"),
+        ),
+        line(
+            "stock crate",
+            "orders/s",
+            Bound::None,
+            &format!(
+                "batches of at most {BATCH}; by the clock: the crate and the masters share the same cores, and the crate is the limit"
+            ),
+        ),
+        line(
+            "stock crate, masters always busy",
+            "orders/s",
+            Bound::None,
+            &format!("batches of at most {BATCH}; orders for each second of the masters' processor time, times their number"),
+        ),
+    ]
+}
+
+/// One run on one cluster.
+struct Run {
+    count: Count,
+    masters: usize,
+    cpu_us: f64,
+    drift: i64,
+    oversold: u64,
+}
+
+impl Run {
+    fn rate(&self) -> f64 {
+        self.count.rate()
+    }
+
+    /// What the masters could sell if they were always busy.
+    fn capacity(&self) -> f64 {
+        self.count.accepted as f64 / (self.cpu_us / 1e6) * self.masters as f64
+    }
+}
+
+fn sample(figure: &Run, baseline: &Run, of: fn(&Run) -> f64) -> Sample {
+    Sample {
+        figure: of(figure),
+        baseline: of(baseline),
+        accepted: figure.count.accepted,
+        rejected: figure.count.rejected,
+        drift: figure.drift + baseline.drift,
+        oversold: figure.oversold + baseline.oversold,
+    }
+}
+
+/// Made beforehand: deriving ids is the service's work and not the stock's.
+fn asks(item: &Item, orders: u64) -> Result<Arc<Vec<Ask>>> {
+    Ok(Arc::new((0..orders).map(|buyer| shop::ask(item, buyer, Acknowledge::Accepted)).collect::<Result<_>>()?))
+}
+
+/// Batches of orders as the script wants them, by segment.
+struct Encoded {
+    by_segment: Vec<Vec<Cmd>>,
+}
+
+impl Encoded {
+    /// So many batches, shared among the segments: every buyer's at home.
+    fn new(item: &Item, batches: u64) -> Result<Self> {
+        let each = usize::try_from(batches)?.div_ceil(usize::from(SEGMENTS));
+        let hash = Script::new(ASK_HOME).get_hash().to_owned();
+        let deadline_ms = (SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + DEADLINE).as_millis() as u64;
+        let mut waiting: Vec<Vec<Ask>> = shop::segments(item).iter().map(|_| Vec::with_capacity(BATCH)).collect();
+        let mut by_segment: Vec<Vec<Cmd>> = waiting.iter().map(|_| Vec::new()).collect();
+        for buyer in 0.. {
+            let ask = shop::ask(item, buyer, Acknowledge::Accepted)?;
+            let home = usize::from(ask.buyer.home(SEGMENTS));
+            if by_segment[home].len() == each {
+                if by_segment.iter().all(|batches| batches.len() == each) {
+                    break;
+                }
+                continue;
+            }
+            waiting[home].push(ask);
+            if waiting[home].len() == BATCH {
+                let segment = SegmentKey { item: item.id.clone(), segment: u16::try_from(home)? };
+                by_segment[home].push(command(&hash, &segment, &std::mem::take(&mut waiting[home]), deadline_ms));
+            }
+        }
+        Ok(Self { by_segment })
+    }
+}
+
+/// As `lua/ask_home.lua` says.
+fn command(hash: &str, segment: &SegmentKey, asks: &[Ask], deadline_ms: u64) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(hash).arg(5);
+    for kind in ["stock", "answers", "buyers", "outbox", "walks"] {
+        command.arg(key(kind, segment));
+    }
+    command.arg(asks.len()).arg(deadline_ms).arg(0).arg(segment.to_string());
+    for ask in asks {
+        command.arg(&ask.order.as_bytes()[..]);
+    }
+    for ask in asks {
+        command.arg(ask.buyer.as_str());
+    }
+    for ask in asks {
+        command.arg(ask.quantity.get());
+    }
+    for ask in asks {
+        command.arg(packed(ask));
+    }
+    command
+}
+
+fn key(kind: &str, segment: &SegmentKey) -> String {
+    format!("{kind}:{{{segment}}}")
+}
+
+fn packed(ask: &Ask) -> Vec<u8> {
+    let buyer = ask.buyer.as_str().as_bytes();
+    let length = [u8::try_from(buyer.len()).unwrap_or(u8::MAX)];
+    [&ask.order.as_bytes()[..], &ask.quantity.get().to_be_bytes(), &length, buyer].concat()
+}
+
+/// A cluster, and who looks at its processor time.
+struct Masters {
+    cluster: RedisCluster,
+    connections: Vec<MultiplexedConnection>,
+    stock: Arc<Stock>,
+}
+
+impl Masters {
+    async fn start(masters: usize) -> Result<Self> {
+        let cluster = RedisCluster::start(masters).await?;
+        let connections = servers::connect_all(cluster.nodes()).await?;
+        let stock = shop::stock(&cluster.url(), BATCH).await?;
+        Ok(Self { cluster, connections, stock })
+    }
+
+    /// An item of which every master has as many segments; its stock is enough for so many seconds.
+    async fn an_item_on_every_master(&self, seconds: u64) -> Result<Item> {
+        let units = 2 * seconds.clamp(1, 4) * ENCODED_BATCHES_PER_SECOND * BATCH as u64;
+        for number in 0..1000 {
+            let item = shop::item(&format!("shards-{number}"), units, SEGMENTS, Some(Quantity::ONE))?;
+            let mut homes = Vec::new();
+            for segment in shop::segments(&item) {
+                homes.push(self.master_of(&segment).await?);
+            }
+            let here = |master| homes.iter().filter(|home| **home == master).count();
+            if (0..self.connections.len()).all(|master| here(master) * self.connections.len() == homes.len()) {
+                return Ok(item);
+            }
+        }
+        anyhow::bail!("of a thousand items none has as many segments on every master")
+    }
+
+    /// Which master has the segment, or would have it: the others say that they have not.
+    async fn master_of(&self, segment: &SegmentKey) -> Result<usize> {
+        for (number, mut connection) in self.connections.iter().cloned().enumerate() {
+            if redis::cmd("EXISTS").arg(key("stock", segment)).query_async::<i64>(&mut connection).await.is_ok() {
+                return Ok(number);
+            }
+        }
+        anyhow::bail!("no master has {segment}")
+    }
+
+    /// The item anew, as if nobody had ever bought.
+    async fn refill(&self, item: &Item) -> Result<()> {
+        for mut connection in self.connections.clone() {
+            redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
+        }
+        self.stock.ready().await?;
+        self.stock.open(item).await?;
+        Ok(())
+    }
+
+    async fn encoded(&self, item: &Item, encoded: &Arc<Encoded>) -> Result<Run> {
+        self.refill(item).await?;
+        let mut meter = self.connections.clone();
+        let before = servers::cpu_us(&mut meter).await?;
+        let (began, mut lanes) = (Instant::now(), JoinSet::new());
+        for segment in shop::segments(item) {
+            let connection = self.connections[self.master_of(&segment).await?].clone();
+            let places = 0..encoded.by_segment[usize::from(segment.segment)].len();
+            let waiting = Arc::new(Mutex::new(places.collect::<VecDeque<_>>()));
+            for _ in 0..UNDER_WAY {
+                let (encoded, waiting, connection) = (Arc::clone(encoded), Arc::clone(&waiting), connection.clone());
+                lanes.spawn(async move { send(&encoded.by_segment[usize::from(segment.segment)], &waiting, connection).await });
+            }
+        }
+        let mut count = Count::default();
+        while let Some(sent) = lanes.join_next().await {
+            let (accepted, rejected) = sent??;
+            count.accepted += accepted;
+            count.rejected += rejected;
+        }
+        count.took = began.elapsed();
+        let cpu_us = servers::cpu_us(&mut meter).await? - before;
+        self.judge(item, count, cpu_us).await
+    }
+
+    async fn of_the_crate(&self, item: &Item, asks: &Arc<Vec<Ask>>) -> Result<Run> {
+        self.refill(item).await?;
+        let mut meter = self.connections.clone();
+        let mut crowd = Crowd::of(2 * BATCH * usize::from(SEGMENTS));
+        let before = servers::cpu_us(&mut meter).await?;
+        let count = crowd.order(asks.len() as u64, {
+            let (stock, item, asks) = (Arc::clone(&self.stock), Arc::new(item.clone()), Arc::clone(asks));
+            move |buyer| {
+                let (stock, item, ask) = (Arc::clone(&stock), Arc::clone(&item), asks.get(buyer as usize).cloned());
+                async move { shop::buy(&stock, &item, ask.context("nobody asks under this number")?).await }
+            }
+        });
+        let count = count.await?;
+        let cpu_us = servers::cpu_us(&mut meter).await? - before;
+        self.judge(item, count, cpu_us).await
+    }
+
+    async fn judge(&self, item: &Item, count: Count, cpu_us: f64) -> Result<Run> {
+        let logged = shop::logged(&self.stock, item).await?;
+        let (drift, oversold) = (logged.drift(item.stock, count.accepted), logged.taken.saturating_sub(item.stock));
+        Ok(Run { count, masters: self.cluster.masters(), cpu_us, drift, oversold })
+    }
+}
+
+async fn send(batches: &[Cmd], waiting: &Mutex<VecDeque<usize>>, mut connection: MultiplexedConnection) -> Result<(u64, u64)> {
+    let (mut accepted, mut rejected) = (0, 0);
+    loop {
+        let Some(place) = waiting.lock().await.pop_front() else { return Ok((accepted, rejected)) };
+        let refused = refusals(&batches[place].query_async(&mut connection).await?)?;
+        accepted += BATCH as u64 - refused;
+        rejected += refused;
+    }
+}
+
+/// How many orders of a batch did not take their unit.
+fn refusals(reply: &Value) -> Result<u64> {
+    let Value::Array(parts) = reply else { anyhow::bail!("the script answered {reply:?}") };
+    ensure!(matches!(parts.first(), Some(Value::BulkString(word)) if word == b"ok"), "the script answered {parts:?}");
+    match parts.last() {
+        Some(Value::Array(exceptions)) => Ok(exceptions.len() as u64 / 3),
+        other => anyhow::bail!("the script answered {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::{Count, Encoded, Masters, Run, asks};
+
+    #[test]
+    fn two_masters_that_need_as_much_for_an_order_could_sell_twice_as_much() {
+        let run = |masters| Run {
+            count: Count { accepted: 1000, rejected: 0, took: Duration::from_secs(3) },
+            masters,
+            cpu_us: 2000.0,
+            drift: 0,
+            oversold: 0,
+        };
+        assert!((run(1).capacity() - 500_000.0).abs() < 1e-6);
+        assert!((run(2).capacity() - 1_000_000.0).abs() < 1e-6);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_encoded_beforehand_is_sold_as_the_crate_sells() {
+        let two = Masters::start(2).await.unwrap();
+        let item = two.an_item_on_every_master(1).await.unwrap();
+        let encoded = Arc::new(Encoded::new(&item, 8).unwrap());
+        let run = two.encoded(&item, &encoded).await.unwrap();
+        assert_eq!((run.count.accepted, run.count.rejected, run.drift, run.oversold), (8 * 512, 0, 0, 0));
+        let run = two.of_the_crate(&item, &asks(&item, 5000).unwrap()).await.unwrap();
+        assert_eq!((run.count.accepted, run.count.rejected, run.drift, run.oversold), (5000, 0, 0, 0));
+        assert!(run.cpu_us > 0.0);
+    }
+}

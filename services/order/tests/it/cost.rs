@@ -1,0 +1,217 @@
+//! What an order costs the service, from the parsed request to the answer: allocations at most; Redis commands and SQL statements exactly. A slower
+//! design fails, on any machine.
+//!
+//! The router is called without sockets, on one thread that does nothing else. The recorder, where one is needed, has a thread of its own:
+//! what it allocates is not counted. `docs/performance.md`, "Guards", has the table.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use cost::{Bound, commands, fewest_allocations, statements};
+use domain::{Durability, Item, ItemId, ItemState, Window};
+use futures::future::join_all;
+use http::{Request, Response, StatusCode, header};
+use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits};
+use recorder::RecorderSettings;
+use stock::{Stock, StockSettings};
+use testbed::Redis;
+use tokio::{runtime::Runtime, task::unconstrained};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use crate::shop::{ADMIN, SECRET, token};
+
+/// A service without sockets, on one thread.
+struct Service {
+    runtime: Runtime,
+    engine: Arc<Engine>,
+    router: Router,
+    item: Item,
+    /// One for each buyer: whoever comes again is known by the token.
+    tokens: Vec<String>,
+    /// The first of those who order next.
+    first: usize,
+    keys: u64,
+    redis: Redis,
+    database_url: String,
+    _folder: tempfile::TempDir,
+}
+
+type Answers = Pin<Box<dyn Future<Output = Vec<Response<Body>>>>>;
+
+const BUYERS: usize = 128;
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// The hint is good for the whole test: looks would be counted, and come with the clock.
+async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
+    let ledger = ledger::connect(database_url, 4).await.unwrap();
+    ledger.migrate().await.unwrap();
+    let settings = StockSettings { hint_lifetime: Duration::from_secs(3600), ..StockSettings::new(redis_url) };
+    Engine::new(Stock::connect(settings).await.unwrap(), ledger, EngineSettings::default())
+}
+
+fn item(stock: u64) -> Item {
+    Item {
+        id: ItemId::new("vase").unwrap(),
+        title: "Vase".into(),
+        stock,
+        price_cents: 1,
+        currency: "EUR".into(),
+        limit_per_buyer: None,
+        segments: 1,
+        window: Window::default(),
+        hold_seconds: 600,
+        durability: Durability::Recorded,
+        state: ItemState::Open,
+        epoch: 1,
+        version: 1,
+    }
+}
+
+impl Service {
+    fn selling(stock: u64) -> Self {
+        let (runtime, folder) = (runtime(), tempfile::tempdir().unwrap());
+        let database_url = format!("sqlite://{}", folder.path().join("ledger.db").display());
+        let redis = runtime.block_on(Redis::start()).unwrap();
+        let engine = runtime.block_on(engine(&redis.url(), &database_url));
+        let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
+        let metrics = order::metrics::install();
+        let router = order::router(Arc::clone(&engine), Arc::new(credentials), None, metrics, &Limits::default());
+        let item = runtime.block_on(engine.create_item(&item(stock))).unwrap().unwrap();
+        let tokens = (0..2 * BUYERS).map(|buyer| token(&format!("buyer-{buyer}"))).collect();
+        Self { runtime, engine, router, item, tokens, first: 0, keys: 0, redis, database_url, _folder: folder }
+    }
+
+    /// Requests for a unit each, of a key that is new, and their way through the router as soon as it is awaited. Unconstrained, or tokio would have them
+    /// take turns with the lane before all are in it.
+    fn orders(&mut self, count: usize, wait: bool) -> Answers {
+        let answers: Vec<_> = (0..count).map(|n| self.router.clone().oneshot(self.request(n, wait))).collect();
+        self.keys += 1;
+        Box::pin(unconstrained(async { join_all(answers).await.into_iter().map(Result::unwrap).collect() }))
+    }
+
+    fn request(&self, buyer: usize, wait: bool) -> Request<Body> {
+        let request = Request::post(format!("/items/{}/orders", self.item.id))
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.tokens[self.first + buyer % BUYERS]))
+            .header(header::CONTENT_TYPE, "application/json")
+            .header("Idempotency-Key", format!("key-{}-{}", self.keys, buyer / BUYERS));
+        let request = if wait { request } else { request.header("Prefer", "respond-async") };
+        request.body(Body::from(r#"{"quantity":1}"#)).unwrap()
+    }
+
+    /// Holds orders against the bound, so many at once.
+    fn check(&mut self, bound: Bound, count: usize, wait: bool, status: StatusCode) {
+        let service = std::cell::RefCell::new(self);
+        let run = |answers: Answers| {
+            let answers = service.borrow().runtime.block_on(answers);
+            assert!(answers.iter().all(|answer| answer.status() == status), "{:?}", answers.first());
+        };
+        let spent = fewest_allocations(|| service.borrow_mut().orders(count, wait), run);
+        bound.check(spent, count);
+    }
+
+    /// Answers, and what Redis and the database were asked for them.
+    fn stores_asked(&mut self, count: usize, status: StatusCode) -> (Vec<(String, u64)>, Vec<String>) {
+        let (url, orders) = (self.redis.url(), self.orders(count, false));
+        let ((answers, statements), commands) = self.runtime.block_on(commands(&url, statements(orders))).unwrap();
+        assert!(answers.iter().all(|answer| answer.status() == status), "{:?}", answers.first());
+        (commands.into_iter().collect(), statements)
+    }
+
+    /// Nothing is oversold, stranded or lost; what nobody has recorded is in flight.
+    fn close(self) {
+        self.runtime.block_on(async {
+            let report = audit::audit(&self.engine.stock, &*self.engine.ledger, &self.item.id).await.unwrap().unwrap();
+            assert_eq!((report.drift, report.oversold), (0, 0), "{report:?}");
+            self.engine.stock.shutdown().await;
+        });
+    }
+}
+
+/// A recorder on a thread of its own.
+struct Recording {
+    stop: CancellationToken,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Recording {
+    fn of(service: &Service) -> Self {
+        let (redis_url, database_url) = (service.redis.url(), service.database_url.clone());
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            runtime().block_on(async {
+                let engine = engine(&redis_url, &database_url).await;
+                recorder::run(Arc::clone(&engine.stock), Arc::clone(&engine.ledger), RecorderSettings::default(), stopped).await;
+                engine.stock.shutdown().await;
+            });
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.cancel();
+        self.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn an_accepted_order_allocates_no_more_than_it_may() {
+    let mut service = Service::selling(100_000);
+    service.check(Bound { what: "an accepted order over HTTP at batch 1", most: 90.0 }, 1, false, StatusCode::ACCEPTED);
+    service.check(Bound { what: "an accepted order over HTTP at batch 128", most: 62.0 }, 128, false, StatusCode::ACCEPTED);
+    service.close();
+}
+
+#[test]
+fn a_recorded_order_allocates_no_more_than_it_may() {
+    let mut service = Service::selling(100_000);
+    let recording = Recording::of(&service);
+    service.check(Bound { what: "a recorded order over HTTP at batch 1", most: 100.0 }, 1, true, StatusCode::CREATED);
+    service.check(Bound { what: "a recorded order over HTTP at batch 128", most: 60.0 }, 128, true, StatusCode::CREATED);
+    recording.stop();
+    service.close();
+}
+
+#[test]
+fn a_refusal_allocates_no_more_than_it_may() {
+    let mut service = Service::selling(0);
+    service.check(Bound { what: "a refusal over HTTP", most: 55.0 }, 128, true, StatusCode::CONFLICT);
+    service.close();
+}
+
+#[test]
+fn an_order_asks_redis_by_the_batch_and_the_database_never() {
+    let mut service = Service::selling(100_000);
+    service.stores_asked(1, StatusCode::ACCEPTED);
+    // What is begun together may leave in two batches: between the router and the lane a request may yield.
+    for (count, batches_most) in [(1, 1), (128, 2)] {
+        let (commands, statements) = service.stores_asked(count, StatusCode::ACCEPTED);
+        let batches = commands.iter().find(|(command, _)| command == "evalsha").map_or(0, |(_, calls)| *calls);
+        assert!((1..=batches_most).contains(&batches), "{count} orders left in {batches} batches: {commands:?}");
+        // As crates/stock counts them for a batch: nothing of the service comes to it.
+        let expected = [("evalsha", 1), ("hmget", 3), ("hset", 3), ("time", 1), ("xadd", 1), ("xlen", 1)];
+        assert_eq!(commands, expected.map(|(command, calls)| (command.to_owned(), calls * batches)), "{count} orders");
+        assert_eq!(statements, [""; 0], "{count} orders");
+    }
+    service.close();
+}
+
+#[test]
+fn a_refusal_of_an_empty_item_asks_nobody() {
+    let mut service = Service::selling(3);
+    service.stores_asked(3, StatusCode::ACCEPTED);
+    // Others than those who have something: these would be answered from the records. The first of them takes the hint.
+    service.first = BUYERS;
+    service.stores_asked(1, StatusCode::CONFLICT);
+    assert_eq!(service.stores_asked(10_000, StatusCode::CONFLICT), (Vec::new(), Vec::new()));
+    // It would have been noticed: who holds something is refused by the records only.
+    service.first = 0;
+    let (commands, statements) = service.stores_asked(3, StatusCode::CONFLICT);
+    assert!(commands.contains(&("evalsha".into(), 1)), "{commands:?}");
+    assert_eq!(statements.iter().filter(|statement| *statement == "SELECT").count(), 3, "{statements:?}");
+    service.close();
+}

@@ -1,0 +1,133 @@
+//! `stockade plan`: from a sale and from what its parts were measured to cost, how many of each it needs and which comes to its end first.
+//!
+//! It asks no server and takes no setting: the arithmetic is that of `arithmetic.rs`, the costs are those of `costs.rs` or of a run of `make bench`.
+
+mod arithmetic;
+mod costs;
+mod table;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
+use domain::Item;
+
+use crate::cli::write_out;
+use arithmetic::{Crowd, Machines, Plan};
+use costs::Costs;
+
+/// A day of more seconds than this is no sale, and sums stay far from the limits of their types.
+const SECONDS_MAX: u64 = 31_536_000;
+
+const EXAMPLES: &str = "\
+The table: `work` is what a part must do in a second while it has most to do, `cost` the processor time of one of these, `busy` the product in \
+cores, `needed` how many it takes at the headroom. Orders are at most as many as units; a buyer who comes later is refused in process, which costs neither \
+Redis nor SQL anything. Figures hold for the machine on which the costs were measured: measure yours with `make bench` and give its results.json as --costs.
+
+Exit status: 0 planned; 2 an argument makes no sense.
+
+Examples:
+  stockade plan --buyers 1000000 --stock 10000 --seconds 60
+  stockade plan --buyers 5000000 --stock 5000000 --seconds 10 --cores-per-service 8
+  stockade plan --buyers 100000 --stock 1000 --seconds 10 --costs target/bench/results.json --json";
+
+/// Says how many order services, Redis masters, segments and recorders a sale needs, and what its bottleneck will be.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PlanArguments {
+    /// How many people come.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..=Item::MAX_STOCK))]
+    buyers: u64,
+    /// Units that are sold, one to a buyer.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..=Item::MAX_STOCK))]
+    stock: u64,
+    /// Seconds in which they come, and are to be served.
+    #[arg(long, value_name = "S", value_parser = RangedU64ValueParser::<u64>::new().range(1..=SECONDS_MAX))]
+    seconds: u64,
+    /// Requests of a buyer who gets nothing: looks again, reloads.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<u64>::new().range(1..=1000))]
+    tries_per_buyer: u64,
+    /// When an order is acknowledged.
+    #[arg(long, value_enum, default_value_t = Level::Recorded)]
+    durability: Level,
+    /// Cores of each order service.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = RangedU64ValueParser::<u64>::new().range(1..=1024))]
+    cores_per_service: u64,
+    /// How busy a core is planned to be: 0.5 is half of the time.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
+    headroom: f64,
+    /// What the ledger is.
+    #[arg(long, value_enum, default_value_t = LedgerKind::Postgres)]
+    ledger: LedgerKind,
+    /// A results.json of `make bench` on your machine. Default: costs that were measured elsewhere.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// Print JSON, not a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// When an order is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// The script has run.
+    Accepted,
+    /// The ledger has it.
+    Recorded,
+    /// The script has run and replicas have confirmed it.
+    Replicated,
+}
+
+/// What the ledger is.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LedgerKind {
+    /// A server.
+    Postgres,
+    /// A file.
+    Sqlite,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("expected a number above 0 and at most 1, such as 0.5".into()),
+    }
+}
+
+/// Prints the plan.
+pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
+    let costs = arguments.costs.as_deref().map_or_else(|| Ok(Costs::built_in()), Costs::read)?;
+    let plan = Plan::of(&arguments.crowd(), &arguments.machines(&costs));
+    let text = if arguments.json { serde_json::to_string_pretty(&table::json(&plan, &costs))? } else { table::table(&plan, &costs) };
+    write_out(&format!("{text}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl PlanArguments {
+    fn crowd(&self) -> Crowd {
+        Crowd { buyers: self.buyers, stock: self.stock, seconds: self.seconds, tries: self.tries_per_buyer }
+    }
+
+    fn machines(&self, costs: &Costs) -> Machines {
+        let service_us = match self.durability {
+            Level::Recorded => costs.service_us_per_recorded_order,
+            Level::Accepted | Level::Replicated => costs.service_us_per_accepted_order,
+        };
+        let ledger = match self.ledger {
+            LedgerKind::Postgres => (costs.postgres_us_per_order, costs.postgres_orders_per_second_max),
+            LedgerKind::Sqlite => (costs.sqlite_us_per_order, costs.sqlite_orders_per_second_max),
+        };
+        Machines {
+            service_us,
+            refusal_us: costs.service_us_per_refusal,
+            redis_us: costs.redis_us_per_order,
+            recorder_us: costs.recorder_us_per_order,
+            ledger_us: ledger.0,
+            ledger_most: ledger.1,
+            ledger_is_a_file: self.ledger == LedgerKind::Sqlite,
+            redis_bytes: costs.redis_bytes_per_order,
+            cores_per_service: self.cores_per_service,
+            headroom: self.headroom,
+        }
+    }
+}

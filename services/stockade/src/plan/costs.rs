@@ -1,0 +1,149 @@
+//! What the parts cost: built-in figures, and those of the user's own machine.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// Processor time in microseconds, memory in bytes, each for one order.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Costs {
+    pub service_us_per_recorded_order: f64,
+    pub service_us_per_accepted_order: f64,
+    pub service_us_per_refusal: f64,
+    /// In batches of about 128, as they are when Redis has much to do.
+    pub redis_us_per_order: f64,
+    /// Of one that comes alone.
+    pub redis_us_per_lone_order: f64,
+    pub recorder_us_per_order: f64,
+    pub postgres_us_per_order: f64,
+    pub sqlite_us_per_order: f64,
+    /// What one server took in, its cores and its disk together.
+    pub postgres_orders_per_second_max: f64,
+    pub sqlite_orders_per_second_max: f64,
+    pub redis_bytes_per_order: f64,
+    /// Where the figures were measured.
+    pub machine: String,
+    /// What the user's file does not have, so that it is built in.
+    pub missing: Vec<&'static str>,
+}
+
+type Field = fn(&mut Costs) -> &mut f64;
+
+/// What a file may say, by the names that it says it by.
+const FIELDS: [(&str, Field); 11] = [
+    ("service_us_per_recorded_order", |costs| &mut costs.service_us_per_recorded_order),
+    ("service_us_per_accepted_order", |costs| &mut costs.service_us_per_accepted_order),
+    ("service_us_per_refusal", |costs| &mut costs.service_us_per_refusal),
+    ("redis_us_per_order", |costs| &mut costs.redis_us_per_order),
+    ("redis_us_per_lone_order", |costs| &mut costs.redis_us_per_lone_order),
+    ("recorder_us_per_order", |costs| &mut costs.recorder_us_per_order),
+    ("postgres_us_per_order", |costs| &mut costs.postgres_us_per_order),
+    ("sqlite_us_per_order", |costs| &mut costs.sqlite_us_per_order),
+    ("postgres_orders_per_second_max", |costs| &mut costs.postgres_orders_per_second_max),
+    ("sqlite_orders_per_second_max", |costs| &mut costs.sqlite_orders_per_second_max),
+    ("redis_bytes_per_order", |costs| &mut costs.redis_bytes_per_order),
+];
+
+impl Costs {
+    /// Prototypes of the same design, end to end on one machine whose two cores load generator, service, Redis and PostgreSQL shared. They
+    /// stand in until `make bench` has measured the product itself.
+    pub(super) fn built_in() -> Self {
+        Self {
+            // The arithmetic of an order that is recorded: 12.5 service + 4 Redis + 6 PostgreSQL + 2 recorder (and 8 for the load generator).
+            service_us_per_recorded_order: 12.5,
+            redis_us_per_order: 4.0,
+            postgres_us_per_order: 6.0,
+            recorder_us_per_order: 2.0,
+            // Natural batches in columns, `appendfsync always`, answered when the script has run: 12.5 and 3.9.
+            service_us_per_accepted_order: 12.5,
+            // A bare axum handler, which a refusal by the hint comes close to.
+            service_us_per_refusal: 11.3,
+            // One EVALSHA for each order, `appendfsync always`: 19 to 23.
+            redis_us_per_lone_order: 20.0,
+            // SQLite, synchronous FULL, batches of 1000: 89,000 orders a second of one core.
+            sqlite_us_per_order: 11.2,
+            sqlite_orders_per_second_max: 89_000.0,
+            // The recorder's goal on PostgreSQL with fsync (P4); prototypes with two connections did 255,000 to 285,000.
+            postgres_orders_per_second_max: 200_000.0,
+            // Answer, buyer and outbox entry, in columns.
+            redis_bytes_per_order: 141.0,
+            machine: "prototypes on 2 shared cores, Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// The object `costs` of a results.json.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let place = || format!("--costs {}", path.display());
+        let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", place()))?;
+        let results: Value =
+            serde_json::from_str(&text).with_context(|| format!("{}: expected the results.json of `make bench`", place()))?;
+        Self::of(&results).with_context(place)
+    }
+
+    fn of(results: &Value) -> Result<Self> {
+        let Some(given) = results.get("costs").and_then(Value::as_object) else {
+            bail!("expected an object `costs`, such as the results.json of `make bench` has");
+        };
+        let mut costs = Self { machine: "a machine that the file does not name".into(), ..Self::built_in() };
+        for (name, field) in FIELDS {
+            match given.get(name) {
+                None | Some(Value::Null) => costs.missing.push(name),
+                Some(value) => *field(&mut costs) = positive(name, value)?,
+            }
+        }
+        if let Some(machine) = given.get("machine").and_then(Value::as_str) {
+            machine.clone_into(&mut costs.machine);
+        }
+        Ok(costs)
+    }
+
+    /// By name, as a file has them.
+    pub(super) fn by_name(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let mut costs = self.clone();
+        FIELDS.into_iter().map(move |(name, field)| (name, *field(&mut costs)))
+    }
+}
+
+fn positive(name: &str, value: &Value) -> Result<f64> {
+    match value.as_f64() {
+        Some(number) if number > 0.0 => Ok(number),
+        _ => bail!("`costs.{name}` is {value}: expected a number above 0"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Costs, FIELDS};
+
+    #[test]
+    fn what_a_file_does_not_say_is_built_in_and_named() {
+        let costs = Costs::of(&json!({ "P1": {}, "costs": { "redis_us_per_order": 2.5, "machine": "mine", "wal": 1 } })).unwrap();
+        assert_eq!((costs.redis_us_per_order, &*costs.machine), (2.5, "mine"));
+        assert_eq!(costs.missing.len(), FIELDS.len() - 1);
+        assert_eq!(costs.recorder_us_per_order, Costs::built_in().recorder_us_per_order);
+    }
+
+    #[test]
+    fn a_cost_that_is_none_is_refused_by_its_name() {
+        for wrong in [json!(0), json!(-1.5), json!("4"), json!([4])] {
+            let error = Costs::of(&json!({ "costs": { "redis_us_per_order": wrong } })).unwrap_err();
+            assert!(error.to_string().contains("costs.redis_us_per_order"), "{error}");
+        }
+        assert!(Costs::of(&json!({ "P1": {} })).unwrap_err().to_string().contains("`costs`"));
+    }
+
+    #[test]
+    fn every_field_is_read_by_its_own_name() {
+        let numbered: serde_json::Map<_, _> =
+            FIELDS.iter().zip(1..).map(|((name, _), number)| ((*name).to_owned(), json!(number))).collect();
+        let costs = Costs::of(&json!({ "costs": numbered })).unwrap();
+        assert!(costs.missing.is_empty());
+        for ((name, figure), number) in costs.by_name().zip(1..) {
+            assert_eq!(figure, f64::from(number), "{name}");
+        }
+    }
+}

@@ -219,7 +219,8 @@ fn config(port: u16, all: &[u16], servers: &[Redis]) -> String {
         "daemonize no".into(),
         format!("sentinel myid {}", id(port)),
         format!("sentinel monitor {NAME} 127.0.0.1 {} {QUORUM}", servers[0].port()),
-        format!("sentinel down-after-milliseconds {NAME} 500"),
+        // A disk that is slow to flush holds a server up for half a second, on a busy machine.
+        format!("sentinel down-after-milliseconds {NAME} 1000"),
         // Twice this is how long they wait after an election that nobody won.
         format!("sentinel failover-timeout {NAME} 3000"),
         format!("sentinel parallel-syncs {NAME} {}", servers.len()),

@@ -119,6 +119,8 @@ async fn an_old_master_that_wakes_up_is_not_used_any_more() {
     let mut wakeups = sale.stock.outbox_wakeups();
     assert_eq!(wakeups.recv().await.unwrap(), None, "subscribed");
     assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()));
+    // What the replica did not have would be lost with the master: that is another test's.
+    group.servers()[0].is_followed_by(1).await.unwrap();
     group.servers()[0].pause().await.unwrap();
     assert_eq!(group.successor_of(0).await.unwrap(), 1);
     let ask = |n| Ask { within: Duration::from_secs(20), ..sale.ask(&buyer(n), "k", 1) };

@@ -48,6 +48,8 @@ local counts = redis.call('HMGET', buyers, unpack(ARGV, buyer0 + 1, buyer0 + n))
 
 -- Everything is decided before anything is written: Redis does not roll a failed script back.
 local exceptions, new_answers, new_counts, new_walks, taken = {}, {}, {}, {}, {}
+-- Their lengths: for Lua to find the end of a list costs more than to append to it.
+local answers_n, counts_n, walks_n, taken_n = 0, 0, 0, 0
 local decided, counted, held = {}, {}, {}
 for i = 1, n do
   local id, answer = ARGV[id0 + i], known[i]
@@ -60,10 +62,9 @@ for i = 1, n do
       local quantity, until_ms = string.match(answer, '^P(%d+):(%d+)$')
       -- Another quantity is another request under the same key: it is refused, and must leave no walk of its own in the list.
       if quantity == ARGV[quantity0 + i] and tonumber(until_ms) < deadline then
-        new_answers[#new_answers + 1] = id
-        new_answers[#new_answers + 1] = 'P' .. quantity .. ':' .. deadline
-        new_walks[#new_walks + 1] = deadline
-        new_walks[#new_walks + 1] = ARGV[packed0 + i]
+        new_answers[answers_n + 1], new_answers[answers_n + 2] = id, 'P' .. quantity .. ':' .. deadline
+        new_walks[walks_n + 1], new_walks[walks_n + 2] = deadline, ARGV[packed0 + i]
+        answers_n, walks_n = answers_n + 2, walks_n + 2
       end
     end
   elseif not open then
@@ -77,8 +78,8 @@ for i = 1, n do
       code = 'l'
     elseif takes or not alone then
       counted[buyer] = count
-      new_counts[#new_counts + 1] = buyer
-      new_counts[#new_counts + 1] = count
+      new_counts[counts_n + 1], new_counts[counts_n + 2] = buyer, count
+      counts_n = counts_n + 2
     end
     if code == nil then
       local record
@@ -89,18 +90,19 @@ for i = 1, n do
           record = 'T' .. quantity .. ':' .. expires
           held[quantity] = record
         end
-        taken[#taken + 1] = ARGV[packed0 + i]
+        taken_n = taken_n + 1
+        taken[taken_n] = ARGV[packed0 + i]
       elseif alone then
         code, record = 's', 'S' .. quantity .. ':' .. deadline
-        new_walks[#new_walks + 1] = deadline + margin
-        new_walks[#new_walks + 1] = ARGV[packed0 + i]
+        new_walks[walks_n + 1], new_walks[walks_n + 2] = deadline + margin, ARGV[packed0 + i]
+        walks_n = walks_n + 2
       else
         code, record = 'p', 'P' .. quantity .. ':' .. deadline
-        new_walks[#new_walks + 1] = deadline
-        new_walks[#new_walks + 1] = ARGV[packed0 + i]
+        new_walks[walks_n + 1], new_walks[walks_n + 2] = deadline, ARGV[packed0 + i]
+        walks_n = walks_n + 2
       end
-      new_answers[#new_answers + 1] = id
-      new_answers[#new_answers + 1] = record
+      new_answers[answers_n + 1], new_answers[answers_n + 2] = id, record
+      answers_n = answers_n + 2
     end
   end
   if code then
@@ -110,13 +112,13 @@ for i = 1, n do
 end
 
 local entry = s[8]
-if #taken > 0 then
+if taken_n > 0 then
   entry = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', expires, 'o', table.concat(taken))
   redis.call('HSET', stock, 'available', available, 'last', entry)
   -- Two entries: the recorder had recorded all but its anchor and sleeps.
   if redis.call('XLEN', outbox) == 2 then redis.call('PUBLISH', 'stockade:outbox', segment) end
 end
-if #new_counts > 0 then redis.call('HSET', buyers, unpack(new_counts)) end
-if #new_answers > 0 then redis.call('HSET', answers, unpack(new_answers)) end
-if #new_walks > 0 then redis.call('ZADD', walks, unpack(new_walks)) end
+if counts_n > 0 then redis.call('HSET', buyers, unpack(new_counts)) end
+if answers_n > 0 then redis.call('HSET', answers, unpack(new_answers)) end
+if walks_n > 0 then redis.call('ZADD', walks, unpack(new_walks)) end
 return {'ok', now, tonumber(s[6]), available, entry, expires, s[3], opens, closes, exceptions}

@@ -235,3 +235,13 @@ pub async fn connect(url: &str, connections: u32) -> Result<std::sync::Arc<dyn L
         Err(LedgerError::Url(url.split(':').next().unwrap_or_default().into()))
     }
 }
+
+/// A second way to the same ledger, for a role with a runtime of its own: a connection to PostgreSQL is looked after by the runtime that opened it.
+/// SQLite has one writer at a time, and the queue for it belongs to the first way, which is handed out again.
+pub async fn connect_again(
+    ledger: &std::sync::Arc<dyn Ledger>,
+    url: &str,
+    connections: u32,
+) -> Result<std::sync::Arc<dyn Ledger>, LedgerError> {
+    if url.starts_with("sqlite:") { Ok(std::sync::Arc::clone(ledger)) } else { connect(url, connections).await }
+}

@@ -20,7 +20,7 @@ mod touched;
 mod transaction;
 
 pub use changes::{Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState};
-pub use contract::{ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect};
+pub use contract::{ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect, connect_again};
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};
 pub use mending::{Mended, Mending};

@@ -103,6 +103,10 @@ impl Waiters {
 
     fn take_recorded(&self, recorded: &Arc<RecordedEntries>) -> Vec<WaitingBatch> {
         let mut waiting = self.lock();
+        // Who recorded it in this process has said so before its own message comes.
+        if waiting.recent.contains(recorded) {
+            return Vec::new();
+        }
         waiting.recent.push_back(Arc::clone(recorded));
         let surplus = waiting.recent.len().saturating_sub(RECENT);
         waiting.recent.drain(..surplus);

@@ -33,6 +33,7 @@ pub struct ItemStock {
     pub(crate) shared: Arc<Shared>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) gathering: gather::Gathering,
+    refusals: metrics::Counter,
 }
 
 /// One segment, and the lanes to it.
@@ -52,8 +53,9 @@ impl Segment {
 impl ItemStock {
     pub(crate) fn new(item: &Item, shared: &Arc<Shared>) -> Self {
         let admission = Arc::new(Admission::new(item.segments, shared.settings.hint_lifetime));
+        let refusals = metrics::counter!("stockade_hint_refusals_total");
         let segments = (0..item.segments).map(|segment| Self::segment(item, segment, shared, &admission)).collect();
-        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission, gathering: gather::Gathering::default() }
+        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission, gathering: gather::Gathering::default(), refusals }
     }
 
     fn segment(item: &Item, segment: u16, shared: &Arc<Shared>, admission: &Arc<Admission>) -> Segment {
@@ -91,7 +93,7 @@ impl ItemStock {
             match self.admission.admit(buyer, units).await {
                 Admitted::Walk(permit) => return Some(permit),
                 Admitted::SoldOut => {
-                    metrics::counter!("stockade_hint_refusals_total").increment(1);
+                    self.refusals.increment(1);
                     return None;
                 }
                 Admitted::Refresh => {

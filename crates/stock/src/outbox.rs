@@ -2,7 +2,7 @@
 
 use domain::{BuyerId, Change, Entry, EntryId, OrderId, Quantity, SegmentKey, TakenOrder, Transferred};
 use jiff::Timestamp;
-use redis::Value;
+use redis::Cmd;
 
 use crate::{
     StockError,
@@ -172,20 +172,22 @@ impl RecordedEntries {
 }
 
 impl Stock {
-    /// The entries of the segment's outbox from `from` on, inclusive (from the beginning: `None`), `at_most` of them.
-    pub async fn read_outbox(&self, segment: &SegmentKey, from: Option<EntryId>, at_most: usize) -> Result<Vec<Entry>, StockError> {
-        let from = from.map_or_else(|| "-".to_owned(), |id| id.to_string());
-        let mut cmd = redis::cmd("XRANGE");
-        cmd.arg(Keys::of(segment).outbox).arg(from).arg("+").arg("COUNT").arg(at_most);
-        let reply: Value = self.bulk().query(&cmd).await?;
-        decode_entries(Reply::new(reply)?)
+    /// The entries of each outbox, as asked for.
+    pub async fn read_outboxes(&self, wanted: &[OutboxRead]) -> Vec<Result<Vec<Entry>, StockError>> {
+        let replies = self.bulk().query_each(wanted.iter().map(OutboxRead::command).collect()).await;
+        replies.into_iter().map(|reply| decode_entries(Reply::new(reply?)?)).collect()
     }
 
-    /// Drops the entries before `checkpoint` and says how many there were. The checkpoint itself stays: it is the anchor.
-    pub async fn trim_outbox(&self, segment: &SegmentKey, checkpoint: EntryId) -> Result<u64, StockError> {
-        let mut cmd = redis::cmd("XTRIM");
-        cmd.arg(Keys::of(segment).outbox).arg("MINID").arg(checkpoint.to_string());
-        self.bulk().query(&cmd).await
+    /// The entries of the segment's outbox from `from` on, inclusive (from the beginning: `None`), `at_most` of them.
+    pub async fn read_outbox(&self, segment: &SegmentKey, from: Option<EntryId>, at_most: usize) -> Result<Vec<Entry>, StockError> {
+        let wanted = OutboxRead { segment: segment.clone(), from, at_most };
+        decode_entries(Reply::new(self.bulk().query(&wanted.command()).await?)?)
+    }
+
+    /// Drops the entries before each checkpoint and says how many there were. The checkpoint itself stays: it is the anchor.
+    pub async fn trim_outboxes(&self, checkpoints: &[(SegmentKey, EntryId)]) -> Vec<Result<u64, StockError>> {
+        let replies = self.bulk().query_each(checkpoints.iter().map(|(segment, checkpoint)| trim(segment, *checkpoint)).collect()).await;
+        replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).map_err(redis::RedisError::from)?)).collect()
     }
 
     /// Tells the recorders that the segment has something: whoever held its row may have kept them from it.
@@ -195,12 +197,61 @@ impl Stock {
         self.bulk().query(&cmd).await
     }
 
-    /// Tells every order service what the ledger has recorded.
-    pub async fn publish_recorded(&self, recorded: &RecordedEntries) -> Result<(), StockError> {
-        let mut cmd = redis::cmd("PUBLISH");
-        cmd.arg(RECORDED_CHANNEL).arg(recorded.encode());
-        self.bulk().query(&cmd).await
+    /// Tells the orders that wait in this process what the ledger has recorded: without a way through Redis, and before anybody else.
+    pub fn tell_who_waits_here(&self, announcements: &[Announcement]) {
+        announcements.iter().for_each(|announcement| self.checkpoints().recorded(announcement.recorded.clone()));
     }
+
+    /// Tells every order service what the ledger has recorded, and trims the outboxes: the entries before each checkpoint go, itself stays, for it
+    /// is the anchor.
+    pub async fn announce_recorded(&self, announcements: Vec<Announcement>) -> Result<(), StockError> {
+        let mut cmds = Vec::with_capacity(announcements.len() * 2);
+        let told = announcements.iter().filter(|announcement| !announcement.recorded.entries.is_empty());
+        cmds.extend(told.map(|announcement| publish(&announcement.recorded)));
+        cmds.extend(announcements.iter().map(|announcement| trim(&announcement.recorded.segment, announcement.checkpoint)));
+        self.bulk().query_each(cmds).await.into_iter().try_for_each(|reply| reply.map(drop))
+    }
+}
+
+fn publish(recorded: &RecordedEntries) -> Cmd {
+    let mut cmd = redis::cmd("PUBLISH");
+    cmd.arg(RECORDED_CHANNEL).arg(recorded.encode());
+    cmd
+}
+
+fn trim(segment: &SegmentKey, checkpoint: EntryId) -> Cmd {
+    let mut cmd = redis::cmd("XTRIM");
+    cmd.arg(Keys::of(segment).outbox).arg("MINID").arg(checkpoint.to_string());
+    cmd
+}
+
+/// What to read of a segment's outbox.
+#[derive(Debug, Clone)]
+pub struct OutboxRead {
+    /// Whose outbox.
+    pub segment: SegmentKey,
+    /// The first entry; `None`: from the beginning.
+    pub from: Option<EntryId>,
+    /// The most entries.
+    pub at_most: usize,
+}
+
+impl OutboxRead {
+    fn command(&self) -> Cmd {
+        let from = self.from.map_or_else(|| "-".to_owned(), |id| id.to_string());
+        let mut cmd = redis::cmd("XRANGE");
+        cmd.arg(Keys::of(&self.segment).outbox).arg(from).arg("+").arg("COUNT").arg(self.at_most);
+        cmd
+    }
+}
+
+/// What a recorder says of a segment when it has recorded some of it.
+#[derive(Debug, Clone)]
+pub struct Announcement {
+    /// The entries that buyers may wait for.
+    pub recorded: RecordedEntries,
+    /// What has been recorded lies before it, and it.
+    pub checkpoint: EntryId,
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub bulk: Bulk,
     pub replicated: Replicated,
     pub clock: Clock,
-    pub checkpoints: Checkpoints,
+    pub checkpoints: Arc<Checkpoints>,
     pub tasks: TaskTracker,
 }
 
@@ -94,6 +94,19 @@ pub struct Stock {
 impl Stock {
     /// Connects, refuses servers that cannot be trusted with stock, and loads the scripts.
     pub async fn connect(settings: StockSettings) -> Result<Arc<Self>, StockError> {
+        let stock = Self::open_connections(settings, Arc::default()).await?;
+        stock.listen_for_checkpoints();
+        stock.listen_for_returns();
+        Ok(stock)
+    }
+
+    /// The same stock for a role with a runtime of its own, since connections are looked after by the runtime that opened them. Who waits here is told
+    /// directly of what is announced there. Orders are placed here.
+    pub async fn beside(&self) -> Result<Arc<Self>, StockError> {
+        Self::open_connections(self.shared.settings.clone(), Arc::clone(&self.shared.checkpoints)).await
+    }
+
+    async fn open_connections(settings: StockSettings, checkpoints: Arc<Checkpoints>) -> Result<Arc<Self>, StockError> {
         let Connections { orders: connection, bulk, replicated, nodes } = Connections::open(&settings).await?;
         let servers = server::check(&connection).await?;
         script::load_all(&connection).await?;
@@ -104,19 +117,16 @@ impl Stock {
             bulk,
             replicated,
             clock: Clock::at(seconds * 1000 + micros / 1000),
-            checkpoints: Checkpoints::default(),
+            checkpoints,
             tasks: TaskTracker::new(),
         };
-        let stock = Arc::new(Self {
+        Ok(Arc::new(Self {
             shared: Arc::new(shared),
             nodes,
             masters: servers.masters,
             items: Arc::default(),
             stop: CancellationToken::new(),
-        });
-        stock.listen_for_checkpoints();
-        stock.listen_for_returns();
-        Ok(stock)
+        }))
     }
 
     /// Units that come back make an item that was sold out worth asking for again, at once and in every process.
@@ -245,6 +255,10 @@ impl Stock {
 
     pub(crate) fn connection(&self) -> &Connection {
         &self.shared.connection
+    }
+
+    pub(crate) fn checkpoints(&self) -> &Checkpoints {
+        &self.shared.checkpoints
     }
 
     pub(crate) fn bulk(&self) -> &Bulk {

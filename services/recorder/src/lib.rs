@@ -16,14 +16,19 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ledger::Ledger;
-use stock::Stock;
-use tokio::task::JoinSet;
+use stock::{Announcement, Stock};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 pub use pass::record_once;
 pub use sweep::open_missing_segments;
 
-use crate::{lost::Lost, pass::RecorderError, trouble::Trouble, work::Work};
+use crate::{
+    lost::Lost,
+    pass::{Passed, RecorderError},
+    trouble::Trouble,
+    work::Work,
+};
 
 /// How the recorder works.
 #[derive(Debug, Clone)]
@@ -112,11 +117,13 @@ async fn listen(recorder: &Recorder) {
 
 async fn work_off(recorder: Arc<Recorder>) {
     let Recorder { stock, ledger, settings, work, lost, .. } = &*recorder;
+    let mut announcing = None;
     while let Some(segments) = work.take(settings.segments_max).await {
         match within(PASS, pass::record_pass(stock, &**ledger, &segments, settings, lost)).await {
-            Ok(again) => {
+            Ok(Passed { again, recorded }) => {
                 recorder.recording.is_well();
                 work.add(again);
+                announce_beside(stock, recorded, &mut announcing).await;
             }
             Err(error) => {
                 recorder.recording.failed(&error);
@@ -129,6 +136,18 @@ async fn work_off(recorder: Arc<Recorder>) {
                 }
             }
         }
+    }
+    announce_beside(stock, Vec::new(), &mut announcing).await;
+}
+
+/// Announces while the next pass is made, whose commit need not wait for it. One announcement at a time: if Redis is slow, so are the passes.
+async fn announce_beside(stock: &Arc<Stock>, recorded: Vec<Announcement>, announcing: &mut Option<JoinHandle<()>>) {
+    if let Some(before) = announcing.take() {
+        let _ = before.await;
+    }
+    if !recorded.is_empty() {
+        let stock = Arc::clone(stock);
+        *announcing = Some(tokio::spawn(async move { pass::announce(&stock, recorded).await }));
     }
 }
 

@@ -4,9 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use devices::Device;
 use domain::{Change, Entry, EntryId, SegmentKey};
-use futures::future::join_all;
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
-use stock::{RecordedEntries, Stock, StockError};
+use stock::{Announcement, OutboxRead, RecordedEntries, Stock, StockError};
 
 use crate::{
     RecorderSettings,
@@ -38,15 +37,39 @@ pub async fn record_once(stock: &Stock, ledger: &dyn Ledger, segments: &[Segment
     for segments in segments.chunks(settings.segments_max) {
         let mut again = segments.to_vec();
         while !again.is_empty() {
-            again = record_pass(stock, ledger, &again, &settings, &lost).await?;
+            let passed = record_pass(stock, ledger, &again, &settings, &lost).await?;
+            announce(stock, passed.recorded).await;
+            again = passed.again;
         }
     }
     Ok(())
 }
 
-/// Records some of what the segments have; the first `segments_max` of them. Returns those that may have more.
+/// What came of a pass.
+#[derive(Default)]
+pub(crate) struct Passed {
+    /// Segments that may have more.
+    pub again: Vec<SegmentKey>,
+    /// What is to be announced: who waits in this process has been told.
+    pub recorded: Vec<Announcement>,
+}
+
+impl Passed {
+    fn to_do_again(again: Vec<SegmentKey>) -> Self {
+        Self { again, recorded: Vec::new() }
+    }
+}
+
+/// Tells the other processes, and trims. Whoever waits and is not told asks the ledger, and the next pass trims again.
+pub(crate) async fn announce(stock: &Stock, recorded: Vec<Announcement>) {
+    if let Err(error) = stock.announce_recorded(recorded).await {
+        tracing::warn!(%error, "recorded, but could not say so");
+    }
+}
+
+/// Records some of what the segments have; the first `segments_max` of them.
 ///
-/// A segment is left out of what is returned only after a read that found nothing behind an outbox that had been trimmed down to its anchor
+/// A segment is left out of those that may have more only after a read that found nothing behind an outbox that had been trimmed down to its anchor
 /// (from then on the script that appends sends a wake-up), or if somebody else holds it, who will find what there is, or if it cannot be
 /// recorded, which `lost` then knows.
 pub(crate) async fn record_pass(
@@ -55,7 +78,7 @@ pub(crate) async fn record_pass(
     segments: &[SegmentKey],
     settings: &RecorderSettings,
     lost: &Lost,
-) -> Result<Vec<SegmentKey>, RecorderError> {
+) -> Result<Passed, RecorderError> {
     match record_together(stock, ledger, segments, settings, lost).await {
         Err(RecorderError::Ledger(error)) if error.is_refused() => refused(stock, ledger, segments, settings, lost, error).await,
         recorded => recorded,
@@ -70,19 +93,21 @@ async fn refused(
     settings: &RecorderSettings,
     lost: &Lost,
     error: LedgerError,
-) -> Result<Vec<SegmentKey>, RecorderError> {
+) -> Result<Passed, RecorderError> {
     if let [segment] = segments {
         let rows = ledger.segments(&segment.item).await?;
         if let Some(row) = rows.iter().find(|row| row.key == *segment) {
             lost.report(row, Why::Refused(whole_story(&error)));
         }
-        return Ok(Vec::new());
+        return Ok(Passed::default());
     }
-    let mut again = Vec::new();
+    let mut all = Passed::default();
     for segment in segments {
-        again.extend(Box::pin(record_pass(stock, ledger, std::slice::from_ref(segment), settings, lost)).await?);
+        let Passed { again, recorded } = Box::pin(record_pass(stock, ledger, std::slice::from_ref(segment), settings, lost)).await?;
+        all.again.extend(again);
+        all.recorded.extend(recorded);
     }
-    Ok(again)
+    Ok(all)
 }
 
 /// An error and its causes.
@@ -97,29 +122,29 @@ async fn record_together(
     segments: &[SegmentKey],
     settings: &RecorderSettings,
     lost: &Lost,
-) -> Result<Vec<SegmentKey>, RecorderError> {
+) -> Result<Passed, RecorderError> {
     // Somebody else holds all of them, and will find what there is.
-    let Some(claim) = ledger.claim(segments, settings.segments_max).await? else { return Ok(Vec::new()) };
+    let Some(claim) = ledger.claim(segments, settings.segments_max).await? else { return Ok(Passed::default()) };
     let rows = claim.rows().to_vec();
-    let outboxes = join_all(rows.iter().map(|row| read(stock, row, settings.entries_max))).await;
+    let outboxes = read_all(stock, &rows, settings.entries_max).await;
     let found = sort(&rows, outboxes, lost)?;
     let mut again = untrimmed(stock, found.drained, lost).await?;
     if found.replays.is_empty() {
         // Not merely dropped: a wake-up that comes now would find the rows still claimed, and be lost.
         claim.release().await;
-        return Ok(again);
+        return Ok(Passed::to_do_again(again));
     }
     let replays = capped(found.replays);
     let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> =
         replays.iter().map(|replay| (replay.row.key.clone(), taken(&replay.entries))).collect();
     let recorded = match claim.record(replays).await {
         // Somebody else was faster; what they left is still to be recorded.
-        Err(LedgerError::Superseded(_)) => return Ok(segments.to_vec()),
+        Err(LedgerError::Superseded(_)) => return Ok(Passed::to_do_again(segments.to_vec())),
         Err(LedgerError::Diverged(key)) => {
             if let Some(row) = rows.iter().find(|row| row.key == key) {
                 lost.report(row, Why::OtherHistory);
             }
-            return Ok(segments.iter().filter(|segment| **segment != key).cloned().collect());
+            return Ok(Passed::to_do_again(segments.iter().filter(|segment| **segment != key).cloned().collect()));
         }
         recorded => recorded?,
     };
@@ -127,22 +152,35 @@ async fn record_together(
         lost.is_well(&segment.key);
         count(segment);
     }
-    let entries: Vec<_> = recorded.iter().map(|segment| entries.remove(&segment.key).unwrap_or_default()).collect();
-    join_all(recorded.iter().zip(entries).map(|(segment, entries)| announce(stock, segment, entries))).await;
-    again.extend(recorded.into_iter().map(|segment| segment.key));
-    Ok(again)
+    again.extend(recorded.iter().map(|segment| segment.key.clone()));
+    let announcements = recorded.into_iter().map(|segment| {
+        let Recorded { key: segment, rejected, checkpoint, .. } = segment;
+        let entries = entries.remove(&segment).unwrap_or_default();
+        Announcement { recorded: RecordedEntries { segment, entries, rejected }, checkpoint }
+    });
+    let recorded: Vec<_> = announcements.collect();
+    stock.tell_who_waits_here(&recorded);
+    Ok(Passed { again, recorded })
 }
 
-/// One more than `at_most`, for the anchor. If an entry cannot be read, what stands before it.
-async fn read(stock: &Stock, row: &SegmentRow, at_most: usize) -> Result<Vec<Entry>, StockError> {
-    let anchor = usize::from(row.checkpoint.is_some());
-    let mut entries_max = at_most;
-    loop {
-        match stock.read_outbox(&row.key, row.checkpoint, entries_max + anchor).await {
-            Err(StockError::Unreadable(_)) if entries_max > 1 => entries_max /= 2,
-            read => return read,
+/// What the outboxes hold, each from its anchor on. If an entry of one cannot be read, what stands before it.
+async fn read_all(stock: &Stock, rows: &[SegmentRow], at_most: usize) -> Vec<Result<Vec<Entry>, StockError>> {
+    let wanted: Vec<_> = rows.iter().map(|row| wanted(row, at_most)).collect();
+    let mut outboxes = stock.read_outboxes(&wanted).await;
+    for (row, outbox) in rows.iter().zip(&mut outboxes) {
+        let mut at_most = at_most;
+        while at_most > 1 && matches!(outbox, Err(StockError::Unreadable(_))) {
+            at_most /= 2;
+            let OutboxRead { segment, from, at_most } = self::wanted(row, at_most);
+            *outbox = stock.read_outbox(&segment, from, at_most).await;
         }
     }
+    outboxes
+}
+
+/// One more than `at_most`, for the anchor.
+fn wanted(row: &SegmentRow, at_most: usize) -> OutboxRead {
+    OutboxRead { segment: row.key.clone(), from: row.checkpoint, at_most: at_most + usize::from(row.checkpoint.is_some()) }
 }
 
 /// What the outboxes of a claim hold behind their anchors.
@@ -212,13 +250,12 @@ fn number_of_orders(entry: &Entry) -> usize {
 /// Trims outboxes that held nothing behind their anchor, and returns those that an earlier pass had failed to trim: their scripts do
 /// not send wake-ups, so they must be read once more.
 async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>, lost: &Lost) -> Result<Vec<SegmentKey>, StockError> {
+    drained.iter().for_each(|(segment, _)| lost.is_well(segment));
+    let anchored: Vec<_> = drained.into_iter().filter_map(|(segment, checkpoint)| Some((segment, checkpoint?))).collect();
     let mut again = Vec::new();
-    for (segment, checkpoint) in drained {
-        lost.is_well(&segment);
-        if let Some(checkpoint) = checkpoint
-            && stock.trim_outbox(&segment, checkpoint).await? > 0
-        {
-            again.push(segment);
+    for ((segment, _), trimmed) in anchored.iter().zip(stock.trim_outboxes(&anchored).await) {
+        if trimmed? > 0 {
+            again.push(segment.clone());
         }
     }
     Ok(again)
@@ -228,19 +265,6 @@ async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>, l
 fn taken(entries: &[Entry]) -> Vec<(EntryId, i64)> {
     let taken = entries.iter().filter(|entry| matches!(entry.change, Change::Taken { .. }));
     taken.map(|entry| (entry.id, entry.fingerprint)).collect()
-}
-
-/// Tells, which buyers wait for, and trims. Both may fail: the next pass trims again, and whoever waits asks the ledger.
-async fn announce(stock: &Stock, recorded: &Recorded, entries: Vec<(EntryId, i64)>) {
-    let Recorded { key: segment, rejected, .. } = recorded.clone();
-    let published = match entries.is_empty() {
-        true => Ok(()),
-        false => stock.publish_recorded(&RecordedEntries { segment, entries, rejected }).await,
-    };
-    let trimmed = stock.trim_outbox(&recorded.key, recorded.checkpoint).await;
-    if let Err(error) = published.and(trimmed.map(drop)) {
-        tracing::warn!(segment = %recorded.key, %error, "recorded, but could not say so");
-    }
 }
 
 fn count(recorded: &Recorded) {

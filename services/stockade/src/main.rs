@@ -1,5 +1,6 @@
 //! The binary: every role in one process or one each, and the command line.
 
+mod apart;
 mod audit;
 mod cli;
 mod item_lock;

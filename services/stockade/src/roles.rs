@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{item_lock, settings::Settings};
+use crate::{apart, item_lock, settings::Settings};
 
 /// Serves until SIGINT or SIGTERM.
 pub async fn serve(settings: Settings) -> Result<()> {
@@ -99,7 +99,7 @@ impl Running {
             recording: Vec::new(),
         };
         if settings.roles.recorder {
-            running.start_recorder(settings);
+            running.start_recorder(settings).await?;
         }
         if settings.roles.reconciler {
             running.start_reconciler(settings).await?;
@@ -115,10 +115,18 @@ impl Running {
         Ok(running)
     }
 
-    fn start_recorder(&mut self, settings: &Settings) {
+    async fn start_recorder(&mut self, settings: &Settings) -> Result<()> {
         let recorder = RecorderSettings { workers: settings.recorder_workers, ..RecorderSettings::default() };
-        let (stock, ledger) = (Arc::clone(&self.engine.stock), Arc::clone(&self.engine.ledger));
-        self.recording.push(tokio::spawn(recorder::run(stock, ledger, recorder, self.stop_recording.clone())));
+        let (engine, url, stop) = (Arc::clone(&self.engine), settings.database_url()?.to_owned(), self.stop_recording.clone());
+        let role = async move || {
+            let stock = engine.stock.beside().await.context("REDIS_URL")?;
+            // The sweep wants one, too.
+            let connections = u32::try_from(recorder.workers + 1)?;
+            let ledger = ledger::connect_again(&engine.ledger, &url, connections).await.context("DATABASE_URL")?;
+            Ok(recorder::run(stock, ledger, recorder, stop))
+        };
+        self.recording.push(apart::start("recorder", role).await?);
+        Ok(())
     }
 
     async fn start_reconciler(&mut self, settings: &Settings) -> Result<()> {

@@ -8,6 +8,7 @@ mod single;
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use redis::{
     Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value,
     aio::{ConnectionLike, ConnectionManager},
@@ -30,14 +31,12 @@ pub struct RedisSettings {
     pub connect_timeout: Duration,
     /// How long a reply may take before its outcome counts as unknown and is asked for again.
     pub response_timeout: Duration,
-    /// Connections for long reads (outboxes), apart from the one that the orders share.
-    pub bulk_connections: usize,
 }
 
 impl RedisSettings {
     /// The defaults for `url`.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), connect_timeout: Duration::from_secs(1), response_timeout: Duration::from_millis(500), bulk_connections: 4 }
+        Self { url: url.into(), connect_timeout: Duration::from_secs(1), response_timeout: Duration::from_millis(500) }
     }
 }
 
@@ -77,10 +76,10 @@ impl ConnectionLike for Connection {
     }
 }
 
-/// Connections for long reads, so that an outbox of a megabyte does not stand in the way of orders.
+/// A connection for long reads, so that an outbox of a megabyte does not stand in the way of orders.
 #[derive(Clone)]
 pub(crate) enum Bulk {
-    Single(deadpool_redis::Pool),
+    Single(ConnectionManager),
     Cluster(Cluster),
     Sentinel(Following),
 }
@@ -88,9 +87,28 @@ pub(crate) enum Bulk {
 impl Bulk {
     pub(crate) async fn query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
         match self {
-            Self::Single(pool) => single::query(pool, cmd).await,
+            Self::Single(connection) => Ok(cmd.query_async(&mut connection.clone()).await?),
             Self::Cluster(cluster) => Ok(redis::from_redis_value(cluster.command(cmd).await?.extract_error()?).map_err(RedisError::from)?),
             Self::Sentinel(following) => following.bulk_query(cmd).await,
+        }
+    }
+
+    /// One answer for each command, in order. They travel together as far as they can: at one server they share a look at the socket, and
+    /// writes among them a flush of its file.
+    pub(crate) async fn query_each(&self, cmds: Vec<Cmd>) -> Vec<Result<Value, StockError>> {
+        if cmds.is_empty() {
+            return Vec::new();
+        }
+        let together = match self {
+            Self::Single(connection) => single::query_each(connection.clone(), &cmds).await,
+            Self::Sentinel(following) => following.bulk_query_each(&cmds).await,
+            Self::Cluster(cluster) => {
+                return join_all(cmds.iter().map(async |cmd| Ok(cluster.command(cmd).await?.extract_error()?))).await;
+            }
+        };
+        match together {
+            Ok(values) => values.into_iter().map(|value| Ok(value.extract_error()?)).collect(),
+            Err(error) => cmds.iter().map(|_| Err(error.clone().into())).collect(),
         }
     }
 }

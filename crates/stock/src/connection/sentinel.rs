@@ -6,7 +6,7 @@
 //! all before it, so of several sentinels the one with the highest is right, and a server of an epoch that is over is never gone back
 //! to, whatever a sentinel that was cut off says.
 //!
-//! When the master changes, everything moves: the shared connection, the bulk pool, the subscriptions. A command that is under way at the
+//! When the master changes, everything moves: the shared connections, the pool, the subscriptions. A command that is under way at the
 //! old master fails at once instead of waiting for its time to be over; whether it was carried out is unknown, and it is asked again.
 
 use std::{
@@ -77,8 +77,15 @@ impl Following {
 
     pub(super) async fn bulk_query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
         let master = self.0.master.load_full();
-        let result = master.unless_succeeded(single::query(&master.bulk, cmd)).await;
+        let result: RedisResult<T> = master.unless_succeeded(cmd.query_async(&mut master.bulk.clone())).await;
         self.note(result.is_err());
+        Ok(result?)
+    }
+
+    pub(super) async fn bulk_query_each(&self, cmds: &[Cmd]) -> RedisResult<Vec<Value>> {
+        let master = self.0.master.load_full();
+        let result = master.unless_succeeded(single::query_each(master.bulk.clone(), cmds)).await;
+        self.note(result.as_ref().map_or(true, |values| values.iter().any(is_refusal)));
         result
     }
 
@@ -130,7 +137,7 @@ struct Master {
     named: Named,
     client: Client,
     orders: ConnectionManager,
-    bulk: deadpool_redis::Pool,
+    bulk: ConnectionManager,
     replicated: deadpool_redis::Pool,
     /// It is the master no longer.
     succeeded: CancellationToken,
@@ -141,9 +148,9 @@ impl Master {
     async fn open(watch: &Watch, named: &Named) -> Result<Self, StockError> {
         let url = watch.address.server(&named.host, named.port);
         let client = Client::open(info(&url)?)?;
-        let orders = single::manager(&watch.settings.redis, &client).await?;
+        let orders = single::orders(&watch.settings.redis, &client).await?;
         server::check(&Connection::Single(orders.clone())).await?;
-        let bulk = single::bulk(&watch.settings.redis, &url)?;
+        let bulk = single::bulk(&watch.settings.redis, &client).await?;
         let replicated = single::replicated_pool(&watch.settings, &url)?;
         Ok(Self { named: named.clone(), client, orders, bulk, replicated, succeeded: CancellationToken::new() })
     }

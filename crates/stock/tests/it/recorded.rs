@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use domain::{BuyerId, Change, Entry, EntryId, OrderId};
-use stock::{Acknowledge, Ask, Fate, Outcome, RecordedEntries, StockError};
+use stock::{Acknowledge, Announcement, Ask, Fate, Outcome, RecordedEntries, StockError};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +16,7 @@ use crate::{
 on_both!(
     an_order_is_acknowledged_when_it_is_recorded_and_not_before,
     an_order_that_the_ledger_rejects_is_told_so,
+    who_waits_beside_a_recorder_is_told_without_a_message,
     a_lost_message_is_made_up_for,
     an_order_that_is_never_recorded_is_unknown_and_keeps_its_units,
     a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed,
@@ -49,7 +50,8 @@ async fn taken(sale: &Sale, segment: u16) -> ((EntryId, i64), Vec<OrderId>) {
 /// What a recorder says.
 async fn publish(sale: &Sale, segment: u16, entries: &[(EntryId, i64)], rejected: &[OrderId]) {
     let recorded = RecordedEntries { segment: sale.segment(segment), entries: entries.to_vec(), rejected: rejected.to_vec() };
-    sale.stock.publish_recorded(&recorded).await.unwrap();
+    // Before the checkpoint lies nothing.
+    sale.stock.announce_recorded(vec![Announcement { recorded, checkpoint: EntryId::default() }]).await.unwrap();
 }
 
 async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<Site>) {
@@ -88,6 +90,19 @@ async fn an_order_that_the_ledger_rejects_is_told_so(site: Arc<Site>) {
     publish(&sale, 0, &both, &[sale.order_id(&bob, "k")]).await;
     assert!(matches!(first.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
     assert_eq!(second.await.unwrap().unwrap(), Outcome::Rejected);
+}
+
+async fn who_waits_beside_a_recorder_is_told_without_a_message(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(3, 2)).await;
+    let beside = sale.stock.beside().await.unwrap();
+    for (segment, recorder) in [(0, &sale.stock), (1, &beside)] {
+        let order = begin(&sale, &sale.buyer_at(segment, 0));
+        let (entry, _) = taken(&sale, segment).await;
+        let recorded = RecordedEntries { segment: sale.segment(segment), entries: vec![entry], rejected: vec![] };
+        // If the reply is still under way, this is kept for it.
+        recorder.tell_who_waits_here(&[Announcement { recorded, checkpoint: entry.0 }]);
+        assert!(matches!(order.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
+    }
 }
 
 async fn a_lost_message_is_made_up_for(site: Arc<Site>) {

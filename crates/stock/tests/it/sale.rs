@@ -230,7 +230,8 @@ impl Sale {
     pub async fn trim(&self, segment: u16, checkpoint: EntryId) {
         let entries = self.stock.read_outbox(&self.segment(segment), None, 100_000).await.unwrap();
         let gone: Vec<_> = entries.into_iter().filter(|entry| entry.id < checkpoint).collect();
-        assert_eq!(self.stock.trim_outbox(&self.segment(segment), checkpoint).await.unwrap(), gone.len() as u64);
+        let trimmed = self.stock.trim_outboxes(&[(self.segment(segment), checkpoint)]).await.remove(0).unwrap();
+        assert_eq!(trimmed, gone.len() as u64);
         self.trimmed.lock().unwrap().entry(segment).or_default().extend(gone);
     }
 

@@ -1,0 +1,35 @@
+//! A thread and a runtime of its own for a role.
+//!
+//! The tasks of a runtime take turns. Beside the requests of a crowd each step of a role waits for hundreds of them, and a pass of the recorder has
+//! a dozen steps; a thread of its own is the operating system's to place, which gives whoever slept long the next turn.
+
+use anyhow::{Context, Result};
+use tokio::{runtime::Builder, sync::oneshot, task::JoinHandle};
+
+/// Begins the role on its thread; returns when it has begun, with what ends when the role has.
+pub async fn start<Begin, Role>(name: &str, begin: Begin) -> Result<JoinHandle<()>>
+where
+    Begin: AsyncFnOnce() -> Result<Role> + Send + 'static,
+    Role: Future<Output = ()>,
+{
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (begun, beginning) = oneshot::channel();
+    let (alive, ended) = oneshot::channel::<()>();
+    let work = async move || {
+        let _alive = alive;
+        match begin().await {
+            Ok(role) => {
+                let _ = begun.send(Ok(()));
+                role.await;
+            }
+            Err(error) => {
+                let _ = begun.send(Err(error));
+            }
+        }
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(work()))?;
+    beginning.await.with_context(|| format!("the thread of the {name} ended"))??;
+    Ok(tokio::spawn(async {
+        let _ = ended.await;
+    }))
+}

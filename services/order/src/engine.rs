@@ -9,14 +9,19 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{Item, ItemId};
 use ledger::{Ledger, LedgerError};
-use moka::future::Cache;
+use quick_cache::{UnitWeighter, sync::Cache};
 use stock::{ItemStock, Stock, StockError};
+use tokio::time::Instant;
 
 pub use items::{ItemView, SegmentView, StockSet, StockWish, Stocked};
 pub use life::{Ended, Paid, Payment};
 pub use orders::{Placed, Placement};
 
 use transitions::Transitions;
+
+/// Items that are remembered: so many have room from the beginning, and so many at most.
+const ITEMS_USUALLY: usize = 100;
+const ITEMS_MOST: u64 = 100_000;
 
 /// How orders are placed.
 #[derive(Debug, Clone)]
@@ -71,7 +76,8 @@ pub(crate) struct KnownItem {
 impl Engine {
     /// An engine over these.
     pub fn new(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: EngineSettings) -> Arc<Self> {
-        let (items, transitions) = (Cache::new(100_000), Transitions::new(Arc::clone(&ledger), settings.order_within));
+        let (items, transitions) =
+            (Cache::with_weighter(ITEMS_USUALLY, ITEMS_MOST, UnitWeighter), Transitions::new(Arc::clone(&ledger), settings.order_within));
         Arc::new(Self { stock, ledger, settings, transitions, items })
     }
 
@@ -83,21 +89,24 @@ impl Engine {
 
     /// Whatever the stores do not answer, whoever asked hears within this time.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
-        let within = self.settings.order_within;
-        tokio::time::timeout(within, work).await.unwrap_or(Err(EngineError::OutcomeUnknown(within)))
+        self.in_time_until(Instant::now() + self.settings.order_within, work).await
+    }
+
+    async fn in_time_until<T>(&self, until: Instant, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+        tokio::time::timeout_at(until, work).await.unwrap_or(Err(EngineError::OutcomeUnknown(self.settings.order_within)))
     }
 
     pub(crate) async fn known(&self, id: &ItemId) -> Result<Option<Arc<KnownItem>>, EngineError> {
-        if let Some(known) = self.items.get(id).await {
+        if let Some(known) = self.items.get(id) {
             return Ok(Some(known));
         }
         let Some(item) = self.ledger.item(id).await? else { return Ok(None) };
-        Ok(Some(self.know(item).await))
+        Ok(Some(self.know(item)))
     }
 
-    async fn know(&self, item: Item) -> Arc<KnownItem> {
+    fn know(&self, item: Item) -> Arc<KnownItem> {
         let known = Arc::new(KnownItem { tag: item.id.tag(), stock: self.stock.item(&item), item });
-        self.items.insert(known.item.id.clone(), Arc::clone(&known)).await;
+        self.items.insert(known.item.id.clone(), Arc::clone(&known));
         known
     }
 }

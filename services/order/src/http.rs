@@ -11,37 +11,49 @@ pub(crate) mod problem;
 mod signature;
 mod stock;
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, FromRef},
+    extract::FromRef,
     middleware::map_response,
     response::{IntoResponse, Response},
     routing::{delete, get, patch, post, put},
 };
 use http::StatusCode;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi;
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::{
     Credentials, Engine, Limits,
-    http::{outage::Outage, problem::Problem},
+    http::{orders::OrderMetrics, outage::Outage, problem::Problem},
 };
 
 pub use signature::PaymentKey;
 
-/// What the handlers need.
+/// What the handlers need. Each request has some copies of it made.
 #[derive(Clone)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<Shared>);
+
+/// What all copies of an [`App`] share.
+pub(crate) struct Shared {
     pub engine: Arc<Engine>,
     pub credentials: Arc<Credentials>,
     /// `None`: no payments are taken in.
     pub payments: Option<PaymentKey>,
     pub metrics: Option<PrometheusHandle>,
-    pub outage: Arc<Outage>,
+    pub orders: OrderMetrics,
+    pub outage: Outage,
+    pub body_bytes: usize,
+}
+
+impl Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
 }
 
 /// What the operators' handlers need.
@@ -65,6 +77,9 @@ pub fn router(
     metrics: Option<PrometheusHandle>,
     limits: &Limits,
 ) -> Router {
+    let (orders, outage, body_bytes) = (OrderMetrics::default(), Outage::default(), limits.body_bytes);
+    let app = App(Arc::new(Shared { engine, credentials, payments, metrics, orders, outage, body_bytes }));
+    // No layers: each would be made anew for every request. Bodies are limited where they are read, and panics are caught where requests are served.
     Router::new()
         .route("/items/{item}/orders", post(orders::place))
         .route("/orders/{order}", get(orders::show).merge(delete(life::cancel)))
@@ -82,9 +97,7 @@ pub fn router(
         .merge(docs())
         .fallback(async || Problem::no_such_path())
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
-        .layer(DefaultBodyLimit::max(limits.body_bytes))
-        .layer(CatchPanicLayer::custom(|_| Problem::internal().into_response()))
-        .with_state(App { engine, credentials, payments, metrics, outage: Arc::default() })
+        .with_state(app)
 }
 
 /// What operators ask of a process that sells nothing: whether it runs, whether its stores answer, and its metrics.

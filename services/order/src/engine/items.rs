@@ -56,7 +56,7 @@ impl Engine {
                 self.stock.open_segment(&item, row.key.segment).await?;
             }
         }
-        self.know(item.clone()).await;
+        self.know(item.clone());
         Ok(Some(item))
     }
 
@@ -65,7 +65,7 @@ impl Engine {
         let changed = self.ledger.change_item(id, change, expected, actor).await?;
         if let Changed::Item(item) = &changed {
             self.stock.configure(item).await?;
-            self.know(item.clone()).await;
+            self.know(item.clone());
         }
         Ok(changed)
     }
@@ -147,7 +147,7 @@ impl Engine {
         Ok(match wish {
             StockWish::Add(units) => StockChange::TopUp(parts(even_shares(units, item.segments))),
             StockWish::TakeBack(units) => {
-                let available = self.know(item.clone()).await.stock.inspect(InspectionEntries::None).await?;
+                let available = self.know(item.clone()).stock.inspect(InspectionEntries::None).await?;
                 let available: Vec<u64> = available.iter().map(|segment| segment.available).collect();
                 StockChange::TakeBack(parts(shares_of(units, &available)))
             }
@@ -182,7 +182,7 @@ impl Engine {
     pub async fn view_item(&self, id: &ItemId) -> Result<Option<ItemView>, EngineError> {
         let Some(item) = self.ledger.item(id).await? else { return Ok(None) };
         let rows = self.ledger.segments(id).await?;
-        let inspections = self.know(item.clone()).await.stock.inspect(InspectionEntries::None).await?;
+        let inspections = self.know(item.clone()).stock.inspect(InspectionEntries::None).await?;
         let segments: Vec<_> = rows.iter().zip(&inspections).map(|(row, inspection)| view(row, inspection)).collect();
         let sum = |units: fn(&SegmentView) -> u64| segments.iter().map(units).sum();
         Ok(Some(ItemView {

@@ -68,49 +68,39 @@ const LOOK_MOST: Duration = Duration::from_millis(64);
 
 impl Engine {
     /// Places the order. The same item, buyer and key are always the same order, whoever is asked and however often.
+    ///
+    /// It has one time for all of its steps, and a timer only for those that wait: nearly every order meets a known item and an outcome that says all,
+    /// and has the stock's own timer alone.
     pub async fn place(&self, placement: Placement) -> Result<Placed, EngineError> {
-        self.in_time(self.place_or_wait(placement)).await
-    }
-
-    async fn place_or_wait(&self, placement: Placement) -> Result<Placed, EngineError> {
         let until = Instant::now() + self.settings.order_within;
-        let Some(known) = self.known(&placement.item).await? else { return Ok(Placed::ItemNotFound) };
+        let known = match self.items.get(&placement.item) {
+            Some(known) => known,
+            None => match self.in_time_until(until, self.known(&placement.item)).await? {
+                Some(known) => known,
+                None => return Ok(Placed::ItemNotFound),
+            },
+        };
         let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);
         let acknowledge = acknowledge(&known, placement.respond_async);
-        let ask = Ask { order: id, buyer: placement.buyer, quantity: placement.quantity, acknowledge, within: self.settings.order_within };
-        match known.stock.order(ask).await {
-            Ok(outcome) => self.placed(id, acknowledge, outcome, placement.quantity, until).await,
-            Err(StockError::OutcomeUnknown(after)) => Err(EngineError::OutcomeUnknown(after)),
-            Err(error) => Err(error.into()),
+        let within = until.saturating_duration_since(Instant::now());
+        let ask = Ask { order: id, buyer: placement.buyer, quantity: placement.quantity, acknowledge, within };
+        let outcome = match known.stock.order(ask).await {
+            Ok(outcome) => outcome,
+            Err(StockError::OutcomeUnknown(_)) => return Err(EngineError::OutcomeUnknown(self.settings.order_within)),
+            Err(error) => return Err(error.into()),
+        };
+        match said(acknowledge, outcome, id, placement.quantity) {
+            Said::Placed(placed) => Ok(placed),
+            // Boxed, since it is rare, and would make the future of every order larger.
+            Said::Open(question) => Box::pin(self.in_time_until(until, self.ask_ledger(question, id, placement.quantity, until))).await,
         }
     }
 
-    async fn placed(
-        &self,
-        id: OrderId,
-        acknowledge: Acknowledge,
-        outcome: Outcome,
-        quantity: Quantity,
-        until: Instant,
-    ) -> Result<Placed, EngineError> {
-        Ok(match outcome {
-            Outcome::KeyReused { quantity } => Placed::KeyReused { quantity },
-            Outcome::NotOpen { state, opens_at, .. } => Placed::NotOpen { state, opens_at },
-            Outcome::TurnedAway | Outcome::Rejected => Placed::SoldOut,
-            // Home may have forgotten, in a failover, an order that the ledger has, and is not mended yet. Those who are turned away at
-            // the door are the crowd; of those who got as far as this there are few enough to ask for.
-            Outcome::SoldOut => self.in_ledger(id, quantity).await?.unwrap_or(Placed::SoldOut),
-            Outcome::BuyerLimitReached => self.in_ledger(id, quantity).await?.unwrap_or(Placed::BuyerLimitReached),
-            Outcome::Held { expires_at, replayed, recorded } => {
-                let held = Placed::Order { id, quantity, state: OrderState::Held, expires_at, replayed, recorded };
-                match acknowledge {
-                    Acknowledge::Recorded if !recorded => moved_on(self.wait_for_order(id, 0, until).await?, replayed),
-                    // It may have been paid or cancelled since, and whoever repeats it wants to know. If the ledger does not have it, it has not.
-                    Acknowledge::Accepted if replayed => self.ledger.order(id).await?.map_or(held, |order| moved_on(order, replayed)),
-                    Acknowledge::Recorded | Acknowledge::Accepted => held,
-                }
-            }
-            Outcome::Released => moved_on(self.wait_for_order(id, 0, until).await?, true),
+    async fn ask_ledger(&self, question: Question, id: OrderId, quantity: Quantity, until: Instant) -> Result<Placed, EngineError> {
+        Ok(match question {
+            Question::IsThereOne { otherwise } => self.in_ledger(id, quantity).await?.unwrap_or(otherwise),
+            Question::HasItMoved { held } => self.ledger.order(id).await?.map_or(held, |order| moved_on(order, true)),
+            Question::WhatBecameOfIt { replayed } => moved_on(self.wait_for_order(id, 0, until).await?, replayed),
         })
     }
 
@@ -171,6 +161,43 @@ impl Engine {
             }
         }
         Ok(None)
+    }
+}
+
+/// What an outcome of the stock says of an order.
+enum Said {
+    Placed(Placed),
+    /// The ledger knows more.
+    Open(Question),
+}
+
+/// What the ledger is asked of an order.
+enum Question {
+    /// Home may have forgotten, in a failover, an order that the ledger has, and is not mended yet. Those who are turned away at the door are the
+    /// crowd; of those who got as far as this there are few enough to ask for.
+    IsThereOne { otherwise: Placed },
+    /// It may have been paid or cancelled since, and whoever repeats it wants to know. If the ledger does not have it, it has not.
+    HasItMoved { held: Placed },
+    /// It is there, or will be.
+    WhatBecameOfIt { replayed: bool },
+}
+
+fn said(acknowledge: Acknowledge, outcome: Outcome, id: OrderId, quantity: Quantity) -> Said {
+    match outcome {
+        Outcome::KeyReused { quantity } => Said::Placed(Placed::KeyReused { quantity }),
+        Outcome::NotOpen { state, opens_at, .. } => Said::Placed(Placed::NotOpen { state, opens_at }),
+        Outcome::TurnedAway | Outcome::Rejected => Said::Placed(Placed::SoldOut),
+        Outcome::SoldOut => Said::Open(Question::IsThereOne { otherwise: Placed::SoldOut }),
+        Outcome::BuyerLimitReached => Said::Open(Question::IsThereOne { otherwise: Placed::BuyerLimitReached }),
+        Outcome::Held { expires_at, replayed, recorded } => {
+            let held = Placed::Order { id, quantity, state: OrderState::Held, expires_at, replayed, recorded };
+            match acknowledge {
+                Acknowledge::Recorded if !recorded => Said::Open(Question::WhatBecameOfIt { replayed }),
+                Acknowledge::Accepted if replayed => Said::Open(Question::HasItMoved { held }),
+                Acknowledge::Recorded | Acknowledge::Accepted => Said::Placed(held),
+            }
+        }
+        Outcome::Released => Said::Open(Question::WhatBecameOfIt { replayed: true }),
     }
 }
 

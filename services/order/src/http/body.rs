@@ -1,8 +1,13 @@
 //! JSON bodies: read strictly, and refused by the name of the field.
 
-use axum::extract::{FromRequest, Request, rejection::BytesRejection};
+use std::error::Error as _;
+
+use axum::{
+    body::to_bytes,
+    extract::{FromRequest, Request},
+};
 use bytes::Bytes;
-use http::StatusCode;
+use http_body_util::LengthLimitError;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error, Visitor},
@@ -29,12 +34,12 @@ impl FromRequest<App> for Raw {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        Bytes::from_request(request, app).await.map(Self).map_err(|rejection| unreadable(&rejection))
+        to_bytes(request.into_body(), app.body_bytes).await.map(Self).map_err(|error| unreadable(&error))
     }
 }
 
-fn unreadable(rejection: &BytesRejection) -> Problem {
-    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+fn unreadable(error: &axum::Error) -> Problem {
+    if error.source().is_some_and(<dyn std::error::Error>::is::<LengthLimitError>) {
         Problem::too_large()
     } else {
         Problem::invalid("body", "it could not be read")
@@ -42,6 +47,11 @@ fn unreadable(rejection: &BytesRejection) -> Problem {
 }
 
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // To know the path of a field costs; only who is refused needs it.
+    serde_json::from_slice(body).or_else(|_| parse_with_paths(body))
+}
+
+fn parse_with_paths<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| refused(&error))?;
     json.end().map_err(|_| Problem::invalid("body", "expected one JSON object and nothing after it"))?;

@@ -1,14 +1,15 @@
 //! Placing and showing orders.
 
-use std::time::Instant;
+use std::{convert::Infallible, time::Instant};
 
 use axum::{
-    extract::State,
+    extract::{FromRequestParts, State},
     response::{IntoResponse, Response},
 };
-use domain::{IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use domain::{IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use jiff::Timestamp;
+use metrics::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -16,8 +17,9 @@ use super::{
     App, Problem,
     access::{Buyer, BuyerOrAdmin, Name},
     body::{Json, Whole},
+    problem,
 };
-use crate::engine::{Placed, Placement};
+use crate::engine::{EngineError, Placed, Placement};
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -75,23 +77,23 @@ pub(crate) async fn place(
     State(app): State<App>,
     Buyer(buyer): Buyer,
     Name(item): Name,
-    headers: HeaderMap,
+    headers: OrderHeaders,
     Json(order): Json<NewOrder>,
 ) -> Result<Response, Problem> {
     let started = Instant::now();
-    let key = idempotency_key(&headers)?;
+    let key = headers.key?;
     let item = ItemId::new(&item).map_err(|_| Problem::item_not_found())?;
     let quantity = Quantity::try_from(u32::try_from(order.quantity.0).unwrap_or(u32::MAX))?;
-    let placement = Placement { item: item.clone(), buyer, key, quantity, respond_async: respond_async(&headers) };
+    let placement = Placement { item: item.clone(), buyer, key, quantity, respond_async: headers.respond_async };
     let placed = app.engine.place(placement).await;
-    count(&placed, started);
+    app.orders.count(&placed, started);
     app.outage.note(&placed);
     match placed.map_err(|error| Problem::of_order(&error))? {
         Placed::Order { id, quantity, state, expires_at, replayed, recorded } => {
             let status = if recorded { StatusCode::CREATED } else { StatusCode::ACCEPTED };
             Ok(placed_order(status, replayed, &OrderBody { id, item: &item, quantity, state, expires_at }))
         }
-        Placed::SoldOut => Err(Problem::sold_out()),
+        Placed::SoldOut => Ok(problem::sold_out()),
         Placed::BuyerLimitReached => Err(Problem::buyer_limit_reached()),
         Placed::NotOpen { state, opens_at } => Err(Problem::not_open(state, opens_at)),
         Placed::KeyReused { quantity } => Err(Problem::key_reused(quantity)),
@@ -99,9 +101,27 @@ pub(crate) async fn place(
     }
 }
 
+/// What the headers say of an order. A key that is missing or bad is told after a body that is.
+pub(crate) struct OrderHeaders {
+    key: Result<IdempotencyKey, Invalid>,
+    respond_async: bool,
+}
+
+impl FromRequestParts<App> for OrderHeaders {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
+        Ok(Self { key: read_key(&parts.headers), respond_async: respond_async(&parts.headers) })
+    }
+}
+
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Problem> {
+    Ok(read_key(headers)?)
+}
+
+fn read_key(headers: &HeaderMap) -> Result<IdempotencyKey, Invalid> {
     let value = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default());
-    Ok(IdempotencyKey::new(value.unwrap_or_default())?)
+    IdempotencyKey::new(value.unwrap_or_default())
 }
 
 /// RFC 7240: several preferences, comma-separated, perhaps in several headers.
@@ -124,22 +144,54 @@ fn placed_order(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Re
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let body = serde_json::to_vec(body).unwrap_or_default();
-    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
 }
 
-fn count(placed: &Result<Placed, crate::engine::EngineError>, started: Instant) {
-    let outcome = match placed {
-        Ok(Placed::Order { replayed: true, .. }) => "replayed",
-        Ok(Placed::Order { .. }) => "held",
-        Ok(Placed::SoldOut) => "sold_out",
-        Ok(Placed::BuyerLimitReached) => "buyer_limit_reached",
-        Ok(Placed::NotOpen { .. }) => "not_open",
-        Ok(Placed::KeyReused { .. }) => "idempotency_key_reused",
-        Ok(Placed::ItemNotFound) => "item_not_found",
-        Err(_) => "outcome_unknown",
-    };
-    metrics::counter!("stockade_orders_total", "outcome" => outcome).increment(1);
-    metrics::histogram!("stockade_order_seconds").record(started.elapsed().as_secs_f64());
+/// The metrics of orders. To look one up by its name for each order would cost as much as to check its buyer.
+pub(crate) struct OrderMetrics {
+    replayed: Counter,
+    held: Counter,
+    sold_out: Counter,
+    buyer_limit_reached: Counter,
+    not_open: Counter,
+    key_reused: Counter,
+    item_not_found: Counter,
+    outcome_unknown: Counter,
+    seconds: Histogram,
+}
+
+impl Default for OrderMetrics {
+    fn default() -> Self {
+        let ended = |outcome: &'static str| metrics::counter!("stockade_orders_total", "outcome" => outcome);
+        Self {
+            replayed: ended("replayed"),
+            held: ended("held"),
+            sold_out: ended("sold_out"),
+            buyer_limit_reached: ended("buyer_limit_reached"),
+            not_open: ended("not_open"),
+            key_reused: ended("idempotency_key_reused"),
+            item_not_found: ended("item_not_found"),
+            outcome_unknown: ended("outcome_unknown"),
+            seconds: metrics::histogram!("stockade_order_seconds"),
+        }
+    }
+}
+
+impl OrderMetrics {
+    fn count(&self, placed: &Result<Placed, EngineError>, started: Instant) {
+        let ended = match placed {
+            Ok(Placed::Order { replayed: true, .. }) => &self.replayed,
+            Ok(Placed::Order { .. }) => &self.held,
+            Ok(Placed::SoldOut) => &self.sold_out,
+            Ok(Placed::BuyerLimitReached) => &self.buyer_limit_reached,
+            Ok(Placed::NotOpen { .. }) => &self.not_open,
+            Ok(Placed::KeyReused { .. }) => &self.key_reused,
+            Ok(Placed::ItemNotFound) => &self.item_not_found,
+            Err(_) => &self.outcome_unknown,
+        };
+        ended.increment(1);
+        self.seconds.record(started.elapsed().as_secs_f64());
+    }
 }
 
 /// Shows an order to its buyer or an admin.

@@ -20,15 +20,19 @@ pub(crate) struct Outage {
 impl Outage {
     /// Takes note of an order, and logs when this changes whether orders are failing.
     pub(crate) fn note(&self, placed: &Result<Placed, EngineError>) {
-        let now = jiff::Timestamp::now().as_millisecond();
+        let now = || jiff::Timestamp::now().as_millisecond();
         match placed {
-            Err(error) if self.begins(now) => {
+            Err(error) if self.begins(now()) => {
                 tracing::warn!(error = error as &dyn std::error::Error, "orders are failing: their outcome is unknown");
             }
             // Other answers may come without asking a store.
-            Ok(Placed::Order { .. }) if self.ends(now) => tracing::info!("orders succeed again"),
+            Ok(Placed::Order { .. }) if self.is_on() && self.ends(now()) => tracing::info!("orders succeed again"),
             _ => {}
         }
+    }
+
+    fn is_on(&self) -> bool {
+        self.last_failure.load(Ordering::Relaxed) != 0
     }
 
     fn begins(&self, now: i64) -> bool {

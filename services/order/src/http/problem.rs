@@ -1,6 +1,9 @@
 //! Every error as `application/problem+json` (RFC 9457), in one place.
 
+use std::sync::LazyLock;
+
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use domain::{Invalid, OrderState};
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
@@ -160,7 +163,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "item_exists", "another item has this id; nothing was changed")
     }
 
-    pub(crate) fn sold_out() -> Self {
+    fn sold_out() -> Self {
         Self::new(StatusCode::CONFLICT, "sold_out", "nothing is left for this order; nothing was taken")
     }
 
@@ -261,10 +264,18 @@ impl From<EngineError> for Problem {
     }
 }
 
+const TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// The answer to most requests of a sale, written once.
+pub(crate) fn sold_out() -> Response {
+    static BODY: LazyLock<Bytes> = LazyLock::new(|| serde_json::to_vec(&Problem::sold_out()).unwrap_or_default().into());
+    (StatusCode::CONFLICT, [(header::CONTENT_TYPE, TYPE)], BODY.clone()).into_response()
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = serde_json::to_vec(&self).unwrap_or_default();
-        let mut response = (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        let mut response = (self.status, [(header::CONTENT_TYPE, TYPE)], body).into_response();
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }

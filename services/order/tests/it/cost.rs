@@ -161,8 +161,8 @@ impl Recording {
 #[test]
 fn an_accepted_order_allocates_no_more_than_it_may() {
     let mut service = Service::selling(100_000);
-    service.check(Bound { what: "an accepted order over HTTP at batch 1", most: 90.0 }, 1, false, StatusCode::ACCEPTED);
-    service.check(Bound { what: "an accepted order over HTTP at batch 128", most: 62.0 }, 128, false, StatusCode::ACCEPTED);
+    service.check(Bound { what: "an accepted order over HTTP at batch 1", most: 60.0 }, 1, false, StatusCode::ACCEPTED);
+    service.check(Bound { what: "an accepted order over HTTP at batch 128", most: 32.0 }, 128, false, StatusCode::ACCEPTED);
     service.close();
 }
 
@@ -170,8 +170,8 @@ fn an_accepted_order_allocates_no_more_than_it_may() {
 fn a_recorded_order_allocates_no_more_than_it_may() {
     let mut service = Service::selling(100_000);
     let recording = Recording::of(&service);
-    service.check(Bound { what: "a recorded order over HTTP at batch 1", most: 100.0 }, 1, true, StatusCode::CREATED);
-    service.check(Bound { what: "a recorded order over HTTP at batch 128", most: 60.0 }, 128, true, StatusCode::CREATED);
+    service.check(Bound { what: "a recorded order over HTTP at batch 1", most: 71.0 }, 1, true, StatusCode::CREATED);
+    service.check(Bound { what: "a recorded order over HTTP at batch 128", most: 32.0 }, 128, true, StatusCode::CREATED);
     recording.stop();
     service.close();
 }
@@ -179,7 +179,7 @@ fn a_recorded_order_allocates_no_more_than_it_may() {
 #[test]
 fn a_refusal_allocates_no_more_than_it_may() {
     let mut service = Service::selling(0);
-    service.check(Bound { what: "a refusal over HTTP", most: 55.0 }, 128, true, StatusCode::CONFLICT);
+    service.check(Bound { what: "a refusal over HTTP", most: 22.0 }, 128, true, StatusCode::CONFLICT);
     service.close();
 }
 

@@ -43,7 +43,7 @@ help:
 	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
 	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
 	@echo 'load   MIX=returns alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
-	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 512"; exits 1 if a goal is not met; wants a machine that does nothing else'
+	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 1024"; exits 1 if a goal is not met; wants a machine that does nothing else'
 	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... aims elsewhere; ARGS="--step-seconds 10" and so on'
 
 up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C

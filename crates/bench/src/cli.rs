@@ -29,7 +29,7 @@ pub struct Bench {
     pub seconds: u64,
     /// Orders at once over HTTP. One that is recorded waits for two disks, so it takes more of them to keep the processors busy than a bare answer does; the
     /// ceiling is measured with as many.
-    #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub connections: u32,
     /// Where `results.json` goes.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]

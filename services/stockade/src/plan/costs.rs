@@ -46,29 +46,24 @@ const FIELDS: [(&str, Field); 11] = [
 ];
 
 impl Costs {
-    /// Prototypes of the same design, end to end on one machine whose two cores load generator, service, Redis and PostgreSQL shared. They
-    /// stand in until `make bench` has measured the product itself.
+    /// This version, end to end on one machine whose two cores load generator, service, recorder, Redis and PostgreSQL shared (`make bench`, P1's
+    /// costs, P4 and P6); what that does not measure is of prototypes of the same design.
     pub(super) fn built_in() -> Self {
         Self {
-            // The arithmetic of an order that is recorded: 12.5 service + 4 Redis + 6 PostgreSQL + 2 recorder (and 8 for the load generator).
-            service_us_per_recorded_order: 12.5,
-            redis_us_per_order: 4.0,
-            postgres_us_per_order: 6.0,
-            recorder_us_per_order: 2.0,
-            // Natural batches in columns, `appendfsync always`, answered when the script has run: 12.5 and 3.9.
-            service_us_per_accepted_order: 12.5,
-            // A bare axum handler, which a refusal by the hint comes close to.
-            service_us_per_refusal: 11.3,
-            // One EVALSHA for each order, `appendfsync always`: 19 to 23.
+            service_us_per_recorded_order: 22.3,
+            service_us_per_accepted_order: 21.0,
+            service_us_per_refusal: 13.5,
+            redis_us_per_order: 7.5,
+            recorder_us_per_order: 4.3,
+            postgres_us_per_order: 20.9,
+            // A prototype: one EVALSHA for each order, `appendfsync always`, 19 to 23.
             redis_us_per_lone_order: 20.0,
-            // SQLite, synchronous FULL, batches of 1000: 89,000 orders a second of one core.
+            // A prototype: SQLite, synchronous FULL, batches of 1000, 89,000 orders a second of one core.
             sqlite_us_per_order: 11.2,
             sqlite_orders_per_second_max: 89_000.0,
-            // The recorder's goal on PostgreSQL with fsync (P4); prototypes with two connections did 255,000 to 285,000.
-            postgres_orders_per_second_max: 200_000.0,
-            // Answer, buyer and outbox entry, in columns.
-            redis_bytes_per_order: 141.0,
-            machine: "prototypes on 2 shared cores, Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
+            postgres_orders_per_second_max: 300_000.0,
+            redis_bytes_per_order: 170.0,
+            machine: "this version on 2 shared cores, Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
             missing: Vec::new(),
         }
     }

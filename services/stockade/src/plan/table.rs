@@ -34,7 +34,7 @@ pub(super) fn table(plan: &Plan, costs: &Costs) -> String {
 
 fn row(part: &str, load: &Load, unit: &str, needed: String) -> [String; 5] {
     let busy = if load.busy_cores < 0.005 { "0.01 cores or less".into() } else { format!("{:.2} cores", load.busy_cores) };
-    [part.into(), format!("{} {unit}", number(load.per_second)), format!("{} µs", load.us_each), busy, needed]
+    [part.into(), format!("{} {unit}", number(load.per_second)), format!("{:.1} µs", load.us_each), busy, needed]
 }
 
 fn services(load: &Load) -> String {

@@ -48,7 +48,7 @@ pub use error::StockError;
 pub use give_back::GiveBack;
 pub use item::{ItemStock, Unrecorded};
 pub use mend::{Halted, Moved, Restoration, TransferMemory};
-pub use outbox::{Announcement, OutboxRead, RecordedEntries};
+pub use outbox::{Announcement, OutboxRead, RecordedEntries, Trimmed};
 pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
 pub use stock::{Stock, StockSettings};
 pub use walk::{Acknowledge, Ask, Outcome};

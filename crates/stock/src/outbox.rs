@@ -184,10 +184,14 @@ impl Stock {
         decode_entries(Reply::new(self.bulk().query(&wanted.command()).await?)?)
     }
 
-    /// Drops the entries before each checkpoint and says how many there were. The checkpoint itself stays: it is the anchor.
-    pub async fn trim_outboxes(&self, checkpoints: &[(SegmentKey, EntryId)]) -> Vec<Result<u64, StockError>> {
-        let replies = self.bulk().query_each(checkpoints.iter().map(|(segment, checkpoint)| trim(segment, *checkpoint)).collect()).await;
-        replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).map_err(redis::RedisError::from)?)).collect()
+    /// Drops the entries before each checkpoint. The checkpoint itself stays: it is the anchor.
+    pub async fn trim_outboxes(&self, checkpoints: &[(SegmentKey, EntryId)]) -> Vec<Result<Trimmed, StockError>> {
+        let cmds = checkpoints.iter().flat_map(|(segment, checkpoint)| [trim(segment, *checkpoint), length(segment)]);
+        let replies = self.bulk().query_each(cmds.collect()).await;
+        let number = |value| Ok::<u64, StockError>(redis::from_redis_value(value).map_err(redis::RedisError::from)?);
+        let mut numbers = replies.into_iter().map(|reply| number(reply?));
+        let mut next = || numbers.next().unwrap_or(Ok(0));
+        checkpoints.iter().map(|_| (next(), next())).map(|(dropped, left)| Ok(Trimmed { dropped: dropped?, left: left? })).collect()
     }
 
     /// Tells the recorders that the segment has something: whoever held its row may have kept them from it.
@@ -219,6 +223,12 @@ fn publish(recorded: &RecordedEntries) -> Cmd {
     cmd
 }
 
+fn length(segment: &SegmentKey) -> Cmd {
+    let mut cmd = redis::cmd("XLEN");
+    cmd.arg(Keys::of(segment).outbox);
+    cmd
+}
+
 fn trim(segment: &SegmentKey, checkpoint: EntryId) -> Cmd {
     let mut cmd = redis::cmd("XTRIM");
     cmd.arg(Keys::of(segment).outbox).arg("MINID").arg(checkpoint.to_string());
@@ -243,6 +253,15 @@ impl OutboxRead {
         cmd.arg(Keys::of(&self.segment).outbox).arg(from).arg("+").arg("COUNT").arg(self.at_most);
         cmd
     }
+}
+
+/// What a trim met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Entries that were dropped.
+    pub dropped: u64,
+    /// Entries that were there afterwards, the anchor among them. Once it is alone, whoever appends sends a wake-up.
+    pub left: u64,
 }
 
 /// What a recorder says of a segment when it has recorded some of it.

@@ -23,7 +23,7 @@ pub struct BadKey;
 
 /// Tokens that are remembered as good: so many have room from the beginning, and so many at most.
 const TOKENS_USUALLY: usize = 10_000;
-const TOKENS_MOST: u64 = 200_000;
+const TOKENS_MOST: u64 = 100_000;
 
 /// Tells buyers and admins from everybody else.
 pub struct Credentials {

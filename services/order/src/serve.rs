@@ -62,7 +62,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stop:
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_within).max_headers(limits.headers);
-    // Head and body of an answer are put together and written at once: cheaper than two parts, for answers as small as ours.
+    // Head and body of an answer are put together and written at once: cheaper than two parts, for answers as small as ours. A connection keeps the buffer of
+    // its largest answer.
     http.writev(false);
     // hyper's own floor is 8 KiB.
     http.max_buf_size(limits.head_bytes.max(8192));

@@ -50,7 +50,7 @@ impl Default for RecorderSettings {
 }
 
 /// Records until `stop`, and then what had been taken by then, for a few seconds at most: what it leaves others find, or whoever records next.
-/// Dropping it ends everything at once, which loses nothing either.
+/// Dropping it ends everything at once (but for an announcement that is under way), which loses nothing either.
 pub async fn run(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: RecorderSettings, stop: CancellationToken) {
     // If the stock ends before us, so do we.
     let stop = stop.child_token();

@@ -1,11 +1,11 @@
-//! One transaction: claim, read, check, apply, commit, publish, trim.
+//! One transaction: claim, read, check, apply, commit. What it says of it (publish, trim) may be said beside the next one.
 
 use std::{collections::HashMap, time::Duration};
 
 use devices::Device;
 use domain::{Change, Entry, EntryId, SegmentKey};
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
-use stock::{Announcement, OutboxRead, RecordedEntries, Stock, StockError};
+use stock::{Announcement, OutboxRead, RecordedEntries, Stock, StockError, Trimmed};
 
 use crate::{
     RecorderSettings,
@@ -15,6 +15,9 @@ use crate::{
 /// The most orders in a transaction, all segments together; but every segment has an entry in it. More would not make a commit cheaper by the
 /// order, and would make all of them wait.
 const ORDERS_MAX: usize = 16_384;
+
+/// So many segments may be read as far as the settings allow; if there are more, each a little less. They share one reply, which must come in time.
+const FULL: usize = 4;
 
 /// Why a pass failed. Nothing was recorded, or it was and re-reading the checkpoint tells.
 #[derive(Debug, thiserror::Error)]
@@ -101,13 +104,13 @@ async fn refused(
         }
         return Ok(Passed::default());
     }
-    let mut all = Passed::default();
+    let mut all = Vec::new();
     for segment in segments {
         let Passed { again, recorded } = Box::pin(record_pass(stock, ledger, std::slice::from_ref(segment), settings, lost)).await?;
-        all.again.extend(again);
-        all.recorded.extend(recorded);
+        all.extend(again);
+        announce(stock, recorded).await;
     }
-    Ok(all)
+    Ok(Passed::to_do_again(all))
 }
 
 /// An error and its causes.
@@ -126,7 +129,7 @@ async fn record_together(
     // Somebody else holds all of them, and will find what there is.
     let Some(claim) = ledger.claim(segments, settings.segments_max).await? else { return Ok(Passed::default()) };
     let rows = claim.rows().to_vec();
-    let outboxes = read_all(stock, &rows, settings.entries_max).await;
+    let outboxes = read_all(stock, &rows, (settings.entries_max * FULL / rows.len()).clamp(1, settings.entries_max)).await;
     let found = sort(&rows, outboxes, lost)?;
     let mut again = untrimmed(stock, found.drained, lost).await?;
     if found.replays.is_empty() {
@@ -247,14 +250,15 @@ fn number_of_orders(entry: &Entry) -> usize {
     }
 }
 
-/// Trims outboxes that held nothing behind their anchor, and returns those that an earlier pass had failed to trim: their scripts do
-/// not send wake-ups, so they must be read once more.
+/// Trims outboxes that held nothing behind their anchor, and returns those that are not down to it afterwards: until they are, scripts that append
+/// send no wake-up, so they must be read once more. An earlier pass may have failed to trim, or its trim may come between our read and now.
 async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>, lost: &Lost) -> Result<Vec<SegmentKey>, StockError> {
     drained.iter().for_each(|(segment, _)| lost.is_well(segment));
     let anchored: Vec<_> = drained.into_iter().filter_map(|(segment, checkpoint)| Some((segment, checkpoint?))).collect();
     let mut again = Vec::new();
     for ((segment, _), trimmed) in anchored.iter().zip(stock.trim_outboxes(&anchored).await) {
-        if trimmed? > 0 {
+        let Trimmed { dropped, left } = trimmed?;
+        if dropped > 0 || left != 1 {
             again.push(segment.clone());
         }
     }

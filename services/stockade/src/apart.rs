@@ -12,22 +12,25 @@ where
     Begin: AsyncFnOnce() -> Result<Role> + Send + 'static,
     Role: Future<Output = ()>,
 {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
     let (begun, beginning) = oneshot::channel();
     let (alive, ended) = oneshot::channel::<()>();
-    let work = async move || {
+    let work = move || {
         let _alive = alive;
-        match begin().await {
-            Ok(role) => {
-                let _ = begun.send(Ok(()));
-                role.await;
+        let runtime = match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return drop(begun.send(Err(error.into()))),
+        };
+        runtime.block_on(async {
+            match begin().await {
+                Ok(role) => {
+                    let _ = begun.send(Ok(()));
+                    role.await;
+                }
+                Err(error) => drop(begun.send(Err(error))),
             }
-            Err(error) => {
-                let _ = begun.send(Err(error));
-            }
-        }
+        });
     };
-    std::thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(work()))?;
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
     beginning.await.with_context(|| format!("the thread of the {name} ended"))??;
     Ok(tokio::spawn(async {
         let _ = ended.await;

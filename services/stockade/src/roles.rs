@@ -117,6 +117,12 @@ impl Running {
 
     async fn start_recorder(&mut self, settings: &Settings) -> Result<()> {
         let recorder = RecorderSettings { workers: settings.recorder_workers, ..RecorderSettings::default() };
+        if !settings.roles.order {
+            // There is no crowd that it would have to queue behind, and several threads are faster than one.
+            let (stock, ledger) = (Arc::clone(&self.engine.stock), Arc::clone(&self.engine.ledger));
+            self.recording.push(tokio::spawn(recorder::run(stock, ledger, recorder, self.stop_recording.clone())));
+            return Ok(());
+        }
         let (engine, url, stop) = (Arc::clone(&self.engine), settings.database_url()?.to_owned(), self.stop_recording.clone());
         let role = async move || {
             let stock = engine.stock.beside().await.context("REDIS_URL")?;

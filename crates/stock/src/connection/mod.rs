@@ -152,9 +152,17 @@ impl Connections {
     }
 }
 
-/// Replies to small requests must not wait for one another (Nagle).
+/// How long what was sent may remain unacknowledged by the other machine. A server that is only slow acknowledges all the same.
+#[cfg(target_os = "linux")]
+const UNHEARD_MOST: Duration = Duration::from_secs(10);
+
+/// Replies to small requests must not wait for one another (Nagle). And where a path has died without a word, the connection must break and be made
+/// anew, which a reply that does not come in time is no reason for.
 fn tcp() -> TcpSettings {
-    TcpSettings::default().set_nodelay(true)
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(UNHEARD_MOST);
+    settings
 }
 
 fn info(url: &str) -> Result<ConnectionInfo, StockError> {

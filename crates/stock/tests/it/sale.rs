@@ -231,7 +231,7 @@ impl Sale {
         let entries = self.stock.read_outbox(&self.segment(segment), None, 100_000).await.unwrap();
         let gone: Vec<_> = entries.into_iter().filter(|entry| entry.id < checkpoint).collect();
         let trimmed = self.stock.trim_outboxes(&[(self.segment(segment), checkpoint)]).await.remove(0).unwrap();
-        assert_eq!(trimmed, gone.len() as u64);
+        assert_eq!(trimmed.dropped, gone.len() as u64);
         self.trimmed.lock().unwrap().entry(segment).or_default().extend(gone);
     }
 

@@ -24,7 +24,7 @@ async fn order(sale: &Sale, orders: usize, entries: usize, first: &mut usize) {
     }
 }
 
-async fn a_segment_costs_five_commands(shop: Shop) {
+async fn a_segment_costs_six_commands(shop: Shop) {
     for segments in [1, 8] {
         let sale = shop.sell(1_000_000, segments).await;
         let mut first = 0;
@@ -38,8 +38,8 @@ async fn a_segment_costs_five_commands(shop: Shop) {
             let (commands, statements) = record(&shop, &sale).await;
             let each = u64::from(segments);
             // It reads (XRANGE), tells (PUBLISH) and trims (XTRIM) each segment once, whatever it has; then reads again, finds nothing more, and trims
-            // again, for one that an earlier pass could not trim.
-            let expected = [("xrange", 2 * each), ("publish", each), ("xtrim", 2 * each)];
+            // again, for one that an earlier pass could not trim, and looks whether the anchor is alone now (XLEN).
+            let expected = [("xrange", 2 * each), ("publish", each), ("xtrim", 2 * each), ("xlen", each)];
             assert_eq!(
                 commands,
                 expected.map(|(command, calls)| (command.to_owned(), calls)).into(),
@@ -65,13 +65,13 @@ fn expected_statements(kind: Kind, segments: usize) -> Vec<&'static str> {
 
 // One thread: what is begun together is counted together, and orders have all reached their lanes before these are emptied.
 #[tokio::test]
-async fn a_segment_costs_five_commands_however_much_it_has_on_sqlite() {
+async fn a_segment_costs_six_commands_however_much_it_has_on_sqlite() {
     let server = Redis::start().await.unwrap();
-    a_segment_costs_five_commands(Shop::sqlite_at(server.url()).await).await;
+    a_segment_costs_six_commands(Shop::sqlite_at(server.url()).await).await;
 }
 
 #[tokio::test]
-async fn a_segment_costs_five_commands_however_much_it_has_on_postgres() {
+async fn a_segment_costs_six_commands_however_much_it_has_on_postgres() {
     let server = Redis::start().await.unwrap();
-    a_segment_costs_five_commands(Shop::postgres_at(server.url(), database().await).await).await;
+    a_segment_costs_six_commands(Shop::postgres_at(server.url(), database().await).await).await;
 }

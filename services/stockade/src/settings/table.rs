@@ -35,7 +35,12 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
     unset("lock_urls", "LOCK_URLS", "Redis servers of the lock, comma-separated"),
     unset("database_url", "DATABASE_URL", "the ledger: postgres:// or sqlite://"),
-    setting("database_connections", "STOCKADE_DATABASE_CONNECTIONS", "8", "connections to the ledger"),
+    setting(
+        "database_connections",
+        "STOCKADE_DATABASE_CONNECTIONS",
+        "8",
+        "connections to the ledger; on PostgreSQL a recorder beside an order service has its own, one more than it has workers",
+    ),
     setting(
         "listen",
         "STOCKADE_LISTEN",

@@ -46,7 +46,7 @@ fn a_flash_sale_is_planned_in_a_table_and_in_sentences() {
         "1 master, 1 segment for the item",
         "1, not partitioned",
         "The stock lasts less than a second at 10,000 orders/s; 2,970,000 requests are refused after that, 50,000 a second.",
-        "Redis holds 1 MB for the 10,000 orders",
+        "Redis holds 2 MB for the 10,000 orders",
         "The bottleneck is the order service",
         "Costs: this version on 2 shared cores",
     ] {

@@ -4,12 +4,13 @@
 //! its history is the recorded one, its count covers that. What it lets go on stands in the outbox of another segment, of another shard perhaps. A
 //! failover can lose the count of it and leave that entry; and until somebody mends, the promoted home counts anew and lets the buyer's next orders go
 //! on as well. Nothing in their outboxes is wrong. So whoever records holds them against what the ledger itself knows of the buyer: orders
-//! that strayed from their home, and those at home of buyers of whom the ledger has something already.
+//! that strayed from their home, and, of an item of which any order ever strayed, those at home of buyers of whom the ledger has something already. Of
+//! other items home knows all that the ledger has, and nobody asks: most of a sale is over before an order has to stray.
 //!
 //! Two recorders could each pass what is too much together. Who records a stray order of an item is therefore alone with the item's orders until the commit;
 //! all others share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use devices::Device;
 use domain::{BuyerId, ItemId, OrderId};
@@ -65,6 +66,13 @@ pub(crate) struct Taker<'a> {
     pub buyer: &'a BuyerId,
 }
 
+impl Taker<'_> {
+    /// Whether this is another segment than the buyer's home.
+    fn strays(&self, terms: &Terms) -> bool {
+        self.buyer.home(terms.segments) != self.segment
+    }
+}
+
 /// What one buyer of an item may have in the ledger: a question.
 pub(crate) struct Asked<'a> {
     pub item: &'a ItemId,
@@ -105,6 +113,12 @@ impl Watched {
     fn is_idle(&self) -> bool {
         !self.everyone && self.held.is_empty()
     }
+
+    /// Whether the ledger is to be asked what this buyer has. What was recorded while the item had another limit, or none, or before anybody wrote down what
+    /// strays, may have strayed.
+    fn asks_of(&self, buyer: &BuyerId, strayed: bool) -> bool {
+        strayed || self.everyone || self.limit.before.is_some() || self.held.contains_key(buyer)
+    }
 }
 
 /// Finds out which of these takers are to be held against the limits of their items, and what they hold.
@@ -127,7 +141,12 @@ pub(crate) async fn look(
         terms.iter().map(|terms| (terms.item.clone(), watched(terms, &takers[&terms.item], watch))).collect();
     let locks: BTreeMap<&ItemId, bool> = terms.iter().map(|terms| (&terms.item, !watched[&terms.item].is_idle())).collect();
     transaction.lock_limits(&locks).await?;
-    let asked: Vec<Asked<'_>> = terms.iter().flat_map(|terms| asked(&terms.item, &takers[&terms.item])).collect();
+    let strayed = strayed(transaction, &terms, takers).await?;
+    let asked: Vec<Asked<'_>> =
+        terms.iter().flat_map(|terms| asked(terms, &takers[&terms.item], &watched[&terms.item], &strayed)).collect();
+    if asked.is_empty() {
+        return Ok(watched);
+    }
     for (place, units) in transaction.held_by(&asked).await? {
         if let Some(Asked { item, buyer, .. }) = asked.get(place)
             && let Some(watched) = watched.get_mut(item)
@@ -138,14 +157,33 @@ pub(crate) async fn look(
     Ok(watched)
 }
 
+/// Items of which an order has strayed, these takers' among them. Asked and written down when nobody can be in between any more: who records the first
+/// stray of an item is alone with it.
+async fn strayed(
+    transaction: &mut impl Statements,
+    terms: &[Terms],
+    takers: &BTreeMap<&ItemId, Vec<Taker<'_>>>,
+) -> Result<HashSet<ItemId>, LedgerError> {
+    let items: Vec<&ItemId> = terms.iter().map(|terms| &terms.item).collect();
+    let mut strayed = transaction.strayed(&items).await?;
+    let first = |terms: &&Terms| !strayed.contains(&terms.item) && takers[&terms.item].iter().any(|taker| taker.strays(terms));
+    let first: Vec<&ItemId> = terms.iter().filter(first).map(|terms| &terms.item).collect();
+    if !first.is_empty() {
+        transaction.add_strayed(&first).await?;
+        strayed.extend(first.into_iter().cloned());
+    }
+    Ok(strayed)
+}
+
 fn watched(terms: &Terms, takers: &[Taker<'_>], watch: Watch) -> Watched {
-    let strays = takers.iter().filter(|taker| watch == Watch::Strays && taker.buyer.home(terms.segments) != taker.segment);
+    let strays = takers.iter().filter(|taker| watch == Watch::Strays && taker.strays(terms));
     Watched { limit: terms.limit, everyone: watch == Watch::Everyone, held: strays.map(|taker| (taker.buyer.clone(), 0)).collect() }
 }
 
-fn asked<'a>(item: &'a ItemId, takers: &'a [Taker<'a>]) -> impl Iterator<Item = Asked<'a>> {
-    let tag = item.tag();
-    takers.iter().map(move |taker| Asked { item, buyer: taker.buyer, range: OrderId::range_of(tag, taker.buyer) })
+fn asked<'a>(terms: &'a Terms, takers: &'a [Taker<'a>], watched: &Watched, strayed: &HashSet<ItemId>) -> impl Iterator<Item = Asked<'a>> {
+    let (tag, strayed) = (terms.item.tag(), strayed.contains(&terms.item));
+    let takers = takers.iter().filter(move |taker| watched.asks_of(taker.buyer, strayed));
+    takers.map(move |taker| Asked { item: &terms.item, buyer: taker.buyer, range: OrderId::range_of(tag, taker.buyer) })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::{Transaction, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
     columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns, place_and_units},
-    convert::{column, signed, unsigned},
+    convert::{column, parsed, signed, unsigned},
     limits::{Asked, Terms},
     recording::{self, Move, NewOrders, Statements},
     touched::RetakenOrder,
@@ -187,6 +187,18 @@ impl Statements for Transaction {
             .bind(column(items.values(), |alone| *alone))
             .execute(&mut **self)
             .await?;
+        Ok(())
+    }
+
+    async fn strayed(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError> {
+        let strayed = sqlx::query_scalar::<_, String>("SELECT item FROM strayed WHERE item = ANY($1)");
+        let strayed = strayed.bind(column(items, |item| item.as_str())).fetch_all(&mut **self).await?;
+        strayed.iter().map(|item| parsed("strayed.item", item)).collect()
+    }
+
+    async fn add_strayed(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
+        let added = sqlx::query("INSERT INTO strayed (item) SELECT UNNEST($1::text[]) ON CONFLICT (item) DO NOTHING");
+        added.bind(column(items, |item| item.as_str())).execute(&mut **self).await?;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use super::{Transaction, hex, hex_list, json, segment_columns, transfer_columns}
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
     columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns, place_and_units},
-    convert::{column, signed},
+    convert::{column, parsed, signed},
     limits::{Asked, Terms},
     recording::{self, Move, NewOrders, Statements},
     touched::RetakenOrder,
@@ -103,6 +103,18 @@ impl Statements for Transaction {
 
     /// The transaction has the lock of all rows.
     async fn lock_limits(&mut self, _items: &BTreeMap<&ItemId, bool>) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    async fn strayed(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError> {
+        let strayed = sqlx::query_scalar::<_, String>("SELECT item FROM strayed WHERE item IN (SELECT value FROM json_each(?))");
+        let strayed = strayed.bind(json(&column(items, |item| item.as_str()))?).fetch_all(&mut **self).await?;
+        strayed.iter().map(|item| parsed("strayed.item", item)).collect()
+    }
+
+    async fn add_strayed(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
+        let added = sqlx::query("INSERT INTO strayed (item) SELECT value FROM json_each(?) WHERE true ON CONFLICT (item) DO NOTHING");
+        added.bind(json(&column(items, |item| item.as_str()))?).execute(&mut **self).await?;
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use crate::site::{Kind, Site, on_both, opened, order_of, segment, taken};
 on_both!(
     a_transaction_takes_the_same_statements_whatever_the_number_of_its_orders,
     a_limit_takes_two_statements_more_and_none_where_the_only_segment_is_home,
+    after_a_stray_it_takes_one_more,
     orders_that_come_again_take_no_statement_for_each,
 );
 
@@ -98,7 +99,7 @@ fn without_a_limit(kind: Kind, segments: usize, orders: usize) -> Vec<&'static s
     }
 }
 
-/// Between terms and insert: who else records orders of the item is kept waiting (SQLite has one writer anyway), and what its buyers hold.
+/// Between terms and insert: who else records orders of the item is kept waiting (SQLite has one writer anyway), and whether an order ever strayed.
 fn with_a_limit(kind: Kind, segments: usize, orders: usize) -> Vec<&'static str> {
     let mut statements = without_a_limit(kind, segments, orders);
     let more = if kind == Kind::Sqlite { 1 } else { 2 };
@@ -132,6 +133,18 @@ async fn a_limit_takes_two_statements_more_and_none_where_the_only_segment_is_ho
             let expected = if segments == 1 { without_a_limit } else { with_a_limit }(site.kind, segments, orders);
             assert_eq!(log.statements(&*ledger, entries).await, expected, "{orders} orders of {segments} segments");
         }
+    }
+}
+
+async fn after_a_stray_it_takes_one_more(site: &Site) {
+    let ledger = site.ledger().await;
+    let mut log = begun(site, &*ledger, true, 8).await;
+    site.sql(&format!("INSERT INTO strayed (item) VALUES ('{}')", log.item.id)).await.unwrap();
+    for entries in ENTRIES {
+        let orders = 8 * entries.iter().sum::<usize>();
+        let mut expected = with_a_limit(site.kind, 8, orders);
+        expected.insert(2, "SELECT");
+        assert_eq!(log.statements(&*ledger, entries).await, expected, "{orders} orders");
     }
 }
 

@@ -6,6 +6,8 @@
 //! a unit or none; it counts both. The other segment takes what it is sent at any later time, or never. Home's server may lose the end of what happened,
 //! at any moment; the other one loses nothing.
 //!
+//! The ledger also has it written down whether an order of the item ever strayed; without that, what it has of the buyer is not asked for at home.
+//!
 //! A recorder of each segment, and somebody who mends home, work in transactions of two steps: what is decided in the second rests on what was read in
 //! the first. Home is recorded only if its outbox begins with what was recorded; but what it let go on is not in its outbox.
 //!
@@ -53,6 +55,11 @@ fn without_a_look_at_strays_a_buyer_gets_more() {
 #[test]
 fn without_a_look_at_home_what_was_let_go_and_forgotten_comes_on_top() {
     find_counterexample(Shards { rules: Rules { known_buyers_are_checked: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
+}
+
+#[test]
+fn without_a_look_for_strays_in_turn_one_that_is_being_recorded_is_overlooked() {
+    find_counterexample(Shards { rules: Rules { strays_are_asked_for_in_turn: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
 }
 
 #[test]

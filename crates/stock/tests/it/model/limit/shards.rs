@@ -12,15 +12,18 @@ use super::{
 pub struct Rules {
     /// Who records an order that strayed from its home holds it against what the ledger has of the buyer.
     pub strays_are_checked: bool,
-    /// So does who records an order at home, if the ledger has something of the buyer.
+    /// So does who records an order at home, if the ledger has something of the buyer. Nobody asks it before the first stray is written down.
     pub known_buyers_are_checked: bool,
+    /// Whether there was a stray is asked when nobody can be in between any more.
+    pub strays_are_asked_for_in_turn: bool,
     /// Who records a stray is alone with the item's orders until the commit.
     pub strays_are_alone: bool,
 }
 
 impl Rules {
     /// The protocol.
-    pub const ALL: Self = Self { strays_are_checked: true, known_buyers_are_checked: true, strays_are_alone: true };
+    pub const ALL: Self =
+        Self { strays_are_checked: true, known_buyers_are_checked: true, strays_are_asked_for_in_turn: true, strays_are_alone: true };
 }
 
 /// Two shards under some rules, and how much of them is checked.
@@ -55,6 +58,8 @@ pub enum Step {
     Failover {
         remaining: usize,
     },
+    /// Somebody who is about to claim home's row looks whether there was a stray. Not the protocol: it does so in `BeginHome`.
+    LookForStrays,
     /// Somebody claims home's row, reads one entry, and what the ledger has of the buyer.
     BeginHome,
     /// The same of the other segment.
@@ -85,6 +90,9 @@ impl Shards {
         let nobody = state.at_home.is_none() && state.mending.is_none() && state.stray.is_none();
         // Whoever has home's row has it alone.
         let home_is_free = state.at_home.is_none() && state.mending.is_none();
+        if !self.rules.strays_are_asked_for_in_turn && home_is_free && state.looked.is_none() {
+            steps.push(Step::LookForStrays);
+        }
         if home_is_free && (!alone || state.stray.is_none()) && state.next_at_home().is_some() {
             steps.push(Step::BeginHome);
         }
@@ -111,8 +119,12 @@ impl Shards {
                 state.home.truncate(remaining);
                 state.failovers += 1;
             }
-            Step::BeginHome => state.at_home = state.next_at_home().map(|order| Transaction { order, held: state.held() }),
-            Step::BeginStray => state.stray = state.next_stray().map(|order| Transaction { order, held: state.held() }),
+            Step::LookForStrays => state.looked = Some(state.has_strayed()),
+            Step::BeginHome => {
+                let strayed = state.looked.take().unwrap_or(state.has_strayed());
+                state.at_home = state.next_at_home().map(|order| Transaction { order, held: state.held(), strayed });
+            }
+            Step::BeginStray => state.stray = state.next_stray().map(|order| Transaction { order, held: state.held(), strayed: true }),
             Step::BeginMending => state.mending = Some((state.home.clone(), state.held())),
             Step::CommitHome => self.commit_home(state),
             Step::CommitStray => self.commit_stray(state),
@@ -122,14 +134,14 @@ impl Shards {
 
     /// It was read while it stood there; whether it still does, nobody asks.
     fn commit_home(&self, state: &mut State) {
-        let Some(Transaction { order, held }) = state.at_home.take() else { return };
-        let watched = self.rules.known_buyers_are_checked && held > 0;
+        let Some(Transaction { order, held, strayed }) = state.at_home.take() else { return };
+        let watched = self.rules.known_buyers_are_checked && strayed && held > 0;
         state.recorded.push(Event::Took(order));
         state.record(order, !watched || held < self.limit);
     }
 
     fn commit_stray(&self, state: &mut State) {
-        let Some(Transaction { order, held }) = state.stray.take() else { return };
+        let Some(Transaction { order, held, .. }) = state.stray.take() else { return };
         state.strays_recorded += 1;
         state.record(order, !self.rules.strays_are_checked || held < self.limit);
     }

@@ -20,11 +20,12 @@ pub enum Order {
     Rejected,
 }
 
-/// An open transaction of a recorder: the order it is about to record, and how many units it saw that the buyer held.
+/// An open transaction of a recorder: the order it is about to record, how many units it saw that the buyer held, and whether there had been a stray.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transaction {
     pub order: usize,
     pub held: usize,
+    pub strayed: bool,
 }
 
 /// Everything.
@@ -41,6 +42,8 @@ pub struct State {
     pub recorded: Vec<Event>,
     /// How much of the other's.
     pub strays_recorded: usize,
+    /// What somebody saw who looked for strays too early.
+    pub looked: Option<bool>,
     pub at_home: Option<Transaction>,
     pub stray: Option<Transaction>,
     /// What was read of home, and what the buyer held.
@@ -60,6 +63,7 @@ impl State {
             orders: vec![Order::Unknown; orders],
             recorded: Vec::new(),
             strays_recorded: 0,
+            looked: None,
             at_home: None,
             stray: None,
             mending: None,
@@ -97,6 +101,11 @@ impl State {
     /// The next order of the other segment's outbox.
     pub fn next_stray(&self) -> Option<usize> {
         self.other.get(self.strays_recorded).copied()
+    }
+
+    /// Whether it is written down that an order strayed.
+    pub fn has_strayed(&self) -> bool {
+        self.strays_recorded > 0
     }
 
     /// Units that the buyer has.

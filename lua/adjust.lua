@@ -27,6 +27,6 @@ local entry = redis.call('XADD', outbox, '*', 'k', 'adjusted', 'u', available, '
 redis.call('HSET', stock, 'available', available, 'limit', limit, 'state', state, 'opens_ms', opens, 'closes_ms', closes,
   'epoch', epoch, 'hold_ms', hold, 'last', entry, 'segments', segments)
 redis.call('HDEL', stock, 'mending', 'restored')
-redis.call('PUBLISH', 'stockade:outbox', segment)
-redis.call('PUBLISH', 'stockade:returned', segment .. ' ' .. available)
+redis.pcall('PUBLISH', 'stockade:outbox', segment)
+redis.pcall('PUBLISH', 'stockade:returned', segment .. ' ' .. available)
 return {'adjusted', entry}

@@ -43,8 +43,10 @@ local open = s[3] == 'open' and now >= opens and (closes == 0 or now < closes)
 local alone = s[9] == '1'
 local expires = now + tonumber(s[7])
 
-local known = redis.call('HMGET', answers, unpack(ARGV, id0 + 1, id0 + n))
-local counts = redis.call('HMGET', buyers, unpack(ARGV, buyer0 + 1, buyer0 + n))
+-- First the placeholder that open_segment leaves: without it the hash is not the one that was written to. Who has lost counts must not count anew.
+local known = redis.call('HMGET', answers, '', unpack(ARGV, id0 + 1, id0 + n))
+local counts = redis.call('HMGET', buyers, '', unpack(ARGV, buyer0 + 1, buyer0 + n))
+if not (known[1] and counts[1]) then return {'missing', now} end
 
 -- Everything is decided before anything is written: Redis does not roll a failed script back.
 local exceptions, new_answers, new_counts, new_walks, taken = {}, {}, {}, {}, {}
@@ -52,7 +54,7 @@ local exceptions, new_answers, new_counts, new_walks, taken = {}, {}, {}, {}, {}
 local answers_n, counts_n, walks_n, taken_n = 0, 0, 0, 0
 local decided, counted, held = {}, {}, {}
 for i = 1, n do
-  local id, answer = ARGV[id0 + i], known[i]
+  local id, answer = ARGV[id0 + i], known[i + 1]
   if decided[id] then return redis.error_reply('ERR order id twice in one batch') end
   decided[id] = true
   local code, detail = nil, ''
@@ -72,7 +74,7 @@ for i = 1, n do
   else
     local buyer, quantity = ARGV[buyer0 + i], ARGV[quantity0 + i]
     local units = tonumber(quantity)
-    local count = (counted[buyer] or tonumber(counts[i] or 0)) + units
+    local count = (counted[buyer] or tonumber(counts[i + 1] or 0)) + units
     local takes = available >= units
     if limit > 0 and count > limit then
       code = 'l'
@@ -116,7 +118,7 @@ if taken_n > 0 then
   entry = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', expires, 'o', table.concat(taken))
   redis.call('HSET', stock, 'available', available, 'last', entry)
   -- Two entries: the recorder had recorded all but its anchor and sleeps.
-  if redis.call('XLEN', outbox) == 2 then redis.call('PUBLISH', 'stockade:outbox', segment) end
+  if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end
 end
 if counts_n > 0 then redis.call('HSET', buyers, unpack(new_counts)) end
 if answers_n > 0 then redis.call('HSET', answers, unpack(new_answers)) end

@@ -32,14 +32,16 @@ if s[6] then return {'mending', now} end
 -- A paused segment passes. It must not refuse: the order's buyer is counted at home, and a walk has to end somewhere.
 local open = s[2] == 'open'
 local expires = now + tonumber(s[4])
-local known = redis.call('HMGET', answers, unpack(ARGV, id0 + 1, id0 + n))
+-- First the placeholder that open_segment leaves: without it the hash is not the one that was written to.
+local known = redis.call('HMGET', answers, '', unpack(ARGV, id0 + 1, id0 + n))
+if not known[1] then return {'missing', now} end
 
 -- Everything is decided before anything is written: Redis does not roll a failed script back.
 local exceptions, new_answers, taken, decided = {}, {}, {}, {}
 -- Their lengths: for Lua to find the end of a list costs more than to append to it.
 local answers_n, taken_n = 0, 0
 for i = 1, n do
-  local id, answer = ARGV[id0 + i], known[i]
+  local id, answer = ARGV[id0 + i], known[i + 1]
   if decided[id] then return redis.error_reply('ERR order id twice in one batch') end
   decided[id] = true
   local code, detail = nil, ''
@@ -71,7 +73,7 @@ if taken_n > 0 then
   entry = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', expires, 'o', table.concat(taken))
   redis.call('HSET', stock, 'available', available, 'last', entry)
   -- Two entries: the recorder had recorded all but its anchor and sleeps.
-  if redis.call('XLEN', outbox) == 2 then redis.call('PUBLISH', 'stockade:outbox', segment) end
+  if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end
 end
 if answers_n > 0 then redis.call('HSET', answers, unpack(new_answers)) end
 return {'ok', now, tonumber(s[3]), available, entry, expires, exceptions}

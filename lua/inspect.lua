@@ -10,7 +10,7 @@
 --      5 walks    zset    unfinished walks
 -- ARGV 1 from  an outbox id: also list the entries from there on, inclusive; `-`: from the beginning; ``: list none
 -- Returns {'missing'} | {'ok', available, state, epoch, last, limit, answers, buyers, outbox length, walks, opens_ms, closes_ms, fence,
---         mending ('' if nobody mends it), entries}
+--         mending ('' if nobody mends it), whole (0: answers, buyers or walks are not those that were written to), entries}
 -- Keeps  everything: it only reads
 -- Cost   O(1), and O(entries) with `from`
 
@@ -22,6 +22,8 @@ if not s[1] then return {'missing'} end
 local entries = {}
 if from ~= '' then entries = redis.call('XRANGE', outbox, from, '+') end
 -- One of each is the placeholder that open_segment leaves.
-return {'ok', tonumber(s[1]), s[2], tonumber(s[3]), s[4], tonumber(s[5]), redis.call('HLEN', answers) - 1,
-  redis.call('HLEN', buyers) - 1, redis.call('XLEN', outbox), redis.call('ZCARD', walks) - 1,
-  tonumber(s[6]), tonumber(s[7]), s[8], s[9] or '', entries}
+local function others(all) return math.max(all - 1, 0) end
+local whole = redis.call('HEXISTS', answers, '') == 1 and redis.call('HEXISTS', buyers, '') == 1 and redis.call('ZSCORE', walks, '')
+return {'ok', tonumber(s[1]), s[2], tonumber(s[3]), s[4], tonumber(s[5]), others(redis.call('HLEN', answers)),
+  others(redis.call('HLEN', buyers)), redis.call('XLEN', outbox), others(redis.call('ZCARD', walks)),
+  tonumber(s[6]), tonumber(s[7]), s[8], s[9] or '', whole and 1 or 0, entries}

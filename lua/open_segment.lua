@@ -28,5 +28,5 @@ redis.call('HSET', stock, 'available', units, 'limit', limit, 'state', state, 'o
 redis.call('HSET', answers, '', '')
 redis.call('HSET', buyers, '', 0)
 redis.call('ZADD', walks, '+inf', '')
-redis.call('PUBLISH', 'stockade:outbox', segment)
+redis.pcall('PUBLISH', 'stockade:outbox', segment)
 return {'opened', tonumber(epoch), tonumber(units), entry}

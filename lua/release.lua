@@ -55,7 +55,7 @@ if #released > 0 then
     -- The order has an answer for good, and whoever only looks here must not take its buyer for one who has none.
     redis.call('HSET', buyers, '\n' .. counts[i], 1)
   end
-  if redis.call('XLEN', outbox) == 2 then redis.call('PUBLISH', 'stockade:outbox', segment) end
-  redis.call('PUBLISH', 'stockade:returned', segment .. ' ' .. available)
+  if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end
+  redis.pcall('PUBLISH', 'stockade:returned', segment .. ' ' .. available)
 end
 return {'ok', now, available, entry, #released}

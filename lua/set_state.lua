@@ -21,5 +21,5 @@ if epoch < current then return {'stale', current} end
 
 local entry = redis.call('XADD', outbox, '*', 'k', 'state', 's', state, 'e', epoch)
 redis.call('HSET', stock, 'state', state, 'limit', limit, 'opens_ms', opens, 'closes_ms', closes, 'epoch', epoch, 'last', entry)
-redis.call('PUBLISH', 'stockade:outbox', segment)
+redis.pcall('PUBLISH', 'stockade:outbox', segment)
 return {'set', epoch}

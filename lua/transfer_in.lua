@@ -32,6 +32,6 @@ if less(token, s[2]) then return {'fenced', now, s[2]} end
 local entry = redis.call('XADD', outbox, '*', 'k', 'in', 'i', name, 'u', units, 't', token)
 redis.call('HSET', stock, 'available', available + units, 'fence', token, 'last', entry)
 redis.call('HSET', answers, id, 'I' .. units)
-if redis.call('XLEN', outbox) == 2 then redis.call('PUBLISH', 'stockade:outbox', segment) end
-redis.call('PUBLISH', 'stockade:returned', segment .. ' ' .. available + units)
+if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end
+redis.pcall('PUBLISH', 'stockade:returned', segment .. ' ' .. available + units)
 return {'ok', now, units, available + units, entry}

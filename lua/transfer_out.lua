@@ -33,5 +33,5 @@ local units = math.min(available, asked)
 local entry = redis.call('XADD', outbox, '*', 'k', 'out', 'i', name, 'u', units, 't', token)
 redis.call('HSET', stock, 'available', available - units, 'fence', token, 'last', entry)
 redis.call('HSET', answers, id, 'O' .. units)
-if redis.call('XLEN', outbox) == 2 then redis.call('PUBLISH', 'stockade:outbox', segment) end
+if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end
 return {'ok', now, units, available - units, entry}

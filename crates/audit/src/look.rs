@@ -56,6 +56,11 @@ impl Look {
         }
     }
 
+    /// Whether everything that the segment remembers is there, as far as can be seen: a server can lose one key and keep another.
+    pub fn is_whole(&self) -> bool {
+        self.inspection.as_ref().is_some_and(|inspection| inspection.whole)
+    }
+
     /// The entries behind the checkpoint.
     pub fn behind(&self) -> &[Entry] {
         let anchor = usize::from(self.row.checkpoint.is_some() && self.is_anchored());
@@ -78,12 +83,12 @@ impl Look {
         effects.map(i64::unsigned_abs).sum()
     }
 
-    /// What Redis has beyond what the identity says it should; negative if it has less. A segment that is not there, or whose history is another
+    /// What Redis has beyond what the identity says it should; negative if it has less. A segment that is not there or not whole, or whose history is another
     /// one, drifts even where the counters happen to agree.
     pub fn drift(&self) -> i64 {
         let Some(inspection) = &self.inspection else { return -signed(self.row.available).max(1) };
         let drift = signed(inspection.available) - self.expected();
-        if drift == 0 && !self.is_anchored() { signed(self.in_flight()).max(1) } else { drift }
+        if drift == 0 && !(self.is_anchored() && self.is_whole()) { signed(self.in_flight()).max(1) } else { drift }
     }
 
     /// What is wrong, if something is.
@@ -91,6 +96,9 @@ impl Look {
         let Some(inspection) = &self.inspection else { return Some("the segment is not in Redis".into()) };
         if !self.is_anchored() {
             return Some("the outbox does not begin with what was recorded last: history has diverged".into());
+        }
+        if !self.is_whole() {
+            return Some("answers, counts or walks are gone from Redis".into());
         }
         (self.drift() != 0).then(|| {
             let (available, expected) = (inspection.available, self.expected());

@@ -5,7 +5,8 @@
 //! failover can lose the count of it and leave that entry; and until somebody mends, the promoted home counts anew and lets the buyer's next orders go
 //! on as well. Nothing in their outboxes is wrong. So whoever records holds them against what the ledger itself knows of the buyer: orders
 //! that strayed from their home, and, of an item of which any order ever strayed, those at home of buyers of whom the ledger has something already. Of
-//! other items home knows all that the ledger has, and nobody asks: most of a sale is over before an order has to stray.
+//! other items home knows all that the ledger has, and nobody asks: most of a sale is over before an order has to stray. (A home that has lost its count and
+//! kept its outbox is not believed: the scripts refuse without the placeholder that every such key has, and it is mended.)
 //!
 //! Two recorders could each pass what is too much together. Who records a stray order of an item is therefore alone with the item's orders until the commit;
 //! all others share.
@@ -114,10 +115,10 @@ impl Watched {
         !self.everyone && self.held.is_empty()
     }
 
-    /// Whether the ledger is to be asked what this buyer has. What was recorded while the item had another limit, or none, or before anybody wrote down what
-    /// strays, may have strayed.
-    fn asks_of(&self, buyer: &BuyerId, strayed: bool) -> bool {
-        strayed || self.everyone || self.limit.before.is_some() || self.held.contains_key(buyer)
+    /// Whether the ledger is to be asked what this buyer has. After the limit was lowered everybody is asked for: home may not have heard of it, a failover may
+    /// have made it forget, and what strayed while there was no limit was not noticed.
+    fn asks_of(&self, buyer: &BuyerId, all_at_home: bool) -> bool {
+        !all_at_home || self.everyone || self.limit.before.is_some() || self.held.contains_key(buyer)
     }
 }
 
@@ -141,9 +142,9 @@ pub(crate) async fn look(
         terms.iter().map(|terms| (terms.item.clone(), watched(terms, &takers[&terms.item], watch))).collect();
     let locks: BTreeMap<&ItemId, bool> = terms.iter().map(|terms| (&terms.item, !watched[&terms.item].is_idle())).collect();
     transaction.lock_limits(&locks).await?;
-    let strayed = strayed(transaction, &terms, takers).await?;
+    let at_home = all_at_home(transaction, &terms, takers).await?;
     let asked: Vec<Asked<'_>> =
-        terms.iter().flat_map(|terms| asked(terms, &takers[&terms.item], &watched[&terms.item], &strayed)).collect();
+        terms.iter().flat_map(|terms| asked(terms, &takers[&terms.item], &watched[&terms.item], &at_home)).collect();
     if asked.is_empty() {
         return Ok(watched);
     }
@@ -157,22 +158,22 @@ pub(crate) async fn look(
     Ok(watched)
 }
 
-/// Items of which an order has strayed, these takers' among them. Asked and written down when nobody can be in between any more: who records the first
-/// stray of an item is alone with it.
-async fn strayed(
+/// Items of which every recorded order stands at its buyer's home, and these takers do not change it. Asked when nobody can be in between any more: who
+/// records the first stray of an item is alone with it.
+async fn all_at_home(
     transaction: &mut impl Statements,
     terms: &[Terms],
     takers: &BTreeMap<&ItemId, Vec<Taker<'_>>>,
 ) -> Result<HashSet<ItemId>, LedgerError> {
     let items: Vec<&ItemId> = terms.iter().map(|terms| &terms.item).collect();
-    let mut strayed = transaction.strayed(&items).await?;
-    let first = |terms: &&Terms| !strayed.contains(&terms.item) && takers[&terms.item].iter().any(|taker| taker.strays(terms));
+    let mut at_home = transaction.all_at_home(&items).await?;
+    let first = |terms: &&Terms| at_home.contains(&terms.item) && takers[&terms.item].iter().any(|taker| taker.strays(terms));
     let first: Vec<&ItemId> = terms.iter().filter(first).map(|terms| &terms.item).collect();
     if !first.is_empty() {
-        transaction.add_strayed(&first).await?;
-        strayed.extend(first.into_iter().cloned());
+        transaction.not_all_at_home(&first).await?;
+        at_home.retain(|item| !first.contains(&item));
     }
-    Ok(strayed)
+    Ok(at_home)
 }
 
 fn watched(terms: &Terms, takers: &[Taker<'_>], watch: Watch) -> Watched {
@@ -180,9 +181,9 @@ fn watched(terms: &Terms, takers: &[Taker<'_>], watch: Watch) -> Watched {
     Watched { limit: terms.limit, everyone: watch == Watch::Everyone, held: strays.map(|taker| (taker.buyer.clone(), 0)).collect() }
 }
 
-fn asked<'a>(terms: &'a Terms, takers: &'a [Taker<'a>], watched: &Watched, strayed: &HashSet<ItemId>) -> impl Iterator<Item = Asked<'a>> {
-    let (tag, strayed) = (terms.item.tag(), strayed.contains(&terms.item));
-    let takers = takers.iter().filter(move |taker| watched.asks_of(taker.buyer, strayed));
+fn asked<'a>(terms: &'a Terms, takers: &'a [Taker<'a>], watched: &Watched, at_home: &HashSet<ItemId>) -> impl Iterator<Item = Asked<'a>> {
+    let (tag, all_at_home) = (terms.item.tag(), at_home.contains(&terms.item));
+    let takers = takers.iter().filter(move |taker| watched.asks_of(taker.buyer, all_at_home));
     takers.map(move |taker| Asked { item: &terms.item, buyer: taker.buyer, range: OrderId::range_of(tag, taker.buyer) })
 }
 

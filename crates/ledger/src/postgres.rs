@@ -69,6 +69,9 @@ const BY_INDEX: [(&str, &str); 2] = [("plan_cache_mode", "force_generic_plan"), 
 /// statement anew each time: half of what the ledger cost the processor, for statements of a millisecond.
 const NO_COMPILER: [(&str, &str); 1] = [("jit", "off")];
 
+/// What a transaction reads after it has waited for a lock is what the one that had it has written.
+const ISOLATION: [(&str, &str); 1] = [("default_transaction_isolation", "read committed")];
+
 /// The ledger on PostgreSQL.
 pub(crate) struct PostgresLedger {
     pool: PgPool,
@@ -80,7 +83,8 @@ impl PostgresLedger {
             .application_name("stockade")
             .options([("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS)])
             .options(BY_INDEX)
-            .options(NO_COMPILER);
+            .options(NO_COMPILER)
+            .options(ISOLATION);
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(3))

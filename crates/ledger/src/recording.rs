@@ -70,11 +70,11 @@ pub(crate) trait Statements: Transact {
     /// Keeps whoever else records orders of these items waiting until we have committed: for `true` all of them, for `false` those who ask for `true`.
     async fn lock_limits(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<(), LedgerError>;
 
-    /// Those of these items of which it is written down that an order has strayed.
-    async fn strayed(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError>;
+    /// Those of these items of which it is certain that every recorded order stands at its buyer's home.
+    async fn all_at_home(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError>;
 
-    /// Writes it down.
-    async fn add_strayed(&mut self, items: &[&ItemId]) -> Result<(), LedgerError>;
+    /// From now on it is not.
+    async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError>;
 
     /// Units that these buyers hold or have paid for, by their place in `asked`. Who has none may be left out.
     async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError>;

@@ -8,7 +8,7 @@ use domain::{ItemState, SegmentKey};
 /// What is wrong with a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// Its outbox does not begin with what was recorded last, or it is gone.
+    /// Its outbox does not begin with what was recorded last, or it or a part of it is gone.
     Diverged,
     /// Redis has so many units more than the identity says (fewer, if negative).
     Drift { units: i64 },
@@ -26,7 +26,7 @@ impl Wrong {
         if is_new {
             return None;
         }
-        if !look.is_anchored() {
+        if !(look.is_anchored() && look.is_whole()) {
             return Some(Self::Diverged);
         }
         let units = look.drift();

@@ -69,7 +69,7 @@ fn lines() -> [Line; 4] {
         baseline: format!("{what}, 1 master"),
         unit,
         bound,
-        setting: format!("Redis Cluster, appendfsync {flush}; one item, {SEGMENTS} segments, limit 1; {setting}"),
+        setting: format!("Redis Cluster, appendfsync {flush}, no rewriting of the file; one item, {SEGMENTS} segments, limit 1; {setting}"),
         samples: Vec::new(),
     };
     let encoded = format!("batches of {BATCH} encoded beforehand, {UNDER_WAY} under way for each segment");
@@ -250,10 +250,13 @@ impl Masters {
         anyhow::bail!("no master has {segment}")
     }
 
-    /// When they flush what they write, from now on.
+    /// When they flush what they write, from now on. They do not rewrite the file meanwhile: that is another process, which one master leaves a core to and
+    /// two do not.
     async fn flush(&self, when: &str) -> Result<()> {
         for mut connection in self.connections.clone() {
-            redis::cmd("CONFIG").arg("SET").arg("appendfsync").arg(when).query_async::<()>(&mut connection).await?;
+            let mut config = redis::cmd("CONFIG");
+            config.arg("SET").arg("appendfsync").arg(when).arg("auto-aof-rewrite-percentage").arg(0);
+            config.query_async::<()>(&mut connection).await?;
         }
         Ok(())
     }

@@ -67,6 +67,7 @@ async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     .bind(shares)
     .execute(&mut *transaction)
     .await?;
+    sqlx::query("INSERT INTO all_at_home (item) VALUES ($1)").bind(item.id.as_str()).execute(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(true)
 }

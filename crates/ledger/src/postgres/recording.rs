@@ -190,15 +190,15 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn strayed(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError> {
-        let strayed = sqlx::query_scalar::<_, String>("SELECT item FROM strayed WHERE item = ANY($1)");
-        let strayed = strayed.bind(column(items, |item| item.as_str())).fetch_all(&mut **self).await?;
-        strayed.iter().map(|item| parsed("strayed.item", item)).collect()
+    async fn all_at_home(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError> {
+        let at_home = sqlx::query_scalar::<_, String>("SELECT item FROM all_at_home WHERE item = ANY($1)");
+        let at_home = at_home.bind(column(items, |item| item.as_str())).fetch_all(&mut **self).await?;
+        at_home.iter().map(|item| parsed("all_at_home.item", item)).collect()
     }
 
-    async fn add_strayed(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
-        let added = sqlx::query("INSERT INTO strayed (item) SELECT UNNEST($1::text[]) ON CONFLICT (item) DO NOTHING");
-        added.bind(column(items, |item| item.as_str())).execute(&mut **self).await?;
+    async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
+        let deleted = sqlx::query("DELETE FROM all_at_home WHERE item = ANY($1)");
+        deleted.bind(column(items, |item| item.as_str())).execute(&mut **self).await?;
         Ok(())
     }
 

@@ -53,12 +53,16 @@ async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, Ledg
     .execute(&mut **transaction)
     .await?
     .rows_affected();
-    for segment in 0..if inserted == 0 { 0 } else { item.segments } {
+    if inserted == 0 {
+        return Ok(false);
+    }
+    sqlx::query("INSERT INTO all_at_home (item) VALUES (?)").bind(item.id.as_str()).execute(&mut **transaction).await?;
+    for segment in 0..item.segments {
         let row = sqlx::query("INSERT INTO segments (item, segment, allocated, available) VALUES (?1, ?2, ?3, ?3)");
         let row = row.bind(item.id.as_str()).bind(i32::from(segment)).bind(signed(item.share(segment)));
         row.execute(&mut **transaction).await?;
     }
-    Ok(inserted == 1)
+    Ok(true)
 }
 
 pub(super) async fn claim(pool: &SqlitePool, id: &ItemId, token: u64) -> Result<(), LedgerError> {

@@ -106,15 +106,15 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn strayed(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError> {
-        let strayed = sqlx::query_scalar::<_, String>("SELECT item FROM strayed WHERE item IN (SELECT value FROM json_each(?))");
-        let strayed = strayed.bind(json(&column(items, |item| item.as_str()))?).fetch_all(&mut **self).await?;
-        strayed.iter().map(|item| parsed("strayed.item", item)).collect()
+    async fn all_at_home(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError> {
+        let at_home = sqlx::query_scalar::<_, String>("SELECT item FROM all_at_home WHERE item IN (SELECT value FROM json_each(?))");
+        let at_home = at_home.bind(json(&column(items, |item| item.as_str()))?).fetch_all(&mut **self).await?;
+        at_home.iter().map(|item| parsed("all_at_home.item", item)).collect()
     }
 
-    async fn add_strayed(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
-        let added = sqlx::query("INSERT INTO strayed (item) SELECT value FROM json_each(?) WHERE true ON CONFLICT (item) DO NOTHING");
-        added.bind(json(&column(items, |item| item.as_str()))?).execute(&mut **self).await?;
+    async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
+        let deleted = sqlx::query("DELETE FROM all_at_home WHERE item IN (SELECT value FROM json_each(?))");
+        deleted.bind(json(&column(items, |item| item.as_str()))?).execute(&mut **self).await?;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use domain::{BuyerId, Entry, Item, OrderState, Quantity, SegmentKey, TakenOrder};
+use domain::{BuyerId, Change, Entry, Item, OrderState, Quantity, SegmentKey, TakenOrder};
 use jiff::Timestamp;
 use ledger::{ItemChange, Ledger, Mended, SegmentReplay};
 
@@ -13,6 +13,8 @@ on_both!(
     what_home_took_is_held_against_what_strayed,
     before_the_first_stray_home_is_believed,
     what_strayed_while_it_was_mended_is_a_stray,
+    after_a_limit_was_lowered_home_is_not_believed,
+    a_stray_that_was_not_recorded_changes_nothing,
     what_is_recorded_together_counts_together,
     what_was_given_back_counts_no_more,
     a_repeat_counts_once,
@@ -86,6 +88,26 @@ async fn what_strayed_while_it_was_mended_is_a_stray(site: &Site) {
     assert_eq!(mending.stage(&near, &[strayed]).await.unwrap().1.held, 1);
     mending.commit(&[Mended { segment: near, checkpoint: id(90, 0), anchor: -7 }], 2, &[]).await.unwrap();
     assert_eq!(rejected(&*ledger, &home, [order_of(&item, &ann, 1, 1)]).await, 1);
+}
+
+/// Home may still have the old one.
+async fn after_a_limit_was_lowered_home_is_not_believed(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, [home, ..], ann) = vase(site, &*ledger, "ann").await;
+    assert_eq!(taken_at(&*ledger, &home, 0, order_of(&item, &ann, 0, 1)).await, 0);
+    ledger.change_item(&item.id, &limit_of(Some(1)), None, "admin").await.unwrap();
+    assert_eq!(taken_at(&*ledger, &home, 1, order_of(&item, &ann, 1, 1)).await, 1);
+}
+
+/// What is rolled back has not strayed.
+async fn a_stray_that_was_not_recorded_changes_nothing(site: &Site) {
+    let ledger = site.ledger().await;
+    let (item, [home, near, _], ann) = vase(site, &*ledger, "ann").await;
+    let bob = (0..).map(|n| BuyerId::new(format!("bob-{n}")).unwrap()).find(|bob| bob.home(SEGMENTS) != near.segment).unwrap();
+    let wrong = Change::Adjusted { units: 99, epoch: 1, token: 1 };
+    happen(&*ledger, &near, [take([order_of(&item, &bob, 0, 1)]), wrong]).await.unwrap_err();
+    assert_eq!(rejected(&*ledger, &home, [order_of(&item, &ann, 0, 2)]).await, 0);
+    assert_eq!(rejected(&*ledger, &home, [order_of(&item, &ann, 1, 1)]).await, 0, "home is still believed");
 }
 
 async fn what_is_recorded_together_counts_together(site: &Site) {

@@ -85,7 +85,7 @@ async fn what_the_first_release_wrote_survives(site: Site) {
     );
     assert_eq!(ledger.recorded_among(&[order_id(&vase, 2)]).await.unwrap(), [(order_id(&vase, 2), domain::OrderState::Rejected)]);
 
-    assert_eq!(site.sql("UPDATE strayed SET item = item").await.unwrap(), 1, "nobody had written down what strayed");
+    assert_eq!(site.sql("UPDATE all_at_home SET item = item").await.unwrap(), 0, "nobody had written down what strayed");
 
     // And it goes on: with what the new constraints allow, and the old ones refuse.
     step(&*ledger, order_id(&vase, 1), OrderState::Expired).await.unwrap();

@@ -112,6 +112,8 @@ pub struct Inspection {
     pub fence: u64,
     /// The fencing token of whoever mends it.
     pub mending: Option<u64>,
+    /// Whether answers, counts and walks are those that were written to, and not what somebody began anew after they were lost.
+    pub whole: bool,
     /// The entries that were asked for.
     pub entries: Vec<Entry>,
 }
@@ -162,6 +164,7 @@ pub(crate) async fn inspect(connection: &Connection, keys: &Keys, entries: Inspe
         closes_ms: reply.int()?,
         fence: reply.parse()?,
         mending: reply.text()?.parse().ok(),
+        whole: reply.unsigned()? == 1,
         entries: outbox::decode_entries(reply.list()?)?,
     })
 }

@@ -45,6 +45,7 @@ on_both!(
     open_segment_twice_changes_nothing,
     set_state_lets_the_higher_epoch_stand,
     inspect_shows_everything,
+    a_segment_that_lost_a_key_refuses_and_says_so,
     an_empty_outbox_that_gets_something_says_so,
 );
 
@@ -568,10 +569,42 @@ async fn inspect_shows_everything(site: Arc<Site>) {
         let shown: Vec<_> = shown.iter().map(text).collect();
         assert_eq!(
             shown,
-            ["ok", "0", "open", "1", &last, "7", "2", "2", "2", "1", "0", "0", "0", ""],
-            "available, state, epoch, last, limit, four counts, window, fence, and nobody mends it"
+            ["ok", "0", "open", "1", &last, "7", "2", "2", "2", "1", "0", "0", "0", "", "1"],
+            "available, state, epoch, last, limit, four counts, window, fence, nobody mends it, and it is whole"
         );
         assert_eq!(fields(list).len(), entries, "from {from:?}");
+    }
+}
+
+/// And what is written to it later does not make it whole.
+async fn a_segment_that_lost_a_key_refuses_and_says_so(site: Arc<Site>) {
+    for (kind, home_refuses, next_refuses) in [("answers", true, true), ("buyers", true, false), ("walks", false, false)] {
+        let sale = sale::open(&site, Terms::new(8, 2).limit(1)).await;
+        let [ann, bob] = [0, 1].map(|n| sale.buyer_at(0, n));
+        let deadline = sale.now_ms().await + 60_000;
+        assert_eq!(status(&sale.ask_home(0, deadline, &[sale.wish(&ann, "1", 1)]).await.unwrap()), "ok");
+        let names = sale.names(0);
+        let lost = match kind {
+            "answers" => &names.answers,
+            "buyers" => &names.buyers,
+            _ => &names.walks,
+        };
+        assert_eq!(sale.redis::<i64>(redis::cmd("DEL").arg(lost)).await, 1);
+        let logged = async || sale.redis::<u64>(redis::cmd("XLEN").arg(&names.outbox)).await;
+        let before = logged().await;
+        let asked =
+            [sale.ask_home(0, deadline, &[sale.wish(&ann, "2", 1)]).await, sale.ask_next(0, deadline, &[sale.wish(&bob, "1", 1)]).await];
+        let refused = asked.map(|asked| status(&asked.unwrap()) == "missing");
+        assert_eq!(refused, [home_refuses, next_refuses], "{kind}");
+        // Ann has what she may have, so only Bob's order can be taken.
+        assert_eq!(logged().await - before, u64::from(!next_refuses), "{kind}: who refuses takes nothing");
+        if kind != "walks" {
+            let _: i64 = sale.redis(redis::cmd("HSET").arg(lost).arg("somebody").arg("1")).await;
+        }
+        let keys = [&names.stock, &names.answers, &names.buyers, &names.outbox, &names.walks];
+        let inspected = sale.eval(INSPECT, &keys, |cmd| column(cmd, [""])).await.unwrap();
+        let shown: Vec<_> = fields(&inspected).iter().take(15).map(text).collect();
+        assert_eq!((&*shown[0], &*shown[14]), ("ok", "0"), "{kind}");
     }
 }
 

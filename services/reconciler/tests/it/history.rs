@@ -124,7 +124,7 @@ async fn a_lost_key_is_given_back(shop: &Arc<Shop>) {
     let sale = shop.sell_with(200, 2, two_each).await;
     let known = sold(&sale, 40).await;
     let left = sale.available().await.iter().sum();
-    for (lost, kind) in ["outbox", "stock"].into_iter().enumerate() {
+    for (lost, kind) in ["outbox", "stock", "answers", "buyers", "walks"].into_iter().enumerate() {
         let _: i64 = sale.redis(redis::cmd("DEL").arg(sale.key(kind, 0))).await;
         eventually("mending it", async || sale.journal("mend").await.len() == lost + 1).await;
         heals(&sale, Instant::now()).await;

@@ -520,6 +520,7 @@ impl Segment {
             closes_ms,
             fence.to_string(),
             mending,
+            1_i64,
             entries
         ]
     }

@@ -14,7 +14,7 @@
 --      4 segment      ITEM:SEGMENT, for the wake-up message
 --      then columns of n: order ids, buyer ids, quantities, packed orders
 -- Returns {'late', now_ms}                  nothing was looked at
---         {'missing', now_ms}               the segment does not exist here
+--         {'missing', now_ms}               the segment does not exist here, or has lost its answers or its counts
 --         {'mending', now_ms}               it is being mended: nothing was looked at
 --         {'ok', now_ms, epoch, available, entry, expires_ms, state, opens_ms, closes_ms, exceptions}
 --         where an order took its units unless `exceptions` (index, code, detail, ...) names it:
@@ -24,7 +24,7 @@
 --           p  passed: this segment will never give units to this order
 --           s  sold out: passed, and there is no other segment to ask
 -- Keeps  available + units taken = units put in; available >= 0; count of a buyer <= limit; a given answer never changes
--- Cost   two HMGET, and one HSET, HSET, HSET, XADD for the batch; O(n)
+-- Cost   three HMGET, and one HSET, HSET, HSET, XADD for the batch; O(n)
 
 local stock, answers, buyers, outbox, walks = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local n, deadline, margin, segment = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]

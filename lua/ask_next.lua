@@ -10,7 +10,7 @@
 --      2 deadline_ms  by the clock of this server, and not later than home remembers; the whole batch is refused after it
 --      3 segment      ITEM:SEGMENT, for the wake-up message
 --      then columns of n: order ids, quantities, packed orders
--- Returns {'late', now_ms} | {'missing', now_ms} | {'mending', now_ms} | {'ok', now_ms, epoch, available, entry, expires_ms, exceptions}
+-- Returns {'late', now_ms} | {'missing', now_ms} (it is not here, or has lost its answers) | {'mending', now_ms} | {'ok', now_ms, epoch, available, entry, expires_ms, exceptions}
 --         where an order took its units unless `exceptions` (index, code, detail, ...) names it:
 --           a  answered before; detail is the answer as it was stored
 --           p  passed: this segment will never give units to this order

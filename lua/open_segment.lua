@@ -24,7 +24,8 @@ if s[1] then return {'exists', tonumber(s[1]), tonumber(s[2]), s[3]} end
 local entry = redis.call('XADD', outbox, '*', 'k', 'opened', 'u', units, 'e', epoch)
 redis.call('HSET', stock, 'available', units, 'limit', limit, 'state', state, 'opens_ms', opens, 'closes_ms', closes,
   'epoch', epoch, 'fence', 0, 'hold_ms', hold, 'last', entry, 'segments', segments)
--- While a cluster migrates a slot, a script of which only some keys exist is refused (TRYAGAIN): so all of them exist from the start.
+-- While a cluster migrates a slot, a script of which only some keys exist is refused (TRYAGAIN): so all of them exist from the start. And a key without its
+-- placeholder is one that was lost and begun anew.
 redis.call('HSET', answers, '', '')
 redis.call('HSET', buyers, '', 0)
 redis.call('ZADD', walks, '+inf', '')

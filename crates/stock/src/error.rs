@@ -16,7 +16,7 @@ pub enum StockError {
     #[error("Redis failed: {0}")]
     Redis(#[from] RedisError),
     /// The segment is not on this Redis: it was never opened, or its history is gone.
-    #[error("segment {0} does not exist in Redis")]
+    #[error("segment {0}, or a part of it, does not exist in Redis")]
     Missing(SegmentKey),
     /// Somebody makes the segment agree with the ledger again. Nothing was looked at; in a moment it answers.
     #[error("segment {0} is being mended")]

@@ -131,7 +131,8 @@ impl ItemStock {
         let now = self.shared.clock.now_ms();
         let inside = |segment: &Inspection| segment.opens_ms <= now && (segment.closes_ms == 0 || now < segment.closes_ms);
         let sells = |segment: &Inspection| segment.mending.is_none() && segment.state == domain::ItemState::Open;
-        segments.iter().all(|segment| inside(segment) && sells(segment))
+        // One that has forgotten whom it gave units to would have them turned away.
+        segments.iter().all(|segment| segment.whole && inside(segment) && sells(segment))
     }
 
     /// Takes in that units have come back to a segment: the item is not sold out any more.

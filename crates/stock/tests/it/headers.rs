@@ -232,6 +232,8 @@ fn scripts_publish_on_the_channel_that_keys_rs_names() {
         }
     }
     assert_eq!(published, channels.map(str::to_owned).into());
+    // A refused message must not leave a script half done.
+    assert!(scripts().iter().all(|script| !script.code.contains("redis.call('PUBLISH'")));
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::{
 on_both!(
     refusals_of_an_empty_item_leave_no_trace,
     who_holds_something_is_answered_from_the_records,
+    who_is_forgotten_is_not_turned_away,
     a_paused_item_is_not_called_sold_out,
     a_unit_that_came_back_is_sold_once_the_hint_is_too_old,
     few_units_cost_few_walks_however_many_want_them,
@@ -90,6 +91,20 @@ async fn who_holds_something_is_answered_from_the_records(site: Arc<Site>) {
             assert_eq!(more, Outcome::BuyerLimitReached);
         }
     }
+}
+
+/// A segment that has lost its counts does not know who has something, so a hint that rests on it says nothing.
+async fn who_is_forgotten_is_not_turned_away(site: Arc<Site>) {
+    let sale = sold_out_sale(&site, 3, 3).await;
+    let winner = buyer(0);
+    let counts = sale.names(winner.home(3)).buyers;
+    let kept: Vec<u8> = sale.redis(redis::cmd("DUMP").arg(&counts)).await;
+    assert_eq!(sale.redis::<i64>(redis::cmd("DEL").arg(&counts)).await, 1);
+    let fresh = sale.instance().await;
+    fresh.order(sale.ask(&winner, "k", 1)).await.expect_err("its home refuses until it is mended");
+    let () = sale.redis(redis::cmd("RESTORE").arg(&counts).arg(0).arg(kept)).await;
+    let again = fresh.order(sale.ask(&winner, "k", 1)).await.unwrap();
+    assert!(matches!(again, Outcome::Held { replayed: true, .. }), "{again:?}");
 }
 
 async fn a_paused_item_is_not_called_sold_out(site: Arc<Site>) {

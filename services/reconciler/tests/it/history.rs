@@ -117,7 +117,7 @@ async fn a_lost_segment_is_given_back_and_the_others_go_on(shop: &Arc<Shop>) {
     is_as_before(&sale, &known, left).await;
 }
 
-/// Its outbox or its counter. An entry at the place of the anchor that says something else is the same.
+/// Any of them. An entry at the place of the anchor that says something else is the same.
 async fn a_lost_key_is_given_back(shop: &Arc<Shop>) {
     shop.record().await;
     shop.reconcile(quick()).await;

@@ -10,7 +10,10 @@ mod http;
 mod sql;
 mod transaction;
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -44,7 +47,7 @@ pub enum Kind {
 pub struct ServeRival {
     kind: Kind,
     #[arg(long)]
-    listen: String,
+    listen: SocketAddr,
     #[arg(long)]
     database_url: Option<String>,
 }
@@ -52,7 +55,7 @@ pub struct ServeRival {
 impl ServeRival {
     /// Serves until it is killed.
     pub async fn serve(&self) -> Result<()> {
-        let listener = tokio::net::TcpListener::bind(&self.listen).await.with_context(|| format!("--listen: {}", self.listen))?;
+        let listener = order::listen(self.listen).with_context(|| format!("--listen: {}", self.listen))?;
         let url = || self.database_url.as_deref().context("--database-url: the rival keeps its orders there");
         match self.kind {
             Kind::Bare => bare::serve(listener).await,

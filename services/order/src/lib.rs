@@ -13,5 +13,5 @@ mod watchdog;
 pub use auth::{BuyerKey, Credentials, mint_buyer_token};
 pub use engine::{Engine, EngineSettings};
 pub use http::{PaymentKey, operators_router, router};
-pub use serve::{Limits, serve};
+pub use serve::{Limits, listen, serve};
 pub use watchdog::watch_overdue;

@@ -3,6 +3,8 @@
 use std::{
     convert::Infallible,
     future::poll_fn,
+    io,
+    net::SocketAddr,
     panic::AssertUnwindSafe,
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
@@ -19,7 +21,7 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     time::{Instant, Sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -55,6 +57,19 @@ impl Default for Limits {
             drain_within: Duration::from_secs(10),
         }
     }
+}
+
+/// Connections that may wait to be accepted; the system has a bound of its own (`net.core.somaxconn`) and takes the lesser. A crowd comes all at once, and whom
+/// the queue has no place for asks again after a second, or is reset.
+const BACKLOG: u32 = 16_384;
+
+/// Listens at this address.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As a listener usually does: the address may still be waiting for stray packets of the process before us.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves until `stop`, then finishes the requests that are under way.

@@ -158,7 +158,7 @@ impl Running {
         credentials: Arc<Credentials>,
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
-        let (listener, limits) = (self.listen(settings).await?, limits(settings));
+        let (listener, limits) = (self.listen(settings)?, limits(settings));
         let payments = settings.payment_secret.as_ref().map(|secret| PaymentKey::new(secret.as_bytes(), settings.payment_window));
         let router = order::router(Arc::clone(&self.engine), credentials, payments, metrics, &limits);
         let stop = self.stop_serving.clone();
@@ -174,14 +174,14 @@ impl Running {
         settings: &Settings,
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
-        let (listener, limits) = (self.listen(settings).await?, limits(settings));
+        let (listener, limits) = (self.listen(settings)?, limits(settings));
         let (router, stop) = (order::operators_router(Arc::clone(&self.engine), metrics), self.stop_recording.clone());
         self.recording.push(tokio::spawn(async move { order::serve(listener, router, &limits, stop).await }));
         Ok(())
     }
 
-    async fn listen(&mut self, settings: &Settings) -> Result<TcpListener> {
-        let listener = TcpListener::bind(settings.listen).await;
+    fn listen(&mut self, settings: &Settings) -> Result<TcpListener> {
+        let listener = order::listen(settings.listen);
         let listener = listener.with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
         self.address = Some(listener.local_addr()?);
         Ok(listener)

@@ -30,7 +30,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
 }
 
 /// The allocator asks for huge pages, of which every part is resident as soon as one is touched. The buffers of a connection are mostly empty: 10,000 of them
-/// took 260 MB with huge pages and take 165 MB without, at the same speed (docs/performance.md). A system that does not know the call stays as it is.
+/// took 246 MB with huge pages and take 155 MB without, at the same speed (docs/performance.md). A system that does not know the call stays as it is.
 /// Processes that are started later inherit it, so only who serves does this.
 fn refuse_huge_pages() {
     #[cfg(target_os = "linux")]

@@ -6,7 +6,7 @@
 //! on as well. Nothing in their outboxes is wrong. So whoever records holds them against what the ledger itself knows of the buyer: orders
 //! that strayed from their home, and, of an item of which any order ever strayed, those at home of buyers of whom the ledger has something already. Of
 //! other items home knows all that the ledger has, and nobody asks: most of a sale is over before an order has to stray. (A home that has lost its count and
-//! kept its outbox is not believed: the scripts refuse without the placeholder that every such key has, and it is mended.)
+//! kept its outbox is not believed: what takes refuses without the placeholder that every such key has, and it is mended.)
 //!
 //! Two recorders could each pass what is too much together. Who records a stray order of an item is therefore alone with the item's orders until the commit;
 //! all others share.

@@ -3,8 +3,8 @@
 //! What a reader could get wrong: who is the limit. On two cores two busy servers leave nothing for whoever asks them, and the stock crate needs a
 //! processor of its own. So the goal itself is measured with the crate's own script and batches that were encoded beforehand: asking costs next to
 //! nothing, and the servers are the limit with one master and with two. And two servers that flush each write share a disk, here as they would not on machines
-//! of their own: the goal is measured with a flush each second, and with one for each write beside it. Then comes the crate itself, by the clock, where all share the two cores, and
-//! by what the servers could sell if they were always busy: the orders for each second of their processor time, times their number.
+//! of their own: the goal is measured with a flush each second, and with one for each write beside it. Then comes the crate itself, by the clock, where all
+//! share the two cores, and by what the servers could sell if they were always busy: the orders for each second of their processor time, times their number.
 
 use std::{
     collections::VecDeque,

@@ -68,7 +68,7 @@ async fn what_home_took_is_held_against_what_strayed(site: &Site) {
     assert_eq!(state(&*ledger, order_of(&item, &ann, 2, 1).id).await, Some(OrderState::Rejected), "the later one");
 }
 
-/// Of what never strayed home has the count and the outbox, and the one is not lost without the other.
+/// Of what never strayed home has the count and the outbox; if it has lost the one alone, it refuses until it is mended.
 async fn before_the_first_stray_home_is_believed(site: &Site) {
     let ledger = site.ledger().await;
     let (item, [home, near, _], ann) = vase(site, &*ledger, "ann").await;

@@ -61,6 +61,11 @@ impl Look {
         self.inspection.as_ref().is_some_and(|inspection| inspection.whole)
     }
 
+    /// Whether it is still the segment that the row tells of, with all that it remembers.
+    pub fn goes_on(&self) -> bool {
+        self.is_anchored() && self.is_whole()
+    }
+
     /// The entries behind the checkpoint.
     pub fn behind(&self) -> &[Entry] {
         let anchor = usize::from(self.row.checkpoint.is_some() && self.is_anchored());
@@ -88,7 +93,7 @@ impl Look {
     pub fn drift(&self) -> i64 {
         let Some(inspection) = &self.inspection else { return -signed(self.row.available).max(1) };
         let drift = signed(inspection.available) - self.expected();
-        if drift == 0 && !(self.is_anchored() && self.is_whole()) { signed(self.in_flight()).max(1) } else { drift }
+        if drift == 0 && !self.goes_on() { signed(self.in_flight()).max(1) } else { drift }
     }
 
     /// What is wrong, if something is.

@@ -56,9 +56,11 @@ async fn still_wrong(reconciler: &Reconciler, id: &ItemId, wrong: Vec<(SegmentKe
     if wrong.is_empty() {
         return Ok(Vec::new());
     }
-    let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
-    let is_so =
-        |segment: &SegmentKey, was: &Wrong| looks.iter().any(|look| look.row.key == *segment && Wrong::of(look).as_ref() == Some(was));
+    let Some(item) = reconciler.ledger.item(id).await? else { return Ok(Vec::new()) };
+    let (settings, looks) = ((&item).into(), audit::look(&reconciler.stock, &*reconciler.ledger, id).await?);
+    let is_so = |segment: &SegmentKey, was: &Wrong| {
+        looks.iter().any(|look| look.row.key == *segment && Wrong::of(look, &settings).as_ref() == Some(was))
+    };
     Ok(wrong.into_iter().filter(|(segment, was)| is_so(segment, was)).map(|(segment, _)| segment).collect())
 }
 

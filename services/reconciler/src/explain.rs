@@ -6,7 +6,7 @@ use std::{
 };
 
 use audit::Look;
-use domain::{Change, Entry, ItemId, SegmentKey};
+use domain::{Change, Entry, ItemId, SegmentConfig, SegmentKey};
 use jiff::Timestamp;
 use ledger::{Ledger, Transfer, TransferState};
 use lock::Lock;
@@ -54,11 +54,9 @@ const SHOWN: usize = 20;
 
 /// Says what would be done. `None`: there is no such item.
 pub async fn explain(stock: &Stock, ledger: &dyn Ledger, id: &ItemId) -> Result<Option<Explanation>, ReconcilerError> {
-    if ledger.item(id).await?.is_none() {
-        return Ok(None);
-    }
-    let looks = audit::look(stock, ledger, id).await?;
-    let mut steps: Vec<Step> = looks.iter().filter_map(mend_step).collect();
+    let Some(item) = ledger.item(id).await? else { return Ok(None) };
+    let (settings, looks) = ((&item).into(), audit::look(stock, ledger, id).await?);
+    let mut steps: Vec<Step> = looks.iter().filter_map(|look| mend_step(look, &settings)).collect();
     let transfers = ledger.open_transfers(Some(id)).await?;
     steps.extend(transfers.iter().map(transfer_step));
     let over = expire::due_of(ledger, id).await?;
@@ -102,8 +100,8 @@ impl Explanation {
     }
 }
 
-fn mend_step(look: &Look) -> Option<Step> {
-    let wrong = Wrong::of(look)?;
+fn mend_step(look: &Look, settings: &SegmentConfig) -> Option<Step> {
+    let wrong = Wrong::of(look, settings)?;
     let entries: Vec<_> = look.inspection.iter().flat_map(|inspection| &inspection.entries).collect();
     let would = match &wrong {
         Wrong::Diverged => format!(
@@ -114,12 +112,13 @@ fn mend_step(look: &Look) -> Option<Step> {
         ),
         Wrong::Drift { .. } => format!("halt the segment, set it to {} units, open it again", look.expected()),
         Wrong::Halted { token } => format!("halt it under a higher token than {token}, set it to what the ledger says, open it again"),
+        Wrong::Settings { epoch } => format!("halt the segment, set it as its item is, under an epoch above {epoch}"),
     };
     Some(Step {
         action: "mend",
         segment: Some(look.row.key.segment),
         units: look.drift(),
-        why: look.finding().unwrap_or_else(|| format!("{}: somebody began to mend it and did not end", wrong.word())),
+        why: wrong.finding(look),
         would,
         entries: entries.iter().rev().take(SHOWN).rev().map(|entry| shown(entry)).collect(),
     })
@@ -199,9 +198,10 @@ pub async fn reconcile_once(
 
 /// What is wrong and has stood, unchanged, for as long as it must: nobody repairs by one look, on whoever's word.
 async fn standing(reconciler: &Reconciler, id: &ItemId, evidence: &mut Evidence) -> Result<Vec<(SegmentKey, Wrong)>, ReconcilerError> {
-    let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
+    let Some(item) = reconciler.ledger.item(id).await? else { return Ok(Vec::new()) };
+    let (settings, looks) = ((&item).into(), audit::look(&reconciler.stock, &*reconciler.ledger, id).await?);
     let stands = |look: &Look| {
-        let (segment, wrong) = (&look.row.key, Wrong::of(look));
+        let (segment, wrong) = (&look.row.key, Wrong::of(look, &settings));
         let stands = evidence.stands(segment, wrong.as_ref(), reconciler.settings.confirm_for);
         wrong.filter(|_| stands).map(|wrong| (segment.clone(), wrong))
     };

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use audit::Look;
-use domain::{ItemId, SegmentKey};
+use domain::{ItemId, SegmentConfig, SegmentKey};
 use ledger::NewJournalEntry;
 use serde_json::{Value, json};
 
@@ -30,12 +30,13 @@ impl Identity {
         &mut self,
         reconciler: &Reconciler,
         id: &ItemId,
+        settings: &SegmentConfig,
         looks: &[Look],
     ) -> Result<Vec<(SegmentKey, Wrong)>, ReconcilerError> {
         let (mut mend, mut drift) = (Vec::new(), 0);
         for look in looks {
             let segment = &look.row.key;
-            let wrong = Wrong::of(look);
+            let wrong = Wrong::of(look, settings);
             if let Some(wrong) = &wrong {
                 drift += look.drift().unsigned_abs();
                 if self.evidence.is_news(segment, wrong) {
@@ -88,7 +89,7 @@ fn show(id: &ItemId, drift: u64) {
 }
 
 async fn report(reconciler: &Reconciler, id: &ItemId, look: &Look, wrong: &Wrong) -> Result<(), ReconcilerError> {
-    let finding = look.finding().unwrap_or_else(|| "somebody began to mend it".into());
+    let finding = wrong.finding(look);
     tracing::error!(segment = %look.row.key, drift = look.drift(), finding, "{}", wrong.word());
     let available = look.inspection.as_ref().map(|inspection| inspection.available);
     let before = json!({ "segment": look.row.key.segment, "expected": look.expected() });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use audit::Look;
-use domain::{ItemState, SegmentKey};
+use domain::{ItemState, SegmentConfig, SegmentKey};
 
 /// What is wrong with a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,10 +14,14 @@ pub(crate) enum Wrong {
     Drift { units: i64 },
     /// Somebody began to mend it under this token, and it is still halted.
     Halted { token: u64 },
+    /// It is open, paused or limited otherwise than its item, and has seen this epoch, so no change of the item that is not above it gets through: somebody
+    /// who mended it died before the ledger knew of the epoch.
+    Settings { epoch: u64 },
 }
 
 impl Wrong {
-    pub(crate) fn of(look: &Look) -> Option<Self> {
+    /// The item's settings are to be read before the look: what has changed in between looks wrong, and does not stand.
+    pub(crate) fn of(look: &Look, settings: &SegmentConfig) -> Option<Self> {
         if let Some(token) = look.inspection.as_ref().and_then(|inspection| inspection.mending) {
             return Some(Self::Halted { token });
         }
@@ -26,18 +30,34 @@ impl Wrong {
         if is_new {
             return None;
         }
-        if !(look.is_anchored() && look.is_whole()) {
+        if !look.goes_on() {
             return Some(Self::Diverged);
         }
         let units = look.drift();
-        (units != 0).then_some(Self::Drift { units })
+        if units != 0 {
+            return Some(Self::Drift { units });
+        }
+        let inspection = look.inspection.as_ref()?;
+        // One that is behind has missed a change: the recorders' sweep tells it.
+        let is_behind = inspection.epoch < settings.epoch;
+        (!is_behind && !inspection.is_set_as(settings)).then_some(Self::Settings { epoch: inspection.epoch })
     }
 
     /// How long it must stand. That the anchor is gone is never in doubt: the look was repeated until row and outbox belonged together.
     pub(crate) fn patience(&self, confirm_for: Duration) -> Duration {
         match self {
             Self::Diverged => Duration::ZERO,
-            Self::Drift { .. } | Self::Halted { .. } => confirm_for,
+            Self::Drift { .. } | Self::Halted { .. } | Self::Settings { .. } => confirm_for,
+        }
+    }
+
+    /// What there is to see, in words.
+    pub(crate) fn finding(&self, look: &Look) -> String {
+        match self {
+            Self::Settings { epoch } => format!("it is not set as its item is, at epoch {epoch}: somebody mended it and did not end"),
+            Self::Halted { .. } | Self::Diverged | Self::Drift { .. } => {
+                look.finding().unwrap_or_else(|| "somebody began to mend it and did not end".into())
+            }
         }
     }
 
@@ -47,6 +67,7 @@ impl Wrong {
             Self::Diverged => "diverged",
             Self::Drift { .. } => "drift",
             Self::Halted { .. } => "halted",
+            Self::Settings { .. } => "settings",
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::ItemId;
+use domain::{ItemId, SegmentConfig};
 use futures::{StreamExt, stream};
 use ledger::Transfer;
 
@@ -74,14 +74,14 @@ async fn look_at_all(reconciler: &Arc<Reconciler>, items: &mut HashMap<ItemId, W
     let configs = reconciler.ledger.segment_configs().await?;
     items.retain(|id, _| configs.iter().any(|(known, _)| known == id));
     let mut due = Vec::new();
-    for (id, _) in configs {
+    for (id, settings) in configs {
         let watched = items.remove(&id).unwrap_or_else(Watched::new);
         let transfers: Vec<_> = open.iter().filter(|transfer| transfer.item == id).cloned().collect();
         let wanted = wishes.get(&id).copied().unwrap_or(0);
         if watched.next > now && transfers.is_empty() && wanted == 0 {
             items.insert(id, watched);
         } else {
-            due.push((Seen { id, transfers, wanted }, watched));
+            due.push((Seen { id, settings, transfers, wanted }, watched));
         }
     }
     let looks = stream::iter(due).map(|(seen, watched)| look_at(reconciler, seen, watched));
@@ -92,6 +92,7 @@ async fn look_at_all(reconciler: &Arc<Reconciler>, items: &mut HashMap<ItemId, W
 /// An item that is to be looked at, as the ledger has it.
 struct Seen {
     id: ItemId,
+    settings: SegmentConfig,
     transfers: Vec<Transfer>,
     wanted: u64,
 }
@@ -105,9 +106,9 @@ async fn look_at(reconciler: &Arc<Reconciler>, seen: Seen, mut watched: Watched)
 }
 
 async fn reconcile(reconciler: &Arc<Reconciler>, seen: &Seen, watched: &mut Watched) -> Result<(), ReconcilerError> {
-    let Seen { id, transfers, wanted } = seen;
+    let Seen { id, settings, transfers, wanted } = seen;
     let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
-    let mend = watched.identity.judge(reconciler, id, &looks).await?;
+    let mend = watched.identity.judge(reconciler, id, settings, &looks).await?;
     let lively = is_lively(&looks) || !transfers.is_empty();
     watched.next = Instant::now() + if lively { Duration::ZERO } else { QUIET };
     if looks.iter().any(|look| look.inspection.as_ref().is_some_and(|inspection| inspection.walks > 0)) {

@@ -118,6 +118,15 @@ pub struct Inspection {
     pub entries: Vec<Entry>,
 }
 
+impl Inspection {
+    /// Whether a change with these settings has come through, and none after it.
+    pub fn is_set_as(&self, config: &SegmentConfig) -> bool {
+        let has = (self.state, self.epoch, self.limit, self.opens_ms, self.closes_ms);
+        // What Redis has of a time is its milliseconds.
+        has == (config.state, config.epoch, u64::from(limit(config)), ms(config.window.opens_at), ms(config.window.closes_at))
+    }
+}
+
 /// Which outbox entries to list along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InspectionEntries {

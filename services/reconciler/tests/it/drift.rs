@@ -5,8 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::OrderState;
+use domain::{ItemState, OrderState};
+use ledger::{Changed, ItemChange};
 use reconciler::ReconcilerSettings;
+use stock::StateSet;
 
 use crate::{
     metrics,
@@ -19,6 +21,7 @@ on_both!(
     what_redis_sold_too_much_is_rejected_and_not_repaired_twice,
     a_repair_in_the_middle_of_a_sale_is_noticed_by_no_buyer,
     a_segment_that_somebody_left_halted_is_opened_again,
+    a_segment_whose_mending_the_ledger_never_heard_of_is_paused_with_its_item,
 );
 
 fn drift_of(sale: &Sale) -> Option<f64> {
@@ -142,4 +145,40 @@ async fn a_segment_that_somebody_left_halted_is_opened_again(shop: &Arc<Shop>) {
     eventually("opening it", async || sale.inspect(0).await.mending.is_none()).await;
     assert!(is_held(&sale.order(&sale.buyer_at(0, 7), "key", 1).await));
     assert_eq!(sale.state(order).await, Some(OrderState::Held));
+}
+
+/// Somebody mends a segment's drift and dies before the commit: the segment is an epoch ahead of the ledger, and keeps its anchor.
+async fn mended_without_a_word_to_the_ledger(sale: &Sale, segment: u16) {
+    sale.bend(segment, 3).await;
+    let halted = sale.stock.halt(&sale.segment(segment), 1).await.unwrap();
+    let restoration = sale.stock.restore(&sale.item, &halted, &[], &[]).await.unwrap();
+    let available = sale.row(segment).await.available;
+    sale.stock.adjust(&sale.item, &halted, restoration, available, sale.item.epoch + 1).await.unwrap();
+}
+
+async fn a_segment_whose_mending_the_ledger_never_heard_of_is_paused_with_its_item(shop: &Arc<Shop>) {
+    shop.record().await;
+    let sale = shop.sell(20, 2).await;
+    mended_without_a_word_to_the_ledger(&sale, 0).await;
+    eventually("recording it", async || sale.row(0).await.checkpoint == Some(sale.inspect(0).await.last)).await;
+    assert_eq!(sale.epochs().await, [2, 1]);
+
+    // The operator's change gets the epoch that the segment has seen already.
+    let pause = ItemChange { state: Some(ItemState::Paused), ..ItemChange::default() };
+    let changed = sale.ledger.change_item(&sale.item.id, &pause, None, "somebody").await.unwrap();
+    let Changed::Item(paused) = changed else { panic!("{changed:?}") };
+    assert_eq!(paused.epoch, 2);
+    let set = sale.stock.configure(&paused).await.unwrap();
+    assert_eq!(set, [StateSet::Same, StateSet::Set], "one takes it for known");
+    assert!(is_held(&sale.order(&sale.buyer_at(0, 7), "key", 1).await), "and sells");
+
+    let told = reconciler::explain(&sale.stock, &*sale.ledger, &sale.item.id).await.unwrap().unwrap();
+    assert_eq!((told.steps[0].action, told.steps[0].segment, told.steps[0].units), ("mend", Some(0), 0), "{told:?}");
+    shop.reconcile(quick()).await;
+    eventually("pausing it", async || sale.inspect(0).await.state == ItemState::Paused).await;
+    eventually("telling the ledger", async || sale.ledger.item(&sale.item.id).await.unwrap().unwrap().epoch == sale.epochs().await[0])
+        .await;
+    assert_eq!(sale.journal("settings").await.len(), 1, "it was told once");
+    eventually("being at rest", async || sale.is_at_rest().await).await;
+    assert_eq!(sale.inspect(0).await.available, 9);
 }

@@ -87,6 +87,8 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Watched {
     limit: Limit,
     everyone: bool,
+    /// Some of these takers are not at home.
+    strayed: bool,
     held: HashMap<BuyerId, u64>,
 }
 
@@ -142,7 +144,7 @@ pub(crate) async fn look(
         terms.iter().map(|terms| (terms.item.clone(), watched(terms, &takers[&terms.item], watch))).collect();
     let locks: BTreeMap<&ItemId, bool> = terms.iter().map(|terms| (&terms.item, !watched[&terms.item].is_idle())).collect();
     transaction.lock_limits(&locks).await?;
-    let at_home = all_at_home(transaction, &terms, takers).await?;
+    let at_home = all_at_home(transaction, &watched).await?;
     let asked: Vec<Asked<'_>> =
         terms.iter().flat_map(|terms| asked(terms, &takers[&terms.item], &watched[&terms.item], &at_home)).collect();
     if asked.is_empty() {
@@ -160,15 +162,10 @@ pub(crate) async fn look(
 
 /// Items of which every recorded order stands at its buyer's home, and these takers do not change it. Asked when nobody can be in between any more: who
 /// records the first stray of an item is alone with it.
-async fn all_at_home(
-    transaction: &mut impl Statements,
-    terms: &[Terms],
-    takers: &BTreeMap<&ItemId, Vec<Taker<'_>>>,
-) -> Result<HashSet<ItemId>, LedgerError> {
-    let items: Vec<&ItemId> = terms.iter().map(|terms| &terms.item).collect();
+async fn all_at_home(transaction: &mut impl Statements, watched: &HashMap<ItemId, Watched>) -> Result<HashSet<ItemId>, LedgerError> {
+    let items: Vec<&ItemId> = watched.keys().collect();
     let mut at_home = transaction.all_at_home(&items).await?;
-    let first = |terms: &&Terms| at_home.contains(&terms.item) && takers[&terms.item].iter().any(|taker| taker.strays(terms));
-    let first: Vec<&ItemId> = terms.iter().filter(first).map(|terms| &terms.item).collect();
+    let first: Vec<&ItemId> = items.into_iter().filter(|item| watched[item].strayed && at_home.contains(*item)).collect();
     if !first.is_empty() {
         transaction.not_all_at_home(&first).await?;
         at_home.retain(|item| !first.contains(&item));
@@ -177,8 +174,11 @@ async fn all_at_home(
 }
 
 fn watched(terms: &Terms, takers: &[Taker<'_>], watch: Watch) -> Watched {
-    let strays = takers.iter().filter(|taker| watch == Watch::Strays && taker.strays(terms));
-    Watched { limit: terms.limit, everyone: watch == Watch::Everyone, held: strays.map(|taker| (taker.buyer.clone(), 0)).collect() }
+    let strays: Vec<_> = takers.iter().filter(|taker| taker.strays(terms)).collect();
+    let (strayed, everyone) = (!strays.is_empty(), watch == Watch::Everyone);
+    // Everyone is watched as they come.
+    let held = if everyone { HashMap::new() } else { strays.into_iter().map(|taker| (taker.buyer.clone(), 0)).collect() };
+    Watched { limit: terms.limit, everyone, strayed, held }
 }
 
 fn asked<'a>(terms: &'a Terms, takers: &'a [Taker<'a>], watched: &Watched, at_home: &HashSet<ItemId>) -> impl Iterator<Item = Asked<'a>> {
@@ -210,12 +210,12 @@ mod tests {
     fn who_is_not_watched_may_have_everything() {
         let [ann, bob] = ["ann", "bob"].map(|name| BuyerId::new(name).unwrap());
         let limit = Limit { units: Some(3), before: None };
-        let mut strays = Watched { limit, everyone: false, held: HashMap::from([(ann.clone(), 1)]) };
+        let mut strays = Watched { limit, held: HashMap::from([(ann.clone(), 1)]), ..Watched::default() };
         assert!(strays.allows(&ann, 2, 0) && !strays.allows(&ann, 3, 0) && strays.allows(&bob, 9, 0));
         strays.count(&ann, 1);
         strays.count(&bob, 3);
         assert!(strays.allows(&ann, 1, 0) && !strays.allows(&ann, 2, 0) && strays.allows(&bob, 9, 0));
-        let mut everyone = Watched { limit, everyone: true, held: HashMap::new() };
+        let mut everyone = Watched { limit, everyone: true, ..Watched::default() };
         assert!(everyone.allows(&bob, 3, 0) && !everyone.allows(&bob, 4, 0));
         everyone.count(&bob, 3);
         assert!(!everyone.allows(&bob, 1, 0) && everyone.allows(&ann, 1, 0));

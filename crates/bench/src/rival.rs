@@ -22,6 +22,7 @@ use tokio::{net::TcpStream, time::sleep};
 
 use crate::{
     buyers::Crowd,
+    cli::Bench,
     programs,
     wrk::{Answered, Load, load},
 };
@@ -65,8 +66,29 @@ impl ServeRival {
     }
 }
 
+/// Measures a rival around something else, half of the time before it and half after: a machine that becomes faster or slower meanwhile does so for
+/// both. Returns the orders that the rival answered in a second.
+pub async fn around<T>(kind: Kind, bench: &Bench, crowd: &Crowd, what: impl Future<Output = Result<T>>) -> Result<(f64, T)> {
+    let before = half(kind, bench, crowd).await?;
+    let done = what.await?;
+    let after = half(kind, bench, crowd).await?;
+    Ok((f64::midpoint(before, after), done))
+}
+
+/// On servers of its own: what they do after their load would be in the way of what comes next.
+async fn half(kind: Kind, bench: &Bench, crowd: &Crowd) -> Result<f64> {
+    let seconds = bench.seconds.div_ceil(2);
+    let answered = if kind == Kind::Bare {
+        Rival::bare().await?.load(crowd, bench.connections, seconds).await?
+    } else {
+        let postgres = Postgres::start().await?;
+        Rival::with_orders(kind, &postgres).await?.load(crowd, bench.connections, seconds).await?
+    };
+    Ok(answered.per_second())
+}
+
 /// A rival that serves. Dropping it kills it.
-pub struct Rival {
+struct Rival {
     _process: Daemon,
     url: String,
     /// Where its orders are, if it keeps any.
@@ -76,12 +98,12 @@ pub struct Rival {
 
 impl Rival {
     /// The ceiling.
-    pub async fn bare() -> Result<Self> {
+    async fn bare() -> Result<Self> {
         Self::start(Kind::Bare, None).await
     }
 
     /// One that keeps its orders in a new database of this server.
-    pub async fn with_orders(kind: Kind, postgres: &Postgres) -> Result<Self> {
+    async fn with_orders(kind: Kind, postgres: &Postgres) -> Result<Self> {
         let name = format!("rival_{kind:?}").to_lowercase();
         let database_url = postgres.create_database(&name).await?;
         sql::create(&database_url, ITEM).await?;
@@ -116,7 +138,7 @@ impl Rival {
     }
 
     /// Orders of it in a closed loop, after a warm-up in which every answer is looked at. Every order that it acknowledges must be in its books.
-    pub async fn load(&self, crowd: &Crowd, connections: u32, seconds: u64) -> Result<Answered> {
+    async fn load(&self, crowd: &Crowd, connections: u32, seconds: u64) -> Result<Answered> {
         let order = Load::warm(&self.url, ITEM, crowd.tokens(), connections, WARM_SECONDS);
         let warm = load(order).await?;
         ensure!(warm.statuses.keys().eq([&201]), "a rival answered {:?}, not all 201", warm.statuses);

@@ -2,25 +2,22 @@
 
 use anyhow::Result;
 
-use super::recorded_orders::{ceiling, load_setting};
+use super::recorded_orders::load_setting;
 use crate::{
     buyers::{CROWD, Crowd},
     cli::Bench,
     goal::{Bound, Line, Measured, Sample},
+    rival::{Kind, around},
     sale::{Terms, sell},
     site::Site,
 };
 
-/// Each repeat is the bare handler and then Stockade, on new servers.
+/// Each repeat is Stockade on new servers, and the bare handler before and after.
 pub async fn measure(bench: &Bench) -> Result<Measured> {
     let (crowd, mut samples) = (Crowd::new(CROWD)?, Vec::new());
-    let Bench { connections, seconds, .. } = *bench;
     for _ in 0..bench.repeats {
-        let baseline = ceiling(bench, &crowd).await?;
-        let site = Site::start().await?;
-        let (answered, sample) =
-            sell(&site, &crowd, Terms { item: "p1a", durability: "accepted", status: 202, connections, seconds }).await?;
-        samples.push(Sample { figure: answered.per_second(), baseline, ..sample });
+        let (baseline, sample) = around(Kind::Bare, bench, &crowd, accepted(bench, &crowd)).await?;
+        samples.push(Sample { baseline, ..sample });
     }
     let line = Line {
         figure: "accepted orders".into(),
@@ -34,4 +31,11 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
         samples,
     };
     Ok(Measured { goal: "P1a", title: "accepted orders (202 after the script) over HTTP", lines: vec![line] })
+}
+
+async fn accepted(bench: &Bench, crowd: &Crowd) -> Result<Sample> {
+    let Bench { connections, seconds, .. } = *bench;
+    let site = Site::start().await?;
+    let (answered, sample) = sell(&site, crowd, Terms { item: "p1a", durability: "accepted", status: 202, connections, seconds }).await?;
+    Ok(Sample { figure: answered.per_second(), ..sample })
 }

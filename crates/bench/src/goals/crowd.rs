@@ -41,7 +41,8 @@ impl Count {
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    /// What others were told meanwhile, or before: the time is not theirs.
+    pub fn add(&mut self, other: &Self) {
         self.accepted += other.accepted;
         self.rejected += other.rejected;
     }

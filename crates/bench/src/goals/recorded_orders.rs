@@ -1,25 +1,23 @@
 //! P1: recorded orders over HTTP, beside the bare handler and beside the ways to record them straight into PostgreSQL.
 
 use anyhow::Result;
-use testbed::Postgres;
 
 use crate::{
     buyers::{CROWD, Crowd},
     cli::Bench,
     goal::{Bound, Line, Measured, Sample},
-    rival::{Kind, Rival},
+    rival::{Kind, around},
     sale::{Terms, sell},
     site::Site,
 };
 
-/// Each repeat is one of each, one after the other, on new servers.
+/// Each repeat is one of each on new servers, the baselines before and after, and the bare handler closest.
 pub async fn measure(bench: &Bench) -> Result<Measured> {
     let (crowd, mut lines) = (Crowd::new(CROWD)?, lines(bench));
     for _ in 0..bench.repeats {
-        let ceiling = ceiling(bench, &crowd).await?;
-        let (figure, sample) = recorded(bench, &crowd).await?;
-        let transactions = rival(bench, &crowd, Kind::Transaction).await?;
-        let batches = rival(bench, &crowd, Kind::Batches).await?;
+        let ours = around(Kind::Bare, bench, &crowd, recorded(bench, &crowd));
+        let ours = around(Kind::Batches, bench, &crowd, ours);
+        let (transactions, (batches, (ceiling, (figure, sample)))) = around(Kind::Transaction, bench, &crowd, ours).await?;
         for (line, baseline) in lines.iter_mut().zip([ceiling, transactions, batches]) {
             line.samples.push(Sample { figure, baseline, ..sample });
         }
@@ -27,15 +25,12 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
     Ok(Measured { goal: "P1", title: "recorded orders (201 after the ledger's commit) over HTTP", lines })
 }
 
-/// What the bare handler answers in a second.
-pub async fn ceiling(bench: &Bench, crowd: &Crowd) -> Result<f64> {
-    Ok(Rival::bare().await?.load(crowd, bench.connections, bench.seconds).await?.per_second())
-}
-
 /// How the loads over HTTP are made.
 pub fn load_setting(bench: &Bench) -> String {
     let Bench { connections, seconds, .. } = bench;
-    format!("closed loop, wrk -t1 -c{connections} -d{seconds}s after a warm-up, {CROWD} buyers, figure and baseline in turn")
+    format!(
+        "closed loop, wrk -t1 -c{connections} -d{seconds}s after a warm-up, {CROWD} buyers; of the baseline half the time before the figure and half after it"
+    )
 }
 
 async fn recorded(bench: &Bench, crowd: &Crowd) -> Result<(f64, Sample)> {
@@ -43,11 +38,6 @@ async fn recorded(bench: &Bench, crowd: &Crowd) -> Result<(f64, Sample)> {
     let Bench { connections, seconds, .. } = *bench;
     let (answered, sample) = sell(&site, crowd, Terms { item: "p1", durability: "recorded", status: 201, connections, seconds }).await?;
     Ok((answered.per_second(), sample))
-}
-
-async fn rival(bench: &Bench, crowd: &Crowd, kind: Kind) -> Result<f64> {
-    let postgres = Postgres::start().await?;
-    Ok(Rival::with_orders(kind, &postgres).await?.load(crowd, bench.connections, bench.seconds).await?.per_second())
 }
 
 fn lines(bench: &Bench) -> Vec<Line> {

@@ -10,11 +10,12 @@ use redis::aio::MultiplexedConnection;
 use sqlx::{Connection, PgConnection};
 use tokio::time::sleep;
 
-use super::recorded_orders::{ceiling, load_setting};
+use super::recorded_orders::load_setting;
 use crate::{
     buyers::{CROWD, Crowd},
     cli::Bench,
     goal::{Bound, Line, Measured, Sample},
+    rival::{Kind, around},
     sale::{Books, Expected, settle},
     site::Site,
     wrk::{Load, load},
@@ -29,12 +30,11 @@ const EARLY: usize = 64;
 /// PostgreSQL's sessions report what they did with a delay of a second at most.
 const REPORTED_AFTER: Duration = Duration::from_millis(1500);
 
-/// Each repeat is the bare handler and then Stockade, on new servers.
+/// Each repeat is Stockade on new servers, and the bare handler before and after.
 pub async fn measure(bench: &Bench) -> Result<Measured> {
     let (early, late, mut lines) = (Crowd::numbered(CROWD..CROWD + EARLY)?, Crowd::new(CROWD)?, lines(bench));
     for _ in 0..bench.repeats {
-        let ceiling = ceiling(bench, &late).await?;
-        let Refused { per_second, calls, sample } = refuse(bench, &early, &late).await?;
+        let (ceiling, Refused { per_second, calls, sample }) = around(Kind::Bare, bench, &late, refuse(bench, &early, &late)).await?;
         let answers = sample.rejected as f64;
         let per_answer = |calls: f64| Sample { figure: calls / answers, baseline: 1.0, ..sample };
         let samples = [Sample { figure: per_second, baseline: ceiling, ..sample }, per_answer(calls.redis), per_answer(calls.sql)];

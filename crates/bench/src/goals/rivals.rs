@@ -27,6 +27,10 @@ use crate::{
 };
 
 const BUYERS: [usize; 2] = [64, 512];
+/// Of one way. There are many.
+const LONGEST_SECONDS: u64 = 2;
+/// Each setting is tried so often, for a part of that.
+const TRIALS: u32 = 2;
 /// Nobody is refused while a rate is measured.
 const STOCK: u64 = 10_000_000;
 /// Everybody is refused in the end.
@@ -36,7 +40,7 @@ const MANY: u64 = 120;
 /// Measures it.
 pub async fn measure(bench: &Bench) -> Result<Measured> {
     let place = Place::open().await?;
-    let each = Duration::from_millis((bench.seconds * 1000).min(1000));
+    let each = Duration::from_secs(bench.seconds.min(LONGEST_SECONDS));
     let mut lines = Vec::new();
     for buyers in BUYERS {
         lines.extend(measure_with(&place, buyers, each, bench.repeats).await?);
@@ -64,8 +68,9 @@ async fn measure_with(place: &Place, buyers: usize, each: Duration, repeats: usi
     }
     for repeat in 0..repeats {
         for (line, ours, theirs) in &mut rivals {
+            let before = run(place, theirs.kind, theirs.tuning, buyers, each / 2).await?;
             let figure = run(place, ours.kind, ours.tuning, buyers, each).await?;
-            let baseline = run(place, theirs.kind, theirs.tuning, buyers, each).await?;
+            let baseline = before.and(run(place, theirs.kind, theirs.tuning, buyers, each / 2).await?);
             let (drift, oversold) = if repeat == 0 { (ours.drift + theirs.drift, ours.oversold + theirs.oversold) } else { (0, 0) };
             line.samples.push(Sample {
                 figure: figure.count.rate(),
@@ -98,15 +103,22 @@ fn line(ours: &Entrant, theirs: &Entrant, buyers: usize) -> Line {
 /// Finds the best setting, and sells a few units to many buyers with it.
 async fn enter(place: &Place, kind: Kind, buyers: usize, each: Duration) -> Result<Entrant> {
     let (drift, oversold) = sell_out(place, kind, kind.tunings()[0]).await?;
-    let mut best = (f64::NEG_INFINITY, 0);
-    for tuning in kind.tunings() {
-        // A single setting needs no trial.
-        let rate = if kind.tunings().len() > 1 { run(place, kind, *tuning, buyers, each / 3).await?.count.rate() } else { 0.0 };
-        if rate > best.0 {
-            best = (rate, *tuning);
+    Ok(Entrant { kind, tuning: best(place, kind, buyers, each / 4).await?, drift, oversold })
+}
+
+/// In turn, so that a moment in which the machine is slow does not decide.
+async fn best(place: &Place, kind: Kind, buyers: usize, length: Duration) -> Result<u64> {
+    let [only] = kind.tunings() else {
+        let mut rates = vec![0.0; kind.tunings().len()];
+        for _ in 0..TRIALS {
+            for (rate, tuning) in rates.iter_mut().zip(kind.tunings()) {
+                *rate += run(place, kind, *tuning, buyers, length).await?.count.rate();
+            }
         }
-    }
-    Ok(Entrant { kind, tuning: best.1, drift, oversold })
+        let best = rates.iter().zip(kind.tunings()).max_by(|a, b| a.0.total_cmp(b.0));
+        return best.map(|(_, tuning)| *tuning).context("nothing to choose from");
+    };
+    Ok(*only)
 }
 
 /// One measurement.
@@ -114,6 +126,15 @@ struct Run {
     count: Count,
     drift: i64,
     oversold: u64,
+}
+
+impl Run {
+    /// This one and another, as one.
+    fn and(mut self, other: Self) -> Self {
+        self.count.add(&other.count);
+        self.count.took += other.count.took;
+        Self { count: self.count, drift: self.drift.abs() + other.drift.abs(), oversold: self.oversold + other.oversold }
+    }
 }
 
 async fn run(place: &Place, kind: Kind, tuning: u64, buyers: usize, length: Duration) -> Result<Run> {

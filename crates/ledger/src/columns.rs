@@ -7,6 +7,7 @@ use crate::{
     JournalEntry, LedgerError, NewJournalEntry, PendingReturn, Transfer, TransferState,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned},
     limits::{LENIENT_MS, Limit, NO_LIMIT, Terms},
+    recording::Widths,
     touched::RetakenOrder,
 };
 
@@ -56,10 +57,10 @@ impl TryFrom<ItemColumns> for Item {
 #[derive(sqlx::FromRow)]
 pub(crate) struct TermsColumns {
     pub id: String,
-    pub segments: i64,
     pub limit_per_buyer: Option<i64>,
     pub limit_before: Option<i64>,
     pub lowered_ms: Option<i64>,
+    pub is_all_at_home: bool,
 }
 
 impl TryFrom<TermsColumns> for Terms {
@@ -71,7 +72,7 @@ impl TryFrom<TermsColumns> for Terms {
         let before = before.map(|(before, ms)| Ok::<_, LedgerError>((units("limit_before", before)?, ms.saturating_add(LENIENT_MS))));
         let limit =
             Limit { units: row.limit_per_buyer.map(|limit| unsigned("limit_per_buyer", limit)).transpose()?, before: before.transpose()? };
-        Ok(Self { item: parsed("items.id", &row.id)?, segments: unsigned("segments", row.segments)?, limit })
+        Ok(Self { item: parsed("items.id", &row.id)?, limit, all_at_home: row.is_all_at_home })
     }
 }
 
@@ -110,6 +111,25 @@ pub(crate) struct SegmentColumns {
     pub anchor: Option<i64>,
     pub version: i64,
     pub fence: i64,
+}
+
+/// A segment that is claimed, and how many its item has.
+#[derive(sqlx::FromRow)]
+pub(crate) struct ClaimedColumns {
+    #[sqlx(flatten)]
+    pub row: SegmentColumns,
+    pub width: i64,
+}
+
+/// The rows, in their order, and how many segments each of their items has.
+pub(crate) fn claimed(claimed: Vec<ClaimedColumns>) -> Result<(Vec<crate::SegmentRow>, Widths), LedgerError> {
+    let (mut rows, mut widths) = (Vec::with_capacity(claimed.len()), Widths::new());
+    for ClaimedColumns { row, width } in claimed {
+        let row = crate::SegmentRow::try_from(row)?;
+        widths.insert(row.key.item.clone(), unsigned("items.segments", width)?);
+        rows.push(row);
+    }
+    Ok((rows, widths))
 }
 
 impl TryFrom<SegmentColumns> for crate::SegmentRow {

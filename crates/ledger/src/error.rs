@@ -25,6 +25,9 @@ pub enum LedgerError {
     /// Somebody else recorded this segment since it was read. Nothing was changed; read again.
     #[error("segment {0} was recorded by somebody else meanwhile")]
     Superseded(SegmentKey),
+    /// Some of the orders that were to be new are in the ledger already. Nothing was changed.
+    #[error("some of the orders are recorded already")]
+    Known,
     /// The entries do not follow from the row: the segment's history is not the one that was recorded. Nothing was changed.
     #[error("the outbox of segment {0} does not continue what the ledger has recorded")]
     Diverged(SegmentKey),
@@ -49,7 +52,7 @@ pub enum LedgerError {
 impl LedgerError {
     /// Whether the same call may be made again as it is.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Database(_) | Self::NoAnswer(_) | Self::Superseded(_)) && !self.is_refused()
+        matches!(self, Self::Database(_) | Self::NoAnswer(_) | Self::Superseded(_) | Self::Known) && !self.is_refused()
     }
 
     /// Whether the database refused what it was given (a constraint, a value that it cannot hold), and so always will.

@@ -11,12 +11,15 @@
 //! Two recorders could each pass what is too much together. Who records a stray order of an item is therefore alone with the item's orders until the commit;
 //! all others share.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use devices::Device;
 use domain::{BuyerId, ItemId, OrderId};
 
-use crate::{LedgerError, recording::Statements};
+use crate::{
+    LedgerError,
+    recording::{Statements, Widths},
+};
 
 /// Orders that were taken before a limit was lowered may be recorded after it. Whatever was taken until this long afterwards, by the outbox's clock, may be
 /// within the limit as it was before: the segments have long been told, and whoever had not taken yet has given up.
@@ -38,8 +41,9 @@ pub(crate) enum Watch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub item: ItemId,
-    pub segments: u16,
     pub limit: Limit,
+    /// Whether it is certain that every recorded order stands at its buyer's home.
+    pub all_at_home: bool,
 }
 
 /// How many units one buyer may hold. `None`: any number.
@@ -69,8 +73,8 @@ pub(crate) struct Taker<'a> {
 
 impl Taker<'_> {
     /// Whether this is another segment than the buyer's home.
-    fn strays(&self, terms: &Terms) -> bool {
-        self.buyer.home(terms.segments) != self.segment
+    fn strays(&self, segments: u16) -> bool {
+        self.buyer.home(segments) != self.segment
     }
 }
 
@@ -87,8 +91,7 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Watched {
     limit: Limit,
     everyone: bool,
-    /// Some of these takers are not at home.
-    strayed: bool,
+    all_at_home: bool,
     held: HashMap<BuyerId, u64>,
 }
 
@@ -112,15 +115,10 @@ impl Watched {
         }
     }
 
-    /// Whether nobody is watched, until the ledger says otherwise.
-    fn is_idle(&self) -> bool {
-        !self.everyone && self.held.is_empty()
-    }
-
     /// Whether the ledger is to be asked what this buyer has. After the limit was lowered everybody is asked for: home may not have heard of it, a failover may
     /// have made it forget, and what strayed while there was no limit was not noticed.
-    fn asks_of(&self, buyer: &BuyerId, all_at_home: bool) -> bool {
-        !all_at_home || self.everyone || self.limit.before.is_some() || self.held.contains_key(buyer)
+    fn asks_of(&self, buyer: &BuyerId) -> bool {
+        !self.all_at_home || self.everyone || self.limit.before.is_some() || self.held.contains_key(buyer)
     }
 }
 
@@ -128,25 +126,22 @@ impl Watched {
 pub(crate) async fn look(
     transaction: &mut impl Statements,
     takers: &BTreeMap<&ItemId, Vec<Taker<'_>>>,
+    widths: &Widths,
     watch: Watch,
 ) -> Result<HashMap<ItemId, Watched>, LedgerError> {
     if takers.is_empty() || (watch == Watch::Strays && !devices::is_on(Device::LimitInLedger)) {
         return Ok(HashMap::new());
     }
-    let items: Vec<&ItemId> = takers.keys().copied().collect();
-    let mut terms = transaction.terms(&items).await?;
-    // The only segment is everybody's home.
-    terms.retain(|terms| terms.limit != Limit::default() && (watch == Watch::Everyone || terms.segments > 1));
-    if terms.is_empty() {
+    let strays: BTreeMap<&ItemId, Vec<&BuyerId>> = takers.iter().filter_map(|(item, takers)| strays(item, takers, widths, watch)).collect();
+    if strays.is_empty() {
         return Ok(HashMap::new());
     }
+    let alone = strays.iter().map(|(item, strays)| (*item, watch == Watch::Everyone || !strays.is_empty())).collect();
+    let limited = transaction.limits_of(&alone).await?;
+    not_at_home(transaction, &limited, &strays).await?;
     let mut watched: HashMap<ItemId, Watched> =
-        terms.iter().map(|terms| (terms.item.clone(), watched(terms, &takers[&terms.item], watch))).collect();
-    let locks: BTreeMap<&ItemId, bool> = terms.iter().map(|terms| (&terms.item, !watched[&terms.item].is_idle())).collect();
-    transaction.lock_limits(&locks).await?;
-    let at_home = all_at_home(transaction, &watched).await?;
-    let asked: Vec<Asked<'_>> =
-        terms.iter().flat_map(|terms| asked(terms, &takers[&terms.item], &watched[&terms.item], &at_home)).collect();
+        limited.into_iter().map(|terms| (terms.item.clone(), watched(&terms, &strays[&terms.item], watch))).collect();
+    let asked: Vec<Asked<'_>> = takers.iter().flat_map(|(item, takers)| asked(item, takers, watched.get(*item))).collect();
     if asked.is_empty() {
         return Ok(watched);
     }
@@ -160,31 +155,39 @@ pub(crate) async fn look(
     Ok(watched)
 }
 
-/// Items of which every recorded order stands at its buyer's home, and these takers do not change it. Asked when nobody can be in between any more: who
-/// records the first stray of an item is alone with it.
-async fn all_at_home(transaction: &mut impl Statements, watched: &HashMap<ItemId, Watched>) -> Result<HashSet<ItemId>, LedgerError> {
-    let items: Vec<&ItemId> = watched.keys().collect();
-    let mut at_home = transaction.all_at_home(&items).await?;
-    let first: Vec<&ItemId> = items.into_iter().filter(|item| watched[item].strayed && at_home.contains(*item)).collect();
+/// Those of the item's takers who are not at home. `None`: it does not matter, the only segment is everybody's.
+fn strays<'a>(item: &&'a ItemId, takers: &[Taker<'a>], widths: &Widths, watch: Watch) -> Option<(&'a ItemId, Vec<&'a BuyerId>)> {
+    let width = widths.get(*item).copied();
+    // Where nobody knows how many there are, nobody is at home.
+    let strays = takers.iter().filter(|taker| width.is_none_or(|width| taker.strays(width)));
+    (watch == Watch::Everyone || width != Some(1)).then(|| (*item, strays.map(|taker| taker.buyer).collect()))
+}
+
+/// Notes the first strays of items of which every recorded order was at home. Who records one is alone with the item.
+async fn not_at_home(
+    transaction: &mut impl Statements,
+    limited: &[Terms],
+    strays: &BTreeMap<&ItemId, Vec<&BuyerId>>,
+) -> Result<(), LedgerError> {
+    let first = limited.iter().filter(|terms| terms.all_at_home && !strays[&terms.item].is_empty());
+    let first: Vec<&ItemId> = first.map(|terms| &terms.item).collect();
     if !first.is_empty() {
         transaction.not_all_at_home(&first).await?;
-        at_home.retain(|item| !first.contains(&item));
     }
-    Ok(at_home)
+    Ok(())
 }
 
-fn watched(terms: &Terms, takers: &[Taker<'_>], watch: Watch) -> Watched {
-    let strays: Vec<_> = takers.iter().filter(|taker| taker.strays(terms)).collect();
-    let (strayed, everyone) = (!strays.is_empty(), watch == Watch::Everyone);
+fn watched(terms: &Terms, strays: &[&BuyerId], watch: Watch) -> Watched {
+    let (everyone, all_at_home) = (watch == Watch::Everyone, terms.all_at_home && strays.is_empty());
     // Everyone is watched as they come.
-    let held = if everyone { HashMap::new() } else { strays.into_iter().map(|taker| (taker.buyer.clone(), 0)).collect() };
-    Watched { limit: terms.limit, everyone, strayed, held }
+    let held = if everyone { HashMap::new() } else { strays.iter().map(|buyer| ((*buyer).clone(), 0)).collect() };
+    Watched { limit: terms.limit, everyone, all_at_home, held }
 }
 
-fn asked<'a>(terms: &'a Terms, takers: &'a [Taker<'a>], watched: &Watched, at_home: &HashSet<ItemId>) -> impl Iterator<Item = Asked<'a>> {
-    let (tag, all_at_home) = (terms.item.tag(), at_home.contains(&terms.item));
-    let takers = takers.iter().filter(move |taker| watched.asks_of(taker.buyer, all_at_home));
-    takers.map(move |taker| Asked { item: &terms.item, buyer: taker.buyer, range: OrderId::range_of(tag, taker.buyer) })
+fn asked<'a>(item: &'a ItemId, takers: &'a [Taker<'a>], watched: Option<&Watched>) -> impl Iterator<Item = Asked<'a>> {
+    let tag = item.tag();
+    let takers = takers.iter().filter(move |taker| watched.is_some_and(|watched| watched.asks_of(taker.buyer)));
+    takers.map(move |taker| Asked { item, buyer: taker.buyer, range: OrderId::range_of(tag, taker.buyer) })
 }
 
 #[cfg(test)]

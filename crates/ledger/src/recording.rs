@@ -1,6 +1,6 @@
 //! Recording, the same for every database: look at what the entries touch, decide, write, move the checkpoints, commit.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use async_trait::async_trait;
 use domain::{Change, Entry, ItemId, OrderId, SegmentKey, TakenOrder, TransferId};
@@ -49,6 +49,18 @@ struct NewOrder<'a> {
     expires_ms: i64,
 }
 
+/// What is expected of orders that are to be inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// That none of them is there.
+    New,
+    /// Nothing.
+    Any,
+}
+
+/// How many segments each item has.
+pub(crate) type Widths = HashMap<ItemId, u16>;
+
 /// A row before and after.
 pub(crate) struct Move {
     pub before: SegmentRow,
@@ -58,22 +70,18 @@ pub(crate) struct Move {
 /// The statements of a recording transaction. None is called for nothing.
 #[async_trait]
 pub(crate) trait Statements: Transact {
-    /// Inserts the orders as `held`, but for those that are there already. Returns these.
-    async fn insert(&mut self, orders: &NewOrders) -> Result<HashSet<OrderId>, LedgerError>;
+    /// Inserts the orders as `held`, but for those that are there already. Returns these. If all are said to be new, it may instead fail with
+    /// [`LedgerError::Known`] where one is not, and the transaction with it.
+    async fn insert(&mut self, orders: &NewOrders, expected: Expected) -> Result<HashSet<OrderId>, LedgerError>;
 
     /// Makes orders that were just inserted `rejected`.
     async fn reject(&mut self, orders: &[OrderId]) -> Result<(), LedgerError>;
 
-    /// The terms of these items.
-    async fn terms(&mut self, items: &[&ItemId]) -> Result<Vec<Terms>, LedgerError>;
+    /// Keeps whoever else records orders of those of these items that have a limit waiting until we have committed: for `true` all of them, for `false`
+    /// those who ask for `true`. Returns their terms, as they are from then on.
+    async fn limits_of(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<Vec<Terms>, LedgerError>;
 
-    /// Keeps whoever else records orders of these items waiting until we have committed: for `true` all of them, for `false` those who ask for `true`.
-    async fn lock_limits(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<(), LedgerError>;
-
-    /// Those of these items of which it is certain that every recorded order stands at its buyer's home.
-    async fn all_at_home(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError>;
-
-    /// From now on it is not.
+    /// From now on it is not certain any more that every order of these items stands at its buyer's home.
     async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError>;
 
     /// Units that these buyers hold or have paid for, by their place in `asked`. Who has none may be left out.
@@ -102,13 +110,24 @@ pub(crate) trait Statements: Transact {
 }
 
 /// Records the replays in the transaction.
-pub(crate) async fn record(mut transaction: impl Statements, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
-    let recorded = apply(&mut transaction, replays).await;
+pub(crate) async fn record(
+    mut transaction: impl Statements,
+    replays: &[SegmentReplay],
+    widths: &Widths,
+    expected: Expected,
+) -> Result<Vec<Recorded>, LedgerError> {
+    let recorded = apply(&mut transaction, replays, widths, expected).await;
     end(transaction, recorded).await
 }
 
-async fn apply(transaction: &mut impl Statements, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
-    let mut touched = look(transaction, replays.iter().map(|replay| (&replay.row.key, &*replay.entries)), Watch::Strays).await?;
+async fn apply(
+    transaction: &mut impl Statements,
+    replays: &[SegmentReplay],
+    widths: &Widths,
+    expected: Expected,
+) -> Result<Vec<Recorded>, LedgerError> {
+    let entries = replays.iter().map(|replay| (&replay.row.key, &*replay.entries));
+    let mut touched = look(transaction, entries, widths, Watch::Strays, expected).await?;
     let (moves, recorded) = replay_all(replays, &mut touched)?;
     write(transaction, &recorded, touched.changes).await?;
     move_all(transaction, &moves).await?;
@@ -164,15 +183,17 @@ impl<'a> Mentioned<'a> {
 pub(crate) async fn look<'a>(
     transaction: &mut impl Statements,
     entries: impl Iterator<Item = (&'a SegmentKey, &'a [Entry])>,
+    widths: &Widths,
     watch: Watch,
+    expected: Expected,
 ) -> Result<Touched, LedgerError> {
     let (mut mentioned, mut seen) = (Mentioned::default(), HashSet::new());
     for (key, entries) in entries {
         entries.iter().for_each(|entry| mentioned.add(&mut seen, key, &entry.change));
     }
-    let mut touched = Touched { watched: limits::look(transaction, &mentioned.takers, watch).await?, ..Touched::default() };
+    let mut touched = Touched { watched: limits::look(transaction, &mentioned.takers, widths, watch).await?, ..Touched::default() };
     if !mentioned.taken.is_empty() {
-        touched.orders = transaction.insert(&NewOrders::sorted(mentioned.taken)).await?;
+        touched.orders = transaction.insert(&NewOrders::sorted(mentioned.taken), expected).await?;
     }
     if !mentioned.retaken.is_empty() {
         let orders = transaction.lock_orders(&mentioned.retaken).await?;
@@ -190,16 +211,16 @@ pub(crate) async fn look<'a>(
 }
 
 /// What the ledger had is seen from the start; what comes again in this batch is seen by then.
-fn replay_all(replays: Vec<SegmentReplay>, touched: &mut Touched) -> Result<(Vec<Move>, Vec<Recorded>), LedgerError> {
+fn replay_all(replays: &[SegmentReplay], touched: &mut Touched) -> Result<(Vec<Move>, Vec<Recorded>), LedgerError> {
     let (mut moves, mut recorded) = (Vec::with_capacity(replays.len()), Vec::with_capacity(replays.len()));
     for SegmentReplay { row, entries } in replays {
-        let replayed = replay(&row, &entries, touched, Reading::Strict)?;
+        let replayed = replay(row, entries, touched, Reading::Strict)?;
         if replayed.row.checkpoint.is_none() {
-            return Err(LedgerError::Diverged(row.key));
+            return Err(LedgerError::Diverged(row.key.clone()));
         }
         let after = replayed.row.clone();
-        recorded.push(recorded_of(&row, replayed));
-        moves.push(Move { before: row, after });
+        recorded.push(recorded_of(row, replayed));
+        moves.push(Move { before: row.clone(), after });
     }
     Ok((moves, recorded))
 }

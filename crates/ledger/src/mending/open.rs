@@ -10,8 +10,7 @@ use crate::{
     LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes,
     error::check_authority,
     limits::Watch,
-    recording,
-    recording::Move,
+    recording::{self, Expected, Move, Widths},
     replay::{Reading, replay},
     transaction::end,
 };
@@ -102,7 +101,8 @@ impl<T: Statements + Sync> Mending for OpenMending<T> {
     async fn stage(&mut self, segment: &SegmentKey, entries: &[Entry]) -> Result<(SegmentRow, Recorded), LedgerError> {
         let before = self.staged.get(&segment.segment).map_or_else(|| self.row(segment), Ok)?.clone();
         // A failover may have lost counts, so that Redis let buyers take more than they may.
-        let mut touched = recording::look(&mut self.transaction, std::iter::once((segment, entries)), Watch::Everyone).await?;
+        let (entries_of, widths) = (std::iter::once((segment, entries)), Widths::from([(self.item.id.clone(), self.item.segments)]));
+        let mut touched = recording::look(&mut self.transaction, entries_of, &widths, Watch::Everyone, Expected::Any).await?;
         let replayed = replay(&before, entries, &mut touched, Reading::WhatApplies)?;
         let recorded = recording::recorded_of(&before, replayed.clone());
         recording::write(&mut self.transaction, std::slice::from_ref(&recorded), touched.changes).await?;

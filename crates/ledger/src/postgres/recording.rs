@@ -5,23 +5,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use async_trait::async_trait;
 use domain::{ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
-use sqlx::PgPool;
+use sqlx::{PgPool, error::DatabaseError};
 use uuid::Uuid;
 
 use super::{Transaction, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns, place_and_units},
-    convert::{column, parsed, signed, unsigned},
+    columns::{ClaimedColumns, RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns, claimed, place_and_units},
+    convert::{column, signed, unsigned},
     limits::{Asked, Terms},
-    recording::{self, Move, NewOrders, Statements},
+    recording::{self, Expected, Move, NewOrders, Statements, Widths},
     touched::RetakenOrder,
     transaction::Transact,
 };
 
 struct PostgresClaim {
+    pool: PgPool,
     transaction: Transaction,
     rows: Vec<SegmentRow>,
+    widths: Widths,
 }
 
 /// The key of a segment's turn. Its high bits come of our name: other locks of the database are elsewhere.
@@ -44,26 +46,30 @@ const CLAIM: &str = concat!(
     turn!("of_item", "number"),
     ") LIMIT $4) SELECT ",
     segment_columns!(),
-    " FROM mine JOIN segments ON item = of_item AND segment = number ORDER BY rank FOR UPDATE OF segments",
+    ", (SELECT items.segments::bigint FROM items WHERE items.id = of_item) AS width FROM mine JOIN segments ON item = of_item AND segment = number ORDER BY rank FOR UPDATE OF segments",
 );
 
 pub(super) async fn claim(pool: &PgPool, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
+    Ok(open(pool, wanted, at_most).await?.map(|claim| Box::new(claim) as Box<dyn Claim>))
+}
+
+async fn open(pool: &PgPool, wanted: &[SegmentKey], at_most: usize) -> Result<Option<PostgresClaim>, LedgerError> {
     let mut transaction = pool.begin().await?;
-    let rows = sqlx::query_as::<_, SegmentColumns>(CLAIM)
+    let found = sqlx::query_as::<_, ClaimedColumns>(CLAIM)
         .bind(column(wanted, |key| key.item.as_str()))
         .bind(column(wanted, |key| i32::from(key.segment)))
         .bind(ranks(wanted))
         .bind(signed(at_most as u64))
         .fetch_all(&mut *transaction)
         .await?;
-    let mut rows: Vec<_> = rows.into_iter().map(SegmentRow::try_from).collect::<Result<_, _>>()?;
+    let (mut rows, widths) = claimed(found)?;
     if rows.is_empty() {
         transaction.roll_back().await;
         return Ok(None);
     }
     let places: HashMap<_, _> = wanted.iter().enumerate().map(|(place, key)| (key, place)).collect();
     rows.sort_by_key(|row| places.get(&row.key).copied());
-    Ok(Some(Box::new(PostgresClaim { transaction, rows })))
+    Ok(Some(PostgresClaim { pool: pool.clone(), transaction, rows, widths }))
 }
 
 /// The place of each key among all of them.
@@ -92,7 +98,11 @@ impl Claim for PostgresClaim {
     }
 
     async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
-        recording::record(self.transaction, replays).await
+        let Self { pool, transaction, widths, .. } = *self;
+        match recording::record(transaction, &replays, &widths, Expected::New).await {
+            Err(LedgerError::Known) => record_again(&pool, &replays).await,
+            recorded => recorded,
+        }
     }
 
     async fn release(self: Box<Self>) {
@@ -100,10 +110,28 @@ impl Claim for PostgresClaim {
     }
 }
 
-/// Below this, the savepoint costs more than it saves.
-const WORTH_A_SAVEPOINT: usize = 64;
+/// Another recorder had some of these orders, and did not get to their checkpoint; or they were given to two segments. The rows are as they were, or the
+/// compare-and-set finds out.
+async fn record_again(pool: &PgPool, replays: &[SegmentReplay]) -> Result<Vec<Recorded>, LedgerError> {
+    let segments = column(replays, |replay| replay.row.key.clone());
+    let claim = open(pool, &segments, segments.len()).await?;
+    let claimed = claim.iter().map(|claim| claim.rows.len()).sum::<usize>();
+    match claim {
+        Some(PostgresClaim { transaction, widths, .. }) if claimed == segments.len() => {
+            recording::record(transaction, replays, &widths, Expected::Any).await
+        }
+        claim => {
+            if let Some(claim) = claim {
+                claim.transaction.roll_back().await;
+            }
+            // Somebody else has one of them by now.
+            Err(LedgerError::Superseded(segments.into_iter().next().ok_or(sqlx::Error::RowNotFound)?))
+        }
+    }
+}
 
-/// A duplicate fails it. Nearly always there is none, and then this takes two thirds of the time of an insert that is prepared for one.
+/// A duplicate fails it, and the transaction. Nearly always there is none, and then this takes two thirds of the time of an insert that is prepared for one;
+/// a savepoint would be another round trip.
 const INSERT: &str = "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
     SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000) \
     FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[]) \
@@ -118,9 +146,7 @@ const INSERT_THE_NEW: &str = "WITH inserted AS ( \
         ON CONFLICT (id) DO NOTHING RETURNING id) \
     SELECT count(*), CASE WHEN count(*) < $7 THEN coalesce(array_agg(id), '{}') END FROM inserted";
 
-/// Whether all of them were new. If not, none is inserted.
-async fn insert_all(transaction: &mut Transaction, orders: &NewOrders, ids: &[Uuid]) -> Result<bool, LedgerError> {
-    sqlx::query("SAVEPOINT all_new").execute(&mut **transaction).await?;
+async fn insert_new(transaction: &mut Transaction, orders: &NewOrders, ids: &[Uuid]) -> Result<(), LedgerError> {
     let inserted = sqlx::query(INSERT)
         .bind(ids)
         .bind(&orders.items)
@@ -131,25 +157,17 @@ async fn insert_all(transaction: &mut Transaction, orders: &NewOrders, ids: &[Uu
         .execute(&mut **transaction)
         .await;
     match inserted {
-        Err(error) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => {
-            sqlx::query("ROLLBACK TO SAVEPOINT all_new").execute(&mut **transaction).await?;
-            Ok(false)
-        }
-        inserted => Ok(inserted.map(|_| true)?),
+        Err(error) if error.as_database_error().is_some_and(DatabaseError::is_unique_violation) => Err(LedgerError::Known),
+        inserted => Ok(inserted.map(drop)?),
     }
 }
 
-/// In the items' order, so that nobody waits in a circle.
-const LOCK_LIMITS: &str = "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(key) ELSE pg_advisory_xact_lock_shared(key) END FROM ( \
-    SELECT alone, hashtextextended('stockade limit ' || of_item, 0) AS key \
-    FROM UNNEST($1::text[], $2::boolean[]) WITH ORDINALITY AS wanted (of_item, alone, place) ORDER BY place OFFSET 0) AS locks";
-
 #[async_trait]
 impl Statements for Transaction {
-    async fn insert(&mut self, orders: &NewOrders) -> Result<HashSet<OrderId>, LedgerError> {
+    async fn insert(&mut self, orders: &NewOrders, expected: Expected) -> Result<HashSet<OrderId>, LedgerError> {
         let ids: Vec<Uuid> = orders.ids.iter().map(OrderId::as_uuid).collect();
-        if ids.len() >= WORTH_A_SAVEPOINT && insert_all(self, orders, &ids).await? {
-            return Ok(HashSet::new());
+        if expected == Expected::New {
+            return insert_new(self, orders, &ids).await.map(|()| HashSet::new());
         }
         let (_, inserted) = sqlx::query_as::<_, (i64, Option<Vec<Uuid>>)>(INSERT_THE_NEW)
             .bind(&ids)
@@ -172,28 +190,12 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn terms(&mut self, items: &[&ItemId]) -> Result<Vec<Terms>, LedgerError> {
+    async fn limits_of(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<Vec<Terms>, LedgerError> {
         let rows = sqlx::query_as::<_, TermsColumns>(
-            "SELECT id, segments::bigint, limit_per_buyer, limit_before, (extract(epoch FROM limit_lowered_at) * 1000)::bigint AS lowered_ms \
-             FROM items WHERE id = ANY($1)",
+            "SELECT id, limit_per_buyer, limit_before, lowered_ms, is_all_at_home FROM limits_of($1::text[], $2::boolean[])",
         );
-        let rows = rows.bind(column(items, |item| item.as_str())).fetch_all(&mut **self).await?;
-        rows.into_iter().map(Terms::try_from).collect()
-    }
-
-    async fn lock_limits(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<(), LedgerError> {
-        sqlx::query(LOCK_LIMITS)
-            .bind(column(items.keys(), |item| item.as_str()))
-            .bind(column(items.values(), |alone| *alone))
-            .execute(&mut **self)
-            .await?;
-        Ok(())
-    }
-
-    async fn all_at_home(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError> {
-        let at_home = sqlx::query_scalar::<_, String>("SELECT item FROM all_at_home WHERE item = ANY($1)");
-        let at_home = at_home.bind(column(items, |item| item.as_str())).fetch_all(&mut **self).await?;
-        at_home.iter().map(|item| parsed("all_at_home.item", item)).collect()
+        let rows = rows.bind(column(items.keys(), |item| item.as_str())).bind(column(items.values(), |alone| *alone));
+        rows.fetch_all(&mut **self).await?.into_iter().map(Terms::try_from).collect()
     }
 
     async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {

@@ -17,7 +17,7 @@ pub(super) async fn claim(mut transaction: Transaction, segments: &[SegmentKey],
     sorted.sort_unstable();
     sorted.dedup();
     let item = &sorted.first().ok_or(sqlx::Error::RowNotFound)?.item;
-    let rows = rows(&mut transaction, &sorted, sorted.len()).await?;
+    let (rows, _) = rows(&mut transaction, &sorted, sorted.len()).await?;
     let found = sqlx::query_as::<_, FencedColumns>(concat!("SELECT ", item_columns!(), ", fence FROM items WHERE id = ?"));
     let item = found.bind(item.as_str()).fetch_one(&mut *transaction).await?.try_into()?;
     Ok(Box::new(OpenMending::new(transaction, item, token, rows).await?))

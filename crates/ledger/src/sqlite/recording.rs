@@ -10,10 +10,10 @@ use uuid::Uuid;
 use super::{Transaction, hex, hex_list, json, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    columns::{RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns, place_and_units},
-    convert::{column, parsed, signed},
+    columns::{ClaimedColumns, RetakenColumns, ReturnColumns, TermsColumns, TransferColumns, claimed, place_and_units},
+    convert::{column, signed},
     limits::{Asked, Terms},
-    recording::{self, Move, NewOrders, Statements},
+    recording::{self, Expected, Move, NewOrders, Statements, Widths},
     touched::RetakenOrder,
     transaction::Transact,
 };
@@ -21,6 +21,7 @@ use crate::{
 struct SqliteClaim {
     transaction: Transaction,
     rows: Vec<SegmentRow>,
+    widths: Widths,
 }
 
 /// The transaction holds the write lock already.
@@ -29,25 +30,28 @@ pub(super) async fn claim(
     wanted: &[SegmentKey],
     at_most: usize,
 ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
-    let rows = rows(&mut transaction, wanted, at_most).await?;
+    let (rows, widths) = rows(&mut transaction, wanted, at_most).await?;
     if rows.is_empty() {
         transaction.roll_back().await;
         return Ok(None);
     }
-    Ok(Some(Box::new(SqliteClaim { transaction, rows })))
+    Ok(Some(Box::new(SqliteClaim { transaction, rows, widths })))
 }
 
 /// The first of those that there are.
-pub(super) async fn rows(transaction: &mut Transaction, wanted: &[SegmentKey], at_most: usize) -> Result<Vec<SegmentRow>, LedgerError> {
+pub(super) async fn rows(
+    transaction: &mut Transaction,
+    wanted: &[SegmentKey],
+    at_most: usize,
+) -> Result<(Vec<SegmentRow>, Widths), LedgerError> {
     let wanted = column(wanted, |key| (key.item.as_str(), key.segment));
-    let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
+    let rows = sqlx::query_as::<_, ClaimedColumns>(concat!(
         "SELECT ",
         segment_columns!(),
-        " FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 \
+        ", (SELECT items.segments FROM items WHERE items.id = segments.item) AS width FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 \
            ORDER BY wanted.key LIMIT ?",
     ));
-    let rows = rows.bind(json(&wanted)?).bind(signed(at_most as u64)).fetch_all(&mut **transaction).await?;
-    rows.into_iter().map(SegmentRow::try_from).collect()
+    claimed(rows.bind(json(&wanted)?).bind(signed(at_most as u64)).fetch_all(&mut **transaction).await?)
 }
 
 #[async_trait]
@@ -57,7 +61,7 @@ impl Claim for SqliteClaim {
     }
 
     async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
-        recording::record(self.transaction, replays).await
+        recording::record(self.transaction, &replays, &self.widths, Expected::Any).await
     }
 
     async fn release(self: Box<Self>) {
@@ -67,7 +71,7 @@ impl Claim for SqliteClaim {
 
 #[async_trait]
 impl Statements for Transaction {
-    async fn insert(&mut self, orders: &NewOrders) -> Result<HashSet<OrderId>, LedgerError> {
+    async fn insert(&mut self, orders: &NewOrders, _expected: Expected) -> Result<HashSet<OrderId>, LedgerError> {
         let rows = column(0..orders.ids.len(), |at| {
             let id = hex(orders.ids[at].as_uuid());
             (id, &orders.items[at], orders.segments[at], &orders.buyers[at], orders.quantities[at], orders.expires_ms[at])
@@ -92,24 +96,15 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn terms(&mut self, items: &[&ItemId]) -> Result<Vec<Terms>, LedgerError> {
-        let rows = sqlx::query_as::<_, TermsColumns>(
-            "SELECT id, segments, limit_per_buyer, limit_before, limit_lowered_at AS lowered_ms \
-             FROM items WHERE id IN (SELECT value FROM json_each(?))",
-        );
-        let rows = rows.bind(json(&column(items, |item| item.as_str()))?).fetch_all(&mut **self).await?;
-        rows.into_iter().map(Terms::try_from).collect()
-    }
-
     /// The transaction has the lock of all rows.
-    async fn lock_limits(&mut self, _items: &BTreeMap<&ItemId, bool>) -> Result<(), LedgerError> {
-        Ok(())
-    }
-
-    async fn all_at_home(&mut self, items: &[&ItemId]) -> Result<HashSet<ItemId>, LedgerError> {
-        let at_home = sqlx::query_scalar::<_, String>("SELECT item FROM all_at_home WHERE item IN (SELECT value FROM json_each(?))");
-        let at_home = at_home.bind(json(&column(items, |item| item.as_str()))?).fetch_all(&mut **self).await?;
-        at_home.iter().map(|item| parsed("all_at_home.item", item)).collect()
+    async fn limits_of(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<Vec<Terms>, LedgerError> {
+        let rows = sqlx::query_as::<_, TermsColumns>(
+            "SELECT id, limit_per_buyer, limit_before, limit_lowered_at AS lowered_ms, \
+                    EXISTS (SELECT 1 FROM all_at_home WHERE all_at_home.item = items.id) AS is_all_at_home \
+             FROM items WHERE id IN (SELECT value FROM json_each(?)) AND (limit_per_buyer IS NOT NULL OR limit_before IS NOT NULL)",
+        );
+        let rows = rows.bind(json(&column(items.keys(), |item| item.as_str()))?).fetch_all(&mut **self).await?;
+        rows.into_iter().map(Terms::try_from).collect()
     }
 
     async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {

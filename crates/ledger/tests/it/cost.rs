@@ -11,7 +11,7 @@ use crate::site::{Kind, Site, on_both, opened, order_of, segment, taken};
 
 on_both!(
     a_transaction_takes_the_same_statements_whatever_the_number_of_its_orders,
-    a_limit_takes_two_statements_more_and_none_where_the_only_segment_is_home,
+    a_limit_takes_no_statement_more,
     after_a_stray_it_takes_one_more,
     orders_that_come_again_take_no_statement_for_each,
 );
@@ -89,49 +89,35 @@ async fn begun(site: &Site, ledger: &dyn Ledger, limited: bool, segments: u16) -
     log
 }
 
-/// Claim, terms, insert, and the rows: one statement for all of them, or with SQLite, where a statement is no round trip, one for each.
-fn without_a_limit(kind: Kind, segments: usize, orders: usize) -> Vec<&'static str> {
-    match kind {
-        Kind::Sqlite => [vec!["SELECT", "SELECT", "INSERT"], vec!["UPDATE"; segments]].concat(),
-        // Some orders go with ON CONFLICT in one statement; many are inserted as if all were new, behind a savepoint.
-        Kind::Postgres if orders < 64 => vec!["WITH", "SELECT", "WITH", "UPDATE", "COMMIT"],
-        Kind::Postgres => vec!["WITH", "SELECT", "SAVEPOINT", "INSERT", "UPDATE", "COMMIT"],
-    }
-}
-
-/// Between terms and insert: who else records orders of the item is kept waiting (SQLite has one writer anyway), and whether an order ever strayed.
-fn with_a_limit(kind: Kind, segments: usize, orders: usize) -> Vec<&'static str> {
-    let mut statements = without_a_limit(kind, segments, orders);
-    let more = if kind == Kind::Sqlite { 1 } else { 2 };
-    statements.splice(2..2, std::iter::repeat_n("SELECT", more));
-    statements
+/// Claim, limits (unless the only segment is home), insert, and the rows: one statement for all of them, or with SQLite, where a statement is no round trip,
+/// one for each.
+fn recording(kind: Kind, segments: usize) -> Vec<&'static str> {
+    let (claim, rows) = match kind {
+        Kind::Sqlite => ("SELECT", vec!["UPDATE"; segments]),
+        Kind::Postgres => ("WITH", vec!["UPDATE", "COMMIT"]),
+    };
+    let limits: &[_] = if segments == 1 { &[] } else { &["SELECT"] };
+    [&[claim], limits, &["INSERT"], &rows].concat()
 }
 
 /// Orders of each entry: a lone one, a batch, and what gathers while a commit takes its time.
 const ENTRIES: [&[usize]; 3] = [&[1], &[128], &[128; 16]];
 
 async fn a_transaction_takes_the_same_statements_whatever_the_number_of_its_orders(site: &Site) {
-    let ledger = site.ledger().await;
-    for segments in [1, 8] {
-        let mut log = begun(site, &*ledger, false, segments).await;
-        for entries in ENTRIES {
-            let segments = usize::from(segments);
-            let orders = segments * entries.iter().sum::<usize>();
-            let expected = without_a_limit(site.kind, segments, orders);
-            assert_eq!(log.statements(&*ledger, entries).await, expected, "{orders} orders of {segments} segments");
-        }
-    }
+    takes_the_same_statements(site, false).await;
 }
 
-async fn a_limit_takes_two_statements_more_and_none_where_the_only_segment_is_home(site: &Site) {
+async fn a_limit_takes_no_statement_more(site: &Site) {
+    takes_the_same_statements(site, true).await;
+}
+
+async fn takes_the_same_statements(site: &Site, limited: bool) {
     let ledger = site.ledger().await;
     for segments in [1, 8] {
-        let mut log = begun(site, &*ledger, true, segments).await;
+        let mut log = begun(site, &*ledger, limited, segments).await;
+        let expected = recording(site.kind, segments.into());
         for entries in ENTRIES {
-            let segments = usize::from(segments);
-            let orders = segments * entries.iter().sum::<usize>();
-            let expected = if segments == 1 { without_a_limit } else { with_a_limit }(site.kind, segments, orders);
-            assert_eq!(log.statements(&*ledger, entries).await, expected, "{orders} orders of {segments} segments");
+            assert_eq!(log.statements(&*ledger, entries).await, expected, "{entries:?} orders of {segments} segments each");
         }
     }
 }
@@ -142,19 +128,17 @@ async fn after_a_stray_it_takes_one_more(site: &Site) {
     let mut strayed = log.next(&[1]);
     strayed.rotate_left(1);
     let (_, first) = statements(log.record(&*ledger, strayed)).await;
-    let mut expected = with_a_limit(site.kind, 8, 8);
-    let insert = if site.kind == Kind::Postgres { 4 } else { 3 };
-    expected.splice(insert..insert, ["DELETE", "SELECT"]);
+    let mut expected = recording(site.kind, 8);
+    expected.splice(2..2, ["DELETE", "SELECT"]);
     assert_eq!(first, expected, "the first stray");
     for entries in ENTRIES {
-        let orders = 8 * entries.iter().sum::<usize>();
-        let mut expected = with_a_limit(site.kind, 8, orders);
+        let mut expected = recording(site.kind, 8);
         expected.insert(2, "SELECT");
-        assert_eq!(log.statements(&*ledger, entries).await, expected, "{orders} orders");
+        assert_eq!(log.statements(&*ledger, entries).await, expected, "{entries:?} orders of each segment");
     }
 }
 
-/// As after a recorder that repeats what another one has recorded: the insert that expects none of them fails, and the one that asks follows.
+/// As after a recorder that repeats what another one has recorded: the insert that expects none of them fails, and a transaction follows whose insert asks.
 async fn orders_that_come_again_take_no_statement_for_each(site: &Site) {
     let ledger = site.ledger().await;
     let mut log = begun(site, &*ledger, false, 1).await;
@@ -164,8 +148,8 @@ async fn orders_that_come_again_take_no_statement_for_each(site: &Site) {
     let (held, statements) = statements(log.record(&*ledger, again)).await;
     assert_eq!(held, 0);
     let expected: &[&str] = match site.kind {
-        Kind::Sqlite => &["SELECT", "SELECT", "INSERT", "UPDATE"],
-        Kind::Postgres => &["WITH", "SELECT", "SAVEPOINT", "INSERT", "ROLLBACK", "WITH", "UPDATE", "COMMIT"],
+        Kind::Sqlite => &["SELECT", "INSERT", "UPDATE"],
+        Kind::Postgres => &["WITH", "INSERT", "ROLLBACK", "WITH", "WITH", "UPDATE", "COMMIT"],
     };
     assert_eq!(statements, expected);
 }

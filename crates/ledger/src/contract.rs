@@ -126,7 +126,8 @@ pub trait Claim: Send {
 
     /// Applies the replays and commits: inserts the orders (an id that the ledger has already changes nothing), those that a row cannot
     /// cover as `rejected`, and moves each segment's counters and checkpoint by a compare-and-set on its checkpoint and version.
-    /// `LedgerError::Superseded` if somebody else recorded any of the segments meanwhile: nothing was changed then.
+    /// `LedgerError::Superseded` if somebody else recorded any of the segments meanwhile, or has claimed it while orders that are known already made us begin
+    /// anew: nothing was changed then.
     async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError>;
 
     /// Gives the rows back without a change: when this returns, the next claim gets them.

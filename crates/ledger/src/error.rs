@@ -22,8 +22,8 @@ pub enum LedgerError {
     /// The schema could not be brought up to date.
     #[error("the ledger's schema could not be migrated")]
     Migrate(#[from] sqlx::migrate::MigrateError),
-    /// Somebody else recorded this segment since it was read. Nothing was changed; read again.
-    #[error("segment {0} was recorded by somebody else meanwhile")]
+    /// The segment's row was changed, or somebody else records it, since it was read. Nothing was changed; read again.
+    #[error("segment {0} was changed by somebody else meanwhile")]
     Superseded(SegmentKey),
     /// Some of the orders that were to be new are in the ledger already. Nothing was changed.
     #[error("some of the orders are recorded already")]

@@ -9,9 +9,22 @@ use domain::SegmentKey;
 
 use crate::needs::Wrong;
 
-/// Since when each segment has looked wrong in the way that it does.
+/// What is wrong with each segment.
 #[derive(Default)]
-pub(crate) struct Evidence(HashMap<SegmentKey, (Wrong, Instant)>);
+pub(crate) struct Evidence(HashMap<SegmentKey, Seen>);
+
+struct Seen {
+    wrong: Wrong,
+    /// It has looked wrong in this way since then.
+    since: Instant,
+    is_told: bool,
+}
+
+impl Seen {
+    fn new(wrong: &Wrong) -> Self {
+        Self { wrong: wrong.clone(), since: Instant::now(), is_told: false }
+    }
+}
 
 impl Evidence {
     /// Takes in a look, and says whether what is wrong has stood for so long.
@@ -20,17 +33,19 @@ impl Evidence {
             self.0.remove(segment);
             return false;
         };
-        let now = Instant::now();
-        let (seen, since) = self.0.entry(segment.clone()).or_insert_with(|| (wrong.clone(), now));
-        if seen != wrong {
-            (*seen, *since) = (wrong.clone(), now);
+        let seen = self.0.entry(segment.clone()).or_insert_with(|| Seen::new(wrong));
+        if seen.wrong != *wrong {
+            *seen = Seen::new(wrong);
         }
-        now - *since >= wrong.patience(confirm_for)
+        seen.since.elapsed() >= wrong.patience(confirm_for)
     }
 
-    /// Whether it is news: it was not wrong in this way at the look before.
-    pub(crate) fn is_news(&self, segment: &SegmentKey, wrong: &Wrong) -> bool {
-        self.0.get(segment).is_none_or(|(seen, _)| seen != wrong)
+    /// Whether what was taken in is to be told: once, and when it is sure enough to be.
+    pub(crate) fn is_news(&mut self, segment: &SegmentKey, confirm_for: Duration) -> bool {
+        let Some(seen) = self.0.get_mut(segment) else { return false };
+        let is_news = !seen.is_told && seen.since.elapsed() >= seen.wrong.told_after(confirm_for);
+        seen.is_told |= is_news;
+        is_news
     }
 }
 
@@ -59,8 +74,22 @@ mod tests {
     #[test]
     fn another_history_is_not_waited_for() {
         let (mut evidence, segment) = (Evidence::default(), "vase:0".parse().unwrap());
-        assert!(evidence.is_news(&segment, &Wrong::Diverged));
-        assert!(evidence.stands(&segment, Some(&Wrong::Diverged), Duration::from_secs(60)));
-        assert!(!evidence.is_news(&segment, &Wrong::Diverged));
+        let minute = Duration::from_secs(60);
+        assert!(evidence.stands(&segment, Some(&Wrong::Diverged), minute));
+        assert!(evidence.is_news(&segment, minute) && !evidence.is_news(&segment, minute));
+    }
+
+    #[test]
+    fn a_difference_is_told_at_once_and_settings_only_when_they_stand() {
+        let (mut evidence, segment) = (Evidence::default(), "vase:0".parse().unwrap());
+        let wait = Duration::from_millis(30);
+        assert!(!evidence.stands(&segment, Some(&Wrong::Drift { units: 1 }), wait));
+        assert!(evidence.is_news(&segment, wait) && !evidence.is_news(&segment, wait));
+        let settings = Wrong::Settings { epoch: 2 };
+        assert!(!evidence.stands(&segment, Some(&settings), wait));
+        assert!(!evidence.is_news(&segment, wait), "somebody may be changing the item just now");
+        std::thread::sleep(wait);
+        assert!(evidence.stands(&segment, Some(&settings), wait));
+        assert!(evidence.is_news(&segment, wait) && !evidence.is_news(&segment, wait));
     }
 }

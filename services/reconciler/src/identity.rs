@@ -37,13 +37,15 @@ impl Identity {
         for look in looks {
             let segment = &look.row.key;
             let wrong = Wrong::of(look, settings);
+            let confirm_for = reconciler.settings.confirm_for;
+            let stands = self.evidence.stands(segment, wrong.as_ref(), confirm_for);
             if let Some(wrong) = &wrong {
                 drift += look.drift().unsigned_abs();
-                if self.evidence.is_news(segment, wrong) {
+                if self.evidence.is_news(segment, confirm_for) {
                     report(reconciler, id, look, wrong).await?;
                 }
             }
-            if self.evidence.stands(segment, wrong.as_ref(), reconciler.settings.confirm_for) {
+            if stands {
                 mend.extend(wrong.map(|wrong| (segment.clone(), wrong)));
             }
         }

@@ -51,12 +51,20 @@ impl Wrong {
         }
     }
 
+    /// How long it must stand before it is told. An operator's change looks like other settings for a moment.
+    pub(crate) fn told_after(&self, confirm_for: Duration) -> Duration {
+        match self {
+            Self::Diverged | Self::Drift { .. } | Self::Halted { .. } => Duration::ZERO,
+            Self::Settings { .. } => confirm_for,
+        }
+    }
+
     /// What there is to see, in words.
     pub(crate) fn finding(&self, look: &Look) -> String {
         match self {
             Self::Settings { epoch } => format!("it is not set as its item is, at epoch {epoch}: somebody mended it and did not end"),
             Self::Halted { .. } | Self::Diverged | Self::Drift { .. } => {
-                look.finding().unwrap_or_else(|| "somebody began to mend it and did not end".into())
+                look.finding().unwrap_or_else(|| "somebody began to mend it".into())
             }
         }
     }

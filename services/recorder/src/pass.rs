@@ -141,7 +141,7 @@ async fn record_together(
     let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> =
         replays.iter().map(|replay| (replay.row.key.clone(), taken(&replay.entries))).collect();
     let recorded = match claim.record(replays).await {
-        // Somebody else was faster; what they left is still to be recorded.
+        // Somebody else was faster, or holds one of them; what they leave is still to be recorded.
         Err(LedgerError::Superseded(_)) => return Ok(Passed::to_do_again(segments.to_vec())),
         Err(LedgerError::Diverged(key)) => {
             if let Some(row) = rows.iter().find(|row| row.key == key) {

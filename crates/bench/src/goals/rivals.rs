@@ -28,7 +28,7 @@ use crate::{
 
 const BUYERS: [usize; 2] = [64, 512];
 /// Of one way. There are many.
-const LONGEST_SECONDS: u64 = 2;
+const LONGEST_SECONDS: u64 = 1;
 /// Each setting is tried so often, for a part of that.
 const TRIALS: u32 = 2;
 /// Nobody is refused while a rate is measured.
@@ -68,9 +68,11 @@ async fn measure_with(place: &Place, buyers: usize, each: Duration, repeats: usi
     }
     for repeat in 0..repeats {
         for (line, ours, theirs) in &mut rivals {
-            let before = run(place, theirs.kind, theirs.tuning, buyers, each / 2).await?;
-            let figure = run(place, ours.kind, ours.tuning, buyers, each).await?;
-            let baseline = before.and(run(place, theirs.kind, theirs.tuning, buyers, each / 2).await?);
+            let half = async |entrant: &Entrant| run(place, entrant.kind, entrant.tuning, buyers, each / 2).await;
+            // There and back, so that a machine that becomes faster or slower meanwhile does so for both.
+            let (figure, baseline) = (half(ours).await?, half(theirs).await?);
+            let baseline = baseline.and(half(theirs).await?);
+            let figure = figure.and(half(ours).await?);
             let (drift, oversold) = if repeat == 0 { (ours.drift + theirs.drift, ours.oversold + theirs.oversold) } else { (0, 0) };
             line.samples.push(Sample {
                 figure: figure.count.rate(),
@@ -103,7 +105,7 @@ fn line(ours: &Entrant, theirs: &Entrant, buyers: usize) -> Line {
 /// Finds the best setting, and sells a few units to many buyers with it.
 async fn enter(place: &Place, kind: Kind, buyers: usize, each: Duration) -> Result<Entrant> {
     let (drift, oversold) = sell_out(place, kind, kind.tunings()[0]).await?;
-    Ok(Entrant { kind, tuning: best(place, kind, buyers, each / 4).await?, drift, oversold })
+    Ok(Entrant { kind, tuning: best(place, kind, buyers, each / 3).await?, drift, oversold })
 }
 
 /// In turn, so that a moment in which the machine is slow does not decide.

@@ -100,7 +100,7 @@ impl Claim for PostgresClaim {
     async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
         let Self { pool, transaction, widths, .. } = *self;
         match recording::record(transaction, &replays, &widths, Expected::New).await {
-            Err(LedgerError::Known) => record_again(&pool, &replays).await,
+            Err(LedgerError::Known) => record_again(&pool, replays).await,
             recorded => recorded,
         }
     }
@@ -110,24 +110,32 @@ impl Claim for PostgresClaim {
     }
 }
 
-/// Another recorder had some of these orders, and did not get to their checkpoint; or they were given to two segments. The rows are as they were, or the
-/// compare-and-set finds out.
-async fn record_again(pool: &PgPool, replays: &[SegmentReplay]) -> Result<Vec<Recorded>, LedgerError> {
-    let segments = column(replays, |replay| replay.row.key.clone());
-    let claim = open(pool, &segments, segments.len()).await?;
-    let claimed = claim.iter().map(|claim| claim.rows.len()).sum::<usize>();
-    match claim {
-        Some(PostgresClaim { transaction, widths, .. }) if claimed == segments.len() => {
-            recording::record(transaction, replays, &widths, Expected::Any).await
-        }
-        claim => {
-            if let Some(claim) = claim {
-                claim.transaction.roll_back().await;
-            }
-            // Somebody else has one of them by now.
-            Err(LedgerError::Superseded(segments.into_iter().next().ok_or(sqlx::Error::RowNotFound)?))
+/// Some of these orders are recorded: they were given to two segments, or somebody repeats a batch. The segments are claimed anew, and the entries replayed
+/// over the rows as they are by then: a payment may have come in between, which changes the counters and not what the entries follow from.
+async fn record_again(pool: &PgPool, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
+    let segments = column(&replays, |replay| replay.row.key.clone());
+    let first = segments.first().cloned().ok_or(sqlx::Error::RowNotFound)?;
+    let Some(PostgresClaim { transaction, rows, widths, .. }) = open(pool, &segments, segments.len()).await? else {
+        return Err(LedgerError::Superseded(first));
+    };
+    match on_top_of(rows, replays) {
+        Ok(replays) => recording::record(transaction, &replays, &widths, Expected::Any).await,
+        Err(superseded) => {
+            transaction.roll_back().await;
+            Err(superseded)
         }
     }
+}
+
+/// The entries over these rows, if they still follow from each.
+fn on_top_of(rows: Vec<SegmentRow>, replays: Vec<SegmentReplay>) -> Result<Vec<SegmentReplay>, LedgerError> {
+    let mut rows: HashMap<_, _> = rows.into_iter().map(|row| (row.key.clone(), row)).collect();
+    let on_top = |SegmentReplay { row: before, entries }: SegmentReplay| {
+        let is_same = |row: &SegmentRow| (row.checkpoint, row.anchor, row.fence) == (before.checkpoint, before.anchor, before.fence);
+        let row = rows.remove(&before.key).filter(is_same);
+        row.map(|row| SegmentReplay { row, entries }).ok_or(LedgerError::Superseded(before.key))
+    };
+    replays.into_iter().map(on_top).collect()
 }
 
 /// A duplicate fails it, and the transaction. Nearly always there is none, and then this takes two thirds of the time of an insert that is prepared for one;
@@ -325,5 +333,45 @@ impl Statements for Transaction {
         .fetch_all(&mut **self)
         .await?;
         moved.into_iter().map(|place| unsigned("place", place)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::EntryId;
+
+    use super::on_top_of;
+    use crate::{LedgerError, SegmentReplay, SegmentRow};
+
+    fn row(segment: &str, checkpoint: u64, version: u64, available: u64) -> SegmentRow {
+        SegmentRow {
+            key: segment.parse().unwrap(),
+            allocated: 9,
+            available,
+            held: 9 - available,
+            confirmed: 0,
+            returning: 0,
+            checkpoint: Some(EntryId { ms: checkpoint, seq: 0 }),
+            anchor: Some(7),
+            version,
+            fence: 0,
+        }
+    }
+
+    #[test]
+    fn entries_go_on_top_of_a_row_that_a_payment_has_changed_and_of_none_that_was_recorded() {
+        let replays = || vec![SegmentReplay { row: row("vase:0", 1, 3, 5), entries: Vec::new() }];
+        let paid = row("vase:0", 1, 4, 6);
+        let on_top = on_top_of(vec![paid.clone()], replays()).unwrap();
+        assert_eq!((on_top.len(), on_top[0].row.version, on_top[0].row.available), (1, 4, 6));
+        for other in [
+            row("vase:0", 2, 4, 4),
+            SegmentRow { anchor: Some(8), ..paid.clone() },
+            SegmentRow { fence: 1, ..paid },
+            row("vase:1", 1, 3, 5),
+        ] {
+            let superseded = on_top_of(vec![other], replays());
+            assert!(matches!(&superseded, Err(LedgerError::Superseded(key)) if key.segment == 0), "{:?}", superseded.is_ok());
+        }
     }
 }

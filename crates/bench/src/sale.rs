@@ -3,9 +3,10 @@
 //! What a reader could get wrong: when wrk's time is over it drops the connections, each with an order under way. Those are placed, and nobody was told, so
 //! the ledger may have up to one order a connection more than were answered, and never one fewer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
+use tokio::time::sleep;
 
 use crate::{
     buyers::Crowd,
@@ -19,6 +20,9 @@ pub const PLENTY: u64 = 100_000_000;
 
 /// Seconds before a measurement: connections are made, tokens checked for the first time, every status counted.
 const WARM_SECONDS: u64 = 1;
+
+/// Longer than a request waits to be read.
+const UNREAD: Duration = Duration::from_millis(200);
 
 /// How a sale is made.
 #[derive(Debug, Clone, Copy)]
@@ -61,9 +65,17 @@ pub struct Books {
 }
 
 impl Books {
-    /// As they are when nothing is under way.
+    /// As they are when nothing is under way any more: of connections that were dropped there may be requests that nobody has read yet.
     pub async fn look(site: &Site, item: &str) -> Result<Self> {
-        Ok(Self { audit: site.audit(item).await?, outcomes: site.outcomes().await? })
+        let mut audit = site.audit(item).await?;
+        loop {
+            sleep(UNREAD).await;
+            let later = site.audit(item).await?;
+            if later.held == audit.held {
+                return Ok(Self { audit: later, outcomes: site.outcomes().await? });
+            }
+            audit = later;
+        }
     }
 }
 

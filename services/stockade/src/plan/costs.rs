@@ -50,12 +50,12 @@ impl Costs {
     /// costs, P4 and P6); what that does not measure is of prototypes of the same design.
     pub(super) fn built_in() -> Self {
         Self {
-            service_us_per_recorded_order: 22.3,
-            service_us_per_accepted_order: 21.0,
-            service_us_per_refusal: 13.5,
-            redis_us_per_order: 7.5,
-            recorder_us_per_order: 4.3,
-            postgres_us_per_order: 20.9,
+            service_us_per_recorded_order: 22.9,
+            service_us_per_accepted_order: 20.2,
+            service_us_per_refusal: 13.1,
+            redis_us_per_order: 10.2,
+            recorder_us_per_order: 4.4,
+            postgres_us_per_order: 13.4,
             // A prototype: one EVALSHA for each order, `appendfsync always`, 19 to 23.
             redis_us_per_lone_order: 20.0,
             // A prototype: SQLite, synchronous FULL, batches of 1000, 89,000 orders a second of one core.

@@ -68,7 +68,7 @@ async fn measure_with(place: &Place, buyers: usize, each: Duration, repeats: usi
     }
     for repeat in 0..repeats {
         for (line, ours, theirs) in &mut rivals {
-            let half = async |entrant: &Entrant| run(place, entrant.kind, entrant.tuning, buyers, each / 2).await;
+            let half = async |entrant: &Entrant| run(place, entrant.kind, entrant.tuning, buyers, each / 2 * entrant.kind.times()).await;
             // There and back, so that a machine that becomes faster or slower meanwhile does so for both.
             let (figure, baseline) = (half(ours).await?, half(theirs).await?);
             let baseline = baseline.and(half(theirs).await?);

@@ -40,12 +40,16 @@ impl Evidence {
         seen.since.elapsed() >= wrong.patience(confirm_for)
     }
 
-    /// Whether what was taken in is to be told: once, and when it is sure enough to be.
-    pub(crate) fn is_news(&mut self, segment: &SegmentKey, confirm_for: Duration) -> bool {
-        let Some(seen) = self.0.get_mut(segment) else { return false };
-        let is_news = !seen.is_told && seen.since.elapsed() >= seen.wrong.told_after(confirm_for);
-        seen.is_told |= is_news;
-        is_news
+    /// Whether what was taken in is to be told: it has not been, and is sure enough to be.
+    pub(crate) fn is_news(&self, segment: &SegmentKey, confirm_for: Duration) -> bool {
+        self.0.get(segment).is_some_and(|seen| !seen.is_told && seen.since.elapsed() >= seen.wrong.told_after(confirm_for))
+    }
+
+    /// It has been told. Not before that has gone well: what the journal could not be told is told again.
+    pub(crate) fn is_told(&mut self, segment: &SegmentKey) {
+        if let Some(seen) = self.0.get_mut(segment) {
+            seen.is_told = true;
+        }
     }
 }
 
@@ -76,7 +80,9 @@ mod tests {
         let (mut evidence, segment) = (Evidence::default(), "vase:0".parse().unwrap());
         let minute = Duration::from_secs(60);
         assert!(evidence.stands(&segment, Some(&Wrong::Diverged), minute));
-        assert!(evidence.is_news(&segment, minute) && !evidence.is_news(&segment, minute));
+        assert!(evidence.is_news(&segment, minute) && evidence.is_news(&segment, minute), "it has not been told yet");
+        evidence.is_told(&segment);
+        assert!(!evidence.is_news(&segment, minute));
     }
 
     #[test]
@@ -84,12 +90,16 @@ mod tests {
         let (mut evidence, segment) = (Evidence::default(), "vase:0".parse().unwrap());
         let wait = Duration::from_millis(30);
         assert!(!evidence.stands(&segment, Some(&Wrong::Drift { units: 1 }), wait));
-        assert!(evidence.is_news(&segment, wait) && !evidence.is_news(&segment, wait));
+        assert!(evidence.is_news(&segment, wait));
+        evidence.is_told(&segment);
+        assert!(!evidence.is_news(&segment, wait));
         let settings = Wrong::Settings { epoch: 2 };
         assert!(!evidence.stands(&segment, Some(&settings), wait));
         assert!(!evidence.is_news(&segment, wait), "somebody may be changing the item just now");
         std::thread::sleep(wait);
         assert!(evidence.stands(&segment, Some(&settings), wait));
-        assert!(evidence.is_news(&segment, wait) && !evidence.is_news(&segment, wait));
+        assert!(evidence.is_news(&segment, wait));
+        evidence.is_told(&segment);
+        assert!(!evidence.is_news(&segment, wait));
     }
 }

@@ -43,6 +43,7 @@ impl Identity {
                 drift += look.drift().unsigned_abs();
                 if self.evidence.is_news(segment, confirm_for) {
                     report(reconciler, id, look, wrong).await?;
+                    self.evidence.is_told(segment);
                 }
             }
             if stands {

@@ -84,14 +84,25 @@ impl Admin {
     /// The admin of this service.
     pub fn new(target: &Target) -> Result<Self> {
         let client = Client::builder().timeout(Duration::from_secs(60)).build()?;
-        Ok(Self { client, host: target.host.clone(), token: target.admin_token.clone() })
+        Ok(Self {
+            client,
+            host: target.host.clone(),
+            token: target.admin_token.clone(),
+        })
     }
 
     /// Opens an item that nobody has bought from.
     pub async fn create(&self, item: &NewItem) -> Result<()> {
-        let created: Created = self.answer(self.client.post(format!("{}/items", self.host)).json(item)).await.context("POST /items")?;
+        let created: Created = self
+            .answer(self.client.post(format!("{}/items", self.host)).json(item))
+            .await
+            .context("POST /items")?;
         // A repeat with the same body is answered with the item as it is now.
-        ensure!(created.available == created.stock, "the item {} has been sold from before; expected --item to name a new one", item.id);
+        ensure!(
+            created.available == created.stock,
+            "the item {} has been sold from before; expected --item to name a new one",
+            item.id
+        );
         Ok(())
     }
 
@@ -101,11 +112,19 @@ impl Admin {
     }
 
     /// The audit, as soon as nothing is under way and it is as it should be, or `patience` is over.
-    pub async fn audit_when(&self, item: &str, patience: Duration, as_it_should: impl Fn(&Audit) -> bool) -> Result<Audit> {
+    pub async fn audit_when(
+        &self,
+        item: &str,
+        patience: Duration,
+        as_it_should: impl Fn(&Audit) -> bool,
+    ) -> Result<Audit> {
         let until = Instant::now() + patience;
         loop {
             let request = self.client.get(format!("{}/items/{item}/audit", self.host));
-            let audit: Audit = self.answer(request).await.context("GET /items/{item}/audit")?;
+            let audit: Audit = self
+                .answer(request)
+                .await
+                .context("GET /items/{item}/audit")?;
             let at_rest = audit.in_flight == 0 && audit.returning == 0;
             if at_rest && as_it_should(&audit) || Instant::now() > until {
                 return Ok(audit);
@@ -116,18 +135,26 @@ impl Admin {
 
     async fn answer<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
         let response = request.bearer_auth(&self.token).send().await;
-        let response = response.with_context(|| format!("{} does not answer; is `stockade up` running?", self.host))?;
+        let response = response
+            .with_context(|| format!("{} does not answer; is `stockade up` running?", self.host))?;
         let status = response.status();
         let body = response.bytes().await?;
         if status.is_success() {
-            return serde_json::from_slice(&body).context("the answer is not what the API promises");
+            return serde_json::from_slice(&body)
+                .context("the answer is not what the API promises");
         }
         match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) if problem.code == "unauthorized" => {
-                bail!("{}: the admin token is not this service's; is it of another --dir, or is STOCKADE_ADMIN_TOKEN set?", self.host)
+                bail!(
+                    "{}: the admin token is not this service's; is it of another --dir, or is STOCKADE_ADMIN_TOKEN set?",
+                    self.host
+                )
             }
             Ok(problem) => bail!("{}: {}", problem.code, problem.detail),
-            Err(_) => bail!("{status}, and no problem+json: is {} a Stockade?", self.host),
+            Err(_) => bail!(
+                "{status}, and no problem+json: is {} a Stockade?",
+                self.host
+            ),
         }
     }
 }

@@ -22,7 +22,10 @@ pub async fn run(name: &str, host: &str, sale: &Arc<Sale>, options: &Options) ->
     let report = options.report(name);
     make_folder(&report)?;
     // Everybody shares one client: its pool keeps a connection for each buyer at once.
-    let client = GooseClientBuilder::new().without_cookies().gzip(false).timeout(TIMEOUT);
+    let client = GooseClientBuilder::new()
+        .without_cookies()
+        .gzip(false)
+        .timeout(TIMEOUT);
     GooseAttack::initialize_with_config(configuration(host, &report, options))?
         .set_client_builder_without_cookies(client)?
         .register_scenario(scenario(name, sale, options))
@@ -33,7 +36,8 @@ pub async fn run(name: &str, host: &str, sale: &Arc<Sale>, options: &Options) ->
 
 fn make_folder(file: &Path) -> Result<()> {
     let folder = file.parent().unwrap_or_else(|| Path::new(""));
-    fs::create_dir_all(folder).with_context(|| format!("--report: {} cannot be made", folder.display()))
+    fs::create_dir_all(folder)
+        .with_context(|| format!("--report: {} cannot be made", folder.display()))
 }
 
 fn configuration(host: &str, report: &Path, options: &Options) -> GooseConfiguration {
@@ -55,10 +59,15 @@ fn configuration(host: &str, report: &Path, options: &Options) -> GooseConfigura
 fn scenario(name: &str, sale: &Arc<Sale>, options: &Options) -> Scenario {
     let doors = Arc::new(Barrier::new(options.users as usize));
     let (at_the_doors, inside) = (Arc::clone(sale), Arc::clone(sale));
-    let wait: TransactionFunction = Arc::new(move |_| Box::pin(wait(Arc::clone(&at_the_doors), Arc::clone(&doors))));
+    let wait: TransactionFunction =
+        Arc::new(move |_| Box::pin(wait(Arc::clone(&at_the_doors), Arc::clone(&doors))));
     let buy: TransactionFunction = Arc::new(move |user| Box::pin(buy(Arc::clone(&inside), user)));
     Scenario::new(name)
-        .register_transaction(Transaction::new(wait).set_name("wait for the doors").set_on_start())
+        .register_transaction(
+            Transaction::new(wait)
+                .set_name("wait for the doors")
+                .set_on_start(),
+        )
         .register_transaction(Transaction::new(buy).set_name("buy"))
 }
 

@@ -10,12 +10,18 @@ pub struct Budget {
 impl Budget {
     /// Allows this many requests.
     pub fn new(requests: u64) -> Self {
-        Self { left: AtomicU64::new(requests) }
+        Self {
+            left: AtomicU64::new(requests),
+        }
     }
 
     /// Takes as many as are left of those that are wanted.
     pub fn take(&self, wanted: u64) -> u64 {
-        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(wanted)));
+        let before = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                Some(left.saturating_sub(wanted))
+            });
         before.unwrap_or_else(|left| left).min(wanted)
     }
 

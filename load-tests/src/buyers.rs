@@ -23,8 +23,9 @@ mod two_units;
 use futures::future::BoxFuture;
 
 pub use self::{
-    all_at_once::ALL_AT_ONCE, browser::BROWSER, cancels::CANCELS, forgets::FORGETS, greedy::GREEDY, impatient::IMPATIENT, keeps::KEEPS,
-    knocks::KNOCKS, looks_and_buys::LOOKS_AND_BUYS, one_unit::ONE_UNIT, over_the_limit::OVER_THE_LIMIT, pays::PAYS, pays_late::PAYS_LATE,
+    all_at_once::ALL_AT_ONCE, browser::BROWSER, cancels::CANCELS, forgets::FORGETS, greedy::GREEDY,
+    impatient::IMPATIENT, keeps::KEEPS, knocks::KNOCKS, looks_and_buys::LOOKS_AND_BUYS,
+    one_unit::ONE_UNIT, over_the_limit::OVER_THE_LIMIT, pays::PAYS, pays_late::PAYS_LATE,
     refunded::REFUNDED, repeats::REPEATS, stubborn::STUBBORN, two_units::TWO_UNITS,
 };
 use crate::visit::{Step, Visit};

@@ -28,8 +28,15 @@ use self::{
 pub async fn run(options: &CapacityOptions) -> Result<bool> {
     let driver = Driver::new(options)?;
     let mut report = Report::new(options);
-    let rates = Rates { first: options.first_rate, most: options.most_rate, close_percent: options.close_percent };
-    report.highest_rate = highest(rates, async |rate| holds(&driver, rate, options.tries, &mut report.steps).await).await?;
+    let rates = Rates {
+        first: options.first_rate,
+        most: options.most_rate,
+        close_percent: options.close_percent,
+    };
+    report.highest_rate = highest(rates, async |rate| {
+        holds(&driver, rate, options.tries, &mut report.steps).await
+    })
+    .await?;
     report.write(&options.out)?;
     Ok(report.print(&options.out))
 }

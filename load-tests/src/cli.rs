@@ -128,7 +128,11 @@ impl Options {
 
     /// Requests in all.
     pub fn requests(&self) -> u64 {
-        if self.seconds.is_some() { u64::MAX } else { self.requests.unwrap_or(Self::REQUESTS) }
+        if self.seconds.is_some() {
+            u64::MAX
+        } else {
+            self.requests.unwrap_or(Self::REQUESTS)
+        }
     }
 
     /// The number of requests that must have been made in the end, if it is given.
@@ -143,7 +147,11 @@ impl Options {
 
     /// Different buyers.
     pub fn buyers(&self) -> u64 {
-        let everybody = if self.seconds.is_some() { Self::BUYERS_OF_A_DURATION } else { self.visits() };
+        let everybody = if self.seconds.is_some() {
+            Self::BUYERS_OF_A_DURATION
+        } else {
+            self.visits()
+        };
         self.buyers.unwrap_or(everybody)
     }
 
@@ -154,7 +162,9 @@ impl Options {
 
     /// Where the report of this scenario goes.
     pub fn report(&self, scenario: &str) -> PathBuf {
-        self.report.clone().unwrap_or_else(|| PathBuf::from(format!("target/{scenario}/report.html")))
+        self.report
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(format!("target/{scenario}/report.html")))
     }
 
     /// What the items of this scenario are called.
@@ -163,7 +173,13 @@ impl Options {
     }
 
     /// So many orders for so many units, and nothing else.
-    pub fn of_orders(requests: u64, stock: u64, limit: u32, segments: u16, durability: Durability) -> Self {
+    pub fn of_orders(
+        requests: u64,
+        stock: u64,
+        limit: u32,
+        segments: u16,
+        durability: Durability,
+    ) -> Self {
         Self {
             host: None,
             dir: PathBuf::new(),
@@ -199,7 +215,10 @@ impl Options {
 
 /// A name that no item has yet.
 pub fn new_name(scenario: &str) -> String {
-    format!("{scenario}-{}", Timestamp::now().strftime("%Y%m%d-%H%M%S-%3f"))
+    format!(
+        "{scenario}-{}",
+        Timestamp::now().strftime("%Y%m%d-%H%M%S-%3f")
+    )
 }
 
 /// When the service acknowledges an order.
@@ -225,7 +244,11 @@ impl Durability {
 /// Does what the command line says.
 pub async fn run() -> Result<ExitCode> {
     let good = Cli::parse().command.run().await?;
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 #[cfg(test)]
@@ -237,7 +260,11 @@ mod tests {
     #[test]
     fn every_scenario_is_a_subcommand_of_its_own() {
         for scenario in crate::scenario::ALL {
-            assert!(Cli::try_parse_from(["load-tests", scenario.name]).is_ok(), "{}", scenario.name);
+            assert!(
+                Cli::try_parse_from(["load-tests", scenario.name]).is_ok(),
+                "{}",
+                scenario.name
+            );
         }
     }
 
@@ -246,23 +273,40 @@ mod tests {
         let mix = ["load-tests", "run", "--mix", "hush=3"];
         for (arguments, expected) in [
             (&["--requests", "0"][..], ["--requests", "0 is not in 1.."]),
-            (&["--requests", "5", "--seconds", "5"], ["--requests", "--seconds"]),
+            (
+                &["--requests", "5", "--seconds", "5"],
+                ["--requests", "--seconds"],
+            ),
             (&["--items", "5000"], ["--items", "1..=1000"]),
             (&["--hold-seconds", "1"], ["--hold-seconds", "2..=3600"]),
             (&["--durability", "maybe"], ["--durability", "recorded"]),
         ] {
             let line = ["load-tests", "whole-life"].iter().chain(arguments);
             let error = Cli::try_parse_from(line).err().unwrap().to_string();
-            assert!(expected.iter().all(|part| error.contains(part)), "{arguments:?}: {error}");
+            assert!(
+                expected.iter().all(|part| error.contains(part)),
+                "{arguments:?}: {error}"
+            );
         }
-        for (option, value, expected) in
-            [("--bound-ms", "0", "1..=10000"), ("--first-rate", "fast", "invalid digit"), ("--durability", "x", "accepted")]
-        {
-            let error = Cli::try_parse_from(["load-tests", "capacity", option, value]).err().unwrap().to_string();
-            assert!(error.contains(option) && error.contains(expected), "{error}");
+        for (option, value, expected) in [
+            ("--bound-ms", "0", "1..=10000"),
+            ("--first-rate", "fast", "invalid digit"),
+            ("--durability", "x", "accepted"),
+        ] {
+            let error = Cli::try_parse_from(["load-tests", "capacity", option, value])
+                .err()
+                .unwrap()
+                .to_string();
+            assert!(
+                error.contains(option) && error.contains(expected),
+                "{error}"
+            );
         }
         let error = Cli::try_parse_from(mix).err().unwrap().to_string();
-        assert!(error.contains("--mix") && error.contains("retry-storm"), "{error}");
+        assert!(
+            error.contains("--mix") && error.contains("retry-storm"),
+            "{error}"
+        );
     }
 
     #[test]

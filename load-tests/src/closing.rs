@@ -59,23 +59,42 @@ pub async fn close(sale: &Sale, admin: &Admin) -> Result<Vec<Closed>> {
 async fn close_item(sale: &Sale, admin: &Admin, item: usize, on_sale: &OnSale) -> Result<Closed> {
     let audit = wait_for_holds(sale, admin, item, on_sale).await?;
     let told_sold_out = sale.tally().told_sold_out.contains(&item);
-    let mut closed = Closed { item, on_sale: on_sale.clone(), audit, stranded: 0, swept: 0 };
+    let mut closed = Closed {
+        item,
+        on_sale: on_sale.clone(),
+        audit,
+        stranded: 0,
+        swept: 0,
+    };
     if told_sold_out && on_sale.shelf.returns() {
         sweep(sale, admin, &mut closed).await?;
         closed.audit = wait_for_holds(sale, admin, item, on_sale).await?;
     } else if told_sold_out {
         // The stock only falls, so what is left now was there when somebody was told that nothing is.
-        closed.stranded = on_sale.stock.saturating_sub(sale.tally().units(item).max(closed.audit.held + closed.audit.confirmed));
+        closed.stranded = on_sale.stock.saturating_sub(
+            sale.tally()
+                .units(item)
+                .max(closed.audit.held + closed.audit.confirmed),
+        );
     }
     Ok(closed)
 }
 
 /// The audit when everything is at rest; where holds end, when all have ended.
-async fn wait_for_holds(sale: &Sale, admin: &Admin, item: usize, on_sale: &OnSale) -> Result<Audit> {
+async fn wait_for_holds(
+    sale: &Sale,
+    admin: &Admin,
+    item: usize,
+    on_sale: &OnSale,
+) -> Result<Audit> {
     if on_sale.shelf != Shelf::Expiring {
         return admin.audit(&on_sale.id, PATIENCE).await;
     }
-    let audit = admin.audit_when(&on_sale.id, on_sale.hold + PATIENCE, |audit| audit.held == 0).await?;
+    let audit = admin
+        .audit_when(&on_sale.id, on_sale.hold + PATIENCE, |audit| {
+            audit.held == 0
+        })
+        .await?;
     if audit.held == 0 {
         sale.tally().end_holds(item);
     }
@@ -89,11 +108,19 @@ async fn sweep(sale: &Sale, admin: &Admin, closed: &mut Closed) -> Result<()> {
     let at_first = closed.audit.available;
     // Where holds end soon, what was bought here comes back while we buy: each unit once is enough.
     while closed.swept < at_first {
-        let left = admin.audit(&closed.on_sale.id, PATIENCE).await?.available.min(at_first - closed.swept);
+        let left = admin
+            .audit(&closed.on_sale.id, PATIENCE)
+            .await?
+            .available
+            .min(at_first - closed.swept);
         if left == 0 {
             return Ok(());
         }
-        let buyers = next_buyer..next_buyer + usize::try_from(left).unwrap_or(BUYERS_MOST).min(BUYERS_MOST);
+        let buyers = next_buyer
+            ..next_buyer
+                + usize::try_from(left)
+                    .unwrap_or(BUYERS_MOST)
+                    .min(BUYERS_MOST);
         next_buyer = buyers.end;
         let bought = buy(sale, &client, closed.item, buyers).await;
         if bought > 0 {
@@ -114,24 +141,43 @@ async fn buy(sale: &Sale, client: &Client, item: usize, buyers: Range<usize>) ->
     let asked: Vec<_> = buyers.map(|buyer| order(buyer, item)).collect();
     let settled = join_all(asked.iter().map(|asked| sale.ask(client, asked))).await;
     let mut tally = sale.tally();
-    asked.iter().zip(&settled).filter(|(asked, settled)| enter(&mut tally, asked, &settled.last.answer)).count() as u64
+    asked
+        .iter()
+        .zip(&settled)
+        .filter(|(asked, settled)| enter(&mut tally, asked, &settled.last.answer))
+        .count() as u64
 }
 
 fn order(buyer: usize, item: usize) -> Asked {
-    Asked { buyer, item, wish: Wish::Order { key: HeaderValue::from_static("closing"), quantity: 1 } }
+    Asked {
+        buyer,
+        item,
+        wish: Wish::Order {
+            key: HeaderValue::from_static("closing"),
+            quantity: 1,
+        },
+    }
 }
 
 /// Enters what a new buyer was answered; these requests are none of the crowd's. Says whether it was an order.
 fn enter(tally: &mut Tally, asked: &Asked, answer: &Answer) -> bool {
     match answer {
         Answer::Held { id, .. } => {
-            let order = Acknowledged { buyer: asked.buyer, item: asked.item, quantity: 1, state: State::Held };
+            let order = Acknowledged {
+                buyer: asked.buyer,
+                item: asked.item,
+                quantity: 1,
+                state: State::Held,
+            };
             tally.orders.insert(*id, order).is_none()
         }
         // The audit may be ahead of the service's hint for a moment.
         Answer::SoldOut => false,
         other => {
-            let error = other.error().map_or_else(|| format!("at the closing: {other:?}"), |error| format!("at the closing: {error}"));
+            let error = other.error().map_or_else(
+                || format!("at the closing: {other:?}"),
+                |error| format!("at the closing: {error}"),
+            );
             *tally.errors.entry(error).or_default() += 1;
             false
         }

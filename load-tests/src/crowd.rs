@@ -59,13 +59,30 @@ struct Claims {
 
 impl Crowd {
     /// That many buyers for at most that many visits, with tokens that the service will accept.
-    pub fn new(mix: Mix, seed: u64, (buyers, skew): (u64, f64), visits: u64, jwt_secret: &str) -> Result<Self> {
+    pub fn new(
+        mix: Mix,
+        seed: u64,
+        (buyers, skew): (u64, f64),
+        visits: u64,
+        jwt_secret: &str,
+    ) -> Result<Self> {
         let skew = Skew::new("--skew", buyers, skew)?;
         let key = EncodingKey::from_secret(jwt_secret.as_bytes());
         let exp = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() + TOKEN_SECONDS;
-        let authorizations = (0..buyers).map(|buyer| authorization(&key, buyer, exp)).collect::<Result<_>>()?;
+        let authorizations = (0..buyers)
+            .map(|buyer| authorization(&key, buyer, exp))
+            .collect::<Result<_>>()?;
         let may_return = !skew.chooses_once(visits);
-        Ok(Self { mix, seed, skew, key, exp, authorizations, may_return, visits: AtomicU64::new(0) })
+        Ok(Self {
+            mix,
+            seed,
+            skew,
+            key,
+            exp,
+            authorizations,
+            may_return,
+            visits: AtomicU64::new(0),
+        })
     }
 
     /// Who comes next, and for which of these items.
@@ -77,7 +94,14 @@ impl Crowd {
         let (of_buyer, of_item) = (mix::dice(dice, 1), mix::dice(dice, 2));
         let buyer = usize::try_from(self.skew.choose(visit, of_buyer)).unwrap_or(0);
         let item = items.choose(scenario, of_item, of_item);
-        Guest { visit, buyer, item, may_return: self.may_return, kind, dice }
+        Guest {
+            visit,
+            buyer,
+            item,
+            may_return: self.may_return,
+            kind,
+            dice,
+        }
     }
 
     /// How many buyers there are. Who has a higher number has never been here.
@@ -95,7 +119,10 @@ impl Crowd {
 }
 
 fn authorization(key: &EncodingKey, buyer: u64, exp: u64) -> Result<HeaderValue> {
-    let claims = Claims { sub: format!("buyer-{buyer}"), exp };
+    let claims = Claims {
+        sub: format!("buyer-{buyer}"),
+        exp,
+    };
     let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, key)?;
     Ok(HeaderValue::try_from(format!("Bearer {token}"))?)
 }
@@ -107,18 +134,50 @@ mod tests {
 
     fn crowd(buyers: u64, skew: f64, visits: u64) -> (Crowd, Items) {
         let mix = Mix::of(&RUSH);
-        let items = Items::new(&mix, "http://127.0.0.1:1", "vase", &Options::for_tests(&["--items", "3"])).unwrap();
-        (Crowd::new(mix, 1, (buyers, skew), visits, "a secret that is long enough").unwrap(), items)
+        let items = Items::new(
+            &mix,
+            "http://127.0.0.1:1",
+            "vase",
+            &Options::for_tests(&["--items", "3"]),
+        )
+        .unwrap();
+        (
+            Crowd::new(
+                mix,
+                1,
+                (buyers, skew),
+                visits,
+                "a secret that is long enough",
+            )
+            .unwrap(),
+            items,
+        )
     }
 
     #[test]
     fn buyers_come_again_only_when_all_have_been_here() {
         let (crowd, items) = crowd(3, 0.0, 4);
         let guests: Vec<_> = (0..4).map(|_| crowd.next(&items)).collect();
-        assert_eq!(guests.iter().map(|guest| (guest.visit, guest.buyer)).collect::<Vec<_>>(), [(0, 0), (1, 1), (2, 2), (3, 0)]);
-        assert!(guests.iter().all(|guest| guest.may_return), "the first visit may not be over when the second begins");
-        assert_ne!(crowd.authorization(0).unwrap(), crowd.authorization(1).unwrap());
-        assert_ne!(crowd.authorization(0).unwrap(), crowd.authorization(crowd.buyers()).unwrap(), "one more can always come");
+        assert_eq!(
+            guests
+                .iter()
+                .map(|guest| (guest.visit, guest.buyer))
+                .collect::<Vec<_>>(),
+            [(0, 0), (1, 1), (2, 2), (3, 0)]
+        );
+        assert!(
+            guests.iter().all(|guest| guest.may_return),
+            "the first visit may not be over when the second begins"
+        );
+        assert_ne!(
+            crowd.authorization(0).unwrap(),
+            crowd.authorization(1).unwrap()
+        );
+        assert_ne!(
+            crowd.authorization(0).unwrap(),
+            crowd.authorization(crowd.buyers()).unwrap(),
+            "one more can always come"
+        );
     }
 
     #[test]
@@ -134,7 +193,8 @@ mod tests {
     #[test]
     fn every_item_is_asked_for() {
         let (crowd, items) = crowd(100, 0.0, 100);
-        let asked: std::collections::BTreeSet<_> = (0..100).map(|_| crowd.next(&items).item).collect();
+        let asked: std::collections::BTreeSet<_> =
+            (0..100).map(|_| crowd.next(&items).item).collect();
         assert_eq!(asked.len(), 3);
     }
 }

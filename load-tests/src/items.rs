@@ -43,15 +43,24 @@ impl Items {
     /// The items of this mix, which do not exist yet.
     pub fn new(mix: &Mix, host: &str, name: &str, options: &Options) -> Result<Self> {
         let shelves: Vec<_> = mix.shelves().into_iter().collect();
-        let all = shelves.iter().flat_map(|shelf| (0..options.items).map(move |number| (*shelf, number)));
+        let all = shelves
+            .iter()
+            .flat_map(|shelf| (0..options.items).map(move |number| (*shelf, number)));
         let id = |shelf: Shelf, number| match (shelves.len(), options.items) {
             (1, 1) => name.to_owned(),
             (1, _) => format!("{name}-{number}"),
             _ => format!("{name}-{}-{number}", shelf.name()),
         };
-        let all = all.map(|(shelf, number)| on_sale(host, id(shelf, number), shelf, options)).collect::<Result<_>>()?;
+        let all = all
+            .map(|(shelf, number)| on_sale(host, id(shelf, number), shelf, options))
+            .collect::<Result<_>>()?;
         let skew = Skew::new("--item-skew", u64::from(options.items), options.item_skew)?;
-        Ok(Self { all, each: options.items as usize, shelves, skew })
+        Ok(Self {
+            all,
+            each: options.items as usize,
+            shelves,
+            skew,
+        })
     }
 
     /// Opens all of them.
@@ -64,7 +73,11 @@ impl Items {
 
     /// The item that a buyer of this scenario comes for.
     pub fn choose(&self, scenario: &Scenario, visit: u64, dice: u64) -> usize {
-        let shelf = self.shelves.iter().position(|shelf| *shelf == scenario.shelf).unwrap_or(0);
+        let shelf = self
+            .shelves
+            .iter()
+            .position(|shelf| *shelf == scenario.shelf)
+            .unwrap_or(0);
         shelf * self.each + usize::try_from(self.skew.choose(visit, dice)).unwrap_or(0)
     }
 
@@ -80,8 +93,18 @@ impl Items {
 }
 
 fn on_sale(host: &str, id: String, shelf: Shelf, options: &Options) -> Result<OnSale> {
-    let (page, counter) = (Url::parse(&format!("{host}/items/{id}"))?, Url::parse(&format!("{host}/items/{id}/orders"))?);
-    Ok(OnSale { id, shelf, stock: options.stock, hold: shelf.hold(options.hold()), page, counter })
+    let (page, counter) = (
+        Url::parse(&format!("{host}/items/{id}"))?,
+        Url::parse(&format!("{host}/items/{id}/orders"))?,
+    );
+    Ok(OnSale {
+        id,
+        shelf,
+        stock: options.stock,
+        hold: shelf.hold(options.hold()),
+        page,
+        counter,
+    })
 }
 
 fn new_item(item: &OnSale, options: &Options) -> NewItem {

@@ -19,7 +19,9 @@ pub struct Mix {
 impl Mix {
     /// One scenario alone.
     pub fn of(scenario: &'static Scenario) -> Self {
-        Self { scenarios: vec![(1, scenario)] }
+        Self {
+            scenarios: vec![(1, scenario)],
+        }
     }
 
     /// What a run of it is called.
@@ -63,7 +65,9 @@ impl Mix {
     fn kinds(&self) -> impl Iterator<Item = (u64, &'static Scenario, &'static Kind)> {
         let of = |(weight, scenario): &(u32, &'static Scenario)| {
             let (weight, scenario) = (u64::from(*weight), *scenario);
-            scenario.kinds.iter().map(move |(of_a_hundred, kind)| (weight * u64::from(*of_a_hundred), scenario, kind))
+            scenario.kinds.iter().map(move |(of_a_hundred, kind)| {
+                (weight * u64::from(*of_a_hundred), scenario, kind)
+            })
         };
         self.scenarios.iter().flat_map(of)
     }
@@ -74,13 +78,26 @@ impl FromStr for Mix {
 
     /// `rush=60,returns=40`; a name alone weighs 1.
     fn from_str(text: &str) -> Result<Self, String> {
-        let scenarios = text.split(',').map(weighted).collect::<Result<Vec<_>, _>>()?;
-        let names: BTreeSet<_> = scenarios.iter().map(|(_, scenario)| scenario.name).collect();
+        let scenarios = text
+            .split(',')
+            .map(weighted)
+            .collect::<Result<Vec<_>, _>>()?;
+        let names: BTreeSet<_> = scenarios
+            .iter()
+            .map(|(_, scenario)| scenario.name)
+            .collect();
         if names.len() < scenarios.len() {
             return Err(format!("expected each scenario once, found {text:?}"));
         }
-        let scenarios: Vec<_> = scenarios.into_iter().filter(|(weight, _)| *weight > 0).collect();
-        if scenarios.is_empty() { Err("expected a weight above 0".into()) } else { Ok(Self { scenarios }) }
+        let scenarios: Vec<_> = scenarios
+            .into_iter()
+            .filter(|(weight, _)| *weight > 0)
+            .collect();
+        if scenarios.is_empty() {
+            Err("expected a weight above 0".into())
+        } else {
+            Ok(Self { scenarios })
+        }
     }
 }
 
@@ -88,20 +105,35 @@ fn weighted(part: &str) -> Result<(u32, &'static Scenario), String> {
     let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
     let scenario = scenario::named(name.trim()).ok_or_else(|| {
         let names: Vec<_> = scenario::ALL.iter().map(|scenario| scenario.name).collect();
-        format!("expected a scenario ({}), found {:?}", names.join(", "), name.trim())
+        format!(
+            "expected a scenario ({}), found {:?}",
+            names.join(", "),
+            name.trim()
+        )
     })?;
     match weight.trim().parse() {
         Ok(weight @ 0..=1_000_000) => Ok((weight, scenario)),
-        _ => Err(format!("expected a weight from 0 to 1000000 for {name}, found {weight:?}")),
+        _ => Err(format!(
+            "expected a weight from 0 to 1000000 for {name}, found {weight:?}"
+        )),
     }
 }
 
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (weight, scenario)) in self.scenarios.iter().enumerate() {
-            let kinds: Vec<_> = scenario.kinds.iter().map(|(weight, kind)| format!("{weight} {}", kind.name)).collect();
+            let kinds: Vec<_> = scenario
+                .kinds
+                .iter()
+                .map(|(weight, kind)| format!("{weight} {}", kind.name))
+                .collect();
             let between = if at == 0 { "" } else { "; " };
-            write!(f, "{between}{weight} x {} ({})", scenario.name, kinds.join(", "))?;
+            write!(
+                f,
+                "{between}{weight} x {} ({})",
+                scenario.name,
+                kinds.join(", ")
+            )?;
         }
         Ok(())
     }
@@ -143,31 +175,57 @@ mod tests {
         for (_, kind) in deal(&Mix::of(&RUSH), 7, 100_000) {
             *counts.entry(kind).or_default() += 1;
         }
-        for (name, expected) in [("one unit", 65_000), ("repeats", 15_000), ("two units", 10_000), ("over the limit", 10_000)] {
-            assert!((counts[name] - expected).abs() < 1_000, "{name}: {counts:?}");
+        for (name, expected) in [
+            ("one unit", 65_000),
+            ("repeats", 15_000),
+            ("two units", 10_000),
+            ("over the limit", 10_000),
+        ] {
+            assert!(
+                (counts[name] - expected).abs() < 1_000,
+                "{name}: {counts:?}"
+            );
         }
     }
 
     #[test]
     fn every_scenario_comes_as_often_as_its_weight_says() {
-        let mix: Mix = "rush=60, returns=20,whole-life=20,retry-storm=0".parse().unwrap();
+        let mix: Mix = "rush=60, returns=20,whole-life=20,retry-storm=0"
+            .parse()
+            .unwrap();
         let mut counts = BTreeMap::<_, i64>::new();
         for (scenario, _) in deal(&mix, 7, 100_000) {
             *counts.entry(scenario).or_default() += 1;
         }
         assert_eq!(counts.len(), 3, "{counts:?}");
-        for (name, expected) in [("rush", 60_000), ("returns", 20_000), ("whole-life", 20_000)] {
-            assert!((counts[name] - expected).abs() < 1_000, "{name}: {counts:?}");
+        for (name, expected) in [
+            ("rush", 60_000),
+            ("returns", 20_000),
+            ("whole-life", 20_000),
+        ] {
+            assert!(
+                (counts[name] - expected).abs() < 1_000,
+                "{name}: {counts:?}"
+            );
         }
         assert!(!mix.must_resell() && Mix::of(&RETURNS).must_resell());
-        assert_eq!(mix.shelves().into_iter().collect::<Vec<_>>(), [Shelf::Kept, Shelf::Returned, Shelf::Expiring]);
+        assert_eq!(
+            mix.shelves().into_iter().collect::<Vec<_>>(),
+            [Shelf::Kept, Shelf::Returned, Shelf::Expiring]
+        );
     }
 
     #[test]
     fn a_wrong_mix_is_refused_with_what_was_expected() {
         for (text, expected) in [
-            ("hush=1", "expected a scenario (rush, retry-storm, limit-abusers, window-shoppers, whole-life, returns), found \"hush\""),
-            ("rush=many", "expected a weight from 0 to 1000000 for rush, found \"many\""),
+            (
+                "hush=1",
+                "expected a scenario (rush, retry-storm, limit-abusers, window-shoppers, whole-life, returns), found \"hush\"",
+            ),
+            (
+                "rush=many",
+                "expected a weight from 0 to 1000000 for rush, found \"many\"",
+            ),
             ("rush=1,rush=2", "expected each scenario once"),
             ("rush=0", "expected a weight above 0"),
             ("", "expected a scenario"),

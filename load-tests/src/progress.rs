@@ -14,7 +14,12 @@ pub async fn show(sale: Arc<Sale>) {
     loop {
         every_second.tick().await;
         let tally = sale.tally();
-        let (requested, held, sold_out, returned) = (tally.requested, tally.held, tally.sold_out, tally.units_returned);
+        let (requested, held, sold_out, returned) = (
+            tally.requested,
+            tally.held,
+            tally.sold_out,
+            tally.units_returned,
+        );
         let errors: u64 = tally.errors.values().sum();
         drop(tally);
         if requested > before && !sale.budget.is_spent() {

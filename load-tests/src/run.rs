@@ -26,31 +26,47 @@ pub async fn run(mix: &Mix, options: &Options) -> Result<bool> {
     let target = Target::find(options.host.as_deref(), &options.dir, pays)?;
     let admin = Admin::new(&target)?;
     let items = Items::new(mix, &target.host, &options.name(name), options)?;
-    let crowd = Crowd::new(mix.clone(), options.seed, (options.buyers(), options.skew), options.visits(), &target.jwt_secret)?;
+    let crowd = Crowd::new(
+        mix.clone(),
+        options.seed,
+        (options.buyers(), options.skew),
+        options.visits(),
+        &target.jwt_secret,
+    )?;
     items.open(&admin, options).await?;
     let sale = Arc::new(Sale::new(&target, items, crowd, options)?);
     announce(mix, &sale, &target, options);
     sell(name, &target, &sale, options).await?;
     let closed = closing::close(&sale, &admin).await?;
-    let demand = Demand { requests: options.requests_due(), limit: options.limit, must_resell: mix.must_resell() };
+    let demand = Demand {
+        requests: options.requests_due(),
+        limit: options.limit,
+        must_resell: mix.must_resell(),
+    };
     let verdict = Verdict::new(name, &sale.tally(), &closed, demand);
     report(&verdict, name, options)
 }
 
 fn announce(mix: &Mix, sale: &Sale, target: &Target, options: &Options) {
     let name = mix.name();
-    let much = options
-        .requests_due()
-        .map_or_else(|| format!("{} s", options.seconds.unwrap_or_default()), |requests| format!("{requests} requests"));
+    let much = options.requests_due().map_or_else(
+        || format!("{} s", options.seconds.unwrap_or_default()),
+        |requests| format!("{requests} requests"),
+    );
     for (_, item) in sale.items.iter() {
-        eprintln!("{name}: {much} for {} units of {} at {}", item.stock, item.id, target.host);
+        eprintln!(
+            "{name}: {much} for {} units of {} at {}",
+            item.stock, item.id, target.host
+        );
     }
     eprintln!("{name}: buyers are {mix}");
 }
 
 async fn sell(name: &str, target: &Target, sale: &Arc<Sale>, options: &Options) -> Result<()> {
     let progress = tokio::spawn(progress::show(Arc::clone(sale)));
-    let end = options.seconds.map(|seconds| tokio::spawn(end_after(Arc::clone(sale), Duration::from_secs(seconds))));
+    let end = options
+        .seconds
+        .map(|seconds| tokio::spawn(end_after(Arc::clone(sale), Duration::from_secs(seconds))));
     let result = attack::run(name, &target.host, sale, options).await;
     progress.abort();
     if let Some(end) = end {
@@ -72,7 +88,8 @@ fn report(verdict: &Verdict, name: &str, options: &Options) -> Result<bool> {
     println!("report: {}", options.report(name).display());
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(verdict)? + "\n";
-        std::fs::write(path, json).with_context(|| format!("--json: {} cannot be written", path.display()))?;
+        std::fs::write(path, json)
+            .with_context(|| format!("--json: {} cannot be written", path.display()))?;
     }
     Ok(verdict.good)
 }

@@ -85,7 +85,8 @@ impl Sale {
             crowd,
             host: target.host.clone(),
             status: options.durability.status(),
-            admin: HeaderValue::try_from(format!("Bearer {}", target.admin_token)).context("the admin token is not a header's value")?,
+            admin: HeaderValue::try_from(format!("Bearer {}", target.admin_token))
+                .context("the admin token is not a header's value")?,
             provider: target.payment_secret.as_deref().map(Provider::new),
             tally: Mutex::new(Tally::new()?),
             began: OnceLock::new(),
@@ -119,7 +120,11 @@ impl Sale {
         loop {
             let attempt = self.attempt(client, asked).await;
             if !matches!(attempt.answer, Answer::Unknown(_)) || started.elapsed() > PATIENCE {
-                return Settled { unknown, last: attempt, took: started.elapsed() };
+                return Settled {
+                    unknown,
+                    last: attempt,
+                    took: started.elapsed(),
+                };
             }
             unknown.push(attempt);
             sleep(PAUSE).await;
@@ -131,7 +136,11 @@ impl Sale {
         match tokio::time::timeout(patience, self.attempt(client, asked)).await {
             Ok(attempt) => attempt,
             // The request is dropped, and its connection with it.
-            Err(_) => Attempt { took: patience, status: None, answer: Answer::GivenUp },
+            Err(_) => Attempt {
+                took: patience,
+                status: None,
+                answer: Answer::GivenUp,
+            },
         }
     }
 
@@ -146,16 +155,39 @@ impl Sale {
             },
             Err(error) => Answer::Wrong(format!("the request could not be made: {error}")),
         };
-        Attempt { took: started.elapsed(), status, answer }
+        Attempt {
+            took: started.elapsed(),
+            status,
+            answer,
+        }
     }
 
-    async fn send(&self, client: &Client, request: Request, asked: &Asked, status: &mut Option<u16>) -> Result<Answer, reqwest::Error> {
+    async fn send(
+        &self,
+        client: &Client,
+        request: Request,
+        asked: &Asked,
+        status: &mut Option<u16>,
+    ) -> Result<Answer, reqwest::Error> {
         let response = client.execute(request).await?;
         let code = *status.insert(response.status().as_u16());
-        let replayed = response.headers().get(REPLAYED).is_some_and(|value| value == "true");
+        let replayed = response
+            .headers()
+            .get(REPLAYED)
+            .is_some_and(|value| value == "true");
         let body = response.bytes().await?;
         let item = self.items.get(asked.item);
-        Ok(Answer::read(code, replayed, &body, Expected { wish: &asked.wish, status: self.status, item: &item.id, stock: item.stock }))
+        Ok(Answer::read(
+            code,
+            replayed,
+            &body,
+            Expected {
+                wish: &asked.wish,
+                status: self.status,
+                item: &item.id,
+                stock: item.stock,
+            },
+        ))
     }
 
     fn request(&self, asked: &Asked) -> Result<Request> {
@@ -165,7 +197,9 @@ impl Sale {
             // Whoever passes may look at an item, and the provider's signature says who it is.
             Wish::Browse | Wish::Pay { .. } => {}
             Wish::Refund(_) => set(AUTHORIZATION, self.admin.clone()),
-            Wish::Order { .. } | Wish::Show(_) | Wish::Cancel(_) => set(AUTHORIZATION, self.crowd.authorization(asked.buyer)?),
+            Wish::Order { .. } | Wish::Show(_) | Wish::Cancel(_) => {
+                set(AUTHORIZATION, self.crowd.authorization(asked.buyer)?)
+            }
         }
         match &asked.wish {
             Wish::Order { key, quantity } => {
@@ -175,7 +209,10 @@ impl Sale {
             }
             Wish::Pay { order, payment } => {
                 let text = json!({ "payment": payment, "order": order.id }).to_string();
-                let provider = self.provider.as_ref().context("nobody told the payment secret")?;
+                let provider = self
+                    .provider
+                    .as_ref()
+                    .context("nobody told the payment secret")?;
                 set(SIGNATURE, HeaderValue::try_from(provider.sign(&text))?);
                 set(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 *request.body_mut() = Some(Body::from(text));
@@ -186,7 +223,12 @@ impl Sale {
     }
 
     fn url(&self, asked: &Asked) -> Result<Url> {
-        let of = |order: &Placed, rest: &str| Ok(Url::parse(&format!("{}/orders/{}{rest}", self.host, order.id))?);
+        let of = |order: &Placed, rest: &str| {
+            Ok(Url::parse(&format!(
+                "{}/orders/{}{rest}",
+                self.host, order.id
+            ))?)
+        };
         match &asked.wish {
             Wish::Order { .. } => Ok(self.items.get(asked.item).counter.clone()),
             Wish::Browse => Ok(self.items.get(asked.item).page.clone()),

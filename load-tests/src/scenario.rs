@@ -53,7 +53,11 @@ impl Shelf {
 
     /// How long an order holds its units; `short` is what the run was told.
     pub fn hold(self, short: Duration) -> Duration {
-        if self == Self::Expiring { short } else { HOLD_OF_A_DAY }
+        if self == Self::Expiring {
+            short
+        } else {
+            HOLD_OF_A_DAY
+        }
     }
 
     /// A part of the items' names.
@@ -79,7 +83,12 @@ mod tests {
     #[test]
     fn the_kinds_of_every_scenario_are_of_a_hundred_buyers() {
         for scenario in ALL {
-            assert_eq!(scenario.kinds.iter().map(|(weight, _)| weight).sum::<u32>(), 100, "{}", scenario.name);
+            assert_eq!(
+                scenario.kinds.iter().map(|(weight, _)| weight).sum::<u32>(),
+                100,
+                "{}",
+                scenario.name
+            );
         }
     }
 }

@@ -8,6 +8,6 @@ mod whole_life;
 mod window_shoppers;
 
 pub use self::{
-    limit_abusers::LIMIT_ABUSERS, retry_storm::RETRY_STORM, returns::RETURNS, rush::RUSH, whole_life::WHOLE_LIFE,
-    window_shoppers::WINDOW_SHOPPERS,
+    limit_abusers::LIMIT_ABUSERS, retry_storm::RETRY_STORM, returns::RETURNS, rush::RUSH,
+    whole_life::WHOLE_LIFE, window_shoppers::WINDOW_SHOPPERS,
 };

@@ -15,13 +15,19 @@ impl Provider {
 
     /// The header for a body that is sent now.
     pub fn sign(&self, body: &str) -> String {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let seconds = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
         self.sign_at(body, seconds)
     }
 
     fn sign_at(&self, body: &str, seconds: u64) -> String {
         let tag = hmac::sign(&self.0, format!("{seconds}.{body}").as_bytes());
-        let hex: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = tag
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         format!("t={seconds},v1={hex}")
     }
 }
@@ -33,7 +39,11 @@ mod tests {
     /// Computed with `openssl dgst -sha256 -hmac Jefe`.
     #[test]
     fn the_signature_is_what_others_compute() {
-        let value = "t=1700000000,v1=be58a524c57faff791d2efc5092c4bb91bbefd0b8fee0a5d6e53ebfa6405d25e";
-        assert_eq!(Provider::new("Jefe").sign_at(r#"{"payment":"pay_1"}"#, 1_700_000_000), value);
+        let value =
+            "t=1700000000,v1=be58a524c57faff791d2efc5092c4bb91bbefd0b8fee0a5d6e53ebfa6405d25e";
+        assert_eq!(
+            Provider::new("Jefe").sign_at(r#"{"payment":"pay_1"}"#, 1_700_000_000),
+            value
+        );
     }
 }

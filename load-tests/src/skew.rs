@@ -61,7 +61,12 @@ mod tests {
     #[test]
     fn without_skew_each_comes_in_turn() {
         let even = Skew::new("--skew", 3, 0.0).unwrap();
-        assert_eq!((0..5).map(|visit| even.choose(visit, dice(1, visit))).collect::<Vec<_>>(), [0, 1, 2, 0, 1]);
+        assert_eq!(
+            (0..5)
+                .map(|visit| even.choose(visit, dice(1, visit)))
+                .collect::<Vec<_>>(),
+            [0, 1, 2, 0, 1]
+        );
         assert!(even.chooses_once(3) && !even.chooses_once(4));
     }
 
@@ -77,7 +82,10 @@ mod tests {
         for rank in [1_u32, 2, 10, 100] {
             let expected = VISITS as f64 / harmonic / f64::from(rank);
             let found = counts[rank as usize - 1] as f64;
-            assert!((found / expected - 1.0).abs() < 0.15, "rank {rank}: {found} instead of {expected}");
+            assert!(
+                (found / expected - 1.0).abs() < 0.15,
+                "rank {rank}: {found} instead of {expected}"
+            );
         }
         assert!(!skew.chooses_once(1), "the favourite may come at any time");
     }
@@ -92,8 +100,13 @@ mod tests {
     #[test]
     fn a_wrong_exponent_is_refused_by_the_name_of_its_option() {
         for exponent in [-1.0, 5.5, f64::NAN] {
-            let error = Skew::new("--item-skew", 10, exponent).unwrap_err().to_string();
-            assert!(error.contains("--item-skew: expected a number from 0 (even) to 5"), "{error}");
+            let error = Skew::new("--item-skew", 10, exponent)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("--item-skew: expected a number from 0 (even) to 5"),
+                "{error}"
+            );
         }
     }
 }

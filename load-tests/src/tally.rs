@@ -144,7 +144,9 @@ impl Tally {
             }
             Answer::GivenUp => self.given_up += 1,
             Answer::Item => self.looks += 1,
-            Answer::Stands(_) | Answer::Refused(_) if matches!(answered.wish, Wish::Show(_)) => self.looks += 1,
+            Answer::Stands(_) | Answer::Refused(_) if matches!(answered.wish, Wish::Show(_)) => {
+                self.looks += 1
+            }
             Answer::Refused(_) => self.declined += 1,
             Answer::Stands(_) if matches!(answered.wish, Wish::Pay { .. }) => self.payments += 1,
             Answer::Stands(_) => self.ends += 1,
@@ -161,7 +163,9 @@ impl Tally {
     /// Notes what the answer says of an order, whatever is wrong with it otherwise, and says whether the order is new to us.
     fn note(&mut self, answered: &Answered<'_>) -> bool {
         match (answered.wish, answered.answer) {
-            (Wish::Order { quantity, .. }, Answer::Held { id, .. }) => self.note_placed(*id, answered, *quantity),
+            (Wish::Order { quantity, .. }, Answer::Held { id, .. }) => {
+                self.note_placed(*id, answered, *quantity)
+            }
             (_, Answer::Stands(state)) => {
                 if let Some(order) = answered.wish.order() {
                     self.move_on(order.id, *state);
@@ -176,14 +180,21 @@ impl Tally {
         match self.orders.entry(id) {
             Entry::Occupied(_) => false,
             Entry::Vacant(entry) => {
-                entry.insert(Acknowledged { buyer: answered.buyer, item: answered.item, quantity, state: State::Held });
+                entry.insert(Acknowledged {
+                    buyer: answered.buyer,
+                    item: answered.item,
+                    quantity,
+                    state: State::Held,
+                });
                 true
             }
         }
     }
 
     fn move_on(&mut self, id: Uuid, state: State) {
-        let Some(order) = self.orders.get_mut(&id) else { return };
+        let Some(order) = self.orders.get_mut(&id) else {
+            return;
+        };
         if order.state.has_units() && !state.has_units() {
             self.units_returned += u64::from(order.quantity);
         }
@@ -192,7 +203,10 @@ impl Tally {
 
     /// Notes that every hold on the item is over.
     pub fn end_holds(&mut self, item: usize) {
-        let held = self.orders.iter().filter(|(_, order)| order.item == item && order.state == State::Held);
+        let held = self
+            .orders
+            .iter()
+            .filter(|(_, order)| order.item == item && order.state == State::Held);
         let held: Vec<_> = held.map(|(id, _)| *id).collect();
         for id in held {
             self.move_on(id, State::Expired);
@@ -215,7 +229,11 @@ impl Tally {
     }
 
     fn sum(&self, counts: impl Fn(&Acknowledged) -> bool) -> u64 {
-        self.orders.values().filter(|order| counts(order)).map(|order| u64::from(order.quantity)).sum()
+        self.orders
+            .values()
+            .filter(|order| counts(order))
+            .map(|order| u64::from(order.quantity))
+            .sum()
     }
 
     /// Buyers who have more than `limit` units of an item.
@@ -224,7 +242,10 @@ impl Tally {
         for order in self.orders.values().filter(|order| order.state.has_units()) {
             *units.entry((order.buyer, order.item)).or_default() += u64::from(order.quantity);
         }
-        units.values().filter(|units| **units > u64::from(limit)).count() as u64
+        units
+            .values()
+            .filter(|units| **units > u64::from(limit))
+            .count() as u64
     }
 }
 
@@ -249,17 +270,42 @@ mod tests {
     const MILLISECOND: Duration = Duration::from_millis(1);
 
     fn enter(tally: &mut Tally, buyer: usize, quantity: u32, answer: &Answer, flaw: Option<&str>) {
-        let wish = Wish::Order { key: HeaderValue::from_static("k"), quantity };
-        tally.enter(&Answered { buyer, item: 0, wish: &wish, answer, flaw, took: MILLISECOND, at: MILLISECOND });
+        let wish = Wish::Order {
+            key: HeaderValue::from_static("k"),
+            quantity,
+        };
+        tally.enter(&Answered {
+            buyer,
+            item: 0,
+            wish: &wish,
+            answer,
+            flaw,
+            took: MILLISECOND,
+            at: MILLISECOND,
+        });
     }
 
     fn then(tally: &mut Tally, wish: fn(Placed) -> Wish, id: u128, answer: &Answer) {
-        let wish = wish(Placed { id: Uuid::from_u128(id), quantity: 1 });
-        tally.enter(&Answered { buyer: 1, item: 0, wish: &wish, answer, flaw: None, took: MILLISECOND, at: MILLISECOND });
+        let wish = wish(Placed {
+            id: Uuid::from_u128(id),
+            quantity: 1,
+        });
+        tally.enter(&Answered {
+            buyer: 1,
+            item: 0,
+            wish: &wish,
+            answer,
+            flaw: None,
+            took: MILLISECOND,
+            at: MILLISECOND,
+        });
     }
 
     fn held(id: u128, replayed: bool) -> Answer {
-        Answer::Held { id: Uuid::from_u128(id), replayed }
+        Answer::Held {
+            id: Uuid::from_u128(id),
+            replayed,
+        }
     }
 
     #[test]
@@ -268,15 +314,40 @@ mod tests {
         enter(&mut tally, 1, 2, &held(1, false), None);
         enter(&mut tally, 1, 2, &held(1, true), None);
         enter(&mut tally, 2, 1, &held(2, true), None);
-        enter(&mut tally, 2, 1, &held(3, true), Some("a repeat was given another order"));
+        enter(
+            &mut tally,
+            2,
+            1,
+            &held(3, true),
+            Some("a repeat was given another order"),
+        );
         enter(&mut tally, 3, 1, &Answer::SoldOut, None);
         enter(&mut tally, 1, 1, &Answer::Limited, None);
         enter(&mut tally, 1, 1, &Answer::GivenUp, None);
-        enter(&mut tally, 1, 1, &Answer::Wrong("404 item_not_found".into()), None);
-        assert_eq!((tally.held, tally.replayed, tally.sold_out, tally.limited, tally.given_up), (2, 1, 1, 1, 1));
+        enter(
+            &mut tally,
+            1,
+            1,
+            &Answer::Wrong("404 item_not_found".into()),
+            None,
+        );
+        assert_eq!(
+            (
+                tally.held,
+                tally.replayed,
+                tally.sold_out,
+                tally.limited,
+                tally.given_up
+            ),
+            (2, 1, 1, 1, 1)
+        );
         assert_eq!(tally.errors.values().sum::<u64>(), 2);
         assert_eq!(tally.requested, 8);
-        assert_eq!(tally.units(0), 4, "an order that should not be is one that was promised");
+        assert_eq!(
+            tally.units(0),
+            4,
+            "an order that should not be is one that was promised"
+        );
         assert!(tally.told_sold_out.contains(&0));
     }
 
@@ -286,17 +357,56 @@ mod tests {
         for id in 1..=3 {
             enter(&mut tally, 1, 1, &held(id, false), None);
         }
-        let pay = |order| Wish::Pay { order, payment: "pay_1".into() };
+        let pay = |order| Wish::Pay {
+            order,
+            payment: "pay_1".into(),
+        };
         then(&mut tally, pay, 1, &Answer::Stands(State::Confirmed));
         then(&mut tally, pay, 1, &Answer::Stands(State::Confirmed));
-        then(&mut tally, Wish::Cancel, 1, &Answer::Refused("order_not_cancellable"));
-        then(&mut tally, Wish::Cancel, 2, &Answer::Stands(State::Cancelled));
+        then(
+            &mut tally,
+            Wish::Cancel,
+            1,
+            &Answer::Refused("order_not_cancellable"),
+        );
+        then(
+            &mut tally,
+            Wish::Cancel,
+            2,
+            &Answer::Stands(State::Cancelled),
+        );
         then(&mut tally, Wish::Show, 2, &Answer::Stands(State::Cancelled));
-        assert_eq!((tally.held, tally.payments, tally.declined, tally.ends, tally.looks), (3, 2, 1, 1, 1));
-        assert_eq!((tally.units(0), tally.units_paid(0), tally.units_placed(0), tally.units_returned), (2, 1, 3, 1));
+        assert_eq!(
+            (
+                tally.held,
+                tally.payments,
+                tally.declined,
+                tally.ends,
+                tally.looks
+            ),
+            (3, 2, 1, 1, 1)
+        );
+        assert_eq!(
+            (
+                tally.units(0),
+                tally.units_paid(0),
+                tally.units_placed(0),
+                tally.units_returned
+            ),
+            (2, 1, 3, 1)
+        );
         tally.end_holds(0);
-        assert_eq!((tally.units(0), tally.units_returned), (1, 2), "the third is over, and the first is paid");
-        then(&mut tally, Wish::Refund, 1, &Answer::Stands(State::Refunded));
+        assert_eq!(
+            (tally.units(0), tally.units_returned),
+            (1, 2),
+            "the third is over, and the first is paid"
+        );
+        then(
+            &mut tally,
+            Wish::Refund,
+            1,
+            &Answer::Stands(State::Refunded),
+        );
         assert_eq!((tally.units(0), tally.units_returned), (0, 3));
     }
 
@@ -304,7 +414,12 @@ mod tests {
     fn a_repeat_does_not_hold_anew_what_was_cancelled() {
         let mut tally = Tally::new().unwrap();
         enter(&mut tally, 1, 1, &held(1, false), None);
-        then(&mut tally, Wish::Cancel, 1, &Answer::Stands(State::Cancelled));
+        then(
+            &mut tally,
+            Wish::Cancel,
+            1,
+            &Answer::Stands(State::Cancelled),
+        );
         enter(&mut tally, 1, 1, &held(1, true), None);
         assert_eq!((tally.held, tally.units(0)), (1, 0));
     }
@@ -317,8 +432,17 @@ mod tests {
         }
         enter(&mut tally, 2, 2, &held(9, false), None);
         assert_eq!((tally.buyers_beyond(2), tally.buyers_beyond(3)), (1, 0));
-        then(&mut tally, Wish::Cancel, 0, &Answer::Stands(State::Cancelled));
-        assert_eq!(tally.buyers_beyond(2), 0, "what was given back does not count");
+        then(
+            &mut tally,
+            Wish::Cancel,
+            0,
+            &Answer::Stands(State::Cancelled),
+        );
+        assert_eq!(
+            tally.buyers_beyond(2),
+            0,
+            "what was given back does not count"
+        );
     }
 
     #[test]

@@ -125,7 +125,10 @@ impl ItemVerdict {
             stock: audit.stock,
             units_sold,
             units_recorded,
-            units_resold: tally.units_placed(item).saturating_sub(closed.swept).saturating_sub(audit.stock),
+            units_resold: tally
+                .units_placed(item)
+                .saturating_sub(closed.swept)
+                .saturating_sub(audit.stock),
             lost: signed(units_sold) - signed(units_recorded),
             stranded: closed.stranded,
             swept: closed.swept,
@@ -145,19 +148,62 @@ impl ItemVerdict {
                 findings.push(finding);
             }
         };
-        must(self.lost <= 0, format!("{} units were acknowledged and are not in the ledger", self.lost));
-        must(self.lost >= 0, format!("{} units are in the ledger and were acknowledged to nobody", -self.lost));
+        must(
+            self.lost <= 0,
+            format!(
+                "{} units were acknowledged and are not in the ledger",
+                self.lost
+            ),
+        );
+        must(
+            self.lost >= 0,
+            format!(
+                "{} units are in the ledger and were acknowledged to nobody",
+                -self.lost
+            ),
+        );
         must(
             units_paid == audit.confirmed,
-            format!("{units_paid} units were paid by what we were told, and {} by the ledger", audit.confirmed),
+            format!(
+                "{units_paid} units were paid by what we were told, and {} by the ledger",
+                audit.confirmed
+            ),
         );
-        must(self.stranded == 0, format!("{} units are left although buyers were told that none is", self.stranded));
-        must(self.drift == 0, format!("the audit cannot explain {} units", self.drift));
-        must(self.oversold == 0, format!("{} units were promised beyond the stock", self.oversold));
-        must(audit.in_flight == 0, format!("{} units are still on their way to the ledger", audit.in_flight));
-        must(audit.returning == 0, format!("{} units are still on their way back", audit.returning));
+        must(
+            self.stranded == 0,
+            format!(
+                "{} units are left although buyers were told that none is",
+                self.stranded
+            ),
+        );
+        must(
+            self.drift == 0,
+            format!("the audit cannot explain {} units", self.drift),
+        );
+        must(
+            self.oversold == 0,
+            format!("{} units were promised beyond the stock", self.oversold),
+        );
+        must(
+            audit.in_flight == 0,
+            format!(
+                "{} units are still on their way to the ledger",
+                audit.in_flight
+            ),
+        );
+        must(
+            audit.returning == 0,
+            format!("{} units are still on their way back", audit.returning),
+        );
         for segment in &audit.segments {
-            must(segment.finding.is_none(), format!("segment {}: {}", segment.segment, segment.finding.as_deref().unwrap_or_default()));
+            must(
+                segment.finding.is_none(),
+                format!(
+                    "segment {}: {}",
+                    segment.segment,
+                    segment.finding.as_deref().unwrap_or_default()
+                ),
+            );
         }
         findings
     }
@@ -167,7 +213,10 @@ impl Verdict {
     /// Holds the books against the audits.
     pub fn new(scenario: &str, tally: &Tally, closed: &[Closed], demand: Demand) -> Self {
         let errors_by_kind = errors(tally, demand);
-        let items: Vec<_> = closed.iter().map(|closed| ItemVerdict::new(tally, closed)).collect();
+        let items: Vec<_> = closed
+            .iter()
+            .map(|closed| ItemVerdict::new(tally, closed))
+            .collect();
         let sum = |units: fn(&ItemVerdict) -> u64| items.iter().map(units).sum();
         let mut verdict = Self {
             scenario: scenario.to_owned(),
@@ -209,9 +258,19 @@ impl Verdict {
     }
 
     fn find(&self, demand: Demand) -> Vec<String> {
-        let mut findings: Vec<_> = self.errors_by_kind.iter().map(|(kind, count)| format!("{count} x {kind}")).collect();
-        if let Some(requests) = demand.requests.filter(|requests| *requests != self.requested) {
-            findings.push(format!("the run ended after {} of {requests} requests", self.requested));
+        let mut findings: Vec<_> = self
+            .errors_by_kind
+            .iter()
+            .map(|(kind, count)| format!("{count} x {kind}"))
+            .collect();
+        if let Some(requests) = demand
+            .requests
+            .filter(|requests| *requests != self.requested)
+        {
+            findings.push(format!(
+                "the run ended after {} of {requests} requests",
+                self.requested
+            ));
         }
         if self.requested == 0 {
             findings.push("no request was made".into());
@@ -219,9 +278,19 @@ impl Verdict {
         if demand.must_resell && self.units_resold == 0 {
             findings.push("no unit that came back was bought again: the run needs more requests, or less stock".into());
         }
-        let name = |item: &ItemVerdict| if self.items.len() > 1 { format!("{}: ", item.item) } else { String::new() };
+        let name = |item: &ItemVerdict| {
+            if self.items.len() > 1 {
+                format!("{}: ", item.item)
+            } else {
+                String::new()
+            }
+        };
         for item in &self.items {
-            findings.extend(item.findings.iter().map(|finding| format!("{}{finding}", name(item))));
+            findings.extend(
+                item.findings
+                    .iter()
+                    .map(|finding| format!("{}{finding}", name(item))),
+            );
         }
         findings
     }
@@ -248,12 +317,27 @@ impl Verdict {
             ("stranded", self.stranded.to_string()),
             ("drift", self.drift.to_string()),
             ("oversold", self.oversold.to_string()),
-            ("orders/s until the last", format!("{:.0}", self.orders_per_second)),
+            (
+                "orders/s until the last",
+                format!("{:.0}", self.orders_per_second),
+            ),
             ("answers/s", format!("{:.0}", self.answers_per_second)),
-            ("p50 of placed orders, ms", format!("{:.1}", self.order_latency_ms_p50)),
-            ("p99 of placed orders, ms", format!("{:.1}", self.order_latency_ms_p99)),
-            ("p50 of all answers, ms", format!("{:.1}", self.answer_latency_ms_p50)),
-            ("p99 of all answers, ms", format!("{:.1}", self.answer_latency_ms_p99)),
+            (
+                "p50 of placed orders, ms",
+                format!("{:.1}", self.order_latency_ms_p50),
+            ),
+            (
+                "p99 of placed orders, ms",
+                format!("{:.1}", self.order_latency_ms_p99),
+            ),
+            (
+                "p50 of all answers, ms",
+                format!("{:.1}", self.answer_latency_ms_p50),
+            ),
+            (
+                "p99 of all answers, ms",
+                format!("{:.1}", self.answer_latency_ms_p99),
+            ),
         ]
     }
 
@@ -266,13 +350,23 @@ impl Verdict {
 }
 
 /// Kinds of answers that a scenario may well have none of.
-const ONLY_IF_ANY: [&str; 8] =
-    ["looks", "payments", "cancelled, refunded", "declined", "given up", "units returned", "units bought again", "bought at the closing"];
+const ONLY_IF_ANY: [&str; 8] = [
+    "looks",
+    "payments",
+    "cancelled, refunded",
+    "declined",
+    "given up",
+    "units returned",
+    "units bought again",
+    "bought at the closing",
+];
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED).set_header([&self.scenario, &self.items_in_words()]);
+        table
+            .load_style(UTF8_FULL_CONDENSED)
+            .set_header([&self.scenario, &self.items_in_words()]);
         for (name, value) in self.rows() {
             if value != "0" || !ONLY_IF_ANY.contains(&name) {
                 table.add_row([name.to_owned(), value]);
@@ -305,13 +399,23 @@ fn signed(units: u64) -> i64 {
 /// A number a second.
 #[expect(clippy::cast_precision_loss, reason = "nobody counts to 2^53 here")]
 pub fn rate(count: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { rounded(count as f64 / seconds, 10.0) } else { 0.0 }
+    if seconds > 0.0 {
+        rounded(count as f64 / seconds, 10.0)
+    } else {
+        0.0
+    }
 }
 
 /// Milliseconds that so many of a hundred took at most.
-#[expect(clippy::cast_precision_loss, reason = "nobody waits for 2^53 microseconds")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "nobody waits for 2^53 microseconds"
+)]
 pub fn percentile_ms(micros: &Histogram<u64>, percent: f64) -> f64 {
-    rounded(micros.value_at_percentile(percent) as f64 / 1_000.0, 1_000.0)
+    rounded(
+        micros.value_at_percentile(percent) as f64 / 1_000.0,
+        1_000.0,
+    )
 }
 
 fn rounded(number: f64, parts: f64) -> f64 {
@@ -343,20 +447,51 @@ mod tests {
     /// Books of buyers 0, 1, ..., each answered as here, for one unit.
     fn books(answers: &[Given]) -> Tally {
         let mut tally = Tally::new().unwrap();
-        let wish = Wish::Order { key: HeaderValue::from_static("k"), quantity: 1 };
+        let wish = Wish::Order {
+            key: HeaderValue::from_static("k"),
+            quantity: 1,
+        };
         for (buyer, (answer, flaw)) in answers.iter().enumerate() {
-            tally.enter(&Answered { buyer, item: 0, wish: &wish, answer, flaw: *flaw, took: TIME.0, at: TIME.1 });
+            tally.enter(&Answered {
+                buyer,
+                item: 0,
+                wish: &wish,
+                answer,
+                flaw: *flaw,
+                took: TIME.0,
+                at: TIME.1,
+            });
         }
         tally
     }
 
     fn pay(tally: &mut Tally, id: u128, state: State) {
-        let wish = Wish::Pay { order: Placed { id: Uuid::from_u128(id), quantity: 1 }, payment: "pay_1".into() };
-        tally.enter(&Answered { buyer: 0, item: 0, wish: &wish, answer: &Answer::Stands(state), flaw: None, took: TIME.0, at: TIME.1 });
+        let wish = Wish::Pay {
+            order: Placed {
+                id: Uuid::from_u128(id),
+                quantity: 1,
+            },
+            payment: "pay_1".into(),
+        };
+        tally.enter(&Answered {
+            buyer: 0,
+            item: 0,
+            wish: &wish,
+            answer: &Answer::Stands(state),
+            flaw: None,
+            took: TIME.0,
+            at: TIME.1,
+        });
     }
 
     fn held(id: u128) -> Given {
-        (Answer::Held { id: Uuid::from_u128(id), replayed: false }, None)
+        (
+            Answer::Held {
+                id: Uuid::from_u128(id),
+                replayed: false,
+            },
+            None,
+        )
     }
 
     fn closed(audit: Audit) -> Closed {
@@ -369,11 +504,21 @@ mod tests {
             page: url.clone(),
             counter: url,
         };
-        Closed { item: 0, on_sale, audit, stranded: 0, swept: 0 }
+        Closed {
+            item: 0,
+            on_sale,
+            audit,
+            stranded: 0,
+            swept: 0,
+        }
     }
 
     fn demand(tally: &Tally) -> Demand {
-        Demand { requests: Some(tally.requested), limit: 2, must_resell: false }
+        Demand {
+            requests: Some(tally.requested),
+            limit: 2,
+            must_resell: false,
+        }
     }
 
     fn judge(answers: &[Given], audit: &Audit) -> Verdict {
@@ -382,22 +527,41 @@ mod tests {
     }
 
     fn audit(stock: u64, held: u64) -> Audit {
-        Audit { stock, held, ..Audit::default() }
+        Audit {
+            stock,
+            held,
+            ..Audit::default()
+        }
     }
 
     fn finds(verdict: &Verdict, finding: &str) {
-        assert!(!verdict.good && verdict.findings.iter().any(|found| found == finding), "{finding}: {verdict}");
+        assert!(
+            !verdict.good && verdict.findings.iter().any(|found| found == finding),
+            "{finding}: {verdict}"
+        );
     }
 
     const SOLD_OUT: Given = (Answer::SoldOut, None);
 
     #[test]
     fn books_that_agree_are_good() {
-        let verdict = judge(&[held(1), held(2), SOLD_OUT, (Answer::Limited, None)], &audit(2, 2));
+        let verdict = judge(
+            &[held(1), held(2), SOLD_OUT, (Answer::Limited, None)],
+            &audit(2, 2),
+        );
         assert!(verdict.good, "{verdict}");
-        assert_eq!((verdict.lost, verdict.stranded, verdict.units_sold), (0, 0, 2));
-        assert_eq!((verdict.orders_per_second, verdict.answers_per_second), (4.0, 8.0));
-        assert!((verdict.order_latency_ms_p99 - 4.0).abs() < 0.01, "{verdict}");
+        assert_eq!(
+            (verdict.lost, verdict.stranded, verdict.units_sold),
+            (0, 0, 2)
+        );
+        assert_eq!(
+            (verdict.orders_per_second, verdict.answers_per_second),
+            (4.0, 8.0)
+        );
+        assert!(
+            (verdict.order_latency_ms_p99 - 4.0).abs() < 0.01,
+            "{verdict}"
+        );
     }
 
     #[test]
@@ -405,11 +569,17 @@ mod tests {
         let mut tally = books(&[held(1), held(2)]);
         pay(&mut tally, 1, State::Confirmed);
         let judge = |confirmed, held| {
-            let audit = Audit { confirmed, ..audit(5, held) };
+            let audit = Audit {
+                confirmed,
+                ..audit(5, held)
+            };
             Verdict::new("whole-life", &tally, &[closed(audit)], demand(&tally))
         };
         assert!(judge(1, 1).good, "{}", judge(1, 1));
-        finds(&judge(0, 2), "1 units were paid by what we were told, and 0 by the ledger");
+        finds(
+            &judge(0, 2),
+            "1 units were paid by what we were told, and 0 by the ledger",
+        );
     }
 
     #[test]
@@ -423,16 +593,59 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_found() {
-        let repeat = (Answer::Held { id: Uuid::from_u128(2), replayed: true }, Some("a repeat was given another order"));
+        let repeat = (
+            Answer::Held {
+                id: Uuid::from_u128(2),
+                replayed: true,
+            },
+            Some("a repeat was given another order"),
+        );
         let wrong = (Answer::Wrong("409 not_open".into()), None);
         let table: [(&[Given], Audit, &str); 8] = [
-            (&[held(1), held(2)], audit(5, 1), "1 units were acknowledged and are not in the ledger"),
-            (&[held(1)], audit(5, 2), "1 units are in the ledger and were acknowledged to nobody"),
-            (&[held(1), held(2), held(3)], audit(2, 3), "1 units were promised beyond the stock"),
-            (&[held(1)], Audit { oversold: 4, ..audit(5, 1) }, "4 units were promised beyond the stock"),
-            (&[held(1)], Audit { drift: 1, ..audit(5, 1) }, "the audit cannot explain 1 units"),
-            (&[held(1)], Audit { returning: 1, ..audit(5, 1) }, "1 units are still on their way back"),
-            (&[held(1), repeat], audit(5, 2), "1 x a repeat was given another order"),
+            (
+                &[held(1), held(2)],
+                audit(5, 1),
+                "1 units were acknowledged and are not in the ledger",
+            ),
+            (
+                &[held(1)],
+                audit(5, 2),
+                "1 units are in the ledger and were acknowledged to nobody",
+            ),
+            (
+                &[held(1), held(2), held(3)],
+                audit(2, 3),
+                "1 units were promised beyond the stock",
+            ),
+            (
+                &[held(1)],
+                Audit {
+                    oversold: 4,
+                    ..audit(5, 1)
+                },
+                "4 units were promised beyond the stock",
+            ),
+            (
+                &[held(1)],
+                Audit {
+                    drift: 1,
+                    ..audit(5, 1)
+                },
+                "the audit cannot explain 1 units",
+            ),
+            (
+                &[held(1)],
+                Audit {
+                    returning: 1,
+                    ..audit(5, 1)
+                },
+                "1 units are still on their way back",
+            ),
+            (
+                &[held(1), repeat],
+                audit(5, 2),
+                "1 x a repeat was given another order",
+            ),
             (&[held(1), wrong], audit(5, 1), "1 x 409 not_open"),
         ];
         for (answers, audit, finding) in table {
@@ -443,36 +656,73 @@ mod tests {
     #[test]
     fn units_that_nobody_can_buy_are_stranded() {
         let tally = books(&[held(1), SOLD_OUT]);
-        let stranded = Closed { stranded: 1, ..closed(audit(2, 1)) };
-        finds(&Verdict::new("returns", &tally, &[stranded], demand(&tally)), "1 units are left although buyers were told that none is");
+        let stranded = Closed {
+            stranded: 1,
+            ..closed(audit(2, 1))
+        };
+        finds(
+            &Verdict::new("returns", &tally, &[stranded], demand(&tally)),
+            "1 units are left although buyers were told that none is",
+        );
     }
 
     #[test]
     fn returns_without_a_resale_have_shown_nothing() {
         let tally = books(&[held(1), held(2)]);
-        let demand = Demand { must_resell: true, ..demand(&tally) };
+        let demand = Demand {
+            must_resell: true,
+            ..demand(&tally)
+        };
         let verdict = Verdict::new("returns", &tally, &[closed(audit(2, 2))], demand);
-        finds(&verdict, "no unit that came back was bought again: the run needs more requests, or less stock");
+        finds(
+            &verdict,
+            "no unit that came back was bought again: the run needs more requests, or less stock",
+        );
     }
 
     #[test]
     fn of_several_items_the_one_that_is_wrong_is_named() {
         let tally = books(&[held(1)]);
-        let other = Closed { item: 1, ..closed(Audit { drift: 3, ..audit(5, 0) }) };
-        finds(&Verdict::new("rush", &tally, &[closed(audit(5, 1)), other], demand(&tally)), "vase: the audit cannot explain 3 units");
+        let other = Closed {
+            item: 1,
+            ..closed(Audit {
+                drift: 3,
+                ..audit(5, 0)
+            })
+        };
+        finds(
+            &Verdict::new(
+                "rush",
+                &tally,
+                &[closed(audit(5, 1)), other],
+                demand(&tally),
+            ),
+            "vase: the audit cannot explain 3 units",
+        );
     }
 
     #[test]
     fn a_run_that_ended_early_is_not_good() {
         let tally = books(&[held(1)]);
-        let demand = Demand { requests: Some(2), ..demand(&tally) };
+        let demand = Demand {
+            requests: Some(2),
+            ..demand(&tally)
+        };
         assert!(!Verdict::new("rush", &tally, &[closed(audit(5, 1))], demand).good);
     }
 
     #[test]
     fn a_buyer_beyond_the_limit_is_an_error_even_if_no_answer_was() {
         let tally = books(&[held(1)]);
-        let verdict = Verdict::new("rush", &tally, &[closed(audit(5, 1))], Demand { limit: 0, ..demand(&tally) });
+        let verdict = Verdict::new(
+            "rush",
+            &tally,
+            &[closed(audit(5, 1))],
+            Demand {
+                limit: 0,
+                ..demand(&tally)
+            },
+        );
         assert_eq!(verdict.errors, 1);
     }
 }

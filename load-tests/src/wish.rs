@@ -79,7 +79,10 @@ impl Wish {
     pub fn order(&self) -> Option<Placed> {
         match self {
             Self::Order { .. } | Self::Browse => None,
-            Self::Show(order) | Self::Pay { order, .. } | Self::Cancel(order) | Self::Refund(order) => Some(*order),
+            Self::Show(order)
+            | Self::Pay { order, .. }
+            | Self::Cancel(order)
+            | Self::Refund(order) => Some(*order),
         }
     }
 

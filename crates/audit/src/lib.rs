@@ -34,14 +34,22 @@ pub enum AuditError {
 ///
 /// Each segment is looked at by itself, its row and then at once its outbox, and once more if the recorder came in between. That the rows say
 /// what the orders say is checked apart, in one snapshot of the ledger, which may take long.
-pub async fn audit(stock: &Stock, ledger: &dyn Ledger, item: &ItemId) -> Result<Option<AuditReport>, AuditError> {
+pub async fn audit(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    item: &ItemId,
+) -> Result<Option<AuditReport>, AuditError> {
     let looks = look(stock, ledger, item).await?;
     let totals = ledger.totals(item).await?;
     Ok(totals.map(|totals| AuditReport::new(&totals, &looks)))
 }
 
 /// Looks at every segment of the item, for the identity of each. Cheap: it reads no orders.
-pub async fn look(stock: &Stock, ledger: &dyn Ledger, item: &ItemId) -> Result<Vec<Look>, AuditError> {
+pub async fn look(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    item: &ItemId,
+) -> Result<Vec<Look>, AuditError> {
     let rows = ledger.segments(item).await?;
     try_join_all(rows.into_iter().map(|row| look::look(stock, ledger, row))).await
 }

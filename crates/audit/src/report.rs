@@ -71,14 +71,28 @@ pub struct SegmentReport {
 
 impl AuditReport {
     pub(crate) fn new(totals: &ItemTotals, looks: &[Look]) -> Self {
-        let miscounts: Vec<_> = totals.segments.iter().zip(&totals.by_orders).map(|(row, by_orders)| miscount(row, by_orders)).collect();
-        let segments: Vec<_> = looks.iter().zip(&miscounts).map(|(look, miscount)| SegmentReport::new(look, *miscount)).collect();
+        let miscounts: Vec<_> = totals
+            .segments
+            .iter()
+            .zip(&totals.by_orders)
+            .map(|(row, by_orders)| miscount(row, by_orders))
+            .collect();
+        let segments: Vec<_> = looks
+            .iter()
+            .zip(&miscounts)
+            .map(|(look, miscount)| SegmentReport::new(look, *miscount))
+            .collect();
         let sum = |units: fn(&SegmentReport) -> u64| segments.iter().map(units).sum::<u64>();
         let stock = totals.item.stock;
         let allocated: u64 = totals.segments.iter().map(|row| row.allocated).sum();
-        let drift = sum(|segment| segment.drift.unsigned_abs()) + stock.abs_diff(allocated + totals.in_transit);
+        let drift = sum(|segment| segment.drift.unsigned_abs())
+            + stock.abs_diff(allocated + totals.in_transit);
         let oversold = oversold(totals, &segments);
-        let rejected_orders = totals.orders_by_state.iter().find(|(state, _)| state == "rejected").map_or(0, |(_, orders)| *orders);
+        let rejected_orders = totals
+            .orders_by_state
+            .iter()
+            .find(|(state, _)| state == "rejected")
+            .map_or(0, |(_, orders)| *orders);
         Self {
             item: totals.item.id.to_string(),
             stock,
@@ -89,7 +103,10 @@ impl AuditReport {
             in_transit: totals.in_transit,
             in_flight: sum(|segment| segment.in_flight),
             drift,
-            miscounted: miscounts.iter().map(|miscount| miscount.unsigned_abs()).sum(),
+            miscounted: miscounts
+                .iter()
+                .map(|miscount| miscount.unsigned_abs())
+                .sum(),
             oversold,
             rejected_orders,
             ok: drift == 0 && oversold == 0,
@@ -102,35 +119,58 @@ impl AuditReport {
 fn oversold(totals: &ItemTotals, segments: &[SegmentReport]) -> u64 {
     let promised = |segment: &SegmentReport| segment.held + segment.confirmed + segment.in_flight;
     let by_counters: u64 = segments.iter().map(promised).sum();
-    let by_orders: u64 = totals.by_orders.iter().map(|units| units.held + units.confirmed).sum();
+    let by_orders: u64 = totals
+        .by_orders
+        .iter()
+        .map(|units| units.held + units.confirmed)
+        .sum();
     by_counters.max(by_orders).saturating_sub(totals.item.stock)
 }
 
 /// What a segment's orders hold beyond what its counters say. Both are of one snapshot.
 fn miscount(row: &SegmentRow, by_orders: &ByOrders) -> i64 {
-    let pairs = [(by_orders.held, row.held), (by_orders.confirmed, row.confirmed), (by_orders.returning, row.returning)];
+    let pairs = [
+        (by_orders.held, row.held),
+        (by_orders.confirmed, row.confirmed),
+        (by_orders.returning, row.returning),
+    ];
     // A unit that is counted in the wrong place is wrong twice; one of the two is enough to be wrong.
-    pairs.into_iter().map(|(orders, counter)| signed(orders) - signed(counter)).max_by_key(|difference| difference.abs()).unwrap_or(0)
+    pairs
+        .into_iter()
+        .map(|(orders, counter)| signed(orders) - signed(counter))
+        .max_by_key(|difference| difference.abs())
+        .unwrap_or(0)
 }
 
 impl SegmentReport {
     fn new(look: &Look, miscount: i64) -> Self {
         let row = &look.row;
         let (drift, finding) = match look.drift() {
-            0 => (miscount, (miscount != 0).then(|| format!("the orders hold {miscount} units more than the counters say"))),
+            0 => (
+                miscount,
+                (miscount != 0).then(|| {
+                    format!("the orders hold {miscount} units more than the counters say")
+                }),
+            ),
             drift => (drift, look.finding()),
         };
         Self {
             segment: row.key.segment,
             allocated: row.allocated,
-            available: look.inspection.as_ref().map(|inspection| inspection.available),
+            available: look
+                .inspection
+                .as_ref()
+                .map(|inspection| inspection.available),
             available_at_checkpoint: row.available,
             held: row.held,
             confirmed: row.confirmed,
             returning: row.returning,
             in_flight: look.in_flight(),
             checkpoint: row.checkpoint.map(|id| id.to_string()),
-            last: look.inspection.as_ref().map(|inspection| inspection.last.to_string()),
+            last: look
+                .inspection
+                .as_ref()
+                .map(|inspection| inspection.last.to_string()),
             drift,
             finding,
         }

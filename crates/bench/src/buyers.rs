@@ -36,9 +36,14 @@ impl Crowd {
     pub fn numbered(buyers: Range<usize>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let tokens = folder.path().join("tokens");
-        let text: String = buyers.map(|number| Ok(token(number)? + "\n")).collect::<Result<_>>()?;
+        let text: String = buyers
+            .map(|number| Ok(token(number)? + "\n"))
+            .collect::<Result<_>>()?;
         fs::write(&tokens, text).with_context(|| tokens.display().to_string())?;
-        Ok(Self { tokens, _folder: folder })
+        Ok(Self {
+            tokens,
+            _folder: folder,
+        })
     }
 
     /// A file with a token a line.
@@ -50,5 +55,6 @@ impl Crowd {
 /// The token of one buyer.
 pub fn token(number: usize) -> Result<String> {
     let buyer = BuyerId::new(format!("buyer-{number}"))?;
-    order::mint_buyer_token(JWT_SECRET.as_bytes(), &buyer, LIFETIME).context("the token could not be signed")
+    order::mint_buyer_token(JWT_SECRET.as_bytes(), &buyer, LIFETIME)
+        .context("the token could not be signed")
 }

@@ -58,7 +58,9 @@ enum Part {
 
 /// The name as `goals` has it.
 fn goal_name(text: &str) -> Result<String, String> {
-    let goal = goals::ALL.iter().find(|goal| goal.name.eq_ignore_ascii_case(text.trim()));
+    let goal = goals::ALL
+        .iter()
+        .find(|goal| goal.name.eq_ignore_ascii_case(text.trim()));
     goal.map(|goal| goal.name.to_owned()).ok_or_else(|| {
         let names: Vec<_> = goals::ALL.iter().map(|goal| goal.name).collect();
         format!("expected one of {}", names.join(", "))
@@ -66,7 +68,10 @@ fn goal_name(text: &str) -> Result<String, String> {
 }
 
 fn repeats(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|repeats| (1..=100).contains(repeats)).ok_or_else(|| "expected a number from 1 to 100".to_owned())
+    text.parse()
+        .ok()
+        .filter(|repeats| (1..=100).contains(repeats))
+        .ok_or_else(|| "expected a number from 1 to 100".to_owned())
 }
 
 /// Does what the command line says, or stops in the middle when it is told to: whatever was started is dropped, and so ended and removed.
@@ -76,7 +81,10 @@ pub async fn run() -> Result<ExitCode> {
         return rival.serve().await.map(|()| ExitCode::SUCCESS);
     }
     programs::raise_file_limit();
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     tokio::select! {
         done = measure(&bench) => done,
         _ = interrupt.recv() => Ok(ExitCode::from(130)),
@@ -85,11 +93,15 @@ pub async fn run() -> Result<ExitCode> {
 }
 
 async fn measure(bench: &Bench) -> Result<ExitCode> {
-    fs::create_dir_all(&bench.out).with_context(|| format!("--out: {} cannot be made", bench.out.display()))?;
+    fs::create_dir_all(&bench.out)
+        .with_context(|| format!("--out: {} cannot be made", bench.out.display()))?;
     let mut report = Report::new(Machine::look().await);
     eprintln!("{}", report.machine);
     for goal in bench.goals() {
-        eprintln!("{}: {} x {} s of each", goal.name, bench.repeats, bench.seconds);
+        eprintln!(
+            "{}: {} x {} s of each",
+            goal.name, bench.repeats, bench.seconds
+        );
         match (goal.measure)(bench).await {
             Ok(measured) => report.add(measured),
             // The others are worth having all the same.
@@ -100,7 +112,9 @@ async fn measure(bench: &Bench) -> Result<ExitCode> {
     }
     if bench.costs() {
         eprintln!("costs: the processor time of an order, process by process");
-        report.costs = costs::measure(bench, report.machine.to_string()).await.context("costs")?;
+        report.costs = costs::measure(bench, report.machine.to_string())
+            .await
+            .context("costs")?;
         report.write(&bench.out)?;
     }
     report.print(&bench.out);
@@ -114,7 +128,9 @@ impl Bench {
     }
 
     fn goals(&self) -> impl Iterator<Item = &'static Goal> {
-        goals::ALL.iter().filter(|goal| self.only.is_empty() || self.only.iter().any(|name| name == goal.name))
+        goals::ALL
+            .iter()
+            .filter(|goal| self.only.is_empty() || self.only.iter().any(|name| name == goal.name))
     }
 }
 
@@ -127,7 +143,9 @@ mod tests {
 
     fn bench(arguments: &[&str]) -> Result<Bench, String> {
         let line = std::iter::once("bench").chain(arguments.iter().copied());
-        Cli::try_parse_from(line).map(|cli| cli.bench).map_err(|error| error.to_string())
+        Cli::try_parse_from(line)
+            .map(|cli| cli.bench)
+            .map_err(|error| error.to_string())
     }
 
     fn refused(arguments: &[&str]) -> String {
@@ -145,19 +163,31 @@ mod tests {
     fn goals_are_chosen_by_their_whole_names() {
         let name = goals::ALL[0].name;
         let bench = bench(&["--only", &name.to_lowercase()]).unwrap();
-        assert_eq!(bench.goals().map(|goal| goal.name).collect::<Vec<_>>(), [name]);
+        assert_eq!(
+            bench.goals().map(|goal| goal.name).collect::<Vec<_>>(),
+            [name]
+        );
     }
 
     #[test]
     fn a_goal_that_nobody_knows_is_refused_with_those_that_there_are() {
         let text = refused(&["--only", "P1,P77"]);
-        assert!(text.contains("--only") && text.contains("P77") && text.contains("P1"), "{text}");
+        assert!(
+            text.contains("--only") && text.contains("P77") && text.contains("P1"),
+            "{text}"
+        );
         assert!(refused(&["--only", ""]).contains("--only"));
     }
 
     #[test]
     fn a_number_that_measures_nothing_is_refused_by_its_flag() {
-        for (flag, value) in [("--repeats", "0"), ("--repeats", "-1"), ("--repeats", "x"), ("--seconds", "0"), ("--seconds", "0.5")] {
+        for (flag, value) in [
+            ("--repeats", "0"),
+            ("--repeats", "-1"),
+            ("--repeats", "x"),
+            ("--seconds", "0"),
+            ("--seconds", "0.5"),
+        ] {
             let text = refused(&[&format!("{flag}={value}")]);
             assert!(text.contains(flag) && text.contains(value), "{text}");
         }

@@ -19,9 +19,14 @@ pub struct Connection {
 impl Connection {
     /// Opens one.
     pub async fn open(address: &str) -> Result<Self> {
-        let stream = TcpStream::connect(address).await.with_context(|| address.to_owned())?;
+        let stream = TcpStream::connect(address)
+            .await
+            .with_context(|| address.to_owned())?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, answer: Vec::new() })
+        Ok(Self {
+            stream,
+            answer: Vec::new(),
+        })
     }
 
     /// Sends the request and returns the status of the answer, once all of it has come.
@@ -55,12 +60,23 @@ pub fn order_request(item: &str, token: &str, key: &str) -> Vec<u8> {
 
 /// The status, if head and body are complete.
 fn status_of_whole(answer: &[u8]) -> Result<Option<u16>> {
-    let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return Ok(None) };
+    let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+        return Ok(None);
+    };
     let head = std::str::from_utf8(&answer[..end]).context("an answer's head is no text")?;
     let mut lines = head.split("\r\n");
-    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()).context("no HTTP answer")?;
-    let length = lines.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let length: usize = length.context("an answer without content-length")?.1.trim().parse()?;
+    let status = lines
+        .next()
+        .and_then(|line| line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok())
+        .context("no HTTP answer")?;
+    let length = lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let length: usize = length
+        .context("an answer without content-length")?
+        .1
+        .trim()
+        .parse()?;
     Ok((answer.len() >= end + 4 + length).then_some(status))
 }
 
@@ -73,7 +89,11 @@ mod tests {
         let answer = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
         assert_eq!(status_of_whole(answer).unwrap(), Some(201));
         for length in 0..answer.len() {
-            assert_eq!(status_of_whole(&answer[..length]).unwrap(), None, "{length} bytes");
+            assert_eq!(
+                status_of_whole(&answer[..length]).unwrap(),
+                None,
+                "{length} bytes"
+            );
         }
         assert!(status_of_whole(b"SSH-2.0\r\n\r\n").is_err());
     }
@@ -82,7 +102,14 @@ mod tests {
     fn the_request_says_how_long_its_body_is() {
         let request = String::from_utf8(order_request("vase", "TOKEN", "key-1")).unwrap();
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("POST /items/vase/orders HTTP/1.1\r\n") && head.contains("Bearer TOKEN\r\n"), "{head}");
-        assert!(head.contains(&format!("Content-Length: {}", body.len())) && body == r#"{"quantity":1}"#);
+        assert!(
+            head.starts_with("POST /items/vase/orders HTTP/1.1\r\n")
+                && head.contains("Bearer TOKEN\r\n"),
+            "{head}"
+        );
+        assert!(
+            head.contains(&format!("Content-Length: {}", body.len()))
+                && body == r#"{"quantity":1}"#
+        );
     }
 }

@@ -34,12 +34,28 @@ pub struct Costs {
 
 impl fmt::Display for Costs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (service, recorder) = (self.service_us_per_recorded_order, self.recorder_us_per_order);
+        let (service, recorder) = (
+            self.service_us_per_recorded_order,
+            self.recorder_us_per_order,
+        );
         let (redis, postgres) = (self.redis_us_per_order, self.postgres_us_per_order);
-        write!(f, "processor time of a recorded order: {:.1} us, of which service {service:.1}, ", service + recorder + redis + postgres)?;
-        writeln!(f, "recorder {recorder:.1}, Redis {redis:.1}, PostgreSQL {postgres:.1}")?;
-        let (accepted, refusal) = (self.service_us_per_accepted_order, self.service_us_per_refusal);
-        write!(f, "of the service for an accepted order: {accepted:.1} us; for a refusal: {refusal:.1} us")
+        write!(
+            f,
+            "processor time of a recorded order: {:.1} us, of which service {service:.1}, ",
+            service + recorder + redis + postgres
+        )?;
+        writeln!(
+            f,
+            "recorder {recorder:.1}, Redis {redis:.1}, PostgreSQL {postgres:.1}"
+        )?;
+        let (accepted, refusal) = (
+            self.service_us_per_accepted_order,
+            self.service_us_per_refusal,
+        );
+        write!(
+            f,
+            "of the service for an accepted order: {accepted:.1} us; for a refusal: {refusal:.1} us"
+        )
     }
 }
 
@@ -51,12 +67,32 @@ pub async fn measure(bench: &Bench, machine: String) -> Result<Option<Costs>> {
     let crowd = Crowd::new(CROWD)?;
     let mut site = Site::without_recorder().await?;
     site.start_recorder().await?;
-    let Bench { connections, seconds, .. } = *bench;
-    let terms = |item, durability, status, seconds| Terms { item, durability, status, connections, seconds };
+    let Bench {
+        connections,
+        seconds,
+        ..
+    } = *bench;
+    let terms = |item, durability, status, seconds| Terms {
+        item,
+        durability,
+        status,
+        connections,
+        seconds,
+    };
     // Every token is checked for the first time here.
     sell(&site, &crowd, terms("costs-first", "recorded", 201, 1)).await?;
-    let recorded = of_orders(&site, &crowd, terms("costs-recorded", "recorded", 201, seconds)).await?;
-    let accepted = of_orders(&site, &crowd, terms("costs-accepted", "accepted", 202, seconds)).await?;
+    let recorded = of_orders(
+        &site,
+        &crowd,
+        terms("costs-recorded", "recorded", 201, seconds),
+    )
+    .await?;
+    let accepted = of_orders(
+        &site,
+        &crowd,
+        terms("costs-accepted", "accepted", 202, seconds),
+    )
+    .await?;
     Ok(Some(Costs {
         service_us_per_recorded_order: recorded.service,
         service_us_per_accepted_order: accepted.service,
@@ -79,8 +115,16 @@ struct Parts {
 impl Parts {
     fn look(site: &Site) -> Result<Self> {
         let recorder = site.recorder_pid().map_or(Ok(0.0), cpu::used_us)?;
-        let (service, redis) = (cpu::used_us(site.service_pid())?, cpu::used_us(site.redis.pid())?);
-        Ok(Self { service, recorder, redis, postgres: cpu::used_us(site.postgres.pid())? })
+        let (service, redis) = (
+            cpu::used_us(site.service_pid())?,
+            cpu::used_us(site.redis.pid())?,
+        );
+        Ok(Self {
+            service,
+            recorder,
+            redis,
+            postgres: cpu::used_us(site.postgres.pid())?,
+        })
     }
 }
 
@@ -88,7 +132,10 @@ impl Parts {
 async fn of_orders(site: &Site, crowd: &Crowd, terms: Terms<'_>) -> Result<Parts> {
     let before = Parts::look(site)?;
     sell(site, crowd, terms).await?;
-    let (after, orders) = (Parts::look(site)?, site.audit(terms.item).await?.held as f64);
+    let (after, orders) = (
+        Parts::look(site)?,
+        site.audit(terms.item).await?.held as f64,
+    );
     Ok(Parts {
         service: (after.service - before.service) / orders,
         recorder: (after.recorder - before.recorder) / orders,
@@ -102,11 +149,27 @@ async fn of_refusals(bench: &Bench, site: &Site, crowd: &Crowd) -> Result<f64> {
     let sold = site.order(GONE, "the-only-one").await?;
     ensure!(sold == 201, "the only unit of {GONE} was not sold: {sold}");
     site.audit(GONE).await?;
-    let Bench { connections, seconds, .. } = *bench;
-    let refusals =
-        Load { url: &site.url, item: GONE, tokens: crowd.tokens(), run: "late", connections, seconds, requests: None, statuses: false };
+    let Bench {
+        connections,
+        seconds,
+        ..
+    } = *bench;
+    let refusals = Load {
+        url: &site.url,
+        item: GONE,
+        tokens: crowd.tokens(),
+        run: "late",
+        connections,
+        seconds,
+        requests: None,
+        statuses: false,
+    };
     let before = cpu::used_us(site.service_pid())?;
     let answered = load(refusals).await?;
-    ensure!(answered.refused == answered.answers, "{} answers were no refusals", answered.answers - answered.refused);
+    ensure!(
+        answered.refused == answered.answers,
+        "{} answers were no refusals",
+        answered.answers - answered.refused
+    );
     Ok((cpu::used_us(site.service_pid())? - before) / answered.answers as f64)
 }

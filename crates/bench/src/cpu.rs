@@ -18,7 +18,9 @@ pub fn used_us(pid: u32) -> Result<f64> {
     let mut found = false;
     for entry in fs::read_dir("/proc").context("/proc")? {
         // It may have ended since.
-        let Ok(text) = fs::read_to_string(entry?.path().join("stat")) else { continue };
+        let Ok(text) = fs::read_to_string(entry?.path().join("stat")) else {
+            continue;
+        };
         if let Some(stat) = Stat::read(&text).filter(|stat| stat.pid == pid || stat.parent == pid) {
             found |= stat.pid == pid;
             ticks += stat.ticks;
@@ -42,7 +44,11 @@ impl Stat {
         let (pid, _) = head.split_once(' ')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-        Some(Self { pid: pid.parse().ok()?, parent: u32::try_from(number(1)?).ok()?, ticks: number(11)? + number(12)? })
+        Some(Self {
+            pid: pid.parse().ok()?,
+            parent: u32::try_from(number(1)?).ok()?,
+            ticks: number(11)? + number(12)?,
+        })
     }
 }
 
@@ -53,7 +59,14 @@ mod tests {
     #[test]
     fn a_name_may_hold_anything() {
         let text = "42 (a) b (c)) S 7 42 42 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 1 1 1";
-        assert_eq!(Stat::read(text), Some(Stat { pid: 42, parent: 7, ticks: 42 }));
+        assert_eq!(
+            Stat::read(text),
+            Some(Stat {
+                pid: 42,
+                parent: 7,
+                ticks: 42
+            })
+        );
         assert_eq!(Stat::read("nothing"), None);
     }
 

@@ -44,11 +44,20 @@ impl Machine {
             cpu: cpu(),
             memory_mb: memory_mb(),
             kernel: first_line("uname", &["-sr"]),
-            redis: first_line("redis-server", &["--version"]).map(|line| redis_version(&line).unwrap_or(line)),
-            postgres: postgres().iter().find_map(|program| first_line(program, &["--version"])),
-            rustc: first_line("rustc", &["--version"]).or_else(|| first_line(cargo_home().join("bin/rustc"), &["--version"])),
-            fdatasync_ms: tokio::task::spawn_blocking(|| fdatasync_ms(&std::env::temp_dir()).ok()).await.ok().flatten(),
-            load: fs::read_to_string("/proc/loadavg").ok().and_then(|text| text.split(' ').next()?.parse().ok()),
+            redis: first_line("redis-server", &["--version"])
+                .map(|line| redis_version(&line).unwrap_or(line)),
+            postgres: postgres()
+                .iter()
+                .find_map(|program| first_line(program, &["--version"])),
+            rustc: first_line("rustc", &["--version"])
+                .or_else(|| first_line(cargo_home().join("bin/rustc"), &["--version"])),
+            fdatasync_ms: tokio::task::spawn_blocking(|| fdatasync_ms(&std::env::temp_dir()).ok())
+                .await
+                .ok()
+                .flatten(),
+            load: fs::read_to_string("/proc/loadavg")
+                .ok()
+                .and_then(|text| text.split(' ').next()?.parse().ok()),
             commit: commit(),
             date: Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string(),
         }
@@ -59,14 +68,25 @@ impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = vec![format!("{} cores", self.cores)];
         parts.extend(self.cpu.clone());
-        parts.extend(self.memory_mb.map(|mb| format!("{:.1} GB", mb as f64 / 1024.0)));
+        parts.extend(
+            self.memory_mb
+                .map(|mb| format!("{:.1} GB", mb as f64 / 1024.0)),
+        );
         parts.extend(self.kernel.clone());
-        parts.extend(self.redis.as_ref().map(|version| format!("Redis {version}")));
+        parts.extend(
+            self.redis
+                .as_ref()
+                .map(|version| format!("Redis {version}")),
+        );
         parts.extend(self.postgres.clone());
         parts.extend(self.rustc.clone());
         parts.extend(self.fdatasync_ms.map(|ms| format!("fdatasync {ms:.2} ms")));
         parts.extend(self.load.map(|load| format!("load {load}")));
-        parts.extend(self.commit.as_ref().map(|commit| format!("commit {commit}")));
+        parts.extend(
+            self.commit
+                .as_ref()
+                .map(|commit| format!("commit {commit}")),
+        );
         parts.push(self.date.clone());
         f.write_str(&parts.join(", "))
     }
@@ -74,9 +94,19 @@ impl fmt::Display for Machine {
 
 /// The first line of what a program prints, if it is there and succeeds.
 fn first_line(program: impl AsRef<Path>, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program.as_ref()).args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
-    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
+    let output = Command::new(program.as_ref())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout)
+        .ok()
+        .filter(|_| output.status.success())?;
+    text.lines()
+        .next()
+        .map(|line| line.trim().to_owned())
+        .filter(|line| !line.is_empty())
 }
 
 fn cpu() -> Option<String> {
@@ -85,28 +115,55 @@ fn cpu() -> Option<String> {
 }
 
 fn memory_mb() -> Option<u64> {
-    let linux = || field("/proc/meminfo", "MemTotal")?.trim_end_matches(" kB").parse::<u64>().ok().map(|kb| kb / 1024);
-    linux().or_else(|| first_line("sysctl", &["-n", "hw.memsize"])?.parse::<u64>().ok().map(|bytes| bytes / 1024 / 1024))
+    let linux = || {
+        field("/proc/meminfo", "MemTotal")?
+            .trim_end_matches(" kB")
+            .parse::<u64>()
+            .ok()
+            .map(|kb| kb / 1024)
+    };
+    linux().or_else(|| {
+        first_line("sysctl", &["-n", "hw.memsize"])?
+            .parse::<u64>()
+            .ok()
+            .map(|bytes| bytes / 1024 / 1024)
+    })
 }
 
 /// What stands behind the first `name :` of a file.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let (_, value) = text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name)?;
+    let (_, value) = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)?;
     Some(value.trim().to_owned())
 }
 
 /// `Redis server v=7.0.15 sha=...`
 fn redis_version(line: &str) -> Option<String> {
-    line.split(' ').find_map(|word| word.strip_prefix("v=")).map(str::to_owned)
+    line.split(' ')
+        .find_map(|word| word.strip_prefix("v="))
+        .map(str::to_owned)
 }
 
 /// Where PostgreSQL's server may be: in PATH, else where Debian puts it, newest first.
 fn postgres() -> Vec<PathBuf> {
-    let version = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()).unwrap_or_default();
-    let mut versions: Vec<_> = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let version = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str()?.parse::<u32>().ok())
+            .unwrap_or_default()
+    };
+    let mut versions: Vec<_> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     versions.sort_by_key(|path| std::cmp::Reverse(version(path)));
-    std::iter::once(PathBuf::from("postgres")).chain(versions.into_iter().map(|path| path.join("bin/postgres"))).collect()
+    std::iter::once(PathBuf::from("postgres"))
+        .chain(versions.into_iter().map(|path| path.join("bin/postgres")))
+        .collect()
 }
 
 fn cargo_home() -> PathBuf {
@@ -118,7 +175,11 @@ fn cargo_home() -> PathBuf {
 fn commit() -> Option<String> {
     let commit = first_line("git", &["rev-parse", "--short=12", "HEAD"])?;
     let changed = first_line("git", &["status", "--porcelain", "--untracked-files=no"]).is_some();
-    Some(if changed { format!("{commit}+") } else { commit })
+    Some(if changed {
+        format!("{commit}+")
+    } else {
+        commit
+    })
 }
 
 fn fdatasync_ms(folder: &Path) -> std::io::Result<f64> {
@@ -142,11 +203,18 @@ mod tests {
         let machine = Machine::look().await;
         assert!(machine.cores > 0 && machine.fdatasync_ms.is_some_and(|ms| ms > 0.0));
         let text = machine.to_string();
-        assert!(text.contains(" cores") && text.contains("fdatasync") && text.contains("UTC"), "{text}");
+        assert!(
+            text.contains(" cores") && text.contains("fdatasync") && text.contains("UTC"),
+            "{text}"
+        );
     }
 
     #[test]
     fn the_version_of_redis_is_found_in_what_it_says() {
-        assert_eq!(redis_version("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64").as_deref(), Some("7.0.15"));
+        assert_eq!(
+            redis_version("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64")
+                .as_deref(),
+            Some("7.0.15")
+        );
     }
 }

@@ -74,7 +74,10 @@ impl OpenLoop {
         }
         let ends = begins + load.due(load.warm + load.orders) + PATIENCE;
         let (mut answered, mut begun) = (Vec::new(), Vec::new());
-        while let Some(done) = timeout_at(ends, tasks.join_next()).await.context("orders were not answered at all")? {
+        while let Some(done) = timeout_at(ends, tasks.join_next())
+            .await
+            .context("orders were not answered at all")?
+        {
             for (began_ms, answered_ms) in done?? {
                 begun.push(began_ms);
                 answered.push(answered_ms);
@@ -90,7 +93,12 @@ impl OpenLoop {
         Duration::from_secs_f64(order as f64 / self.rate)
     }
 
-    async fn on_one_connection(self: Arc<Self>, mut connection: Connection, number: u64, begins: Instant) -> Result<Vec<(f64, f64)>> {
+    async fn on_one_connection(
+        self: Arc<Self>,
+        mut connection: Connection,
+        number: u64,
+        begins: Instant,
+    ) -> Result<Vec<(f64, f64)>> {
         let mut took = Vec::new();
         let mut order = number;
         while order < self.warm + self.orders {
@@ -100,9 +108,16 @@ impl OpenLoop {
             sleep_until(due).await;
             let began = due.elapsed();
             let status = connection.ask(&request).await?;
-            ensure!(status == self.status, "an order of {} was answered {status}", self.item);
+            ensure!(
+                status == self.status,
+                "an order of {} was answered {status}",
+                self.item
+            );
             if order >= self.warm {
-                took.push((began.as_secs_f64() * 1000.0, due.elapsed().as_secs_f64() * 1000.0));
+                took.push((
+                    began.as_secs_f64() * 1000.0,
+                    due.elapsed().as_secs_f64() * 1000.0,
+                ));
             }
             order += self.connections;
         }
@@ -112,10 +127,17 @@ impl OpenLoop {
 
 /// Of sorted values.
 fn percentile(sorted: &[f64], percent: f64) -> f64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank of a list in memory")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank of a list in memory"
+    )]
     // 99.9 % of 1000 is a little more than 999 where numbers are binary.
     let rank = (percent / 100.0 * sorted.len() as f64 - 1e-6).ceil() as usize;
-    sorted.get(rank.saturating_sub(1).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+    sorted
+        .get(rank.saturating_sub(1).min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]
@@ -139,9 +161,16 @@ mod tests {
                 let mut extra = std::mem::take(&mut stall);
                 tokio::spawn(async move {
                     let mut request = [0; 4096];
-                    while stream.read(&mut request).await.is_ok_and(|length| length > 0) {
+                    while stream
+                        .read(&mut request)
+                        .await
+                        .is_ok_and(|length| length > 0)
+                    {
                         tokio::time::sleep(takes + std::mem::take(&mut extra)).await;
-                        stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+                        stream
+                            .write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}")
+                            .await
+                            .unwrap();
                     }
                 });
             }
@@ -151,29 +180,54 @@ mod tests {
 
     fn load(address: String, status: u16) -> OpenLoop {
         let tokens: Arc<[String]> = ["a token".to_owned()].into();
-        OpenLoop { address, item: "vase".into(), tokens, status, connections: 2, rate: 100.0, warm: 0, orders: 40 }
+        OpenLoop {
+            address,
+            item: "vase".into(),
+            tokens,
+            status,
+            connections: 2,
+            rate: 100.0,
+            warm: 0,
+            orders: 40,
+        }
     }
 
     #[tokio::test]
     async fn who_waits_behind_a_stall_waits_on_the_clock() {
-        let took = load(service(Duration::ZERO, Duration::from_millis(300)).await, 201).run().await.unwrap();
+        let took = load(
+            service(Duration::ZERO, Duration::from_millis(300)).await,
+            201,
+        )
+        .run()
+        .await
+        .unwrap();
         assert_eq!(took.answered.len(), 40);
         // Of the stalled connection, a request was due every 20 ms; about half of those 15 waited longer than 150 ms.
         let slow = took.answered.iter().filter(|ms| **ms > 100.0).count();
         assert!(slow >= 8, "{:?}", took.answered);
-        assert!(took.answered_within(100.0) >= 300.0 && took.answered_within(50.0) < 100.0, "{:?}", took.answered);
+        assert!(
+            took.answered_within(100.0) >= 300.0 && took.answered_within(50.0) < 100.0,
+            "{:?}",
+            took.answered
+        );
     }
 
     #[tokio::test]
     async fn an_answer_that_is_no_order_ends_the_load() {
-        let error = load(service(Duration::ZERO, Duration::ZERO).await, 202).run().await.unwrap_err();
+        let error = load(service(Duration::ZERO, Duration::ZERO).await, 202)
+            .run()
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("201"), "{error}");
     }
 
     #[test]
     fn percentiles_are_values_that_were_measured() {
         let values: Vec<f64> = (1..=1000).map(f64::from).collect();
-        assert_eq!([50.0, 99.0, 99.9, 100.0].map(|percent| percentile(&values, percent)), [500.0, 990.0, 999.0, 1000.0]);
+        assert_eq!(
+            [50.0, 99.0, 99.9, 100.0].map(|percent| percentile(&values, percent)),
+            [500.0, 990.0, 999.0, 1000.0]
+        );
         assert!(percentile(&[], 50.0).is_nan());
     }
 }

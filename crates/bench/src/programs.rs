@@ -20,7 +20,12 @@ fn beside(name: &str, variable: &str) -> Result<PathBuf> {
         Some(program) => PathBuf::from(program),
         None => ourselves()?.with_file_name(name),
     };
-    let missing = || format!("{}: build it with `cargo build --release -p {name}`, or set {variable}", program.display());
+    let missing = || {
+        format!(
+            "{}: build it with `cargo build --release -p {name}`, or set {variable}",
+            program.display()
+        )
+    };
     program.canonicalize().with_context(missing)
 }
 
@@ -29,7 +34,9 @@ pub fn unsteered(program: &PathBuf) -> Command {
     let mut command = Command::new(program);
     for (variable, _) in env::vars_os() {
         let name = variable.to_string_lossy();
-        if name.starts_with("STOCKADE_") || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL", "HOST"].contains(&&*name) {
+        if name.starts_with("STOCKADE_")
+            || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL", "HOST"].contains(&&*name)
+        {
             command.env_remove(&variable);
         }
     }

@@ -11,8 +11,8 @@ use crate::{costs::Costs, goal::Measured, machine::Machine, summary::Summary};
 const RESULTS: &str = "results.json";
 
 const COLUMNS: [&str; 14] = [
-    "goal", "measured", "figure", "against", "baseline", "unit", "ratio", "spread", "promised", "met", "accepted", "rejected", "drift",
-    "oversold",
+    "goal", "measured", "figure", "against", "baseline", "unit", "ratio", "spread", "promised",
+    "met", "accepted", "rejected", "drift", "oversold",
 ];
 /// Those that hold words.
 const WORDS: [usize; 4] = [0, 1, 3, 5];
@@ -52,19 +52,36 @@ enum Outcome {
 impl Report {
     /// Nothing measured yet.
     pub fn new(machine: Machine) -> Self {
-        Self { machine, costs: None, goals: BTreeMap::new() }
+        Self {
+            machine,
+            costs: None,
+            goals: BTreeMap::new(),
+        }
     }
 
     /// Takes in what was measured, and says so.
     pub fn add(&mut self, measured: Measured) {
-        let Measured { goal: name, title, lines } = measured;
+        let Measured {
+            goal: name,
+            title,
+            lines,
+        } = measured;
         let mut lines = lines.into_iter().map(Summary::of);
-        let Some(goal) = lines.next() else { return self.fail(name, &anyhow::anyhow!("nothing was measured")) };
+        let Some(goal) = lines.next() else {
+            return self.fail(name, &anyhow::anyhow!("nothing was measured"));
+        };
         let lines: Vec<_> = lines.collect();
         for summary in std::iter::once(&goal).chain(&lines) {
             eprintln!("{name}: {}", in_a_line(summary));
         }
-        self.goals.insert(name, Outcome::Measured { title, goal: Box::new(goal), lines });
+        self.goals.insert(
+            name,
+            Outcome::Measured {
+                title,
+                goal: Box::new(goal),
+                lines,
+            },
+        );
     }
 
     /// Takes in that a goal could not be measured, and says so.
@@ -77,7 +94,8 @@ impl Report {
     /// Writes `results.json`.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(RESULTS);
-        fs::write(&path, serde_json::to_string_pretty(self)? + "\n").with_context(|| format!("--out: {} cannot be written", path.display()))
+        fs::write(&path, serde_json::to_string_pretty(self)? + "\n")
+            .with_context(|| format!("--out: {} cannot be written", path.display()))
     }
 
     /// Prints the table, and under it how each line was measured.
@@ -99,7 +117,10 @@ impl Report {
     }
 
     fn status(&self) -> u8 {
-        let failed = self.goals.values().any(|outcome| matches!(outcome, Outcome::Failed { .. }));
+        let failed = self
+            .goals
+            .values()
+            .any(|outcome| matches!(outcome, Outcome::Failed { .. }));
         match (failed, self.lines().all(|(_, summary)| summary.is_good())) {
             (true, _) => 2,
             (false, false) => 1,
@@ -111,23 +132,34 @@ impl Report {
     fn lines(&self) -> impl Iterator<Item = ((&'static str, &'static str), &Summary)> {
         self.goals.iter().flat_map(|(name, outcome)| {
             let (title, summaries): (_, Vec<_>) = match outcome {
-                Outcome::Measured { title, goal, lines } => (*title, std::iter::once(&**goal).chain(lines).collect()),
+                Outcome::Measured { title, goal, lines } => {
+                    (*title, std::iter::once(&**goal).chain(lines).collect())
+                }
                 Outcome::Failed { .. } => ("", Vec::new()),
             };
-            summaries.into_iter().map(move |summary| ((*name, title), summary))
+            summaries
+                .into_iter()
+                .map(move |summary| ((*name, title), summary))
         })
     }
 
     fn table(&self) -> Table {
         let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic).set_header(COLUMNS);
+        table
+            .load_style(UTF8_FULL_CONDENSED)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_header(COLUMNS);
         if !table.is_tty() {
             table.set_width(WIDTH);
         }
         for ((name, _), summary) in self.lines() {
             table.add_row(row(name, summary));
         }
-        for (index, column) in table.column_iter_mut().enumerate().filter(|(index, _)| !WORDS.contains(index)) {
+        for (index, column) in table
+            .column_iter_mut()
+            .enumerate()
+            .filter(|(index, _)| !WORDS.contains(index))
+        {
             debug_assert!(index < COLUMNS.len());
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -138,7 +170,13 @@ impl Report {
     fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         let mut last = "";
-        for ((name, title), Summary { measured, setting, .. }) in self.lines() {
+        for (
+            (name, title),
+            Summary {
+                measured, setting, ..
+            },
+        ) in self.lines()
+        {
             if name != last {
                 notes.push(format!("{name}: {title}"));
                 last = name;
@@ -155,7 +193,9 @@ impl Report {
 
     fn verdict(&self) -> String {
         let not_good = self.lines().filter(|(_, summary)| !summary.is_good());
-        let names: Vec<_> = not_good.map(|((name, _), summary)| format!("{name} ({})", summary.measured)).collect();
+        let names: Vec<_> = not_good
+            .map(|((name, _), summary)| format!("{name} ({})", summary.measured))
+            .collect();
         match self.status() {
             0 => "every goal is met".to_owned(),
             1 => format!("NOT met: {}", names.join(", ")),
@@ -165,7 +205,17 @@ impl Report {
 }
 
 fn row(name: &str, summary: &Summary) -> [String; COLUMNS.len()] {
-    let Summary { ratio, figure, baseline, spread, accepted, rejected, drift, oversold, .. } = summary;
+    let Summary {
+        ratio,
+        figure,
+        baseline,
+        spread,
+        accepted,
+        rejected,
+        drift,
+        oversold,
+        ..
+    } = summary;
     [
         name.to_owned(),
         summary.measured.clone(),
@@ -185,9 +235,22 @@ fn row(name: &str, summary: &Summary) -> [String; COLUMNS.len()] {
 }
 
 fn in_a_line(summary: &Summary) -> String {
-    let Summary { measured, against, figure, baseline, unit, ratio, spread, goal, .. } = summary;
+    let Summary {
+        measured,
+        against,
+        figure,
+        baseline,
+        unit,
+        ratio,
+        spread,
+        goal,
+        ..
+    } = summary;
     let (figure, baseline, ratio) = (number(*figure), number(*baseline), number(*ratio));
-    format!("{measured} {figure}, {against} {baseline} {unit}: {ratio} (promised {goal}; spread {:.0} %)", spread * 100.0)
+    format!(
+        "{measured} {figure}, {against} {baseline} {unit}: {ratio} (promised {goal}; spread {:.0} %)",
+        spread * 100.0
+    )
 }
 
 /// With as many digits as mean something: three of a small number, all of a large one.
@@ -215,27 +278,58 @@ mod tests {
 
     fn report() -> Report {
         let mut report = Report::new(Machine::default());
-        let lines = vec![line(Bound::AtLeast(0.6), &[(70.0, 100.0), (60.0, 100.0), (80.0, 100.0)]), line(Bound::None, &[(1.0, 2.0)])];
-        report.add(Measured { goal: "P1", title: "recorded orders over HTTP", lines });
+        let lines = vec![
+            line(
+                Bound::AtLeast(0.6),
+                &[(70.0, 100.0), (60.0, 100.0), (80.0, 100.0)],
+            ),
+            line(Bound::None, &[(1.0, 2.0)]),
+        ];
+        report.add(Measured {
+            goal: "P1",
+            title: "recorded orders over HTTP",
+            lines,
+        });
         report
     }
 
     fn json(report: &Report) -> Value {
         let folder = tempfile::tempdir().unwrap();
         report.write(folder.path()).unwrap();
-        serde_json::from_str(&std::fs::read_to_string(folder.path().join("results.json")).unwrap()).unwrap()
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join("results.json")).unwrap())
+            .unwrap()
     }
 
     #[test]
     fn the_results_have_the_goal_on_top_and_its_further_lines_below() {
         let results = json(&report());
         let p1 = &results["P1"];
-        assert_eq!((&p1["ratio"], &p1["figure"], &p1["baseline"]), (&json!(0.7), &json!(70.0), &json!(100.0)));
-        assert_eq!((&p1["accepted"], &p1["rejected"], &p1["drift"], &p1["oversold"]), (&json!(30), &json!(3), &json!(0), &json!(0)));
-        assert_eq!((&p1["goal"], &p1["met"], &p1["unit"]), (&json!(">= 0.6"), &json!(true), &json!("orders/s")));
+        assert_eq!(
+            (&p1["ratio"], &p1["figure"], &p1["baseline"]),
+            (&json!(0.7), &json!(70.0), &json!(100.0))
+        );
+        assert_eq!(
+            (
+                &p1["accepted"],
+                &p1["rejected"],
+                &p1["drift"],
+                &p1["oversold"]
+            ),
+            (&json!(30), &json!(3), &json!(0), &json!(0))
+        );
+        assert_eq!(
+            (&p1["goal"], &p1["met"], &p1["unit"]),
+            (&json!(">= 0.6"), &json!(true), &json!("orders/s"))
+        );
         assert!(p1["spread"].is_f64() && p1["setting"].is_string());
         assert_eq!(p1["samples"].as_array().unwrap().len(), 3);
-        assert_eq!((p1["lines"].as_array().unwrap().len(), &p1["lines"][0]["ratio"]), (1, &json!(0.5)));
+        assert_eq!(
+            (
+                p1["lines"].as_array().unwrap().len(),
+                &p1["lines"][0]["ratio"]
+            ),
+            (1, &json!(0.5))
+        );
         assert!(results["machine"].is_object());
     }
 
@@ -243,7 +337,11 @@ mod tests {
     fn the_exit_status_says_whether_all_is_met() {
         let mut report = report();
         assert_eq!(report.status(), 0);
-        report.add(Measured { goal: "P2", title: "", lines: vec![line(Bound::AtLeast(0.9), &[(1.0, 2.0)])] });
+        report.add(Measured {
+            goal: "P2",
+            title: "",
+            lines: vec![line(Bound::AtLeast(0.9), &[(1.0, 2.0)])],
+        });
         assert_eq!(report.status(), 1);
         assert!(report.verdict().contains("P2"));
     }
@@ -251,12 +349,23 @@ mod tests {
     #[test]
     fn a_promise_of_a_further_line_counts_too_and_so_does_drift() {
         let mut report = report();
-        let lines = vec![line(Bound::None, &[(1.0, 1.0)]), line(Bound::AtLeast(20.0), &[(1.0, 1.0)])];
-        report.add(Measured { goal: "P2", title: "", lines });
+        let lines = vec![
+            line(Bound::None, &[(1.0, 1.0)]),
+            line(Bound::AtLeast(20.0), &[(1.0, 1.0)]),
+        ];
+        report.add(Measured {
+            goal: "P2",
+            title: "",
+            lines,
+        });
         assert_eq!(report.status(), 1);
         let mut drifted = line(Bound::None, &[(1.0, 1.0)]);
         drifted.samples[0].drift = 1;
-        report.add(Measured { goal: "P2", title: "", lines: vec![drifted] });
+        report.add(Measured {
+            goal: "P2",
+            title: "",
+            lines: vec![drifted],
+        });
         assert_eq!(report.status(), 1);
     }
 
@@ -264,7 +373,11 @@ mod tests {
     fn a_goal_that_cannot_be_measured_is_an_error_and_the_others_are_shown() {
         let mut report = report();
         report.fail("P5", &anyhow::anyhow!("no wrk").context("P5"));
-        report.add(Measured { goal: "P6", title: "", lines: Vec::new() });
+        report.add(Measured {
+            goal: "P6",
+            title: "",
+            lines: Vec::new(),
+        });
         assert_eq!(report.status(), 2);
         let results = json(&report);
         assert_eq!(results["P5"]["error"], "P5: no wrk");
@@ -280,7 +393,12 @@ mod tests {
         for text in ["P1", "0.70", ">= 0.6", "29 %", "yes", " 30 ", " 3 "] {
             assert!(table.contains(text), "{text} is not in\n{table}");
         }
-        assert!(report.notes().iter().any(|note| note.contains("wrk, 512 connections")));
+        assert!(
+            report
+                .notes()
+                .iter()
+                .any(|note| note.contains("wrk, 512 connections"))
+        );
     }
 
     #[test]

@@ -56,11 +56,18 @@ pub struct ServeRival {
 impl ServeRival {
     /// Serves until it is killed.
     pub async fn serve(&self) -> Result<()> {
-        let listener = order::listen(self.listen).with_context(|| format!("--listen: {}", self.listen))?;
-        let url = || self.database_url.as_deref().context("--database-url: the rival keeps its orders there");
+        let listener =
+            order::listen(self.listen).with_context(|| format!("--listen: {}", self.listen))?;
+        let url = || {
+            self.database_url
+                .as_deref()
+                .context("--database-url: the rival keeps its orders there")
+        };
         match self.kind {
             Kind::Bare => bare::serve(listener).await,
-            Kind::Transaction => http::serve(listener, transaction::Transactions::open(url()?).await?).await,
+            Kind::Transaction => {
+                http::serve(listener, transaction::Transactions::open(url()?).await?).await
+            }
             Kind::Batches => http::serve(listener, batches::Batches::open(url()?).await?).await,
         }
     }
@@ -68,7 +75,12 @@ impl ServeRival {
 
 /// Measures a rival around something else, half of the time before it and half after: a machine that becomes faster or slower meanwhile does so for
 /// both. Returns the orders that the rival answered in a second.
-pub async fn around<T>(kind: Kind, bench: &Bench, crowd: &Crowd, what: impl Future<Output = Result<T>>) -> Result<(f64, T)> {
+pub async fn around<T>(
+    kind: Kind,
+    bench: &Bench,
+    crowd: &Crowd,
+    what: impl Future<Output = Result<T>>,
+) -> Result<(f64, T)> {
     let before = half(kind, bench, crowd).await?;
     let done = what.await?;
     let after = half(kind, bench, crowd).await?;
@@ -79,10 +91,16 @@ pub async fn around<T>(kind: Kind, bench: &Bench, crowd: &Crowd, what: impl Futu
 async fn half(kind: Kind, bench: &Bench, crowd: &Crowd) -> Result<f64> {
     let seconds = bench.seconds.div_ceil(2);
     let answered = if kind == Kind::Bare {
-        Rival::bare().await?.load(crowd, bench.connections, seconds).await?
+        Rival::bare()
+            .await?
+            .load(crowd, bench.connections, seconds)
+            .await?
     } else {
         let postgres = Postgres::start().await?;
-        Rival::with_orders(kind, &postgres).await?.load(crowd, bench.connections, seconds).await?
+        Rival::with_orders(kind, &postgres)
+            .await?
+            .load(crowd, bench.connections, seconds)
+            .await?
     };
     Ok(answered.per_second())
 }
@@ -112,8 +130,15 @@ impl Rival {
 
     async fn start(kind: Kind, database_url: Option<String>) -> Result<Self> {
         let address = format!("127.0.0.1:{}", free_port().await);
-        let (program, listen, database) = (programs::ourselves()?, address.clone(), database_url.clone());
-        let name = kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let (program, listen, database) = (
+            programs::ourselves()?,
+            address.clone(),
+            database_url.clone(),
+        );
+        let name = kind
+            .to_possible_value()
+            .map(|value| value.get_name().to_owned())
+            .unwrap_or_default();
         let log = tempfile::NamedTempFile::new()?;
         let command = move || {
             let mut command = programs::unsteered(&program);
@@ -122,7 +147,12 @@ impl Rival {
             command
         };
         let process = Daemon::start("a rival", log.path(), command).await?;
-        let rival = Self { _process: process, url: format!("http://{address}"), database_url, _log: log };
+        let rival = Self {
+            _process: process,
+            url: format!("http://{address}"),
+            database_url,
+            _log: log,
+        };
         rival.until_ready(&address).await?;
         Ok(rival)
     }
@@ -141,13 +171,31 @@ impl Rival {
     async fn load(&self, crowd: &Crowd, connections: u32, seconds: u64) -> Result<Answered> {
         let order = Load::warm(&self.url, ITEM, crowd.tokens(), connections, WARM_SECONDS);
         let warm = load(order).await?;
-        ensure!(warm.statuses.keys().eq([&201]), "a rival answered {:?}, not all 201", warm.statuses);
+        ensure!(
+            warm.statuses.keys().eq([&201]),
+            "a rival answered {:?}, not all 201",
+            warm.statuses
+        );
         let before = self.sold().await?;
-        let answered = load(Load { run: "run", seconds, statuses: false, ..order }).await?;
-        ensure!(answered.refused == 0, "a rival refused {} orders", answered.refused);
+        let answered = load(Load {
+            run: "run",
+            seconds,
+            statuses: false,
+            ..order
+        })
+        .await?;
+        ensure!(
+            answered.refused == 0,
+            "a rival refused {} orders",
+            answered.refused
+        );
         if let Some((before, after)) = before.zip(self.sold().await?) {
             let (sold, most) = (after - before, answered.answers + u64::from(connections));
-            ensure!((answered.answers..=most).contains(&sold), "a rival acknowledged {} orders and recorded {sold}", answered.answers);
+            ensure!(
+                (answered.answers..=most).contains(&sold),
+                "a rival acknowledged {} orders and recorded {sold}",
+                answered.answers
+            );
         }
         Ok(answered)
     }

@@ -72,7 +72,10 @@ impl Books {
             sleep(UNREAD).await;
             let later = site.audit(item).await?;
             if later.held == audit.held {
-                return Ok(Self { audit: later, outcomes: site.outcomes().await? });
+                return Ok(Self {
+                    audit: later,
+                    outcomes: site.outcomes().await?,
+                });
             }
             audit = later;
         }
@@ -81,27 +84,57 @@ impl Books {
 
 /// Sells from a new item, of which there is plenty.
 pub async fn sell(site: &Site, crowd: &Crowd, terms: Terms<'_>) -> Result<(Answered, Sample)> {
-    let Terms { item, durability, status, connections, seconds } = terms;
+    let Terms {
+        item,
+        durability,
+        status,
+        connections,
+        seconds,
+    } = terms;
     site.open(item, PLENTY, durability).await?;
     let first = site.order(item, "probe").await?;
-    ensure!(first == status, "an order of {item} was answered {first}, not {status}");
+    ensure!(
+        first == status,
+        "an order of {item} was answered {first}, not {status}"
+    );
     let order = Load::warm(&site.url, item, crowd.tokens(), connections, WARM_SECONDS);
     let warm = load(order).await?;
-    ensure!(warm.statuses.keys().eq([&status]), "orders of {item} were answered {:?}, not all {status}", warm.statuses);
+    ensure!(
+        warm.statuses.keys().eq([&status]),
+        "orders of {item} were answered {:?}, not all {status}",
+        warm.statuses
+    );
     let before = Books::look(site, item).await?;
-    let answered = load(Load { run: "run", seconds, statuses: false, ..order }).await?;
+    let answered = load(Load {
+        run: "run",
+        seconds,
+        statuses: false,
+        ..order
+    })
+    .await?;
     let after = Books::look(site, item).await?;
     let sample = settle(Expected::Held, connections, &answered, &before, &after)?;
     Ok((answered, sample))
 }
 
 /// Holds what was answered against the books, and says what of it goes into a sample: all but figure and baseline.
-pub fn settle(expected: Expected, connections: u32, answered: &Answered, before: &Books, after: &Books) -> Result<Sample> {
-    let Answered { answers, refused, .. } = *answered;
+pub fn settle(
+    expected: Expected,
+    connections: u32,
+    answered: &Answered,
+    before: &Books,
+    after: &Books,
+) -> Result<Sample> {
+    let Answered {
+        answers, refused, ..
+    } = *answered;
     let outcome = expected.outcome();
     for (other, count) in &after.outcomes {
         let counted = count - before.outcomes.get(other).copied().unwrap_or_default();
-        ensure!(other == outcome || counted == 0, "{counted} answers were {other}, where all should have been {outcome}");
+        ensure!(
+            other == outcome || counted == 0,
+            "{counted} answers were {other}, where all should have been {outcome}"
+        );
     }
     let held = after.audit.held - before.audit.held;
     let (accepted, most) = match expected {
@@ -109,13 +142,26 @@ pub fn settle(expected: Expected, connections: u32, answered: &Answered, before:
         Expected::SoldOut => (0, 0),
     };
     let rejected = answers - accepted;
-    ensure!(expected == Expected::SoldOut || rejected == 0, "{rejected} of {answers} answers were no orders");
-    ensure!(expected == Expected::Held || refused == answers, "{} of {answers} answers were no refusals", answers - refused);
+    ensure!(
+        expected == Expected::SoldOut || rejected == 0,
+        "{rejected} of {answers} answers were no orders"
+    );
+    ensure!(
+        expected == Expected::Held || refused == answers,
+        "{} of {answers} answers were no refusals",
+        answers - refused
+    );
     ensure!(
         (accepted..=most).contains(&held),
         "{accepted} orders were acknowledged over {connections} connections, and the ledger has {held} more than before"
     );
-    Ok(Sample { accepted, rejected, drift: i64::try_from(after.audit.drift)?, oversold: after.audit.oversold, ..Sample::default() })
+    Ok(Sample {
+        accepted,
+        rejected,
+        drift: i64::try_from(after.audit.drift)?,
+        oversold: after.audit.oversold,
+        ..Sample::default()
+    })
 }
 
 #[cfg(test)]
@@ -124,7 +170,10 @@ mod tests {
     use crate::site::Audit;
 
     fn books(held: u64, outcomes: &[(&str, u64)]) -> Books {
-        let outcomes = outcomes.iter().map(|(outcome, count)| ((*outcome).to_owned(), *count)).collect();
+        let outcomes = outcomes
+            .iter()
+            .map(|(outcome, count)| ((*outcome).to_owned(), *count))
+            .collect();
         let mut audit = Audit::default();
         audit.held = held;
         Books { audit, outcomes }
@@ -138,7 +187,9 @@ mod tests {
     }
 
     fn wrong(expected: Expected, answered: &Answered, after: &Books) -> String {
-        settle(expected, 10, answered, &books(5, &[("held", 5)]), after).unwrap_err().to_string()
+        settle(expected, 10, answered, &books(5, &[("held", 5)]), after)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -153,20 +204,59 @@ mod tests {
 
     #[test]
     fn an_acknowledged_order_that_the_ledger_does_not_have_is_found_and_so_is_one_too_many() {
-        assert!(wrong(Expected::Held, &answered(100, 0), &books(104, &[("held", 105)])).contains("the ledger has 99"));
-        assert!(wrong(Expected::Held, &answered(100, 0), &books(116, &[("held", 105)])).contains("the ledger has 111"));
-        assert!(wrong(Expected::SoldOut, &answered(9, 9), &books(6, &[("held", 5), ("sold_out", 9)])).contains("the ledger has 1"));
+        assert!(
+            wrong(
+                Expected::Held,
+                &answered(100, 0),
+                &books(104, &[("held", 105)])
+            )
+            .contains("the ledger has 99")
+        );
+        assert!(
+            wrong(
+                Expected::Held,
+                &answered(100, 0),
+                &books(116, &[("held", 105)])
+            )
+            .contains("the ledger has 111")
+        );
+        assert!(
+            wrong(
+                Expected::SoldOut,
+                &answered(9, 9),
+                &books(6, &[("held", 5), ("sold_out", 9)])
+            )
+            .contains("the ledger has 1")
+        );
     }
 
     #[test]
     fn a_refusal_is_no_order_and_an_order_no_refusal() {
-        assert!(wrong(Expected::Held, &answered(100, 1), &books(105, &[("held", 105)])).contains("1 of 100"));
-        assert!(wrong(Expected::SoldOut, &answered(100, 99), &books(5, &[("held", 5), ("sold_out", 100)])).contains("1 of 100"));
+        assert!(
+            wrong(
+                Expected::Held,
+                &answered(100, 1),
+                &books(105, &[("held", 105)])
+            )
+            .contains("1 of 100")
+        );
+        assert!(
+            wrong(
+                Expected::SoldOut,
+                &answered(100, 99),
+                &books(5, &[("held", 5), ("sold_out", 100)])
+            )
+            .contains("1 of 100")
+        );
     }
 
     #[test]
     fn an_answer_of_another_kind_ends_the_run() {
-        let text = wrong(Expected::Held, &answered(100, 0), &books(105, &[("held", 105), ("outcome_unknown", 2)]));
+        let text = wrong(
+            Expected::Held,
+            &answered(100, 0),
+            &books(105, &[("held", 105), ("outcome_unknown", 2)]),
+        );
         assert!(text.contains("2 answers were outcome_unknown"), "{text}");
     }
 }

@@ -87,20 +87,41 @@ impl Site {
     }
 
     async fn with_roles(roles: &'static str) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("stockade-bench-").tempdir()?;
+        let dir = tempfile::Builder::new()
+            .prefix("stockade-bench-")
+            .tempdir()?;
         let (redis, postgres) = (Redis::start().await?, Postgres::start().await?);
         let database_url = postgres.create_database("bench").await?;
         let listen = format!("127.0.0.1:{}", free_port().await);
         let service = serve(&dir, "service", roles, &redis, &database_url, Some(&listen)).await?;
         let client = Client::builder().timeout(Duration::from_secs(60)).build()?;
-        let site = Self { service, recorder: None, redis, postgres, url: format!("http://{listen}"), database_url, client, dir };
+        let site = Self {
+            service,
+            recorder: None,
+            redis,
+            postgres,
+            url: format!("http://{listen}"),
+            database_url,
+            client,
+            dir,
+        };
         site.until_ready().await?;
         Ok(site)
     }
 
     /// Adds what was left out.
     pub async fn start_recorder(&mut self) -> Result<()> {
-        self.recorder = Some(serve(&self.dir, "recorder", "recorder,reconciler", &self.redis, &self.database_url, None).await?);
+        self.recorder = Some(
+            serve(
+                &self.dir,
+                "recorder",
+                "recorder,reconciler",
+                &self.redis,
+                &self.database_url,
+                None,
+            )
+            .await?,
+        );
         Ok(())
     }
 
@@ -117,13 +138,24 @@ impl Site {
     /// Opens an item that acknowledges its orders at this point.
     pub async fn open(&self, item: &str, stock: u64, durability: &str) -> Result<()> {
         let new = json!({ "id": item, "stock": stock, "segments": SEGMENTS, "limit_per_buyer": LIMIT, "hold_seconds": 86_400, "durability": durability });
-        self.as_admin(self.client.post(format!("{}/items", self.url)).json(&new)).await.map(drop)
+        self.as_admin(self.client.post(format!("{}/items", self.url)).json(&new))
+            .await
+            .map(drop)
     }
 
     /// Places one order and says with which status it was answered.
     pub async fn order(&self, item: &str, key: &str) -> Result<u16> {
-        let request = self.client.post(format!("{}/items/{item}/orders", self.url)).bearer_auth(buyers::token(0)?);
-        Ok(request.header("Idempotency-Key", key).json(&json!({ "quantity": 1 })).send().await?.status().as_u16())
+        let request = self
+            .client
+            .post(format!("{}/items/{item}/orders", self.url))
+            .bearer_auth(buyers::token(0)?);
+        Ok(request
+            .header("Idempotency-Key", key)
+            .json(&json!({ "quantity": 1 }))
+            .send()
+            .await?
+            .status()
+            .as_u16())
     }
 
     /// The audit as soon as nothing is under way. An error if units stay under way, or if an order was rejected that had been acknowledged.
@@ -132,31 +164,57 @@ impl Site {
         loop {
             let audit = self.audit_now(item).await?;
             if audit.in_flight == 0 && audit.returning == 0 && audit.in_transit == 0 {
-                ensure!(audit.rejected_orders == 0, "the ledger rejected {} orders of {item}", audit.rejected_orders);
-                ensure!(audit.ok || audit.drift > 0 || audit.oversold > 0, "the audit of {item} is not good, and does not say why");
+                ensure!(
+                    audit.rejected_orders == 0,
+                    "the ledger rejected {} orders of {item}",
+                    audit.rejected_orders
+                );
+                ensure!(
+                    audit.ok || audit.drift > 0 || audit.oversold > 0,
+                    "the audit of {item} is not good, and does not say why"
+                );
                 return Ok(audit);
             }
-            ensure!(Instant::now() < until, "units of {item} are still under way after {AT_REST_WITHIN:?}: {audit:?}");
+            ensure!(
+                Instant::now() < until,
+                "units of {item} are still under way after {AT_REST_WITHIN:?}: {audit:?}"
+            );
             sleep(Duration::from_millis(100)).await;
         }
     }
 
     /// The audit as it is.
     pub async fn audit_now(&self, item: &str) -> Result<Audit> {
-        let text = self.as_admin(self.client.get(format!("{}/items/{item}/audit", self.url))).await?;
+        let text = self
+            .as_admin(self.client.get(format!("{}/items/{item}/audit", self.url)))
+            .await?;
         serde_json::from_str(&text).context("the audit is not what the API promises")
     }
 
     /// Entries in the outboxes of an item that are not trimmed yet, without those at the checkpoints, which stay.
     pub async fn untrimmed(&self, item: &str) -> Result<u64> {
-        let text = self.as_admin(self.client.get(format!("{}/items/{item}", self.url))).await?;
-        let shown: Shown = serde_json::from_str(&text).context("the item is not what the API promises")?;
-        Ok(shown.segments.iter().map(|segment| segment.outbox.saturating_sub(1)).sum())
+        let text = self
+            .as_admin(self.client.get(format!("{}/items/{item}", self.url)))
+            .await?;
+        let shown: Shown =
+            serde_json::from_str(&text).context("the item is not what the API promises")?;
+        Ok(shown
+            .segments
+            .iter()
+            .map(|segment| segment.outbox.saturating_sub(1))
+            .sum())
     }
 
     /// How many orders the service has answered, by outcome.
     pub async fn outcomes(&self) -> Result<BTreeMap<String, u64>> {
-        let text = self.client.get(format!("{}/metrics", self.url)).send().await?.error_for_status()?.text().await?;
+        let text = self
+            .client
+            .get(format!("{}/metrics", self.url))
+            .send()
+            .await?
+            .error_for_status()?
+            .text()
+            .await?;
         Ok(outcomes(&text))
     }
 
@@ -185,7 +243,14 @@ impl Site {
 }
 
 /// Without LOCK_URLS the reconciler's lock is kept by the ledger's database, so that Redis is the stock's alone.
-async fn serve(dir: &TempDir, name: &str, roles: &'static str, redis: &Redis, database_url: &str, listen: Option<&str>) -> Result<Daemon> {
+async fn serve(
+    dir: &TempDir,
+    name: &str,
+    roles: &'static str,
+    redis: &Redis,
+    database_url: &str,
+    listen: Option<&str>,
+) -> Result<Daemon> {
     let (program, folder) = (programs::stockade()?, dir.path().join(name));
     let mut variables = vec![
         ("REDIS_URL", redis.url()),
@@ -197,7 +262,11 @@ async fn serve(dir: &TempDir, name: &str, roles: &'static str, redis: &Redis, da
     variables.extend(listen.map(|listen| ("STOCKADE_LISTEN", listen.to_owned())));
     let command = move || {
         let mut command = programs::unsteered(&program);
-        command.arg("--dir").arg(&folder).arg("serve").envs(variables.iter().cloned());
+        command
+            .arg("--dir")
+            .arg(&folder)
+            .arg("serve")
+            .envs(variables.iter().cloned());
         command
     };
     Ok(Daemon::start("stockade", dir.path().join(format!("{name}.log")), command).await?)
@@ -206,7 +275,9 @@ async fn serve(dir: &TempDir, name: &str, roles: &'static str, redis: &Redis, da
 /// `stockade_orders_total{outcome="held"} 12`
 fn outcomes(metrics: &str) -> BTreeMap<String, u64> {
     let counter = |line: &str| {
-        let (outcome, count) = line.strip_prefix("stockade_orders_total{outcome=\"")?.split_once("\"} ")?;
+        let (outcome, count) = line
+            .strip_prefix("stockade_orders_total{outcome=\"")?
+            .split_once("\"} ")?;
         Some((outcome.to_owned(), count.trim().parse().ok()?))
     };
     metrics.lines().filter_map(counter).collect()

@@ -42,7 +42,14 @@ pub struct Summary {
 impl Summary {
     /// Of a line that was measured at least once.
     pub fn of(line: Line) -> Self {
-        let Line { figure: measured, baseline: against, unit, bound, setting, samples } = line;
+        let Line {
+            figure: measured,
+            baseline: against,
+            unit,
+            bound,
+            setting,
+            samples,
+        } = line;
         let of = |value: fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         let ratios = of(Sample::ratio);
         let ratio = median(&ratios);
@@ -52,7 +59,10 @@ impl Summary {
             baseline: median(&of(|sample| sample.baseline)),
             accepted: samples.iter().map(|sample| sample.accepted).sum(),
             rejected: samples.iter().map(|sample| sample.rejected).sum(),
-            drift: samples.iter().map(|sample| sample.drift.unsigned_abs()).sum(),
+            drift: samples
+                .iter()
+                .map(|sample| sample.drift.unsigned_abs())
+                .sum(),
             oversold: samples.iter().map(|sample| sample.oversold).sum(),
             unit,
             measured,
@@ -88,7 +98,11 @@ fn spread(values: &[f64], median: f64) -> f64 {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     // Nothing lies apart where everything is 0.
-    if most == least { 0.0 } else { (most - least) / median }
+    if most == least {
+        0.0
+    } else {
+        (most - least) / median
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +111,13 @@ pub mod samples {
 
     /// A line with one sample for each pair of figure and baseline.
     pub fn line(bound: Bound, pairs: &[(f64, f64)]) -> Line {
-        let sample = |&(figure, baseline): &(f64, f64)| Sample { figure, baseline, accepted: 10, rejected: 1, ..Sample::default() };
+        let sample = |&(figure, baseline): &(f64, f64)| Sample {
+            figure,
+            baseline,
+            accepted: 10,
+            rejected: 1,
+            ..Sample::default()
+        };
         Line {
             figure: "recorded orders".into(),
             baseline: "bare handler".into(),
@@ -124,16 +144,28 @@ mod tests {
 
     #[test]
     fn the_ratio_is_the_median_of_the_repeats_and_not_the_ratio_of_medians() {
-        let summary = Summary::of(line(Bound::AtLeast(0.6), &[(50.0, 100.0), (70.0, 100.0), (80.0, 200.0)]));
-        assert_eq!((summary.ratio, summary.figure, summary.baseline), (0.5, 70.0, 100.0));
+        let summary = Summary::of(line(
+            Bound::AtLeast(0.6),
+            &[(50.0, 100.0), (70.0, 100.0), (80.0, 200.0)],
+        ));
+        assert_eq!(
+            (summary.ratio, summary.figure, summary.baseline),
+            (0.5, 70.0, 100.0)
+        );
         assert!(!summary.met);
     }
 
     #[test]
     fn the_spread_is_a_share_of_the_median() {
-        let summary = Summary::of(line(Bound::None, &[(45.0, 100.0), (50.0, 100.0), (55.0, 100.0)]));
+        let summary = Summary::of(line(
+            Bound::None,
+            &[(45.0, 100.0), (50.0, 100.0), (55.0, 100.0)],
+        ));
         assert!((summary.spread - 0.2).abs() < 1e-9, "{}", summary.spread);
-        assert_eq!(Summary::of(line(Bound::None, &[(0.0, 1.0), (0.0, 1.0)])).spread, 0.0);
+        assert_eq!(
+            Summary::of(line(Bound::None, &[(0.0, 1.0), (0.0, 1.0)])).spread,
+            0.0
+        );
     }
 
     #[test]
@@ -142,7 +174,10 @@ mod tests {
         assert!(Summary::of(line.clone()).is_good());
         (line.samples[0].drift, line.samples[1].drift) = (1, -1);
         let summary = Summary::of(line);
-        assert_eq!((summary.accepted, summary.rejected, summary.drift), (20, 2, 2));
+        assert_eq!(
+            (summary.accepted, summary.rejected, summary.drift),
+            (20, 2, 2)
+        );
         assert!(summary.met && !summary.is_good());
     }
 
@@ -156,9 +191,16 @@ mod tests {
     #[test]
     fn a_bound_is_kept_on_its_own_side_and_by_no_broken_ratio() {
         let met = |bound, pairs: &[(f64, f64)]| Summary::of(line(bound, pairs)).met;
-        assert!(met(Bound::AtLeast(0.6), &[(6.0, 10.0)]) && !met(Bound::AtLeast(0.6), &[(5.9, 10.0)]));
-        assert!(met(Bound::AtMost(1.0), &[(5.0, 10.0)]) && !met(Bound::AtMost(1.0), &[(10.1, 10.0)]));
-        assert!(!met(Bound::AtLeast(0.6), &[(1.0, 0.0)]) && !met(Bound::AtMost(1.0), &[(0.0, 0.0)]), "nothing was measured");
+        assert!(
+            met(Bound::AtLeast(0.6), &[(6.0, 10.0)]) && !met(Bound::AtLeast(0.6), &[(5.9, 10.0)])
+        );
+        assert!(
+            met(Bound::AtMost(1.0), &[(5.0, 10.0)]) && !met(Bound::AtMost(1.0), &[(10.1, 10.0)])
+        );
+        assert!(
+            !met(Bound::AtLeast(0.6), &[(1.0, 0.0)]) && !met(Bound::AtMost(1.0), &[(0.0, 0.0)]),
+            "nothing was measured"
+        );
         assert!(!met(Bound::AtLeast(0.6), &[]) && met(Bound::None, &[(1.0, 0.0)]));
     }
 }

@@ -34,8 +34,23 @@ pub struct Load<'a> {
 
 impl<'a> Load<'a> {
     /// The warm-up before a measurement: every status is counted. The measurement differs in `run`, `seconds` and `statuses`.
-    pub fn warm(url: &'a str, item: &'a str, tokens: &'a Path, connections: u32, seconds: u64) -> Self {
-        Self { url, item, tokens, run: "warm", connections, seconds, requests: None, statuses: true }
+    pub fn warm(
+        url: &'a str,
+        item: &'a str,
+        tokens: &'a Path,
+        connections: u32,
+        seconds: u64,
+    ) -> Self {
+        Self {
+            url,
+            item,
+            tokens,
+            run: "warm",
+            connections,
+            seconds,
+            requests: None,
+            statuses: true,
+        }
     }
 }
 
@@ -70,9 +85,28 @@ pub async fn load(load: Load<'_>) -> Result<Answered> {
     let script = folder.path().join("order.lua");
     std::fs::write(&script, SCRIPT)?;
     let mut command = Command::new("wrk");
-    let Load { connections, seconds, .. } = load;
-    command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--timeout", "10s", "-s"]).arg(&script).arg(load.url);
-    command.env("ITEM", load.item).env("TOKENS", load.tokens).env("RUN", load.run).env_remove("REQUESTS").env_remove("STATUSES");
+    let Load {
+        connections,
+        seconds,
+        ..
+    } = load;
+    command
+        .args([
+            "-t1",
+            &format!("-c{connections}"),
+            &format!("-d{seconds}s"),
+            "--timeout",
+            "10s",
+            "-s",
+        ])
+        .arg(&script)
+        .arg(load.url);
+    command
+        .env("ITEM", load.item)
+        .env("TOKENS", load.tokens)
+        .env("RUN", load.run)
+        .env_remove("REQUESTS")
+        .env_remove("STATUSES");
     if let Some(requests) = load.requests {
         command.env("REQUESTS", requests.to_string());
     }
@@ -80,10 +114,23 @@ pub async fn load(load: Load<'_>) -> Result<Answered> {
         command.env("STATUSES", "1");
     }
     testbed::die_with_us(command.as_std_mut());
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("wrk: `scripts/setup.sh bench` installs it")?;
-    let (text, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "wrk: {}: {complaint}{text}", output.status);
-    let answered = read(&text).with_context(|| format!("wrk said something else than expected: {complaint}{text}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("wrk: `scripts/setup.sh bench` installs it")?;
+    let (text, complaint) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    ensure!(
+        output.status.success(),
+        "wrk: {}: {complaint}{text}",
+        output.status
+    );
+    let answered = read(&text)
+        .with_context(|| format!("wrk said something else than expected: {complaint}{text}"))?;
     ensure!(answered.answers > 0, "wrk: nothing was answered: {text}");
     eprintln!(
         "  {} {}: {:.0} answers/s, p50 {:.1} ms, p99 {:.1} ms",
@@ -93,13 +140,20 @@ pub async fn load(load: Load<'_>) -> Result<Answered> {
         answered.p50_ms,
         answered.p99_ms
     );
-    ensure!(answered.broken == 0 && answered.timeouts == 0, "wrk: connections broke or answers did not come: {text}");
+    ensure!(
+        answered.broken == 0 && answered.timeouts == 0,
+        "wrk: connections broke or answers did not come: {text}"
+    );
     Ok(answered)
 }
 
 /// The last line that is JSON.
 fn read(text: &str) -> Result<Answered> {
-    let line = text.lines().rev().find(|line| line.starts_with('{')).context("no result")?;
+    let line = text
+        .lines()
+        .rev()
+        .find(|line| line.starts_with('{'))
+        .context("no result")?;
     Ok(serde_json::from_str(line)?)
 }
 
@@ -112,7 +166,10 @@ mod tests {
         let text = "Running 5s test @ http://127.0.0.1:1\n  1 threads and 2 connections\n\n\
             {\"answers\":200,\"micros\":2000000,\"refused\":3,\"broken\":0,\"timeouts\":0,\"p50_ms\":1.500,\"p99_ms\":9.000,\"statuses\":{\"201\":197,\"409\":3}}\n";
         let answered = read(text).unwrap();
-        assert_eq!((answered.per_second(), answered.refused, answered.p99_ms), (100.0, 3, 9.0));
+        assert_eq!(
+            (answered.per_second(), answered.refused, answered.p99_ms),
+            (100.0, 3, 9.0)
+        );
         assert_eq!((answered.statuses[&201], answered.statuses[&409]), (197, 3));
         assert!(read("unable to connect to 127.0.0.1:1 Connection refused\n").is_err());
     }

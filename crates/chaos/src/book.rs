@@ -86,15 +86,26 @@ pub struct Entry {
 impl Entry {
     /// The states that the ledger may have it in, once every hold is over.
     pub fn allowed(&self) -> BTreeSet<State> {
-        let refunded = self.wanted.contains(&State::Refunded).then_some(State::Refunded);
-        let mut allowed = match self.acknowledged.iter().rev().find(|state| **state != State::Held) {
+        let refunded = self
+            .wanted
+            .contains(&State::Refunded)
+            .then_some(State::Refunded);
+        let mut allowed = match self
+            .acknowledged
+            .iter()
+            .rev()
+            .find(|state| **state != State::Held)
+        {
             Some(State::Refunded) => BTreeSet::from([State::Refunded]),
             Some(State::Cancelled) => BTreeSet::from([State::Cancelled]),
             Some(State::Confirmed) => BTreeSet::from([State::Confirmed]),
             Some(State::RefundDue) => BTreeSet::from([State::RefundDue]),
             _ => self.allowed_if_only_held(),
         };
-        if allowed.iter().any(|state| matches!(state, State::Confirmed | State::RefundDue)) {
+        if allowed
+            .iter()
+            .any(|state| matches!(state, State::Confirmed | State::RefundDue))
+        {
             allowed.extend(refunded);
         }
         allowed
@@ -141,7 +152,14 @@ mod tests {
     use crate::shop::State::{self, *};
 
     fn entry(level: Level, acknowledged: &[State], wanted: &[State]) -> Entry {
-        let offer = Offer { item: "vase".into(), level, stock: 1, limit: 1, segments: 1, hold_seconds: 2 };
+        let offer = Offer {
+            item: "vase".into(),
+            level,
+            stock: 1,
+            limit: 1,
+            segments: 1,
+            hold_seconds: 2,
+        };
         Entry {
             offer: Arc::new(offer),
             buyer: "ann".into(),
@@ -163,22 +181,46 @@ mod tests {
             (&[Held], &[Confirmed], &[Expired, Confirmed, RefundDue]),
             (&[Held], &[Cancelled], &[Expired, Cancelled]),
             (&[Held, Confirmed], &[Confirmed], &[Confirmed]),
-            (&[Held, Confirmed], &[Confirmed, Refunded], &[Confirmed, Refunded]),
-            (&[Held, Confirmed, Refunded], &[Confirmed, Refunded], &[Refunded]),
+            (
+                &[Held, Confirmed],
+                &[Confirmed, Refunded],
+                &[Confirmed, Refunded],
+            ),
+            (
+                &[Held, Confirmed, Refunded],
+                &[Confirmed, Refunded],
+                &[Refunded],
+            ),
             (&[Held, Cancelled], &[Cancelled], &[Cancelled]),
             (&[Held, RefundDue], &[Confirmed], &[RefundDue]),
             (&[], &[], &[Expired, Rejected]),
         ];
         for (acknowledged, wanted, allowed) in table {
             let entry = entry(Level::Recorded, acknowledged, wanted);
-            assert_eq!(entry.allowed(), allowed.iter().copied().collect::<BTreeSet<_>>(), "{acknowledged:?} {wanted:?}");
+            assert_eq!(
+                entry.allowed(),
+                allowed.iter().copied().collect::<BTreeSet<_>>(),
+                "{acknowledged:?} {wanted:?}"
+            );
         }
     }
 
     #[test]
     fn only_an_order_that_was_not_recorded_when_it_was_acknowledged_may_be_rejected() {
-        assert!(!entry(Level::Recorded, &[Held], &[]).allowed().contains(&Rejected));
-        assert!(entry(Level::Accepted, &[Held], &[]).allowed().contains(&Rejected));
-        assert!(!entry(Level::Accepted, &[Held, Confirmed], &[Confirmed]).allowed().contains(&Rejected));
+        assert!(
+            !entry(Level::Recorded, &[Held], &[])
+                .allowed()
+                .contains(&Rejected)
+        );
+        assert!(
+            entry(Level::Accepted, &[Held], &[])
+                .allowed()
+                .contains(&Rejected)
+        );
+        assert!(
+            !entry(Level::Accepted, &[Held, Confirmed], &[Confirmed])
+                .allowed()
+                .contains(&Rejected)
+        );
     }
 }

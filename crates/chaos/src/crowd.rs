@@ -93,7 +93,9 @@ struct Scene {
 impl Rush {
     /// Lets a crowd in. The first of the offers is what most of them want.
     pub fn begin(shop: &Arc<Shop>, offers: &[Arc<Offer>], round: &Round) -> Result<Self> {
-        let buyers: Result<Vec<_>> = (0..BUYERS).map(|buyer| shop.buyer(format!("buyer-{buyer}"))).collect();
+        let buyers: Result<Vec<_>> = (0..BUYERS)
+            .map(|buyer| shop.buyer(format!("buyer-{buyer}")))
+            .collect();
         let scene = Scene {
             shop: Arc::clone(shop),
             offers: offers.into(),
@@ -106,7 +108,12 @@ impl Rush {
             workers.spawn(scene.clone().work(round.dice(&format!("worker {worker}"))));
         }
         merchant.spawn(scene.clone().see_to_the_stock(round.dice("merchant")));
-        Ok(Self { stop: scene.stop, acknowledged: scene.acknowledged, workers, merchant })
+        Ok(Self {
+            stop: scene.stop,
+            acknowledged: scene.acknowledged,
+            workers,
+            merchant,
+        })
     }
 
     /// How many orders have been acknowledged so far.
@@ -117,8 +124,22 @@ impl Rush {
     /// Nobody comes any more; returns everybody's books when everybody has been answered.
     pub async fn end(self) -> (Vec<Entry>, Moved) {
         self.stop.cancel();
-        let moved = self.merchant.join_all().await.into_iter().next().unwrap_or_default();
-        (self.workers.join_all().await.into_iter().flatten().collect(), moved)
+        let moved = self
+            .merchant
+            .join_all()
+            .await
+            .into_iter()
+            .next()
+            .unwrap_or_default();
+        (
+            self.workers
+                .join_all()
+                .await
+                .into_iter()
+                .flatten()
+                .collect(),
+            moved,
+        )
     }
 }
 
@@ -149,12 +170,17 @@ impl Scene {
         let (mut moved, offer) = (Moved::default(), &self.offers[0]);
         for (wish, chance) in [("add", 0.5), ("take_back", 0.5)] {
             let (pause, units) = (dice.random_range(100..1500), dice.random_range(10..60_u64));
-            let late = tokio::time::timeout(Duration::from_millis(pause), self.stop.cancelled()).await.is_ok();
+            let late = tokio::time::timeout(Duration::from_millis(pause), self.stop.cancelled())
+                .await
+                .is_ok();
             if late || !dice.random_bool(chance) {
                 continue;
             }
             let body = json!({ wish: units });
-            let reply = insist(Instant::now() + PATIENCE, || self.shop.move_stock(&offer.item, wish, &body)).await;
+            let reply = insist(Instant::now() + PATIENCE, || {
+                self.shop.move_stock(&offer.item, wish, &body)
+            })
+            .await;
             match (wish, reply) {
                 ("add", Reply::Done(_)) => moved.added += units,
                 ("add", _) => moved.perhaps_added += units,
@@ -191,7 +217,11 @@ impl Visit {
             wanted: BTreeSet::new(),
             contradictions: Vec::new(),
         };
-        Self { shop: Arc::clone(&scene.shop), buyer, entry }
+        Self {
+            shop: Arc::clone(&scene.shop),
+            buyer,
+            entry,
+        }
     }
 
     async fn place(mut self, dice: &mut StdRng) -> Result<(Self, Order), Box<Entry>> {
@@ -205,18 +235,32 @@ impl Visit {
                 entry.placed = Placed::Acknowledged(order.id);
                 entry.acknowledged.push(order.state);
                 if order.quantity != entry.quantity {
-                    entry.contradictions.push(format!("{} units instead of {}", order.quantity, entry.quantity));
+                    entry.contradictions.push(format!(
+                        "{} units instead of {}",
+                        order.quantity, entry.quantity
+                    ));
                 }
                 return Ok((self, order));
             }
-            Reply::Refused { status: 409, code, .. } if ["sold_out", "buyer_limit_reached"].contains(&&*code) => {
+            Reply::Refused {
+                status: 409, code, ..
+            } if ["sold_out", "buyer_limit_reached"].contains(&&*code) => {
                 entry.placed = Placed::Refused(code);
             }
-            Reply::Refused { status, code, state } => {
-                entry.contradictions.push(format!("placing it: {status} {code} {}", state.as_deref().unwrap_or_default()));
+            Reply::Refused {
+                status,
+                code,
+                state,
+            } => {
+                entry.contradictions.push(format!(
+                    "placing it: {status} {code} {}",
+                    state.as_deref().unwrap_or_default()
+                ));
                 entry.placed = Placed::Refused(code);
             }
-            Reply::Unknown(why) => entry.contradictions.push(format!("placing it: nobody answered in {PATIENCE:?}, at last: {why}")),
+            Reply::Unknown(why) => entry.contradictions.push(format!(
+                "placing it: nobody answered in {PATIENCE:?}, at last: {why}"
+            )),
         }
         Err(Box::new(self.entry))
     }
@@ -224,12 +268,33 @@ impl Visit {
     /// The same request a second time, whose answer nobody waits for.
     fn click_twice(&mut self) {
         self.entry.requests += 1;
-        let (shop, buyer, Entry { offer, key, quantity, .. }) = (Arc::clone(&self.shop), self.buyer.clone(), self.entry.clone());
+        let (
+            shop,
+            buyer,
+            Entry {
+                offer,
+                key,
+                quantity,
+                ..
+            },
+        ) = (
+            Arc::clone(&self.shop),
+            self.buyer.clone(),
+            self.entry.clone(),
+        );
         tokio::spawn(async move { shop.place(&buyer, &offer.item, &key, quantity).await });
     }
 
     async fn ask_to_place(&mut self) -> Reply<Order> {
-        let (Entry { offer, key, quantity, .. }, requests) = (&self.entry, AtomicU32::new(0));
+        let (
+            Entry {
+                offer,
+                key,
+                quantity,
+                ..
+            },
+            requests,
+        ) = (&self.entry, AtomicU32::new(0));
         let ask = || {
             requests.fetch_add(1, Ordering::Relaxed);
             self.shop.place(&self.buyer, &offer.item, key, *quantity)
@@ -298,7 +363,11 @@ impl Visit {
     async fn pay_again(&mut self, id: Uuid) {
         let payment = format!("pay-again-{id}");
         match insist(Instant::now() + PATIENCE, || self.shop.pay(id, &payment)).await {
-            Reply::Refused { status: 409, ref code, .. } if code == "already_paid" => {}
+            Reply::Refused {
+                status: 409,
+                ref code,
+                ..
+            } if code == "already_paid" => {}
             Reply::Refused { .. } if self.may_be_lost() => {}
             other => self.wrong("paying twice", &other),
         }
@@ -306,35 +375,61 @@ impl Visit {
 
     async fn cancel(&mut self, id: Uuid) {
         self.entry.wanted.insert(State::Cancelled);
-        match insist(Instant::now() + PATIENCE, || self.shop.cancel(&self.buyer, id)).await {
-            Reply::Done(order) if order.state == State::Cancelled => self.entry.acknowledged.push(order.state),
+        match insist(Instant::now() + PATIENCE, || {
+            self.shop.cancel(&self.buyer, id)
+        })
+        .await
+        {
+            Reply::Done(order) if order.state == State::Cancelled => {
+                self.entry.acknowledged.push(order.state)
+            }
             // Its hold was over while nobody answered.
-            Reply::Refused { status: 409, state: Some(ref state), .. } if state == "expired" => {}
+            Reply::Refused {
+                status: 409,
+                state: Some(ref state),
+                ..
+            } if state == "expired" => {}
             Reply::Refused { .. } if self.may_be_lost() => {}
             other => self.wrong("cancelling", &other),
         }
     }
 
     async fn refund(&mut self, id: Uuid) {
-        if !self.entry.acknowledged.iter().any(|state| matches!(state, State::Confirmed | State::RefundDue)) {
+        if !self
+            .entry
+            .acknowledged
+            .iter()
+            .any(|state| matches!(state, State::Confirmed | State::RefundDue))
+        {
             return;
         }
         self.entry.wanted.insert(State::Refunded);
         match insist(Instant::now() + PATIENCE, || self.shop.refund(id)).await {
-            Reply::Done(order) if order.state == State::Refunded => self.entry.acknowledged.push(order.state),
+            Reply::Done(order) if order.state == State::Refunded => {
+                self.entry.acknowledged.push(order.state)
+            }
             other => self.wrong("refunding", &other),
         }
     }
 
     /// An order that only Redis was known to have, and that nothing was acknowledged of since. The judge decides whether it was to be there.
     fn may_be_lost(&self) -> bool {
-        self.entry.offer.level != Level::Recorded && self.entry.acknowledged.iter().all(|state| *state == State::Held)
+        self.entry.offer.level != Level::Recorded
+            && self
+                .entry
+                .acknowledged
+                .iter()
+                .all(|state| *state == State::Held)
     }
 
     fn wrong(&mut self, what: &str, reply: &Reply<Order>) {
         let told = match reply {
             Reply::Done(order) => format!("order {} {:?}", order.id, order.state),
-            Reply::Refused { status, code, state } => format!("{status} {code} {}", state.as_deref().unwrap_or_default()),
+            Reply::Refused {
+                status,
+                code,
+                state,
+            } => format!("{status} {code} {}", state.as_deref().unwrap_or_default()),
             Reply::Unknown(why) => format!("nobody answered in {PATIENCE:?}, at last: {why}"),
         };
         self.entry.contradictions.push(format!("{what}: {told}"));

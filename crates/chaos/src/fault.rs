@@ -76,8 +76,12 @@ impl Fault {
     pub fn stages(self) -> &'static [StageKind] {
         use StageKind::{Cluster, Embedded, Sentinel, Server};
         match self {
-            Self::OrderServiceKilled | Self::RecorderKilled | Self::ReconcilerKilled => &[Server, Sentinel, Cluster],
-            Self::EverythingKilled | Self::RedisOutOfMemory | Self::LockClockJump => &[Server, Sentinel, Cluster, Embedded],
+            Self::OrderServiceKilled | Self::RecorderKilled | Self::ReconcilerKilled => {
+                &[Server, Sentinel, Cluster]
+            }
+            Self::EverythingKilled | Self::RedisOutOfMemory | Self::LockClockJump => {
+                &[Server, Sentinel, Cluster, Embedded]
+            }
             Self::ReconcilerStopped => &[Server, Cluster],
             Self::RedisKilled | Self::RedisCut => &[Server, Embedded],
             Self::PostgresKilled | Self::LedgerCut => &[Server, Sentinel, Cluster],
@@ -106,5 +110,8 @@ impl fmt::Display for StageKind {
 }
 
 fn name_of(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    value
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
 }

@@ -28,16 +28,26 @@ const AGAIN_AFTER: Duration = Duration::from_millis(25);
 /// Opens the item.
 pub async fn open_probe(shop: &Shop) -> Result<()> {
     let item = json!({ "id": PROBE, "stock": 1_000_000, "segments": SEGMENTS, "hold_seconds": 2 });
-    shop.create(&item).await.done("opening the probe").map(|_| ())
+    shop.create(&item)
+        .await
+        .done("opening the probe")
+        .map(|_| ())
 }
 
 /// Waits until fresh orders are placed on every segment and the audits come out; returns how long after `over` that was, or what was
 /// still not well.
-pub async fn until_well(shop: &Arc<Shop>, offers: &[Arc<Offer>], over: Instant, round: usize) -> Result<Duration, String> {
+pub async fn until_well(
+    shop: &Arc<Shop>,
+    offers: &[Arc<Offer>],
+    over: Instant,
+    round: usize,
+) -> Result<Duration, String> {
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let Err(why) = is_well(shop, offers, &format!("{round}-{attempt}")).await else { return Ok(over.elapsed()) };
+        let Err(why) = is_well(shop, offers, &format!("{round}-{attempt}")).await else {
+            return Ok(over.elapsed());
+        };
         if over.elapsed() > HEALED_WITHIN {
             return Err(format!("not well after {HEALED_WITHIN:?}: {why}"));
         }
@@ -60,9 +70,13 @@ async fn is_well(shop: &Arc<Shop>, offers: &[Arc<Offer>], name: &str) -> Result<
 async fn orders_are_placed(shop: &Arc<Shop>, name: &str) -> Result<(), String> {
     let mut orders = JoinSet::new();
     for number in 0..BUYERS {
-        let buyer = shop.buyer(format!("probe-{name}-{number}")).map_err(|error| error.to_string())?;
+        let buyer = shop
+            .buyer(format!("probe-{name}-{number}"))
+            .map_err(|error| error.to_string())?;
         let shop = Arc::clone(shop);
-        orders.spawn(async move { timeout(ORDER_WITHIN, shop.place(&buyer, PROBE, "probe", 1)).await });
+        orders.spawn(
+            async move { timeout(ORDER_WITHIN, shop.place(&buyer, PROBE, "probe", 1)).await },
+        );
     }
     for reply in orders.join_all().await {
         match reply {

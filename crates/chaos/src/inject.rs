@@ -31,7 +31,11 @@ pub struct Injected {
 
 impl Injected {
     fn now(story: impl Into<String>) -> Self {
-        Self { over: Instant::now(), story: story.into(), to_come_back: None }
+        Self {
+            over: Instant::now(),
+            story: story.into(),
+            to_come_back: None,
+        }
     }
 }
 
@@ -39,9 +43,10 @@ impl Injected {
 pub async fn inject(stage: &mut Stage, round: &Round) -> Result<Injected> {
     let mut dice = round.dice("fault");
     match round.fault {
-        Fault::OrderServiceKilled | Fault::RecorderKilled | Fault::ReconcilerKilled | Fault::EverythingKilled => {
-            kills::processes(stage, round, &mut dice).await
-        }
+        Fault::OrderServiceKilled
+        | Fault::RecorderKilled
+        | Fault::ReconcilerKilled
+        | Fault::EverythingKilled => kills::processes(stage, round, &mut dice).await,
         Fault::RedisKilled => kills::redis(stage, round).await,
         Fault::PostgresKilled => kills::postgres(stage, round).await,
         Fault::ReconcilerStopped => stops::reconciler(stage, &mut dice).await,
@@ -58,7 +63,9 @@ pub async fn inject(stage: &mut Stage, round: &Round) -> Result<Injected> {
 pub async fn come_back(stage: &mut Stage, server: Option<usize>) -> Result<()> {
     match (&mut stage.redis, server) {
         (StockServers::Sentinel(group), Some(server)) => group.restart_as_replica(server).await?,
-        (StockServers::Cluster(cluster), Some(server)) => cluster.nodes_mut()[server].restart().await?,
+        (StockServers::Cluster(cluster), Some(server)) => {
+            cluster.nodes_mut()[server].restart().await?
+        }
         _ => {}
     }
     Ok(())
@@ -66,7 +73,10 @@ pub async fn come_back(stage: &mut Stage, server: Option<usize>) -> Result<()> {
 
 async fn disk_full(stage: &mut Stage, round: &Round) -> Result<Injected> {
     let lasts = round.lasts.max(Duration::from_millis(500));
-    let disk = stage.ledger.disk().context("this stage has no small disk")?;
+    let disk = stage
+        .ledger
+        .disk()
+        .context("this stage has no small disk")?;
     let bytes = disk.fill()?;
     sleep(lasts).await;
     disk.make_room()?;
@@ -85,20 +95,33 @@ async fn out_of_memory(stage: &mut Stage, round: &Round, dice: &mut StdRng) -> R
     let server = match &stage.redis {
         StockServers::Server(server) => server,
         StockServers::Sentinel(group) => &group.servers()[group.master().await?],
-        StockServers::Cluster(cluster) => &cluster.nodes()[cluster.until_writable(dice.random_range(0..cluster.masters())).await?],
+        StockServers::Cluster(cluster) => &cluster.nodes()[cluster
+            .until_writable(dice.random_range(0..cluster.masters()))
+            .await?],
     };
     server.run_out_of_memory().await?;
     sleep(round.lasts).await;
     server.get_memory_back().await?;
-    Ok(Injected::now(format!("the Redis server on port {} had no memory left for {:?}", server.port(), round.lasts)))
+    Ok(Injected::now(format!(
+        "the Redis server on port {} had no memory left for {:?}",
+        server.port(),
+        round.lasts
+    )))
 }
 
 async fn clock_jump(stage: &mut Stage, round: &Round, dice: &mut StdRng) -> Result<Injected> {
     let node = dice.random_range(0..stage.locks.len());
-    let clock: &Clock = stage.locks[node].clock.as_ref().context("this stage has no clocks that jump")?;
-    let by_ms = dice.random_range(1_000..3_600_000_i64) * if dice.random_bool(0.5) { 1 } else { -1 };
+    let clock: &Clock = stage.locks[node]
+        .clock
+        .as_ref()
+        .context("this stage has no clocks that jump")?;
+    let by_ms =
+        dice.random_range(1_000..3_600_000_i64) * if dice.random_bool(0.5) { 1 } else { -1 };
     clock.set(by_ms)?;
     sleep(round.lasts).await;
     clock.set(0)?;
-    Ok(Injected::now(format!("the clock of lock node {node} was {by_ms} ms off for {:?}", round.lasts)))
+    Ok(Injected::now(format!(
+        "the clock of lock node {node} was {by_ms} ms off for {:?}",
+        round.lasts
+    )))
 }

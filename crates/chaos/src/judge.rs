@@ -69,22 +69,43 @@ impl Case<'_> {
     pub async fn judge(&self, verdict: &mut Verdict) {
         verdict.acknowledged = self.entries.iter().map(Entry::acknowledgements).sum();
         for entry in self.entries {
-            let about = || format!("{} of {}, key {}", describe(&entry.placed), entry.buyer, entry.key);
-            verdict.findings.extend(entry.contradictions.iter().map(|what| format!("{}: {}: {what}", entry.offer.item, about())));
+            let about = || {
+                format!(
+                    "{} of {}, key {}",
+                    describe(&entry.placed),
+                    entry.buyer,
+                    entry.key
+                )
+            };
+            verdict.findings.extend(
+                entry
+                    .contradictions
+                    .iter()
+                    .map(|what| format!("{}: {}: {what}", entry.offer.item, about())),
+            );
         }
         for offer in self.offers {
             let quiet = self.until_quiet(offer).await;
             match self.stage.view.orders(&offer.item).await {
                 Ok(rows) => books::judge(offer, self.entries, &rows, self.redis_may_lose, verdict),
-                Err(error) => verdict.findings.push(format!("{}: the ledger could not be read: {error:#}", offer.item)),
+                Err(error) => verdict.findings.push(format!(
+                    "{}: the ledger could not be read: {error:#}",
+                    offer.item
+                )),
             }
             match quiet {
                 Ok((numbers, audit)) => self.judge_rest(offer, numbers, &audit, verdict).await,
                 Err((units, why)) => {
                     verdict.stranded += units.max(1);
-                    verdict.findings.insert(0, format!("{}: not quiet after {QUIET_WITHIN:?}: {why}", offer.item));
+                    verdict.findings.insert(
+                        0,
+                        format!("{}: not quiet after {QUIET_WITHIN:?}: {why}", offer.item),
+                    );
                     let open = self.stage.view.open_transactions().await;
-                    verdict.findings.extend(open.into_iter().map(|open| format!("open in the ledger: {open}")));
+                    verdict.findings.extend(
+                        open.into_iter()
+                            .map(|open| format!("open in the ledger: {open}")),
+                    );
                 }
             }
         }
@@ -94,12 +115,20 @@ impl Case<'_> {
     async fn until_quiet(&self, offer: &Offer) -> Result<(Numbers, Audit), (u64, String)> {
         let until = Instant::now() + QUIET_WITHIN;
         loop {
-            let numbers = self.stage.view.numbers(&offer.item).await.unwrap_or_default();
+            let numbers = self
+                .stage
+                .view
+                .numbers(&offer.item)
+                .await
+                .unwrap_or_default();
             let audit = self.stage.shop.audit(&offer.item).await;
-            let settled = numbers.held_orders + numbers.returns + numbers.transfers == 0 && numbers.stock > 0;
+            let settled =
+                numbers.held_orders + numbers.returns + numbers.transfers == 0 && numbers.stock > 0;
             let units = match audit {
                 Reply::Done(audit) if settled && audit.is_quiet() => return Ok((numbers, audit)),
-                Reply::Done(ref audit) => audit.returning + audit.in_transit + audit.in_flight + audit.drift,
+                Reply::Done(ref audit) => {
+                    audit.returning + audit.in_transit + audit.in_flight + audit.drift
+                }
                 _ => 0,
             };
             if Instant::now() > until {
@@ -109,11 +138,21 @@ impl Case<'_> {
         }
     }
 
-    async fn judge_rest(&self, offer: &Offer, numbers: Numbers, audit: &Audit, verdict: &mut Verdict) {
-        let oversold = u64::try_from(numbers.sold - numbers.stock).unwrap_or(0).max(audit.oversold);
+    async fn judge_rest(
+        &self,
+        offer: &Offer,
+        numbers: Numbers,
+        audit: &Audit,
+        verdict: &mut Verdict,
+    ) {
+        let oversold = u64::try_from(numbers.sold - numbers.stock)
+            .unwrap_or(0)
+            .max(audit.oversold);
         if oversold > 0 {
             verdict.oversold += oversold;
-            verdict.findings.push(format!("{}: {numbers:?}, audit {}", offer.item, audit.text));
+            verdict
+                .findings
+                .push(format!("{}: {numbers:?}, audit {}", offer.item, audit.text));
         }
         if let Some(wrong) = self.wrong_stock(offer, numbers) {
             verdict.findings.push(wrong);
@@ -123,7 +162,12 @@ impl Case<'_> {
         // More, if it took so long that holds ended meanwhile.
         if bought < rest {
             verdict.stranded += rest - bought;
-            let Audit { stock, confirmed, text, .. } = audit;
+            let Audit {
+                stock,
+                confirmed,
+                text,
+                ..
+            } = audit;
             let item = &offer.item;
             verdict
                 .findings
@@ -134,11 +178,20 @@ impl Case<'_> {
     /// The stock is what it was, and what was added, less what was taken back, of which nobody was told how much it was.
     fn wrong_stock(&self, offer: &Offer, numbers: Numbers) -> Option<String> {
         let none = Moved::default();
-        let moved = if offer.item == self.offers[0].item { self.moved } else { &none };
+        let moved = if offer.item == self.offers[0].item {
+            self.moved
+        } else {
+            &none
+        };
         let most = offer.stock + moved.added + moved.perhaps_added;
         let least = (offer.stock + moved.added).saturating_sub(moved.wanted_back);
         let stock = u64::try_from(numbers.stock).unwrap_or(0);
-        (!(least..=most).contains(&stock)).then(|| format!("{}: {stock} units exist, and it should be {least} to {most}", offer.item))
+        (!(least..=most).contains(&stock)).then(|| {
+            format!(
+                "{}: {stock} units exist, and it should be {least} to {most}",
+                offer.item
+            )
+        })
     }
 }
 
@@ -155,14 +208,30 @@ async fn buy(shop: &Arc<Shop>, offer: &Offer, units: u64) -> u64 {
     let (mut buyers, mut bought) = (JoinSet::new(), 0);
     for number in 0..units + 3 {
         if buyers.len() >= AT_ONCE {
-            bought += u64::from(buyers.join_next().await.is_some_and(|got| got.unwrap_or(false)));
+            bought += u64::from(
+                buyers
+                    .join_next()
+                    .await
+                    .is_some_and(|got| got.unwrap_or(false)),
+            );
         }
         let (shop, item) = (Arc::clone(shop), offer.item.clone());
         buyers.spawn(async move {
-            let Ok(buyer) = shop.buyer(format!("last-{number}")) else { return false };
-            let reply = insist(Instant::now() + ANSWERED_WITHIN, || shop.place(&buyer, &item, "last", 1)).await;
+            let Ok(buyer) = shop.buyer(format!("last-{number}")) else {
+                return false;
+            };
+            let reply = insist(Instant::now() + ANSWERED_WITHIN, || {
+                shop.place(&buyer, &item, "last", 1)
+            })
+            .await;
             matches!(reply, Reply::Done(_))
         });
     }
-    bought + buyers.join_all().await.into_iter().filter(|got| *got).count() as u64
+    bought
+        + buyers
+            .join_all()
+            .await
+            .into_iter()
+            .filter(|got| *got)
+            .count() as u64
 }

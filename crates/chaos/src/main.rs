@@ -55,11 +55,27 @@ async fn chaos(cli: Cli) -> Result<usize> {
     for fault in missing {
         say(&format!("left out: {fault}"));
     }
-    let kinds: Vec<_> = materials.faults().into_iter().filter(|fault| cli.only.is_empty() || cli.only.contains(fault)).collect();
-    let stages = if cli.stages.is_empty() { StageKind::value_variants().to_vec() } else { cli.stages };
+    let kinds: Vec<_> = materials
+        .faults()
+        .into_iter()
+        .filter(|fault| cli.only.is_empty() || cli.only.contains(fault))
+        .collect();
+    let stages = if cli.stages.is_empty() {
+        StageKind::value_variants().to_vec()
+    } else {
+        cli.stages
+    };
     let plan = Plan::new(cli.seed, cli.faults, &kinds, &stages);
-    ensure!(plan.faults() > 0, "none of these faults can happen on these stages");
-    say(&format!("seed {}, {} faults, {}", plan.seed, plan.faults(), materials.program.display()));
+    ensure!(
+        plan.faults() > 0,
+        "none of these faults can happen on these stages"
+    );
+    say(&format!(
+        "seed {}, {} faults, {}",
+        plan.seed,
+        plan.faults(),
+        materials.program.display()
+    ));
     let report = chaos::run(&plan, &materials, cli.at_once, &say).await;
     report.write(&out)?;
     say(&format!("{report}\n{}", out.join("summary.json").display()));
@@ -73,9 +89,12 @@ fn program() -> Result<PathBuf> {
         Some(program) => program,
         None => env::current_exe()?.with_file_name("stockade"),
     };
-    program
-        .canonicalize()
-        .with_context(|| format!("{}: build it with `cargo build --release -p stockade`, or set STOCKADE_BIN", program.display()))
+    program.canonicalize().with_context(|| {
+        format!(
+            "{}: build it with `cargo build --release -p stockade`, or set STOCKADE_BIN",
+            program.display()
+        )
+    })
 }
 
 fn make_empty(dir: &Path) -> Result<()> {

@@ -61,12 +61,25 @@ impl Plan {
         let mut rng = dice(seed, "plan");
         let mut queues = BTreeMap::<StageKind, Vec<Fault>>::new();
         for fault in deal(&mut rng, faults, kinds, stages) {
-            let possible: Vec<_> = fault.stages().iter().filter(|stage| stages.contains(stage)).collect();
-            queues.entry(*possible[rng.random_range(0..possible.len())]).or_default().push(fault);
+            let possible: Vec<_> = fault
+                .stages()
+                .iter()
+                .filter(|stage| stages.contains(stage))
+                .collect();
+            queues
+                .entry(*possible[rng.random_range(0..possible.len())])
+                .or_default()
+                .push(fault);
         }
-        let mut legs: Vec<_> = queues.into_iter().flat_map(|(stage, faults)| cut(stage, &faults)).collect();
+        let mut legs: Vec<_> = queues
+            .into_iter()
+            .flat_map(|(stage, faults)| cut(stage, &faults))
+            .collect();
         legs.shuffle(&mut rng);
-        Self { seed, legs: number(seed, &mut rng, legs) }
+        Self {
+            seed,
+            legs: number(seed, &mut rng, legs),
+        }
     }
 
     /// The same faults, sooner and shorter, for whoever has a minute.
@@ -86,7 +99,11 @@ impl Plan {
 
 /// Like cards: no kind comes a third time before every kind has come twice.
 fn deal(rng: &mut StdRng, faults: usize, kinds: &[Fault], stages: &[StageKind]) -> Vec<Fault> {
-    let mut kinds: Vec<_> = kinds.iter().copied().filter(|kind| kind.stages().iter().any(|stage| stages.contains(stage))).collect();
+    let mut kinds: Vec<_> = kinds
+        .iter()
+        .copied()
+        .filter(|kind| kind.stages().iter().any(|stage| stages.contains(stage)))
+        .collect();
     let mut dealt = Vec::new();
     while dealt.len() < faults && !kinds.is_empty() {
         kinds.shuffle(rng);
@@ -97,15 +114,27 @@ fn deal(rng: &mut StdRng, faults: usize, kinds: &[Fault], stages: &[StageKind]) 
 
 fn cut(stage: StageKind, faults: &[Fault]) -> Vec<(StageKind, Vec<Fault>)> {
     let legs = faults.len().div_ceil(ROUNDS_OF_A_LEG).max(1);
-    faults.chunks(faults.len().div_ceil(legs).max(1)).map(|chunk| (stage, chunk.to_vec())).collect()
+    faults
+        .chunks(faults.len().div_ceil(legs).max(1))
+        .map(|chunk| (stage, chunk.to_vec()))
+        .collect()
 }
 
 fn number(seed: u64, rng: &mut StdRng, legs: Vec<(StageKind, Vec<Fault>)>) -> Vec<Leg> {
     let mut rounds = 0;
     let mut round = |fault| {
         rounds += 1;
-        let (after, lasts) = (rng.random_range(20..=400), Duration::from_millis(rng.random_range(50..=1500)));
-        Round { number: rounds, fault, after, lasts, seed: hash(seed, &format!("round {rounds}")) }
+        let (after, lasts) = (
+            rng.random_range(20..=400),
+            Duration::from_millis(rng.random_range(50..=1500)),
+        );
+        Round {
+            number: rounds,
+            fault,
+            after,
+            lasts,
+            seed: hash(seed, &format!("round {rounds}")),
+        }
     };
     let leg = |(index, (stage, faults)): (usize, (StageKind, Vec<Fault>))| Leg {
         number: index + 1,
@@ -123,7 +152,9 @@ pub fn dice(seed: u64, purpose: &str) -> StdRng {
 /// FNV-1a: the standard library's hash may be another one in another release.
 fn hash(seed: u64, purpose: &str) -> u64 {
     let bytes = seed.to_le_bytes().into_iter().chain(purpose.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -148,11 +179,21 @@ mod tests {
         let plan = plan(7, 100);
         assert_eq!(plan.faults(), 100);
         for fault in Fault::ALL {
-            let times = plan.legs.iter().flat_map(|leg| &leg.rounds).filter(|round| round.fault == fault).count();
+            let times = plan
+                .legs
+                .iter()
+                .flat_map(|leg| &leg.rounds)
+                .filter(|round| round.fault == fault)
+                .count();
             assert!((7..=8).contains(&times), "{fault}: {times}");
         }
         for leg in &plan.legs {
-            assert!(leg.rounds.iter().all(|round| round.fault.stages().contains(&leg.stage)), "{leg:?}");
+            assert!(
+                leg.rounds
+                    .iter()
+                    .all(|round| round.fault.stages().contains(&leg.stage)),
+                "{leg:?}"
+            );
             assert!((1..=super::ROUNDS_OF_A_LEG).contains(&leg.rounds.len()));
         }
     }

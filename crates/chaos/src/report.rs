@@ -70,7 +70,11 @@ struct RoundSummary {
 impl Report {
     /// Of nothing yet.
     pub fn new(plan: &Plan) -> Self {
-        Self { seed: plan.seed, rounds: Vec::new(), at_the_end: Vec::new() }
+        Self {
+            seed: plan.seed,
+            rounds: Vec::new(),
+            at_the_end: Vec::new(),
+        }
     }
 
     /// Adds another part of the same run.
@@ -98,24 +102,44 @@ impl Report {
     /// Everything that was found, in words.
     pub fn findings(&self) -> Vec<String> {
         let of_rounds = self.rounds.iter().flat_map(|judged| {
-            judged.verdict.findings.iter().map(|finding| format!("round {} ({}, {}): {finding}", judged.round, judged.fault, judged.story))
+            judged.verdict.findings.iter().map(|finding| {
+                format!(
+                    "round {} ({}, {}): {finding}",
+                    judged.round, judged.fault, judged.story
+                )
+            })
         });
         of_rounds.chain(self.at_the_end.iter().cloned()).collect()
     }
 
     /// Writes `summary.json`.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let by_fault = self.kinds().into_iter().map(|fault| (fault, self.sums(|judged| judged.fault == fault))).collect();
+        let by_fault = self
+            .kinds()
+            .into_iter()
+            .map(|fault| (fault, self.sums(|judged| judged.fault == fault)))
+            .collect();
         let rounds = self.rounds.iter().map(RoundSummary::new).collect();
         let mut sums = self.sums(|_| true);
         sums.violations = self.violations();
-        let summary = Summary { seed: self.seed, sums, by_fault, rounds };
-        std::fs::write(dir.join("summary.json"), serde_json::to_string_pretty(&summary)? + "\n")?;
+        let summary = Summary {
+            seed: self.seed,
+            sums,
+            by_fault,
+            rounds,
+        };
+        std::fs::write(
+            dir.join("summary.json"),
+            serde_json::to_string_pretty(&summary)? + "\n",
+        )?;
         Ok(())
     }
 
     fn kinds(&self) -> Vec<Fault> {
-        Fault::ALL.into_iter().filter(|fault| self.rounds.iter().any(|judged| judged.fault == *fault)).collect()
+        Fault::ALL
+            .into_iter()
+            .filter(|fault| self.rounds.iter().any(|judged| judged.fault == *fault))
+            .collect()
     }
 
     fn sums(&self, which: impl Fn(&Judged) -> bool) -> Sums {
@@ -161,10 +185,22 @@ fn seconds(duration: &Duration) -> f64 {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
-        let header = ["fault", "times", "acknowledged", "lost", "oversold", "stranded", "heal p50, s", "heal max, s"];
+        let header = [
+            "fault",
+            "times",
+            "acknowledged",
+            "lost",
+            "oversold",
+            "stranded",
+            "heal p50, s",
+            "heal max, s",
+        ];
         table.load_style(UTF8_FULL_CONDENSED).set_header(header);
         for fault in self.kinds() {
-            table.add_row(row(&fault.to_string(), &self.sums(|judged| judged.fault == fault)));
+            table.add_row(row(
+                &fault.to_string(),
+                &self.sums(|judged| judged.fault == fault),
+            ));
         }
         let all = self.sums(|_| true);
         table.add_row(row("all", &all));
@@ -187,7 +223,9 @@ impl fmt::Display for Report {
 }
 
 fn row(name: &str, sums: &Sums) -> Vec<String> {
-    let heal = |seconds: Option<f64>| seconds.map_or_else(|| "-".into(), |seconds| format!("{seconds:.2}"));
+    let heal = |seconds: Option<f64>| {
+        seconds.map_or_else(|| "-".into(), |seconds| format!("{seconds:.2}"))
+    };
     vec![
         name.to_owned(),
         sums.faults.to_string(),

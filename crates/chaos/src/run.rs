@@ -49,7 +49,12 @@ pub async fn run(plan: &Plan, materials: &Materials, at_once: usize, say: Say<'_
 async fn run_leg(leg: &Leg, plan: &Plan, materials: &Materials, say: Say<'_>) -> Report {
     let name = format!("leg-{:02}-{}", leg.number, leg.stage);
     let (all, faults, logs) = (plan.legs.len(), leg.rounds.len(), materials.out.join(&name));
-    say(&format!("leg {} of {all}: {faults} faults on `{}`, logs in {}", leg.number, leg.stage, logs.display()));
+    say(&format!(
+        "leg {} of {all}: {faults} faults on `{}`, logs in {}",
+        leg.number,
+        leg.stage,
+        logs.display()
+    ));
     let mut report = Report::new(plan);
     // What was seen until then, here and on other stages, is worth as much as before.
     if let Err(error) = build_and_run(leg, &name, materials, &mut report, say).await {
@@ -60,8 +65,16 @@ async fn run_leg(leg: &Leg, plan: &Plan, materials: &Materials, say: Say<'_>) ->
     report
 }
 
-async fn build_and_run(leg: &Leg, name: &str, materials: &Materials, report: &mut Report, say: Say<'_>) -> Result<()> {
-    let mut stage = Stage::build(leg.stage, name, materials).await.with_context(|| format!("the stage {name} could not be built"))?;
+async fn build_and_run(
+    leg: &Leg,
+    name: &str,
+    materials: &Materials,
+    report: &mut Report,
+    say: Say<'_>,
+) -> Result<()> {
+    let mut stage = Stage::build(leg.stage, name, materials)
+        .await
+        .with_context(|| format!("the stage {name} could not be built"))?;
     run_rounds(&mut stage, leg, report, say).await
 }
 
@@ -70,8 +83,9 @@ async fn run_rounds(stage: &mut Stage, leg: &Leg, report: &mut Report, say: Say<
     let mut items = vec![heal::PROBE.to_owned()];
     for round in &leg.rounds {
         let began = Instant::now();
-        let (offers, story, mut verdict) =
-            run_round(stage, round).await.with_context(|| format!("round {} ({})", round.number, round.fault))?;
+        let (offers, story, mut verdict) = run_round(stage, round)
+            .await
+            .with_context(|| format!("round {} ({})", round.number, round.fault))?;
         for process in stage.ended() {
             verdict.findings.push(format!("{process} has ended"));
         }
@@ -80,10 +94,19 @@ async fn run_rounds(stage: &mut Stage, leg: &Leg, report: &mut Report, say: Say<
         if !verdict.is_good() {
             say(&violation(stage, &verdict));
         }
-        report.add(Judged { stage: leg.stage, round: round.number, fault: round.fault, story, verdict });
+        report.add(Judged {
+            stage: leg.stage,
+            round: round.number,
+            fault: round.fault,
+            story,
+            verdict,
+        });
     }
     for finding in audit_all(stage, &items).await {
-        say(&format!("VIOLATION at the end of leg {}: {finding}", leg.number));
+        say(&format!(
+            "VIOLATION at the end of leg {}: {finding}",
+            leg.number
+        ));
         report.at_the_end(finding);
     }
     Ok(())
@@ -109,7 +132,13 @@ async fn run_round(stage: &mut Stage, round: &Round) -> Result<(Vec<Arc<Offer>>,
     }
     sleep(AFTERWARDS).await;
     let (entries, moved) = rush.end().await;
-    let case = Case { stage, offers: &offers, entries: &entries, moved: &moved, redis_may_lose: round.fault.may_lose_writes_of_redis() };
+    let case = Case {
+        stage,
+        offers: &offers,
+        entries: &entries,
+        moved: &moved,
+        redis_may_lose: round.fault.may_lose_writes_of_redis(),
+    };
     case.judge(&mut verdict).await;
     for seen in watch.end().await {
         verdict.oversold += 1;
@@ -135,12 +164,21 @@ async fn open_offers(stage: &Stage, round: &Round) -> Result<Vec<Arc<Offer>>> {
             segments: dice.random_range(1..=4),
             hold_seconds: 2,
         };
-        let Offer { item, stock, limit, segments, hold_seconds, .. } = &offer;
+        let Offer {
+            item,
+            stock,
+            limit,
+            segments,
+            hold_seconds,
+            ..
+        } = &offer;
         let body = json!({
             "id": item, "stock": stock, "limit_per_buyer": limit, "segments": segments,
             "hold_seconds": hold_seconds, "durability": level.as_str(),
         });
-        insist(Instant::now() + BEGUN_WITHIN, || stage.shop.create(&body)).await.done("opening an item")?;
+        insist(Instant::now() + BEGUN_WITHIN, || stage.shop.create(&body))
+            .await
+            .done("opening an item")?;
         offers.push(Arc::new(offer));
     }
     Ok(offers)
@@ -164,9 +202,19 @@ async fn audit_all(stage: &Stage, items: &[String]) -> Vec<String> {
 }
 
 fn line(round: &Round, story: &str, verdict: &Verdict, took: Duration) -> String {
-    let Verdict { acknowledged, lost, oversold, stranded, healed_after, .. } = verdict;
+    let Verdict {
+        acknowledged,
+        lost,
+        oversold,
+        stranded,
+        healed_after,
+        ..
+    } = verdict;
     let word = if verdict.is_good() { "ok" } else { "VIOLATION" };
-    let healed = healed_after.map_or_else(|| "did not heal".to_owned(), |after| format!("healed in {:.2} s", after.as_secs_f64()));
+    let healed = healed_after.map_or_else(
+        || "did not heal".to_owned(),
+        |after| format!("healed in {:.2} s", after.as_secs_f64()),
+    );
     format!(
         "{:>4} {word:<9} {:<22} {acknowledged:>5} acknowledged, {lost} lost, {oversold} oversold, {stranded} stranded, {healed} ({:.0} s): {story}",
         round.number,
@@ -176,16 +224,36 @@ fn line(round: &Round, story: &str, verdict: &Verdict, took: Duration) -> String
 }
 
 fn violation(stage: &Stage, verdict: &Verdict) -> String {
-    let mut text: Vec<_> = verdict.findings.iter().take(FINDINGS_SHOWN).map(|finding| format!("       {finding}")).collect();
+    let mut text: Vec<_> = verdict
+        .findings
+        .iter()
+        .take(FINDINGS_SHOWN)
+        .map(|finding| format!("       {finding}"))
+        .collect();
     if verdict.findings.len() > FINDINGS_SHOWN {
-        text.push(format!("       and {} more", verdict.findings.len() - FINDINGS_SHOWN));
+        text.push(format!(
+            "       and {} more",
+            verdict.findings.len() - FINDINGS_SHOWN
+        ));
     }
     for process in &stage.processes {
         let log = std::fs::read_to_string(process.daemon.log()).unwrap_or_default();
-        let troubles: Vec<_> = log.lines().filter(|line| !line.contains(" INFO ")).collect();
-        text.push(format!("       --- {}: the last of {} lines of trouble", process.daemon.log().display(), troubles.len()));
+        let troubles: Vec<_> = log
+            .lines()
+            .filter(|line| !line.contains(" INFO "))
+            .collect();
+        text.push(format!(
+            "       --- {}: the last of {} lines of trouble",
+            process.daemon.log().display(),
+            troubles.len()
+        ));
         let last = &troubles[troubles.len().saturating_sub(LOG_LINES)..];
-        text.extend(last.iter().map(|line| format!("       {}", line.chars().take(LINE_CHARACTERS).collect::<String>())));
+        text.extend(last.iter().map(|line| {
+            format!(
+                "       {}",
+                line.chars().take(LINE_CHARACTERS).collect::<String>()
+            )
+        }));
     }
     text.join("\n")
 }

@@ -140,15 +140,27 @@ pub struct Audit {
 impl Audit {
     /// Whether it comes out and nothing is under way.
     pub fn is_quiet(&self) -> bool {
-        self.ok && self.held == 0 && self.returning == 0 && self.in_transit == 0 && self.in_flight == 0
+        self.ok
+            && self.held == 0
+            && self.returning == 0
+            && self.in_transit == 0
+            && self.in_flight == 0
     }
 }
 
 impl Shop {
     /// The service at these hosts.
     pub fn new(hosts: Vec<String>, secrets: Secrets) -> Result<Arc<Self>> {
-        let client = Client::builder().timeout(ANSWER_WITHIN).connect_timeout(Duration::from_secs(1)).build()?;
-        Ok(Arc::new(Self { client, hosts, next: AtomicUsize::new(0), secrets }))
+        let client = Client::builder()
+            .timeout(ANSWER_WITHIN)
+            .connect_timeout(Duration::from_secs(1))
+            .build()?;
+        Ok(Arc::new(Self {
+            client,
+            hosts,
+            next: AtomicUsize::new(0),
+            secrets,
+        }))
     }
 
     /// A buyer with this name.
@@ -162,8 +174,15 @@ impl Shop {
 
     /// Places an order.
     pub async fn place(&self, buyer: &Buyer, item: &str, key: &str, quantity: u32) -> Reply<Order> {
-        let request = self.request(Method::POST, &format!("/items/{item}/orders")).bearer_auth(&buyer.token);
-        read(request.header("Idempotency-Key", key).json(&json!({ "quantity": quantity }))).await
+        let request = self
+            .request(Method::POST, &format!("/items/{item}/orders"))
+            .bearer_auth(&buyer.token);
+        read(
+            request
+                .header("Idempotency-Key", key)
+                .json(&json!({ "quantity": quantity })),
+        )
+        .await
     }
 
     /// Reports a payment, as the provider does.
@@ -172,15 +191,25 @@ impl Shop {
         let time = Timestamp::now().as_second();
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.secrets.payment.as_bytes());
         let tag = hmac::sign(&key, format!("{time}.{body}").as_bytes());
-        let tag: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let tag: String = tag
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let request = self.request(Method::POST, &format!("/orders/{order}/payment"));
-        let request = request.header("Stockade-Signature", format!("t={time},v1={tag}")).header("Content-Type", "application/json");
+        let request = request
+            .header("Stockade-Signature", format!("t={time},v1={tag}"))
+            .header("Content-Type", "application/json");
         read(request.body(body)).await
     }
 
     /// Cancels an order.
     pub async fn cancel(&self, buyer: &Buyer, order: Uuid) -> Reply<Order> {
-        read(self.request(Method::DELETE, &format!("/orders/{order}")).bearer_auth(&buyer.token)).await
+        read(
+            self.request(Method::DELETE, &format!("/orders/{order}"))
+                .bearer_auth(&buyer.token),
+        )
+        .await
     }
 
     /// Notes that the money went back.
@@ -195,12 +224,18 @@ impl Shop {
 
     /// Adds units, or takes some back.
     pub async fn move_stock(&self, item: &str, key: &str, wish: &Value) -> Reply<Value> {
-        read(self.admin(Method::POST, &format!("/items/{item}/stock")).header("Idempotency-Key", key).json(wish)).await
+        read(
+            self.admin(Method::POST, &format!("/items/{item}/stock"))
+                .header("Idempotency-Key", key)
+                .json(wish),
+        )
+        .await
     }
 
     /// The audit of an item.
     pub async fn audit(&self, item: &str) -> Reply<Audit> {
-        let reply: Reply<Value> = read(self.admin(Method::GET, &format!("/items/{item}/audit"))).await;
+        let reply: Reply<Value> =
+            read(self.admin(Method::GET, &format!("/items/{item}/audit"))).await;
         reply.and_then(|value| {
             let text = value.to_string();
             serde_json::from_value(value).map(|audit| Audit { text, ..audit })
@@ -210,7 +245,13 @@ impl Shop {
     /// Whether every instance says that it is ready.
     pub async fn is_ready(&self) -> bool {
         for host in &self.hosts {
-            if !self.client.get(format!("{host}/readyz")).send().await.is_ok_and(|response| response.status().is_success()) {
+            if !self
+                .client
+                .get(format!("{host}/readyz"))
+                .send()
+                .await
+                .is_ok_and(|response| response.status().is_success())
+            {
                 return false;
             }
         }
@@ -233,9 +274,21 @@ impl<T> Reply<T> {
         match self {
             Self::Done(value) => match read(value) {
                 Ok(value) => Reply::Done(value),
-                Err(error) => Reply::Refused { status: 200, code: format!("not what the API promises: {error}"), state: None },
+                Err(error) => Reply::Refused {
+                    status: 200,
+                    code: format!("not what the API promises: {error}"),
+                    state: None,
+                },
             },
-            Self::Refused { status, code, state } => Reply::Refused { status, code, state },
+            Self::Refused {
+                status,
+                code,
+                state,
+            } => Reply::Refused {
+                status,
+                code,
+                state,
+            },
             Self::Unknown(why) => Reply::Unknown(why),
         }
     }
@@ -244,9 +297,15 @@ impl<T> Reply<T> {
     pub fn done(self, what: &str) -> Result<T> {
         match self {
             Self::Done(value) => Ok(value),
-            Self::Refused { status, code, state } => {
-                Err(anyhow::anyhow!("{status} {code} {}", state.unwrap_or_default())).context(what.to_owned())
-            }
+            Self::Refused {
+                status,
+                code,
+                state,
+            } => Err(anyhow::anyhow!(
+                "{status} {code} {}",
+                state.unwrap_or_default()
+            ))
+            .context(what.to_owned()),
             Self::Unknown(why) => Err(anyhow::anyhow!(why)).context(what.to_owned()),
         }
     }
@@ -258,21 +317,33 @@ async fn read<T: serde::de::DeserializeOwned>(request: RequestBuilder) -> Reply<
         Err(error) => return Reply::Unknown(format!("no answer: {error}")),
     };
     let status = response.status().as_u16();
-    let Ok(body) = response.bytes().await else { return Reply::Unknown(format!("{status}, and no body")) };
+    let Ok(body) = response.bytes().await else {
+        return Reply::Unknown(format!("{status}, and no body"));
+    };
     match status {
         200..=299 => Reply::Done(()).and_then(|()| serde_json::from_slice(&body)),
         _ => {
-            let problem = serde_json::from_slice(&body).unwrap_or(Problem { code: "no problem+json".into(), state: None });
+            let problem = serde_json::from_slice(&body).unwrap_or(Problem {
+                code: "no problem+json".into(),
+                state: None,
+            });
             match status {
                 408 | 502..=504 => Reply::Unknown(format!("{status} {}", problem.code)),
-                _ => Reply::Refused { status, code: problem.code, state: problem.state },
+                _ => Reply::Refused {
+                    status,
+                    code: problem.code,
+                    state: problem.state,
+                },
             }
         }
     }
 }
 
 /// Asks until somebody answers or `until` is over; the last reply.
-pub async fn insist<T, F: Future<Output = Reply<T>>>(until: Instant, ask: impl Fn() -> F) -> Reply<T> {
+pub async fn insist<T, F: Future<Output = Reply<T>>>(
+    until: Instant,
+    ask: impl Fn() -> F,
+) -> Reply<T> {
     loop {
         let reply = ask().await;
         if !matches!(reply, Reply::Unknown(_)) || Instant::now() > until {

@@ -62,9 +62,21 @@ impl Materials {
     pub async fn of_this_machine(program: PathBuf, out: PathBuf) -> (Self, Vec<String>) {
         let (disk, clock) = (Disk::mount(1).await, Clock::new().await);
         let mut missing = Vec::new();
-        let small_disk = disk.map_err(|error| missing.push(format!("{}: {error}", Fault::LedgerDiskFull))).is_ok();
-        let clocks = clock.map_err(|error| missing.push(format!("{}: {error}", Fault::LockClockJump))).is_ok();
-        (Self { program, out, small_disk, clocks }, missing)
+        let small_disk = disk
+            .map_err(|error| missing.push(format!("{}: {error}", Fault::LedgerDiskFull)))
+            .is_ok();
+        let clocks = clock
+            .map_err(|error| missing.push(format!("{}: {error}", Fault::LockClockJump)))
+            .is_ok();
+        (
+            Self {
+                program,
+                out,
+                small_disk,
+                clocks,
+            },
+            missing,
+        )
     }
 
     /// The faults that can be had with them.
@@ -87,10 +99,22 @@ impl Stage {
         let ledger = LedgerServer::start(kind, materials.small_disk).await?;
         let locks = servers::start_lock_nodes(materials.clocks).await?;
         let secrets = secrets();
-        let processes = process::start_all(kind, materials, &dir, &secrets, &redis, &ledger, &locks).await?;
-        let hosts = processes.iter().filter_map(|process| process.url.clone()).collect();
+        let processes =
+            process::start_all(kind, materials, &dir, &secrets, &redis, &ledger, &locks).await?;
+        let hosts = processes
+            .iter()
+            .filter_map(|process| process.url.clone())
+            .collect();
         let view = View::open(&ledger)?;
-        let stage = Self { processes, redis, ledger, locks, shop: Shop::new(hosts, secrets)?, view, dir };
+        let stage = Self {
+            processes,
+            redis,
+            ledger,
+            locks,
+            shop: Shop::new(hosts, secrets)?,
+            view,
+            dir,
+        };
         stage.until_ready().await?;
         Ok(stage)
     }
@@ -104,7 +128,11 @@ impl Stage {
     pub async fn until_ready(&self) -> Result<()> {
         let until = Instant::now() + READY_WITHIN;
         while !self.shop.is_ready().await {
-            ensure!(Instant::now() < until, "the service was not ready after {READY_WITHIN:?}; its logs are in {}", self.dir.display());
+            ensure!(
+                Instant::now() < until,
+                "the service was not ready after {READY_WITHIN:?}; its logs are in {}",
+                self.dir.display()
+            );
             sleep(Duration::from_millis(20)).await;
         }
         Ok(())
@@ -113,7 +141,12 @@ impl Stage {
     /// The processes that have this role.
     pub fn with_role(&self, role: Role) -> Vec<usize> {
         let has = |process: &Process| process.role == role || process.role == Role::All;
-        self.processes.iter().enumerate().filter(|(_, process)| has(process)).map(|(index, _)| index).collect()
+        self.processes
+            .iter()
+            .enumerate()
+            .filter(|(_, process)| has(process))
+            .map(|(index, _)| index)
+            .collect()
     }
 
     /// One of the processes that have this role.
@@ -124,7 +157,10 @@ impl Stage {
 
     /// The names of the processes that have ended by themselves.
     pub fn ended(&mut self) -> Vec<String> {
-        self.processes.iter_mut().filter_map(|process| process.daemon.has_ended().then(|| process.name.clone())).collect()
+        self.processes
+            .iter_mut()
+            .filter_map(|process| process.daemon.has_ended().then(|| process.name.clone()))
+            .collect()
     }
 }
 

@@ -74,12 +74,22 @@ impl View {
     /// Opens nothing yet: the ledger may be made later.
     pub fn open(ledger: &LedgerServer) -> Result<Self> {
         Ok(match ledger {
-            LedgerServer::Postgres { url, .. } => {
-                Self::Postgres(PgPoolOptions::new().max_connections(2).acquire_timeout(WITHIN).connect_lazy(url)?)
-            }
+            LedgerServer::Postgres { url, .. } => Self::Postgres(
+                PgPoolOptions::new()
+                    .max_connections(2)
+                    .acquire_timeout(WITHIN)
+                    .connect_lazy(url)?,
+            ),
             LedgerServer::Sqlite { dir, .. } => {
-                let options = SqliteConnectOptions::new().filename(dir.join("ledger.db")).busy_timeout(WITHIN);
-                Self::Sqlite(SqlitePoolOptions::new().max_connections(2).acquire_timeout(WITHIN).connect_lazy_with(options))
+                let options = SqliteConnectOptions::new()
+                    .filename(dir.join("ledger.db"))
+                    .busy_timeout(WITHIN);
+                Self::Sqlite(
+                    SqlitePoolOptions::new()
+                        .max_connections(2)
+                        .acquire_timeout(WITHIN)
+                        .connect_lazy_with(options),
+                )
             }
         })
     }
@@ -96,19 +106,37 @@ impl View {
     /// The numbers of an item.
     pub async fn numbers(&self, item: &str) -> Result<Numbers> {
         let row: Option<NumbersRow> = match self {
-            Self::Postgres(pool) => sqlx::query_as(NUMBERS).bind(item).fetch_optional(pool).await?,
-            Self::Sqlite(pool) => sqlx::query_as(NUMBERS).bind(item).fetch_optional(pool).await?,
+            Self::Postgres(pool) => {
+                sqlx::query_as(NUMBERS)
+                    .bind(item)
+                    .fetch_optional(pool)
+                    .await?
+            }
+            Self::Sqlite(pool) => {
+                sqlx::query_as(NUMBERS)
+                    .bind(item)
+                    .fetch_optional(pool)
+                    .await?
+            }
         };
-        let (stock, sold, held_orders, returns, transfers) = row.with_context(|| format!("the ledger has no item {item}"))?;
-        Ok(Numbers { stock, sold, held_orders, returns, transfers })
+        let (stock, sold, held_orders, returns, transfers) =
+            row.with_context(|| format!("the ledger has no item {item}"))?;
+        Ok(Numbers {
+            stock,
+            sold,
+            held_orders,
+            returns,
+            transfers,
+        })
     }
 
     /// What has been open in the ledger for longer than anything should be, for whoever wonders why nothing goes on.
     pub async fn open_transactions(&self) -> Vec<String> {
         match self {
-            Self::Postgres(pool) => {
-                sqlx::query_scalar(OPEN_TRANSACTIONS).fetch_all(pool).await.unwrap_or_else(|error| vec![error.to_string()])
-            }
+            Self::Postgres(pool) => sqlx::query_scalar(OPEN_TRANSACTIONS)
+                .fetch_all(pool)
+                .await
+                .unwrap_or_else(|error| vec![error.to_string()]),
             Self::Sqlite(_) => Vec::new(),
         }
     }
@@ -116,5 +144,13 @@ impl View {
 
 fn read((id, buyer, quantity, state, payment): OrderRow) -> Result<(Uuid, Row)> {
     let state = serde_json::from_value(serde_json::Value::from(state))?;
-    Ok((id, Row { buyer, quantity: quantity.try_into()?, state, payment }))
+    Ok((
+        id,
+        Row {
+            buyer,
+            quantity: quantity.try_into()?,
+            state,
+            payment,
+        },
+    ))
 }

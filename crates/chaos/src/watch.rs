@@ -20,7 +20,10 @@ impl Watch {
     pub fn begin(view: View, offers: &[Arc<Offer>]) -> Self {
         let stop = CancellationToken::new();
         let items = offers.iter().map(|offer| offer.item.clone()).collect();
-        Self { stop: stop.clone(), looking: tokio::spawn(look(view, items, stop)) }
+        Self {
+            stop: stop.clone(),
+            looking: tokio::spawn(look(view, items, stop)),
+        }
     }
 
     /// Ends; returns what should not have been seen.
@@ -38,7 +41,10 @@ async fn look(view: View, items: Vec<String>, stop: CancellationToken) -> Vec<St
             if let Ok(numbers) = view.numbers(item).await
                 && numbers.sold > numbers.stock
             {
-                seen.push(format!("{item}: {} of {} units were sold at a moment", numbers.sold, numbers.stock));
+                seen.push(format!(
+                    "{item}: {} of {} units were sold at a moment",
+                    numbers.sold, numbers.stock
+                ));
             }
         }
         sleep(EVERY).await;

@@ -55,12 +55,19 @@ mod tests {
 
     use super::{Bound, fewest_allocations};
 
-    const BOUND: Bound = Bound { what: "a box", most: 1.0 };
+    const BOUND: Bound = Bound {
+        what: "a box",
+        most: 1.0,
+    };
 
     fn boxes(count: usize) -> u64 {
         fewest_allocations(
             || vec![0; count],
-            |numbers: Vec<usize>| numbers.into_iter().for_each(|number| drop(black_box(Box::new(number)))),
+            |numbers: Vec<usize>| {
+                numbers
+                    .into_iter()
+                    .for_each(|number| drop(black_box(Box::new(number))))
+            },
         )
     }
 
@@ -83,7 +90,8 @@ mod tests {
             |()| {
                 std::thread::scope(|threads| {
                     // Starting a thread allocates here, and the boxes are there.
-                    threads.spawn(|| (0..1000).for_each(|number| drop(black_box(Box::new(number)))));
+                    threads
+                        .spawn(|| (0..1000).for_each(|number| drop(black_box(Box::new(number)))));
                 });
             },
         );

@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 use redis::{InfoDict, RedisResult, aio::MultiplexedConnection};
 
 /// How often the server at `url` ran each command while `work` was done, by anybody: the server must be the caller's own.
-pub async fn commands<T>(url: &str, work: impl Future<Output = T>) -> RedisResult<(T, BTreeMap<String, u64>)> {
-    let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+pub async fn commands<T>(
+    url: &str,
+    work: impl Future<Output = T>,
+) -> RedisResult<(T, BTreeMap<String, u64>)> {
+    let mut connection = redis::Client::open(url)?
+        .get_multiplexed_async_connection()
+        .await?;
     let before = calls(&mut connection).await?;
     let done = work.await;
     let mut after = calls(&mut connection).await?;
@@ -21,10 +26,18 @@ pub async fn commands<T>(url: &str, work: impl Future<Output = T>) -> RedisResul
 
 /// `cmdstat_evalsha:calls=3,usec=...`
 async fn calls(connection: &mut MultiplexedConnection) -> RedisResult<BTreeMap<String, u64>> {
-    let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(connection).await?;
+    let info: InfoDict = redis::cmd("INFO")
+        .arg("commandstats")
+        .query_async(connection)
+        .await?;
     let calls = info.keys().filter_map(|name| {
         let stats: String = info.get(name)?;
-        let calls = stats.strip_prefix("calls=")?.split(',').next()?.parse().ok()?;
+        let calls = stats
+            .strip_prefix("calls=")?
+            .split(',')
+            .next()?
+            .parse()
+            .ok()?;
         Some((name.strip_prefix("cmdstat_")?.to_owned(), calls))
     });
     Ok(calls.collect())

@@ -9,7 +9,10 @@ use std::{
     sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError},
 };
 
-use tracing::{Event, Instrument, Metadata, Subscriber, field::Visit, level_filters::LevelFilter, span, subscriber::Interest};
+use tracing::{
+    Event, Instrument, Metadata, Subscriber, field::Visit, level_filters::LevelFilter, span,
+    subscriber::Interest,
+};
 use tracing_subscriber::{
     Layer, Registry,
     layer::{Context, SubscriberExt},
@@ -36,7 +39,8 @@ pub async fn statements<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let subscriber = Registry::default().with(Statements);
-        tracing::subscriber::set_global_default(subscriber).expect("no other subscriber in this process");
+        tracing::subscriber::set_global_default(subscriber)
+            .expect("no other subscriber in this process");
     });
     let span = tracing::info_span!(SPAN);
     let id = span.id().map_or(0, |id| id.into_u64());
@@ -57,7 +61,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Statements {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, context: Context<'_, S>) -> bool {
-        metadata.name() == SPAN || (metadata.target() == SQLX && counted_in(context.lookup_current()).is_some())
+        metadata.name() == SPAN
+            || (metadata.target() == SQLX && counted_in(context.lookup_current()).is_some())
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -76,8 +81,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Statements {
 }
 
 /// The span in which statements are counted, if that is `span` or around it.
-fn counted_in<'a, S: LookupSpan<'a>>(span: Option<tracing_subscriber::registry::SpanRef<'a, S>>) -> Option<span::Id> {
-    span?.scope().find(|span| span.name() == SPAN).map(|span| span.id())
+fn counted_in<'a, S: LookupSpan<'a>>(
+    span: Option<tracing_subscriber::registry::SpanRef<'a, S>>,
+) -> Option<span::Id> {
+    span?
+        .scope()
+        .find(|span| span.name() == SPAN)
+        .map(|span| span.id())
 }
 
 /// Of the field `summary`: the first words of the statement.

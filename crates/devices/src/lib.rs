@@ -23,8 +23,14 @@ pub enum Device {
 
 impl Device {
     /// Every device.
-    pub const ALL: [Self; 6] =
-        [Self::StickyAnswers, Self::VersionCheck, Self::FenceClaim, Self::AnchorCheck, Self::LimitAtHome, Self::LimitInLedger];
+    pub const ALL: [Self; 6] = [
+        Self::StickyAnswers,
+        Self::VersionCheck,
+        Self::FenceClaim,
+        Self::AnchorCheck,
+        Self::LimitAtHome,
+        Self::LimitInLedger,
+    ];
 
     /// Its name, for `STOCKADE_WITHOUT` and the documents.
     pub const fn as_str(self) -> &'static str {
@@ -66,17 +72,32 @@ pub fn assert_needed_by(device: Device, test: &str) {
     let run = |without: Option<Device>| {
         let program = std::env::current_exe().expect("a test knows its program");
         let mut command = std::process::Command::new(program);
-        command.args(["--exact", test, "--nocapture"]).env_remove(WITHOUT);
+        command
+            .args(["--exact", test, "--nocapture"])
+            .env_remove(WITHOUT);
         if let Some(device) = without {
             command.env(WITHOUT, device.as_str());
         }
-        let output = command.output().expect("the program runs once, so it runs again");
-        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+        let output = command
+            .output()
+            .expect("the program runs once, so it runs again");
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr),
+        )
     };
     let (passed, said) = run(None);
-    assert!(passed && said.contains("1 passed"), "{test} does not pass as it is:\n{said}");
+    assert!(
+        passed && said.contains("1 passed"),
+        "{test} does not pass as it is:\n{said}"
+    );
     let (passed, said) = run(Some(device));
-    assert!(!passed && said.contains("1 failed"), "{test} does not fail without {}:\n{said}", device.as_str());
+    assert!(
+        !passed && said.contains("1 failed"),
+        "{test} does not fail without {}:\n{said}",
+        device.as_str()
+    );
 }
 
 #[cfg(test)]
@@ -87,7 +108,10 @@ mod tests {
     fn the_document_lists_every_device() {
         let document = include_str!("../../../docs/safety-devices.md");
         for device in Device::ALL {
-            assert!(document.contains(&format!("| `{}` |", device.as_str())), "{device:?}");
+            assert!(
+                document.contains(&format!("| `{}` |", device.as_str())),
+                "{device:?}"
+            );
         }
     }
 }

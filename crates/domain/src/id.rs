@@ -19,7 +19,10 @@ pub struct Invalid {
 impl Invalid {
     /// Says that `field` did not hold what was `expected`.
     pub fn new(field: &'static str, expected: impl Into<String>) -> Self {
-        Self { field, expected: expected.into() }
+        Self {
+            field,
+            expected: expected.into(),
+        }
     }
 }
 
@@ -79,7 +82,10 @@ impl ItemId {
         let text = text.as_ref();
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(allowed) {
-            return Err(Invalid::new("id", format!("1 to {} of the characters A-Z a-z 0-9 . _ -", Self::MAX_LEN)));
+            return Err(Invalid::new(
+                "id",
+                format!("1 to {} of the characters A-Z a-z 0-9 . _ -", Self::MAX_LEN),
+            ));
         }
         Ok(Self(text.into()))
     }
@@ -87,7 +93,9 @@ impl ItemId {
     /// The item's part of its orders' ids.
     pub fn tag(&self) -> ItemTag {
         let digest = Sha256::digest(self.0.as_bytes());
-        ItemTag(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
+        ItemTag(u32::from_be_bytes([
+            digest[0], digest[1], digest[2], digest[3],
+        ]))
     }
 }
 
@@ -110,7 +118,10 @@ impl BuyerId {
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         if text.is_empty() || text.len() > Self::MAX_LEN || text.chars().any(char::is_control) {
-            return Err(Invalid::new("sub", format!("1 to {} bytes without control characters", Self::MAX_LEN)));
+            return Err(Invalid::new(
+                "sub",
+                format!("1 to {} bytes without control characters", Self::MAX_LEN),
+            ));
         }
         Ok(Self(text.into()))
     }
@@ -141,8 +152,14 @@ impl IdempotencyKey {
     /// Checks length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
-        if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Invalid::new("Idempotency-Key", format!("1 to {} visible ASCII characters", Self::MAX_LEN)));
+        if text.is_empty()
+            || text.len() > Self::MAX_LEN
+            || !text.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            return Err(Invalid::new(
+                "Idempotency-Key",
+                format!("1 to {} visible ASCII characters", Self::MAX_LEN),
+            ));
         }
         Ok(Self(text.into()))
     }
@@ -218,7 +235,11 @@ impl OrderId {
     /// The order's own id.
     #[must_use]
     pub fn first(self) -> Self {
-        if self.attempt() == 0 { self } else { self.retake(0) }
+        if self.attempt() == 0 {
+            self
+        } else {
+            self.retake(0)
+        }
     }
 
     /// The item's tag.
@@ -265,7 +286,9 @@ impl std::str::FromStr for OrderId {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.parse().map(Self).map_err(|_| Invalid::new("order", "a UUID"))
+        text.parse()
+            .map(Self)
+            .map_err(|_| Invalid::new("order", "a UUID"))
     }
 }
 
@@ -281,8 +304,14 @@ impl PaymentId {
     /// Checks length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
-        if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Invalid::new("payment", format!("1 to {} visible ASCII characters", Self::MAX_LEN)));
+        if text.is_empty()
+            || text.len() > Self::MAX_LEN
+            || !text.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            return Err(Invalid::new(
+                "payment",
+                format!("1 to {} visible ASCII characters", Self::MAX_LEN),
+            ));
         }
         Ok(Self(text.into()))
     }
@@ -347,7 +376,9 @@ impl std::str::FromStr for TransferId {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.parse().map(Self).map_err(|_| Invalid::new("transfer", "a UUID"))
+        text.parse()
+            .map(Self)
+            .map_err(|_| Invalid::new("transfer", "a UUID"))
     }
 }
 
@@ -370,9 +401,14 @@ impl std::str::FromStr for SegmentKey {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let parts = text.rsplit_once(':').and_then(|(item, segment)| Some((item, segment.parse().ok()?)));
+        let parts = text
+            .rsplit_once(':')
+            .and_then(|(item, segment)| Some((item, segment.parse().ok()?)));
         let (item, segment) = parts.ok_or_else(|| Invalid::new("segment", "ITEM:NUMBER"))?;
-        Ok(Self { item: ItemId::new(item)?, segment })
+        Ok(Self {
+            item: ItemId::new(item)?,
+            segment,
+        })
     }
 }
 
@@ -382,15 +418,32 @@ mod tests {
 
     fn order(item: &str, buyer: &str, key: &str) -> OrderId {
         let item = ItemId::new(item).unwrap();
-        OrderId::derive(&item, item.tag(), &BuyerId::new(buyer).unwrap(), &IdempotencyKey::new(key).unwrap())
+        OrderId::derive(
+            &item,
+            item.tag(),
+            &BuyerId::new(buyer).unwrap(),
+            &IdempotencyKey::new(key).unwrap(),
+        )
     }
 
     #[test]
     fn an_order_id_is_a_function_of_item_buyer_and_key() {
         assert_eq!(order("maotai", "ann", "k1"), order("maotai", "ann", "k1"));
-        let others = [order("maotai", "ann", "k2"), order("maotai", "bob", "k1"), order("vase", "ann", "k1")];
-        assert!(others.iter().all(|other| *other != order("maotai", "ann", "k1")));
-        assert_ne!(order("a", "bc", "d"), order("a", "b", "cd"), "the parts must not run into each other");
+        let others = [
+            order("maotai", "ann", "k2"),
+            order("maotai", "bob", "k1"),
+            order("vase", "ann", "k1"),
+        ];
+        assert!(
+            others
+                .iter()
+                .all(|other| *other != order("maotai", "ann", "k1"))
+        );
+        assert_ne!(
+            order("a", "bc", "d"),
+            order("a", "b", "cd"),
+            "the parts must not run into each other"
+        );
     }
 
     #[test]
@@ -410,14 +463,22 @@ mod tests {
             assert!(first < id && id < last, "{id}");
         }
         let strangers = (0..1000).map(|n| order("maotai", &format!("bob-{n}"), "k"));
-        assert_eq!(strangers.filter(|id| (first..=last).contains(id)).count(), 0);
+        assert_eq!(
+            strangers.filter(|id| (first..=last).contains(id)).count(),
+            0
+        );
     }
 
     #[test]
     fn a_home_is_one_of_the_segments() {
-        let homes = |segments| (0..100).map(move |n| BuyerId::new(format!("ann-{n}")).unwrap().home(segments));
+        let homes = |segments| {
+            (0..100).map(move |n| BuyerId::new(format!("ann-{n}")).unwrap().home(segments))
+        };
         assert!(homes(1).all(|home| home == 0) && homes(0).all(|home| home == 0));
-        assert_eq!(homes(4).collect::<std::collections::BTreeSet<_>>(), (0..4).collect());
+        assert_eq!(
+            homes(4).collect::<std::collections::BTreeSet<_>>(),
+            (0..4).collect()
+        );
     }
 
     #[test]
@@ -428,7 +489,10 @@ mod tests {
         for attempt in 1..=OrderId::MAX_RETAKES {
             let retake = id.retake(attempt);
             assert!(seen.insert(retake));
-            assert_eq!((retake.attempt(), retake.first(), retake.tag()), (attempt, id, id.tag()));
+            assert_eq!(
+                (retake.attempt(), retake.first(), retake.tag()),
+                (attempt, id, id.tag())
+            );
             assert_eq!(retake.retake(attempt), retake);
         }
         assert_eq!(id.first(), id);
@@ -436,7 +500,10 @@ mod tests {
 
     #[test]
     fn a_transfer_is_never_an_order_and_the_same_for_the_same_request() {
-        let (item, key) = (ItemId::new("maotai").unwrap(), IdempotencyKey::new("k").unwrap());
+        let (item, key) = (
+            ItemId::new("maotai").unwrap(),
+            IdempotencyKey::new("k").unwrap(),
+        );
         let transfer = TransferId::derive(&item, &key, 3);
         assert_eq!(transfer, TransferId::derive(&item, &key, 3));
         assert_ne!(transfer, TransferId::derive(&item, &key, 4));
@@ -446,7 +513,10 @@ mod tests {
 
     #[test]
     fn a_home_never_moves_between_releases() {
-        assert_eq!(BuyerId::new("ann").unwrap().stable_hash(), 5_200_682_613_324_210_888);
+        assert_eq!(
+            BuyerId::new("ann").unwrap().stable_hash(),
+            5_200_682_613_324_210_888
+        );
     }
 
     #[test]
@@ -465,7 +535,10 @@ mod tests {
 
     #[test]
     fn a_segment_reads_back_what_it_prints() {
-        let segment = SegmentKey { item: ItemId::new("a.b-c").unwrap(), segment: 7 };
+        let segment = SegmentKey {
+            item: ItemId::new("a.b-c").unwrap(),
+            segment: 7,
+        };
         assert_eq!(segment.to_string(), "a.b-c:7");
         assert_eq!("a.b-c:7".parse::<SegmentKey>().unwrap(), segment);
         assert!("a.b-c".parse::<SegmentKey>().is_err());

@@ -65,7 +65,12 @@ pub struct SegmentConfig {
 
 impl From<&Item> for SegmentConfig {
     fn from(item: &Item) -> Self {
-        Self { state: item.state, limit_per_buyer: item.limit_per_buyer, window: item.window, epoch: item.epoch }
+        Self {
+            state: item.state,
+            limit_per_buyer: item.limit_per_buyer,
+            window: item.window,
+            epoch: item.epoch,
+        }
     }
 }
 
@@ -182,6 +187,9 @@ mod tests {
             assert_eq!(state.as_str().parse::<ItemState>().unwrap(), *state);
         }
         let error = "soon".parse::<Durability>().unwrap_err();
-        assert_eq!(error.to_string(), "Durability: expected one of recorded, accepted, replicated");
+        assert_eq!(
+            error.to_string(),
+            "Durability: expected one of recorded, accepted, replicated"
+        );
     }
 }

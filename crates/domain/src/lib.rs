@@ -9,7 +9,9 @@ mod order;
 mod outbox;
 mod quantity;
 
-pub use id::{BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, TransferId};
+pub use id::{
+    BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, TransferId,
+};
 pub use item::{Durability, Item, ItemState, SegmentConfig, Window};
 pub use memory::Memory;
 pub use order::{Order, OrderState, Units};

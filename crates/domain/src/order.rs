@@ -63,7 +63,9 @@ impl OrderState {
         match self {
             Self::Held => Units::Held,
             Self::Confirmed => Units::Confirmed,
-            Self::Cancelled | Self::Expired | Self::RefundDue | Self::Refunded | Self::Rejected => Units::None,
+            Self::Cancelled | Self::Expired | Self::RefundDue | Self::Refunded | Self::Rejected => {
+                Units::None
+            }
         }
     }
 
@@ -72,8 +74,10 @@ impl OrderState {
     pub const fn may_become(self, next: Self) -> bool {
         matches!(
             (self, next),
-            (Self::Held, Self::Confirmed | Self::Cancelled | Self::Expired)
-                | (Self::Confirmed | Self::RefundDue, Self::Refunded)
+            (
+                Self::Held,
+                Self::Confirmed | Self::Cancelled | Self::Expired
+            ) | (Self::Confirmed | Self::RefundDue, Self::Refunded)
                 | (Self::Expired, Self::RefundDue)
         )
     }
@@ -98,11 +102,21 @@ mod tests {
     #[test]
     fn the_transitions_are_those_of_the_picture() {
         use OrderState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
-        let arrows =
-            [(Held, Confirmed), (Held, Cancelled), (Held, Expired), (Confirmed, Refunded), (Expired, RefundDue), (RefundDue, Refunded)];
+        let arrows = [
+            (Held, Confirmed),
+            (Held, Cancelled),
+            (Held, Expired),
+            (Confirmed, Refunded),
+            (Expired, RefundDue),
+            (RefundDue, Refunded),
+        ];
         for from in OrderState::ALL {
             for to in OrderState::ALL {
-                assert_eq!(from.may_become(*to), arrows.contains(&(*from, *to)), "{from} to {to}");
+                assert_eq!(
+                    from.may_become(*to),
+                    arrows.contains(&(*from, *to)),
+                    "{from} to {to}"
+                );
             }
         }
     }

@@ -31,7 +31,12 @@ impl FromStr for EntryId {
 
     fn from_str(text: &str) -> Result<Self, ParseEntryIdError> {
         text.split_once('-')
-            .and_then(|(ms, seq)| Some(Self { ms: ms.parse().ok()?, seq: seq.parse().ok()? }))
+            .and_then(|(ms, seq)| {
+                Some(Self {
+                    ms: ms.parse().ok()?,
+                    seq: seq.parse().ok()?,
+                })
+            })
             .ok_or_else(|| ParseEntryIdError(text.into()))
     }
 }
@@ -109,7 +114,12 @@ pub struct Transferred {
 impl Change {
     /// By how much it changed what is available, and `None` where it set it. What was taken counts as less.
     pub fn effect(&self) -> Option<i64> {
-        let units = |orders: &[TakenOrder]| orders.iter().map(|order| i64::from(order.quantity.get())).sum::<i64>();
+        let units = |orders: &[TakenOrder]| {
+            orders
+                .iter()
+                .map(|order| i64::from(order.quantity.get()))
+                .sum::<i64>()
+        };
         let signed = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
         match self {
             Self::Taken { orders, .. } => Some(-units(orders)),
@@ -141,7 +151,10 @@ mod tests {
     fn an_entry_id_reads_back_and_orders_like_the_stream() {
         let id: EntryId = "1763712345678-12".parse().unwrap();
         assert_eq!(id.to_string(), "1763712345678-12");
-        assert!("1763712345678-9".parse::<EntryId>().unwrap() < id, "as numbers, not as text");
+        assert!(
+            "1763712345678-9".parse::<EntryId>().unwrap() < id,
+            "as numbers, not as text"
+        );
         for bad in ["", "1", "a-1", "1-", "-1"] {
             assert!(bad.parse::<EntryId>().is_err(), "{bad:?}");
         }

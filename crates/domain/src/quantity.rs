@@ -22,7 +22,10 @@ impl Quantity {
     pub fn new(units: u32) -> Result<Self, Invalid> {
         match NonZeroU32::new(units) {
             Some(units) if units.get() <= Self::MAX => Ok(Self(units)),
-            _ => Err(Invalid::new("quantity", format!("a whole number from 1 to {}", Self::MAX))),
+            _ => Err(Invalid::new(
+                "quantity",
+                format!("a whole number from 1 to {}", Self::MAX),
+            )),
         }
     }
 

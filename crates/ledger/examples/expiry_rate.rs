@@ -7,7 +7,8 @@
 use std::{collections::BTreeMap, error::Error, process::ExitCode, time::Instant};
 
 use domain::{
-    BuyerId, Change, Durability, Entry, EntryId, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, TakenOrder, Window,
+    BuyerId, Change, Durability, Entry, EntryId, Item, ItemId, ItemState, OrderId, OrderState,
+    Quantity, SegmentKey, TakenOrder, Window,
 };
 use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, SegmentReplay, SegmentRow, Transition};
@@ -37,9 +38,17 @@ async fn measure(url: &str) -> Result<()> {
     let ledger = ledger::connect(url, 4).await?;
     ledger.migrate().await?;
     let item = create(&*ledger).await?;
-    let wanted: Vec<_> = (0..SEGMENTS).map(|segment| SegmentKey { item: item.id.clone(), segment }).collect();
+    let wanted: Vec<_> = (0..SEGMENTS)
+        .map(|segment| SegmentKey {
+            item: item.id.clone(),
+            segment,
+        })
+        .collect();
     fill(&*ledger, &wanted).await?;
-    println!("{:>10} {:>8} {:>10} {:>10} {:>12}", "", "orders", "s", "ms max", "orders/s");
+    println!(
+        "{:>10} {:>8} {:>10} {:>10} {:>12}",
+        "", "orders", "s", "ms max", "orders/s"
+    );
     let mut clock = Clock::start("expire");
     while clock.lap(expire(&*ledger).await?) {}
     let mut clock = Clock::start("return");
@@ -59,7 +68,13 @@ struct Clock {
 impl Clock {
     fn start(what: &'static str) -> Self {
         let now = Instant::now();
-        Self { what, began: now, lap: now, slowest: 0.0, orders: 0 }
+        Self {
+            what,
+            began: now,
+            lap: now,
+            slowest: 0.0,
+            orders: 0,
+        }
     }
 
     fn lap(&mut self, orders: usize) -> bool {
@@ -68,7 +83,13 @@ impl Clock {
         self.lap = Instant::now();
         if orders == 0 {
             let seconds = self.began.elapsed().as_secs_f64();
-            println!("{:>10} {:>8} {seconds:>10.2} {:>10.1} {:>12.0}", self.what, self.orders, self.slowest, self.orders as f64 / seconds);
+            println!(
+                "{:>10} {:>8} {seconds:>10.2} {:>10.1} {:>12.0}",
+                self.what,
+                self.orders,
+                self.slowest,
+                self.orders as f64 / seconds
+            );
         }
         orders > 0
     }
@@ -95,17 +116,45 @@ async fn create(ledger: &dyn Ledger) -> Result<Item> {
 }
 
 fn next(row: &SegmentRow) -> EntryId {
-    EntryId { ms: row.checkpoint.unwrap_or_default().ms + 1, seq: 0 }
+    EntryId {
+        ms: row.checkpoint.unwrap_or_default().ms + 1,
+        seq: 0,
+    }
 }
 
 /// All in one transaction.
 async fn fill(ledger: &dyn Ledger, wanted: &[SegmentKey]) -> Result<()> {
-    let claim = ledger.claim(wanted, wanted.len()).await?.ok_or("somebody else records here")?;
+    let claim = ledger
+        .claim(wanted, wanted.len())
+        .await?
+        .ok_or("somebody else records here")?;
     let replays = claim.rows().iter().map(|row| {
-        let opened = Entry { id: EntryId { ms: 1, seq: 0 }, fingerprint: 1, change: Change::Opened { units: row.allocated, epoch: 1 } };
-        let orders = (0..ORDERS / usize::from(SEGMENTS)).map(|n| order(&row.key, n)).collect::<Result<_>>()?;
-        let change = Change::Taken { expires_at: Timestamp::now(), orders };
-        Ok(SegmentReplay { row: row.clone(), entries: vec![opened, Entry { id: EntryId { ms: 2, seq: 0 }, fingerprint: 2, change }] })
+        let opened = Entry {
+            id: EntryId { ms: 1, seq: 0 },
+            fingerprint: 1,
+            change: Change::Opened {
+                units: row.allocated,
+                epoch: 1,
+            },
+        };
+        let orders = (0..ORDERS / usize::from(SEGMENTS))
+            .map(|n| order(&row.key, n))
+            .collect::<Result<_>>()?;
+        let change = Change::Taken {
+            expires_at: Timestamp::now(),
+            orders,
+        };
+        Ok(SegmentReplay {
+            row: row.clone(),
+            entries: vec![
+                opened,
+                Entry {
+                    id: EntryId { ms: 2, seq: 0 },
+                    fingerprint: 2,
+                    change,
+                },
+            ],
+        })
     });
     let replays = replays.collect::<Result<_>>()?;
     claim.record(replays).await?;
@@ -117,27 +166,66 @@ fn order(segment: &SegmentKey, n: usize) -> Result<TakenOrder> {
     let mut bytes = *uuid::Uuid::new_v4().as_bytes();
     bytes[..4].copy_from_slice(&segment.item.tag().0.to_be_bytes());
     let buyer = BuyerId::new(format!("buyer-{}-{n}", segment.segment))?;
-    Ok(TakenOrder { id: OrderId::from_bytes(bytes).retake(0), buyer, quantity: Quantity::ONE })
+    Ok(TakenOrder {
+        id: OrderId::from_bytes(bytes).retake(0),
+        buyer,
+        quantity: Quantity::ONE,
+    })
 }
 
 async fn expire(ledger: &dyn Ledger) -> Result<usize> {
     let due = ledger.due(None, Timestamp::now(), BATCH).await?;
-    let steps: Vec<_> = due.into_iter().map(|order| Transition { order, to: OrderState::Expired, payment: None }).collect();
-    let made = if steps.is_empty() { Vec::new() } else { ledger.transition(&steps).await? };
+    let steps: Vec<_> = due
+        .into_iter()
+        .map(|order| Transition {
+            order,
+            to: OrderState::Expired,
+            payment: None,
+        })
+        .collect();
+    let made = if steps.is_empty() {
+        Vec::new()
+    } else {
+        ledger.transition(&steps).await?
+    };
     Ok(made.into_iter().flatten().count())
 }
 
 async fn give_back(ledger: &dyn Ledger, wanted: &[SegmentKey]) -> Result<usize> {
     let mut by_segment: BTreeMap<SegmentKey, Vec<TakenOrder>> = BTreeMap::new();
-    for PendingReturn { id, segment, buyer, quantity } in ledger.pending_returns(None, Timestamp::now(), BATCH).await? {
-        by_segment.entry(segment).or_default().push(TakenOrder { id, buyer, quantity });
+    for PendingReturn {
+        id,
+        segment,
+        buyer,
+        quantity,
+    } in ledger
+        .pending_returns(None, Timestamp::now(), BATCH)
+        .await?
+    {
+        by_segment.entry(segment).or_default().push(TakenOrder {
+            id,
+            buyer,
+            quantity,
+        });
     }
     let orders = by_segment.values().map(Vec::len).sum();
     if orders > 0 {
-        let claim = ledger.claim(wanted, wanted.len()).await?.ok_or("somebody else records here")?;
+        let claim = ledger
+            .claim(wanted, wanted.len())
+            .await?
+            .ok_or("somebody else records here")?;
         let replays = claim.rows().iter().filter_map(|row| {
-            let change = Change::Released { orders: by_segment.remove(&row.key)? };
-            Some(SegmentReplay { row: row.clone(), entries: vec![Entry { id: next(row), fingerprint: 3, change }] })
+            let change = Change::Released {
+                orders: by_segment.remove(&row.key)?,
+            };
+            Some(SegmentReplay {
+                row: row.clone(),
+                entries: vec![Entry {
+                    id: next(row),
+                    fingerprint: 3,
+                    change,
+                }],
+            })
         });
         let replays: Vec<_> = replays.collect();
         claim.record(replays).await?;

@@ -26,7 +26,11 @@ impl ItemChange {
             window: self.window.unwrap_or(item.window),
             ..item.clone()
         };
-        (changed != *item).then(|| Item { epoch: item.epoch + 1, version: item.version + 1, ..changed })
+        (changed != *item).then(|| Item {
+            epoch: item.epoch + 1,
+            version: item.version + 1,
+            ..changed
+        })
     }
 }
 
@@ -55,7 +59,9 @@ pub enum StockChange {
 impl StockChange {
     /// Units of all its parts.
     pub fn units(&self) -> u64 {
-        self.parts().iter().fold(0, |sum, part| part.units.saturating_add(sum))
+        self.parts()
+            .iter()
+            .fold(0, |sum, part| part.units.saturating_add(sum))
     }
 
     /// Its parts.

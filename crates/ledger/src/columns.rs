@@ -1,6 +1,9 @@
 //! The tables' rows, in types that both databases have.
 
-use domain::{Durability, Item, ItemId, ItemState, Order, OrderId, OrderState, SegmentConfig, SegmentKey, Window};
+use domain::{
+    Durability, Item, ItemId, ItemState, Order, OrderId, OrderState, SegmentConfig, SegmentKey,
+    Window,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -34,7 +37,10 @@ impl TryFrom<ItemColumns> for Item {
     type Error = LedgerError;
 
     fn try_from(row: ItemColumns) -> Result<Self, LedgerError> {
-        let limit = row.limit_per_buyer.map(|limit| quantity("limit_per_buyer", limit)).transpose()?;
+        let limit = row
+            .limit_per_buyer
+            .map(|limit| quantity("limit_per_buyer", limit))
+            .transpose()?;
         Ok(Self {
             id: parsed::<ItemId>("items.id", &row.id)?,
             title: row.title,
@@ -67,12 +73,30 @@ impl TryFrom<TermsColumns> for Terms {
     type Error = LedgerError;
 
     fn try_from(row: TermsColumns) -> Result<Self, LedgerError> {
-        let units = |column, units: i64| (units != NO_LIMIT).then(|| unsigned(column, units)).transpose();
+        let units = |column, units: i64| {
+            (units != NO_LIMIT)
+                .then(|| unsigned(column, units))
+                .transpose()
+        };
         let before = row.limit_before.zip(row.lowered_ms);
-        let before = before.map(|(before, ms)| Ok::<_, LedgerError>((units("limit_before", before)?, ms.saturating_add(LENIENT_MS))));
-        let limit =
-            Limit { units: row.limit_per_buyer.map(|limit| unsigned("limit_per_buyer", limit)).transpose()?, before: before.transpose()? };
-        Ok(Self { item: parsed("items.id", &row.id)?, limit, all_at_home: row.is_all_at_home })
+        let before = before.map(|(before, ms)| {
+            Ok::<_, LedgerError>((
+                units("limit_before", before)?,
+                ms.saturating_add(LENIENT_MS),
+            ))
+        });
+        let limit = Limit {
+            units: row
+                .limit_per_buyer
+                .map(|limit| unsigned("limit_per_buyer", limit))
+                .transpose()?,
+            before: before.transpose()?,
+        };
+        Ok(Self {
+            item: parsed("items.id", &row.id)?,
+            limit,
+            all_at_home: row.is_all_at_home,
+        })
     }
 }
 
@@ -122,7 +146,9 @@ pub(crate) struct ClaimedColumns {
 }
 
 /// The rows, in their order, and how many segments each of their items has.
-pub(crate) fn claimed(claimed: Vec<ClaimedColumns>) -> Result<(Vec<crate::SegmentRow>, Widths), LedgerError> {
+pub(crate) fn claimed(
+    claimed: Vec<ClaimedColumns>,
+) -> Result<(Vec<crate::SegmentRow>, Widths), LedgerError> {
     let (mut rows, mut widths) = (Vec::with_capacity(claimed.len()), Widths::new());
     for ClaimedColumns { row, width } in claimed {
         let row = crate::SegmentRow::try_from(row)?;
@@ -137,13 +163,19 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
 
     fn try_from(row: SegmentColumns) -> Result<Self, LedgerError> {
         Ok(Self {
-            key: SegmentKey { item: parsed("segments.item", &row.item)?, segment: unsigned("segment", row.segment)? },
+            key: SegmentKey {
+                item: parsed("segments.item", &row.item)?,
+                segment: unsigned("segment", row.segment)?,
+            },
             allocated: unsigned("allocated", row.allocated)?,
             available: unsigned("available", row.available)?,
             held: unsigned("held", row.held)?,
             confirmed: unsigned("confirmed", row.confirmed)?,
             returning: unsigned("returning", row.returning)?,
-            checkpoint: row.checkpoint.map(|text| parsed("checkpoint", &text)).transpose()?,
+            checkpoint: row
+                .checkpoint
+                .map(|text| parsed("checkpoint", &text))
+                .transpose()?,
             anchor: row.anchor,
             version: unsigned("version", row.version)?,
             fence: unsigned("fence", row.fence)?,
@@ -151,10 +183,20 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
     }
 }
 
-pub(crate) fn checkpoint(row: (String, i64, Option<String>)) -> Result<(SegmentKey, Option<domain::EntryId>), LedgerError> {
+pub(crate) fn checkpoint(
+    row: (String, i64, Option<String>),
+) -> Result<(SegmentKey, Option<domain::EntryId>), LedgerError> {
     let (item, segment, checkpoint) = row;
-    let key = SegmentKey { item: parsed("segments.item", &item)?, segment: unsigned("segment", segment)? };
-    Ok((key, checkpoint.map(|text| parsed("checkpoint", &text)).transpose()?))
+    let key = SegmentKey {
+        item: parsed("segments.item", &item)?,
+        segment: unsigned("segment", segment)?,
+    };
+    Ok((
+        key,
+        checkpoint
+            .map(|text| parsed("checkpoint", &text))
+            .transpose()?,
+    ))
 }
 
 /// What of an item's row its segments should have.
@@ -174,7 +216,10 @@ impl TryFrom<ConfigColumns> for (ItemId, SegmentConfig) {
     fn try_from(row: ConfigColumns) -> Result<Self, LedgerError> {
         let config = SegmentConfig {
             state: parsed("items.state", &row.state)?,
-            limit_per_buyer: row.limit_per_buyer.map(|limit| quantity("limit_per_buyer", limit)).transpose()?,
+            limit_per_buyer: row
+                .limit_per_buyer
+                .map(|limit| quantity("limit_per_buyer", limit))
+                .transpose()?,
             window: window(row.opens_ms, row.closes_ms)?,
             epoch: unsigned("epoch", row.epoch)?,
         };
@@ -184,7 +229,10 @@ impl TryFrom<ConfigColumns> for (ItemId, SegmentConfig) {
 
 fn window(opens_ms: Option<i64>, closes_ms: Option<i64>) -> Result<Window, LedgerError> {
     let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
-    Ok(Window { opens_at: time("opens_at", opens_ms)?, closes_at: time("closes_at", closes_ms)? })
+    Ok(Window {
+        opens_at: time("opens_at", opens_ms)?,
+        closes_at: time("closes_at", closes_ms)?,
+    })
 }
 
 /// An order's row.
@@ -215,7 +263,10 @@ impl TryFrom<OrderColumns> for Order {
             state: parsed("orders.state", &row.state)?,
             expires_at: timestamp("expires_at", row.expires_ms)?,
             attempt: unsigned("attempt", row.attempt)?,
-            payment: row.payment.map(|payment| parsed("payment", &payment)).transpose()?,
+            payment: row
+                .payment
+                .map(|payment| parsed("payment", &payment))
+                .transpose()?,
             version: unsigned("orders.version", row.version)?,
         })
     }
@@ -263,7 +314,10 @@ impl TryFrom<ReturnColumns> for PendingReturn {
     fn try_from(row: ReturnColumns) -> Result<Self, LedgerError> {
         Ok(Self {
             id: row.id.into(),
-            segment: SegmentKey { item: parsed("returns.item", &row.item)?, segment: unsigned("returns.segment", row.segment)? },
+            segment: SegmentKey {
+                item: parsed("returns.item", &row.item)?,
+                segment: unsigned("returns.segment", row.segment)?,
+            },
             buyer: parsed("returns.buyer", &row.buyer)?,
             quantity: quantity("returns.quantity", row.quantity)?,
         })
@@ -287,7 +341,9 @@ impl TryFrom<TransferColumns> for Transfer {
     type Error = LedgerError;
 
     fn try_from(row: TransferColumns) -> Result<Self, LedgerError> {
-        let segment = |column, segment: Option<i64>| segment.map(|segment| unsigned(column, segment)).transpose();
+        let segment = |column, segment: Option<i64>| {
+            segment.map(|segment| unsigned(column, segment)).transpose()
+        };
         Ok(Self {
             id: row.id.into(),
             item: parsed("transfers.item", &row.item)?,
@@ -295,7 +351,8 @@ impl TryFrom<TransferColumns> for Transfer {
             to: segment("to_segment", row.to_segment)?,
             asked: unsigned("asked", row.asked)?,
             moved: unsigned("moved", row.moved)?,
-            state: TransferState::parse(&row.state).ok_or_else(|| unreadable("transfers.state", row.state))?,
+            state: TransferState::parse(&row.state)
+                .ok_or_else(|| unreadable("transfers.state", row.state))?,
             since: timestamp("transfers.since", row.since_ms)?,
         })
     }
@@ -322,21 +379,39 @@ impl TryFrom<JournalColumns> for JournalEntry {
             item: parsed("journal.item", &row.item)?,
             actor: row.actor,
             action: row.action,
-            token: row.token.map(|token| unsigned("journal.token", token)).transpose()?,
+            token: row
+                .token
+                .map(|token| unsigned("journal.token", token))
+                .transpose()?,
             before: json("before", &row.before)?,
             after: json("after", &row.after)?,
         };
-        Ok(Self { id: unsigned("journal.id", row.id)?, at: timestamp("journal.at", row.at_ms)?, entry })
+        Ok(Self {
+            id: unsigned("journal.id", row.id)?,
+            at: timestamp("journal.at", row.at_ms)?,
+            entry,
+        })
     }
 }
 
 /// Of the ids that were asked for, those whose order has come to their attempt.
-pub(crate) fn fates(ids: &[OrderId], rows: Vec<(Uuid, String, i64)>) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+pub(crate) fn fates(
+    ids: &[OrderId],
+    rows: Vec<(Uuid, String, i64)>,
+) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
     let mut orders = std::collections::HashMap::with_capacity(rows.len());
     for (id, state, attempt) in rows {
         let state: OrderState = parsed("orders.state", &state)?;
-        orders.insert(OrderId::from(id), (state, unsigned::<u8>("attempt", attempt)?));
+        orders.insert(
+            OrderId::from(id),
+            (state, unsigned::<u8>("attempt", attempt)?),
+        );
     }
-    let recorded = |id: &OrderId| orders.get(&id.first()).filter(|(_, attempt)| *attempt >= id.attempt()).map(|(state, _)| (*id, *state));
+    let recorded = |id: &OrderId| {
+        orders
+            .get(&id.first())
+            .filter(|(_, attempt)| *attempt >= id.attempt())
+            .map(|(state, _)| (*id, *state))
+    };
     Ok(ids.iter().filter_map(recorded).collect())
 }

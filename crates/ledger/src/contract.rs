@@ -1,12 +1,15 @@
 //! What every ledger can do, whichever database holds it.
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey, TransferId};
+use domain::{
+    Entry, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey,
+    TransferId,
+};
 use jiff::Timestamp;
 
 use crate::{
-    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn, StockChange, Transfer, TransferPlan,
-    Transition,
+    Changed, ItemChange, JournalEntry, LedgerError, Mending, NewJournalEntry, PendingReturn,
+    StockChange, Transfer, TransferPlan, Transition,
 };
 
 /// A ledger. Every method is one transaction; every change is version-checked.
@@ -29,7 +32,13 @@ pub trait Ledger: Send + Sync + 'static {
 
     /// Changes state, limit or window, with the next epoch and version, and writes it to the journal. A change to what the item has
     /// already changes nothing. `expected`: only if the item's version is this one; without it the change is decided on what is there.
-    async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError>;
+    async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError>;
 
     /// Makes units of an item more or fewer, by transfers from or to the outside. A repeat (its transfers are there already) changes nothing.
     /// More: the item's stock rises at once, and the units are on their way. Fewer: the stock falls when they have left their segments
@@ -47,15 +56,27 @@ pub trait Ledger: Send + Sync + 'static {
     ) -> Result<Changed, LedgerError>;
 
     /// [`Ledger::change_stock_by`], where the parts are all that is wished for.
-    async fn change_stock(&self, id: &ItemId, change: &StockChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
-        self.change_stock_by(id, change, change.units(), expected, actor).await
+    async fn change_stock(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        self.change_stock_by(id, change, change.units(), expected, actor)
+            .await
     }
 
     /// Makes `token` the authority over the item, unless a higher one is: then `LedgerError::Fenced`.
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError>;
 
     /// Writes transfers between segments, planned and not begun. Only for whoever holds the authority over the item.
-    async fn plan_transfers(&self, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError>;
+    async fn plan_transfers(
+        &self,
+        id: &ItemId,
+        token: u64,
+        plans: &[TransferPlan],
+    ) -> Result<(), LedgerError>;
 
     /// Transfers that are not done, oldest first, of this item or of all.
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError>;
@@ -64,13 +85,26 @@ pub trait Ledger: Send + Sync + 'static {
     async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError>;
 
     /// Ends a transfer to the outside whose units have left: they are not part of the stock any more.
-    async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError>;
+    async fn finish_take_back(
+        &self,
+        transfer: &Transfer,
+        token: u64,
+        actor: &str,
+    ) -> Result<(), LedgerError>;
 
     /// Claims these rows of one item to mend their segments, waiting for whoever has them. Only for whoever holds the authority over the item.
-    async fn claim_to_mend(&self, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError>;
+    async fn claim_to_mend(
+        &self,
+        segments: &[SegmentKey],
+        token: u64,
+    ) -> Result<Box<dyn Mending>, LedgerError>;
 
     /// The latest entries of an item's journal, newest first.
-    async fn journal(&self, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError>;
+    async fn journal(
+        &self,
+        item: &ItemId,
+        at_most: usize,
+    ) -> Result<Vec<JournalEntry>, LedgerError>;
 
     /// Adds to the journal.
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError>;
@@ -91,18 +125,34 @@ pub trait Ledger: Send + Sync + 'static {
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
     /// Held orders whose hold is over at `now`, those that are over longest first, of this item or of all.
-    async fn due(&self, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError>;
+    async fn due(
+        &self,
+        item: Option<&ItemId>,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError>;
 
     /// Makes the transitions in one transaction, each if the order's version is still that of the order that was given: orders, the counters of their
     /// segments, and a pending return where units go back. In the order of `transitions`: the order as it is then; `None` if somebody else was
     /// faster, and nothing was changed for it. No order may stand twice.
-    async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError>;
+    async fn transition(
+        &self,
+        transitions: &[Transition],
+    ) -> Result<Vec<Option<Order>>, LedgerError>;
 
     /// Returns that have been pending since before `before`, oldest first, of this item or of all.
-    async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError>;
+    async fn pending_returns(
+        &self,
+        item: Option<&ItemId>,
+        before: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<PendingReturn>, LedgerError>;
 
     /// Those of these that are recorded, with the states of their orders. A retake is recorded if its order has come to that attempt.
-    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError>;
+    async fn recorded_among(
+        &self,
+        ids: &[OrderId],
+    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError>;
 
     /// The rows of an item and the sums of its orders, from one snapshot. `None`: no such item.
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError>;
@@ -115,7 +165,11 @@ pub trait Ledger: Send + Sync + 'static {
     /// there are none, or all are held by others.
     ///
     /// On SQLite, which locks the file and not rows, it waits for another claim to end instead (a few seconds; then it is an error).
-    async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError>;
+    async fn claim(
+        &self,
+        wanted: &[SegmentKey],
+        at_most: usize,
+    ) -> Result<Option<Box<dyn Claim>>, LedgerError>;
 }
 
 /// Segment rows that this recorder alone works on: an open transaction. Dropping it rolls back, some time soon; [`Claim::release`] at once.
@@ -128,7 +182,10 @@ pub trait Claim: Send {
     /// cover as `rejected`, and moves each segment's counters and checkpoint by a compare-and-set on its checkpoint and version.
     /// `LedgerError::Superseded` if somebody else recorded any of the segments meanwhile, or has claimed it while orders that are known already made us begin
     /// anew: nothing was changed then.
-    async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError>;
+    async fn record(
+        self: Box<Self>,
+        replays: Vec<SegmentReplay>,
+    ) -> Result<Vec<Recorded>, LedgerError>;
 
     /// Gives the rows back without a change: when this returns, the next claim gets them.
     async fn release(self: Box<Self>);
@@ -227,13 +284,22 @@ pub enum Created {
 }
 
 /// Opens the ledger that `url` names: `postgres://...` or `sqlite://path` (created if missing). `connections` is the pool's size.
-pub async fn connect(url: &str, connections: u32) -> Result<std::sync::Arc<dyn Ledger>, LedgerError> {
+pub async fn connect(
+    url: &str,
+    connections: u32,
+) -> Result<std::sync::Arc<dyn Ledger>, LedgerError> {
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        Ok(std::sync::Arc::new(crate::postgres::PostgresLedger::connect(url, connections).await?))
+        Ok(std::sync::Arc::new(
+            crate::postgres::PostgresLedger::connect(url, connections).await?,
+        ))
     } else if url.starts_with("sqlite:") {
-        Ok(std::sync::Arc::new(crate::sqlite::SqliteLedger::connect(url, connections).await?))
+        Ok(std::sync::Arc::new(
+            crate::sqlite::SqliteLedger::connect(url, connections).await?,
+        ))
     } else {
-        Err(LedgerError::Url(url.split(':').next().unwrap_or_default().into()))
+        Err(LedgerError::Url(
+            url.split(':').next().unwrap_or_default().into(),
+        ))
     }
 }
 
@@ -244,5 +310,9 @@ pub async fn connect_again(
     url: &str,
     connections: u32,
 ) -> Result<std::sync::Arc<dyn Ledger>, LedgerError> {
-    if url.starts_with("sqlite:") { Ok(std::sync::Arc::clone(ledger)) } else { connect(url, connections).await }
+    if url.starts_with("sqlite:") {
+        Ok(std::sync::Arc::clone(ledger))
+    } else {
+        connect(url, connections).await
+    }
 }

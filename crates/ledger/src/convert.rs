@@ -26,11 +26,17 @@ pub(crate) fn milliseconds(time: Option<Timestamp>) -> Option<i64> {
 }
 
 /// Reads a column that a constraint keeps at zero or above.
-pub(crate) fn unsigned<T: TryFrom<i64>>(column: &'static str, number: i64) -> Result<T, LedgerError> {
+pub(crate) fn unsigned<T: TryFrom<i64>>(
+    column: &'static str,
+    number: i64,
+) -> Result<T, LedgerError> {
     T::try_from(number).map_err(|_| unreadable(column, number))
 }
 
-pub(crate) fn parsed<T: std::str::FromStr>(column: &'static str, text: &str) -> Result<T, LedgerError> {
+pub(crate) fn parsed<T: std::str::FromStr>(
+    column: &'static str,
+    text: &str,
+) -> Result<T, LedgerError> {
     text.parse().map_err(|_| unreadable(column, text))
 }
 
@@ -39,7 +45,10 @@ pub(crate) fn timestamp(column: &'static str, ms: i64) -> Result<Timestamp, Ledg
 }
 
 pub(crate) fn unreadable(column: &'static str, found: impl ToString) -> LedgerError {
-    LedgerError::Unreadable { column, found: found.to_string() }
+    LedgerError::Unreadable {
+        column,
+        found: found.to_string(),
+    }
 }
 
 pub(crate) fn quantity(column: &'static str, number: i64) -> Result<Quantity, LedgerError> {

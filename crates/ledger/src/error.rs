@@ -52,12 +52,17 @@ pub enum LedgerError {
 impl LedgerError {
     /// Whether the same call may be made again as it is.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Database(_) | Self::NoAnswer(_) | Self::Superseded(_) | Self::Known) && !self.is_refused()
+        matches!(
+            self,
+            Self::Database(_) | Self::NoAnswer(_) | Self::Superseded(_) | Self::Known
+        ) && !self.is_refused()
     }
 
     /// Whether the database refused what it was given (a constraint, a value that it cannot hold), and so always will.
     pub fn is_refused(&self) -> bool {
-        let Self::Database(error) = self else { return false };
+        let Self::Database(error) = self else {
+            return false;
+        };
         let code = error.as_database_error().and_then(|error| error.code());
         code.is_some_and(|code| is_refusal(&code))
     }
@@ -65,7 +70,11 @@ impl LedgerError {
 
 /// Whoever has the highest token has the authority over the item, and nobody else.
 pub(crate) fn check_authority(token: u64, fence: u64) -> Result<(), LedgerError> {
-    if fence == token || !devices::is_on(Device::FenceClaim) { Ok(()) } else { Err(LedgerError::Fenced { token, fence }) }
+    if fence == token || !devices::is_on(Device::FenceClaim) {
+        Ok(())
+    } else {
+        Err(LedgerError::Fenced { token, fence })
+    }
 }
 
 /// Postgres: the classes "data exception" and "integrity constraint violation". SQLite: SQLITE_CONSTRAINT, whose low byte is 19.
@@ -82,10 +91,14 @@ mod tests {
 
     #[test]
     fn constraints_are_refusals_and_faults_are_not() {
-        for refusal in ["19", "275", "1811", "2067", "23505", "23514", "22P05", "22003"] {
+        for refusal in [
+            "19", "275", "1811", "2067", "23505", "23514", "22P05", "22003",
+        ] {
             assert!(is_refusal(refusal), "{refusal}");
         }
-        for fault in ["5", "517", "13", "57P01", "40001", "08006", "53300", "", "?"] {
+        for fault in [
+            "5", "517", "13", "57P01", "40001", "08006", "53300", "", "?",
+        ] {
             assert!(!is_refusal(fault), "{fault}");
         }
     }

@@ -19,8 +19,14 @@ mod totals;
 mod touched;
 mod transaction;
 
-pub use changes::{Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState};
-pub use contract::{ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect, connect_again};
+pub use changes::{
+    Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
+    TransferPlan, TransferState,
+};
+pub use contract::{
+    ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect,
+    connect_again,
+};
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};
 pub use mending::{Mended, Mending};

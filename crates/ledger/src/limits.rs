@@ -58,7 +58,9 @@ impl Limit {
     /// The limit for what was taken then.
     fn at(&self, taken_ms: i64) -> Option<u64> {
         match self.before {
-            Some((units, until_ms)) if taken_ms < until_ms => units.zip(self.units).map(|(before, now)| before.max(now)),
+            Some((units, until_ms)) if taken_ms < until_ms => {
+                units.zip(self.units).map(|(before, now)| before.max(now))
+            }
             _ => self.units,
         }
     }
@@ -103,7 +105,9 @@ impl Watched {
             None if self.everyone => 0,
             None => return true,
         };
-        self.limit.at(taken_ms).is_none_or(|limit| held + units <= limit)
+        self.limit
+            .at(taken_ms)
+            .is_none_or(|limit| held + units <= limit)
     }
 
     /// Counts what the buyer has got.
@@ -118,7 +122,10 @@ impl Watched {
     /// Whether the ledger is to be asked what this buyer has. After the limit was lowered everybody is asked for: home may not have heard of it, a failover may
     /// have made it forget, and what strayed while there was no limit was not noticed.
     fn asks_of(&self, buyer: &BuyerId) -> bool {
-        !self.all_at_home || self.everyone || self.limit.before.is_some() || self.held.contains_key(buyer)
+        !self.all_at_home
+            || self.everyone
+            || self.limit.before.is_some()
+            || self.held.contains_key(buyer)
     }
 }
 
@@ -132,16 +139,32 @@ pub(crate) async fn look(
     if takers.is_empty() || (watch == Watch::Strays && !devices::is_on(Device::LimitInLedger)) {
         return Ok(HashMap::new());
     }
-    let strays: BTreeMap<&ItemId, Vec<&BuyerId>> = takers.iter().filter_map(|(item, takers)| strays(item, takers, widths, watch)).collect();
+    let strays: BTreeMap<&ItemId, Vec<&BuyerId>> = takers
+        .iter()
+        .filter_map(|(item, takers)| strays(item, takers, widths, watch))
+        .collect();
     if strays.is_empty() {
         return Ok(HashMap::new());
     }
-    let alone = strays.iter().map(|(item, strays)| (*item, watch == Watch::Everyone || !strays.is_empty())).collect();
+    let alone = strays
+        .iter()
+        .map(|(item, strays)| (*item, watch == Watch::Everyone || !strays.is_empty()))
+        .collect();
     let limited = transaction.limits_of(&alone).await?;
     not_at_home(transaction, &limited, &strays).await?;
-    let mut watched: HashMap<ItemId, Watched> =
-        limited.into_iter().map(|terms| (terms.item.clone(), watched(&terms, &strays[&terms.item], watch))).collect();
-    let asked: Vec<Asked<'_>> = takers.iter().flat_map(|(item, takers)| asked(item, takers, watched.get(*item))).collect();
+    let mut watched: HashMap<ItemId, Watched> = limited
+        .into_iter()
+        .map(|terms| {
+            (
+                terms.item.clone(),
+                watched(&terms, &strays[&terms.item], watch),
+            )
+        })
+        .collect();
+    let asked: Vec<Asked<'_>> = takers
+        .iter()
+        .flat_map(|(item, takers)| asked(item, takers, watched.get(*item)))
+        .collect();
     if asked.is_empty() {
         return Ok(watched);
     }
@@ -156,11 +179,19 @@ pub(crate) async fn look(
 }
 
 /// Those of the item's takers who are not at home. `None`: it does not matter, the only segment is everybody's.
-fn strays<'a>(item: &&'a ItemId, takers: &[Taker<'a>], widths: &Widths, watch: Watch) -> Option<(&'a ItemId, Vec<&'a BuyerId>)> {
+fn strays<'a>(
+    item: &&'a ItemId,
+    takers: &[Taker<'a>],
+    widths: &Widths,
+    watch: Watch,
+) -> Option<(&'a ItemId, Vec<&'a BuyerId>)> {
     let width = widths.get(*item).copied();
     // Where nobody knows how many there are, nobody is at home.
-    let strays = takers.iter().filter(|taker| width.is_none_or(|width| taker.strays(width)));
-    (watch == Watch::Everyone || width != Some(1)).then(|| (*item, strays.map(|taker| taker.buyer).collect()))
+    let strays = takers
+        .iter()
+        .filter(|taker| width.is_none_or(|width| taker.strays(width)));
+    (watch == Watch::Everyone || width != Some(1))
+        .then(|| (*item, strays.map(|taker| taker.buyer).collect()))
 }
 
 /// Notes the first strays of items of which every recorded order was at home. Who records one is alone with the item.
@@ -169,7 +200,9 @@ async fn not_at_home(
     limited: &[Terms],
     strays: &BTreeMap<&ItemId, Vec<&BuyerId>>,
 ) -> Result<(), LedgerError> {
-    let first = limited.iter().filter(|terms| terms.all_at_home && !strays[&terms.item].is_empty());
+    let first = limited
+        .iter()
+        .filter(|terms| terms.all_at_home && !strays[&terms.item].is_empty());
     let first: Vec<&ItemId> = first.map(|terms| &terms.item).collect();
     if !first.is_empty() {
         transaction.not_all_at_home(&first).await?;
@@ -178,16 +211,38 @@ async fn not_at_home(
 }
 
 fn watched(terms: &Terms, strays: &[&BuyerId], watch: Watch) -> Watched {
-    let (everyone, all_at_home) = (watch == Watch::Everyone, terms.all_at_home && strays.is_empty());
+    let (everyone, all_at_home) = (
+        watch == Watch::Everyone,
+        terms.all_at_home && strays.is_empty(),
+    );
     // Everyone is watched as they come.
-    let held = if everyone { HashMap::new() } else { strays.iter().map(|buyer| ((*buyer).clone(), 0)).collect() };
-    Watched { limit: terms.limit, everyone, all_at_home, held }
+    let held = if everyone {
+        HashMap::new()
+    } else {
+        strays.iter().map(|buyer| ((*buyer).clone(), 0)).collect()
+    };
+    Watched {
+        limit: terms.limit,
+        everyone,
+        all_at_home,
+        held,
+    }
 }
 
-fn asked<'a>(item: &'a ItemId, takers: &'a [Taker<'a>], watched: Option<&Watched>) -> impl Iterator<Item = Asked<'a>> {
+fn asked<'a>(
+    item: &'a ItemId,
+    takers: &'a [Taker<'a>],
+    watched: Option<&Watched>,
+) -> impl Iterator<Item = Asked<'a>> {
     let tag = item.tag();
-    let takers = takers.iter().filter(move |taker| watched.is_some_and(|watched| watched.asks_of(taker.buyer)));
-    takers.map(move |taker| Asked { item, buyer: taker.buyer, range: OrderId::range_of(tag, taker.buyer) })
+    let takers = takers
+        .iter()
+        .filter(move |taker| watched.is_some_and(|watched| watched.asks_of(taker.buyer)));
+    takers.map(move |taker| Asked {
+        item,
+        buyer: taker.buyer,
+        range: OrderId::range_of(tag, taker.buyer),
+    })
 }
 
 #[cfg(test)]
@@ -204,21 +259,48 @@ mod tests {
         assert_eq!(limit(Some(2), None).at(5), Some(2));
         assert_eq!(limit(Some(2), Some((Some(5), 100))).at(99), Some(5));
         assert_eq!(limit(Some(2), Some((Some(5), 100))).at(100), Some(2));
-        assert_eq!(limit(Some(2), Some((None, 100))).at(99), None, "there was none");
-        assert_eq!(limit(Some(9), Some((Some(5), 100))).at(99), Some(9), "it was raised again");
-        assert_eq!(limit(None, Some((Some(5), 100))).at(99), None, "it was lifted since");
+        assert_eq!(
+            limit(Some(2), Some((None, 100))).at(99),
+            None,
+            "there was none"
+        );
+        assert_eq!(
+            limit(Some(9), Some((Some(5), 100))).at(99),
+            Some(9),
+            "it was raised again"
+        );
+        assert_eq!(
+            limit(None, Some((Some(5), 100))).at(99),
+            None,
+            "it was lifted since"
+        );
     }
 
     #[test]
     fn who_is_not_watched_may_have_everything() {
         let [ann, bob] = ["ann", "bob"].map(|name| BuyerId::new(name).unwrap());
-        let limit = Limit { units: Some(3), before: None };
-        let mut strays = Watched { limit, held: HashMap::from([(ann.clone(), 1)]), ..Watched::default() };
-        assert!(strays.allows(&ann, 2, 0) && !strays.allows(&ann, 3, 0) && strays.allows(&bob, 9, 0));
+        let limit = Limit {
+            units: Some(3),
+            before: None,
+        };
+        let mut strays = Watched {
+            limit,
+            held: HashMap::from([(ann.clone(), 1)]),
+            ..Watched::default()
+        };
+        assert!(
+            strays.allows(&ann, 2, 0) && !strays.allows(&ann, 3, 0) && strays.allows(&bob, 9, 0)
+        );
         strays.count(&ann, 1);
         strays.count(&bob, 3);
-        assert!(strays.allows(&ann, 1, 0) && !strays.allows(&ann, 2, 0) && strays.allows(&bob, 9, 0));
-        let mut everyone = Watched { limit, everyone: true, ..Watched::default() };
+        assert!(
+            strays.allows(&ann, 1, 0) && !strays.allows(&ann, 2, 0) && strays.allows(&bob, 9, 0)
+        );
+        let mut everyone = Watched {
+            limit,
+            everyone: true,
+            ..Watched::default()
+        };
         assert!(everyone.allows(&bob, 3, 0) && !everyone.allows(&bob, 4, 0));
         everyone.count(&bob, 3);
         assert!(!everyone.allows(&bob, 1, 0) && everyone.allows(&ann, 1, 0));

@@ -22,7 +22,11 @@ pub trait Mending: Send {
 
     /// Applies what applies of the entries of one segment (all that its outbox holds, at once or in parts) and returns the row as it would be,
     /// but for its checkpoint, and what this call did.
-    async fn stage(&mut self, segment: &SegmentKey, entries: &[Entry]) -> Result<(SegmentRow, Recorded), LedgerError>;
+    async fn stage(
+        &mut self,
+        segment: &SegmentKey,
+        entries: &[Entry],
+    ) -> Result<(SegmentRow, Recorded), LedgerError>;
 
     /// Every order of the item with what a segment must remember of it, staged ones included. First an order's latest attempt; behind it, as
     /// entries of their own, earlier attempts whose return is still pending: what their segment and the home remember of them is `taken`, not
@@ -36,7 +40,12 @@ pub trait Mending: Send {
     /// Commits, with these checkpoints and the item's new epoch, each row by a compare-and-set on version, and all of it only if the token is
     /// still the authority over the item (else `LedgerError::Fenced`) and the item has still the epoch that it was claimed with, else
     /// `LedgerError::Superseded`: the segments were told what is not true any more. Every segment that was staged must be among `mended`.
-    async fn commit(self: Box<Self>, mended: &[Mended], epoch: u64, journal: &[NewJournalEntry]) -> Result<(), LedgerError>;
+    async fn commit(
+        self: Box<Self>,
+        mended: &[Mended],
+        epoch: u64,
+        journal: &[NewJournalEntry],
+    ) -> Result<(), LedgerError>;
 
     /// Gives the rows back without a change: when this returns, the next claim gets them.
     async fn release(self: Box<Self>);

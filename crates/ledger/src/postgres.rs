@@ -10,7 +10,10 @@ mod totals;
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey, TransferId};
+use domain::{
+    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey,
+    TransferId,
+};
 use jiff::Timestamp;
 use sqlx::{
     Connection, PgPool, Postgres,
@@ -18,8 +21,8 @@ use sqlx::{
 };
 
 use crate::{
-    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
-    SegmentRow, StockChange, Transfer, TransferPlan, Transition,
+    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending,
+    NewJournalEntry, PendingReturn, SegmentRow, StockChange, Transfer, TransferPlan, Transition,
     changes::{item, stock as moves},
     columns::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, fates},
     life::transition,
@@ -63,7 +66,10 @@ const IDLE_IN_TRANSACTION_MS: &str = "10000";
 
 /// Every statement that reads a table which grows has its index. The statistics of a table that a sale has just filled, or has just emptied, lead to
 /// plans that read all of it for every batch, until somebody analyzes it, and to other plans than the tests have seen.
-const BY_INDEX: [(&str, &str); 2] = [("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off")];
+const BY_INDEX: [(&str, &str); 2] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+];
 
 /// A table that has no index for a statement makes its plan look endlessly dear, now that it is not to be read whole, and PostgreSQL would compile the
 /// statement anew each time: half of what the ledger cost the processor, for statements of a millisecond.
@@ -81,7 +87,10 @@ impl PostgresLedger {
     pub(crate) async fn connect(url: &str, connections: u32) -> Result<Self, LedgerError> {
         let options = PgConnectOptions::from_str(url)?
             .application_name("stockade")
-            .options([("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS)])
+            .options([(
+                "idle_in_transaction_session_timeout",
+                IDLE_IN_TRANSACTION_MS,
+            )])
             .options(BY_INDEX)
             .options(NO_COMPILER)
             .options(ISOLATION);
@@ -89,7 +98,11 @@ impl PostgresLedger {
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(3))
             .test_before_acquire(false)
-            .before_acquire(|connection, meta| Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) }))
+            .before_acquire(|connection, meta| {
+                Box::pin(async move {
+                    Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok())
+                })
+            })
             .connect_with(options)
             .await?;
         Ok(Self { pool })
@@ -114,7 +127,9 @@ impl Transact for Transaction {
 impl Ledger for PostgresLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
         // sqlx takes an advisory lock, so that of several processes one does it.
-        Ok(sqlx::migrate!("../../migrations/postgres").run(&self.pool).await?)
+        Ok(sqlx::migrate!("../../migrations/postgres")
+            .run(&self.pool)
+            .await?)
     }
 
     async fn ping(&self) -> Result<(), LedgerError> {
@@ -127,16 +142,39 @@ impl Ledger for PostgresLedger {
     }
 
     async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
-        let row = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = $1"));
-        row.bind(id.as_str()).fetch_optional(&self.pool).await?.map(Item::try_from).transpose()
+        let row = sqlx::query_as::<_, ItemColumns>(concat!(
+            "SELECT ",
+            item_columns!(),
+            " FROM items WHERE id = $1"
+        ));
+        row.bind(id.as_str())
+            .fetch_optional(&self.pool)
+            .await?
+            .map(Item::try_from)
+            .transpose()
     }
 
     async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError> {
-        let rows = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE tag = $1 ORDER BY id"));
-        rows.bind(i64::from(tag.0)).fetch_all(&self.pool).await?.into_iter().map(Item::try_from).collect()
+        let rows = sqlx::query_as::<_, ItemColumns>(concat!(
+            "SELECT ",
+            item_columns!(),
+            " FROM items WHERE tag = $1 ORDER BY id"
+        ));
+        rows.bind(i64::from(tag.0))
+            .fetch_all(&self.pool)
+            .await?
+            .into_iter()
+            .map(Item::try_from)
+            .collect()
     }
 
-    async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+    async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
         item::change_item(self.pool.begin().await?, id, change, expected, actor).await
     }
 
@@ -151,14 +189,27 @@ impl Ledger for PostgresLedger {
         if self.item(id).await?.is_none() {
             return Ok(Changed::NoItem);
         }
-        moves::change_stock(self.pool.begin().await?, id, change, wished, expected, actor).await
+        moves::change_stock(
+            self.pool.begin().await?,
+            id,
+            change,
+            wished,
+            expected,
+            actor,
+        )
+        .await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
         items::claim(&self.pool, id, token).await
     }
 
-    async fn plan_transfers(&self, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError> {
+    async fn plan_transfers(
+        &self,
+        id: &ItemId,
+        token: u64,
+        plans: &[TransferPlan],
+    ) -> Result<(), LedgerError> {
         moves::plan(self.pool.begin().await?, id, token, plans).await
     }
 
@@ -170,15 +221,28 @@ impl Ledger for PostgresLedger {
         stock::transfers(&self.pool, ids).await
     }
 
-    async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError> {
+    async fn finish_take_back(
+        &self,
+        transfer: &Transfer,
+        token: u64,
+        actor: &str,
+    ) -> Result<(), LedgerError> {
         moves::finish_take_back(self.pool.begin().await?, transfer, token, actor).await
     }
 
-    async fn claim_to_mend(&self, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError> {
+    async fn claim_to_mend(
+        &self,
+        segments: &[SegmentKey],
+        token: u64,
+    ) -> Result<Box<dyn Mending>, LedgerError> {
         mending::claim(&self.pool, segments, token).await
     }
 
-    async fn journal(&self, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+    async fn journal(
+        &self,
+        item: &ItemId,
+        at_most: usize,
+    ) -> Result<Vec<JournalEntry>, LedgerError> {
         items::journal(&self.pool, item, at_most).await
     }
 
@@ -191,40 +255,86 @@ impl Ledger for PostgresLedger {
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
-        let rows = sqlx::query_as::<_, SegmentColumns>(concat!("SELECT ", segment_columns!(), " FROM segments WHERE item = $1 ORDER BY 2"));
-        rows.bind(item.as_str()).fetch_all(&self.pool).await?.into_iter().map(SegmentRow::try_from).collect()
+        let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
+            "SELECT ",
+            segment_columns!(),
+            " FROM segments WHERE item = $1 ORDER BY 2"
+        ));
+        rows.bind(item.as_str())
+            .fetch_all(&self.pool)
+            .await?
+            .into_iter()
+            .map(SegmentRow::try_from)
+            .collect()
     }
 
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
-        let rows = sqlx::query_as::<_, (String, i64, Option<String>)>("SELECT item, segment::bigint, checkpoint FROM segments");
-        rows.fetch_all(&self.pool).await?.into_iter().map(checkpoint).collect()
+        let rows = sqlx::query_as::<_, (String, i64, Option<String>)>(
+            "SELECT item, segment::bigint, checkpoint FROM segments",
+        );
+        rows.fetch_all(&self.pool)
+            .await?
+            .into_iter()
+            .map(checkpoint)
+            .collect()
     }
 
     async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
-        let rows = sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
-        rows.fetch_all(&self.pool).await?.into_iter().map(TryInto::try_into).collect()
+        let rows =
+            sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
+        rows.fetch_all(&self.pool)
+            .await?
+            .into_iter()
+            .map(TryInto::try_into)
+            .collect()
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        let row = sqlx::query_as::<_, OrderColumns>(concat!("SELECT ", order_columns!(), " FROM orders WHERE id = $1"));
-        row.bind(id.as_uuid()).fetch_optional(&self.pool).await?.map(Order::try_from).transpose()
+        let row = sqlx::query_as::<_, OrderColumns>(concat!(
+            "SELECT ",
+            order_columns!(),
+            " FROM orders WHERE id = $1"
+        ));
+        row.bind(id.as_uuid())
+            .fetch_optional(&self.pool)
+            .await?
+            .map(Order::try_from)
+            .transpose()
     }
 
-    async fn due(&self, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+    async fn due(
+        &self,
+        item: Option<&ItemId>,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
         life::due(&self.pool, item, now, at_most).await
     }
 
-    async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError> {
+    async fn transition(
+        &self,
+        transitions: &[Transition],
+    ) -> Result<Vec<Option<Order>>, LedgerError> {
         transition::transition(self.pool.begin().await?, transitions).await
     }
 
-    async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError> {
+    async fn pending_returns(
+        &self,
+        item: Option<&ItemId>,
+        before: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<PendingReturn>, LedgerError> {
         life::pending_returns(&self.pool, item, before, at_most).await
     }
 
-    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+    async fn recorded_among(
+        &self,
+        ids: &[OrderId],
+    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
         let first: Vec<_> = ids.iter().map(|id| id.first().as_uuid()).collect();
-        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>("SELECT id, state, attempt::bigint FROM orders WHERE id = ANY($1)");
+        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>(
+            "SELECT id, state, attempt::bigint FROM orders WHERE id = ANY($1)",
+        );
         fates(ids, rows.bind(first).fetch_all(&self.pool).await?)
     }
 
@@ -236,7 +346,11 @@ impl Ledger for PostgresLedger {
         totals::unaccounted(&self.pool, item).await
     }
 
-    async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
+    async fn claim(
+        &self,
+        wanted: &[SegmentKey],
+        at_most: usize,
+    ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         recording::claim(&self.pool, wanted, at_most).await
     }
 }

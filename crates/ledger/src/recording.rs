@@ -72,14 +72,21 @@ pub(crate) struct Move {
 pub(crate) trait Statements: Transact {
     /// Inserts the orders as `held`, but for those that are there already. Returns these. If all are said to be new, it may instead fail with
     /// [`LedgerError::Known`] where one is not, and the transaction with it.
-    async fn insert(&mut self, orders: &NewOrders, expected: Expected) -> Result<HashSet<OrderId>, LedgerError>;
+    async fn insert(
+        &mut self,
+        orders: &NewOrders,
+        expected: Expected,
+    ) -> Result<HashSet<OrderId>, LedgerError>;
 
     /// Makes orders that were just inserted `rejected`.
     async fn reject(&mut self, orders: &[OrderId]) -> Result<(), LedgerError>;
 
     /// Keeps whoever else records orders of those of these items that have a limit waiting until we have committed: for `true` all of them, for `false`
     /// those who ask for `true`. Returns their terms, as they are from then on.
-    async fn limits_of(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<Vec<Terms>, LedgerError>;
+    async fn limits_of(
+        &mut self,
+        items: &BTreeMap<&ItemId, bool>,
+    ) -> Result<Vec<Terms>, LedgerError>;
 
     /// From now on it is not certain any more that every order of these items stands at its buyer's home.
     async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError>;
@@ -88,22 +95,39 @@ pub(crate) trait Statements: Transact {
     async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError>;
 
     /// Locks the orders, in their order.
-    async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError>;
+    async fn lock_orders(
+        &mut self,
+        ids: &BTreeSet<OrderId>,
+    ) -> Result<Vec<RetakenOrder>, LedgerError>;
 
     /// Writes state, attempt, segment and the end of the hold.
-    async fn retake(&mut self, orders: &BTreeMap<OrderId, RetakenOrder>) -> Result<(), LedgerError>;
+    async fn retake(&mut self, orders: &BTreeMap<OrderId, RetakenOrder>)
+    -> Result<(), LedgerError>;
 
     /// Deletes returns that are pending at these segments, and returns them.
-    async fn take_returns(&mut self, returned: &BTreeMap<OrderId, &SegmentKey>) -> Result<Vec<PendingReturn>, LedgerError>;
+    async fn take_returns(
+        &mut self,
+        returned: &BTreeMap<OrderId, &SegmentKey>,
+    ) -> Result<Vec<PendingReturn>, LedgerError>;
 
     /// Inserts returns.
-    async fn add_returns(&mut self, returns: &[PendingReturn], since: Timestamp) -> Result<(), LedgerError>;
+    async fn add_returns(
+        &mut self,
+        returns: &[PendingReturn],
+        since: Timestamp,
+    ) -> Result<(), LedgerError>;
 
     /// Locks the transfers, in their order.
-    async fn lock_transfers(&mut self, ids: &BTreeSet<TransferId>) -> Result<Vec<Transfer>, LedgerError>;
+    async fn lock_transfers(
+        &mut self,
+        ids: &BTreeSet<TransferId>,
+    ) -> Result<Vec<Transfer>, LedgerError>;
 
     /// Writes state and moved.
-    async fn move_transfers(&mut self, transfers: &BTreeMap<TransferId, Transfer>) -> Result<(), LedgerError>;
+    async fn move_transfers(
+        &mut self,
+        transfers: &BTreeMap<TransferId, Transfer>,
+    ) -> Result<(), LedgerError>;
 
     /// Moves every row whose checkpoint and version are still those of `before`. Returns the places in `moves` of those that moved.
     async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError>;
@@ -126,7 +150,9 @@ async fn apply(
     widths: &Widths,
     expected: Expected,
 ) -> Result<Vec<Recorded>, LedgerError> {
-    let entries = replays.iter().map(|replay| (&replay.row.key, &*replay.entries));
+    let entries = replays
+        .iter()
+        .map(|replay| (&replay.row.key, &*replay.entries));
     let mut touched = look(transaction, entries, widths, Watch::Strays, expected).await?;
     let (moves, recorded) = replay_all(replays, &mut touched)?;
     write(transaction, &recorded, touched.changes).await?;
@@ -135,10 +161,15 @@ async fn apply(
 }
 
 /// Moves the rows, all or none.
-pub(crate) async fn move_all(transaction: &mut impl Statements, moves: &[Move]) -> Result<(), LedgerError> {
+pub(crate) async fn move_all(
+    transaction: &mut impl Statements,
+    moves: &[Move],
+) -> Result<(), LedgerError> {
     let moved = transaction.compare_and_set(moves).await?;
     match (0..moves.len()).find(|place| !moved.contains(place)) {
-        Some(superseded) => Err(LedgerError::Superseded(moves[superseded].before.key.clone())),
+        Some(superseded) => Err(LedgerError::Superseded(
+            moves[superseded].before.key.clone(),
+        )),
         None => Ok(()),
     }
 }
@@ -159,21 +190,33 @@ impl<'a> Mentioned<'a> {
         match change {
             Change::Taken { expires_at, orders } => {
                 let expires_ms = expires_at.as_millisecond();
-                let takers = orders.iter().map(|order| Taker { segment: key.segment, buyer: &order.buyer });
+                let takers = orders.iter().map(|order| Taker {
+                    segment: key.segment,
+                    buyer: &order.buyer,
+                });
                 self.takers.entry(&key.item).or_default().extend(takers);
                 for order in orders {
                     if order.id.attempt() > 0 {
                         self.retaken.insert(order.id.first());
                     } else if seen.insert(order.id) {
-                        self.taken.push(NewOrder { key, order, expires_ms });
+                        self.taken.push(NewOrder {
+                            key,
+                            order,
+                            expires_ms,
+                        });
                     }
                 }
             }
-            Change::Released { orders } => self.released.extend(orders.iter().map(|order| (order.id, key))),
+            Change::Released { orders } => self
+                .released
+                .extend(orders.iter().map(|order| (order.id, key))),
             Change::TransferredOut(transferred) | Change::TransferredIn(transferred) => {
                 self.transferred.insert(transferred.id);
             }
-            Change::Opened { .. } | Change::StateSet { .. } | Change::Halted { .. } | Change::Adjusted { .. } => {}
+            Change::Opened { .. }
+            | Change::StateSet { .. }
+            | Change::Halted { .. }
+            | Change::Adjusted { .. } => {}
         }
     }
 }
@@ -189,11 +232,18 @@ pub(crate) async fn look<'a>(
 ) -> Result<Touched, LedgerError> {
     let (mut mentioned, mut seen) = (Mentioned::default(), HashSet::new());
     for (key, entries) in entries {
-        entries.iter().for_each(|entry| mentioned.add(&mut seen, key, &entry.change));
+        entries
+            .iter()
+            .for_each(|entry| mentioned.add(&mut seen, key, &entry.change));
     }
-    let mut touched = Touched { watched: limits::look(transaction, &mentioned.takers, widths, watch).await?, ..Touched::default() };
+    let mut touched = Touched {
+        watched: limits::look(transaction, &mentioned.takers, widths, watch).await?,
+        ..Touched::default()
+    };
     if !mentioned.taken.is_empty() {
-        touched.orders = transaction.insert(&NewOrders::sorted(mentioned.taken), expected).await?;
+        touched.orders = transaction
+            .insert(&NewOrders::sorted(mentioned.taken), expected)
+            .await?;
     }
     if !mentioned.retaken.is_empty() {
         let orders = transaction.lock_orders(&mentioned.retaken).await?;
@@ -201,18 +251,30 @@ pub(crate) async fn look<'a>(
     }
     if !mentioned.released.is_empty() {
         let returns = transaction.take_returns(&mentioned.released).await?;
-        touched.returns = returns.into_iter().map(|pending| (pending.id, pending)).collect();
+        touched.returns = returns
+            .into_iter()
+            .map(|pending| (pending.id, pending))
+            .collect();
     }
     if !mentioned.transferred.is_empty() {
         let transfers = transaction.lock_transfers(&mentioned.transferred).await?;
-        touched.transfers = transfers.into_iter().map(|transfer| (transfer.id, transfer)).collect();
+        touched.transfers = transfers
+            .into_iter()
+            .map(|transfer| (transfer.id, transfer))
+            .collect();
     }
     Ok(touched)
 }
 
 /// What the ledger had is seen from the start; what comes again in this batch is seen by then.
-fn replay_all(replays: &[SegmentReplay], touched: &mut Touched) -> Result<(Vec<Move>, Vec<Recorded>), LedgerError> {
-    let (mut moves, mut recorded) = (Vec::with_capacity(replays.len()), Vec::with_capacity(replays.len()));
+fn replay_all(
+    replays: &[SegmentReplay],
+    touched: &mut Touched,
+) -> Result<(Vec<Move>, Vec<Recorded>), LedgerError> {
+    let (mut moves, mut recorded) = (
+        Vec::with_capacity(replays.len()),
+        Vec::with_capacity(replays.len()),
+    );
     for SegmentReplay { row, entries } in replays {
         let replayed = replay(row, entries, touched, Reading::Strict)?;
         if replayed.row.checkpoint.is_none() {
@@ -220,7 +282,10 @@ fn replay_all(replays: &[SegmentReplay], touched: &mut Touched) -> Result<(Vec<M
         }
         let after = replayed.row.clone();
         recorded.push(recorded_of(row, replayed));
-        moves.push(Move { before: row.clone(), after });
+        moves.push(Move {
+            before: row.clone(),
+            after,
+        });
     }
     Ok((moves, recorded))
 }
@@ -239,8 +304,14 @@ pub(crate) fn recorded_of(before: &SegmentRow, replayed: Replayed) -> Recorded {
 }
 
 /// Writes what the replays have changed besides the rows.
-pub(crate) async fn write(transaction: &mut impl Statements, recorded: &[Recorded], changes: Changes) -> Result<(), LedgerError> {
-    let rejected = recorded.iter().flat_map(|recorded| recorded.rejected.iter().copied());
+pub(crate) async fn write(
+    transaction: &mut impl Statements,
+    recorded: &[Recorded],
+    changes: Changes,
+) -> Result<(), LedgerError> {
+    let rejected = recorded
+        .iter()
+        .flat_map(|recorded| recorded.rejected.iter().copied());
     // A retake that was not covered leaves its order what it was.
     let rejected: Vec<OrderId> = rejected.filter(|id| id.attempt() == 0).collect();
     if !rejected.is_empty() {

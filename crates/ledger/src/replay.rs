@@ -49,8 +49,20 @@ struct Taken {
 }
 
 /// Applies the entries to the row and to what they touch.
-pub(crate) fn replay(row: &SegmentRow, entries: &[Entry], touched: &mut Touched, reading: Reading) -> Result<Replayed, LedgerError> {
-    let mut replayed = Replayed { row: row.clone(), held: 0, rejected: Vec::new(), repeated: 0, returned: 0, transferred: 0 };
+pub(crate) fn replay(
+    row: &SegmentRow,
+    entries: &[Entry],
+    touched: &mut Touched,
+    reading: Reading,
+) -> Result<Replayed, LedgerError> {
+    let mut replayed = Replayed {
+        row: row.clone(),
+        held: 0,
+        rejected: Vec::new(),
+        repeated: 0,
+        returned: 0,
+        transferred: 0,
+    };
     for entry in entries {
         if reading == Reading::Strict && !replayed.is_followed_by(entry) {
             return Err(LedgerError::Diverged(row.key.clone()));
@@ -78,7 +90,10 @@ impl Replayed {
     fn apply(&mut self, entry: &Entry, touched: &mut Touched, reading: Reading) -> bool {
         match &entry.change {
             Change::Taken { expires_at, orders } => {
-                let taken = Taken { at_ms: signed(entry.id.ms), expires_at: *expires_at };
+                let taken = Taken {
+                    at_ms: signed(entry.id.ms),
+                    expires_at: *expires_at,
+                };
                 for order in orders {
                     self.take(order, taken, touched);
                 }
@@ -92,7 +107,9 @@ impl Replayed {
             }
             Change::TransferredOut(transferred) => self.transfer_out(transferred, touched, reading),
             Change::TransferredIn(transferred) => self.transfer_in(transferred, touched, reading),
-            Change::Adjusted { units, .. } => *units == self.row.available || reading == Reading::WhatApplies,
+            Change::Adjusted { units, .. } => {
+                *units == self.row.available || reading == Reading::WhatApplies
+            }
             Change::Opened { .. } | Change::StateSet { .. } | Change::Halted { .. } => true,
         }
     }
@@ -108,8 +125,15 @@ impl Replayed {
     }
 
     /// Makes the units held, if the row covers them and the buyer may have them.
-    fn hold(&mut self, order: &TakenOrder, units: u64, taken: Taken, touched: &mut Touched) -> bool {
-        let holds = touched.allows(&self.row.key.item, &order.buyer, units, taken.at_ms) && self.cover(units);
+    fn hold(
+        &mut self,
+        order: &TakenOrder,
+        units: u64,
+        taken: Taken,
+        touched: &mut Touched,
+    ) -> bool {
+        let holds = touched.allows(&self.row.key.item, &order.buyer, units, taken.at_ms)
+            && self.cover(units);
         if holds {
             touched.count(&self.row.key.item, &order.buyer, units);
             self.row.held += units;
@@ -129,7 +153,10 @@ impl Replayed {
     /// attempt, it has been: it never counts again.
     fn retake(&mut self, take: &TakenOrder, taken: Taken, touched: &mut Touched) {
         let attempt = take.id.attempt();
-        let known = touched.retaken.get(&take.id.first()).filter(|order| order.may_be_retaken(attempt));
+        let known = touched
+            .retaken
+            .get(&take.id.first())
+            .filter(|order| order.may_be_retaken(attempt));
         let Some(mut order) = known.cloned() else {
             self.repeated += 1;
             return;
@@ -138,13 +165,17 @@ impl Replayed {
         (order.attempt, order.segment) = (attempt, self.row.key.segment);
         if order.state == OrderState::Expired {
             if self.hold(take, units, taken, touched) {
-                (order.state, order.expires_ms) = (OrderState::Held, taken.expires_at.as_millisecond());
+                (order.state, order.expires_ms) =
+                    (OrderState::Held, taken.expires_at.as_millisecond());
             } else {
                 self.rejected.push(take.id);
             }
         } else if self.cover(units) {
             self.row.returning += units;
-            touched.changes.returns.insert(take.id, order.sent_back(&self.row.key, take));
+            touched
+                .changes
+                .returns
+                .insert(take.id, order.sent_back(&self.row.key, take));
         } else {
             self.rejected.push(take.id);
         }
@@ -153,8 +184,15 @@ impl Replayed {
     }
 
     fn give_back(&mut self, id: OrderId, touched: &mut Touched) {
-        let here = touched.returns.get(&id).is_some_and(|pending| pending.segment == self.row.key);
-        let pending = if here { touched.returns.remove(&id) } else { None };
+        let here = touched
+            .returns
+            .get(&id)
+            .is_some_and(|pending| pending.segment == self.row.key);
+        let pending = if here {
+            touched.returns.remove(&id)
+        } else {
+            None
+        };
         if let Some(pending) = pending {
             let units = u64::from(pending.quantity.get());
             self.row.returning = self.row.returning.saturating_sub(units);
@@ -163,15 +201,23 @@ impl Replayed {
         }
     }
 
-    fn transfer_out(&mut self, transferred: &Transferred, touched: &mut Touched, reading: Reading) -> bool {
+    fn transfer_out(
+        &mut self,
+        transferred: &Transferred,
+        touched: &mut Touched,
+        reading: Reading,
+    ) -> bool {
         let planned = touched.transfers.get_mut(&transferred.id);
-        let Some(transfer) =
-            planned.filter(|transfer| transfer.state == TransferState::Planned && self.is_at(&transfer.item, transfer.from))
-        else {
+        let Some(transfer) = planned.filter(|transfer| {
+            transfer.state == TransferState::Planned && self.is_at(&transfer.item, transfer.from)
+        }) else {
             return true;
         };
         // The units are given away already. What the row does not have is not moved on.
-        let moved = transferred.units.min(self.row.available).min(transfer.asked);
+        let moved = transferred
+            .units
+            .min(self.row.available)
+            .min(transfer.asked);
         if moved != transferred.units && reading == Reading::Strict {
             return false;
         }
@@ -179,13 +225,23 @@ impl Replayed {
         self.row.available -= moved;
         self.row.allocated -= moved;
         self.transferred += 1;
-        touched.changes.transfers.insert(transfer.id, transfer.clone());
+        touched
+            .changes
+            .transfers
+            .insert(transfer.id, transfer.clone());
         true
     }
 
-    fn transfer_in(&mut self, transferred: &Transferred, touched: &mut Touched, reading: Reading) -> bool {
+    fn transfer_in(
+        &mut self,
+        transferred: &Transferred,
+        touched: &mut Touched,
+        reading: Reading,
+    ) -> bool {
         let out = touched.transfers.get_mut(&transferred.id);
-        let Some(transfer) = out.filter(|transfer| transfer.state == TransferState::Out && self.is_at(&transfer.item, transfer.to)) else {
+        let Some(transfer) = out.filter(|transfer| {
+            transfer.state == TransferState::Out && self.is_at(&transfer.item, transfer.to)
+        }) else {
             return true;
         };
         if transfer.moved != transferred.units && reading == Reading::Strict {
@@ -195,7 +251,10 @@ impl Replayed {
         self.row.available += transfer.moved;
         self.row.allocated += transfer.moved;
         self.transferred += 1;
-        touched.changes.transfers.insert(transfer.id, transfer.clone());
+        touched
+            .changes
+            .transfers
+            .insert(transfer.id, transfer.clone());
         true
     }
 
@@ -210,7 +269,12 @@ impl RetakenOrder {
     }
 
     fn sent_back(&self, segment: &SegmentKey, take: &TakenOrder) -> PendingReturn {
-        PendingReturn { id: take.id, segment: segment.clone(), buyer: take.buyer.clone(), quantity: self.quantity }
+        PendingReturn {
+            id: take.id,
+            segment: segment.clone(),
+            buyer: take.buyer.clone(),
+            quantity: self.quantity,
+        }
     }
 }
 

@@ -13,7 +13,10 @@ mod totals;
 use std::{path::Path, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey, TransferId};
+use domain::{
+    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey,
+    TransferId,
+};
 use jiff::Timestamp;
 use sqlx::{
     Connection, Sqlite, SqlitePool,
@@ -21,8 +24,8 @@ use sqlx::{
 };
 
 use crate::{
-    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
-    SegmentRow, StockChange, Transfer, TransferPlan, Transition,
+    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending,
+    NewJournalEntry, PendingReturn, SegmentRow, StockChange, Transfer, TransferPlan, Transition,
     changes::{item, stock as moves},
     columns::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, fates},
     convert::column,
@@ -78,7 +81,11 @@ impl SqliteLedger {
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(BUSY);
-        if let Some(folder) = options.get_filename().parent().filter(|folder| *folder != Path::new("")) {
+        if let Some(folder) = options
+            .get_filename()
+            .parent()
+            .filter(|folder| *folder != Path::new(""))
+        {
             std::fs::create_dir_all(folder).map_err(sqlx::Error::Io)?;
         }
         let pool = |connections| pool(connections).acquire_timeout(BUSY);
@@ -102,11 +109,16 @@ fn pool(connections: u32) -> SqlitePoolOptions {
 }
 
 /// The switch to WAL needs the file for itself for a moment, and does not wait for it.
-async fn open(pool: SqlitePoolOptions, options: &SqliteConnectOptions) -> Result<SqlitePool, sqlx::Error> {
+async fn open(
+    pool: SqlitePoolOptions,
+    options: &SqliteConnectOptions,
+) -> Result<SqlitePool, sqlx::Error> {
     let until = tokio::time::Instant::now() + BUSY;
     loop {
         match pool.clone().connect_with(options.clone()).await {
-            Err(error) if is_busy(&error) && tokio::time::Instant::now() < until => tokio::time::sleep(OPEN_PAUSE).await,
+            Err(error) if is_busy(&error) && tokio::time::Instant::now() < until => {
+                tokio::time::sleep(OPEN_PAUSE).await
+            }
             opened => return opened,
         }
     }
@@ -114,7 +126,10 @@ async fn open(pool: SqlitePoolOptions, options: &SqliteConnectOptions) -> Result
 
 /// Whether another process holds the file's lock. The low byte of SQLite's code tells; the others say why.
 fn is_busy(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<i32>().ok());
+    let code = error
+        .as_database_error()
+        .and_then(|error| error.code())
+        .and_then(|code| code.parse::<i32>().ok());
     code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
 }
 
@@ -137,7 +152,9 @@ impl Ledger for SqliteLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
         // sqlx takes no lock of its own here. Inside our transaction its transactions are savepoints, and processes take turns.
         let mut transaction = self.write().await?;
-        sqlx::migrate!("../../migrations/sqlite").run_direct(None, &mut *transaction, false).await?;
+        sqlx::migrate!("../../migrations/sqlite")
+            .run_direct(None, &mut *transaction, false)
+            .await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -152,16 +169,39 @@ impl Ledger for SqliteLedger {
     }
 
     async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
-        let row = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = ?"));
-        row.bind(id.as_str()).fetch_optional(&self.readers).await?.map(Item::try_from).transpose()
+        let row = sqlx::query_as::<_, ItemColumns>(concat!(
+            "SELECT ",
+            item_columns!(),
+            " FROM items WHERE id = ?"
+        ));
+        row.bind(id.as_str())
+            .fetch_optional(&self.readers)
+            .await?
+            .map(Item::try_from)
+            .transpose()
     }
 
     async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError> {
-        let rows = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE tag = ? ORDER BY id"));
-        rows.bind(i64::from(tag.0)).fetch_all(&self.readers).await?.into_iter().map(Item::try_from).collect()
+        let rows = sqlx::query_as::<_, ItemColumns>(concat!(
+            "SELECT ",
+            item_columns!(),
+            " FROM items WHERE tag = ? ORDER BY id"
+        ));
+        rows.bind(i64::from(tag.0))
+            .fetch_all(&self.readers)
+            .await?
+            .into_iter()
+            .map(Item::try_from)
+            .collect()
     }
 
-    async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+    async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
         item::change_item(self.write().await?, id, change, expected, actor).await
     }
 
@@ -183,7 +223,12 @@ impl Ledger for SqliteLedger {
         items::claim(&self.writer, id, token).await
     }
 
-    async fn plan_transfers(&self, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError> {
+    async fn plan_transfers(
+        &self,
+        id: &ItemId,
+        token: u64,
+        plans: &[TransferPlan],
+    ) -> Result<(), LedgerError> {
         moves::plan(self.write().await?, id, token, plans).await
     }
 
@@ -195,15 +240,28 @@ impl Ledger for SqliteLedger {
         stock::transfers(&self.readers, ids).await
     }
 
-    async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError> {
+    async fn finish_take_back(
+        &self,
+        transfer: &Transfer,
+        token: u64,
+        actor: &str,
+    ) -> Result<(), LedgerError> {
         moves::finish_take_back(self.write().await?, transfer, token, actor).await
     }
 
-    async fn claim_to_mend(&self, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError> {
+    async fn claim_to_mend(
+        &self,
+        segments: &[SegmentKey],
+        token: u64,
+    ) -> Result<Box<dyn Mending>, LedgerError> {
         mending::claim(self.write().await?, segments, token).await
     }
 
-    async fn journal(&self, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+    async fn journal(
+        &self,
+        item: &ItemId,
+        at_most: usize,
+    ) -> Result<Vec<JournalEntry>, LedgerError> {
         items::journal(&self.readers, item, at_most).await
     }
 
@@ -216,44 +274,92 @@ impl Ledger for SqliteLedger {
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
-        let rows =
-            sqlx::query_as::<_, SegmentColumns>(concat!("SELECT ", segment_columns!(), " FROM segments WHERE item = ? ORDER BY segment"));
-        rows.bind(item.as_str()).fetch_all(&self.readers).await?.into_iter().map(SegmentRow::try_from).collect()
+        let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
+            "SELECT ",
+            segment_columns!(),
+            " FROM segments WHERE item = ? ORDER BY segment"
+        ));
+        rows.bind(item.as_str())
+            .fetch_all(&self.readers)
+            .await?
+            .into_iter()
+            .map(SegmentRow::try_from)
+            .collect()
     }
 
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
-        let rows = sqlx::query_as::<_, (String, i64, Option<String>)>("SELECT item, segment, checkpoint FROM segments");
-        rows.fetch_all(&self.readers).await?.into_iter().map(checkpoint).collect()
+        let rows = sqlx::query_as::<_, (String, i64, Option<String>)>(
+            "SELECT item, segment, checkpoint FROM segments",
+        );
+        rows.fetch_all(&self.readers)
+            .await?
+            .into_iter()
+            .map(checkpoint)
+            .collect()
     }
 
     async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
-        let rows = sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
-        rows.fetch_all(&self.readers).await?.into_iter().map(TryInto::try_into).collect()
+        let rows =
+            sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
+        rows.fetch_all(&self.readers)
+            .await?
+            .into_iter()
+            .map(TryInto::try_into)
+            .collect()
     }
 
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        let row = sqlx::query_as::<_, OrderColumns>(concat!("SELECT ", order_columns!(), " FROM orders WHERE id = ?"));
-        row.bind(id.as_uuid()).fetch_optional(&self.readers).await?.map(Order::try_from).transpose()
+        let row = sqlx::query_as::<_, OrderColumns>(concat!(
+            "SELECT ",
+            order_columns!(),
+            " FROM orders WHERE id = ?"
+        ));
+        row.bind(id.as_uuid())
+            .fetch_optional(&self.readers)
+            .await?
+            .map(Order::try_from)
+            .transpose()
     }
 
-    async fn due(&self, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+    async fn due(
+        &self,
+        item: Option<&ItemId>,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
         life::due(&self.readers, item, now, at_most).await
     }
 
-    async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError> {
+    async fn transition(
+        &self,
+        transitions: &[Transition],
+    ) -> Result<Vec<Option<Order>>, LedgerError> {
         transition::transition(self.write().await?, transitions).await
     }
 
-    async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError> {
+    async fn pending_returns(
+        &self,
+        item: Option<&ItemId>,
+        before: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<PendingReturn>, LedgerError> {
         life::pending_returns(&self.readers, item, before, at_most).await
     }
 
-    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+    async fn recorded_among(
+        &self,
+        ids: &[OrderId],
+    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
         let first: Vec<_> = ids.iter().map(|id| id.first()).collect();
         let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>(
             "SELECT id, state, attempt FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?))",
         );
-        fates(ids, rows.bind(hex_list(&first)?).fetch_all(&self.readers).await?)
+        fates(
+            ids,
+            rows.bind(hex_list(&first)?)
+                .fetch_all(&self.readers)
+                .await?,
+        )
     }
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
@@ -264,14 +370,19 @@ impl Ledger for SqliteLedger {
         totals::unaccounted(&self.readers, item).await
     }
 
-    async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
+    async fn claim(
+        &self,
+        wanted: &[SegmentKey],
+        at_most: usize,
+    ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         recording::claim(self.write().await?, wanted, at_most).await
     }
 }
 
 /// A batch as one value: a statement per row would cost several times as much.
 fn json(value: &impl serde::Serialize) -> Result<String, LedgerError> {
-    serde_json::to_string(value).map_err(|error| LedgerError::Database(sqlx::Error::Encode(error.into())))
+    serde_json::to_string(value)
+        .map_err(|error| LedgerError::Database(sqlx::Error::Encode(error.into())))
 }
 
 /// An id as JSON can hold it; `unhex` makes the sixteen bytes of it again.
@@ -291,11 +402,19 @@ mod tests {
     #[tokio::test]
     async fn a_transaction_that_sqlite_ended_by_itself_is_not_in_the_way_of_the_next_one() {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = SqliteLedger::connect(&format!("sqlite://{}/ledger.db", folder.path().display()), 1).await.unwrap();
+        let ledger = SqliteLedger::connect(
+            &format!("sqlite://{}/ledger.db", folder.path().display()),
+            1,
+        )
+        .await
+        .unwrap();
         for _ in 0..3 {
             let mut transaction = ledger.write().await.unwrap();
             // What SQLite does when the disk is full.
-            sqlx::query("ROLLBACK").execute(&mut *transaction).await.unwrap();
+            sqlx::query("ROLLBACK")
+                .execute(&mut *transaction)
+                .await
+                .unwrap();
             transaction.roll_back().await;
         }
         ledger.write().await.unwrap();

@@ -25,11 +25,20 @@ impl TryFrom<Read> for ItemTotals {
     type Error = LedgerError;
 
     fn try_from(read: Read) -> Result<Self, LedgerError> {
-        let segments: Vec<_> = read.segments.into_iter().map(SegmentRow::try_from).collect::<Result<_, _>>()?;
+        let segments: Vec<_> = read
+            .segments
+            .into_iter()
+            .map(SegmentRow::try_from)
+            .collect::<Result<_, _>>()?;
         let mut by_orders = vec![ByOrders::default(); segments.len()];
         let mut by_state: BTreeMap<String, u64> = BTreeMap::new();
         for (segment, state, orders, units) in read.orders {
-            add(&mut by_orders, segment, parsed("orders.state", &state)?, unsigned("units", units)?)?;
+            add(
+                &mut by_orders,
+                segment,
+                parsed("orders.state", &state)?,
+                unsigned("units", units)?,
+            )?;
             *by_state.entry(state).or_default() += unsigned::<u64>("orders", orders)?;
         }
         for (segment, units) in read.returning {
@@ -47,8 +56,15 @@ impl TryFrom<Read> for ItemTotals {
     }
 }
 
-fn add(by_orders: &mut [ByOrders], segment: i64, state: OrderState, units: u64) -> Result<(), LedgerError> {
-    let Some(sums) = by_orders.get_mut(unsigned::<usize>("orders.segment", segment)?) else { return Ok(()) };
+fn add(
+    by_orders: &mut [ByOrders],
+    segment: i64,
+    state: OrderState,
+    units: u64,
+) -> Result<(), LedgerError> {
+    let Some(sums) = by_orders.get_mut(unsigned::<usize>("orders.segment", segment)?) else {
+        return Ok(());
+    };
     match state.units() {
         domain::Units::Held => sums.held += units,
         domain::Units::Confirmed => sums.confirmed += units,

@@ -29,7 +29,9 @@ pub(crate) struct Touched {
 impl Touched {
     /// Whether the buyer may have these units, taken then, as well.
     pub(crate) fn allows(&self, item: &ItemId, buyer: &BuyerId, units: u64, taken_ms: i64) -> bool {
-        self.watched.get(item).is_none_or(|watched| watched.allows(buyer, units, taken_ms))
+        self.watched
+            .get(item)
+            .is_none_or(|watched| watched.allows(buyer, units, taken_ms))
     }
 
     /// Counts what the buyer has got.

@@ -13,7 +13,10 @@ pub(crate) trait Transact: Send {
 }
 
 /// Commits what went well. What did not is rolled back here and now, so that its rows are free again when the caller hears of the error.
-pub(crate) async fn end<T>(transaction: impl Transact, outcome: Result<T, LedgerError>) -> Result<T, LedgerError> {
+pub(crate) async fn end<T>(
+    transaction: impl Transact,
+    outcome: Result<T, LedgerError>,
+) -> Result<T, LedgerError> {
     match outcome {
         Ok(done) => {
             transaction.commit().await?;
@@ -35,10 +38,17 @@ pub(crate) enum Outcome<T> {
 }
 
 /// [`end`], for a transaction that may have found that there is nothing to do.
-pub(crate) async fn end_as<T>(transaction: impl Transact, outcome: Result<Outcome<T>, LedgerError>) -> Result<T, LedgerError> {
+pub(crate) async fn end_as<T>(
+    transaction: impl Transact,
+    outcome: Result<Outcome<T>, LedgerError>,
+) -> Result<T, LedgerError> {
     if let Ok(Outcome::Unchanged(found)) = outcome {
         transaction.roll_back().await;
         return Ok(found);
     }
-    end(transaction, outcome.map(|(Outcome::Done(found) | Outcome::Unchanged(found))| found)).await
+    end(
+        transaction,
+        outcome.map(|(Outcome::Done(found) | Outcome::Unchanged(found))| found),
+    )
+    .await
 }

@@ -35,7 +35,8 @@ pub trait Lock: Send + Sync {
     ///
     /// See [`LockError`].
     async fn try_acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::None)).await
+        self.request(Request::new(name).patience(Patience::None))
+            .await
     }
 
     /// Waits for as long as somebody else has the lock.
@@ -53,7 +54,8 @@ pub trait Lock: Send + Sync {
     ///
     /// See [`LockError`].
     async fn acquire_within(&self, name: &str, patience: Duration) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::For(patience))).await
+        self.request(Request::new(name).patience(Patience::For(patience)))
+            .await
     }
 
     /// Acquires several locks, all or none, and lets them be held as one. The order in which everybody acquires them is that of their names,
@@ -82,7 +84,11 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// For a lock of one's own, waiting for as long as somebody else has it.
     pub const fn new(name: &'a str) -> Self {
-        Self { name, mode: Mode::Exclusive, patience: Patience::UntilFree }
+        Self {
+            name,
+            mode: Mode::Exclusive,
+            patience: Patience::UntilFree,
+        }
     }
 
     /// For a lock that others may share.

@@ -36,7 +36,10 @@ use async_trait::async_trait;
 
 pub use self::builder::ConsulBuilder;
 use self::{agent::Agent, builder::Settings, contender::Contender};
-use crate::{Capabilities, Guard, Lock, LockError, Mode, Patience, Request, error::InvalidArgument, patience, segment};
+use crate::{
+    Capabilities, Guard, Lock, LockError, Mode, Patience, Request, error::InvalidArgument,
+    patience, segment,
+};
 
 /// Locks in Consul. Cheap to clone.
 #[derive(Clone)]
@@ -49,14 +52,30 @@ pub struct ConsulLock {
 impl Lock for ConsulLock {
     /// TTLs and lock-delays are counted by Go's timers and monotonic clock, on the leader.
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fenced: true, fair: false, shared: false, reentrant: false, push_loss: true, lock_delay: true, clock_free: true }
+        Capabilities {
+            fenced: true,
+            fair: false,
+            shared: false,
+            reentrant: false,
+            push_loss: true,
+            lock_delay: true,
+            clock_free: true,
+        }
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         if request.mode == Mode::Shared {
-            return Err(InvalidArgument::Unsupported { backend: "Consul", what: "shared mode" }.into());
+            return Err(InvalidArgument::Unsupported {
+                backend: "Consul",
+                what: "shared mode",
+            }
+            .into());
         }
-        let key = format!("{}/{}", self.settings.prefix, segment::of_name(request.name)?);
+        let key = format!(
+            "{}/{}",
+            self.settings.prefix,
+            segment::of_name(request.name)?
+        );
         let mut contender = Contender::new(self.clone(), request.name.to_owned(), key.into());
         patience::ask(request.patience, &mut contender).await
     }
@@ -69,7 +88,8 @@ impl ConsulLock {
     ///
     /// See [`LockError`].
     pub async fn try_acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::None)).await
+        self.request(Request::new(name).patience(Patience::None))
+            .await
     }
 
     /// Waits for as long as somebody else has the lock. Cancelling it leaves nothing behind.
@@ -87,6 +107,7 @@ impl ConsulLock {
     ///
     /// See [`LockError`].
     pub async fn acquire_within(&self, name: &str, patience: Duration) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::For(patience))).await
+        self.request(Request::new(name).patience(Patience::For(patience)))
+            .await
     }
 }

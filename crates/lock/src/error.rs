@@ -53,13 +53,19 @@ impl LockError {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Held { .. } | Self::NoQuorum { .. } | Self::TooLate { .. })
+        matches!(
+            self,
+            Self::Held { .. } | Self::NoQuorum { .. } | Self::TooLate { .. }
+        )
     }
 
     /// What every node said.
     pub fn votes(&self) -> &[Vote] {
         match self {
-            Self::Held { votes } | Self::TooLate { votes, .. } | Self::Lost { votes } | Self::NoTokenLeft { votes } => votes,
+            Self::Held { votes }
+            | Self::TooLate { votes, .. }
+            | Self::Lost { votes }
+            | Self::NoTokenLeft { votes } => votes,
             Self::NoQuorum { causes } => causes,
             Self::Invalid(_) => &[],
         }
@@ -129,8 +135,21 @@ pub enum InvalidArgument {
 }
 
 /// A setting that cannot work is named, with what would.
-pub(crate) fn expect(holds: bool, setting: &'static str, found: Duration, expected: &'static str) -> Result<(), InvalidArgument> {
-    if holds { Ok(()) } else { Err(InvalidArgument::Duration { setting, found, expected }) }
+pub(crate) fn expect(
+    holds: bool,
+    setting: &'static str,
+    found: Duration,
+    expected: &'static str,
+) -> Result<(), InvalidArgument> {
+    if holds {
+        Ok(())
+    } else {
+        Err(InvalidArgument::Duration {
+            setting,
+            found,
+            expected,
+        })
+    }
 }
 
 /// One node's answer.
@@ -191,13 +210,21 @@ impl Answer {
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::Held { .. } | Self::Queued { .. } | Self::TooLow { .. } | Self::Gone | Self::NotVoting(_) | Self::Unreadable(_)
+            Self::Held { .. }
+                | Self::Queued { .. }
+                | Self::TooLow { .. }
+                | Self::Gone
+                | Self::NotVoting(_)
+                | Self::Unreadable(_)
         )
     }
 
     /// Whether the node is of no use for now.
     pub(crate) fn is_failure(&self) -> bool {
-        matches!(self, Self::NotVoting(_) | Self::TimedOut | Self::Failed(_) | Self::Unreadable(_))
+        matches!(
+            self,
+            Self::NotVoting(_) | Self::TimedOut | Self::Failed(_) | Self::Unreadable(_)
+        )
     }
 }
 
@@ -205,8 +232,13 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accepted => f.write_str("accepted"),
-            Self::Held { remaining: Some(remaining), .. } => write!(f, "held for {remaining:?}"),
-            Self::Held { remaining: None, .. } => f.write_str("held"),
+            Self::Held {
+                remaining: Some(remaining),
+                ..
+            } => write!(f, "held for {remaining:?}"),
+            Self::Held {
+                remaining: None, ..
+            } => f.write_str("held"),
             Self::TooLow { fence } => write!(f, "has accepted token {fence}"),
             Self::Queued { ahead } => write!(f, "{ahead} wait in front"),
             Self::Gone => f.write_str("nobody has it"),
@@ -248,9 +280,13 @@ impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("has not been looked at yet"),
-            Self::Forgot { votes_in } => write!(f, "may have forgotten locks, votes in {votes_in:?}"),
+            Self::Forgot { votes_in } => {
+                write!(f, "may have forgotten locks, votes in {votes_in:?}")
+            }
             Self::Evicts { policy } => write!(f, "may evict locks: maxmemory-policy is {policy}"),
-            Self::ClockJumped { by_ms, votes_in } => write!(f, "its clock jumped by {by_ms} ms, votes in {votes_in:?}"),
+            Self::ClockJumped { by_ms, votes_in } => {
+                write!(f, "its clock jumped by {by_ms} ms, votes in {votes_in:?}")
+            }
         }
     }
 }
@@ -258,7 +294,9 @@ impl fmt::Display for Exclusion {
 /// For an error that shows what was found.
 pub(crate) fn without_credentials(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}***{}", &url[..scheme + 3], &url[at..]),
+        (Some(scheme), Some(at)) if scheme + 3 <= at => {
+            format!("{}***{}", &url[..scheme + 3], &url[at..])
+        }
         _ => url.into(),
     }
 }
@@ -267,5 +305,9 @@ fn list(votes: &[Vote]) -> String {
     if votes.is_empty() {
         return "the lease is over".into();
     }
-    votes.iter().map(|vote| format!("{}: {}", vote.node, vote.answer)).collect::<Vec<_>>().join("; ")
+    votes
+        .iter()
+        .map(|vote| format!("{}: {}", vote.node, vote.answer))
+        .collect::<Vec<_>>()
+        .join("; ")
 }

@@ -29,7 +29,10 @@ use async_trait::async_trait;
 
 pub use self::builder::EtcdBuilder;
 use self::{builder::Settings, contender::Contender, server::Server};
-use crate::{Capabilities, Guard, Lock, LockError, Mode, Patience, Request, error::InvalidArgument, patience, segment};
+use crate::{
+    Capabilities, Guard, Lock, LockError, Mode, Patience, Request, error::InvalidArgument,
+    patience, segment,
+};
 
 /// Locks in etcd. Cheap to clone.
 #[derive(Clone)]
@@ -41,14 +44,30 @@ pub struct EtcdLock {
 #[async_trait]
 impl Lock for EtcdLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fenced: true, fair: true, shared: false, reentrant: false, push_loss: true, lock_delay: false, clock_free: true }
+        Capabilities {
+            fenced: true,
+            fair: true,
+            shared: false,
+            reentrant: false,
+            push_loss: true,
+            lock_delay: false,
+            clock_free: true,
+        }
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         if request.mode == Mode::Shared {
-            return Err(InvalidArgument::Unsupported { backend: "etcd", what: "shared mode" }.into());
+            return Err(InvalidArgument::Unsupported {
+                backend: "etcd",
+                what: "shared mode",
+            }
+            .into());
         }
-        let prefix = format!("{}/{}/", self.settings.prefix, segment::of_name(request.name)?);
+        let prefix = format!(
+            "{}/{}/",
+            self.settings.prefix,
+            segment::of_name(request.name)?
+        );
         let mut contender = Contender::new(self.clone(), request, prefix);
         patience::ask(request.patience, &mut contender).await
     }
@@ -61,7 +80,8 @@ impl EtcdLock {
     ///
     /// See [`LockError`].
     pub async fn try_acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::None)).await
+        self.request(Request::new(name).patience(Patience::None))
+            .await
     }
 
     /// Waits in the queue for as long as somebody else has the lock. Cancelling it leaves nothing behind.
@@ -79,6 +99,7 @@ impl EtcdLock {
     ///
     /// See [`LockError`].
     pub async fn acquire_within(&self, name: &str, patience: Duration) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::For(patience))).await
+        self.request(Request::new(name).patience(Patience::For(patience)))
+            .await
     }
 }

@@ -83,7 +83,10 @@ impl Scope {
         if self.lost.is_cancelled() {
             return Duration::ZERO;
         }
-        let validity = self.deadline.borrow().saturating_duration_since(Instant::now());
+        let validity = self
+            .deadline
+            .borrow()
+            .saturating_duration_since(Instant::now());
         if validity.is_zero() {
             // Whoever finds it lost tells everybody, and nobody hears of it later than of its consequences.
             self.lost.cancel();
@@ -112,12 +115,31 @@ impl Scope {
 impl Guard {
     /// For a backend that has acquired a lock.
     pub fn new(grant: Grant) -> Self {
-        let Grant { sequencer, deadline, lease, lost, hold } = grant;
+        let Grant {
+            sequencer,
+            deadline,
+            lease,
+            lost,
+            hold,
+        } = grant;
         let (sender, receiver) = watch::channel(deadline);
-        let hold = Holding { hold: Some(hold), deadline: receiver.clone() };
-        let scope = Scope { sequencer: Arc::new(sequencer), deadline: receiver, lost: lost.clone() };
+        let hold = Holding {
+            hold: Some(hold),
+            deadline: receiver.clone(),
+        };
+        let scope = Scope {
+            sequencer: Arc::new(sequencer),
+            deadline: receiver,
+            lost: lost.clone(),
+        };
         tokio::spawn(fire_at_the_deadline(scope.clone()));
-        Self { hold, lease, deadline: sender, scope, _end: End(lost) }
+        Self {
+            hold,
+            lease,
+            deadline: sender,
+            scope,
+            _end: End(lost),
+        }
     }
 
     /// Pass it to every store that is written to under the lock.
@@ -164,7 +186,9 @@ impl Guard {
         if self.scope.is_lost() {
             return Err(LockError::lost());
         }
-        let Some(hold) = &mut self.hold.hold else { return Err(LockError::lost()) };
+        let Some(hold) = &mut self.hold.hold else {
+            return Err(LockError::lost());
+        };
         match hold.extend().await {
             Ok(deadline) if self.move_deadline(deadline) => Ok(()),
             Ok(_) => Err(LockError::lost()),
@@ -205,7 +229,11 @@ impl Guard {
             error = self.keep() => return Err(error),
             done = body => done,
         };
-        if scope.is_lost() { Err(LockError::lost()) } else { Ok(done) }
+        if scope.is_lost() {
+            Err(LockError::lost())
+        } else {
+            Ok(done)
+        }
     }
 
     /// Extends the lease for as long as that succeeds.
@@ -240,12 +268,20 @@ impl Guard {
     /// A caller that does not wait for the answer leaves nothing behind.
     pub async fn release(self) -> Result<(), LockError> {
         let in_time = !self.is_lost();
-        let Self { mut hold, _end: end, .. } = self;
+        let Self {
+            mut hold,
+            _end: end,
+            ..
+        } = self;
         drop(end);
-        let Some(hold) = hold.hold.take() else { return Err(LockError::lost()) };
+        let Some(hold) = hold.hold.take() else {
+            return Err(LockError::lost());
+        };
         match hold.release().await {
             Ok(()) if !in_time => Err(LockError::lost()),
-            Err(error) if !in_time => Err(LockError::Lost { votes: error.votes().to_vec() }),
+            Err(error) if !in_time => Err(LockError::Lost {
+                votes: error.votes().to_vec(),
+            }),
             result => result,
         }
     }
@@ -270,7 +306,10 @@ impl Drop for End {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("sequencer", &self.sequencer().to_string()).field("validity", &self.validity()).finish()
+        f.debug_struct("Guard")
+            .field("sequencer", &self.sequencer().to_string())
+            .field("validity", &self.validity())
+            .finish()
     }
 }
 

@@ -16,12 +16,22 @@ pub(crate) fn drift(after: Duration) -> Duration {
 
 /// How often, at the least, a lock that is held is asked for again.
 pub(crate) fn check_retry(retry: Duration) -> Result<(), InvalidArgument> {
-    expect(retry > Duration::ZERO && retry <= LEASE_MAX, "retry", retry, "expected more than nothing and at most 24 hours")
+    expect(
+        retry > Duration::ZERO && retry <= LEASE_MAX,
+        "retry",
+        retry,
+        "expected more than nothing and at most 24 hours",
+    )
 }
 
 /// How much longer others are kept out after a lease that was not given back.
 pub(crate) fn check_lock_delay(delay: Duration) -> Result<(), InvalidArgument> {
-    expect(delay <= LEASE_MAX, "lock_delay", delay, "expected at most 24 hours")
+    expect(
+        delay <= LEASE_MAX,
+        "lock_delay",
+        delay,
+        "expected at most 24 hours",
+    )
 }
 
 /// A lease, and how much of it must be left for it to be of use.
@@ -33,12 +43,28 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// Without a minimum of its own, a tenth must be left.
-    pub(crate) fn new(length: Duration, min_validity: Option<Duration>) -> Result<Self, InvalidArgument> {
-        expect((LEASE_MIN..=LEASE_MAX).contains(&length), "lease", length, "expected 20 ms to 24 hours")?;
+    pub(crate) fn new(
+        length: Duration,
+        min_validity: Option<Duration>,
+    ) -> Result<Self, InvalidArgument> {
+        expect(
+            (LEASE_MIN..=LEASE_MAX).contains(&length),
+            "lease",
+            length,
+            "expected 20 ms to 24 hours",
+        )?;
         let min_validity = min_validity.unwrap_or(length / 10);
         let most = length - drift(length);
-        expect(min_validity < most, "min_validity", min_validity, "expected less than the lease without the drift")?;
-        Ok(Self { length, min_validity })
+        expect(
+            min_validity < most,
+            "min_validity",
+            min_validity,
+            "expected less than the lease without the drift",
+        )?;
+        Ok(Self {
+            length,
+            min_validity,
+        })
     }
 
     /// The same for a lease of which the server has granted more, or less, than was asked for.
@@ -50,6 +76,7 @@ impl Lease {
     /// When a lease that was asked for at `started` is over by our clock, unless too little of it is left.
     pub(crate) fn deadline(&self, started: Instant) -> Option<Instant> {
         let deadline = started + self.length.saturating_sub(drift(self.length));
-        (deadline.saturating_duration_since(Instant::now()) >= self.min_validity).then_some(deadline)
+        (deadline.saturating_duration_since(Instant::now()) >= self.min_validity)
+            .then_some(deadline)
     }
 }

@@ -1,6 +1,14 @@
 #![doc = include_str!("../README.md")]
 // One backend alone does not need all that they share.
-#![cfg_attr(not(all(feature = "redlock", feature = "redis", feature = "postgres", feature = "mysql")), allow(dead_code))]
+#![cfg_attr(
+    not(all(
+        feature = "redlock",
+        feature = "redis",
+        feature = "postgres",
+        feature = "mysql"
+    )),
+    allow(dead_code)
+)]
 
 // What every backend offers, and what all of them share.
 mod backend;
@@ -44,7 +52,9 @@ pub use error::{Answer, Cause, Exclusion, InvalidArgument, LockError, Vote};
 pub use etcd::{EtcdBuilder, EtcdLock};
 pub use guard::{Guard, Scope, Sequencer};
 #[cfg(feature = "redlock")]
-pub use redlock::{Holder, LockView, NodeStatus, NodeView, Redlock, RedlockBuilder, Standing, Verdict};
+pub use redlock::{
+    Holder, LockView, NodeStatus, NodeView, Redlock, RedlockBuilder, Standing, Verdict,
+};
 pub use renewed::{Left, Renewed};
 pub use several::GuardSet;
 #[cfg(feature = "redis")]

@@ -11,7 +11,10 @@ pub(crate) fn check(name: &str) -> Result<(), InvalidArgument> {
         return Err(InvalidArgument::EmptyName);
     }
     if name.len() > BYTES_MAX {
-        return Err(InvalidArgument::NameTooLong { bytes: name.len(), max: BYTES_MAX });
+        return Err(InvalidArgument::NameTooLong {
+            bytes: name.len(),
+            max: BYTES_MAX,
+        });
     }
     Ok(())
 }

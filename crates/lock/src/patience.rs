@@ -75,5 +75,7 @@ pub(crate) fn jittered(pause: Duration) -> Duration {
 /// A pause that keeps a crowd that was woken at once from asking at once: each member picks its time, and on average one asks in the time that
 /// an attempt takes.
 pub(crate) fn scattered(crowd: u32, attempt: Duration) -> Duration {
-    (attempt * crowd.saturating_sub(1)).min(SCATTER_MAX).mul_f64(rand::random())
+    (attempt * crowd.saturating_sub(1))
+        .min(SCATTER_MAX)
+        .mul_f64(rand::random())
 }

@@ -112,10 +112,21 @@ impl Lock for Redlock {
 
 impl Redlock {
     /// The first look at the nodes is on its way when this returns.
-    fn open(nodes: Vec<Arc<Node>>, settings: Settings, alarm: Arc<Notify>, wakeups: Arc<Wakeups>) -> Self {
+    fn open(
+        nodes: Vec<Arc<Node>>,
+        settings: Settings,
+        alarm: Arc<Notify>,
+        wakeups: Arc<Wakeups>,
+    ) -> Self {
         let nodes = Nodes::new(nodes);
         alarm.notify_one();
-        let inner = Arc::new(Inner { nodes, settings, seen: Arc::default(), wakeups, alarm });
+        let inner = Arc::new(Inner {
+            nodes,
+            settings,
+            seen: Arc::default(),
+            wakeups,
+            alarm,
+        });
         tokio::spawn(monitor::watch(Arc::downgrade(&inner)));
         Self(inner)
     }
@@ -132,7 +143,8 @@ impl Redlock {
     ///
     /// See [`LockError`]. Whatever single nodes granted is given back in the background.
     pub async fn try_acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::None)).await
+        self.request(Request::new(name).patience(Patience::None))
+            .await
     }
 
     /// Waits for as long as somebody else has the lock. Cancelling it leaves nothing behind.
@@ -150,7 +162,8 @@ impl Redlock {
     ///
     /// See [`LockError`].
     pub async fn acquire_within(&self, name: &str, patience: Duration) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::For(patience))).await
+        self.request(Request::new(name).patience(Patience::For(patience)))
+            .await
     }
 
     /// Makes every later token of this lock be above one that is known from elsewhere, usually the fence of a row that the lock protects.
@@ -167,7 +180,12 @@ impl Redlock {
     /// Asks every node, and says whether its votes count.
     pub async fn status(&self) -> Vec<NodeStatus> {
         let probes = monitor::look(self.nodes(), &self.0.seen).await;
-        self.nodes().all.iter().zip(probes).map(|(node, probe)| status(node, probe)).collect()
+        self.nodes()
+            .all
+            .iter()
+            .zip(probes)
+            .map(|(node, probe)| status(node, probe))
+            .collect()
     }
 
     fn nodes(&self) -> &Nodes {
@@ -179,8 +197,19 @@ impl Redlock {
     }
 
     fn ballot(&self, claim: &Claim, token: FencingToken) -> Ballot {
-        let Settings { ttl, keep_tokens: keep, .. } = *self.settings();
-        Ballot { keys: claim.keys().clone(), mode: claim.mode(), owner: Arc::clone(claim.owner()), token, ttl, keep }
+        let Settings {
+            ttl,
+            keep_tokens: keep,
+            ..
+        } = *self.settings();
+        Ballot {
+            keys: claim.keys().clone(),
+            mode: claim.mode(),
+            owner: Arc::clone(claim.owner()),
+            token,
+            ttl,
+            keep,
+        }
     }
 
     fn listen(&self, keys: &Keys) -> Listener {
@@ -193,11 +222,18 @@ impl Redlock {
 }
 
 fn status(node: &Node, probe: Result<Probe, Answer>) -> NodeStatus {
-    let high_water = probe.as_ref().ok().and_then(|probe| FencingToken::new(probe.mark));
+    let high_water = probe
+        .as_ref()
+        .ok()
+        .and_then(|probe| FencingToken::new(probe.mark));
     let standing = match (probe, node.exclusion()) {
         (Err(answer), _) => Standing::Unreachable(answer),
         (Ok(_), None) => Standing::Voting,
         (Ok(_), Some(exclusion)) => Standing::Excluded(exclusion),
     };
-    NodeStatus { node: node.label().to_owned(), standing, high_water }
+    NodeStatus {
+        node: node.label().to_owned(),
+        standing,
+        high_water,
+    }
 }

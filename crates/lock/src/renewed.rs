@@ -43,7 +43,11 @@ impl Guard {
         let scope = self.scope();
         let (leave, left) = oneshot::channel();
         let renewal = tokio::spawn(renew(self, left));
-        Renewed(Arc::new(Keeper { scope, leave: Some(leave), renewal: Some(renewal) }))
+        Renewed(Arc::new(Keeper {
+            scope,
+            leave: Some(leave),
+            renewal: Some(renewal),
+        }))
     }
 }
 
@@ -71,7 +75,9 @@ impl Renewed {
     ///
     /// See [`Guard::release`].
     pub async fn release(self) -> Result<Left, LockError> {
-        let Some(mut keeper) = Arc::into_inner(self.0) else { return Ok(Left::StillHeld) };
+        let Some(mut keeper) = Arc::into_inner(self.0) else {
+            return Ok(Left::StillHeld);
+        };
         drop(keeper.leave.take());
         if let Some(renewal) = keeper.renewal.take() {
             renewal.await.unwrap_or_else(died)?;

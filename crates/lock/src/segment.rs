@@ -30,7 +30,10 @@ mod tests {
 
     #[test]
     fn no_two_names_have_the_same_segment() {
-        let names = ["a", "A", "a/b", "a_2fb", "a_", "a__", "_", "_5f", ".", "..", "ü", "a\n", "a b", "a-b", "a.js", "a\0"];
+        let names = [
+            "a", "A", "a/b", "a_2fb", "a_", "a__", "_", "_5f", ".", "..", "ü", "a\n", "a b", "a-b",
+            "a.js", "a\0",
+        ];
         let segments: BTreeSet<_> = names.iter().map(|name| of_name(name).unwrap()).collect();
         assert_eq!(segments.len(), names.len(), "{segments:?}");
     }

@@ -20,13 +20,19 @@ pub struct GuardSet {
 
 impl GuardSet {
     /// In the order of the names. What is held already is extended while the next is waited for, and given back if it cannot be had.
-    pub(crate) async fn acquire(lock: &(impl Lock + ?Sized), names: &[&str], patience: Patience) -> Result<Self, LockError> {
+    pub(crate) async fn acquire(
+        lock: &(impl Lock + ?Sized),
+        names: &[&str],
+        patience: Patience,
+    ) -> Result<Self, LockError> {
         let names: BTreeSet<_> = names.iter().copied().collect();
         if names.is_empty() {
             return Err(InvalidArgument::NoNames.into());
         }
         let started = Instant::now();
-        let mut set = Self { guards: Vec::with_capacity(names.len()) };
+        let mut set = Self {
+            guards: Vec::with_capacity(names.len()),
+        };
         for name in names {
             let request = Request::new(name).patience(rest(patience, started));
             let guard = tokio::select! {
@@ -50,7 +56,11 @@ impl GuardSet {
 
     /// How much longer all of them are certainly ours; zero once one is lost.
     pub fn validity(&self) -> Duration {
-        self.guards.iter().map(Guard::validity).min().unwrap_or_default()
+        self.guards
+            .iter()
+            .map(Guard::validity)
+            .min()
+            .unwrap_or_default()
     }
 
     /// Whether one of them is not certainly ours any more.
@@ -69,7 +79,10 @@ impl GuardSet {
     ///
     /// The first that there is; see [`Guard::extend`].
     pub async fn extend(&mut self) -> Result<(), LockError> {
-        join_all(self.guards.iter_mut().map(Guard::extend)).await.into_iter().collect()
+        join_all(self.guards.iter_mut().map(Guard::extend))
+            .await
+            .into_iter()
+            .collect()
     }
 
     /// Keeps extending all leases while `body` runs, and drops `body` where it stands when one of the locks is lost.
@@ -87,7 +100,11 @@ impl GuardSet {
             error = self.keep() => return Err(error),
             done = body => done,
         };
-        if self.is_lost() { Err(LockError::lost()) } else { Ok(done) }
+        if self.is_lost() {
+            Err(LockError::lost())
+        } else {
+            Ok(done)
+        }
     }
 
     /// Extends the leases for as long as that succeeds; of no locks, for ever.
@@ -95,7 +112,8 @@ impl GuardSet {
         if self.guards.is_empty() {
             return pending().await;
         }
-        let (error, ..) = select_all(self.guards.iter_mut().map(|guard| Box::pin(guard.keep()))).await;
+        let (error, ..) =
+            select_all(self.guards.iter_mut().map(|guard| Box::pin(guard.keep()))).await;
         error
     }
 
@@ -105,7 +123,10 @@ impl GuardSet {
     ///
     /// The first that there is; see [`Guard::release`]. The others are given back all the same.
     pub async fn release(self) -> Result<(), LockError> {
-        join_all(self.guards.into_iter().map(Guard::release)).await.into_iter().collect()
+        join_all(self.guards.into_iter().map(Guard::release))
+            .await
+            .into_iter()
+            .collect()
     }
 }
 

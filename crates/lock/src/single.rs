@@ -42,13 +42,24 @@ struct Inner {
 
 impl RedisLock {
     fn new(server: Arc<Server>, settings: Settings, wakeups: Arc<Wakeups>) -> Self {
-        Self { inner: Arc::new(Inner { server, settings, wakeups, floor: AtomicI64::new(0) }), owner: None }
+        Self {
+            inner: Arc::new(Inner {
+                server,
+                settings,
+                wakeups,
+                floor: AtomicI64::new(0),
+            }),
+            owner: None,
+        }
     }
 
     /// A handle whose locks may be acquired again by this handle and its clones, and by nobody else. A lock is free when all guards of it are
     /// gone. On the server it is the hash that Redisson uses, so Redisson's locks and these exclude each other.
     pub fn reentrant(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), owner: Some(unique().into()) }
+        Self {
+            inner: Arc::clone(&self.inner),
+            owner: Some(unique().into()),
+        }
     }
 
     /// Makes every later token be above one that is known from elsewhere, usually the fence of a row that the lock protects.
@@ -61,7 +72,15 @@ impl RedisLock {
 impl Lock for RedisLock {
     fn capabilities(&self) -> Capabilities {
         let reentrant = self.owner.is_some();
-        Capabilities { fenced: true, fair: false, shared: false, reentrant, push_loss: false, lock_delay: true, clock_free: false }
+        Capabilities {
+            fenced: true,
+            fair: false,
+            shared: false,
+            reentrant,
+            push_loss: false,
+            lock_delay: true,
+            clock_free: false,
+        }
     }
 
     fn note_token(&self, _name: &str, token: FencingToken) {
@@ -71,7 +90,11 @@ impl Lock for RedisLock {
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         let keys = Keys::new(request.name)?;
         if request.mode == Mode::Shared {
-            return Err(InvalidArgument::Unsupported { backend: "redis", what: "shared mode" }.into());
+            return Err(InvalidArgument::Unsupported {
+                backend: "redis",
+                what: "shared mode",
+            }
+            .into());
         }
         patience::ask(request.patience, &mut Contender::new(self.clone(), keys)).await
     }

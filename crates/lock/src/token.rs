@@ -16,7 +16,11 @@ impl FencingToken {
 
     /// A token that was stored somewhere. Tokens begin at one.
     pub const fn new(number: i64) -> Option<Self> {
-        if number >= 1 { Some(Self(number)) } else { None }
+        if number >= 1 {
+            Some(Self(number))
+        } else {
+            None
+        }
     }
 
     /// The number, for a column or a message.

@@ -56,14 +56,30 @@ struct Inner {
 #[async_trait]
 impl Lock for ZooKeeperLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fenced: true, fair: true, shared: false, reentrant: false, push_loss: true, lock_delay: false, clock_free: true }
+        Capabilities {
+            fenced: true,
+            fair: true,
+            shared: false,
+            reentrant: false,
+            push_loss: true,
+            lock_delay: false,
+            clock_free: true,
+        }
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         if request.mode == Mode::Shared {
-            return Err(InvalidArgument::Unsupported { backend: "ZooKeeper", what: "shared mode" }.into());
+            return Err(InvalidArgument::Unsupported {
+                backend: "ZooKeeper",
+                what: "shared mode",
+            }
+            .into());
         }
-        let parent = format!("{}/{}", self.0.settings.root, segment::of_name(request.name)?);
+        let parent = format!(
+            "{}/{}",
+            self.0.settings.root,
+            segment::of_name(request.name)?
+        );
         let mut contender = Contender::new(self.clone(), request, parent);
         patience::ask(request.patience, &mut contender).await
     }
@@ -76,7 +92,8 @@ impl ZooKeeperLock {
     ///
     /// See [`LockError`].
     pub async fn try_acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::None)).await
+        self.request(Request::new(name).patience(Patience::None))
+            .await
     }
 
     /// Waits in the queue for as long as somebody else has the lock. Cancelling it leaves nothing behind.
@@ -94,11 +111,15 @@ impl ZooKeeperLock {
     ///
     /// See [`LockError`].
     pub async fn acquire_within(&self, name: &str, patience: Duration) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::For(patience))).await
+        self.request(Request::new(name).patience(Patience::For(patience)))
+            .await
     }
 
     /// There is one vote, that of the ensemble.
     fn votes(&self, answer: Answer) -> Vec<Vote> {
-        vec![Vote { node: self.0.sessions.servers().to_owned(), answer }]
+        vec![Vote {
+            node: self.0.sessions.servers().to_owned(),
+            answer,
+        }]
     }
 }

@@ -61,8 +61,16 @@ pub(crate) struct Hint {
 }
 
 impl Hint {
-    pub(crate) fn new(as_of: Instant, marks: Vec<(u64, EntryId)>, buyers: Option<Arc<HashSet<u64>>>) -> Self {
-        Self { as_of, marks, buyers }
+    pub(crate) fn new(
+        as_of: Instant,
+        marks: Vec<(u64, EntryId)>,
+        buyers: Option<Arc<HashSet<u64>>>,
+    ) -> Self {
+        Self {
+            as_of,
+            marks,
+            buyers,
+        }
     }
 }
 
@@ -167,7 +175,11 @@ impl Admission {
             return Some(Admitted::Refresh);
         }
         // An order for more than any segment has cannot take anything: it and those that can do not wait for one another.
-        let permit = if left.most < units { self.try_enter_in_vain() } else { self.try_enter(units, left.total) };
+        let permit = if left.most < units {
+            self.try_enter_in_vain()
+        } else {
+            self.try_enter(units, left.total)
+        };
         permit.map(Admitted::Walk)
     }
 
@@ -182,9 +194,14 @@ impl Admission {
     }
 
     /// Looks at the segments with `look`, which may find a hint, unless somebody has done so while we waited for our turn.
-    pub(crate) async fn refresh<E>(&self, look: impl AsyncFnOnce(Option<Arc<Hint>>) -> Result<Option<Hint>, E>) -> Result<(), E> {
+    pub(crate) async fn refresh<E>(
+        &self,
+        look: impl AsyncFnOnce(Option<Arc<Hint>>) -> Result<Option<Hint>, E>,
+    ) -> Result<(), E> {
         let _turn = self.refreshing.lock().await;
-        if !self.looked.load(Ordering::Acquire) || (self.left().total == 0 && self.fresh_hint().is_none()) {
+        if !self.looked.load(Ordering::Acquire)
+            || (self.left().total == 0 && self.fresh_hint().is_none())
+        {
             let news = self.news.load(Ordering::SeqCst);
             let looked = look(self.hint.load_full()).await;
             // One look that fails must not keep those away who could do without it.
@@ -199,11 +216,17 @@ impl Admission {
     }
 
     fn fresh_hint(&self) -> Option<Arc<Hint>> {
-        self.hint.load_full().filter(|hint| hint.as_of.elapsed() < self.lifetime)
+        self.hint
+            .load_full()
+            .filter(|hint| hint.as_of.elapsed() < self.lifetime)
     }
 
     fn left(&self) -> Left {
-        let mut left = Left { total: 0, most: 0, is_guess: false };
+        let mut left = Left {
+            total: 0,
+            most: 0,
+            is_guess: false,
+        };
         for seen in &self.seen {
             let available = seen.load(Ordering::Relaxed);
             left.total = left.total.saturating_add(available);
@@ -221,30 +244,51 @@ impl Admission {
 
     pub(crate) fn enter(self: &Arc<Self>, units: u64) -> Permit {
         self.walking.fetch_add(units, Ordering::AcqRel);
-        Permit { admission: Arc::clone(self), units, in_vain: None }
+        Permit {
+            admission: Arc::clone(self),
+            units,
+            in_vain: None,
+        }
     }
 
     fn try_enter_in_vain(self: &Arc<Self>) -> Option<Permit> {
         let in_vain = Arc::clone(&self.in_vain).try_acquire_owned().ok()?;
-        Some(Permit { admission: Arc::clone(self), units: 0, in_vain: Some(in_vain) })
+        Some(Permit {
+            admission: Arc::clone(self),
+            units: 0,
+            in_vain: Some(in_vain),
+        })
     }
 
     fn try_enter(self: &Arc<Self>, units: u64, total: u64) -> Option<Permit> {
-        let room = |walking: u64| (walking == 0 || walking.saturating_add(units) <= total).then_some(walking + units);
-        self.walking.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).ok()?;
-        Some(Permit { admission: Arc::clone(self), units, in_vain: None })
+        let room = |walking: u64| {
+            (walking == 0 || walking.saturating_add(units) <= total).then_some(walking + units)
+        };
+        self.walking
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, room)
+            .ok()?;
+        Some(Permit {
+            admission: Arc::clone(self),
+            units,
+            in_vain: None,
+        })
     }
 }
 
 impl std::fmt::Debug for Admission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Admission").field("seen", &self.seen).field("walking", &self.walking).finish_non_exhaustive()
+        f.debug_struct("Admission")
+            .field("seen", &self.seen)
+            .field("walking", &self.walking)
+            .finish_non_exhaustive()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.admission.walking.fetch_sub(self.units, Ordering::SeqCst);
+        self.admission
+            .walking
+            .fetch_sub(self.units, Ordering::SeqCst);
         drop(self.in_vain.take());
         self.admission.wake_one();
     }
@@ -280,7 +324,9 @@ mod tests {
 
     fn admission(seen: &[u64]) -> Arc<Admission> {
         let admission = Admission::new(seen.len().try_into().unwrap(), Duration::from_secs(60));
-        seen.iter().zip(0..).for_each(|(available, segment)| admission.saw(segment, *available));
+        seen.iter()
+            .zip(0..)
+            .for_each(|(available, segment)| admission.saw(segment, *available));
         Arc::new(admission)
     }
 
@@ -293,7 +339,9 @@ mod tests {
 
     /// A wake-up that is lost is a failure and no endless test.
     async fn soon<T>(waiting: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("nobody woke it")
+        tokio::time::timeout(Duration::from_secs(10), waiting)
+            .await
+            .expect("nobody woke it")
     }
 
     async fn see(admission: &Admission, available: u64) {
@@ -354,7 +402,10 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        waiting.iter().step_by(3).for_each(tokio::task::JoinHandle::abort);
+        waiting
+            .iter()
+            .step_by(3)
+            .for_each(tokio::task::JoinHandle::abort);
         drop(first);
         for (buyer, waiting) in waiting.into_iter().enumerate() {
             assert_eq!(soon(waiting).await.is_err(), buyer % 3 == 0);
@@ -382,7 +433,11 @@ mod tests {
     #[tokio::test]
     async fn an_order_for_more_than_any_segment_has_is_not_held_back() {
         let admission = admission(&[1, 1]);
-        let _walks = (walk(&admission, 1).await, walk(&admission, 1).await, walk(&admission, 2).await);
+        let _walks = (
+            walk(&admission, 1).await,
+            walk(&admission, 1).await,
+            walk(&admission, 2).await,
+        );
     }
 
     #[tokio::test]
@@ -397,7 +452,10 @@ mod tests {
             async move { drop(walk(&admission, 2).await) }
         });
         tokio::task::yield_now().await;
-        assert!(!one_more.is_finished(), "they leave records, so only some of them walk at once");
+        assert!(
+            !one_more.is_finished(),
+            "they leave records, so only some of them walk at once"
+        );
         drop(walk(&admission, 1).await);
         in_vain.pop();
         soon(one_more).await.unwrap();
@@ -408,19 +466,35 @@ mod tests {
         let admission = admission(&[0, 0]);
         assert!(matches!(admission.admit(7, 1).await, Admitted::Refresh));
         let hint = |_: Option<Arc<Hint>>| async {
-            Ok::<_, Infallible>(Some(Hint::new(Instant::now(), vec![], Some(Arc::new(HashSet::from([7]))))))
+            Ok::<_, Infallible>(Some(Hint::new(
+                Instant::now(),
+                vec![],
+                Some(Arc::new(HashSet::from([7]))),
+            )))
         };
         admission.refresh(hint).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::SoldOut));
-        assert!(matches!(admission.admit(7, 1).await, Admitted::Walk(_)), "it may be repeating its order");
+        assert!(
+            matches!(admission.admit(7, 1).await, Admitted::Walk(_)),
+            "it may be repeating its order"
+        );
         admission.saw(1, 1);
-        assert!(matches!(admission.admit(8, 1).await, Admitted::Walk(_)), "a unit has come back");
+        assert!(
+            matches!(admission.admit(8, 1).await, Admitted::Walk(_)),
+            "a unit has come back"
+        );
     }
 
     #[tokio::test]
     async fn units_that_come_back_end_the_hint_also_one_that_is_being_taken() {
         let admission = admission(&[0]);
-        let hint = async |_: Option<Arc<Hint>>| Ok::<_, Infallible>(Some(Hint::new(Instant::now(), vec![], Some(Arc::default()))));
+        let hint = async |_: Option<Arc<Hint>>| {
+            Ok::<_, Infallible>(Some(Hint::new(
+                Instant::now(),
+                vec![],
+                Some(Arc::default()),
+            )))
+        };
         admission.refresh(hint).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::SoldOut));
         admission.came_back(0, 1);
@@ -440,7 +514,13 @@ mod tests {
     async fn a_hint_that_is_too_old_refuses_nobody() {
         let admission = Arc::new(Admission::new(1, Duration::ZERO));
         admission.saw(0, 0);
-        let hint = async |_: Option<Arc<Hint>>| Ok::<_, Infallible>(Some(Hint::new(Instant::now(), vec![], Some(Arc::default()))));
+        let hint = async |_: Option<Arc<Hint>>| {
+            Ok::<_, Infallible>(Some(Hint::new(
+                Instant::now(),
+                vec![],
+                Some(Arc::default()),
+            )))
+        };
         admission.refresh(hint).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::Refresh));
     }

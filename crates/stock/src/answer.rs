@@ -49,7 +49,9 @@ pub enum Answer {
 impl Answer {
     /// Reads a stored answer.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, StockError> {
-        Self::read(text).ok_or_else(|| StockError::Unreadable(format!("the answer {:?}", String::from_utf8_lossy(text))))
+        Self::read(text).ok_or_else(|| {
+            StockError::Unreadable(format!("the answer {:?}", String::from_utf8_lossy(text)))
+        })
     }
 
     fn read(text: &[u8]) -> Option<Self> {
@@ -59,11 +61,27 @@ impl Answer {
         let quantity = Quantity::new(parts.next()?.parse().ok()?).ok()?;
         let time = parts.next()?.parse().ok()?;
         Some(match kind {
-            "T" => Self::Taken { quantity, expires_ms: time },
-            "P" => Self::Passed { quantity, until_ms: time },
-            "E" => Self::Elsewhere { quantity, expires_ms: time, segment: parts.next()?.parse().ok()? },
-            "R" => Self::Released { quantity, since_ms: time },
-            "S" => Self::SoldOut { quantity, until_ms: time },
+            "T" => Self::Taken {
+                quantity,
+                expires_ms: time,
+            },
+            "P" => Self::Passed {
+                quantity,
+                until_ms: time,
+            },
+            "E" => Self::Elsewhere {
+                quantity,
+                expires_ms: time,
+                segment: parts.next()?.parse().ok()?,
+            },
+            "R" => Self::Released {
+                quantity,
+                since_ms: time,
+            },
+            "S" => Self::SoldOut {
+                quantity,
+                until_ms: time,
+            },
             _ => return None,
         })
     }
@@ -90,11 +108,42 @@ mod tests {
     fn every_stored_answer_is_read() {
         let quantity = Quantity::new(2).unwrap();
         let table = [
-            ("T2:1763", Answer::Taken { quantity, expires_ms: 1763 }),
-            ("P2:1763", Answer::Passed { quantity, until_ms: 1763 }),
-            ("E2:1763:5", Answer::Elsewhere { quantity, expires_ms: 1763, segment: 5 }),
-            ("R2:1763", Answer::Released { quantity, since_ms: 1763 }),
-            ("S2:1763", Answer::SoldOut { quantity, until_ms: 1763 }),
+            (
+                "T2:1763",
+                Answer::Taken {
+                    quantity,
+                    expires_ms: 1763,
+                },
+            ),
+            (
+                "P2:1763",
+                Answer::Passed {
+                    quantity,
+                    until_ms: 1763,
+                },
+            ),
+            (
+                "E2:1763:5",
+                Answer::Elsewhere {
+                    quantity,
+                    expires_ms: 1763,
+                    segment: 5,
+                },
+            ),
+            (
+                "R2:1763",
+                Answer::Released {
+                    quantity,
+                    since_ms: 1763,
+                },
+            ),
+            (
+                "S2:1763",
+                Answer::SoldOut {
+                    quantity,
+                    until_ms: 1763,
+                },
+            ),
         ];
         for (text, answer) in table {
             assert_eq!(Answer::parse(text.as_bytes()).unwrap(), answer, "{text}");

@@ -31,14 +31,23 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     fn answer(self, rejected: bool) {
-        let answer = if rejected { Answered::Rejected } else { Answered::Taken { expires_ms: self.expires_ms, recorded: true } };
+        let answer = if rejected {
+            Answered::Rejected
+        } else {
+            Answered::Taken {
+                expires_ms: self.expires_ms,
+                recorded: true,
+            }
+        };
         // A buyer who has gone away is no error.
         let _ = self.sender.send(Ok(answer));
     }
 
     /// As after a reply that was lost.
     fn ask_again(self) {
-        let _ = self.sender.send(Err(StockError::OutcomeUnknown(Duration::ZERO)));
+        let _ = self
+            .sender
+            .send(Err(StockError::OutcomeUnknown(Duration::ZERO)));
     }
 }
 
@@ -86,9 +95,19 @@ impl Waiters {
 
     /// Answers the orders of `entry` when it has been recorded; at once if it has been.
     pub(crate) fn wait(&self, entry: EntryId, fingerprint: i64, waiters: Vec<Waiter>) {
-        let batch = WaitingBatch { entry, fingerprint, since: Instant::now(), waiters };
+        let batch = WaitingBatch {
+            entry,
+            fingerprint,
+            since: Instant::now(),
+            waiters,
+        };
         let mut waiting = self.lock();
-        match waiting.recent.iter().find(|recorded| recorded.has(entry, fingerprint)).cloned() {
+        match waiting
+            .recent
+            .iter()
+            .find(|recorded| recorded.has(entry, fingerprint))
+            .cloned()
+        {
             Some(recorded) => batch.answer(&recorded.rejected),
             None => waiting.batches.push(batch),
         }
@@ -110,16 +129,28 @@ impl Waiters {
         waiting.recent.push_back(Arc::clone(recorded));
         let surplus = waiting.recent.len().saturating_sub(RECENT);
         waiting.recent.drain(..surplus);
-        waiting.batches.extract_if(.., |batch| recorded.has(batch.entry, batch.fingerprint)).collect()
+        waiting
+            .batches
+            .extract_if(.., |batch| recorded.has(batch.entry, batch.fingerprint))
+            .collect()
     }
 
     /// Orders that have waited longer than `patience`, with their entries. Those whose buyers have gone away are dropped here.
     fn overdue(&self, patience: Duration) -> Vec<(EntryId, OrderId)> {
         let mut waiting = self.lock();
         let mut overdue = Vec::new();
-        for batch in waiting.batches.iter_mut().filter(|batch| batch.since.elapsed() > patience) {
+        for batch in waiting
+            .batches
+            .iter_mut()
+            .filter(|batch| batch.since.elapsed() > patience)
+        {
             batch.waiters.retain(|waiter| !waiter.sender.is_closed());
-            overdue.extend(batch.waiters.iter().map(|waiter| (batch.entry, waiter.order)));
+            overdue.extend(
+                batch
+                    .waiters
+                    .iter()
+                    .map(|waiter| (batch.entry, waiter.order)),
+            );
         }
         waiting.batches.retain(|batch| !batch.waiters.is_empty());
         overdue
@@ -128,7 +159,10 @@ impl Waiters {
     fn resolve(&self, fates: &HashMap<OrderId, Fate>) {
         let mut waiting = self.lock();
         for batch in &mut waiting.batches {
-            for waiter in batch.waiters.extract_if(.., |waiter| fates.contains_key(&waiter.order)) {
+            for waiter in batch
+                .waiters
+                .extract_if(.., |waiter| fates.contains_key(&waiter.order))
+            {
                 match fates[&waiter.order] {
                     Fate::Recorded => waiter.answer(false),
                     Fate::Rejected => waiter.answer(true),
@@ -151,7 +185,11 @@ impl Checkpoints {
     }
 
     fn known(&self, segment: &SegmentKey) -> Option<Arc<Waiters>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(segment).cloned()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(segment)
+            .cloned()
     }
 
     pub(crate) fn recorded(&self, recorded: RecordedEntries) {
@@ -162,7 +200,9 @@ impl Checkpoints {
 
     pub(crate) fn overdue(&self, patience: Duration) -> Vec<(SegmentKey, Vec<(EntryId, OrderId)>)> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let overdue = all.iter().map(|(segment, waiters)| (segment.clone(), waiters.overdue(patience)));
+        let overdue = all
+            .iter()
+            .map(|(segment, waiters)| (segment.clone(), waiters.overdue(patience)));
         overdue.filter(|(_, orders)| !orders.is_empty()).collect()
     }
 
@@ -190,7 +230,14 @@ mod tests {
 
     fn waiter(order: OrderId) -> (Waiter, Answer) {
         let (sender, receiver) = oneshot::channel();
-        (Waiter { order, expires_ms: 5, sender }, receiver)
+        (
+            Waiter {
+                order,
+                expires_ms: 5,
+                sender,
+            },
+            receiver,
+        )
     }
 
     fn entry(ms: u64) -> EntryId {
@@ -200,11 +247,18 @@ mod tests {
     /// Entries say their own time, here.
     fn recorded(entries: &[u64], rejected: &[OrderId]) -> RecordedEntries {
         let entries = entries.iter().map(|ms| (entry(*ms), *ms as i64)).collect();
-        RecordedEntries { segment: "vase:0".parse().unwrap(), entries, rejected: rejected.to_vec() }
+        RecordedEntries {
+            segment: "vase:0".parse().unwrap(),
+            entries,
+            rejected: rejected.to_vec(),
+        }
     }
 
     fn is_held(answer: &mut Answer) -> bool {
-        matches!(answer.try_recv().unwrap(), Ok(Answered::Taken { recorded: true, .. }))
+        matches!(
+            answer.try_recv().unwrap(),
+            Ok(Answered::Taken { recorded: true, .. })
+        )
     }
 
     fn is_rejected(answer: &mut Answer) -> bool {
@@ -218,7 +272,10 @@ mod tests {
         waiters.wait(entry(10), 10, vec![one, two]);
         waiters.recorded(recorded(&[8, 9], &[]));
         assert!(first.try_recv().is_err());
-        assert_eq!(waiters.overdue(Duration::ZERO), [(entry(10), ONE), (entry(10), TWO)]);
+        assert_eq!(
+            waiters.overdue(Duration::ZERO),
+            [(entry(10), ONE), (entry(10), TWO)]
+        );
         waiters.recorded(recorded(&[10], &[TWO]));
         assert!(is_held(&mut first) && is_rejected(&mut second));
         assert!(waiters.overdue(Duration::ZERO).is_empty());
@@ -242,7 +299,10 @@ mod tests {
         // The message about the tenth, which rejects the second order, is lost.
         waiters.recorded(recorded(&[11], &[]));
         assert!(first.try_recv().is_err() && second.try_recv().is_err());
-        waiters.resolve(&HashMap::from([(ONE, Fate::Recorded), (TWO, Fate::Rejected)]));
+        waiters.resolve(&HashMap::from([
+            (ONE, Fate::Recorded),
+            (TWO, Fate::Rejected),
+        ]));
         assert!(is_held(&mut first) && is_rejected(&mut second));
         assert!(waiters.lock().batches.is_empty());
     }
@@ -253,11 +313,20 @@ mod tests {
         let (one, mut first) = waiter(ONE);
         waiters.wait(entry(10), 10, vec![one]);
         waiters.recorded(recorded(&[9, 11], &[]));
-        let another_at_its_place = RecordedEntries { entries: vec![(entry(10), 7)], ..recorded(&[], &[]) };
+        let another_at_its_place = RecordedEntries {
+            entries: vec![(entry(10), 7)],
+            ..recorded(&[], &[])
+        };
         waiters.recorded(another_at_its_place);
         assert!(first.try_recv().is_err());
         waiters.resolve(&HashMap::from([(ONE, Fate::Lost)]));
-        assert!(first.try_recv().unwrap().is_err_and(|error| error.is_retryable()), "it asks again");
+        assert!(
+            first
+                .try_recv()
+                .unwrap()
+                .is_err_and(|error| error.is_retryable()),
+            "it asks again"
+        );
     }
 
     #[test]

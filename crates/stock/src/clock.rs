@@ -18,12 +18,16 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn at(redis_now_ms: i64) -> Self {
-        Self { started: Instant::now(), origin_ms: AtomicI64::new(redis_now_ms) }
+        Self {
+            started: Instant::now(),
+            origin_ms: AtomicI64::new(redis_now_ms),
+        }
     }
 
     /// Takes in that Redis said this just now.
     pub(crate) fn observe(&self, redis_now_ms: i64) {
-        self.origin_ms.store(redis_now_ms - self.elapsed_ms(), Ordering::Relaxed);
+        self.origin_ms
+            .store(redis_now_ms - self.elapsed_ms(), Ordering::Relaxed);
     }
 
     pub(crate) fn now_ms(&self) -> i64 {

@@ -75,7 +75,12 @@ impl StockError {
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
-            Self::OutcomeUnknown(_) | Self::Redis(_) | Self::Late { .. } | Self::Mending(_) | Self::NotReplicated { .. } | Self::Pool(_)
+            Self::OutcomeUnknown(_)
+                | Self::Redis(_)
+                | Self::Late { .. }
+                | Self::Mending(_)
+                | Self::NotReplicated { .. }
+                | Self::Pool(_)
         )
     }
 }

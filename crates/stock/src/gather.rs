@@ -61,7 +61,9 @@ impl Stock {
         let (sender, receiver) = mpsc::channel(1024);
         tokio::spawn(async move {
             while let Some(text) = messages.recv().await {
-                let wish = text.split_once(' ').and_then(|(item, units)| Some((item.parse().ok()?, units.parse().ok()?)));
+                let wish = text
+                    .split_once(' ')
+                    .and_then(|(item, units)| Some((item.parse().ok()?, units.parse().ok()?)));
                 if let Some(wish) = wish
                     && sender.send(wish).await.is_err()
                 {

@@ -30,7 +30,10 @@ impl ItemStock {
     /// is being mended) is to be repeated; the other segments are not kept from it.
     pub async fn give_back(&self, returns: &[GiveBack]) -> Result<u64, StockError> {
         let mut seen = HashSet::with_capacity(returns.len());
-        let returns: Vec<_> = returns.iter().filter(|back| self.has(back.segment) && seen.insert(back.order.id)).collect();
+        let returns: Vec<_> = returns
+            .iter()
+            .filter(|back| self.has(back.segment) && seen.insert(back.order.id))
+            .collect();
         let mut first_error = None;
         let failed_homes = self.give_back_counts(&returns, &mut first_error).await;
         let mut released = 0;
@@ -52,7 +55,11 @@ impl ItemStock {
     }
 
     /// Returns the homes that did not answer: the units of their buyers' orders must not go back before the counts.
-    async fn give_back_counts(&self, returns: &[&GiveBack], first_error: &mut Option<StockError>) -> HashSet<usize> {
+    async fn give_back_counts(
+        &self,
+        returns: &[&GiveBack],
+        first_error: &mut Option<StockError>,
+    ) -> HashSet<usize> {
         let mut by_home: BySegment<&TakenOrder> = BTreeMap::new();
         for back in returns {
             let home = self.home_of(&back.order);
@@ -60,8 +67,9 @@ impl ItemStock {
                 by_home.entry(home).or_default().push(&back.order);
             }
         }
-        let outcomes =
-            join_all(by_home.into_iter().map(|(home, orders)| async move { (home, self.give_back_counts_at(home, &orders).await) }));
+        let outcomes = join_all(by_home.into_iter().map(|(home, orders)| async move {
+            (home, self.give_back_counts_at(home, &orders).await)
+        }));
         let mut failed = HashSet::new();
         for (home, outcome) in outcomes.await {
             if let Err(error) = outcome {
@@ -72,29 +80,60 @@ impl ItemStock {
         failed
     }
 
-    async fn give_back_counts_at(&self, home: usize, orders: &[&TakenOrder]) -> Result<(), StockError> {
+    async fn give_back_counts_at(
+        &self,
+        home: usize,
+        orders: &[&TakenOrder],
+    ) -> Result<(), StockError> {
         let margin_ms = self.shared.settings.forget_margin_ms();
         for orders in orders.chunks(AT_ONCE) {
-            script::give_back_count(&self.shared.connection, &self.segments[home].keys, margin_ms, orders).await?;
+            script::give_back_count(
+                &self.shared.connection,
+                &self.segments[home].keys,
+                margin_ms,
+                orders,
+            )
+            .await?;
         }
         Ok(())
     }
 
-    async fn release_all(&self, returns: &[&GiveBack], failed_homes: &HashSet<usize>) -> Vec<Result<u64, StockError>> {
+    async fn release_all(
+        &self,
+        returns: &[&GiveBack],
+        failed_homes: &HashSet<usize>,
+    ) -> Vec<Result<u64, StockError>> {
         let mut by_segment: BySegment<(&TakenOrder, bool)> = BTreeMap::new();
         for back in returns {
             let (segment, home) = (usize::from(back.segment), self.home_of(&back.order));
             if home == segment || !failed_homes.contains(&home) {
-                by_segment.entry(segment).or_default().push((&back.order, home == segment));
+                by_segment
+                    .entry(segment)
+                    .or_default()
+                    .push((&back.order, home == segment));
             }
         }
-        join_all(by_segment.into_iter().map(|(segment, orders)| async move { self.release_at(segment, &orders).await })).await
+        join_all(
+            by_segment
+                .into_iter()
+                .map(|(segment, orders)| async move { self.release_at(segment, &orders).await }),
+        )
+        .await
     }
 
-    async fn release_at(&self, segment: usize, orders: &[(&TakenOrder, bool)]) -> Result<u64, StockError> {
+    async fn release_at(
+        &self,
+        segment: usize,
+        orders: &[(&TakenOrder, bool)],
+    ) -> Result<u64, StockError> {
         let mut released = 0;
         for orders in orders.chunks(AT_ONCE) {
-            let done = script::release(&self.shared.connection, &self.segments[segment].keys, orders).await?;
+            let done = script::release(
+                &self.shared.connection,
+                &self.segments[segment].keys,
+                orders,
+            )
+            .await?;
             self.came_back(self.segments[segment].number(), done.available);
             released += done.orders;
         }

@@ -16,7 +16,9 @@ use crate::{
     lane::{Batch, Lane},
     outbox::TakenHash,
     reply::Reply,
-    script::{self, AskBatch, AskReply, Asks, Exception, FinishedWalk, Inspection, InspectionEntries},
+    script::{
+        self, AskBatch, AskReply, Asks, Exception, FinishedWalk, Inspection, InspectionEntries,
+    },
     stock::Shared,
     walk::{Acknowledge, Answered, AskRequest, FinishRequest},
 };
@@ -54,12 +56,29 @@ impl ItemStock {
     pub(crate) fn new(item: &Item, shared: &Arc<Shared>) -> Self {
         let admission = Arc::new(Admission::new(item.segments, shared.settings.hint_lifetime));
         let refusals = metrics::counter!("stockade_hint_refusals_total");
-        let segments = (0..item.segments).map(|segment| Self::segment(item, segment, shared, &admission)).collect();
-        Self { id: item.id.clone(), segments, shared: Arc::clone(shared), admission, gathering: gather::Gathering::default(), refusals }
+        let segments = (0..item.segments)
+            .map(|segment| Self::segment(item, segment, shared, &admission))
+            .collect();
+        Self {
+            id: item.id.clone(),
+            segments,
+            shared: Arc::clone(shared),
+            admission,
+            gathering: gather::Gathering::default(),
+            refusals,
+        }
     }
 
-    fn segment(item: &Item, segment: u16, shared: &Arc<Shared>, admission: &Arc<Admission>) -> Segment {
-        let key = SegmentKey { item: item.id.clone(), segment };
+    fn segment(
+        item: &Item,
+        segment: u16,
+        shared: &Arc<Shared>,
+        admission: &Arc<Admission>,
+    ) -> Segment {
+        let key = SegmentKey {
+            item: item.id.clone(),
+            segment,
+        };
         let place = Place {
             keys: Arc::new(Keys::of(&key)),
             asks: shared.asks(item.durability),
@@ -97,7 +116,12 @@ impl ItemStock {
                     return None;
                 }
                 Admitted::Refresh => {
-                    if self.admission.refresh(async |before| self.take_hint(before).await).await.is_err() {
+                    if self
+                        .admission
+                        .refresh(async |before| self.take_hint(before).await)
+                        .await
+                        .is_err()
+                    {
                         break;
                     }
                 }
@@ -111,17 +135,23 @@ impl ItemStock {
         let as_of = Instant::now();
         let segments = self.inspect(InspectionEntries::None).await?;
         for segment in &segments {
-            self.admission.saw(segment.segment.segment, segment.available);
+            self.admission
+                .saw(segment.segment.segment, segment.available);
         }
         if segments.iter().any(|segment| segment.available > 0) {
             return Ok(None);
         }
-        let marks: Vec<_> = segments.iter().map(|segment| (segment.epoch, segment.last)).collect();
+        let marks: Vec<_> = segments
+            .iter()
+            .map(|segment| (segment.epoch, segment.last))
+            .collect();
         if !self.is_open(&segments) {
             return Ok(Some(Hint::new(as_of, marks, None)));
         }
         let buyers = match before {
-            Some(before) if before.marks == marks && before.buyers.is_some() => before.buyers.clone(),
+            Some(before) if before.marks == marks && before.buyers.is_some() => {
+                before.buyers.clone()
+            }
             _ => Some(Arc::new(self.buyers().await?)),
         };
         Ok(Some(Hint::new(as_of, marks, buyers)))
@@ -129,10 +159,16 @@ impl ItemStock {
 
     fn is_open(&self, segments: &[Inspection]) -> bool {
         let now = self.shared.clock.now_ms();
-        let inside = |segment: &Inspection| segment.opens_ms <= now && (segment.closes_ms == 0 || now < segment.closes_ms);
-        let sells = |segment: &Inspection| segment.mending.is_none() && segment.state == domain::ItemState::Open;
+        let inside = |segment: &Inspection| {
+            segment.opens_ms <= now && (segment.closes_ms == 0 || now < segment.closes_ms)
+        };
+        let sells = |segment: &Inspection| {
+            segment.mending.is_none() && segment.state == domain::ItemState::Open
+        };
         // One that has forgotten whom it gave units to would have them turned away.
-        segments.iter().all(|segment| segment.whole && inside(segment) && sells(segment))
+        segments
+            .iter()
+            .all(|segment| segment.whole && inside(segment) && sells(segment))
     }
 
     /// Takes in that units have come back to a segment: the item is not sold out any more.
@@ -148,7 +184,9 @@ impl ItemStock {
     /// Stable hashes of every buyer who holds anything, walks, or has given something back.
     async fn buyers(&self) -> Result<HashSet<u64>, StockError> {
         let mut all = HashSet::new();
-        for buyers in try_join_all(self.segments.iter().map(|segment| self.buyers_of(segment))).await? {
+        for buyers in
+            try_join_all(self.segments.iter().map(|segment| self.buyers_of(segment))).await?
+        {
             all.extend(buyers);
         }
         Ok(all)
@@ -159,7 +197,10 @@ impl ItemStock {
         let mut cursor = 0;
         loop {
             let mut cmd = redis::cmd("HSCAN");
-            cmd.arg(&segment.keys.buyers).arg(cursor).arg("COUNT").arg(1000);
+            cmd.arg(&segment.keys.buyers)
+                .arg(cursor)
+                .arg("COUNT")
+                .arg(1000);
             let reply: Value = self.shared.bulk.query(&cmd).await?;
             let mut reply = Reply::new(reply)?;
             cursor = reply.unsigned()?;
@@ -168,7 +209,10 @@ impl ItemStock {
                 let buyer = fields.text()?;
                 let _count = fields.value();
                 // The placeholder that open_segment left is nobody.
-                hashes.extend(BuyerId::new(buyer.trim_start_matches(GAVE_BACK)).map(|buyer| buyer.stable_hash()));
+                hashes.extend(
+                    BuyerId::new(buyer.trim_start_matches(GAVE_BACK))
+                        .map(|buyer| buyer.stable_hash()),
+                );
             }
             if cursor == 0 {
                 return Ok(hashes);
@@ -179,7 +223,10 @@ impl ItemStock {
     /// Every segment as it is now; each is one moment, all of them together are not.
     pub async fn inspect(&self, entries: InspectionEntries) -> Result<Vec<Inspection>, StockError> {
         let inspect = |segment| inspect_segment(&self.shared, segment, entries);
-        join_all(self.segments.iter().map(inspect)).await.into_iter().collect()
+        join_all(self.segments.iter().map(inspect))
+            .await
+            .into_iter()
+            .collect()
     }
 
     /// An order that has its units and that the ledger does not have yet. It is in the outbox of the segment that gave them.
@@ -187,7 +234,8 @@ impl ItemStock {
         for segment in &self.segments {
             let mut cmd = redis::cmd("HGET");
             cmd.arg(&segment.keys.answers).arg(&order.as_bytes()[..]);
-            let stored: Option<Vec<u8>> = cmd.query_async(&mut self.shared.connection.clone()).await?;
+            let stored: Option<Vec<u8>> =
+                cmd.query_async(&mut self.shared.connection.clone()).await?;
             if let Some(Answer::Taken { .. }) = stored.as_deref().map(Answer::parse).transpose()? {
                 return self.find_in_outbox(segment, order).await;
             }
@@ -195,12 +243,22 @@ impl ItemStock {
         Ok(None)
     }
 
-    async fn find_in_outbox(&self, segment: &Segment, wanted: OrderId) -> Result<Option<Unrecorded>, StockError> {
-        let entries = inspect_segment(&self.shared, segment, InspectionEntries::All).await?.entries;
+    async fn find_in_outbox(
+        &self,
+        segment: &Segment,
+        wanted: OrderId,
+    ) -> Result<Option<Unrecorded>, StockError> {
+        let entries = inspect_segment(&self.shared, segment, InspectionEntries::All)
+            .await?
+            .entries;
         let found = entries.into_iter().find_map(|entry| match entry.change {
             Change::Taken { expires_at, orders } => {
                 let order = orders.into_iter().find(|order| order.id == wanted)?;
-                Some(Unrecorded { order, segment: segment.number(), expires_at })
+                Some(Unrecorded {
+                    order,
+                    segment: segment.number(),
+                    expires_at,
+                })
             }
             _ => None,
         });
@@ -219,7 +277,11 @@ pub struct Unrecorded {
     pub expires_at: Timestamp,
 }
 
-async fn inspect_segment(shared: &Shared, segment: &Segment, entries: InspectionEntries) -> Result<Inspection, StockError> {
+async fn inspect_segment(
+    shared: &Shared,
+    segment: &Segment,
+    entries: InspectionEntries,
+) -> Result<Inspection, StockError> {
     script::inspect(&shared.connection, &segment.keys, entries).await
 }
 
@@ -251,14 +313,22 @@ impl HomeAsks {
     /// The latest deadline of the batch is everybody's. Home remembers it for each of them, so it does no harm; the earliest one
     /// would let a single order whose time is almost up have the whole batch refused.
     fn deadline_ms(requests: &[AskRequest]) -> i64 {
-        requests.iter().map(|request| request.deadline_ms).max().unwrap_or(0)
+        requests
+            .iter()
+            .map(|request| request.deadline_ms)
+            .max()
+            .unwrap_or(0)
     }
 }
 
 impl NextAsks {
     /// The earliest deadline of the batch is everybody's: no later segment may obey an order after the deadline that home remembers.
     fn deadline_ms(requests: &[AskRequest]) -> i64 {
-        requests.iter().map(|request| request.deadline_ms).min().unwrap_or(0)
+        requests
+            .iter()
+            .map(|request| request.deadline_ms)
+            .min()
+            .unwrap_or(0)
     }
 }
 
@@ -276,7 +346,10 @@ impl Batch for HomeAsks {
     async fn send(&self, requests: Vec<AskRequest>) {
         let place = &self.0;
         let deadline_ms = Self::deadline_ms(&requests);
-        let (batch, margin_ms) = (batch(&requests, deadline_ms), place.shared.settings.forget_margin_ms());
+        let (batch, margin_ms) = (
+            batch(&requests, deadline_ms),
+            place.shared.settings.forget_margin_ms(),
+        );
         let reply = script::ask_home(&place.asks, &place.keys, &batch, margin_ms).await;
         place.answer("home", requests, deadline_ms, reply);
     }
@@ -296,17 +369,27 @@ impl Batch for NextAsks {
     async fn send(&self, requests: Vec<AskRequest>) {
         let place = &self.0;
         let deadline_ms = Self::deadline_ms(&requests);
-        let reply = script::ask_next(&place.asks, &place.keys, &batch(&requests, deadline_ms)).await;
+        let reply =
+            script::ask_next(&place.asks, &place.keys, &batch(&requests, deadline_ms)).await;
         place.answer("next", requests, deadline_ms, reply);
     }
 }
 
 fn batch(requests: &[AskRequest], deadline_ms: i64) -> AskBatch<'_> {
-    AskBatch { asked: requests.iter().map(|request| &*request.asked).collect(), deadline_ms }
+    AskBatch {
+        asked: requests.iter().map(|request| &*request.asked).collect(),
+        deadline_ms,
+    }
 }
 
 impl Place {
-    fn answer(&self, script: &'static str, requests: Vec<AskRequest>, deadline_ms: i64, reply: Result<AskReply, StockError>) {
+    fn answer(
+        &self,
+        script: &'static str,
+        requests: Vec<AskRequest>,
+        deadline_ms: i64,
+        reply: Result<AskReply, StockError>,
+    ) {
         #[expect(clippy::cast_precision_loss, reason = "a batch is far below 2^52")]
         metrics::histogram!("stockade_batch_orders", "ask" => script).record(requests.len() as f64);
         match reply {
@@ -322,7 +405,8 @@ impl Place {
 
     fn answer_each(&self, requests: Vec<AskRequest>, deadline_ms: i64, reply: &AskReply) {
         self.shared.clock.observe(reply.now_ms);
-        self.admission.saw(self.keys.segment.segment, reply.available);
+        self.admission
+            .saw(self.keys.segment.segment, reply.available);
         let mut exceptions = reply.exceptions.iter().peekable();
         let mut waiters = Vec::with_capacity(requests.len());
         let mut hash = TakenHash::new(reply.expires_ms);
@@ -344,9 +428,16 @@ impl Place {
 /// The order has its units. If its buyer waits for the ledger, who waits.
 fn answer_taken(request: AskRequest, reply: &AskReply) -> Option<Waiter> {
     match request.acknowledge {
-        Acknowledge::Recorded => Some(Waiter { order: request.asked.id, expires_ms: reply.expires_ms, sender: request.sender }),
+        Acknowledge::Recorded => Some(Waiter {
+            order: request.asked.id,
+            expires_ms: reply.expires_ms,
+            sender: request.sender,
+        }),
         Acknowledge::Accepted => {
-            let _ = request.sender.send(Ok(Answered::Taken { expires_ms: reply.expires_ms, recorded: false }));
+            let _ = request.sender.send(Ok(Answered::Taken {
+                expires_ms: reply.expires_ms,
+                recorded: false,
+            }));
             None
         }
     }
@@ -354,11 +445,17 @@ fn answer_taken(request: AskRequest, reply: &AskReply) -> Option<Waiter> {
 
 fn answer_exception(request: AskRequest, exception: Exception, deadline_ms: i64, reply: &AskReply) {
     let answer = match exception {
-        Exception::Passed => Answered::Passed { permit: request.permit, deadline_ms },
+        Exception::Passed => Answered::Passed {
+            permit: request.permit,
+            deadline_ms,
+        },
         // Home takes the deadline of this attempt for its own when it is the later one, so it is covered.
         Exception::Answered(known) => match known {
             Answer::Passed { quantity, .. } if quantity == request.asked.quantity => {
-                Answered::Passed { permit: request.permit, deadline_ms }
+                Answered::Passed {
+                    permit: request.permit,
+                    deadline_ms,
+                }
             }
             known => Answered::Known(known),
         },
@@ -385,17 +482,37 @@ impl Batch for Finishes {
 
     async fn send(&self, requests: Vec<FinishRequest>) {
         let place = &self.0;
-        let deadline_ms = requests.iter().map(|request| request.deadline_ms).min().unwrap_or(0);
-        let walks: Vec<_> = requests.iter().map(|request| FinishedWalk { asked: &request.asked, end: request.end }).collect();
+        let deadline_ms = requests
+            .iter()
+            .map(|request| request.deadline_ms)
+            .min()
+            .unwrap_or(0);
+        let walks: Vec<_> = requests
+            .iter()
+            .map(|request| FinishedWalk {
+                asked: &request.asked,
+                end: request.end,
+            })
+            .collect();
         let margin_ms = place.shared.settings.forget_margin_ms();
-        match script::finish_walk(&place.shared.connection, &place.keys, deadline_ms, margin_ms, &walks).await {
+        match script::finish_walk(
+            &place.shared.connection,
+            &place.keys,
+            deadline_ms,
+            margin_ms,
+            &walks,
+        )
+        .await
+        {
             Ok(_) => {
                 for request in requests {
                     let _ = request.done.send(());
                 }
             }
             // The walks stay in the list, and whoever works it off repeats them.
-            Err(error) => tracing::debug!(segment = %place.keys.name, %error, walks = walks.len(), "walks not finished yet"),
+            Err(error) => {
+                tracing::debug!(segment = %place.keys.name, %error, walks = walks.len(), "walks not finished yet")
+            }
         }
     }
 }
@@ -414,15 +531,33 @@ mod tests {
     };
 
     fn request(deadline_ms: i64) -> AskRequest {
-        let asked = Asked::new(OrderId::from_bytes([1; 16]), BuyerId::new("ann").unwrap(), Quantity::ONE);
+        let asked = Asked::new(
+            OrderId::from_bytes([1; 16]),
+            BuyerId::new("ann").unwrap(),
+            Quantity::ONE,
+        );
         let (sender, _) = oneshot::channel();
-        AskRequest { asked: Arc::new(asked), acknowledge: Acknowledge::Accepted, deadline_ms, permit: None, sender }
+        AskRequest {
+            asked: Arc::new(asked),
+            acknowledge: Acknowledge::Accepted,
+            deadline_ms,
+            permit: None,
+            sender,
+        }
     }
 
     #[test]
     fn home_goes_by_the_latest_deadline_of_a_batch_and_every_later_segment_by_the_earliest() {
         let requests = [request(5), request(9), request(7)];
-        assert_eq!(HomeAsks::deadline_ms(&requests), 9, "one order in a hurry must not have the others refused");
-        assert_eq!(NextAsks::deadline_ms(&requests), 5, "nobody may be obeyed after what home remembers");
+        assert_eq!(
+            HomeAsks::deadline_ms(&requests),
+            9,
+            "one order in a hurry must not have the others refused"
+        );
+        assert_eq!(
+            NextAsks::deadline_ms(&requests),
+            5,
+            "nobody may be obeyed after what home remembers"
+        );
     }
 }

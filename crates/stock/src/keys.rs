@@ -64,7 +64,13 @@ mod tests {
     fn the_keys_of_a_segment_share_one_hash_tag() {
         let keys = Keys::of(&"maotai:7".parse().unwrap());
         assert_eq!(keys.stock, "stock:{maotai:7}");
-        for key in [&keys.stock, &keys.answers, &keys.buyers, &keys.outbox, &keys.walks] {
+        for key in [
+            &keys.stock,
+            &keys.answers,
+            &keys.buyers,
+            &keys.outbox,
+            &keys.walks,
+        ] {
             assert!(key.ends_with(":{maotai:7}"), "{key}");
         }
     }

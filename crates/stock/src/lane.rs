@@ -45,8 +45,16 @@ struct Queue<R> {
 
 impl<B: Batch> Lane<B> {
     pub(crate) fn new(batch: B, batch_max: usize, tasks: TaskTracker) -> Self {
-        let queue = Mutex::new(Queue { waiting: VecDeque::new(), busy: false });
-        Self(Arc::new(Inner { batch, batch_max, tasks, queue }))
+        let queue = Mutex::new(Queue {
+            waiting: VecDeque::new(),
+            busy: false,
+        });
+        Self(Arc::new(Inner {
+            batch,
+            batch_max,
+            tasks,
+            queue,
+        }))
     }
 
     /// Puts the request into the next batch.
@@ -80,7 +88,9 @@ impl<B: Batch> Inner<B> {
         let mut orders = HashSet::with_capacity(requests.capacity());
         let mut repeats = VecDeque::new();
         while requests.len() < self.batch_max {
-            let Some(request) = queue.waiting.pop_front() else { break };
+            let Some(request) = queue.waiting.pop_front() else {
+                break;
+            };
             if self.batch.is_abandoned(&request) {
                 continue;
             }
@@ -153,7 +163,11 @@ mod tests {
         assert!(seen.try_recv().is_err(), "one batch is away");
         go.send(()).unwrap();
         let (second, go) = seen.recv().await.unwrap();
-        assert_eq!(second, [2, 3, 4, 5], "capped, without the repeated order and the abandoned request");
+        assert_eq!(
+            second,
+            [2, 3, 4, 5],
+            "capped, without the repeated order and the abandoned request"
+        );
         go.send(()).unwrap();
         let (third, go) = seen.recv().await.unwrap();
         assert_eq!(third, [12, 6], "the repeat goes first in the next batch");

@@ -72,8 +72,19 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     async fn write(&mut self, restored: Restored<'_>) -> Result<(), StockError> {
-        let batch = Batch { token: self.halted.token, last: self.halted.entry, step: self.steps + 1 };
-        script::restore_orders(self.stock.connection(), self.keys, batch, self.stock.margin_ms(), restored).await?;
+        let batch = Batch {
+            token: self.halted.token,
+            last: self.halted.entry,
+            step: self.steps + 1,
+        };
+        script::restore_orders(
+            self.stock.connection(),
+            self.keys,
+            batch,
+            self.stock.margin_ms(),
+            restored,
+        )
+        .await?;
         self.steps += 1;
         Ok(())
     }
@@ -81,19 +92,35 @@ impl Writer<'_> {
 
 impl Stock {
     /// Takes as many of `asked` units out of the segment as nobody has, and says how many that were. A repeat changes nothing.
-    pub async fn transfer_out(&self, segment: &SegmentKey, id: TransferId, asked: u64, token: u64) -> Result<u64, StockError> {
+    pub async fn transfer_out(
+        &self,
+        segment: &SegmentKey,
+        id: TransferId,
+        asked: u64,
+        token: u64,
+    ) -> Result<u64, StockError> {
         script::transfer_out(self.connection(), &Keys::of(segment), id, asked, token).await
     }
 
     /// Puts units into the segment. A repeat changes nothing.
-    pub async fn transfer_in(&self, segment: &SegmentKey, id: TransferId, units: u64, token: u64) -> Result<u64, StockError> {
+    pub async fn transfer_in(
+        &self,
+        segment: &SegmentKey,
+        id: TransferId,
+        units: u64,
+        token: u64,
+    ) -> Result<u64, StockError> {
         script::transfer_in(self.connection(), &Keys::of(segment), id, units, token).await
     }
 
     /// Halts the segment: until it is adjusted it refuses everything that would change it. If it is gone it is made anew, empty.
     pub async fn halt(&self, segment: &SegmentKey, token: u64) -> Result<Halted, StockError> {
         let entry = script::halt_segment(self.connection(), &Keys::of(segment), token).await?;
-        Ok(Halted { segment: segment.clone(), token, entry })
+        Ok(Halted {
+            segment: segment.clone(),
+            token,
+            entry,
+        })
     }
 
     /// Gives a segment that was halted by the entry `last` back what it must remember: answers to the item's orders, which transfers it made, and
@@ -107,11 +134,19 @@ impl Stock {
     ) -> Result<Restoration, StockError> {
         let (segment, segments) = (halted.segment.segment, item.segments);
         let keys = Keys::of(&halted.segment);
-        let mut writer = Writer { stock: self, keys: &keys, halted, steps: 0 };
+        let mut writer = Writer {
+            stock: self,
+            keys: &keys,
+            halted,
+            steps: 0,
+        };
         for answers in answers_of(memories, segment, segments).chunks(AT_ONCE) {
             writer.write(Restored::Answers(answers)).await?;
         }
-        let made: Vec<_> = transfers.iter().map(|transfer| (transfer.id, transfer.field())).collect();
+        let made: Vec<_> = transfers
+            .iter()
+            .map(|transfer| (transfer.id, transfer.field()))
+            .collect();
         for transfers in made.chunks(AT_ONCE) {
             writer.write(Restored::Transfers(transfers)).await?;
         }
@@ -120,12 +155,17 @@ impl Stock {
             *counts.entry(buyer).or_default() += units;
         }
         let gave_back = gave_back(memories, segment, segments);
-        let counts: Vec<_> =
-            counts.iter().map(|(buyer, units)| (buyer.as_str(), *units)).chain(gave_back.iter().map(|field| (&**field, 1))).collect();
+        let counts: Vec<_> = counts
+            .iter()
+            .map(|(buyer, units)| (buyer.as_str(), *units))
+            .chain(gave_back.iter().map(|field| (&**field, 1)))
+            .collect();
         for counts in counts.chunks(AT_ONCE) {
             writer.write(Restored::Buyers(counts)).await?;
         }
-        Ok(Restoration { steps: writer.steps })
+        Ok(Restoration {
+            steps: writer.steps,
+        })
     }
 
     /// Sets a restored segment to what the ledger says is available there, with the item's settings and a new epoch, and opens it again; if nothing
@@ -138,8 +178,19 @@ impl Stock {
         available: u64,
         epoch: u64,
     ) -> Result<Adjusted, StockError> {
-        let Halted { segment, token, entry } = halted;
-        let adjustment = Adjustment { token: *token, last: *entry, available, epoch, restored: restoration.steps, item };
+        let Halted {
+            segment,
+            token,
+            entry,
+        } = halted;
+        let adjustment = Adjustment {
+            token: *token,
+            last: *entry,
+            available,
+            epoch,
+            restored: restoration.steps,
+            item,
+        };
         script::adjust(self.connection(), &Keys::of(segment), &adjustment).await
     }
 
@@ -163,7 +214,9 @@ impl Stock {
             }
             let answers: Vec<Option<Vec<u8>>> = self.bulk().query(&answers).await?;
             for (walk, answer) in walks.iter().zip(answers) {
-                if let Some(Answer::Passed { quantity, .. }) = answer.as_deref().map(Answer::parse).transpose()? {
+                if let Some(Answer::Passed { quantity, .. }) =
+                    answer.as_deref().map(Answer::parse).transpose()?
+                {
                     unfinished.push((walk.buyer.clone(), u64::from(quantity.get())));
                 }
             }
@@ -185,11 +238,15 @@ fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<RestoredA
         };
         if is_home {
             // What was given back before it was taken anew.
-            (0..memory.attempt).for_each(|attempt| answer(memory.order.retake(attempt), format!("R{quantity}:0")));
+            (0..memory.attempt)
+                .for_each(|attempt| answer(memory.order.retake(attempt), format!("R{quantity}:0")));
         }
         match (has_units, is_home, memory.taken) {
             (true, _, true) => answer(id, format!("T{quantity}:{}", memory.expires_ms)),
-            (false, true, true) => answer(id, format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment)),
+            (false, true, true) => answer(
+                id,
+                format!("E{quantity}:{}:{}", memory.expires_ms, memory.segment),
+            ),
             (true, _, false) | (false, true, false) => answer(id, format!("R{quantity}:0")),
             (false, false, _) => {}
         }
@@ -200,18 +257,29 @@ fn answers_of(memories: &[Memory], segment: u16, segments: u16) -> Vec<RestoredA
 /// What the buyers who are at home here have. A buyer who has nothing any more is named too: the segment may think otherwise.
 fn counts_of(memories: &[Memory], segment: u16, segments: u16) -> HashMap<BuyerId, u64> {
     let mut counts = HashMap::new();
-    for memory in memories.iter().filter(|memory| memory.buyer.home(segments) == segment) {
+    for memory in memories
+        .iter()
+        .filter(|memory| memory.buyer.home(segments) == segment)
+    {
         let count: &mut u64 = counts.entry(memory.buyer.clone()).or_default();
-        *count += if memory.taken { u64::from(memory.quantity.get()) } else { 0 };
+        *count += if memory.taken {
+            u64::from(memory.quantity.get())
+        } else {
+            0
+        };
     }
     counts
 }
 
 /// What marks the buyers at home here who gave something back.
 fn gave_back(memories: &[Memory], segment: u16, segments: u16) -> Vec<String> {
-    let given_back = memories.iter().filter(|memory| !memory.taken || memory.attempt > 0);
+    let given_back = memories
+        .iter()
+        .filter(|memory| !memory.taken || memory.attempt > 0);
     let at_home = given_back.filter(|memory| memory.buyer.home(segments) == segment);
-    at_home.map(|memory| format!("{GAVE_BACK}{}", memory.buyer)).collect()
+    at_home
+        .map(|memory| format!("{GAVE_BACK}{}", memory.buyer))
+        .collect()
 }
 
 #[cfg(test)]
@@ -223,16 +291,30 @@ mod tests {
 
     fn memory(buyer: &str, segment: u16, attempt: u8, taken: bool) -> Memory {
         let order = OrderId::from_bytes([0x80 | segment.to_be_bytes()[1]; 16]).retake(0);
-        Memory { order, attempt, segment, buyer: BuyerId::new(buyer).unwrap(), quantity: Quantity::ONE, expires_ms: 7, taken }
+        Memory {
+            order,
+            attempt,
+            segment,
+            buyer: BuyerId::new(buyer).unwrap(),
+            quantity: Quantity::ONE,
+            expires_ms: 7,
+            taken,
+        }
     }
 
     /// A buyer whose home is `wanted` of four segments.
     fn buyer_at(wanted: usize) -> String {
-        (0..).map(|number| format!("buyer-{number}")).find(|name| home(&BuyerId::new(name).unwrap(), 4) == wanted).unwrap()
+        (0..)
+            .map(|number| format!("buyer-{number}"))
+            .find(|name| home(&BuyerId::new(name).unwrap(), 4) == wanted)
+            .unwrap()
     }
 
     fn texts(memories: &[Memory], segment: u16) -> Vec<String> {
-        answers_of(memories, segment, 4).into_iter().map(|restored| restored.answer).collect()
+        answers_of(memories, segment, 4)
+            .into_iter()
+            .map(|restored| restored.answer)
+            .collect()
     }
 
     #[test]
@@ -241,17 +323,35 @@ mod tests {
         assert_eq!(texts(&memories, 2), ["T1:7"]);
         assert_eq!(texts(&memories, 1), ["E1:7:2"]);
         assert!(texts(&memories, 0).is_empty());
-        assert_eq!(counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(), [1]);
-        assert!(counts_of(&memories, 2, 4).is_empty(), "counted at home only");
+        assert_eq!(
+            counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(),
+            [1]
+        );
+        assert!(
+            counts_of(&memories, 2, 4).is_empty(),
+            "counted at home only"
+        );
     }
 
     #[test]
     fn what_was_given_back_is_never_taken_again() {
         let memories = [memory(&buyer_at(1), 2, 1, false)];
         assert_eq!(texts(&memories, 2), ["R1:0"]);
-        assert_eq!(texts(&memories, 1), ["R1:0", "R1:0"], "the first attempt and the retake");
-        assert_eq!(counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(), [0], "and the count is none");
-        assert_eq!(gave_back(&memories, 1, 4), [format!("\n{}", buyer_at(1))], "but the answer is not");
+        assert_eq!(
+            texts(&memories, 1),
+            ["R1:0", "R1:0"],
+            "the first attempt and the retake"
+        );
+        assert_eq!(
+            counts_of(&memories, 1, 4).into_values().collect::<Vec<_>>(),
+            [0],
+            "and the count is none"
+        );
+        assert_eq!(
+            gave_back(&memories, 1, 4),
+            [format!("\n{}", buyer_at(1))],
+            "but the answer is not"
+        );
         assert!(gave_back(&memories, 2, 4).is_empty(), "at home only");
     }
 

@@ -14,11 +14,17 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Payloads of one channel, for as long as the receiver lives. Subscribes again, at the next of `nodes`, when a connection is lost or the
 /// node is the wrong one from now on. An empty payload says that messages may have been missed.
-pub(crate) fn subscribe(nodes: Nodes, channel: &'static str, stop: CancellationToken) -> mpsc::Receiver<String> {
+pub(crate) fn subscribe(
+    nodes: Nodes,
+    channel: &'static str,
+    stop: CancellationToken,
+) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(4096);
     tokio::spawn(async move {
         for attempt in 0.. {
-            let Some((node, wrong)) = nodes.pick(attempt) else { return };
+            let Some((node, wrong)) = nodes.pick(attempt) else {
+                return;
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sender.closed() => return,
@@ -36,7 +42,11 @@ pub(crate) fn subscribe(nodes: Nodes, channel: &'static str, stop: CancellationT
     receiver
 }
 
-async fn listen(node: &Client, channel: &str, sender: &mpsc::Sender<String>) -> redis::RedisResult<()> {
+async fn listen(
+    node: &Client,
+    channel: &str,
+    sender: &mpsc::Sender<String>,
+) -> redis::RedisResult<()> {
     let mut subscription = node.get_async_pubsub().await?;
     subscription.subscribe(channel).await?;
     let mut messages = subscription.into_on_message();

@@ -1,6 +1,8 @@
 //! The log of a segment: reading it, trimming it, and telling others how far it has been recorded.
 
-use domain::{BuyerId, Change, Entry, EntryId, OrderId, Quantity, SegmentKey, TakenOrder, Transferred};
+use domain::{
+    BuyerId, Change, Entry, EntryId, OrderId, Quantity, SegmentKey, TakenOrder, Transferred,
+};
 use jiff::Timestamp;
 use redis::Cmd;
 
@@ -63,10 +65,24 @@ fn decode_entry(id: EntryId, mut fields: Reply) -> Result<Entry, StockError> {
     while !fields.is_empty() {
         pairs.push((fields.bytes()?, fields.bytes()?));
     }
-    let fingerprint = fingerprint(pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())));
-    let field = |wanted: &[u8]| pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_slice());
-    let change = decode_change(field).ok_or_else(|| StockError::Unreadable(format!("outbox entry {id}")))?;
-    Ok(Entry { id, fingerprint, change })
+    let fingerprint = fingerprint(
+        pairs
+            .iter()
+            .map(|(name, value)| (name.as_slice(), value.as_slice())),
+    );
+    let field = |wanted: &[u8]| {
+        pairs
+            .iter()
+            .find(|(name, _)| name == wanted)
+            .map(|(_, value)| value.as_slice())
+    };
+    let change =
+        decode_change(field).ok_or_else(|| StockError::Unreadable(format!("outbox entry {id}")))?;
+    Ok(Entry {
+        id,
+        fingerprint,
+        change,
+    })
 }
 
 fn fingerprint<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> i64 {
@@ -84,7 +100,11 @@ pub(crate) struct TakenHash(xxhash_rust::xxh3::Xxh3);
 impl TakenHash {
     pub(crate) fn new(expires_ms: i64) -> Self {
         let mut hash = xxhash_rust::xxh3::Xxh3::new();
-        for part in [&b"ktakenx"[..], expires_ms.to_string().as_bytes(), &b"o"[..]] {
+        for part in [
+            &b"ktakenx"[..],
+            expires_ms.to_string().as_bytes(),
+            &b"o"[..],
+        ] {
             hash.update(part);
         }
         Self(hash)
@@ -111,24 +131,41 @@ fn decode_change<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Change
     let field = &field;
     let number = |name: &[u8]| std::str::from_utf8(field(name)?).ok()?.parse::<u64>().ok();
     Some(match field(b"k")? {
-        b"opened" => Change::Opened { units: number(b"u")?, epoch: number(b"e")? },
-        b"state" => Change::StateSet { epoch: number(b"e")? },
+        b"opened" => Change::Opened {
+            units: number(b"u")?,
+            epoch: number(b"e")?,
+        },
+        b"state" => Change::StateSet {
+            epoch: number(b"e")?,
+        },
         b"taken" => Change::Taken {
             expires_at: Timestamp::from_millisecond(number(b"x")?.try_into().ok()?).ok()?,
             orders: unpack_all(field(b"o")?)?,
         },
-        b"released" => Change::Released { orders: unpack_all(field(b"o")?)? },
+        b"released" => Change::Released {
+            orders: unpack_all(field(b"o")?)?,
+        },
         b"out" => Change::TransferredOut(transferred(field)?),
         b"in" => Change::TransferredIn(transferred(field)?),
-        b"halted" => Change::Halted { token: number(b"t")? },
-        b"adjusted" => Change::Adjusted { units: number(b"u")?, epoch: number(b"e")?, token: number(b"t")? },
+        b"halted" => Change::Halted {
+            token: number(b"t")?,
+        },
+        b"adjusted" => Change::Adjusted {
+            units: number(b"u")?,
+            epoch: number(b"e")?,
+            token: number(b"t")?,
+        },
         _ => return None,
     })
 }
 
 fn transferred<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Transferred> {
     let text = |name: &[u8]| std::str::from_utf8(field(name)?).ok();
-    Some(Transferred { id: text(b"i")?.parse().ok()?, units: text(b"u")?.parse().ok()?, token: text(b"t")?.parse().ok()? })
+    Some(Transferred {
+        id: text(b"i")?.parse().ok()?,
+        units: text(b"u")?.parse().ok()?,
+        token: text(b"t")?.parse().ok()?,
+    })
 }
 
 /// What the recorder says when the ledger has recorded entries of an outbox in which orders took units.
@@ -148,11 +185,17 @@ pub struct RecordedEntries {
 impl RecordedEntries {
     /// Whether the entry is among them.
     pub(crate) fn has(&self, entry: EntryId, fingerprint: i64) -> bool {
-        self.entries.binary_search_by_key(&entry, |(id, _)| *id).is_ok_and(|place| self.entries[place].1 == fingerprint)
+        self.entries
+            .binary_search_by_key(&entry, |(id, _)| *id)
+            .is_ok_and(|place| self.entries[place].1 == fingerprint)
     }
 
     fn encode(&self) -> String {
-        let entries: Vec<_> = self.entries.iter().map(|(id, fingerprint)| format!("{id}:{fingerprint}")).collect();
+        let entries: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(id, fingerprint)| format!("{id}:{fingerprint}"))
+            .collect();
         let mut text = format!("{} {}", self.segment, entries.join(","));
         for order in &self.rejected {
             text.push(' ');
@@ -164,34 +207,75 @@ impl RecordedEntries {
     pub(crate) fn decode(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let segment = words.next()?.parse().ok()?;
-        let entry = |text: &str| text.split_once(':').and_then(|(id, fingerprint)| Some((id.parse().ok()?, fingerprint.parse().ok()?)));
+        let entry = |text: &str| {
+            text.split_once(':')
+                .and_then(|(id, fingerprint)| Some((id.parse().ok()?, fingerprint.parse().ok()?)))
+        };
         let entries = words.next()?.split(',').map(entry).collect::<Option<_>>()?;
         let rejected = words.map(str::parse).collect::<Result<_, _>>().ok()?;
-        Some(Self { segment, entries, rejected })
+        Some(Self {
+            segment,
+            entries,
+            rejected,
+        })
     }
 }
 
 impl Stock {
     /// The entries of each outbox, as asked for.
-    pub async fn read_outboxes(&self, wanted: &[OutboxRead]) -> Vec<Result<Vec<Entry>, StockError>> {
-        let replies = self.bulk().query_each(wanted.iter().map(OutboxRead::command).collect()).await;
-        replies.into_iter().map(|reply| decode_entries(Reply::new(reply?)?)).collect()
+    pub async fn read_outboxes(
+        &self,
+        wanted: &[OutboxRead],
+    ) -> Vec<Result<Vec<Entry>, StockError>> {
+        let replies = self
+            .bulk()
+            .query_each(wanted.iter().map(OutboxRead::command).collect())
+            .await;
+        replies
+            .into_iter()
+            .map(|reply| decode_entries(Reply::new(reply?)?))
+            .collect()
     }
 
     /// The entries of the segment's outbox from `from` on, inclusive (from the beginning: `None`), `at_most` of them.
-    pub async fn read_outbox(&self, segment: &SegmentKey, from: Option<EntryId>, at_most: usize) -> Result<Vec<Entry>, StockError> {
-        let wanted = OutboxRead { segment: segment.clone(), from, at_most };
+    pub async fn read_outbox(
+        &self,
+        segment: &SegmentKey,
+        from: Option<EntryId>,
+        at_most: usize,
+    ) -> Result<Vec<Entry>, StockError> {
+        let wanted = OutboxRead {
+            segment: segment.clone(),
+            from,
+            at_most,
+        };
         decode_entries(Reply::new(self.bulk().query(&wanted.command()).await?)?)
     }
 
     /// Drops the entries before each checkpoint. The checkpoint itself stays: it is the anchor.
-    pub async fn trim_outboxes(&self, checkpoints: &[(SegmentKey, EntryId)]) -> Vec<Result<Trimmed, StockError>> {
-        let cmds = checkpoints.iter().flat_map(|(segment, checkpoint)| [trim(segment, *checkpoint), length(segment)]);
+    pub async fn trim_outboxes(
+        &self,
+        checkpoints: &[(SegmentKey, EntryId)],
+    ) -> Vec<Result<Trimmed, StockError>> {
+        let cmds = checkpoints
+            .iter()
+            .flat_map(|(segment, checkpoint)| [trim(segment, *checkpoint), length(segment)]);
         let replies = self.bulk().query_each(cmds.collect()).await;
-        let number = |value| Ok::<u64, StockError>(redis::from_redis_value(value).map_err(redis::RedisError::from)?);
+        let number = |value| {
+            Ok::<u64, StockError>(redis::from_redis_value(value).map_err(redis::RedisError::from)?)
+        };
         let mut numbers = replies.into_iter().map(|reply| number(reply?));
         let mut next = || numbers.next().unwrap_or(Ok(0));
-        checkpoints.iter().map(|_| (next(), next())).map(|(dropped, left)| Ok(Trimmed { dropped: dropped?, left: left? })).collect()
+        checkpoints
+            .iter()
+            .map(|_| (next(), next()))
+            .map(|(dropped, left)| {
+                Ok(Trimmed {
+                    dropped: dropped?,
+                    left: left?,
+                })
+            })
+            .collect()
     }
 
     /// Tells the recorders that the segment has something: whoever held its row may have kept them from it.
@@ -203,17 +287,32 @@ impl Stock {
 
     /// Tells the orders that wait in this process what the ledger has recorded: without a way through Redis, and before anybody else.
     pub fn tell_who_waits_here(&self, announcements: &[Announcement]) {
-        announcements.iter().for_each(|announcement| self.checkpoints().recorded(announcement.recorded.clone()));
+        announcements
+            .iter()
+            .for_each(|announcement| self.checkpoints().recorded(announcement.recorded.clone()));
     }
 
     /// Tells every order service what the ledger has recorded, and trims the outboxes: the entries before each checkpoint go, itself stays, for it
     /// is the anchor.
-    pub async fn announce_recorded(&self, announcements: Vec<Announcement>) -> Result<(), StockError> {
+    pub async fn announce_recorded(
+        &self,
+        announcements: Vec<Announcement>,
+    ) -> Result<(), StockError> {
         let mut cmds = Vec::with_capacity(announcements.len() * 2);
-        let told = announcements.iter().filter(|announcement| !announcement.recorded.entries.is_empty());
+        let told = announcements
+            .iter()
+            .filter(|announcement| !announcement.recorded.entries.is_empty());
         cmds.extend(told.map(|announcement| publish(&announcement.recorded)));
-        cmds.extend(announcements.iter().map(|announcement| trim(&announcement.recorded.segment, announcement.checkpoint)));
-        self.bulk().query_each(cmds).await.into_iter().try_for_each(|reply| reply.map(drop))
+        cmds.extend(
+            announcements
+                .iter()
+                .map(|announcement| trim(&announcement.recorded.segment, announcement.checkpoint)),
+        );
+        self.bulk()
+            .query_each(cmds)
+            .await
+            .into_iter()
+            .try_for_each(|reply| reply.map(drop))
     }
 }
 
@@ -231,7 +330,9 @@ fn length(segment: &SegmentKey) -> Cmd {
 
 fn trim(segment: &SegmentKey, checkpoint: EntryId) -> Cmd {
     let mut cmd = redis::cmd("XTRIM");
-    cmd.arg(Keys::of(segment).outbox).arg("MINID").arg(checkpoint.to_string());
+    cmd.arg(Keys::of(segment).outbox)
+        .arg("MINID")
+        .arg(checkpoint.to_string());
     cmd
 }
 
@@ -248,9 +349,15 @@ pub struct OutboxRead {
 
 impl OutboxRead {
     fn command(&self) -> Cmd {
-        let from = self.from.map_or_else(|| "-".to_owned(), |id| id.to_string());
+        let from = self
+            .from
+            .map_or_else(|| "-".to_owned(), |id| id.to_string());
         let mut cmd = redis::cmd("XRANGE");
-        cmd.arg(Keys::of(&self.segment).outbox).arg(from).arg("+").arg("COUNT").arg(self.at_most);
+        cmd.arg(Keys::of(&self.segment).outbox)
+            .arg(from)
+            .arg("+")
+            .arg("COUNT")
+            .arg(self.at_most);
         cmd
     }
 }
@@ -287,7 +394,10 @@ mod tests {
         let twice = [&*packed, &*packed].concat();
         assert_eq!(unpack_all(&twice).unwrap().len(), 2);
         let (order, rest) = unpack(&packed).unwrap();
-        assert_eq!((order.id, order.buyer, order.quantity), (id, buyer, quantity));
+        assert_eq!(
+            (order.id, order.buyer, order.quantity),
+            (id, buyer, quantity)
+        );
         assert!(rest.is_empty());
         for cut in 0..packed.len() {
             assert!(unpack(&packed[..cut]).is_none(), "cut at {cut}");
@@ -296,12 +406,30 @@ mod tests {
 
     #[test]
     fn what_was_recorded_reads_back_and_speaks_of_its_entries_only() {
-        let (segment, id): (SegmentKey, _) = ("vase:3".parse().unwrap(), |text: &str| text.parse::<EntryId>().unwrap());
-        for rejected in [vec![], vec![OrderId::from_bytes([1; 16]), OrderId::from_bytes([2; 16])]] {
-            let recorded = RecordedEntries { segment: segment.clone(), entries: vec![(id("17-2"), -5), (id("18-0"), 6)], rejected };
-            assert_eq!(RecordedEntries::decode(&recorded.encode()).unwrap(), recorded);
-            let known =
-                [("17-1", -5), ("17-2", -5), ("17-2", 6), ("17-3", 6), ("18-0", 6)].map(|(entry, print)| recorded.has(id(entry), print));
+        let (segment, id): (SegmentKey, _) = ("vase:3".parse().unwrap(), |text: &str| {
+            text.parse::<EntryId>().unwrap()
+        });
+        for rejected in [
+            vec![],
+            vec![OrderId::from_bytes([1; 16]), OrderId::from_bytes([2; 16])],
+        ] {
+            let recorded = RecordedEntries {
+                segment: segment.clone(),
+                entries: vec![(id("17-2"), -5), (id("18-0"), 6)],
+                rejected,
+            };
+            assert_eq!(
+                RecordedEntries::decode(&recorded.encode()).unwrap(),
+                recorded
+            );
+            let known = [
+                ("17-1", -5),
+                ("17-2", -5),
+                ("17-2", 6),
+                ("17-3", 6),
+                ("18-0", 6),
+            ]
+            .map(|(entry, print)| recorded.has(id(entry), print));
             assert_eq!(known, [false, true, false, false, true]);
         }
         assert!(RecordedEntries::decode("").is_none());
@@ -309,8 +437,16 @@ mod tests {
 
     #[test]
     fn the_fingerprint_of_a_batch_is_that_of_its_entry() {
-        let packed = [pack(&OrderId::from_bytes([1; 16]), &BuyerId::new("ann").unwrap(), Quantity::ONE), [7; 9].into()];
-        let pairs: [(&[u8], &[u8]); 3] = [(b"k", b"taken"), (b"x", b"1763"), (b"o", &packed.concat())];
+        let packed = [
+            pack(
+                &OrderId::from_bytes([1; 16]),
+                &BuyerId::new("ann").unwrap(),
+                Quantity::ONE,
+            ),
+            [7; 9].into(),
+        ];
+        let pairs: [(&[u8], &[u8]); 3] =
+            [(b"k", b"taken"), (b"x", b"1763"), (b"o", &packed.concat())];
         let mut hash = TakenHash::new(1763);
         packed.iter().for_each(|packed| hash.take(packed));
         assert_eq!(hash.fingerprint(), fingerprint(pairs.into_iter()));

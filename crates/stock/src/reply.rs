@@ -18,14 +18,16 @@ impl Reply {
     pub(crate) fn int(&mut self) -> Result<i64, StockError> {
         match self.0.next() {
             Some(Value::Int(number)) => Ok(number),
-            Some(Value::BulkString(text)) => parse_int(&text).ok_or_else(|| unexpected("a whole number", &Value::BulkString(text))),
+            Some(Value::BulkString(text)) => parse_int(&text)
+                .ok_or_else(|| unexpected("a whole number", &Value::BulkString(text))),
             other => Err(unexpected("a whole number", &other.unwrap_or(Value::Nil))),
         }
     }
 
     pub(crate) fn unsigned(&mut self) -> Result<u64, StockError> {
         let number = self.int()?;
-        u64::try_from(number).map_err(|_| unexpected("a number not below zero", &Value::Int(number)))
+        u64::try_from(number)
+            .map_err(|_| unexpected("a number not below zero", &Value::Int(number)))
     }
 
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, StockError> {
@@ -37,12 +39,18 @@ impl Reply {
     }
 
     pub(crate) fn text(&mut self) -> Result<String, StockError> {
-        String::from_utf8(self.bytes()?).map_err(|error| StockError::Unreadable(format!("expected text: {error}")))
+        String::from_utf8(self.bytes()?)
+            .map_err(|error| StockError::Unreadable(format!("expected text: {error}")))
     }
 
     pub(crate) fn parse<T: std::str::FromStr>(&mut self) -> Result<T, StockError> {
         let text = self.text()?;
-        text.parse().map_err(|_| StockError::Unreadable(format!("{text:?} where a {} was expected", std::any::type_name::<T>())))
+        text.parse().map_err(|_| {
+            StockError::Unreadable(format!(
+                "{text:?} where a {} was expected",
+                std::any::type_name::<T>()
+            ))
+        })
     }
 
     pub(crate) fn list(&mut self) -> Result<Self, StockError> {

@@ -15,15 +15,22 @@ pub(crate) struct Servers {
 
 /// Refuses a server that is too old, that evicts, or that is a replica; warns of one that does not persist.
 pub(crate) async fn check(connection: &Connection) -> Result<Servers, StockError> {
-    let reply: Value = redis::cmd("INFO").query_async(&mut connection.clone()).await?;
+    let reply: Value = redis::cmd("INFO")
+        .query_async(&mut connection.clone())
+        .await?;
     let nodes = match reply {
-        Value::Map(nodes) => nodes.into_iter().map(|(name, info)| (text(&name), text(&info))).collect(),
+        Value::Map(nodes) => nodes
+            .into_iter()
+            .map(|(name, info)| (text(&name), text(&info)))
+            .collect(),
         single => vec![("REDIS_URL".to_owned(), text(&single))],
     };
     for (name, info) in &nodes {
         check_node(name, info)?;
     }
-    Ok(Servers { masters: u16::try_from(nodes.len()).unwrap_or(u16::MAX) })
+    Ok(Servers {
+        masters: u16::try_from(nodes.len()).unwrap_or(u16::MAX),
+    })
 }
 
 fn text(value: &Value) -> String {
@@ -37,28 +44,48 @@ fn text(value: &Value) -> String {
 
 fn check_node(name: &str, info: &str) -> Result<(), StockError> {
     let field = |wanted: &str| {
-        info.lines().filter_map(|line| line.split_once(':')).find(|(field, _)| *field == wanted).map_or("", |(_, value)| value.trim())
+        info.lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(field, _)| *field == wanted)
+            .map_or("", |(_, value)| value.trim())
     };
     let version = field("redis_version");
-    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok());
     if major.is_none_or(|major| major < OLDEST_MAJOR) {
-        return refuse(name, format!("redis_version is {version:?}, and Stockade needs {OLDEST_MAJOR}.0 or newer"));
+        return refuse(
+            name,
+            format!("redis_version is {version:?}, and Stockade needs {OLDEST_MAJOR}.0 or newer"),
+        );
     }
     let policy = field("maxmemory_policy");
     if policy != "noeviction" {
-        return refuse(name, format!("maxmemory-policy is {policy:?}, so it may evict stock; set it to noeviction"));
+        return refuse(
+            name,
+            format!("maxmemory-policy is {policy:?}, so it may evict stock; set it to noeviction"),
+        );
     }
     if field("role") == "slave" {
-        return refuse(name, "replicaof is set: it is a replica and cannot be written to; name its master".into());
+        return refuse(
+            name,
+            "replicaof is set: it is a replica and cannot be written to; name its master".into(),
+        );
     }
     if field("aof_enabled") == "0" {
-        tracing::warn!(server = name, "appendonly is no: a crash of this server loses orders that were only accepted");
+        tracing::warn!(
+            server = name,
+            "appendonly is no: a crash of this server loses orders that were only accepted"
+        );
     }
     Ok(())
 }
 
 fn refuse(name: &str, why: String) -> Result<(), StockError> {
-    Err(StockError::Unsuitable(format!("refusing the Redis server {name}: {why}")))
+    Err(StockError::Unsuitable(format!(
+        "refusing the Redis server {name}: {why}"
+    )))
 }
 
 #[cfg(test)]
@@ -66,7 +93,9 @@ mod tests {
     use super::check_node;
 
     fn info(version: &str, policy: &str, role: &str) -> String {
-        format!("# Server\r\nredis_version:{version}\r\nmaxmemory_policy:{policy}\r\nrole:{role}\r\naof_enabled:1\r\n")
+        format!(
+            "# Server\r\nredis_version:{version}\r\nmaxmemory_policy:{policy}\r\nrole:{role}\r\naof_enabled:1\r\n"
+        )
     }
 
     #[test]
@@ -81,7 +110,13 @@ mod tests {
             (info("7.0.0", "noeviction", "slave"), "replicaof"),
         ];
         for (info, setting) in table {
-            assert!(check_node("n", &info).unwrap_err().to_string().contains(setting), "{info}");
+            assert!(
+                check_node("n", &info)
+                    .unwrap_err()
+                    .to_string()
+                    .contains(setting),
+                "{info}"
+            );
         }
     }
 }

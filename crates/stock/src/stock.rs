@@ -103,14 +103,28 @@ impl Stock {
     /// The same stock for a role with a runtime of its own, since connections are looked after by the runtime that opened them. Who waits here is told
     /// directly of what is announced there. Orders are placed here.
     pub async fn beside(&self) -> Result<Arc<Self>, StockError> {
-        Self::open_connections(self.shared.settings.clone(), Arc::clone(&self.shared.checkpoints)).await
+        Self::open_connections(
+            self.shared.settings.clone(),
+            Arc::clone(&self.shared.checkpoints),
+        )
+        .await
     }
 
-    async fn open_connections(settings: StockSettings, checkpoints: Arc<Checkpoints>) -> Result<Arc<Self>, StockError> {
-        let Connections { orders: connection, bulk, replicated, nodes } = Connections::open(&settings).await?;
+    async fn open_connections(
+        settings: StockSettings,
+        checkpoints: Arc<Checkpoints>,
+    ) -> Result<Arc<Self>, StockError> {
+        let Connections {
+            orders: connection,
+            bulk,
+            replicated,
+            nodes,
+        } = Connections::open(&settings).await?;
         let servers = server::check(&connection).await?;
         script::load_all(&connection).await?;
-        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection.clone()).await?;
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME")
+            .query_async(&mut connection.clone())
+            .await?;
         let shared = Shared {
             settings,
             connection,
@@ -131,7 +145,8 @@ impl Stock {
 
     /// Units that come back make an item that was sold out worth asking for again, at once and in every process.
     fn listen_for_returns(&self) {
-        let mut messages = message::subscribe(self.nodes.clone(), RETURNED_CHANNEL, self.stop.clone());
+        let mut messages =
+            message::subscribe(self.nodes.clone(), RETURNED_CHANNEL, self.stop.clone());
         let items = Arc::clone(&self.items);
         tokio::spawn(async move {
             while let Some(text) = messages.recv().await {
@@ -141,7 +156,8 @@ impl Stock {
     }
 
     fn listen_for_checkpoints(&self) {
-        let mut messages = message::subscribe(self.nodes.clone(), RECORDED_CHANNEL, self.stop.clone());
+        let mut messages =
+            message::subscribe(self.nodes.clone(), RECORDED_CHANNEL, self.stop.clone());
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             while let Some(text) = messages.recv().await {
@@ -163,45 +179,85 @@ impl Stock {
             return found;
         }
         let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(items.entry(item.id.clone()).or_insert_with(|| Arc::new(ItemStock::new(item, &self.shared))))
+        Arc::clone(
+            items
+                .entry(item.id.clone())
+                .or_insert_with(|| Arc::new(ItemStock::new(item, &self.shared))),
+        )
     }
 
     /// The item's stock, if [`Stock::item`] was called for it before.
     pub fn known_item(&self, id: &ItemId) -> Option<Arc<ItemStock>> {
-        self.items.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.items
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(id)
+            .cloned()
     }
 
     /// Creates the segments that are not there yet. Returns how many were new.
     pub async fn open(&self, item: &Item) -> Result<usize, StockError> {
-        let keys: Vec<_> = self.segments(item).map(|segment| Keys::of(&segment)).collect();
-        let opened = keys.iter().map(|keys| script::open_segment(&self.shared.connection, keys, item));
-        Ok(try_join_all(opened).await?.into_iter().filter(|opened| *opened == Opened::New).count())
+        let keys: Vec<_> = self
+            .segments(item)
+            .map(|segment| Keys::of(&segment))
+            .collect();
+        let opened = keys
+            .iter()
+            .map(|keys| script::open_segment(&self.shared.connection, keys, item));
+        Ok(try_join_all(opened)
+            .await?
+            .into_iter()
+            .filter(|opened| *opened == Opened::New)
+            .count())
     }
 
     /// Creates one segment if it is not there yet.
     pub async fn open_segment(&self, item: &Item, segment: u16) -> Result<Opened, StockError> {
-        let keys = Keys::of(&SegmentKey { item: item.id.clone(), segment });
+        let keys = Keys::of(&SegmentKey {
+            item: item.id.clone(),
+            segment,
+        });
         script::open_segment(&self.shared.connection, &keys, item).await
     }
 
     /// Sets state, limit and window of every segment to the item's, at the item's epoch.
     pub async fn configure(&self, item: &Item) -> Result<Vec<StateSet>, StockError> {
-        let (keys, config): (Vec<_>, _) = (self.segments(item).map(|segment| Keys::of(&segment)).collect(), item.into());
-        try_join_all(keys.iter().map(|keys| script::set_state(&self.shared.connection, keys, &config))).await
+        let (keys, config): (Vec<_>, _) = (
+            self.segments(item)
+                .map(|segment| Keys::of(&segment))
+                .collect(),
+            item.into(),
+        );
+        try_join_all(
+            keys.iter()
+                .map(|keys| script::set_state(&self.shared.connection, keys, &config)),
+        )
+        .await
     }
 
     /// Sets state, limit and window of one segment, if their epoch is newer than what it has seen.
-    pub async fn configure_segment(&self, segment: &SegmentKey, config: &SegmentConfig) -> Result<StateSet, StockError> {
+    pub async fn configure_segment(
+        &self,
+        segment: &SegmentKey,
+        config: &SegmentConfig,
+    ) -> Result<StateSet, StockError> {
         script::set_state(&self.shared.connection, &Keys::of(segment), config).await
     }
 
     fn segments(&self, item: &Item) -> impl Iterator<Item = SegmentKey> + use<> {
         let id = item.id.clone();
-        (0..item.segments).map(move |segment| SegmentKey { item: id.clone(), segment })
+        (0..item.segments).map(move |segment| SegmentKey {
+            item: id.clone(),
+            segment,
+        })
     }
 
     /// One segment as it is now.
-    pub async fn inspect(&self, segment: &SegmentKey, entries: InspectionEntries) -> Result<Inspection, StockError> {
+    pub async fn inspect(
+        &self,
+        segment: &SegmentKey,
+        entries: InspectionEntries,
+    ) -> Result<Inspection, StockError> {
         script::inspect(&self.shared.connection, &Keys::of(segment), entries).await
     }
 
@@ -212,7 +268,8 @@ impl Stock {
 
     /// Segments whose outbox has something after it was drained. `None`: messages may have been missed, look everywhere.
     pub fn outbox_wakeups(&self) -> mpsc::Receiver<Option<SegmentKey>> {
-        let mut messages = message::subscribe(self.nodes.clone(), OUTBOX_CHANNEL, self.stop.clone());
+        let mut messages =
+            message::subscribe(self.nodes.clone(), OUTBOX_CHANNEL, self.stop.clone());
         let (sender, receiver) = mpsc::channel(1024);
         tokio::spawn(async move {
             while let Some(text) = messages.recv().await {
@@ -269,7 +326,9 @@ impl Stock {
 /// `ITEM:SEGMENT AVAILABLE`; anything else says that messages may have been missed.
 fn take_in_return(items: &Items, text: &str) {
     let items = items.read().unwrap_or_else(PoisonError::into_inner);
-    let news = text.split_once(' ').and_then(|(segment, available)| Some((segment.parse::<SegmentKey>().ok()?, available.parse().ok()?)));
+    let news = text.split_once(' ').and_then(|(segment, available)| {
+        Some((segment.parse::<SegmentKey>().ok()?, available.parse().ok()?))
+    });
     match news {
         Some((segment, available)) => {
             if let Some(item) = items.get(&segment.item) {

@@ -85,10 +85,16 @@ pub enum Outcome {
 /// What a segment said to a request.
 #[derive(Debug)]
 pub(crate) enum Answered {
-    Taken { expires_ms: i64, recorded: bool },
+    Taken {
+        expires_ms: i64,
+        recorded: bool,
+    },
     Rejected,
     Known(Answer),
-    Passed { permit: Option<Permit>, deadline_ms: i64 },
+    Passed {
+        permit: Option<Permit>,
+        deadline_ms: i64,
+    },
     SoldOut,
     LimitReached,
     NotOpen(Gate),
@@ -115,8 +121,13 @@ pub(crate) struct FinishRequest {
     pub done: oneshot::Sender<()>,
 }
 
-async fn within<T>(time: Duration, trying: impl Future<Output = Result<T, StockError>>) -> Result<T, StockError> {
-    tokio::time::timeout(time, trying).await.unwrap_or(Err(StockError::OutcomeUnknown(time)))
+async fn within<T>(
+    time: Duration,
+    trying: impl Future<Output = Result<T, StockError>>,
+) -> Result<T, StockError> {
+    tokio::time::timeout(time, trying)
+        .await
+        .unwrap_or(Err(StockError::OutcomeUnknown(time)))
 }
 
 /// Pauses between attempts after a fault, doubling.
@@ -143,14 +154,22 @@ impl ItemStock {
         within(ask.within, self.walk_until_answered(&ask, None)).await
     }
 
-    async fn walk_until_answered(&self, ask: &Ask, mut permit: Option<Permit>) -> Result<Outcome, StockError> {
+    async fn walk_until_answered(
+        &self,
+        ask: &Ask,
+        mut permit: Option<Permit>,
+    ) -> Result<Outcome, StockError> {
         let until = Instant::now() + ask.within;
         let asked = Arc::new(Asked::new(ask.order, ask.buyer.clone(), ask.quantity));
         let mut pause = RETRY_FIRST;
         loop {
-            let left_ms = i64::try_from((until - Instant::now()).as_millis()).unwrap_or(i64::MAX / 2);
+            let left_ms =
+                i64::try_from((until - Instant::now()).as_millis()).unwrap_or(i64::MAX / 2);
             let deadline_ms = self.shared.clock.now_ms() + left_ms;
-            match self.walk(&asked, ask.acknowledge, deadline_ms, permit.take()).await {
+            match self
+                .walk(&asked, ask.acknowledge, deadline_ms, permit.take())
+                .await
+            {
                 Ok(walked) => return Ok(walked.into_outcome()),
                 Err(error) if error.is_passing() => self.note_failed_attempt(&error),
                 Err(error) => return Err(error),
@@ -177,8 +196,15 @@ impl ItemStock {
         permit: Option<Permit>,
     ) -> Result<Walked, StockError> {
         let mut ring = self.ring(&asked.buyer);
-        let Some(home) = ring.next() else { return Ok(Walked::SoldOut) };
-        let mut attempt = Attempt { asked, acknowledge, deadline_ms, permit };
+        let Some(home) = ring.next() else {
+            return Ok(Walked::SoldOut);
+        };
+        let mut attempt = Attempt {
+            asked,
+            acknowledge,
+            deadline_ms,
+            permit,
+        };
         if let Some(walked) = attempt.ask(&home.home).await? {
             return Ok(walked);
         }
@@ -203,7 +229,10 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Asks one segment. `None`: it has passed.
-    async fn ask<B: Batch<Request = AskRequest>>(&mut self, lane: &Lane<B>) -> Result<Option<Walked>, StockError> {
+    async fn ask<B: Batch<Request = AskRequest>>(
+        &mut self,
+        lane: &Lane<B>,
+    ) -> Result<Option<Walked>, StockError> {
         let (sender, answer) = oneshot::channel();
         lane.push(AskRequest {
             asked: Arc::clone(self.asked),
@@ -213,8 +242,14 @@ impl Attempt<'_> {
             sender,
         });
         // A lane answers every request; if its task died, the outcome is as unknown as after a lost reply.
-        match answer.await.unwrap_or(Err(StockError::OutcomeUnknown(Duration::ZERO)))? {
-            Answered::Passed { permit, deadline_ms } => {
+        match answer
+            .await
+            .unwrap_or(Err(StockError::OutcomeUnknown(Duration::ZERO)))?
+        {
+            Answered::Passed {
+                permit,
+                deadline_ms,
+            } => {
                 // Home's is never earlier than ours, and home remembers it: later segments are asked under that one and under no later
                 // one, or they might obey after they have forgotten. Theirs is never later than ours and concerns nobody else.
                 self.deadline_ms = self.deadline_ms.max(deadline_ms);
@@ -222,7 +257,13 @@ impl Attempt<'_> {
                 Ok(None)
             }
             Answered::Known(answer) => Ok(Some(self.known(answer))),
-            Answered::Taken { expires_ms, recorded } => Ok(Some(Walked::Taken { expires_ms, recorded })),
+            Answered::Taken {
+                expires_ms,
+                recorded,
+            } => Ok(Some(Walked::Taken {
+                expires_ms,
+                recorded,
+            })),
             Answered::Rejected => Ok(Some(Walked::Rejected)),
             Answered::SoldOut => Ok(Some(Walked::SoldOut)),
             Answered::LimitReached => Ok(Some(Walked::LimitReached)),
@@ -232,8 +273,12 @@ impl Attempt<'_> {
 
     fn known(&self, answer: Answer) -> Walked {
         match answer {
-            answer if answer.quantity() != self.asked.quantity => Walked::KeyReused { quantity: answer.quantity() },
-            Answer::Taken { expires_ms, .. } | Answer::Elsewhere { expires_ms, .. } => Walked::Known { expires_ms },
+            answer if answer.quantity() != self.asked.quantity => Walked::KeyReused {
+                quantity: answer.quantity(),
+            },
+            Answer::Taken { expires_ms, .. } | Answer::Elsewhere { expires_ms, .. } => {
+                Walked::Known { expires_ms }
+            }
             // Home knew it before the segment did, so home need not be told.
             Answer::Released { .. } => Walked::Released,
             // Passed comes as such; what a segment has passed and home calls sold out has the same end.
@@ -244,7 +289,13 @@ impl Attempt<'_> {
     /// Tells home, without waiting: a repeat before that walks once more and ends in the same place.
     fn finish_elsewhere(&self, home: &Segment, segment: &Segment, walked: &Walked) {
         if let Walked::Taken { expires_ms, .. } | Walked::Known { expires_ms } = *walked {
-            drop(self.finish(home, WalkEnd::Elsewhere { expires_ms, segment: segment.number() }));
+            drop(self.finish(
+                home,
+                WalkEnd::Elsewhere {
+                    expires_ms,
+                    segment: segment.number(),
+                },
+            ));
         }
     }
 
@@ -255,7 +306,12 @@ impl Attempt<'_> {
 
     fn finish(&self, home: &Segment, end: WalkEnd) -> oneshot::Receiver<()> {
         let (done, finished) = oneshot::channel();
-        home.finish.push(FinishRequest { asked: Arc::clone(self.asked), deadline_ms: self.deadline_ms, end, done });
+        home.finish.push(FinishRequest {
+            asked: Arc::clone(self.asked),
+            deadline_ms: self.deadline_ms,
+            end,
+            done,
+        });
         finished
     }
 }
@@ -281,13 +337,28 @@ impl Outcome {
 
 impl Walked {
     fn into_outcome(self) -> Outcome {
-        let time = |ms: i64| (ms != 0).then(|| Timestamp::from_millisecond(ms).ok()).flatten();
-        let held = |ms, replayed, recorded| Outcome::Held { expires_at: time(ms).unwrap_or(Timestamp::MAX), replayed, recorded };
+        let time = |ms: i64| {
+            (ms != 0)
+                .then(|| Timestamp::from_millisecond(ms).ok())
+                .flatten()
+        };
+        let held = |ms, replayed, recorded| Outcome::Held {
+            expires_at: time(ms).unwrap_or(Timestamp::MAX),
+            replayed,
+            recorded,
+        };
         match self {
             Self::KeyReused { quantity } => Outcome::KeyReused { quantity },
-            Self::NotOpen(gate) => Outcome::NotOpen { state: gate.state, opens_at: time(gate.opens_ms), closes_at: time(gate.closes_ms) },
+            Self::NotOpen(gate) => Outcome::NotOpen {
+                state: gate.state,
+                opens_at: time(gate.opens_ms),
+                closes_at: time(gate.closes_ms),
+            },
             Self::LimitReached => Outcome::BuyerLimitReached,
-            Self::Taken { expires_ms, recorded } => held(expires_ms, false, recorded),
+            Self::Taken {
+                expires_ms,
+                recorded,
+            } => held(expires_ms, false, recorded),
             Self::Known { expires_ms } => held(expires_ms, true, false),
             Self::Released => Outcome::Released,
             Self::SoldOut => Outcome::SoldOut,

@@ -53,7 +53,13 @@ impl ItemStock {
     async fn settle_walks_from(&self, home: usize) -> Result<Settled, StockError> {
         let (mut settled, mut skip, mut trouble) = (Settled::default(), 0, None);
         for _ in 0..PAGES_MOST {
-            let page = script::due_walks(&self.shared.connection, &self.segments[home].keys, AT_ONCE, skip).await?;
+            let page = script::due_walks(
+                &self.shared.connection,
+                &self.segments[home].keys,
+                AT_ONCE,
+                skip,
+            )
+            .await?;
             if page.is_empty() {
                 break;
             }
@@ -70,10 +76,19 @@ impl ItemStock {
         trouble.map_or(Ok(settled), Err)
     }
 
-    async fn settle_page(&self, home: usize, page: &[DueWalk]) -> (usize, Result<usize, StockError>) {
-        let (unfinished, over): (Vec<_>, Vec<_>) = page.iter().partition(|walk| matches!(walk.answer, Some(Answer::Passed { .. })));
+    async fn settle_page(
+        &self,
+        home: usize,
+        page: &[DueWalk],
+    ) -> (usize, Result<usize, StockError>) {
+        let (unfinished, over): (Vec<_>, Vec<_>) = page
+            .iter()
+            .partition(|walk| matches!(walk.answer, Some(Answer::Passed { .. })));
         let finished = join_all(unfinished.into_iter().map(|walk| self.repeat(walk))).await;
-        (finished.into_iter().filter(|finished| *finished).count(), self.forget(home, &over).await)
+        (
+            finished.into_iter().filter(|finished| *finished).count(),
+            self.forget(home, &over).await,
+        )
     }
 
     /// Repeating the walk is finishing it. If it fails it is still in the list.
@@ -93,10 +108,21 @@ impl ItemStock {
             return Ok(0);
         }
         let margin_ms = self.shared.settings.forget_margin_ms();
-        let passes: Vec<(OrderId, i64)> = over.iter().map(|walk| (walk.order.id, until_ms(walk, margin_ms))).collect();
-        let others = self.segments.iter().enumerate().filter(|(segment, _)| *segment != home);
-        try_join_all(others.map(|(_, segment)| script::forget_passes(&self.shared.connection, &segment.keys, &passes))).await?;
-        let forgotten = script::forget_walk(&self.shared.connection, &self.segments[home].keys, over).await?;
+        let passes: Vec<(OrderId, i64)> = over
+            .iter()
+            .map(|walk| (walk.order.id, until_ms(walk, margin_ms)))
+            .collect();
+        let others = self
+            .segments
+            .iter()
+            .enumerate()
+            .filter(|(segment, _)| *segment != home);
+        try_join_all(others.map(|(_, segment)| {
+            script::forget_passes(&self.shared.connection, &segment.keys, &passes)
+        }))
+        .await?;
+        let forgotten =
+            script::forget_walk(&self.shared.connection, &self.segments[home].keys, over).await?;
         Ok(usize::try_from(forgotten).unwrap_or(usize::MAX))
     }
 }

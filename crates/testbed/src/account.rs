@@ -28,9 +28,14 @@ impl Account {
         if !geteuid().is_root() {
             return Ok(Self::Ourselves);
         }
-        let user = User::from_name(NAME).map_err(|error| TestbedError::NoAccount { source: Some(error) })?;
+        let user = User::from_name(NAME).map_err(|error| TestbedError::NoAccount {
+            source: Some(error),
+        })?;
         let user = user.ok_or(TestbedError::NoAccount { source: None })?;
-        Ok(Self::Other { uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+        Ok(Self::Other {
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+        })
     }
 
     /// A command that will run as this user.
@@ -44,9 +49,15 @@ impl Account {
 
     /// Gives the folder to this user, who must be able to get there.
     pub(crate) fn own(self, folder: &Path) -> Result<()> {
-        let Self::Other { uid, gid } = self else { return Ok(()) };
-        std::os::unix::fs::chown(folder, Some(uid), Some(gid)).map_err(TestbedError::folder(folder))?;
-        match folder.ancestors().find(|part| !fs::metadata(part).is_ok_and(|data| can_enter(&data, uid, gid))) {
+        let Self::Other { uid, gid } = self else {
+            return Ok(());
+        };
+        std::os::unix::fs::chown(folder, Some(uid), Some(gid))
+            .map_err(TestbedError::folder(folder))?;
+        match folder
+            .ancestors()
+            .find(|part| !fs::metadata(part).is_ok_and(|data| can_enter(&data, uid, gid)))
+        {
             Some(path) => Err(TestbedError::OutOfReach { path: path.into() }),
             None => Ok(()),
         }

@@ -45,7 +45,11 @@ impl Child {
         die_with_us(&mut command);
         let (reply, answer) = oneshot::channel();
         let _ = spawner().send((command, reply));
-        answer.await.unwrap_or_else(|_| Err(io::Error::other("the thread that spawns children could not be started")))
+        answer.await.unwrap_or_else(|_| {
+            Err(io::Error::other(
+                "the thread that spawns children could not be started",
+            ))
+        })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -60,7 +64,11 @@ impl Child {
 
     /// Signals the process itself, not its group.
     pub(crate) fn signal(&self, signal: Signal) -> nix::Result<()> {
-        if self.reaped { Err(Errno::ESRCH) } else { kill(self.nix_pid(), signal) }
+        if self.reaped {
+            Err(Errno::ESRCH)
+        } else {
+            kill(self.nix_pid(), signal)
+        }
     }
 
     /// Waits for its end, but not for ever.
@@ -114,7 +122,9 @@ fn spawner() -> &'static mpsc::Sender<Job> {
     static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
     SPAWNER.get_or_init(|| {
         let (jobs, inbox) = mpsc::channel();
-        let _ = thread::Builder::new().name("testbed-spawner".into()).spawn(move || spawn_for_ever(inbox));
+        let _ = thread::Builder::new()
+            .name("testbed-spawner".into())
+            .spawn(move || spawn_for_ever(inbox));
         jobs
     })
 }
@@ -123,7 +133,10 @@ fn spawner() -> &'static mpsc::Sender<Job> {
 fn spawn_for_ever(inbox: mpsc::Receiver<Job>) {
     for (mut command, reply) in inbox {
         // A `Child` from the start: if nobody waits for the reply any more, it is dropped, and with it the process.
-        let _ = reply.send(command.spawn().map(|process| Child { process, reaped: false }));
+        let _ = reply.send(command.spawn().map(|process| Child {
+            process,
+            reaped: false,
+        }));
     }
 }
 
@@ -146,5 +159,9 @@ pub fn die_with_us(command: &mut Command) {
 fn ask_for_death_signal(parent: Pid) -> io::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     // The parent may have died before we asked. Then nobody would ever send the signal.
-    if nix::unistd::getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
+    if nix::unistd::getppid() == parent {
+        Ok(())
+    } else {
+        Err(Errno::ESRCH.into())
+    }
 }

@@ -14,7 +14,10 @@ use std::{
 
 use tokio::sync::OnceCell;
 
-use crate::{MariaDbBuilder, PostgresBuilder, RedisBuilder, Result, TestbedError, ZooKeeperBuilder, folder::Folder, program};
+use crate::{
+    MariaDbBuilder, PostgresBuilder, RedisBuilder, Result, TestbedError, ZooKeeperBuilder,
+    folder::Folder, program,
+};
 
 const SHIM: &str = include_str!("clock/shim.rs.in");
 const SOURCE: &str = "shim.rs";
@@ -31,7 +34,9 @@ impl Clock {
     /// A clock that says what the machine's does.
     pub async fn new() -> Result<Self> {
         library().await?;
-        let clock = Self { folder: Folder::new(None)? };
+        let clock = Self {
+            folder: Folder::new(None)?,
+        };
         for_everybody(clock.folder.path())?;
         let path = clock.path();
         fs::write(&path, 0_i64.to_le_bytes()).map_err(TestbedError::folder(&path))?;
@@ -42,13 +47,19 @@ impl Clock {
     pub fn set(&self, ahead_ms: i64) -> Result<()> {
         // In place: the servers have mapped this file, not one that has its name.
         let path = self.path();
-        let written = OpenOptions::new().write(true).open(&path).and_then(|mut file| file.write_all(&ahead_ms.to_le_bytes()));
+        let written = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(&ahead_ms.to_le_bytes()));
         written.map_err(TestbedError::folder(&path))
     }
 
     /// What a program's environment must have so that it tells the time by this clock.
     pub async fn variables(&self) -> Result<Vec<(&'static str, std::path::PathBuf)>> {
-        Ok(vec![("LD_PRELOAD", library().await?.path().join(LIBRARY)), ("CLOCK_FILE", self.path())])
+        Ok(vec![
+            ("LD_PRELOAD", library().await?.path().join(LIBRARY)),
+            ("CLOCK_FILE", self.path()),
+        ])
     }
 
     fn path(&self) -> std::path::PathBuf {
@@ -69,17 +80,29 @@ macro_rules! tells_the_time_by_it {
     )*};
 }
 
-tells_the_time_by_it!(RedisBuilder, PostgresBuilder, MariaDbBuilder, ZooKeeperBuilder);
+tells_the_time_by_it!(
+    RedisBuilder,
+    PostgresBuilder,
+    MariaDbBuilder,
+    ZooKeeperBuilder
+);
 
 /// A server may run as another user, who must be able to read the clock.
 fn for_everybody(folder: &Path) -> Result<()> {
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(TestbedError::folder(folder))
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
+        .map_err(TestbedError::folder(folder))
 }
 
 async fn library() -> Result<&'static Folder> {
     static COMPILED: OnceCell<Folder> = OnceCell::const_new();
-    if !cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))) {
-        return Err(TestbedError::Unsupported { what: "a clock that jumps", needs: "Linux on x86-64 or ARM64" });
+    if !cfg!(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    )) {
+        return Err(TestbedError::Unsupported {
+            what: "a clock that jumps",
+            needs: "Linux on x86-64 or ARM64",
+        });
     }
     COMPILED.get_or_try_init(compile).await
 }
@@ -95,7 +118,16 @@ async fn compile() -> Result<Folder> {
 
 fn rustc(folder: &Path, source: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    command.args(["--edition", "2024", "-O", "-C", "panic=abort", "--crate-type", "cdylib", "-o"]);
+    command.args([
+        "--edition",
+        "2024",
+        "-O",
+        "-C",
+        "panic=abort",
+        "--crate-type",
+        "cdylib",
+        "-o",
+    ]);
     command.args([&folder.join(LIBRARY), source]);
     command
 }

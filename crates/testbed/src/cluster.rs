@@ -35,7 +35,10 @@ impl RedisCluster {
     ///
     /// A node counts as failed after one second of silence, and a failed master makes only its own slots unavailable.
     pub async fn start_with(masters: usize, replicas_per_master: usize) -> Result<Self> {
-        let mut cluster = Self { nodes: Vec::new(), masters };
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            masters,
+        };
         for _ in 0..masters * (1 + replicas_per_master) {
             cluster.nodes.push(start_node().await?);
         }
@@ -75,13 +78,30 @@ impl RedisCluster {
     async fn form(&self) -> Result<()> {
         let mut members = Vec::new();
         for node in &self.nodes {
-            members.push(Member { node, connection: node.connect().await? });
+            members.push(Member {
+                node,
+                connection: node.connect().await?,
+            });
         }
         self.share_slots(&mut members).await?;
         introduce(&mut members).await?;
-        self.until_all(&mut members, Wanted { nodes: self.nodes.len(), replicas: 0 }).await?;
+        self.until_all(
+            &mut members,
+            Wanted {
+                nodes: self.nodes.len(),
+                replicas: 0,
+            },
+        )
+        .await?;
         self.attach_replicas(&mut members).await?;
-        self.until_all(&mut members, Wanted { nodes: self.nodes.len(), replicas: self.replicas() }).await?;
+        self.until_all(
+            &mut members,
+            Wanted {
+                nodes: self.nodes.len(),
+                replicas: self.replicas(),
+            },
+        )
+        .await?;
         self.until_replicas_follow(&mut members).await
     }
 
@@ -92,9 +112,16 @@ impl RedisCluster {
     /// Each master gets its own epoch, which it may only while it is alone, so that no two ever argue about one.
     async fn share_slots(&self, members: &mut [Member<'_>]) -> Result<()> {
         for (index, member) in members[..self.masters].iter_mut().enumerate() {
-            let (first, end) = (SLOTS * index / self.masters, SLOTS * (index + 1) / self.masters);
-            let _: () = member.ask(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(index + 1)).await?;
-            let _: () = member.ask(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(end - 1)).await?;
+            let (first, end) = (
+                SLOTS * index / self.masters,
+                SLOTS * (index + 1) / self.masters,
+            );
+            let _: () = member
+                .ask(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(index + 1))
+                .await?;
+            let _: () = member
+                .ask(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(end - 1))
+                .await?;
         }
         Ok(())
     }
@@ -102,8 +129,12 @@ impl RedisCluster {
     async fn attach_replicas(&self, members: &mut [Member<'_>]) -> Result<()> {
         let (masters, replicas) = members.split_at_mut(self.masters);
         for (index, replica) in replicas.iter_mut().enumerate() {
-            let master: String = masters[index % self.masters].ask(cmd("CLUSTER").arg("MYID")).await?;
-            let _: () = replica.ask(cmd("CLUSTER").arg("REPLICATE").arg(master)).await?;
+            let master: String = masters[index % self.masters]
+                .ask(cmd("CLUSTER").arg("MYID"))
+                .await?;
+            let _: () = replica
+                .ask(cmd("CLUSTER").arg("REPLICATE").arg(master))
+                .await?;
         }
         Ok(())
     }
@@ -112,7 +143,9 @@ impl RedisCluster {
         let deadline = Instant::now() + COMPLETE_WITHIN;
         for member in members {
             while let Err(view) = member.sees(&wanted).await? {
-                give_up_after(deadline, || format!("the node on port {} saw:\n{view}", member.node.port()))?;
+                give_up_after(deadline, || {
+                    format!("the node on port {} saw:\n{view}", member.node.port())
+                })?;
                 sleep(POLL).await;
             }
         }
@@ -124,9 +157,14 @@ impl RedisCluster {
     async fn until_replicas_follow(&self, members: &mut [Member<'_>]) -> Result<()> {
         let deadline = Instant::now() + COMPLETE_WITHIN;
         let per_master = self.replicas() / self.masters.max(1);
-        for master in members[..self.masters].iter_mut().filter(|_| per_master > 0) {
+        for master in members[..self.masters]
+            .iter_mut()
+            .filter(|_| per_master > 0)
+        {
             while master.confirmed_write(per_master).await? < per_master {
-                give_up_after(deadline, || format!("replicas of port {} do not follow", master.node.port()))?;
+                give_up_after(deadline, || {
+                    format!("replicas of port {} do not follow", master.node.port())
+                })?;
             }
         }
         Ok(())
@@ -141,8 +179,11 @@ struct Wanted {
 
 impl Wanted {
     fn is_met(&self, info: &InfoDict, nodes: &str) -> bool {
-        let unsettled = ["handshake", "fail", "noaddr", "disconnected"].iter().any(|word| nodes.contains(word));
-        info.get::<String>("cluster_state").is_some_and(|state| state == "ok")
+        let unsettled = ["handshake", "fail", "noaddr", "disconnected"]
+            .iter()
+            .any(|word| nodes.contains(word));
+        info.get::<String>("cluster_state")
+            .is_some_and(|state| state == "ok")
             && info.get::<usize>("cluster_slots_ok") == Some(SLOTS)
             && nodes.lines().count() == self.nodes
             && nodes.lines().filter(|line| line.contains("slave")).count() == self.replicas
@@ -158,25 +199,36 @@ struct Member<'a> {
 
 impl Member<'_> {
     async fn ask<T: redis::FromRedisValue>(&mut self, command: &redis::Cmd) -> Result<T> {
-        command.query_async(&mut self.connection).await.map_err(|source| self.node.refused(source))
+        command
+            .query_async(&mut self.connection)
+            .await
+            .map_err(|source| self.node.refused(source))
     }
 
     /// Whether the node sees what is wanted, or else what it sees.
     async fn sees(&mut self, wanted: &Wanted) -> Result<Result<(), String>> {
         let info: String = self.ask(cmd("CLUSTER").arg("INFO")).await?;
         let nodes: String = self.ask(cmd("CLUSTER").arg("NODES")).await?;
-        Ok(if wanted.is_met(&InfoDict::new(&info), &nodes) { Ok(()) } else { Err(info + &nodes) })
+        Ok(if wanted.is_met(&InfoDict::new(&info), &nodes) {
+            Ok(())
+        } else {
+            Err(info + &nodes)
+        })
     }
 
     async fn confirmed_write(&mut self, replicas: usize) -> Result<usize> {
         let key = self.own_key().await?;
-        confirmed_write(&mut self.connection, &key, replicas).await.map_err(|source| self.node.refused(source))
+        confirmed_write(&mut self.connection, &key, replicas)
+            .await
+            .map_err(|source| self.node.refused(source))
     }
 
     /// A key that this master serves: the others answer with MOVED even to a question.
     async fn own_key(&mut self) -> Result<String> {
         let mut key = String::from("testbed");
-        while let Err(TestbedError::Redis { source, .. }) = self.ask::<bool>(cmd("EXISTS").arg(&key)).await {
+        while let Err(TestbedError::Redis { source, .. }) =
+            self.ask::<bool>(cmd("EXISTS").arg(&key)).await
+        {
             if source.kind() != redis::ErrorKind::Server(redis::ServerErrorKind::Moved) {
                 return Err(self.node.refused(source));
             }
@@ -191,7 +243,9 @@ async fn introduce(members: &mut [Member<'_>]) -> Result<()> {
     for later in 1..members.len() {
         let port = members[later].node.port();
         for member in &mut members[..later] {
-            let _: () = member.ask(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(port)).await?;
+            let _: () = member
+                .ask(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(port))
+                .await?;
         }
     }
     Ok(())
@@ -210,5 +264,8 @@ fn give_up_after(deadline: Instant, view: impl FnOnce() -> String) -> Result<()>
     if Instant::now() < deadline {
         return Ok(());
     }
-    Err(TestbedError::ClusterIncomplete { waited: COMPLETE_WITHIN, view: view() })
+    Err(TestbedError::ClusterIncomplete {
+        waited: COMPLETE_WITHIN,
+        view: view(),
+    })
 }

@@ -26,9 +26,17 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts what `command` makes, now and at every restart. Its output is added to the file `log`.
-    pub async fn start(name: &'static str, log: impl Into<PathBuf>, command: impl Fn() -> Command + Send + Sync + 'static) -> Result<Self> {
+    pub async fn start(
+        name: &'static str,
+        log: impl Into<PathBuf>,
+        command: impl Fn() -> Command + Send + Sync + 'static,
+    ) -> Result<Self> {
         let log = log.into();
-        let mut daemon = Self { server: Server::new(name, Log::new(log.clone())), log, command: Box::new(command) };
+        let mut daemon = Self {
+            server: Server::new(name, Log::new(log.clone())),
+            log,
+            command: Box::new(command),
+        };
         daemon.restart().await?;
         Ok(daemon)
     }
@@ -57,7 +65,9 @@ impl Daemon {
     /// Starts it again. Kills it before that if it still runs.
     pub async fn restart(&mut self) -> Result<()> {
         self.server.kill().await;
-        self.server.launch((self.command)(), 0, |_| std::future::ready(Answer::Ready)).await
+        self.server
+            .launch((self.command)(), 0, |_| std::future::ready(Answer::Ready))
+            .await
     }
 
     /// SIGSTOP, and waits until it has really stopped.
@@ -78,6 +88,9 @@ impl Daemon {
 
 impl fmt::Debug for Daemon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Daemon").field("server", &self.server).field("log", &self.log).finish_non_exhaustive()
+        f.debug_struct("Daemon")
+            .field("server", &self.server)
+            .field("log", &self.log)
+            .finish_non_exhaustive()
     }
 }

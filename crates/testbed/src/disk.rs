@@ -32,15 +32,27 @@ impl Disk {
     /// Mounts an empty one of this size.
     pub async fn mount(megabytes: u32) -> Result<Self> {
         if !cfg!(target_os = "linux") || !geteuid().is_root() {
-            return Err(TestbedError::Unsupported { what: "a disk that is full", needs: "Linux, and root" });
+            return Err(TestbedError::Unsupported {
+                what: "a disk that is full",
+                needs: "Linux, and root",
+            });
         }
         let folder = Folder::new(None)?;
         // Whom PostgreSQL runs as must be able to get there.
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).map_err(TestbedError::folder(folder.path()))?;
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))
+            .map_err(TestbedError::folder(folder.path()))?;
         let point = folder.path().join(POINT);
         fs::create_dir(&point).map_err(TestbedError::folder(&point))?;
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={megabytes}m,mode=755"), "tmpfs"]).arg(&point);
+        mount
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={megabytes}m,mode=755"),
+                "tmpfs",
+            ])
+            .arg(&point);
         program::run(mount).await?;
         Ok(Self { folder })
     }
@@ -54,7 +66,12 @@ impl Disk {
     pub fn fill(&self) -> Result<u64> {
         let path = self.path().join(FILLER);
         let file = fs::File::options().create(true).append(true).open(&path);
-        let filled = file.and_then(|mut file| PIECES_BYTES.iter().map(|piece| write_all_that_fits(&mut file, *piece)).sum());
+        let filled = file.and_then(|mut file| {
+            PIECES_BYTES
+                .iter()
+                .map(|piece| write_all_that_fits(&mut file, *piece))
+                .sum()
+        });
         filled.map_err(TestbedError::folder(&path))
     }
 
@@ -62,7 +79,9 @@ impl Disk {
     pub fn make_room(&self) -> Result<()> {
         let path = self.path().join(FILLER);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(TestbedError::folder(&path)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(TestbedError::folder(&path)(error))
+            }
             _ => Ok(()),
         }
     }
@@ -91,6 +110,11 @@ fn write_all_that_fits(file: &mut fs::File, piece: usize) -> io::Result<u64> {
 pub(crate) fn unmount(folder: &Path) {
     let point = folder.join(POINT);
     if cfg!(target_os = "linux") && point.exists() {
-        let _ = Command::new("umount").arg("--lazy").arg(&point).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(&point)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
     }
 }

@@ -100,7 +100,9 @@ pub enum TestbedError {
         output: String,
     },
     /// We are root, PostgreSQL refuses to run as root, and there is nobody else to run it as.
-    #[error("PostgreSQL does not run as root and there is no user `postgres`: create one, or run as a normal user")]
+    #[error(
+        "PostgreSQL does not run as root and there is no user `postgres`: create one, or run as a normal user"
+    )]
     NoAccount {
         /// What the system said, if it said something.
         source: Option<nix::Error>,
@@ -128,7 +130,9 @@ pub enum TestbedError {
         view: String,
     },
     /// Replicas run, but do not confirm what their master writes.
-    #[error("{confirmed} of {wanted} replicas of the Redis server on port {port} followed after {waited:?}")]
+    #[error(
+        "{confirmed} of {wanted} replicas of the Redis server on port {port} followed after {waited:?}"
+    )]
     ReplicasBehind {
         /// Where the master listens.
         port: u16,

@@ -71,7 +71,13 @@ impl EtcdBuilder {
         let program = program::find(PROGRAM, &[], HINT)?;
         let folder = Folder::new(self.dir.as_deref())?;
         let server = Server::new(PROGRAM, Log::new(folder.path().join(LOG)));
-        Ok(Etcd { server, folder, port: 0, program, config: self.config })
+        Ok(Etcd {
+            server,
+            folder,
+            port: 0,
+            program,
+            config: self.config,
+        })
     }
 }
 
@@ -89,8 +95,14 @@ pub struct Etcd {
 impl Etcd {
     /// A server that flushes what it acknowledges, elects itself within a tenth of a second, and listens on 127.0.0.1 only.
     pub fn builder() -> EtcdBuilder {
-        let builder = EtcdBuilder { dir: None, port: None, config: BTreeMap::new() };
-        builder.config("heartbeat-interval", "10").config("election-timeout", "100")
+        let builder = EtcdBuilder {
+            dir: None,
+            port: None,
+            config: BTreeMap::new(),
+        };
+        builder
+            .config("heartbeat-interval", "10")
+            .config("election-timeout", "100")
     }
 
     /// Starts a server as [`Etcd::builder`] describes it.
@@ -150,13 +162,28 @@ impl Etcd {
     fn command(&self, name: &str) -> Command {
         let mut command = program::without_settings_of_ours(Command::new(&self.program), SETTINGS);
         let clients = url(self.port);
-        command.args(self.config.iter().map(|(key, value)| format!("--{key}={value}")));
+        command.args(
+            self.config
+                .iter()
+                .map(|(key, value)| format!("--{key}={value}")),
+        );
         command.args([format!("--name={name}"), format!("--data-dir={DATA}")]);
-        command.args([format!("--listen-client-urls={clients}"), format!("--advertise-client-urls={clients}")]);
-        command.args([format!("--listen-peer-urls={PEERS}"), format!("--initial-advertise-peer-urls={PEERS}")]);
-        command.args([format!("--initial-cluster={name}={PEERS}"), format!("--initial-cluster-token={name}")]);
+        command.args([
+            format!("--listen-client-urls={clients}"),
+            format!("--advertise-client-urls={clients}"),
+        ]);
+        command.args([
+            format!("--listen-peer-urls={PEERS}"),
+            format!("--initial-advertise-peer-urls={PEERS}"),
+        ]);
+        command.args([
+            format!("--initial-cluster={name}={PEERS}"),
+            format!("--initial-cluster-token={name}"),
+        ]);
         // Older ones run on ARM only if they are told to.
-        command.env("ETCD_UNSUPPORTED_ARCH", architecture()).current_dir(self.dir());
+        command
+            .env("ETCD_UNSUPPORTED_ARCH", architecture())
+            .current_dir(self.dir());
         command
     }
 }
@@ -166,7 +193,9 @@ impl Launch for Etcd {
         self.port = port;
         let name = new_name();
         let command = self.command(&name);
-        self.server.launch(command, port, |_| ask(port, &name)).await
+        self.server
+            .launch(command, port, |_| ask(port, &name))
+            .await
     }
 }
 
@@ -185,7 +214,10 @@ fn architecture() -> &'static str {
 
 /// A name that no server has had before: each run gets one of its own, also on a folder that is used again.
 fn new_name() -> String {
-    format!("testbed-{:016x}", RandomState::new().hash_one(std::process::id()))
+    format!(
+        "testbed-{:016x}",
+        RandomState::new().hash_one(std::process::id())
+    )
 }
 
 /// etcd does not say which process it is, but which name it has in the cluster, and it learns that from the cluster itself: once the new

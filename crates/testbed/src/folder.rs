@@ -41,7 +41,11 @@ impl Folder {
         fs::create_dir_all(path).map_err(TestbedError::folder(path))?;
         let path = path.canonicalize().map_err(TestbedError::folder(path))?;
         let lock = lock(&path)?.ok_or_else(|| TestbedError::FolderInUse { path: path.clone() })?;
-        Ok(Self { path, _temporary: None, _lock: lock })
+        Ok(Self {
+            path,
+            _temporary: None,
+            _lock: lock,
+        })
     }
 
     /// Another process may sweep the folder away before it is locked. It then holds the lock, and we take another folder.
@@ -49,10 +53,19 @@ impl Folder {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(sweep);
         loop {
-            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().map_err(TestbedError::folder(std::env::temp_dir()))?;
+            let folder = tempfile::Builder::new()
+                .prefix(PREFIX)
+                .tempdir()
+                .map_err(TestbedError::folder(std::env::temp_dir()))?;
             let path = folder.path().to_owned();
             match lock(&path) {
-                Ok(Some(lock)) => return Ok(Self { path, _temporary: Some(folder), _lock: lock }),
+                Ok(Some(lock)) => {
+                    return Ok(Self {
+                        path,
+                        _temporary: Some(folder),
+                        _lock: lock,
+                    });
+                }
                 Err(error) if path.exists() => return Err(error),
                 _ => {}
             }
@@ -63,7 +76,11 @@ impl Folder {
 /// The lock, or nothing if somebody has it.
 fn lock(folder: &Path) -> Result<Option<File>> {
     let path = folder.join(LOCK);
-    let file = File::options().create(true).append(true).open(&path).map_err(TestbedError::folder(&path))?;
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(TestbedError::folder(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -73,7 +90,11 @@ fn lock(folder: &Path) -> Result<Option<File>> {
 
 /// Removes the temporary folders whose owners are dead. A folder without a lock file is just being made.
 fn sweep() {
-    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
             let _ = remove_if_left_behind(&entry.path());
         }
@@ -94,7 +115,11 @@ mod tests {
 
     #[test]
     fn what_a_dead_process_left_behind_is_swept_away_and_what_is_in_use_is_not() {
-        let left_behind = tempfile::Builder::new().prefix(PREFIX).tempdir().unwrap().keep();
+        let left_behind = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir()
+            .unwrap()
+            .keep();
         drop(lock(&left_behind).unwrap());
         let in_use = Folder::new(None).unwrap();
         sweep();

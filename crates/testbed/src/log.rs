@@ -30,7 +30,9 @@ impl Log {
 
     /// The last lines of the present run.
     pub(crate) fn tail(&self) -> String {
-        let text = self.run().unwrap_or_else(|error| format!("(no log: {error})"));
+        let text = self
+            .run()
+            .unwrap_or_else(|error| format!("(no log: {error})"));
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }

@@ -27,7 +27,12 @@ use crate::{
 const PROGRAM: &str = "mariadbd";
 const HINT: &str = "`apt-get install mariadb-server-core mariadb-client-core`, `dnf install mariadb-server` or `brew install mariadb`";
 /// Where the server is, and no user's PATH may lead to.
-const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/libexec", "/opt/homebrew/opt/mariadb/bin", "/usr/local/opt/mariadb/bin"];
+const FOLDERS: [&str; 4] = [
+    "/usr/sbin",
+    "/usr/libexec",
+    "/opt/homebrew/opt/mariadb/bin",
+    "/usr/local/opt/mariadb/bin",
+];
 /// `MYSQL_HOME`, `MYSQL_PWD`, `MARIADB_TCP_PORT` and the like.
 const SETTINGS: &[&str] = &["MYSQL_", "MARIADB_"];
 /// Must be the same when the data is made and when it is used, lest the first start makes new files for it.
@@ -88,7 +93,14 @@ impl MariaDbBuilder {
         let programs = Programs::find()?;
         let folder = Folder::new(self.dir.as_deref())?;
         let server = Server::new(PROGRAM, Log::new(folder.path().join(LOG)));
-        Ok(MariaDb { server, folder, port: 0, programs, config: self.config, env: self.env })
+        Ok(MariaDb {
+            server,
+            folder,
+            port: 0,
+            programs,
+            config: self.config,
+            env: self.env,
+        })
     }
 }
 
@@ -107,7 +119,12 @@ pub struct MariaDb {
 impl MariaDb {
     /// A server that flushes what it commits, asks for no password, and listens on 127.0.0.1 only, and on a socket in its folder.
     pub fn builder() -> MariaDbBuilder {
-        let builder = MariaDbBuilder { dir: None, port: None, config: BTreeMap::new(), env: BTreeMap::new() };
+        let builder = MariaDbBuilder {
+            dir: None,
+            port: None,
+            config: BTreeMap::new(),
+            env: BTreeMap::new(),
+        };
         builder
             .config("bind_address", "127.0.0.1")
             // What Debian's files would have said; the program's own default is latin1.
@@ -147,8 +164,16 @@ impl MariaDb {
     /// Makes an empty database, which must not be there yet, and returns its URL.
     pub async fn create_database(&self, name: &str) -> Result<String> {
         let mut command = self.programs.command("mariadb")?;
-        command.args(["--protocol=tcp", "--host=127.0.0.1", "--user=root", &format!("--port={}", self.port)]);
-        command.args(["--execute", &format!("CREATE DATABASE `{}`", name.replace('`', "``"))]);
+        command.args([
+            "--protocol=tcp",
+            "--host=127.0.0.1",
+            "--user=root",
+            &format!("--port={}", self.port),
+        ]);
+        command.args([
+            "--execute",
+            &format!("CREATE DATABASE `{}`", name.replace('`', "``")),
+        ]);
         program::run(command).await?;
         Ok(self.url(name))
     }
@@ -198,10 +223,23 @@ impl MariaDb {
         let mut command = self.programs.command(PROGRAM)?;
         // Before the settings, of which the last one counts: `SELECT ... INTO OUTFILE` writes nowhere else unless somebody says so.
         command.arg(option("secure_file_priv", self.dir()));
-        command.args(self.config.iter().map(|(key, value)| format!("--{key}={value}")));
-        command.arg(option("datadir", &self.dir().join(DATA))).arg(option("tmpdir", &self.dir().join(TEMPORARY)));
-        command.args([format!("--port={}", self.port), format!("--pid_file={PID_FILE}"), format!("--socket={SOCKET}")]);
-        command.args(as_root()).current_dir(self.dir()).envs(&self.env);
+        command.args(
+            self.config
+                .iter()
+                .map(|(key, value)| format!("--{key}={value}")),
+        );
+        command
+            .arg(option("datadir", &self.dir().join(DATA)))
+            .arg(option("tmpdir", &self.dir().join(TEMPORARY)));
+        command.args([
+            format!("--port={}", self.port),
+            format!("--pid_file={PID_FILE}"),
+            format!("--socket={SOCKET}"),
+        ]);
+        command
+            .args(as_root())
+            .current_dir(self.dir())
+            .envs(&self.env);
         Ok(command)
     }
 }
@@ -213,7 +251,9 @@ impl Launch for MariaDb {
         // A killed server's file names a process that ours may be the next to be called after.
         let _ = fs::remove_file(&pid_file);
         let command = self.command()?;
-        self.server.launch(command, port, |pid| ask(&pid_file, pid, port)).await
+        self.server
+            .launch(command, port, |pid| ask(&pid_file, pid, port))
+            .await
     }
 }
 
@@ -226,7 +266,9 @@ struct Programs {
 impl Programs {
     fn find() -> Result<Self> {
         let mariadbd = program::find(PROGRAM, &FOLDERS.map(PathBuf::from), HINT)?;
-        Ok(Self { folder: mariadbd.parent().unwrap_or(Path::new("/")).to_owned() })
+        Ok(Self {
+            folder: mariadbd.parent().unwrap_or(Path::new("/")).to_owned(),
+        })
     }
 
     /// A command that reads no settings file; that has to be its first argument.
@@ -245,17 +287,29 @@ impl Programs {
         let template = TEMPLATE.get_or_try_init(|| self.make_template()).await?;
         let _ = fs::remove_dir_all(data);
         let mut command = Command::new("cp");
-        command.arg("-pPR").arg(template.path().join(DATA)).arg(data);
+        command
+            .arg("-pPR")
+            .arg(template.path().join(DATA))
+            .arg(data);
         program::run(command).await
     }
 
     async fn make_template(&self) -> Result<Folder> {
         let folder = Folder::new(None)?;
         let mut command = self.command("mariadb-install-db")?;
-        command.arg(option("datadir", &folder.path().join(DATA))).arg(format!("--{}={}", LOG_FILE_SIZE.0, LOG_FILE_SIZE.1));
-        command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+        command
+            .arg(option("datadir", &folder.path().join(DATA)))
+            .arg(format!("--{}={}", LOG_FILE_SIZE.0, LOG_FILE_SIZE.1));
+        command.args([
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ]);
         // Nothing is lost if the machine crashes now: the template is gone with us.
-        command.arg("--innodb-flush-method=nosync").args(as_root()).current_dir(folder.path());
+        command
+            .arg("--innodb-flush-method=nosync")
+            .args(as_root())
+            .current_dir(folder.path());
         program::run(command).await?;
         Ok(folder)
     }

@@ -28,10 +28,15 @@ use crate::{
 };
 
 const PROGRAM: &str = "postgres";
-const HINT: &str = "`apt-get install postgresql`, `dnf install postgresql-server` or `brew install postgresql`";
+const HINT: &str =
+    "`apt-get install postgresql`, `dnf install postgresql-server` or `brew install postgresql`";
 /// Folders that hold one folder per version, and what comes between a version and its programs.
-const INSTALLATIONS: [(&str, &str); 4] =
-    [("/usr/lib/postgresql", ""), ("/usr", "pgsql-"), ("/opt/homebrew/opt", "postgresql@"), ("/usr/local/opt", "postgresql@")];
+const INSTALLATIONS: [(&str, &str); 4] = [
+    ("/usr/lib/postgresql", ""),
+    ("/usr", "pgsql-"),
+    ("/opt/homebrew/opt", "postgresql@"),
+    ("/usr/local/opt", "postgresql@"),
+];
 /// PGHOST, PGOPTIONS and the like.
 const SETTINGS: &[&str] = &["PG"];
 const DATA: &str = "data";
@@ -96,7 +101,10 @@ impl PostgresBuilder {
             port: 0,
             programs,
             kept: self.dir.is_some(),
-            told: Box::new(Told { config: self.config, env: self.env }),
+            told: Box::new(Told {
+                config: self.config,
+                env: self.env,
+            }),
         })
     }
 }
@@ -123,7 +131,12 @@ struct Told {
 impl Postgres {
     /// A server that flushes what it commits, trusts everybody on this machine, and listens on 127.0.0.1 only.
     pub fn builder() -> PostgresBuilder {
-        let builder = PostgresBuilder { dir: None, port: None, config: BTreeMap::new(), env: BTreeMap::new() };
+        let builder = PostgresBuilder {
+            dir: None,
+            port: None,
+            config: BTreeMap::new(),
+            env: BTreeMap::new(),
+        };
         builder
             .config("listen_addresses", "127.0.0.1")
             .config("unix_socket_directories", "")
@@ -165,7 +178,19 @@ impl Postgres {
     /// Makes an empty database, which must not be there yet, and returns its URL.
     pub async fn create_database(&self, name: &str) -> Result<String> {
         let mut command = self.programs.command_as_ourselves("createdb")?;
-        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", "-w", "-T", "template0", "--", name]);
+        command.args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &self.port.to_string(),
+            "-U",
+            "postgres",
+            "-w",
+            "-T",
+            "template0",
+            "--",
+            name,
+        ]);
         program::run(command).await?;
         Ok(self.url(name))
     }
@@ -226,7 +251,9 @@ impl Launch for Postgres {
         let pid_file = self.dir().join(DATA).join("postmaster.pid");
         remove_if_stale(&pid_file);
         let command = self.command()?;
-        self.server.launch(command, port, |pid| std::future::ready(ask(&pid_file, pid))).await
+        self.server
+            .launch(command, port, |pid| std::future::ready(ask(&pid_file, pid)))
+            .await
     }
 }
 
@@ -249,9 +276,13 @@ struct Programs {
 
 impl Programs {
     fn find() -> Result<Self> {
-        let postgres = program::find(PROGRAM, &[], HINT).or_else(|_| program::find(PROGRAM, &installations(), HINT))?;
+        let postgres = program::find(PROGRAM, &[], HINT)
+            .or_else(|_| program::find(PROGRAM, &installations(), HINT))?;
         let folder = postgres.parent().unwrap_or(Path::new("/")).to_owned();
-        Ok(Self { folder, account: Account::unprivileged()? })
+        Ok(Self {
+            folder,
+            account: Account::unprivileged()?,
+        })
     }
 
     /// A command for the server's user. It runs in the server's folder, because ours may be out of that user's reach.
@@ -262,7 +293,10 @@ impl Programs {
     }
 
     fn command_as_ourselves(&self, name: &str) -> Result<Command> {
-        Ok(program::without_settings_of_ours(Command::new(self.path(name)?), SETTINGS))
+        Ok(program::without_settings_of_ours(
+            Command::new(self.path(name)?),
+            SETTINGS,
+        ))
     }
 
     /// Beside `postgres` first: what PATH holds may be of another version, or a wrapper that looks for clusters of its own.
@@ -273,7 +307,13 @@ impl Programs {
     async fn initdb(&self, data: &Path, options: &[&str]) -> Result<()> {
         let _ = fs::remove_dir_all(data);
         let mut command = self.command("initdb", data.parent().unwrap_or(data))?;
-        command.arg("-D").arg(data).args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale", "C"]).args(options);
+        command
+            .arg("-D")
+            .arg(data)
+            .args([
+                "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale", "C",
+            ])
+            .args(options);
         program::run(command).await
     }
 
@@ -282,21 +322,28 @@ impl Programs {
         static TEMPLATE: OnceCell<Folder> = OnceCell::const_new();
         let template = TEMPLATE.get_or_try_init(|| self.make_template()).await?;
         let mut command = Command::new("cp");
-        command.arg("-pPR").arg(template.path().join(DATA)).arg(data);
+        command
+            .arg("-pPR")
+            .arg(template.path().join(DATA))
+            .arg(data);
         program::run(command).await
     }
 
     async fn make_template(&self) -> Result<Folder> {
         let folder = Folder::new(None)?;
         self.account.own(folder.path())?;
-        self.initdb(&folder.path().join(DATA), &["--no-sync"]).await?;
+        self.initdb(&folder.path().join(DATA), &["--no-sync"])
+            .await?;
         Ok(folder)
     }
 }
 
 /// The folders with programs, newest version first.
 fn installations() -> Vec<PathBuf> {
-    let mut found: Vec<_> = INSTALLATIONS.iter().flat_map(|(folder, prefix)| versions(Path::new(folder), prefix)).collect();
+    let mut found: Vec<_> = INSTALLATIONS
+        .iter()
+        .flat_map(|(folder, prefix)| versions(Path::new(folder), prefix))
+        .collect();
     found.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
     found.into_iter().map(|(_, folder)| folder).collect()
 }
@@ -304,7 +351,14 @@ fn installations() -> Vec<PathBuf> {
 fn versions(folder: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
     let version = |name: &str| name.strip_prefix(prefix)?.split('.').next()?.parse().ok();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((version(entry.file_name().to_str()?)?, entry.path().join("bin")))).collect()
+    entries
+        .filter_map(|entry| {
+            Some((
+                version(entry.file_name().to_str()?)?,
+                entry.path().join("bin"),
+            ))
+        })
+        .collect()
 }
 
 /// The server itself says in `postmaster.pid` how far it is, in the eighth line, and who it is, in the first. It is not ready
@@ -323,7 +377,12 @@ fn ask(pid_file: &Path, pid: u32) -> Answer {
 /// We hold the lock on the folder, so a dead postmaster's file tells nothing. PostgreSQL would see a zombie as alive, and refuse to start.
 fn remove_if_stale(pid_file: &Path) {
     let text = fs::read_to_string(pid_file).unwrap_or_default();
-    if text.lines().next().and_then(|line| line.parse().ok()).is_some_and(|pid| !process::any_alive(&[pid])) {
+    if text
+        .lines()
+        .next()
+        .and_then(|line| line.parse().ok())
+        .is_some_and(|pid| !process::any_alive(&[pid]))
+    {
         let _ = fs::remove_file(pid_file);
     }
 }

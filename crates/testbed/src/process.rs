@@ -5,12 +5,19 @@
 
 /// Whether one of the processes exists and is not a zombie.
 pub(crate) fn any_alive(pids: &[u32]) -> bool {
-    !pids.is_empty() && table().iter().any(|row| pids.contains(&row.pid) && !matches!(row.state, 'Z' | 'X'))
+    !pids.is_empty()
+        && table()
+            .iter()
+            .any(|row| pids.contains(&row.pid) && !matches!(row.state, 'Z' | 'X'))
 }
 
 /// The processes whose parent this one is, now.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
-    table().iter().filter(|row| row.parent == parent).map(|row| row.pid).collect()
+    table()
+        .iter()
+        .filter(|row| row.parent == parent)
+        .map(|row| row.pid)
+        .collect()
 }
 
 /// Whether our child is stopped, with all its threads.
@@ -40,7 +47,9 @@ struct Row {
 #[cfg(target_os = "linux")]
 fn table() -> Vec<Row> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| row(&std::fs::read_to_string(entry.path().join("stat")).ok()?)).collect()
+    entries
+        .filter_map(|entry| row(&std::fs::read_to_string(entry.path().join("stat")).ok()?))
+        .collect()
 }
 
 /// `123 (name, which may hold anything) S 1 ...`
@@ -48,14 +57,22 @@ fn table() -> Vec<Row> {
 fn row(stat: &str) -> Option<Row> {
     let (front, back) = stat.rsplit_once(')')?;
     let mut fields = back.split_whitespace();
-    Some(Row { pid: front.split_once(' ')?.0.parse().ok()?, state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+    Some(Row {
+        pid: front.split_once(' ')?.0.parse().ok()?,
+        state: fields.next()?.chars().next()?,
+        parent: fields.next()?.parse().ok()?,
+    })
 }
 
 /// Every process we can see.
 #[cfg(not(target_os = "linux"))]
 fn table() -> Vec<Row> {
-    let output = std::process::Command::new("ps").args(["-A", "-o", "pid=,ppid=,state="]).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let output = std::process::Command::new("ps")
+        .args(["-A", "-o", "pid=,ppid=,state="])
+        .output();
+    let text = output
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default();
     text.lines().filter_map(row).collect()
 }
 
@@ -63,5 +80,9 @@ fn table() -> Vec<Row> {
 #[cfg(not(target_os = "linux"))]
 fn row(line: &str) -> Option<Row> {
     let mut fields = line.split_whitespace();
-    Some(Row { pid: fields.next()?.parse().ok()?, parent: fields.next()?.parse().ok()?, state: fields.next()?.chars().next()? })
+    Some(Row {
+        pid: fields.next()?.parse().ok()?,
+        parent: fields.next()?.parse().ok()?,
+        state: fields.next()?.chars().next()?,
+    })
 }

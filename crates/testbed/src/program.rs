@@ -12,13 +12,18 @@ use crate::{Result, TestbedError};
 pub(crate) fn find(name: &str, first: &[PathBuf], hint: &'static str) -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = first.iter().cloned().chain(env::split_paths(&path));
-    let found = folders.map(|folder| folder.join(name)).find(|file| file.is_file());
+    let found = folders
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file());
     found.ok_or_else(|| not_installed(name, hint))
 }
 
 /// The error for a program that is not there.
 pub(crate) fn not_installed(name: &str, hint: &'static str) -> TestbedError {
-    TestbedError::NotInstalled { program: name.into(), hint }
+    TestbedError::NotInstalled {
+        program: name.into(),
+        hint,
+    }
 }
 
 /// Runs a program that ends by itself. It is killed if nobody waits for it any more.
@@ -26,11 +31,17 @@ pub(crate) async fn run(command: Command) -> Result<()> {
     let program = name(&command);
     let mut command = tokio::process::Command::from(command);
     let output = command.kill_on_drop(true).output().await;
-    let output = output.map_err(|source| TestbedError::Run { program: program.clone(), source })?;
+    let output = output.map_err(|source| TestbedError::Run {
+        program: program.clone(),
+        source,
+    })?;
     if output.status.success() {
         return Ok(());
     }
-    Err(TestbedError::Program { program, output: String::from_utf8_lossy(&output.stderr).trim().into() })
+    Err(TestbedError::Program {
+        program,
+        output: String::from_utf8_lossy(&output.stderr).trim().into(),
+    })
 }
 
 /// Variables with such a name are meant for another server; the log must be in the language that we look for words in.
@@ -46,5 +57,8 @@ pub(crate) fn without_settings_of_ours(mut command: Command, prefixes: &[&str]) 
 /// The last part of the program's path.
 fn name(command: &Command) -> String {
     let path = Path::new(command.get_program());
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }

@@ -57,7 +57,11 @@ impl Traffic {
     }
 
     fn delay(self) -> Duration {
-        if let Self::Delay(delay) = self { delay } else { Duration::ZERO }
+        if let Self::Delay(delay) = self {
+            delay
+        } else {
+            Duration::ZERO
+        }
     }
 }
 
@@ -81,9 +85,16 @@ impl Proxy {
     /// Listens on 127.0.0.1, for the server on `target` there, which need not run yet.
     pub async fn start(target: u16) -> Result<Self> {
         let (listener, port) = listen().await?;
-        let (traffic, watched) = watch::channel(Order { traffic: Traffic::Pass, resets: 0 });
+        let (traffic, watched) = watch::channel(Order {
+            traffic: Traffic::Pass,
+            resets: 0,
+        });
         let listening = tokio::spawn(serve(listener, target, watched));
-        Ok(Self { port, traffic, listening })
+        Ok(Self {
+            port,
+            traffic,
+            listening,
+        })
     }
 
     /// Where it listens.
@@ -140,8 +151,14 @@ async fn connection(client: TcpStream, target: u16, traffic: watch::Receiver<Ord
     if began.traffic == Traffic::Reset {
         return;
     }
-    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
-    let _ = (server.set_zero_linger(), server.set_nodelay(true), client.set_nodelay(true));
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
+        return;
+    };
+    let _ = (
+        server.set_zero_linger(),
+        server.set_nodelay(true),
+        client.set_nodelay(true),
+    );
     let mut cut = traffic.clone();
     tokio::select! {
         _ = both_ways(client, server, traffic) => {}
@@ -149,18 +166,33 @@ async fn connection(client: TcpStream, target: u16, traffic: watch::Receiver<Ord
     }
 }
 
-async fn both_ways(client: TcpStream, server: TcpStream, traffic: watch::Receiver<Order>) -> io::Result<()> {
-    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+async fn both_ways(
+    client: TcpStream,
+    server: TcpStream,
+    traffic: watch::Receiver<Order>,
+) -> io::Result<()> {
+    let ((from_client, to_client), (from_server, to_server)) =
+        (client.into_split(), server.into_split());
     let requests = pump(from_client, to_server, Direction::Requests, traffic.clone());
     let answers = pump(from_server, to_client, Direction::Answers, traffic);
     tokio::try_join!(requests, answers).map(|_| ())
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, direction: Direction, mut order: watch::Receiver<Order>) -> io::Result<()> {
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    direction: Direction,
+    mut order: watch::Receiver<Order>,
+) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let bytes = from.read(&mut chunk).await?;
-        let delay = order.wait_for(|order| !order.traffic.holds(direction)).await.map_err(io::Error::other)?.traffic.delay();
+        let delay = order
+            .wait_for(|order| !order.traffic.holds(direction))
+            .await
+            .map_err(io::Error::other)?
+            .traffic
+            .delay();
         if !delay.is_zero() {
             sleep(delay).await;
         }

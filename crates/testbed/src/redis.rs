@@ -67,8 +67,12 @@ impl RedisBuilder {
     /// When a write reaches the disk. Default: [`AppendFsync::Always`].
     pub fn appendfsync(self, when: AppendFsync) -> Self {
         match when {
-            AppendFsync::Always => self.config("appendonly", "yes").config("appendfsync", "always"),
-            AppendFsync::EverySecond => self.config("appendonly", "yes").config("appendfsync", "everysec"),
+            AppendFsync::Always => self
+                .config("appendonly", "yes")
+                .config("appendfsync", "always"),
+            AppendFsync::EverySecond => self
+                .config("appendonly", "yes")
+                .config("appendfsync", "everysec"),
             AppendFsync::No => self.config("appendonly", "no"),
         }
     }
@@ -109,7 +113,14 @@ impl RedisBuilder {
         let program = self.find_program()?;
         let folder = Folder::new(self.dir.as_deref())?;
         let server = Server::new(PROGRAM, Log::new(folder.path().join(LOG)));
-        Ok(Redis { server, folder, port: 0, program, config: self.config, env: self.env })
+        Ok(Redis {
+            server,
+            folder,
+            port: 0,
+            program,
+            config: self.config,
+            env: self.env,
+        })
     }
 
     fn find_program(&self) -> Result<PathBuf> {
@@ -137,9 +148,20 @@ impl Redis {
     /// A server that writes every acknowledged write to its append-only file, evicts nothing, listens on 127.0.0.1 only, and lets the
     /// first replica begin at once, where Redis by itself would wait five seconds for others.
     pub fn builder() -> RedisBuilder {
-        let builder = RedisBuilder { dir: None, port: None, program: None, config: BTreeMap::new(), env: BTreeMap::new() };
-        let builder = builder.config("bind", "127.0.0.1").config("save", "").config("maxmemory-policy", "noeviction");
-        builder.config("repl-diskless-sync-delay", "0").appendfsync(AppendFsync::Always)
+        let builder = RedisBuilder {
+            dir: None,
+            port: None,
+            program: None,
+            config: BTreeMap::new(),
+            env: BTreeMap::new(),
+        };
+        let builder = builder
+            .config("bind", "127.0.0.1")
+            .config("save", "")
+            .config("maxmemory-policy", "noeviction");
+        builder
+            .config("repl-diskless-sync-delay", "0")
+            .appendfsync(AppendFsync::Always)
     }
 
     /// Starts a server as [`Redis::builder`] describes it.
@@ -202,7 +224,12 @@ impl Redis {
 
     async fn set_maxmemory(&self, bytes: u64) -> Result<()> {
         let mut connection = self.connect().await?;
-        let set = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes).exec_async(&mut connection).await;
+        let set = redis::cmd("CONFIG")
+            .arg("SET")
+            .arg("maxmemory")
+            .arg(bytes)
+            .exec_async(&mut connection)
+            .await;
         set.map_err(|source| self.refused(source))
     }
 
@@ -217,11 +244,16 @@ impl Redis {
     }
 
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection> {
-        connect(&self.url()).await.map_err(|source| self.refused(source))
+        connect(&self.url())
+            .await
+            .map_err(|source| self.refused(source))
     }
 
     pub(crate) fn refused(&self, source: redis::RedisError) -> TestbedError {
-        TestbedError::Redis { port: self.port, source }
+        TestbedError::Redis {
+            port: self.port,
+            source,
+        }
     }
 
     fn write_config(&self) -> Result<()> {
@@ -232,18 +264,30 @@ impl Redis {
     /// All paths are relative to the server's folder, which it runs in: a folder may have any name.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg(CONFIG).current_dir(self.dir()).env("LC_ALL", "C").envs(&self.env);
+        command
+            .arg(CONFIG)
+            .current_dir(self.dir())
+            .env("LC_ALL", "C")
+            .envs(&self.env);
         command
     }
 
     async fn run(&mut self) -> Result<()> {
         let (url, command, port) = (self.url(), self.command(), self.port);
-        self.server.launch(command, port, |pid| ask(&url, pid)).await
+        self.server
+            .launch(command, port, |pid| ask(&url, pid))
+            .await
     }
 
     fn config_text(&self) -> String {
-        let line = |(key, value): (&String, &String)| format!("{key} {}\n", if value.is_empty() { "\"\"" } else { value });
-        format!("port {}\ndaemonize no\n{}", self.port, self.config.iter().map(line).collect::<String>())
+        let line = |(key, value): (&String, &String)| {
+            format!("{key} {}\n", if value.is_empty() { "\"\"" } else { value })
+        };
+        format!(
+            "port {}\ndaemonize no\n{}",
+            self.port,
+            self.config.iter().map(line).collect::<String>()
+        )
     }
 }
 
@@ -257,7 +301,9 @@ impl Launch for Redis {
 
 /// INFO is answered even while the data is being loaded, and names the process that answers.
 async fn ask(url: &str, pid: u32) -> Answer {
-    let Ok(info) = info(url).await else { return Answer::Silent };
+    let Ok(info) = info(url).await else {
+        return Answer::Silent;
+    };
     match (info.get::<u32>("process_id"), info.get::<u8>("loading")) {
         (Some(process), _) if process != pid => Answer::Stranger,
         (Some(_), Some(0)) => Answer::Ready,
@@ -266,10 +312,16 @@ async fn ask(url: &str, pid: u32) -> Answer {
 }
 
 async fn info(url: &str) -> redis::RedisResult<InfoDict> {
-    redis::cmd("INFO").query_async(&mut connect(url).await?).await
+    redis::cmd("INFO")
+        .query_async(&mut connect(url).await?)
+        .await
 }
 
 async fn connect(url: &str) -> redis::RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(ANSWER_WITHIN)).set_response_timeout(Some(ANSWER_WITHIN));
-    redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_WITHIN))
+        .set_response_timeout(Some(ANSWER_WITHIN));
+    redis::Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }

@@ -28,7 +28,12 @@ impl Redis {
             match confirmed {
                 Ok(confirmed) if confirmed >= replicas => return Ok(()),
                 Ok(confirmed) if Instant::now() > deadline => {
-                    return Err(TestbedError::ReplicasBehind { port: self.port(), wanted: replicas, confirmed, waited: WITHIN });
+                    return Err(TestbedError::ReplicasBehind {
+                        port: self.port(),
+                        wanted: replicas,
+                        confirmed,
+                        waited: WITHIN,
+                    });
                 }
                 Err(error) if Instant::now() > deadline => return Err(error),
                 _ => sleep(POLL).await,
@@ -38,13 +43,16 @@ impl Redis {
 
     async fn confirm(&self, replicas: usize) -> Result<usize> {
         let mut connection = self.connect().await?;
-        confirmed_write(&mut connection, "testbed", replicas).await.map_err(|source| self.refused(source))
+        confirmed_write(&mut connection, "testbed", replicas)
+            .await
+            .map_err(|source| self.refused(source))
     }
 
     /// A replica carries nothing out any more that its master sends, and acknowledges nothing of it; its link stays up, and it answers
     /// whoever asks, so Sentinel and Cluster take it for healthy.
     pub async fn lag(&self) -> Result<()> {
-        self.tell(cmd("CLIENT").arg("PAUSE").arg(LAG_MS).arg("WRITE")).await
+        self.tell(cmd("CLIENT").arg("PAUSE").arg(LAG_MS).arg("WRITE"))
+            .await
     }
 
     /// Ends the lag: what the master has sent meanwhile is carried out now, unless the master has gone.
@@ -54,7 +62,10 @@ impl Redis {
 
     /// Waits until this replica has noticed that its master is gone. What it has not carried out by then it never will.
     pub async fn notices_its_masters_end(&self) -> Result<()> {
-        self.until_replication("its master still there", |info| info.get::<String>("master_link_status").as_deref() != Some("up")).await
+        self.until_replication("its master still there", |info| {
+            info.get::<String>("master_link_status").as_deref() != Some("up")
+        })
+        .await
     }
 
     /// Makes a replica a master, for good: also after a restart.
@@ -65,9 +76,13 @@ impl Redis {
 
     /// Makes it a replica of another server, for good: also after a restart. What only it has is lost.
     pub async fn follow(&self, master: &Self) -> Result<()> {
-        self.tell(cmd("REPLICAOF").arg("127.0.0.1").arg(master.port())).await?;
+        self.tell(cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()))
+            .await?;
         self.tell(cmd("CONFIG").arg("REWRITE")).await?;
-        self.until_replication("no link to its master", |info| info.get::<String>("master_link_status").as_deref() == Some("up")).await
+        self.until_replication("no link to its master", |info| {
+            info.get::<String>("master_link_status").as_deref() == Some("up")
+        })
+        .await
     }
 
     /// Whether it says that it is a master.
@@ -77,7 +92,11 @@ impl Redis {
     }
 
     /// A failed question is asked again: Sentinel closes every connection to a server whose role it changes.
-    pub(crate) async fn until_replication(&self, otherwise: &str, reached: impl Fn(&InfoDict) -> bool) -> Result<()> {
+    pub(crate) async fn until_replication(
+        &self,
+        otherwise: &str,
+        reached: impl Fn(&InfoDict) -> bool,
+    ) -> Result<()> {
         let deadline = Instant::now() + WITHIN;
         loop {
             // A server that sentinels make a replica drops its clients: that is no answer yet.
@@ -87,24 +106,45 @@ impl Redis {
                 Err(error) => format!("the server on port {} does not say: {error}", self.port()),
             };
             if Instant::now() > deadline {
-                return Err(TestbedError::NoFailover { waited: WITHIN, view });
+                return Err(TestbedError::NoFailover {
+                    waited: WITHIN,
+                    view,
+                });
             }
         }
     }
 
     async fn replication(&self) -> Result<InfoDict> {
-        cmd("INFO").arg("replication").query_async(&mut self.connect().await?).await.map_err(|source| self.refused(source))
+        cmd("INFO")
+            .arg("replication")
+            .query_async(&mut self.connect().await?)
+            .await
+            .map_err(|source| self.refused(source))
     }
 
     async fn tell(&self, command: &redis::Cmd) -> Result<()> {
-        command.exec_async(&mut self.connect().await?).await.map_err(|source| self.refused(source))
+        command
+            .exec_async(&mut self.connect().await?)
+            .await
+            .map_err(|source| self.refused(source))
     }
 }
 
 /// How many replicas have confirmed a write of this key to this master. WAIT counts the writes of its own connection, hence one pipeline.
-pub(crate) async fn confirmed_write(connection: &mut MultiplexedConnection, key: &str, replicas: usize) -> redis::RedisResult<usize> {
+pub(crate) async fn confirmed_write(
+    connection: &mut MultiplexedConnection,
+    key: &str,
+    replicas: usize,
+) -> redis::RedisResult<usize> {
     let mut write = redis::pipe();
-    write.cmd("SET").arg(key).arg("").ignore().cmd("DEL").arg(key).ignore();
+    write
+        .cmd("SET")
+        .arg(key)
+        .arg("")
+        .ignore()
+        .cmd("DEL")
+        .arg(key)
+        .ignore();
     write.cmd("WAIT").arg(replicas).arg(WAIT_MS);
     let (confirmed,) = write.query_async(connection).await?;
     Ok(confirmed)

@@ -57,14 +57,20 @@ impl RedisSentinel {
         let group = Self { servers, sentinels };
         let patience = Patience::new();
         while !group.all_agree().await {
-            patience.waits_for("all sentinels to know everybody").await?;
+            patience
+                .waits_for("all sentinels to know everybody")
+                .await?;
         }
         Ok(group)
     }
 
     /// `redis+sentinel://127.0.0.1:P1,127.0.0.1:P2,127.0.0.1:P3/NAME`
     pub fn url(&self) -> String {
-        let addresses: Vec<_> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        let addresses: Vec<_> = self
+            .sentinels
+            .iter()
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port))
+            .collect();
         format!("redis+sentinel://{}/{NAME}", addresses.join(","))
     }
 
@@ -94,7 +100,11 @@ impl RedisSentinel {
         loop {
             match self.named().await {
                 Some(master) => return Ok(master),
-                None => patience.waits_for("a master that most sentinels name").await?,
+                None => {
+                    patience
+                        .waits_for("a master that most sentinels name")
+                        .await?
+                }
             }
         }
     }
@@ -127,8 +137,13 @@ impl RedisSentinel {
     pub async fn fail_over(&self) -> Result<usize> {
         let old = self.master().await?;
         let sentinel = &self.sentinels[0];
-        let told: RedisResult<()> = sentinel.ask(cmd("SENTINEL").arg("FAILOVER").arg(NAME)).await;
-        told.map_err(|source| TestbedError::Redis { port: sentinel.port, source })?;
+        let told: RedisResult<()> = sentinel
+            .ask(cmd("SENTINEL").arg("FAILOVER").arg(NAME))
+            .await;
+        told.map_err(|source| TestbedError::Redis {
+            port: sentinel.port,
+            source,
+        })?;
         self.successor_of(old).await
     }
 
@@ -141,20 +156,33 @@ impl RedisSentinel {
 
     /// Waits until this server follows a master.
     pub async fn becomes_replica(&self, server: usize) -> Result<()> {
-        let follows = |info: &InfoDict| info.get::<String>("master_link_status").as_deref() == Some("up");
-        self.servers[server].until_replication("it follows nobody", follows).await
+        let follows =
+            |info: &InfoDict| info.get::<String>("master_link_status").as_deref() == Some("up");
+        self.servers[server]
+            .until_replication("it follows nobody", follows)
+            .await
     }
 
     async fn named(&self) -> Option<usize> {
         let mut votes = vec![0; self.servers.len()];
         for sentinel in &self.sentinels {
             let port = sentinel.named_port().await;
-            for (index, _) in self.servers.iter().enumerate().filter(|(_, server)| Some(server.port()) == port) {
+            for (index, _) in self
+                .servers
+                .iter()
+                .enumerate()
+                .filter(|(_, server)| Some(server.port()) == port)
+            {
                 votes[index] += 1;
             }
         }
         let named = votes.iter().position(|votes| *votes >= QUORUM)?;
-        self.servers[named].is_master().await.ok().filter(|is_master| *is_master).map(|_| named)
+        self.servers[named]
+            .is_master()
+            .await
+            .ok()
+            .filter(|is_master| *is_master)
+            .map(|_| named)
     }
 
     async fn all_agree(&self) -> bool {
@@ -174,13 +202,18 @@ struct Patience {
 
 impl Patience {
     fn new() -> Self {
-        Self { deadline: Instant::now() + AGREE_WITHIN }
+        Self {
+            deadline: Instant::now() + AGREE_WITHIN,
+        }
     }
 
     /// Waits for a moment, unless it has taken too long already.
     async fn waits_for(&self, what: &str) -> Result<()> {
         if Instant::now() > self.deadline {
-            return Err(TestbedError::NoFailover { waited: AGREE_WITHIN, view: format!("waited for {what}") });
+            return Err(TestbedError::NoFailover {
+                waited: AGREE_WITHIN,
+                view: format!("waited for {what}"),
+            });
         }
         sleep(POLL).await;
         Ok(())
@@ -218,17 +251,27 @@ fn config(port: u16, all: &[u16], servers: &[Redis]) -> String {
         "bind 127.0.0.1".into(),
         "daemonize no".into(),
         format!("sentinel myid {}", id(port)),
-        format!("sentinel monitor {NAME} 127.0.0.1 {} {QUORUM}", servers[0].port()),
+        format!(
+            "sentinel monitor {NAME} 127.0.0.1 {} {QUORUM}",
+            servers[0].port()
+        ),
         // A disk that is slow to flush holds a server up for half a second, on a busy machine.
         format!("sentinel down-after-milliseconds {NAME} 1000"),
         // Twice this is how long they wait after an election that nobody won.
         format!("sentinel failover-timeout {NAME} 3000"),
         format!("sentinel parallel-syncs {NAME} {}", servers.len()),
     ];
-    let replicas = servers[1..].iter().map(|replica| format!("sentinel known-replica {NAME} 127.0.0.1 {}", replica.port()));
+    let replicas = servers[1..]
+        .iter()
+        .map(|replica| format!("sentinel known-replica {NAME} 127.0.0.1 {}", replica.port()));
     lines.extend(replicas);
     let others = all.iter().filter(|other| **other != port);
-    lines.extend(others.map(|other| format!("sentinel known-sentinel {NAME} 127.0.0.1 {other} {}", id(*other))));
+    lines.extend(others.map(|other| {
+        format!(
+            "sentinel known-sentinel {NAME} 127.0.0.1 {other} {}",
+            id(*other)
+        )
+    }));
     lines.join("\n") + "\n"
 }
 
@@ -252,7 +295,11 @@ impl Sentinel {
         let path = folder.path().join(CONFIG);
         fs::write(&path, config).map_err(TestbedError::folder(&path))?;
         let server = Server::new("redis-sentinel", Log::new(folder.path().join(LOG)));
-        Ok(Self { server, folder, port })
+        Ok(Self {
+            server,
+            folder,
+            port,
+        })
     }
 
     /// Where it listens. Restarts do not change it.
@@ -284,10 +331,18 @@ impl Sentinel {
 
     async fn launch(&mut self) -> Result<()> {
         let mut command = Command::new(program::find(PROGRAM, &[], HINT)?);
-        command.arg(CONFIG).arg("--sentinel").current_dir(self.folder.path()).env("LC_ALL", "C");
+        command
+            .arg(CONFIG)
+            .arg("--sentinel")
+            .current_dir(self.folder.path())
+            .env("LC_ALL", "C");
         let port = self.port;
-        self.server.launch(command, port, |pid| ready(port, pid)).await?;
-        self.hurry().await.map_err(|source| TestbedError::Redis { port, source })
+        self.server
+            .launch(command, port, |pid| ready(port, pid))
+            .await?;
+        self.hurry()
+            .await
+            .map_err(|source| TestbedError::Redis { port, source })
     }
 
     /// A failover with the periods that sentinels have by themselves takes a second more, and an old master that wakes up goes on for ten.
@@ -296,7 +351,16 @@ impl Sentinel {
     /// each 100 ms they found "no good slave" every other time, and waited twice the timeout to try again.
     async fn hurry(&self) -> RedisResult<()> {
         let mut periods = cmd("SENTINEL");
-        periods.arg("DEBUG").arg(&["info-period", "500", "publish-period", "200", "ping-period", "250", "ask-period", "100"]);
+        periods.arg("DEBUG").arg(&[
+            "info-period",
+            "500",
+            "publish-period",
+            "200",
+            "ping-period",
+            "250",
+            "ask-period",
+            "100",
+        ]);
         self.ask(&periods).await
     }
 
@@ -306,17 +370,33 @@ impl Sentinel {
 
     /// The port of what it calls the master.
     async fn named_port(&self) -> Option<u16> {
-        let answer = self.ask::<(String, u16)>(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(NAME)).await;
+        let answer = self
+            .ask::<(String, u16)>(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(NAME))
+            .await;
         answer.ok().map(|(_, port)| port)
     }
 
     async fn knows(&self, replicas: usize, sentinels: usize) -> bool {
-        let master = self.ask::<std::collections::HashMap<String, String>>(cmd("SENTINEL").arg("MASTER").arg(NAME)).await;
+        let master = self
+            .ask::<std::collections::HashMap<String, String>>(
+                cmd("SENTINEL").arg("MASTER").arg(NAME),
+            )
+            .await;
         let Ok(master) = master else { return false };
-        let number = |field: &str| master.get(field).and_then(|text| text.parse::<usize>().ok());
-        let known = number("num-slaves") == Some(replicas) && number("num-other-sentinels") == Some(sentinels);
+        let number = |field: &str| {
+            master
+                .get(field)
+                .and_then(|text| text.parse::<usize>().ok())
+        };
+        let known = number("num-slaves") == Some(replicas)
+            && number("num-other-sentinels") == Some(sentinels);
         let healthy = master.get("flags").is_some_and(|flags| flags == "master");
-        known && healthy && self.ask::<Value>(cmd("SENTINEL").arg("CKQUORUM").arg(NAME)).await.is_ok()
+        known
+            && healthy
+            && self
+                .ask::<Value>(cmd("SENTINEL").arg("CKQUORUM").arg(NAME))
+                .await
+                .is_ok()
     }
 }
 
@@ -331,7 +411,15 @@ async fn ready(port: u16, pid: u32) -> Answer {
 
 async fn ask<T: redis::FromRedisValue>(port: u16, command: &redis::Cmd) -> RedisResult<T> {
     let patience = Some(Duration::from_secs(1));
-    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(patience)
+        .set_response_timeout(patience);
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    command.query_async(&mut client.get_multiplexed_async_connection_with_config(&config).await?).await
+    command
+        .query_async(
+            &mut client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?,
+        )
+        .await
 }

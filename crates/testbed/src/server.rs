@@ -60,7 +60,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(program: &'static str, log: Log) -> Self {
-        Self { program, child: None, log, pid: 0 }
+        Self {
+            program,
+            child: None,
+            log,
+            pid: 0,
+        }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -68,7 +73,12 @@ impl Server {
     }
 
     /// Starts the server and asks it until it is ready. A server that does not get there is killed.
-    pub(crate) async fn launch<A: Future<Output = Answer>>(&mut self, command: Command, port: u16, ask: impl Fn(u32) -> A) -> Result<()> {
+    pub(crate) async fn launch<A: Future<Output = Answer>>(
+        &mut self,
+        command: Command,
+        port: u16,
+        ask: impl Fn(u32) -> A,
+    ) -> Result<()> {
         self.spawn(command).await?;
         let outcome = self.until_ready(port, ask).await;
         if outcome.is_err() {
@@ -78,7 +88,10 @@ impl Server {
     }
 
     async fn spawn(&mut self, mut command: Command) -> Result<()> {
-        let failed = |source| TestbedError::Run { program: self.program.into(), source };
+        let failed = |source| TestbedError::Run {
+            program: self.program.into(),
+            source,
+        };
         let (out, err) = self.log.begin_run().map_err(failed)?;
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         let child = Child::spawn(command).await.map_err(failed)?;
@@ -87,7 +100,11 @@ impl Server {
         Ok(())
     }
 
-    async fn until_ready<A: Future<Output = Answer>>(&mut self, port: u16, ask: impl Fn(u32) -> A) -> Result<()> {
+    async fn until_ready<A: Future<Output = Answer>>(
+        &mut self,
+        port: u16,
+        ask: impl Fn(u32) -> A,
+    ) -> Result<()> {
         let mut deadline = Instant::now() + READY_WITHIN;
         loop {
             match ask(self.pid).await {
@@ -108,11 +125,18 @@ impl Server {
         if log.to_ascii_lowercase().contains("address already in use") {
             return TestbedError::PortTaken { port };
         }
-        TestbedError::EndedAtStart { program: self.program, log }
+        TestbedError::EndedAtStart {
+            program: self.program,
+            log,
+        }
     }
 
     fn not_ready(&self) -> TestbedError {
-        TestbedError::NotReady { program: self.program, waited: READY_WITHIN, log: self.log.tail() }
+        TestbedError::NotReady {
+            program: self.program,
+            waited: READY_WITHIN,
+            log: self.log.tail(),
+        }
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
@@ -121,12 +145,21 @@ impl Server {
 
     /// Its children, unless it has ended: then its pid may be somebody else's, and so would be the children.
     pub(crate) fn children(&mut self) -> Vec<u32> {
-        if self.has_ended() { Vec::new() } else { process::children(self.pid) }
+        if self.has_ended() {
+            Vec::new()
+        } else {
+            process::children(self.pid)
+        }
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
-        let child = self.child.as_ref().ok_or(TestbedError::NotRunning { program: self.program })?;
-        child.signal(signal).map_err(|source| TestbedError::Signal { pid: self.pid, source })
+        let child = self.child.as_ref().ok_or(TestbedError::NotRunning {
+            program: self.program,
+        })?;
+        child.signal(signal).map_err(|source| TestbedError::Signal {
+            pid: self.pid,
+            source,
+        })
     }
 
     /// SIGSTOP, and waits until the last of its threads has stopped: until then it may still answer.
@@ -159,7 +192,9 @@ impl Server {
     /// The same for a `Drop`, which cannot await, except that it only tells whether the server has ended.
     pub(crate) fn stop_blocking(&mut self, signal: Signal, patience: Duration) -> bool {
         self.ask_to_end(signal);
-        self.child.as_mut().is_none_or(|child| child.ends_within_blocking(patience))
+        self.child
+            .as_mut()
+            .is_none_or(|child| child.ends_within_blocking(patience))
     }
 
     /// A paused server hears nothing until it continues. It may also have ended already; both errors then say so, and nothing is to do.

@@ -15,7 +15,10 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// What the server sends until it closes the connection or has sent this many bytes; nothing, if that takes too long.
 pub(crate) async fn ask(port: u16, question: &str, at_most: u64) -> Option<Vec<u8>> {
-    timeout(ANSWER_WITHIN, exchange(port, question, at_most)).await.ok()?.ok()
+    timeout(ANSWER_WITHIN, exchange(port, question, at_most))
+        .await
+        .ok()?
+        .ok()
 }
 
 async fn exchange(port: u16, question: &str, at_most: u64) -> io::Result<Vec<u8>> {

@@ -31,11 +31,20 @@ const MAIN: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 const HINT: &str = "`apt-get install libzookeeper-java default-jre-headless`, `brew install zookeeper`, or unpack its release, install Java, and \
                     name the folder in ZOOKEEPER_HOME";
 /// Debian's library names the other libraries that it needs by itself, except one that writes the log.
-const OF_DEBIAN: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
+const OF_DEBIAN: [&str; 2] = [
+    "/usr/share/java/zookeeper.jar",
+    "/usr/share/java/slf4j-simple.jar",
+];
 /// Laid out as the release is.
-const HOMES: [&str; 2] = ["/opt/homebrew/opt/zookeeper/libexec", "/usr/local/opt/zookeeper/libexec"];
+const HOMES: [&str; 2] = [
+    "/opt/homebrew/opt/zookeeper/libexec",
+    "/usr/local/opt/zookeeper/libexec",
+];
 /// Before PATH: there, macOS has a `java` that only tells how to get one.
-const JAVAS: [&str; 2] = ["/opt/homebrew/opt/openjdk/bin", "/usr/local/opt/openjdk/bin"];
+const JAVAS: [&str; 2] = [
+    "/opt/homebrew/opt/openjdk/bin",
+    "/usr/local/opt/openjdk/bin",
+];
 /// A server that starts fast, stays small, and leaves nothing in the folder for temporary files when it is killed.
 const JVM: [&str; 8] = [
     "-Xmx128m",
@@ -99,7 +108,15 @@ impl ZooKeeperBuilder {
         let java = find_java()?;
         let folder = Folder::new(self.dir.as_deref())?;
         let server = Server::new(PROGRAM, Log::new(folder.path().join(LOG)));
-        Ok(ZooKeeper { server, folder, port: 0, java, class_path, config: self.config, env: self.env })
+        Ok(ZooKeeper {
+            server,
+            folder,
+            port: 0,
+            java,
+            class_path,
+            config: self.config,
+            env: self.env,
+        })
     }
 }
 
@@ -120,7 +137,12 @@ impl ZooKeeper {
     /// A server that flushes what it acknowledges, grants session timeouts from 200 ms to a minute, takes any number of connections, and
     /// listens on 127.0.0.1 only.
     pub fn builder() -> ZooKeeperBuilder {
-        let builder = ZooKeeperBuilder { dir: None, port: None, config: BTreeMap::new(), env: BTreeMap::new() };
+        let builder = ZooKeeperBuilder {
+            dir: None,
+            port: None,
+            config: BTreeMap::new(),
+            env: BTreeMap::new(),
+        };
         builder
             .config("clientPortAddress", "127.0.0.1")
             .config("tickTime", "100")
@@ -190,15 +212,27 @@ impl ZooKeeper {
     fn command(&self) -> Result<Command> {
         let config = self.dir().join(CONFIG);
         fs::write(&config, self.config_text()).map_err(TestbedError::folder(&config))?;
-        let mut command = program::without_settings_of_ours(Command::new(&self.java), &["JDK_JAVA_OPTIONS", "CLASSPATH"]);
-        command.args(JVM).arg("-cp").arg(&self.class_path).args([MAIN, CONFIG]).current_dir(self.dir());
+        let mut command = program::without_settings_of_ours(
+            Command::new(&self.java),
+            &["JDK_JAVA_OPTIONS", "CLASSPATH"],
+        );
+        command
+            .args(JVM)
+            .arg("-cp")
+            .arg(&self.class_path)
+            .args([MAIN, CONFIG])
+            .current_dir(self.dir());
         // Java enters no folder whose name it cannot spell.
         command.env("LC_ALL", "C.UTF-8").envs(&self.env);
         Ok(command)
     }
 
     fn config_text(&self) -> String {
-        let lines: String = self.config.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        let lines: String = self
+            .config
+            .iter()
+            .map(|(key, value)| format!("{key}={value}\n"))
+            .collect();
         format!("dataDir=./{DATA}\nclientPort={}\n{lines}", self.port)
     }
 }
@@ -206,34 +240,49 @@ impl ZooKeeper {
 impl Launch for ZooKeeper {
     async fn launch_on(&mut self, port: u16) -> Result<()> {
         self.port = port;
-        let folder = self.dir().canonicalize().map_err(TestbedError::folder(self.dir()))?;
+        let folder = self
+            .dir()
+            .canonicalize()
+            .map_err(TestbedError::folder(self.dir()))?;
         let command = self.command()?;
-        self.server.launch(command, port, |_| ask(port, &folder)).await
+        self.server
+            .launch(command, port, |_| ask(port, &folder))
+            .await
     }
 }
 
 /// The release in this folder, else what Debian or Homebrew has installed.
 fn class_path(home: Option<PathBuf>) -> Result<OsString> {
     if let Some(home) = home {
-        return of_release(&home).ok_or_else(|| program::not_installed(&home.join("lib").to_string_lossy(), HINT));
+        return of_release(&home)
+            .ok_or_else(|| program::not_installed(&home.join("lib").to_string_lossy(), HINT));
     }
     let found = of_debian().or_else(|| HOMES.iter().find_map(|home| of_release(Path::new(home))));
     found.ok_or_else(|| program::not_installed(PROGRAM, HINT))
 }
 
 fn of_debian() -> Option<OsString> {
-    OF_DEBIAN.iter().all(|file| Path::new(file).is_file()).then(|| OF_DEBIAN.join(":").into())
+    OF_DEBIAN
+        .iter()
+        .all(|file| Path::new(file).is_file())
+        .then(|| OF_DEBIAN.join(":").into())
 }
 
 /// All libraries, and how they shall write the log.
 fn of_release(home: &Path) -> Option<OsString> {
     let (libraries, settings) = (home.join("lib"), home.join("conf"));
-    libraries.is_dir().then(|| env::join_paths([libraries.join("*"), settings]).ok()).flatten()
+    libraries
+        .is_dir()
+        .then(|| env::join_paths([libraries.join("*"), settings]).ok())
+        .flatten()
 }
 
 fn find_java() -> Result<PathBuf> {
     let of_user = env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin"));
-    let folders: Vec<_> = of_user.into_iter().chain(JAVAS.map(PathBuf::from)).collect();
+    let folders: Vec<_> = of_user
+        .into_iter()
+        .chain(JAVAS.map(PathBuf::from))
+        .collect();
     program::find(JAVA, &folders, HINT)
 }
 
@@ -241,6 +290,13 @@ fn find_java() -> Result<PathBuf> {
 async fn ask(port: u16, folder: &Path) -> Answer {
     const AT_MOST: u64 = 64 << 10;
     let answer = wire::ask(port, "conf", AT_MOST).await.unwrap_or_default();
-    let is_ours = |line: &str| line.strip_prefix("dataDir=").is_some_and(|data| Path::new(data).starts_with(folder));
-    if String::from_utf8_lossy(&answer).lines().any(is_ours) { Answer::Ready } else { Answer::Silent }
+    let is_ours = |line: &str| {
+        line.strip_prefix("dataDir=")
+            .is_some_and(|data| Path::new(data).starts_with(folder))
+    };
+    if String::from_utf8_lossy(&answer).lines().any(is_ours) {
+        Answer::Ready
+    } else {
+        Answer::Silent
+    }
 }

@@ -7,7 +7,10 @@ use crate::visit::{Step, Visit};
 const ORDERS_MOST: u32 = 10;
 
 /// A buyer who races past the limit.
-pub const ALL_AT_ONCE: Kind = Kind { name: "all at once", buy: |visit| Box::pin(buy(visit)) };
+pub const ALL_AT_ONCE: Kind = Kind {
+    name: "all at once",
+    buy: |visit| Box::pin(buy(visit)),
+};
 
 async fn buy(visit: &mut Visit<'_>) -> Step<()> {
     let orders = visit.limit().saturating_add(2).min(ORDERS_MOST);

@@ -9,7 +9,10 @@ use crate::visit::{Step, Visit};
 const PAUSE_MS_MOST: u64 = 50;
 
 /// Somebody who only looks.
-pub const BROWSER: Kind = Kind { name: "browser", buy: |visit| Box::pin(browse(visit)) };
+pub const BROWSER: Kind = Kind {
+    name: "browser",
+    buy: |visit| Box::pin(browse(visit)),
+};
 
 async fn browse(visit: &mut Visit<'_>) -> Step<()> {
     let whim = visit.dice() >> 32;
@@ -17,7 +20,9 @@ async fn browse(visit: &mut Visit<'_>) -> Step<()> {
         if visit.browse(BROWSE).await?.is_none() {
             return Ok(None);
         }
-        visit.wait(Duration::from_millis(whim % (PAUSE_MS_MOST + 1))).await;
+        visit
+            .wait(Duration::from_millis(whim % (PAUSE_MS_MOST + 1)))
+            .await;
     }
     Ok(Some(()))
 }

@@ -9,13 +9,22 @@ use crate::visit::{Step, Visit};
 const THOUGHT_MS_MOST: u64 = 50;
 
 /// A buyer who cancels.
-pub const CANCELS: Kind = Kind { name: "cancels", buy: |visit| Box::pin(buy(visit)) };
+pub const CANCELS: Kind = Kind {
+    name: "cancels",
+    buy: |visit| Box::pin(buy(visit)),
+};
 
 async fn buy(visit: &mut Visit<'_>) -> Step<()> {
-    let Some(asking) = visit.order(PLACE, 1).await? else { return Ok(None) };
-    let Some(mut own) = visit.own(&asking) else { return Ok(Some(())) };
+    let Some(asking) = visit.order(PLACE, 1).await? else {
+        return Ok(None);
+    };
+    let Some(mut own) = visit.own(&asking) else {
+        return Ok(Some(()));
+    };
     let whim = visit.dice() >> 32;
-    visit.wait(Duration::from_millis(whim % (THOUGHT_MS_MOST + 1))).await;
+    visit
+        .wait(Duration::from_millis(whim % (THOUGHT_MS_MOST + 1)))
+        .await;
     if visit.cancel(CANCEL, &mut own).await?.is_none() {
         return Ok(None);
     }

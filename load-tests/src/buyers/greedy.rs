@@ -4,7 +4,10 @@ use super::{Kind, PLACE};
 use crate::visit::{Step, Visit};
 
 /// A buyer of one unit too many.
-pub const GREEDY: Kind = Kind { name: "greedy", buy: |visit| Box::pin(buy(visit)) };
+pub const GREEDY: Kind = Kind {
+    name: "greedy",
+    buy: |visit| Box::pin(buy(visit)),
+};
 
 async fn buy(visit: &mut Visit<'_>) -> Step<()> {
     let too_many = visit.limit().saturating_add(1);

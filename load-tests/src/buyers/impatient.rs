@@ -9,9 +9,22 @@ use crate::visit::{Step, Storm, Visit};
 const PATIENCE_MS_MOST: u64 = 20;
 
 /// A client with a short timeout.
-pub const IMPATIENT: Kind = Kind { name: "impatient", buy: |visit| Box::pin(buy(visit)) };
+pub const IMPATIENT: Kind = Kind {
+    name: "impatient",
+    buy: |visit| Box::pin(buy(visit)),
+};
 
 async fn buy(visit: &mut Visit<'_>) -> Step<()> {
     let patience = Duration::from_millis(1 + (visit.dice() >> 32) % PATIENCE_MS_MOST);
-    visit.storm(STORM, 1, Storm { rounds: 3, copies: 1, patience }).await
+    visit
+        .storm(
+            STORM,
+            1,
+            Storm {
+                rounds: 3,
+                copies: 1,
+                patience,
+            },
+        )
+        .await
 }

@@ -4,11 +4,18 @@ use super::{Kind, PLACE, POLL};
 use crate::visit::{Step, Visit};
 
 /// A buyer who pays too late.
-pub const PAYS_LATE: Kind = Kind { name: "pays late", buy: |visit| Box::pin(buy(visit)) };
+pub const PAYS_LATE: Kind = Kind {
+    name: "pays late",
+    buy: |visit| Box::pin(buy(visit)),
+};
 
 async fn buy(visit: &mut Visit<'_>) -> Step<()> {
-    let Some(asking) = visit.order(PLACE, 1).await? else { return Ok(None) };
-    let Some(mut own) = visit.own(&asking) else { return Ok(Some(())) };
+    let Some(asking) = visit.order(PLACE, 1).await? else {
+        return Ok(None);
+    };
+    let Some(mut own) = visit.own(&asking) else {
+        return Ok(Some(()));
+    };
     visit.wait_until_over(&own).await;
     for _ in 0..2 {
         if visit.pay("pay late", &mut own, "late").await?.is_none() {

@@ -9,9 +9,22 @@ use crate::visit::{Step, Storm, Visit};
 const PATIENCE_MS_MOST: u64 = 30;
 
 /// A client with many connections.
-pub const STUBBORN: Kind = Kind { name: "stubborn", buy: |visit| Box::pin(buy(visit)) };
+pub const STUBBORN: Kind = Kind {
+    name: "stubborn",
+    buy: |visit| Box::pin(buy(visit)),
+};
 
 async fn buy(visit: &mut Visit<'_>) -> Step<()> {
     let patience = Duration::from_millis(1 + (visit.dice() >> 32) % PATIENCE_MS_MOST);
-    visit.storm(STORM, 1, Storm { rounds: 2, copies: 3, patience }).await
+    visit
+        .storm(
+            STORM,
+            1,
+            Storm {
+                rounds: 2,
+                copies: 3,
+                patience,
+            },
+        )
+        .await
 }

@@ -4,7 +4,10 @@ use super::Kind;
 use crate::visit::{Step, Visit};
 
 /// A buyer of two units.
-pub const TWO_UNITS: Kind = Kind { name: "two units", buy: |visit| Box::pin(buy(visit)) };
+pub const TWO_UNITS: Kind = Kind {
+    name: "two units",
+    buy: |visit| Box::pin(buy(visit)),
+};
 
 async fn buy(visit: &mut Visit<'_>) -> Step<()> {
     Ok(visit.order("place order for two", 2).await?.map(|_| ()))

@@ -36,12 +36,25 @@ struct Scale {
 
 impl Scale {
     fn new(steps: &[&Step], bound_ms: f64) -> Self {
-        let latencies = || steps.iter().flat_map(|step| SERIES.map(|(.., latency)| latency(step))).chain([bound_ms]);
+        let latencies = || {
+            steps
+                .iter()
+                .flat_map(|step| SERIES.map(|(.., latency)| latency(step)))
+                .chain([bound_ms])
+        };
         let least = latencies().fold(bound_ms, f64::min).max(0.01);
         let most = latencies().fold(bound_ms, f64::max);
-        let rate_most = steps.iter().map(|step| number(step.rate)).fold(1.0, f64::max);
-        let (decade_first, decade_last) = (whole(least.log10().floor()), whole(most.log10().ceil()));
-        Self { rate_most, decade_first, decade_last: decade_last.max(decade_first + 1) }
+        let rate_most = steps
+            .iter()
+            .map(|step| number(step.rate))
+            .fold(1.0, f64::max);
+        let (decade_first, decade_last) =
+            (whole(least.log10().floor()), whole(most.log10().ceil()));
+        Self {
+            rate_most,
+            decade_first,
+            decade_last: decade_last.max(decade_first + 1),
+        }
     }
 
     fn x(&self, rate: f64) -> f64 {
@@ -63,15 +76,23 @@ pub fn draw(steps: &[&Step], bound_ms: u64, highest_rate: Option<u64>) -> String
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Latency against the rate of orders, open loop">"#
     );
     svg.push_str(STYLE);
-    let parts = [title(highest_rate, bound_ms), grid(&scale), limits(&scale, bound, highest_rate), series(&scale, steps)];
+    let parts = [
+        title(highest_rate, bound_ms),
+        grid(&scale),
+        limits(&scale, bound, highest_rate),
+        series(&scale, steps),
+    ];
     svg.extend(parts);
     svg.push_str("</svg>\n");
     svg
 }
 
 fn title(highest_rate: Option<u64>, bound_ms: u64) -> String {
-    let found = highest_rate.map_or_else(|| "no rate".to_owned(), |rate| format!("{rate} requests/s"));
-    format!(r#"<text class="title" x="{LEFT}" y="22">Latency against rate, open loop: {found} with p99 within {bound_ms} ms</text>"#)
+    let found =
+        highest_rate.map_or_else(|| "no rate".to_owned(), |rate| format!("{rate} requests/s"));
+    format!(
+        r#"<text class="title" x="{LEFT}" y="22">Latency against rate, open loop: {found} with p99 within {bound_ms} ms</text>"#
+    )
 }
 
 fn grid(scale: &Scale) -> String {
@@ -79,26 +100,59 @@ fn grid(scale: &Scale) -> String {
     for decade in scale.decade_first..=scale.decade_last {
         let latency = 10_f64.powi(decade);
         let y = scale.y(latency);
-        let _ = write!(grid, r#"<line class="grid" x1="{LEFT}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/>"#, WIDTH - RIGHT);
-        let _ = write!(grid, r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{latency}</text>"#, LEFT - 8.0, y + 4.0);
+        let _ = write!(
+            grid,
+            r#"<line class="grid" x1="{LEFT}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/>"#,
+            WIDTH - RIGHT
+        );
+        let _ = write!(
+            grid,
+            r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{latency}</text>"#,
+            LEFT - 8.0,
+            y + 4.0
+        );
     }
     for part in 0..=5 {
         let rate = scale.rate_most * f64::from(part) / 5.0;
-        let _ = write!(grid, r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{rate:.0}</text>"#, scale.x(rate), HEIGHT - BOTTOM + 18.0);
+        let _ = write!(
+            grid,
+            r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{rate:.0}</text>"#,
+            scale.x(rate),
+            HEIGHT - BOTTOM + 18.0
+        );
     }
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-    let _ = write!(grid, r#"<text x="{middle:.1}" y="{:.1}" text-anchor="middle">requests a second that were due</text>"#, HEIGHT - 12.0);
-    let _ = write!(grid, r#"<text x="{:.1}" y="{:.1}" text-anchor="end">ms</text>"#, LEFT - 8.0, TOP - 12.0);
+    let _ = write!(
+        grid,
+        r#"<text x="{middle:.1}" y="{:.1}" text-anchor="middle">requests a second that were due</text>"#,
+        HEIGHT - 12.0
+    );
+    let _ = write!(
+        grid,
+        r#"<text x="{:.1}" y="{:.1}" text-anchor="end">ms</text>"#,
+        LEFT - 8.0,
+        TOP - 12.0
+    );
     grid
 }
 
 fn limits(scale: &Scale, bound: f64, highest_rate: Option<u64>) -> String {
     let (y, right) = (scale.y(bound), WIDTH - RIGHT);
-    let mut limits = format!(r#"<line class="bound" x1="{LEFT}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}"/>"#);
-    let _ = write!(limits, r#"<text class="boundtext" x="{:.1}" y="{:.1}">{bound} ms</text>"#, LEFT + 4.0, y - 5.0);
+    let mut limits =
+        format!(r#"<line class="bound" x1="{LEFT}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}"/>"#);
+    let _ = write!(
+        limits,
+        r#"<text class="boundtext" x="{:.1}" y="{:.1}">{bound} ms</text>"#,
+        LEFT + 4.0,
+        y - 5.0
+    );
     if let Some(rate) = highest_rate {
         let x = scale.x(number(rate));
-        let _ = write!(limits, r#"<line class="best" x1="{x:.1}" x2="{x:.1}" y1="{TOP}" y2="{:.1}"/>"#, HEIGHT - BOTTOM);
+        let _ = write!(
+            limits,
+            r#"<line class="best" x1="{x:.1}" x2="{x:.1}" y1="{TOP}" y2="{:.1}"/>"#,
+            HEIGHT - BOTTOM
+        );
     }
     limits
 }
@@ -106,12 +160,25 @@ fn limits(scale: &Scale, bound: f64, highest_rate: Option<u64>) -> String {
 fn series(scale: &Scale, steps: &[&Step]) -> String {
     let mut all = String::new();
     for (class, name, latency) in SERIES {
-        let points: Vec<_> = steps.iter().map(|step| (scale.x(number(step.rate)), scale.y(latency(step)))).collect();
-        let line: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let _ = write!(all, r#"<polyline class="line {class}" points="{}"/>"#, line.join(" "));
+        let points: Vec<_> = steps
+            .iter()
+            .map(|step| (scale.x(number(step.rate)), scale.y(latency(step))))
+            .collect();
+        let line: Vec<_> = points
+            .iter()
+            .map(|(x, y)| format!("{x:.1},{y:.1}"))
+            .collect();
+        let _ = write!(
+            all,
+            r#"<polyline class="line {class}" points="{}"/>"#,
+            line.join(" ")
+        );
         for ((x, y), step) in points.iter().zip(steps) {
             let tip = format!("{name} {:.1} ms at {}/s", latency(step), step.rate);
-            let _ = write!(all, r#"<circle class="dot {class}" cx="{x:.1}" cy="{y:.1}" r="3"><title>{tip}</title></circle>"#);
+            let _ = write!(
+                all,
+                r#"<circle class="dot {class}" cx="{x:.1}" cy="{y:.1}" r="3"><title>{tip}</title></circle>"#
+            );
         }
     }
     all + &legend()
@@ -120,10 +187,23 @@ fn series(scale: &Scale, steps: &[&Step]) -> String {
 /// At the side, where no line can cross it.
 fn legend() -> String {
     let mut legend = String::new();
-    for ((class, name, _), y) in SERIES.iter().rev().zip([TOP + 10.0, TOP + 32.0, TOP + 54.0]) {
+    for ((class, name, _), y) in SERIES
+        .iter()
+        .rev()
+        .zip([TOP + 10.0, TOP + 32.0, TOP + 54.0])
+    {
         let x = WIDTH - RIGHT + 16.0;
-        let _ = write!(legend, r#"<line class="line {class}" x1="{x}" x2="{}" y1="{y}" y2="{y}"/>"#, x + 18.0);
-        let _ = write!(legend, r#"<text x="{}" y="{}">{name}</text>"#, x + 24.0, y + 4.0);
+        let _ = write!(
+            legend,
+            r#"<line class="line {class}" x1="{x}" x2="{}" y1="{y}" y2="{y}"/>"#,
+            x + 18.0
+        );
+        let _ = write!(
+            legend,
+            r#"<text x="{}" y="{}">{name}</text>"#,
+            x + 24.0,
+            y + 4.0
+        );
     }
     legend
 }
@@ -133,7 +213,10 @@ fn number(count: u64) -> f64 {
     count as f64
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a decade of milliseconds is a small whole number")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a decade of milliseconds is a small whole number"
+)]
 fn whole(decade: f64) -> i32 {
     decade as i32
 }
@@ -147,10 +230,27 @@ mod tests {
     fn the_chart_is_whole_without_anything_else_and_for_both_kinds_of_pages() {
         let steps = [step(500, 4.0), step(1_000, 9.0), step(2_000, 4_000.0)];
         let svg = draw(&steps.iter().collect::<Vec<_>>(), 50, Some(1_000));
-        assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{svg}");
-        assert!(svg.contains("prefers-color-scheme:dark") && !svg.contains("href") && !svg.contains("NaN"), "{svg}");
-        assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (3, 9));
-        assert!(svg.contains("1000 requests/s with p99 within 50 ms"), "{svg}");
+        assert!(
+            svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"),
+            "{svg}"
+        );
+        assert!(
+            svg.contains("prefers-color-scheme:dark")
+                && !svg.contains("href")
+                && !svg.contains("NaN"),
+            "{svg}"
+        );
+        assert_eq!(
+            (
+                svg.matches("<polyline").count(),
+                svg.matches("<circle").count()
+            ),
+            (3, 9)
+        );
+        assert!(
+            svg.contains("1000 requests/s with p99 within 50 ms"),
+            "{svg}"
+        );
     }
 
     #[test]

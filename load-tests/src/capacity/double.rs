@@ -44,24 +44,41 @@ type Double = (Manners, Arc<Mutex<Books>>);
 pub async fn start(dir: &Path, manners: Manners) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = format!("http://{}", listener.local_addr().unwrap());
-    std::fs::write(dir.join("run.toml"), "jwt_secret = \"a secret that is long enough\"\nadmin_token = \"admin\"\n").unwrap();
+    std::fs::write(
+        dir.join("run.toml"),
+        "jwt_secret = \"a secret that is long enough\"\nadmin_token = \"admin\"\n",
+    )
+    .unwrap();
     let router = Router::new()
         .route("/items", post(create))
         .route("/items/{item}/orders", post(order))
         .route("/items/{item}/audit", get(audit))
         .with_state((manners, Arc::default()));
-    drop(tokio::spawn(async move { axum::serve(listener, router).await }));
+    drop(tokio::spawn(
+        async move { axum::serve(listener, router).await },
+    ));
     host
 }
 
 async fn create(State((_, books)): State<Double>, Json(item): Json<Value>) -> Response {
     let stock = item["stock"].as_u64().unwrap();
-    *books.lock().unwrap() = Books { item: item["id"].as_str().unwrap().into(), stock, ..Books::default() };
-    (StatusCode::CREATED, Json(json!({ "stock": stock, "available": stock }))).into_response()
+    *books.lock().unwrap() = Books {
+        item: item["id"].as_str().unwrap().into(),
+        stock,
+        ..Books::default()
+    };
+    (
+        StatusCode::CREATED,
+        Json(json!({ "stock": stock, "available": stock })),
+    )
+        .into_response()
 }
 
 async fn order(State((manners, books)): State<Double>, headers: HeaderMap) -> Response {
-    let key = format!("{:?} {:?}", headers["authorization"], headers["idempotency-key"]);
+    let key = format!(
+        "{:?} {:?}",
+        headers["authorization"], headers["idempotency-key"]
+    );
     let (answer, stalls_until) = decide(manners, &mut books.lock().unwrap(), key);
     if let Some(until) = stalls_until {
         sleep(until.saturating_duration_since(tokio::time::Instant::now())).await;
@@ -69,18 +86,27 @@ async fn order(State((manners, books)): State<Double>, headers: HeaderMap) -> Re
     answer
 }
 
-fn decide(manners: Manners, books: &mut Books, key: String) -> (Response, Option<tokio::time::Instant>) {
+fn decide(
+    manners: Manners,
+    books: &mut Books,
+    key: String,
+) -> (Response, Option<tokio::time::Instant>) {
     let known = books.orders.get(&key).copied();
     let id = *books.orders.entry(key).or_insert_with(Uuid::new_v4);
     let number = books.orders.len();
-    if let (Some((at, time)), None) = (manners.stall.filter(|(at, _)| number >= *at), books.stalls_until) {
+    if let (Some((at, time)), None) = (
+        manners.stall.filter(|(at, _)| number >= *at),
+        books.stalls_until,
+    ) {
         debug_assert!(number == at);
         books.stalls_until = Some(tokio::time::Instant::now() + time);
     }
     let answer = match manners.unknown_every {
-        Some(every) if known.is_none() && number.is_multiple_of(every) => {
-            (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "code": "outcome_unknown" }))).into_response()
-        }
+        Some(every) if known.is_none() && number.is_multiple_of(every) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Json(json!({ "code": "outcome_unknown" })),
+        )
+            .into_response(),
         _ => held(&books.item, id, known.is_some()),
     };
     (answer, books.stalls_until)
@@ -89,7 +115,12 @@ fn decide(manners: Manners, books: &mut Books, key: String) -> (Response, Option
 fn held(item: &str, id: Uuid, replayed: bool) -> Response {
     let order = json!({ "id": id, "item": item, "quantity": 1, "state": "held" });
     match replayed {
-        true => (StatusCode::CREATED, [("idempotent-replayed", "true")], Json(order)).into_response(),
+        true => (
+            StatusCode::CREATED,
+            [("idempotent-replayed", "true")],
+            Json(order),
+        )
+            .into_response(),
         false => (StatusCode::CREATED, Json(order)).into_response(),
     }
 }

@@ -42,14 +42,28 @@ impl Meter {
     /// Nothing measured yet.
     pub fn new() -> Result<Self> {
         let histogram = || Histogram::new_with_bounds(1, micros(LATENCY_MOST), 3);
-        Ok(Self { latency: histogram()?, lateness: histogram()?, accepted: 0, refused: 0, errors: 0, first_due: None, last_answer: None })
+        Ok(Self {
+            latency: histogram()?,
+            lateness: histogram()?,
+            accepted: 0,
+            refused: 0,
+            errors: 0,
+            first_due: None,
+            last_answer: None,
+        })
     }
 
     /// Takes in a request.
     pub fn enter(&mut self, moments: Moments, answer: &Answer) {
-        let Moments { due, started, answered } = moments;
-        self.latency.saturating_record(micros(answered.saturating_duration_since(due)));
-        self.lateness.saturating_record(micros(started.saturating_duration_since(due)));
+        let Moments {
+            due,
+            started,
+            answered,
+        } = moments;
+        self.latency
+            .saturating_record(micros(answered.saturating_duration_since(due)));
+        self.lateness
+            .saturating_record(micros(started.saturating_duration_since(due)));
         self.first_due = Some(self.first_due.map_or(due, |first| first.min(due)));
         self.last_answer = Some(self.last_answer.map_or(answered, |last| last.max(answered)));
         match answer {
@@ -82,12 +96,43 @@ mod tests {
         let mut meter = Meter::new().unwrap();
         let due = Instant::now();
         let after = |ms| due + Duration::from_millis(ms);
-        let held = Answer::Held { id: Uuid::nil(), replayed: false };
-        meter.enter(Moments { due, started: after(30), answered: after(40) }, &held);
-        assert_eq!((meter.latency.max() / 1_000, meter.lateness.max() / 1_000), (40, 30));
-        meter.enter(Moments { due: after(100), started: after(100), answered: after(2_000) }, &Answer::SoldOut);
-        meter.enter(Moments { due: after(200), started: after(200), answered: after(201) }, &Answer::Unknown("503".into()));
-        assert_eq!((meter.accepted, meter.refused, meter.errors), (1, 1, 1), "a refusal is no order, and an error neither");
+        let held = Answer::Held {
+            id: Uuid::nil(),
+            replayed: false,
+        };
+        meter.enter(
+            Moments {
+                due,
+                started: after(30),
+                answered: after(40),
+            },
+            &held,
+        );
+        assert_eq!(
+            (meter.latency.max() / 1_000, meter.lateness.max() / 1_000),
+            (40, 30)
+        );
+        meter.enter(
+            Moments {
+                due: after(100),
+                started: after(100),
+                answered: after(2_000),
+            },
+            &Answer::SoldOut,
+        );
+        meter.enter(
+            Moments {
+                due: after(200),
+                started: after(200),
+                answered: after(201),
+            },
+            &Answer::Unknown("503".into()),
+        );
+        assert_eq!(
+            (meter.accepted, meter.refused, meter.errors),
+            (1, 1, 1),
+            "a refusal is no order, and an error neither"
+        );
         assert_eq!(meter.latency.len(), 3);
         assert!((meter.seconds() - 2.0).abs() < 1e-9);
     }

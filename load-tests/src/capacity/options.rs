@@ -62,9 +62,20 @@ impl CapacityOptions {
             #[command(flatten)]
             options: CapacityOptions,
         }
-        let mut line = vec!["capacity", "--host", host, "--step-seconds", "1", "--warm-seconds", "0", "--dir"];
+        let mut line = vec![
+            "capacity",
+            "--host",
+            host,
+            "--step-seconds",
+            "1",
+            "--warm-seconds",
+            "0",
+            "--dir",
+        ];
         line.push(dir.to_str().unwrap());
         line.extend(arguments);
-        <Line as clap::Parser>::try_parse_from(line).map(|line| line.options).unwrap()
+        <Line as clap::Parser>::try_parse_from(line)
+            .map(|line| line.options)
+            .unwrap()
     }
 }

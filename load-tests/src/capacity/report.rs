@@ -9,8 +9,19 @@ use serde::Serialize;
 use super::{chart, options::CapacityOptions, step::Step};
 use crate::cli::Durability;
 
-const COLUMNS: [&str; 11] =
-    ["rate/s", "answered/s", "p50 ms", "p99 ms", "p99.9 ms", "accepted", "refused", "errors", "outstanding", "driver late p99 ms", "holds"];
+const COLUMNS: [&str; 11] = [
+    "rate/s",
+    "answered/s",
+    "p50 ms",
+    "p99 ms",
+    "p99.9 ms",
+    "accepted",
+    "refused",
+    "errors",
+    "outstanding",
+    "driver late p99 ms",
+    "holds",
+];
 
 /// What came of the search.
 #[derive(Debug, Serialize)]
@@ -30,17 +41,35 @@ pub struct Report {
 impl Report {
     /// Nothing found yet.
     pub fn new(options: &CapacityOptions) -> Self {
-        let CapacityOptions { bound_ms, step_seconds, durability, .. } = *options;
-        Self { bound_ms, step_seconds, durability, highest_rate: None, steps: Vec::new() }
+        let CapacityOptions {
+            bound_ms,
+            step_seconds,
+            durability,
+            ..
+        } = *options;
+        Self {
+            bound_ms,
+            step_seconds,
+            durability,
+            highest_rate: None,
+            steps: Vec::new(),
+        }
     }
 
     /// Writes `capacity.svg` and `capacity.json`.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let cannot = || format!("--out: {} cannot be written", folder.display());
         fs::create_dir_all(folder).with_context(cannot)?;
-        fs::write(folder.join("capacity.svg"), chart::draw(&self.last_of_each_rate(), self.bound_ms, self.highest_rate))
-            .with_context(cannot)?;
-        fs::write(folder.join("capacity.json"), serde_json::to_string_pretty(self)? + "\n").with_context(cannot)
+        fs::write(
+            folder.join("capacity.svg"),
+            chart::draw(&self.last_of_each_rate(), self.bound_ms, self.highest_rate),
+        )
+        .with_context(cannot)?;
+        fs::write(
+            folder.join("capacity.json"),
+            serde_json::to_string_pretty(self)? + "\n",
+        )
+        .with_context(cannot)
     }
 
     /// Prints the table and what follows from it, and says whether a rate was found and every audit is good.
@@ -52,7 +81,10 @@ impl Report {
         for finding in &findings {
             println!("  {finding}");
         }
-        println!("chart and figures: {}", folder.join("capacity.svg").display());
+        println!(
+            "chart and figures: {}",
+            folder.join("capacity.svg").display()
+        );
         let good = findings.is_empty() && self.highest_rate.is_some();
         println!("{}", if good { "GOOD" } else { "NOT GOOD" });
         good
@@ -84,10 +116,19 @@ impl Report {
 
     fn conclusion(&self) -> String {
         let orders: u64 = self.steps.iter().map(|step| step.accepted).sum();
-        let audits = format!("audited: {} items, {orders} measured orders", self.steps.len());
+        let audits = format!(
+            "audited: {} items, {orders} measured orders",
+            self.steps.len()
+        );
         let found = match self.highest_rate {
-            Some(rate) => format!("{rate} requests/s is the highest rate that holds: p99 within {} ms, no errors, kept up", self.bound_ms),
-            None => format!("no rate holds: p99 within {} ms, no errors, kept up", self.bound_ms),
+            Some(rate) => format!(
+                "{rate} requests/s is the highest rate that holds: p99 within {} ms, no errors, kept up",
+                self.bound_ms
+            ),
+            None => format!(
+                "no rate holds: p99 within {} ms, no errors, kept up",
+                self.bound_ms
+            ),
         };
         match self.first_too_much() {
             Some(step) if step.driver_late => format!(
@@ -95,17 +136,28 @@ impl Report {
                 step.lateness_ms_p99, step.rate
             ),
             Some(_) => format!("{found}\n{audits}"),
-            None => format!("{found}\nno rate was too much: the service may do more than --most-rate\n{audits}"),
+            None => format!(
+                "{found}\nno rate was too much: the service may do more than --most-rate\n{audits}"
+            ),
         }
     }
 
     /// The last try of the lowest rate that did not hold.
     fn first_too_much(&self) -> Option<&Step> {
-        self.last_of_each_rate().into_iter().find(|step| !step.holds)
+        self.last_of_each_rate()
+            .into_iter()
+            .find(|step| !step.holds)
     }
 
     fn findings(&self) -> Vec<String> {
-        self.steps.iter().flat_map(|step| step.findings.iter().map(|finding| format!("{}: {finding}", step.item))).collect()
+        self.steps
+            .iter()
+            .flat_map(|step| {
+                step.findings
+                    .iter()
+                    .map(|finding| format!("{}: {finding}", step.item))
+            })
+            .collect()
     }
 }
 
@@ -120,7 +172,11 @@ fn row(step: &Step) -> [String; COLUMNS.len()] {
         step.refused.to_string(),
         step.errors.to_string(),
         step.outstanding_most.to_string(),
-        format!("{:.1}{}", step.lateness_ms_p99, if step.driver_late { " !" } else { "" }),
+        format!(
+            "{:.1}{}",
+            step.lateness_ms_p99,
+            if step.driver_late { " !" } else { "" }
+        ),
         if step.holds { "yes" } else { "no" }.to_owned(),
     ]
 }
@@ -159,14 +215,23 @@ mod tests {
 
     fn report() -> Report {
         let steps = vec![step(500, 4.0), step(2_000, 400.0), step(1_000, 9.0)];
-        Report { bound_ms: 50, step_seconds: 5, durability: Durability::Recorded, highest_rate: Some(1_000), steps }
+        Report {
+            bound_ms: 50,
+            step_seconds: 5,
+            durability: Durability::Recorded,
+            highest_rate: Some(1_000),
+            steps,
+        }
     }
 
     #[test]
     fn the_table_is_in_the_order_of_the_rates() {
         let table = report().table().to_string();
         let at = |text: &str| table.find(text).unwrap();
-        assert!(at(" 500 ") < at(" 1000 ") && at(" 1000 ") < at(" 2000 "), "{table}");
+        assert!(
+            at(" 500 ") < at(" 1000 ") && at(" 1000 ") < at(" 2000 "),
+            "{table}"
+        );
     }
 
     #[test]
@@ -175,7 +240,13 @@ mod tests {
         assert!(!report.conclusion().contains("driver"));
         report.steps[1].driver_late = true;
         report.steps[1].lateness_ms_p99 = 80.0;
-        assert!(report.conclusion().contains("the driver itself was late (p99 80.0 ms at 2000/s)"), "{}", report.conclusion());
+        assert!(
+            report
+                .conclusion()
+                .contains("the driver itself was late (p99 80.0 ms at 2000/s)"),
+            "{}",
+            report.conclusion()
+        );
         report.steps.remove(1);
         assert!(report.conclusion().contains("no rate was too much"));
     }
@@ -193,10 +264,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(report().print(folder.path()));
         let mut found = report();
-        found.steps[0].findings.push("the audit cannot explain 1 units".into());
-        assert_eq!(found.findings(), ["capacity-500: the audit cannot explain 1 units"]);
+        found.steps[0]
+            .findings
+            .push("the audit cannot explain 1 units".into());
+        assert_eq!(
+            found.findings(),
+            ["capacity-500: the audit cannot explain 1 units"]
+        );
         assert!(!found.print(folder.path()));
-        assert!(!Report { highest_rate: None, ..report() }.print(folder.path()));
+        assert!(
+            !Report {
+                highest_rate: None,
+                ..report()
+            }
+            .print(folder.path())
+        );
     }
 
     #[test]
@@ -205,7 +287,14 @@ mod tests {
         report().write(&folder.path().join("new")).unwrap();
         let json = std::fs::read_to_string(folder.path().join("new/capacity.json")).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!((&json["highest_rate"], &json["steps"][2]["rate"]), (&1_000.into(), &1_000.into()));
-        assert!(std::fs::read_to_string(folder.path().join("new/capacity.svg")).unwrap().starts_with("<svg"));
+        assert_eq!(
+            (&json["highest_rate"], &json["steps"][2]["rate"]),
+            (&1_000.into(), &1_000.into())
+        );
+        assert!(
+            std::fs::read_to_string(folder.path().join("new/capacity.svg"))
+                .unwrap()
+                .starts_with("<svg")
+        );
     }
 }

@@ -17,13 +17,19 @@ pub struct Schedule {
 impl Schedule {
     /// This rate for so many seconds.
     pub fn new(rate: u64, seconds: u64) -> Self {
-        Self { rate, requests: rate * seconds }
+        Self {
+            rate,
+            requests: rate * seconds,
+        }
     }
 
     /// When the request of this number, from 0, is due after the beginning.
     pub fn due(&self, number: u64) -> Duration {
         // Not a sum of rounded gaps, which would drift.
-        Duration::from_nanos(u64::try_from(u128::from(number) * 1_000_000_000 / u128::from(self.rate)).unwrap_or(u64::MAX))
+        Duration::from_nanos(
+            u64::try_from(u128::from(number) * 1_000_000_000 / u128::from(self.rate))
+                .unwrap_or(u64::MAX),
+        )
     }
 
     /// Starts every request when it is due, and none earlier. If the thread was held up, those that are overdue start at once, each with the moment at
@@ -62,7 +68,10 @@ mod tests {
     #[tokio::test]
     async fn requests_start_when_they_are_due_although_none_is_answered() {
         let schedule = Schedule::new(200, 1);
-        let (handle, (sender, mut started)) = (tokio::runtime::Handle::current(), tokio::sync::mpsc::unbounded_channel());
+        let (handle, (sender, mut started)) = (
+            tokio::runtime::Handle::current(),
+            tokio::sync::mpsc::unbounded_channel(),
+        );
         let began = Instant::now();
         let thread = thread::spawn(move || {
             schedule.run(began, |number, due| {
@@ -93,10 +102,25 @@ mod tests {
             }
             starts.push((due, Instant::now()));
         });
-        let dues: Vec<_> = starts.iter().map(|(due, _)| due.duration_since(began)).collect();
-        assert_eq!(dues, (0..100).map(|number| schedule.due(number)).collect::<Vec<_>>(), "the schedule does not shift");
+        let dues: Vec<_> = starts
+            .iter()
+            .map(|(due, _)| due.duration_since(began))
+            .collect();
+        assert_eq!(
+            dues,
+            (0..100)
+                .map(|number| schedule.due(number))
+                .collect::<Vec<_>>(),
+            "the schedule does not shift"
+        );
         let (due, at) = starts[11];
-        assert!(at.duration_since(due) >= Duration::from_millis(280), "the wait is seen in full");
-        assert!(starts[39].1.duration_since(starts[11].1) < Duration::from_millis(250), "what is overdue does not wait again");
+        assert!(
+            at.duration_since(due) >= Duration::from_millis(280),
+            "the wait is seen in full"
+        );
+        assert!(
+            starts[39].1.duration_since(starts[11].1) < Duration::from_millis(250),
+            "what is overdue does not wait again"
+        );
     }
 }

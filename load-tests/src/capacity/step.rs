@@ -109,8 +109,17 @@ impl Driver {
     pub fn new(options: &CapacityOptions) -> Result<Self> {
         let target = Target::find(options.host.as_deref(), &options.dir, false)?;
         let admin = Admin::new(&target)?;
-        let client = Client::builder().timeout(TIMEOUT).pool_idle_timeout(IDLE).tcp_nodelay(true).build()?;
-        Ok(Self { target, admin, client, options: options.clone() })
+        let client = Client::builder()
+            .timeout(TIMEOUT)
+            .pool_idle_timeout(IDLE)
+            .tcp_nodelay(true)
+            .build()?;
+        Ok(Self {
+            target,
+            admin,
+            client,
+            options: options.clone(),
+        })
     }
 
     /// Makes a step at this rate.
@@ -120,19 +129,40 @@ impl Driver {
         let outstanding_most = drive(schedule, &shared).await?;
         let findings = self.audit(schedule, &shared).await?;
         let meter = shared.meter.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.result(rate, &shared.sale.items.get(0).id, &meter, outstanding_most, findings))
+        Ok(self.result(
+            rate,
+            &shared.sale.items.get(0).id,
+            &meter,
+            outstanding_most,
+            findings,
+        ))
     }
 
     async fn prepare(&self, schedule: Schedule) -> Result<Shared> {
         let buyers = schedule.requests.min(BUYERS_MOST);
         // With room, because what is measured here is not how the last units are found.
-        let stock = self.options.stock.unwrap_or(schedule.requests + schedule.requests.div_ceil(10));
+        let stock = self
+            .options
+            .stock
+            .unwrap_or(schedule.requests + schedule.requests.div_ceil(10));
         // The limit is nobody's here: a buyer who comes again is one more order.
         let limit = u32::try_from(schedule.requests.div_ceil(buyers))?;
-        let options = Options::of_orders(schedule.requests, stock, limit, self.options.segments, self.options.durability);
+        let options = Options::of_orders(
+            schedule.requests,
+            stock,
+            limit,
+            self.options.segments,
+            self.options.durability,
+        );
         let mix = Mix::of(&RUSH);
         let items = Items::new(&mix, &self.target.host, &new_name("capacity"), &options)?;
-        let crowd = Crowd::new(mix, 1, (buyers, 0.0), schedule.requests, &self.target.jwt_secret)?;
+        let crowd = Crowd::new(
+            mix,
+            1,
+            (buyers, 0.0),
+            schedule.requests,
+            &self.target.jwt_secret,
+        )?;
         items.open(&self.admin, &options).await?;
         Ok(Shared {
             sale: Sale::new(&self.target, items, crowd, &options)?,
@@ -152,13 +182,26 @@ impl Driver {
             shared.enter(&asked, &settled.last);
         }
         let closed = closing::close(&shared.sale, &self.admin).await?;
-        let demand = Demand { requests: Some(schedule.requests), limit: shared.sale.limit, must_resell: false };
+        let demand = Demand {
+            requests: Some(schedule.requests),
+            limit: shared.sale.limit,
+            must_resell: false,
+        };
         Ok(Verdict::new("capacity", &shared.sale.tally(), &closed, demand).findings)
     }
 
-    fn result(&self, rate_due: u64, item: &str, meter: &Meter, outstanding_most: usize, findings: Vec<String>) -> Step {
-        let (latency, bound_ms) =
-            (|percent| percentile_ms(&meter.latency, percent), f64::from(u32::try_from(self.options.bound_ms).unwrap_or(u32::MAX)));
+    fn result(
+        &self,
+        rate_due: u64,
+        item: &str,
+        meter: &Meter,
+        outstanding_most: usize,
+        findings: Vec<String>,
+    ) -> Step {
+        let (latency, bound_ms) = (
+            |percent| percentile_ms(&meter.latency, percent),
+            f64::from(u32::try_from(self.options.bound_ms).unwrap_or(u32::MAX)),
+        );
         let achieved = rate(meter.latency.len(), meter.seconds());
         let lateness_ms_p99 = percentile_ms(&meter.lateness, 99.0);
         #[expect(clippy::cast_precision_loss, reason = "no rate is near 2^53")]
@@ -209,11 +252,23 @@ async fn request(shared: Arc<Shared>, number: u64, due: Instant) {
     let asked = shared.order(number);
     let attempt = shared.sale.attempt(&shared.client, &asked).await;
     if number >= shared.counts_from {
-        let moments = Moments { due, started, answered: Instant::now() };
-        shared.meter.lock().unwrap_or_else(PoisonError::into_inner).enter(moments, &attempt.answer);
+        let moments = Moments {
+            due,
+            started,
+            answered: Instant::now(),
+        };
+        shared
+            .meter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .enter(moments, &attempt.answer);
     }
     match attempt.answer {
-        Answer::Unknown(_) => shared.open.lock().unwrap_or_else(PoisonError::into_inner).push(asked),
+        Answer::Unknown(_) => shared
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(asked),
         _ => shared.enter(&asked, &attempt),
     }
 }
@@ -222,13 +277,21 @@ impl Shared {
     fn order(&self, number: u64) -> Asked {
         let buyer = usize::try_from(number).unwrap_or(0) % self.sale.crowd.buyers();
         let key = HeaderValue::from(number);
-        Asked { buyer, item: 0, wish: Wish::Order { key, quantity: 1 } }
+        Asked {
+            buyer,
+            item: 0,
+            wish: Wish::Order { key, quantity: 1 },
+        }
     }
 
     /// Enters the answer in our books.
     fn enter(&self, asked: &Asked, attempt: &Attempt) {
         // Nobody orders more than the limit, so nobody may be refused for it.
-        let standing = Standing { held: 0, limit: self.sale.limit, may_return: false };
+        let standing = Standing {
+            held: 0,
+            limit: self.sale.limit,
+            may_return: false,
+        };
         let flaw = judge::new_order(&attempt.answer, 1, standing);
         self.sale.tally().enter(&Answered {
             buyer: asked.buyer,
@@ -244,7 +307,15 @@ impl Shared {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rate, achieved, latency_ms_p50, latency_ms_p99, latency_ms_p999, errors, .. } = self;
+        let Self {
+            rate,
+            achieved,
+            latency_ms_p50,
+            latency_ms_p99,
+            latency_ms_p999,
+            errors,
+            ..
+        } = self;
         let holds = if self.holds { "holds" } else { "too much" };
         write!(
             f,
@@ -273,7 +344,11 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_request_of_a_step_is_made_and_found_in_the_audit() {
         let step = step(200, Manners::default(), &[]).await;
-        assert_eq!((step.accepted, step.refused, step.errors), (200, 0, 0), "{step}");
+        assert_eq!(
+            (step.accepted, step.refused, step.errors),
+            (200, 0, 0),
+            "{step}"
+        );
         assert!(step.findings.is_empty(), "{:?}", step.findings);
     }
 
@@ -281,8 +356,20 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_stall_is_seen_by_everybody_who_would_have_waited() {
         let stall = Some((100, Duration::from_millis(400)));
-        let step = step(200, Manners { stall, ..Manners::default() }, &["--connections", "4"]).await;
-        assert!(step.outstanding_most >= 40, "80 requests were due in the stall: {}", step.outstanding_most);
+        let step = step(
+            200,
+            Manners {
+                stall,
+                ..Manners::default()
+            },
+            &["--connections", "4"],
+        )
+        .await;
+        assert!(
+            step.outstanding_most >= 40,
+            "80 requests were due in the stall: {}",
+            step.outstanding_most
+        );
         // Of 200 requests the two that count for p99 were due at its beginning.
         assert!(step.latency_ms_p99 >= 380.0, "{step}");
         assert!(step.latency_ms_max >= 395.0 && !step.holds, "{step}");
@@ -291,14 +378,41 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_unknown_outcome_is_an_error_and_its_order_is_not_lost() {
-        let step = step(100, Manners { unknown_every: Some(10), ..Manners::default() }, &[]).await;
-        assert_eq!((step.accepted, step.errors, step.holds), (90, 10, false), "{step}");
-        assert!(step.findings.is_empty(), "asked again, each was told: {:?}", step.findings);
+        let step = step(
+            100,
+            Manners {
+                unknown_every: Some(10),
+                ..Manners::default()
+            },
+            &[],
+        )
+        .await;
+        assert_eq!(
+            (step.accepted, step.errors, step.holds),
+            (90, 10, false),
+            "{step}"
+        );
+        assert!(
+            step.findings.is_empty(),
+            "asked again, each was told: {:?}",
+            step.findings
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_order_that_the_audit_does_not_know_is_found() {
-        let step = step(50, Manners { loses: 1, ..Manners::default() }, &[]).await;
-        assert_eq!(step.findings, ["1 units were acknowledged and are not in the ledger"]);
+        let step = step(
+            50,
+            Manners {
+                loses: 1,
+                ..Manners::default()
+            },
+            &[],
+        )
+        .await;
+        assert_eq!(
+            step.findings,
+            ["1 units were acknowledged and are not in the ledger"]
+        );
     }
 }

@@ -11,5 +11,10 @@ pub static RUSH: Scenario = Scenario {
     shelf: Shelf::Kept,
     pays: false,
     must_resell: false,
-    kinds: &[(65, ONE_UNIT), (15, REPEATS), (10, TWO_UNITS), (10, OVER_THE_LIMIT)],
+    kinds: &[
+        (65, ONE_UNIT),
+        (15, REPEATS),
+        (10, TWO_UNITS),
+        (10, OVER_THE_LIMIT),
+    ],
 };

@@ -63,13 +63,19 @@ impl Credentials {
         // We look at the times ourselves, with and without the cache.
         validation.validate_exp = false;
         let checked = Cache::with_weighter(TOKENS_USUALLY, TOKENS_MOST, UnitWeighter);
-        Ok(Self { key, validation, admin_token: admin_token.as_ref().into(), checked })
+        Ok(Self {
+            key,
+            validation,
+            admin_token: admin_token.as_ref().into(),
+            checked,
+        })
     }
 
     /// The buyer whose token this is.
     pub(crate) fn buyer(&self, token: &str) -> Option<Arc<Claims>> {
         let claims = self.checked.get(token).or_else(|| self.check(token))?;
-        Some(claims).filter(|claims| claims.is_good_at(jiff::Timestamp::now().as_duration().as_secs_f64()))
+        Some(claims)
+            .filter(|claims| claims.is_good_at(jiff::Timestamp::now().as_duration().as_secs_f64()))
     }
 
     /// The name of the buyer whose token this is: for a service that is measured beside ours, and must not be faster for letting anybody in.
@@ -78,7 +84,11 @@ impl Credentials {
     }
 
     fn check(&self, token: &str) -> Option<Arc<Claims>> {
-        let claims = Arc::new(jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation).ok()?.claims);
+        let claims = Arc::new(
+            jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
+                .ok()?
+                .claims,
+        );
         self.checked.insert(token.into(), Arc::clone(&claims));
         Some(claims)
     }
@@ -93,10 +103,23 @@ fn decoding_key(key: &BuyerKey) -> Result<(DecodingKey, Vec<Algorithm>), BadKey>
     match key {
         BuyerKey::Secret(secret) => Ok((DecodingKey::from_secret(secret), vec![Algorithm::HS256])),
         BuyerKey::PublicKey(pem) => {
-            let rsa = || DecodingKey::from_rsa_pem(pem).map(|key| (key, vec![Algorithm::RS256, Algorithm::RS384, Algorithm::RS512]));
-            let ec = || DecodingKey::from_ec_pem(pem).map(|key| (key, vec![Algorithm::ES256, Algorithm::ES384]));
+            let rsa = || {
+                DecodingKey::from_rsa_pem(pem).map(|key| {
+                    (
+                        key,
+                        vec![Algorithm::RS256, Algorithm::RS384, Algorithm::RS512],
+                    )
+                })
+            };
+            let ec = || {
+                DecodingKey::from_ec_pem(pem)
+                    .map(|key| (key, vec![Algorithm::ES256, Algorithm::ES384]))
+            };
             let ed = || DecodingKey::from_ed_pem(pem).map(|key| (key, vec![Algorithm::EdDSA]));
-            rsa().or_else(|_| ec()).or_else(|_| ed()).map_err(|_| BadKey)
+            rsa()
+                .or_else(|_| ec())
+                .or_else(|_| ed())
+                .map_err(|_| BadKey)
         }
     }
 }
@@ -104,8 +127,17 @@ fn decoding_key(key: &BuyerKey) -> Result<(DecodingKey, Vec<Algorithm>), BadKey>
 /// A token for `buyer`, as a shop's login would issue it, good for `lifetime`.
 pub fn mint_buyer_token(secret: &[u8], buyer: &BuyerId, lifetime: Duration) -> Option<String> {
     let now = jiff::Timestamp::now().as_duration().as_secs_f64();
-    let claims = Claims { sub: buyer.clone(), exp: Some((now + lifetime.as_secs_f64()).floor()), nbf: None };
-    jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(secret)).ok()
+    let claims = Claims {
+        sub: buyer.clone(),
+        exp: Some((now + lifetime.as_secs_f64()).floor()),
+        nbf: None,
+    };
+    jsonwebtoken::encode(
+        &Header::new(Algorithm::HS256),
+        &claims,
+        &EncodingKey::from_secret(secret),
+    )
+    .ok()
 }
 
 #[cfg(test)]
@@ -126,7 +158,11 @@ mod tests {
         let token = mint_buyer_token(b"secret", &ann, Duration::from_secs(60)).unwrap();
         let credentials = credentials("secret");
         for _ in 0..2 {
-            assert_eq!(credentials.buyer(&token).unwrap().sub, ann, "also from the cache");
+            assert_eq!(
+                credentials.buyer(&token).unwrap().sub,
+                ann,
+                "also from the cache"
+            );
         }
         assert!(self::credentials("other").buyer(&token).is_none());
         assert!(credentials.buyer("nonsense").is_none());
@@ -144,16 +180,24 @@ mod tests {
             (serde_json::json!({ "sub": "ann" }), true),
             (serde_json::json!({ "sub": "ann", "exp": 1_000 }), false),
             (serde_json::json!({ "sub": "ann", "exp": now + 60 }), true),
-            (serde_json::json!({ "sub": "ann", "exp": now as f64 + 60.5 }), true),
+            (
+                serde_json::json!({ "sub": "ann", "exp": now as f64 + 60.5 }),
+                true,
+            ),
             (serde_json::json!({ "sub": "ann", "nbf": now + 60 }), false),
             (serde_json::json!({ "sub": "ann", "nbf": now - 60 }), true),
             (serde_json::json!({ "sub": "", "exp": now + 60 }), false),
             (serde_json::json!({ "exp": now + 60 }), false),
         ];
         for (claims, good) in table {
-            let token = jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap();
+            let token =
+                jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap();
             for _ in 0..2 {
-                assert_eq!(credentials.buyer(&token).is_some(), good, "{claims}, also from the cache");
+                assert_eq!(
+                    credentials.buyer(&token).is_some(),
+                    good,
+                    "{claims}, also from the cache"
+                );
             }
         }
     }

@@ -32,7 +32,9 @@ pub struct EngineSettings {
 
 impl Default for EngineSettings {
     fn default() -> Self {
-        Self { order_within: Duration::from_secs(5) }
+        Self {
+            order_within: Duration::from_secs(5),
+        }
     }
 }
 
@@ -76,9 +78,17 @@ pub(crate) struct KnownItem {
 impl Engine {
     /// An engine over these.
     pub fn new(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: EngineSettings) -> Arc<Self> {
-        let (items, transitions) =
-            (Cache::with_weighter(ITEMS_USUALLY, ITEMS_MOST, UnitWeighter), Transitions::new(Arc::clone(&ledger), settings.order_within));
-        Arc::new(Self { stock, ledger, settings, transitions, items })
+        let (items, transitions) = (
+            Cache::with_weighter(ITEMS_USUALLY, ITEMS_MOST, UnitWeighter),
+            Transitions::new(Arc::clone(&ledger), settings.order_within),
+        );
+        Arc::new(Self {
+            stock,
+            ledger,
+            settings,
+            transitions,
+            items,
+        })
     }
 
     /// Answers if Redis and SQL do and the scripts are loaded.
@@ -88,24 +98,40 @@ impl Engine {
     }
 
     /// Whatever the stores do not answer, whoever asked hears within this time.
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
-        self.in_time_until(Instant::now() + self.settings.order_within, work).await
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        self.in_time_until(Instant::now() + self.settings.order_within, work)
+            .await
     }
 
-    async fn in_time_until<T>(&self, until: Instant, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
-        tokio::time::timeout_at(until, work).await.unwrap_or(Err(EngineError::OutcomeUnknown(self.settings.order_within)))
+    async fn in_time_until<T>(
+        &self,
+        until: Instant,
+        work: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        tokio::time::timeout_at(until, work)
+            .await
+            .unwrap_or(Err(EngineError::OutcomeUnknown(self.settings.order_within)))
     }
 
     pub(crate) async fn known(&self, id: &ItemId) -> Result<Option<Arc<KnownItem>>, EngineError> {
         if let Some(known) = self.items.get(id) {
             return Ok(Some(known));
         }
-        let Some(item) = self.ledger.item(id).await? else { return Ok(None) };
+        let Some(item) = self.ledger.item(id).await? else {
+            return Ok(None);
+        };
         Ok(Some(self.know(item)))
     }
 
     fn know(&self, item: Item) -> Arc<KnownItem> {
-        let known = Arc::new(KnownItem { tag: item.id.tag(), stock: self.stock.item(&item), item });
+        let known = Arc::new(KnownItem {
+            tag: item.id.tag(),
+            stock: self.stock.item(&item),
+            item,
+        });
         self.items.insert(known.item.id.clone(), Arc::clone(&known));
         known
     }

@@ -65,7 +65,10 @@ pub(crate) struct Operators {
 
 impl FromRef<App> for Operators {
     fn from_ref(app: &App) -> Self {
-        Self { engine: Arc::clone(&app.engine), metrics: app.metrics.clone() }
+        Self {
+            engine: Arc::clone(&app.engine),
+            metrics: app.metrics.clone(),
+        }
     }
 }
 
@@ -77,17 +80,35 @@ pub fn router(
     metrics: Option<PrometheusHandle>,
     limits: &Limits,
 ) -> Router {
-    let (orders, outage, body_bytes) = (OrderMetrics::default(), Outage::default(), limits.body_bytes);
-    let app = App(Arc::new(Shared { engine, credentials, payments, metrics, orders, outage, body_bytes }));
+    let (orders, outage, body_bytes) = (
+        OrderMetrics::default(),
+        Outage::default(),
+        limits.body_bytes,
+    );
+    let app = App(Arc::new(Shared {
+        engine,
+        credentials,
+        payments,
+        metrics,
+        orders,
+        outage,
+        body_bytes,
+    }));
     // No layers: each would be made anew for every request. Bodies are limited where they are read, and panics are caught where requests are served.
     Router::new()
         .route("/items/{item}/orders", post(orders::place))
-        .route("/orders/{order}", get(orders::show).merge(delete(life::cancel)))
+        .route(
+            "/orders/{order}",
+            get(orders::show).merge(delete(life::cancel)),
+        )
         .route("/orders/{order}/payment", post(life::pay))
         .route("/orders/{order}/refund", post(life::refund))
         .route("/items", post(items::create))
         .route("/items/{item}", get(items::show).merge(patch(stock::patch)))
-        .route("/items/{item}/stock", post(stock::move_stock).merge(put(stock::set_stock)))
+        .route(
+            "/items/{item}/stock",
+            post(stock::move_stock).merge(put(stock::set_stock)),
+        )
         .route("/items/{item}/journal", get(stock::journal))
         .route("/items/{item}/state", put(items::set_state))
         .route("/items/{item}/audit", get(items::audit))

@@ -65,7 +65,11 @@ const BACKLOG: u32 = 16_384;
 
 /// Listens at this address.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
     // As a listener usually does: the address may still be waiting for stray packets of the process before us.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -73,10 +77,17 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until `stop`, then finishes the requests that are under way.
-pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stop: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: &Limits,
+    stop: CancellationToken,
+) {
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.head_within).max_headers(limits.headers);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.head_within)
+        .max_headers(limits.headers);
     // Head and body of an answer are put together and written at once: cheaper than two parts, for answers as small as ours. A connection keeps the buffer of
     // its largest answer.
     http.writev(false);
@@ -95,15 +106,30 @@ pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stop:
                 }
             }
         };
-        connect(stream, router.clone(), limits.request_within, &http, &graceful);
+        connect(
+            stream,
+            router.clone(),
+            limits.request_within,
+            &http,
+            &graceful,
+        );
     }
     drop(listener);
-    if tokio::time::timeout(limits.drain_within, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(limits.drain_within, graceful.shutdown())
+        .await
+        .is_err()
+    {
         tracing::warn!("requests were still under way when the time to finish them was over");
     }
 }
 
-fn connect(stream: TcpStream, router: Router, within: Duration, http: &http1::Builder, graceful: &GracefulShutdown) {
+fn connect(
+    stream: TcpStream,
+    router: Router,
+    within: Duration,
+    http: &http1::Builder,
+    graceful: &GracefulShutdown,
+) {
     // Answers are small and must not wait for one another (Nagle).
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
@@ -118,7 +144,12 @@ fn connect(stream: TcpStream, router: Router, within: Duration, http: &http1::Bu
     });
 }
 
-async fn answer(router: Router, request: Request<Incoming>, timer: Timer, within: Duration) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    timer: Timer,
+    within: Duration,
+) -> Result<Response<Body>, Infallible> {
     let answer = AssertUnwindSafe(router.oneshot(request.map(Body::new))).catch_unwind();
     Ok(match timer.within(within, answer).await {
         Some(Ok(Ok(answer))) => answer,
@@ -170,11 +201,21 @@ mod tests {
     async fn one_timer_is_for_each_request_in_its_turn() {
         let (timer, within) = (Timer::default(), Duration::from_secs(2));
         for _ in 0..2 {
-            assert!(timer.within(within, sleep(Duration::from_millis(1200))).await.is_some());
+            assert!(
+                timer
+                    .within(within, sleep(Duration::from_millis(1200)))
+                    .await
+                    .is_some()
+            );
         }
         let began = Instant::now();
         assert!(timer.within(within, pending::<()>()).await.is_none());
         assert!(began.elapsed() >= within);
-        assert!(timer.within(within, sleep(Duration::from_millis(100))).await.is_some());
+        assert!(
+            timer
+                .within(within, sleep(Duration::from_millis(100)))
+                .await
+                .is_some()
+        );
     }
 }

@@ -15,7 +15,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Looks until `stop`.
 pub async fn watch_overdue(engine: Arc<Engine>, stop: CancellationToken) {
-    while tokio::time::timeout(LOOK_EVERY, stop.cancelled()).await.is_err() {
+    while tokio::time::timeout(LOOK_EVERY, stop.cancelled())
+        .await
+        .is_err()
+    {
         for (segment, orders) in engine.stock.overdue(PATIENCE) {
             if let Err(error) = ask_ledger(&engine, &segment, &orders).await {
                 tracing::debug!(%segment, %error, "the ledger could not be asked for overdue orders");
@@ -24,16 +27,35 @@ pub async fn watch_overdue(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
-async fn ask_ledger(engine: &Engine, segment: &SegmentKey, orders: &[(EntryId, OrderId)]) -> Result<(), LedgerError> {
+async fn ask_ledger(
+    engine: &Engine,
+    segment: &SegmentKey,
+    orders: &[(EntryId, OrderId)],
+) -> Result<(), LedgerError> {
     let rows = engine.ledger.segments(&segment.item).await?;
-    let checkpoint = rows.into_iter().find(|row| row.key == *segment).and_then(|row| row.checkpoint);
+    let checkpoint = rows
+        .into_iter()
+        .find(|row| row.key == *segment)
+        .and_then(|row| row.checkpoint);
     // Whatever lies before the checkpoint has its final word in `orders`; the rest need not be asked for.
-    let recorded: Vec<OrderId> = orders.iter().filter(|(entry, _)| Some(*entry) <= checkpoint).map(|(_, order)| *order).collect();
+    let recorded: Vec<OrderId> = orders
+        .iter()
+        .filter(|(entry, _)| Some(*entry) <= checkpoint)
+        .map(|(_, order)| *order)
+        .collect();
     if recorded.is_empty() {
         return Ok(());
     }
-    let known: HashMap<_, _> = engine.ledger.recorded_among(&recorded).await?.into_iter().collect();
-    let fates = recorded.into_iter().map(|order| (order, fate(known.get(&order)))).collect();
+    let known: HashMap<_, _> = engine
+        .ledger
+        .recorded_among(&recorded)
+        .await?
+        .into_iter()
+        .collect();
+    let fates = recorded
+        .into_iter()
+        .map(|order| (order, fate(known.get(&order))))
+        .collect();
     engine.stock.resolve(segment, &fates);
     Ok(())
 }

@@ -57,7 +57,12 @@ enum Said {
     /// It stands at this point until it is told to go on.
     At(String),
     /// It is at this from now on; with a lease, in seconds of the story, if it holds a lock.
-    Begins { id: u64, doing: Doing, label: String, lease: Option<f64> },
+    Begins {
+        id: u64,
+        doing: Doing,
+        label: String,
+        lease: Option<f64>,
+    },
     /// The lease of what it is at was extended.
     Extended { id: u64, lease: f64 },
     /// It is not at this any more.
@@ -107,7 +112,12 @@ struct Listener {
 
 impl Actor {
     /// Starts one. It runs until its first point.
-    pub async fn start(stage: &Stage, lane: &str, role: Role, arguments: &impl Serialize) -> Result<Self> {
+    pub async fn start(
+        stage: &Stage,
+        lane: &str,
+        role: Role,
+        arguments: &impl Serialize,
+    ) -> Result<Self> {
         Self::start_with(stage, lane, role, arguments, Vec::new()).await
     }
 
@@ -120,22 +130,51 @@ impl Actor {
         variables: Vec<(&'static str, PathBuf)>,
     ) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let (program, port) = (stage.program.clone(), listener.local_addr()?.port().to_string());
-        let log = stage.folder().join(format!("{}.log", lane.replace(' ', "-")));
+        let (program, port) = (
+            stage.program.clone(),
+            listener.local_addr()?.port().to_string(),
+        );
+        let log = stage
+            .folder()
+            .join(format!("{}.log", lane.replace(' ', "-")));
         let command = move || {
             let mut command = Command::new(&program.path);
-            command.args(&program.arguments).arg(role.name()).arg(&port).envs(variables.iter().cloned());
+            command
+                .args(&program.arguments)
+                .arg(role.name())
+                .arg(&port)
+                .envs(variables.iter().cloned());
             command
         };
         let process = Daemon::start("actor", log, command).await?;
-        let (stream, _) = timeout(STARTS_WITHIN, listener.accept()).await.context("the actor did not start in time")??;
+        let (stream, _) = timeout(STARTS_WITHIN, listener.accept())
+            .await
+            .context("the actor did not start in time")??;
         stream.set_nodelay(true)?;
         let (said, mut told) = stream.into_split();
-        told.write_all(format!("{}\n", serde_json::to_string(arguments)?).as_bytes()).await?;
-        let (lane, during, (turns, heard)) = (stage.timeline.lane(lane), Arc::default(), mpsc::unbounded_channel());
-        let listener = Listener { said: BufReader::new(said).lines(), lane: lane.clone(), during: Arc::clone(&during), turns };
+        told.write_all(format!("{}\n", serde_json::to_string(arguments)?).as_bytes())
+            .await?;
+        let (lane, during, (turns, heard)) = (
+            stage.timeline.lane(lane),
+            Arc::default(),
+            mpsc::unbounded_channel(),
+        );
+        let listener = Listener {
+            said: BufReader::new(said).lines(),
+            lane: lane.clone(),
+            during: Arc::clone(&during),
+            turns,
+        };
         let listening = tokio::spawn(listener.listen());
-        Ok(Self { process, said: heard, told, lane, during, listening, at: None })
+        Ok(Self {
+            process,
+            said: heard,
+            told,
+            lane,
+            during,
+            listening,
+            at: None,
+        })
     }
 
     /// Its lane of the picture.
@@ -153,7 +192,10 @@ impl Actor {
             }
             Some(Turn::Done(result)) => Ok(Stop::Done(result)),
             Some(Turn::Failed(why)) => bail!("the actor failed: {why}"),
-            None => bail!("the actor ended: {}", std::fs::read_to_string(self.process.log()).unwrap_or_default()),
+            None => bail!(
+                "the actor ended: {}",
+                std::fs::read_to_string(self.process.log()).unwrap_or_default()
+            ),
         }
     }
 
@@ -205,7 +247,10 @@ impl Actor {
         self.process.kill().await?;
         // What it had said before is heard to the end.
         let _ = (&mut self.listening).await;
-        self.during.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.during
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         Ok(())
     }
 }
@@ -213,7 +258,10 @@ impl Actor {
 impl Drop for Actor {
     fn drop(&mut self) {
         self.listening.abort();
-        self.during.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.during
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 }
 
@@ -235,7 +283,12 @@ impl Listener {
         let mut during = self.during.lock().unwrap_or_else(PoisonError::into_inner);
         match said {
             Said::At(point) => return Some(Turn::At(point)),
-            Said::Begins { id, doing, label, lease } => {
+            Said::Begins {
+                id,
+                doing,
+                label,
+                lease,
+            } => {
                 let begun = match lease {
                     Some(lease) => self.lane.holds(label, Duration::from_secs_f64(lease)),
                     None => self.lane.is(doing, label),

@@ -73,16 +73,38 @@ pub enum Expected {
 impl Way {
     /// The way of the story.
     pub const fn faulty(name: &'static str, does: &'static str, because: &'static str) -> Self {
-        Self { name, does, faulty: true, expected: Expected::Fails, because }
+        Self {
+            name,
+            does,
+            faulty: true,
+            expected: Expected::Fails,
+            because,
+        }
     }
 
     /// A remedy that is one.
     pub const fn holds(name: &'static str, does: &'static str, because: &'static str) -> Self {
-        Self { name, does, faulty: false, expected: Expected::Holds, because }
+        Self {
+            name,
+            does,
+            faulty: false,
+            expected: Expected::Holds,
+            because,
+        }
     }
 
     /// A remedy that does not help, or not enough.
-    pub const fn does_not_help(name: &'static str, does: &'static str, because: &'static str) -> Self {
-        Self { name, does, faulty: false, expected: Expected::Fails, because }
+    pub const fn does_not_help(
+        name: &'static str,
+        does: &'static str,
+        because: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            does,
+            faulty: false,
+            expected: Expected::Fails,
+            because,
+        }
     }
 }

@@ -73,25 +73,43 @@ pub struct ActorArguments {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds from 0.1 to 3600".into())
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "expected a number of seconds from 0.1 to 3600".into())
 }
 
 /// Is an actor until it is done.
 pub async fn actor(arguments: ActorArguments) -> Result<ExitCode> {
-    act(arguments.role, arguments.port).await.map(|()| ExitCode::SUCCESS)
+    act(arguments.role, arguments.port)
+        .await
+        .map(|()| ExitCode::SUCCESS)
 }
 
 /// Does what the command line says. `actor` is how this program is told to be an actor.
 pub async fn postmortem(arguments: Postmortem, actor: Vec<OsString>) -> Result<ExitCode> {
     let cases = arguments.cases()?;
     if cases.is_empty() {
-        ensure!(!arguments.json && arguments.report.is_none(), "--json and --report: name a case, or say --all");
+        ensure!(
+            !arguments.json && arguments.report.is_none(),
+            "--json and --report: name a case, or say --all"
+        );
         say(&list());
         return Ok(ExitCode::SUCCESS);
     }
-    let program = Program { path: std::env::current_exe()?, arguments: actor };
-    let run = Run::new(arguments.speed, arguments.what_if(), program, engine::program()?);
+    let program = Program {
+        path: std::env::current_exe()?,
+        arguments: actor,
+    };
+    let run = Run::new(
+        arguments.speed,
+        arguments.what_if(),
+        program,
+        engine::program()?,
+    );
     let progress = Progress::new(&cases);
     let mut played = Vec::new();
     for case in &cases {
@@ -102,22 +120,37 @@ pub async fn postmortem(arguments: Postmortem, actor: Vec<OsString>) -> Result<E
     }
     progress.bar.finish_and_clear();
     arguments.show(&played)?;
-    Ok(if played.iter().all(Played::is_as_told) { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if played.iter().all(Played::is_as_told) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
 }
 
 impl Postmortem {
     fn cases(&self) -> Result<Vec<Box<dyn Case>>> {
         if self.all {
             let changed = self.what_if().changed();
-            ensure!(changed.is_empty(), "{}: only for cases that are named", changed.first().map_or("", |knob| knob.flag()));
+            ensure!(
+                changed.is_empty(),
+                "{}: only for cases that are named",
+                changed.first().map_or("", |knob| knob.flag())
+            );
             return Ok(catalogue::all());
         }
-        let cases = self.cases.iter().map(|name| catalogue::find(name).with_context(|| unknown(name)));
+        let cases = self
+            .cases
+            .iter()
+            .map(|name| catalogue::find(name).with_context(|| unknown(name)));
         let cases = cases.collect::<Result<Vec<_>>>()?;
         for case in &cases {
             for knob in self.what_if().changed() {
                 if !case.knobs().contains(&knob) {
-                    bail!("{}: the case `{}` has nothing that it would change", knob.flag(), case.name());
+                    bail!(
+                        "{}: the case `{}` has nothing that it would change",
+                        knob.flag(),
+                        case.name()
+                    );
                 }
             }
         }
@@ -126,8 +159,17 @@ impl Postmortem {
 
     fn what_if(&self) -> WhatIf {
         let (stock, stall, lease) = (self.stock, self.stall, self.lease);
-        let (buyers, instances) = (self.buyers.map(|n| n as usize), self.instances.map(|n| n as usize));
-        WhatIf { buyers, stock, stall, lease, instances }
+        let (buyers, instances) = (
+            self.buyers.map(|n| n as usize),
+            self.instances.map(|n| n as usize),
+        );
+        WhatIf {
+            buyers,
+            stock,
+            stall,
+            lease,
+            instances,
+        }
     }
 
     /// What is said of a case when it was played. Where JSON is wanted there is nothing else on the standard output.
@@ -135,7 +177,15 @@ impl Postmortem {
         if !self.json {
             say(&format!("{}\n", report::table::table(seen)));
         } else if is_unwatched {
-            eprintln!("{}: {}", seen.case, if seen.is_as_told() { "as told" } else { "not as told" });
+            eprintln!(
+                "{}: {}",
+                seen.case,
+                if seen.is_as_told() {
+                    "as told"
+                } else {
+                    "not as told"
+                }
+            );
         }
     }
 
@@ -153,10 +203,18 @@ impl Postmortem {
         }
         if let Some(file) = &self.markdown {
             let command: Vec<_> = std::env::args().skip(1).collect();
-            let command = format!("stockade postmortem {}", command.join(" ").trim_start_matches("postmortem "));
-            fs::write(file, report::markdown::document(played, &command)).with_context(|| file.display().to_string())?;
+            let command = format!(
+                "stockade postmortem {}",
+                command.join(" ").trim_start_matches("postmortem ")
+            );
+            fs::write(file, report::markdown::document(played, &command))
+                .with_context(|| file.display().to_string())?;
         }
-        let differ: Vec<_> = played.iter().filter(|case| !case.is_as_told()).map(|case| case.case).collect();
+        let differ: Vec<_> = played
+            .iter()
+            .filter(|case| !case.is_as_told())
+            .map(|case| case.case)
+            .collect();
         if !differ.is_empty() {
             eprintln!("not as told: {}", differ.join(", "));
         }
@@ -177,8 +235,14 @@ fn unknown(name: &str) -> String {
 
 fn list() -> String {
     let cases = catalogue::all();
-    let width = cases.iter().map(|case| case.name().len()).max().unwrap_or(0);
-    let lines = cases.iter().map(|case| format!("{:width$}  {}", case.name(), case.story().title));
+    let width = cases
+        .iter()
+        .map(|case| case.name().len())
+        .max()
+        .unwrap_or(0);
+    let lines = cases
+        .iter()
+        .map(|case| format!("{:width$}  {}", case.name(), case.story().title));
     format!(
         "{}\n\n`stockade postmortem CASE` plays one, `stockade postmortem --all --report out/` all",
         lines.collect::<Vec<_>>().join("\n")
@@ -196,10 +260,18 @@ impl Progress {
     fn new(cases: &[Box<dyn Case>]) -> Self {
         let ways: usize = cases.iter().map(|case| case.ways().len()).sum();
         let bar = ProgressBar::new(ways as u64);
-        let style = ProgressStyle::with_template("{bar:20} {pos} of {len} ways, {elapsed}  {wide_msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("\u{2501}\u{2578}\u{2500}"));
+        let style =
+            ProgressStyle::with_template("{bar:20} {pos} of {len} ways, {elapsed}  {wide_msg}");
+        bar.set_style(
+            style
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("\u{2501}\u{2578}\u{2500}"),
+        );
         bar.enable_steady_tick(Duration::from_millis(100));
-        Self { bar, seen: Mutex::default() }
+        Self {
+            bar,
+            seen: Mutex::default(),
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, String> {
@@ -209,17 +281,25 @@ impl Progress {
 
 impl Audience for Progress {
     fn begins(&self, case: &dyn Case, way: &Way) {
-        let is_first = case.ways().first().is_some_and(|first| first.name == way.name);
+        let is_first = case
+            .ways()
+            .first()
+            .is_some_and(|first| first.name == way.name);
         let mut seen = self.seen();
         if is_first {
             seen.clear();
         }
-        self.bar.set_message(format!("{} {seen}\u{25b8} {}", case.name(), way.name));
+        self.bar
+            .set_message(format!("{} {seen}\u{25b8} {}", case.name(), way.name));
     }
 
     fn ended(&self, case: &dyn Case, way: &PlayedWay) {
         let mut seen = self.seen();
-        seen.push_str(if way.evidence.holds() { "\u{2713}" } else { "\u{2717}" });
+        seen.push_str(if way.evidence.holds() {
+            "\u{2713}"
+        } else {
+            "\u{2717}"
+        });
         self.bar.set_message(format!("{} {seen}", case.name()));
         self.bar.inc(1);
     }

@@ -51,7 +51,11 @@ struct Run {
 impl Run {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg("--dir").arg(&self.dir).args(arguments).envs(self.variables.iter().cloned());
+        command
+            .arg("--dir")
+            .arg(&self.dir)
+            .args(arguments)
+            .envs(self.variables.iter().cloned());
         command
     }
 }
@@ -76,7 +80,17 @@ impl Engine {
     pub async fn start(stage: &Stage, redis: &Redis) -> Result<Self> {
         let database_url = format!("sqlite://{}", stage.folder().join("engine.db").display());
         let settings = Vec::new();
-        Self::start_instance(stage, Instance { name: "engine", redis_url: redis.url(), database_url, roles: ALL_ROLES, settings }).await
+        Self::start_instance(
+            stage,
+            Instance {
+                name: "engine",
+                redis_url: redis.url(),
+                database_url,
+                roles: ALL_ROLES,
+                settings,
+            },
+        )
+        .await
     }
 
     /// Starts one instance, and waits until it is ready. A port may be somebody else's by the time it is there: then it takes another.
@@ -93,22 +107,41 @@ impl Engine {
 
     async fn start_somewhere(stage: &Stage, instance: &Instance) -> Result<Self> {
         let listen = format!("127.0.0.1:{}", free_port().await);
-        let run = Run { program: stage.engine.clone(), dir: stage.folder().join(instance.name), variables: variables(instance, &listen) };
-        let (serve, log) = (run.clone(), stage.folder().join(format!("{}-{listen}.log", instance.name)));
+        let run = Run {
+            program: stage.engine.clone(),
+            dir: stage.folder().join(instance.name),
+            variables: variables(instance, &listen),
+        };
+        let (serve, log) = (
+            run.clone(),
+            stage
+                .folder()
+                .join(format!("{}-{listen}.log", instance.name)),
+        );
         let process = Daemon::start("stockade", log, move || serve.command(&["serve"])).await?;
-        Ok(Self { process, counter: Counter::at(format!("http://{listen}")), run, starts: 1 })
+        Ok(Self {
+            process,
+            counter: Counter::at(format!("http://{listen}")),
+            run,
+            starts: 1,
+        })
     }
 
     /// Offers an item, and returns its id.
     pub async fn offer(&self, item: Value) -> Result<String> {
-        let request = Client::new().post(self.counter.address("/items")).bearer_auth(ADMIN_TOKEN).json(&item);
+        let request = Client::new()
+            .post(self.counter.address("/items"))
+            .bearer_auth(ADMIN_TOKEN)
+            .json(&item);
         let item: Value = request.send().await?.error_for_status()?.json().await?;
         Ok(item["id"].as_str().context("an item has an id")?.to_owned())
     }
 
     /// What the audit says of an item.
     pub async fn audit(&self, item: &str) -> Result<Audit> {
-        let request = Client::new().get(self.counter.address(&format!("/items/{item}/audit"))).bearer_auth(ADMIN_TOKEN);
+        let request = Client::new()
+            .get(self.counter.address(&format!("/items/{item}/audit")))
+            .bearer_auth(ADMIN_TOKEN);
         Ok(request.send().await?.error_for_status()?.json().await?)
     }
 
@@ -120,16 +153,25 @@ impl Engine {
             if so(&audit) {
                 return Ok(audit);
             }
-            ensure!(Instant::now() < deadline, "the engine did not come to it: {audit:?}");
+            ensure!(
+                Instant::now() < deadline,
+                "the engine did not come to it: {audit:?}"
+            );
             sleep(LOOK_EVERY).await;
         }
     }
 
     /// `stockade reconcile`: what it said. Its status is 1 if something is left to do.
     pub async fn reconcile(&self, item: &str) -> Result<String> {
-        let output = tokio::process::Command::from(self.run.command(&["reconcile", item])).output().await?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        ensure!(matches!(output.status.code(), Some(0 | 1)), "reconcile: {said}");
+        let output = tokio::process::Command::from(self.run.command(&["reconcile", item]))
+            .output()
+            .await?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "reconcile: {said}"
+        );
         Ok(said)
     }
 
@@ -172,9 +214,21 @@ impl Engine {
     async fn is_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         let ready = self.counter.address("/readyz");
-        while !(self.serves()? && reqwest::get(&ready).await.is_ok_and(|answer| answer.status().is_success())) {
-            ensure!(!self.process.has_ended(), "the engine has ended: {}", self.log()?);
-            ensure!(Instant::now() < deadline, "the engine was not ready: {}", self.log()?);
+        while !(self.serves()?
+            && reqwest::get(&ready)
+                .await
+                .is_ok_and(|answer| answer.status().is_success()))
+        {
+            ensure!(
+                !self.process.has_ended(),
+                "the engine has ended: {}",
+                self.log()?
+            );
+            ensure!(
+                Instant::now() < deadline,
+                "the engine was not ready: {}",
+                self.log()?
+            );
             sleep(LOOK_EVERY).await;
         }
         Ok(())
@@ -198,7 +252,12 @@ pub fn program() -> Result<PathBuf> {
     let named = std::env::var_os("STOCKADE_BIN").map(PathBuf::from);
     let this = std::env::current_exe()?;
     let program = named.unwrap_or_else(|| this.with_file_name("stockade"));
-    program.canonicalize().with_context(|| format!("{}: build it with `cargo build -p stockade`, or set STOCKADE_BIN", program.display()))
+    program.canonicalize().with_context(|| {
+        format!(
+            "{}: build it with `cargo build -p stockade`, or set STOCKADE_BIN",
+            program.display()
+        )
+    })
 }
 
 fn variables(instance: &Instance, listen: &str) -> Vec<(&'static str, String)> {

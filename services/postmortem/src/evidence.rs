@@ -145,14 +145,22 @@ impl Evidence {
     /// The verdict depends on this: nobody stood still for longer than so many seconds of the story.
     pub fn judge_stuck(mut self, most_seconds: f64) -> Self {
         let value = self.longest_stuck_seconds;
-        self.readings.push(Reading { measure: Measure::StuckSeconds, value, most: most_seconds });
+        self.readings.push(Reading {
+            measure: Measure::StuckSeconds,
+            value,
+            most: most_seconds,
+        });
         self
     }
 
     /// The verdict depends on this count.
     #[expect(clippy::cast_precision_loss, reason = "counts of a demonstration")]
     pub fn judge(mut self, measure: Measure, value: u64, most: u64) -> Self {
-        self.readings.push(Reading { measure, value: value as f64, most: most as f64 });
+        self.readings.push(Reading {
+            measure,
+            value: value as f64,
+            most: most as f64,
+        });
         self
     }
 
@@ -168,15 +176,41 @@ mod tests {
 
     #[test]
     fn one_count_beyond_its_bound_is_enough_to_fail() {
-        assert!(Evidence::new().sold(10, 10).judge_oversold().judge_stranded().holds());
-        assert!(!Evidence::new().sold(10, 11).judge_oversold().judge_stranded().holds());
-        assert!(!Evidence::new().sold(10, 9).stranded(1).judge_oversold().judge_stranded().holds());
+        assert!(
+            Evidence::new()
+                .sold(10, 10)
+                .judge_oversold()
+                .judge_stranded()
+                .holds()
+        );
+        assert!(
+            !Evidence::new()
+                .sold(10, 11)
+                .judge_oversold()
+                .judge_stranded()
+                .holds()
+        );
+        assert!(
+            !Evidence::new()
+                .sold(10, 9)
+                .stranded(1)
+                .judge_oversold()
+                .judge_stranded()
+                .holds()
+        );
         assert!(!Evidence::new().judge(Measure::LostUpdates, 1, 0).holds());
     }
 
     #[test]
     fn what_is_not_judged_does_not_count_and_nothing_judged_proves_nothing() {
-        assert!(Evidence::new().holders(2).sold(1, 1).judge_oversold().holds(), "two holders, and no harm done");
+        assert!(
+            Evidence::new()
+                .holders(2)
+                .sold(1, 1)
+                .judge_oversold()
+                .holds(),
+            "two holders, and no harm done"
+        );
         assert!(!Evidence::new().sold(1, 1).holds());
     }
 }

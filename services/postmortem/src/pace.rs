@@ -37,7 +37,9 @@ impl Pace {
 
     /// The same in milliseconds, for servers: at least 1.
     pub fn real_ms(self, story: Duration) -> u64 {
-        u64::try_from(self.real(story).as_millis()).unwrap_or(u64::MAX).max(1)
+        u64::try_from(self.real(story).as_millis())
+            .unwrap_or(u64::MAX)
+            .max(1)
     }
 
     /// Waits for so long a time of the story.
@@ -56,7 +58,10 @@ impl FromStr for Pace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.parse().ok().and_then(Self::new).ok_or_else(|| format!("expected a number from 1 (the real thing) to {MOST}"))
+        text.parse()
+            .ok()
+            .and_then(Self::new)
+            .ok_or_else(|| format!("expected a number from 1 (the real thing) to {MOST}"))
     }
 }
 
@@ -69,15 +74,24 @@ mod tests {
     #[test]
     fn a_stall_of_half_a_minute_takes_a_second_and_a_half_at_twenty() {
         let pace: Pace = "20".parse().unwrap();
-        assert_eq!(pace.real(Duration::from_secs(30)), Duration::from_millis(1500));
-        assert_eq!(pace.story(Duration::from_millis(1500)), Duration::from_secs(30));
+        assert_eq!(
+            pace.real(Duration::from_secs(30)),
+            Duration::from_millis(1500)
+        );
+        assert_eq!(
+            pace.story(Duration::from_millis(1500)),
+            Duration::from_secs(30)
+        );
         assert_eq!(pace.real_ms(Duration::from_millis(1)), 1);
     }
 
     #[test]
     fn what_is_told_again_is_told_slower_until_it_is_the_real_thing() {
         let slower = |speed| Pace::new(speed).unwrap().slower().map(Pace::speed);
-        assert_eq!([slower(20.0), slower(3.0), slower(1.0)], [Some(5.0), Some(1.0), None]);
+        assert_eq!(
+            [slower(20.0), slower(3.0), slower(1.0)],
+            [Some(5.0), Some(1.0), None]
+        );
     }
 
     #[test]

@@ -16,7 +16,10 @@ pub struct Point {
 
 impl Default for Point {
     fn default() -> Self {
-        Self { arrived: watch::Sender::new(0), open: watch::Sender::new(false) }
+        Self {
+            arrived: watch::Sender::new(0),
+            open: watch::Sender::new(false),
+        }
     }
 }
 
@@ -34,12 +37,18 @@ impl Point {
 
     /// Waits until so many have come, ever.
     pub async fn reached_by(&self, actors: usize) {
-        let _ = self.arrived.subscribe().wait_for(|arrived| *arrived >= actors).await;
+        let _ = self
+            .arrived
+            .subscribe()
+            .wait_for(|arrived| *arrived >= actors)
+            .await;
     }
 
     /// The same, but not for longer than this. Whether they came: where a remedy holds, the second one never does.
     pub async fn reached_within(&self, actors: usize, real: Duration) -> bool {
-        tokio::time::timeout(real, self.reached_by(actors)).await.is_ok()
+        tokio::time::timeout(real, self.reached_by(actors))
+            .await
+            .is_ok()
     }
 
     /// Lets everybody go who stands here or will come.

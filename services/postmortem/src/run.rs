@@ -82,7 +82,13 @@ pub trait Audience: Send + Sync {
 impl Run {
     /// Nothing is started yet.
     pub fn new(pace: Pace, what_if: WhatIf, program: Program, engine: PathBuf) -> Self {
-        Self { pace, what_if, program, engine, props: Arc::default() }
+        Self {
+            pace,
+            what_if,
+            program,
+            engine,
+            props: Arc::default(),
+        }
     }
 
     /// Plays all ways of a case.
@@ -90,11 +96,19 @@ impl Run {
         let mut ways = Vec::new();
         for way in case.ways() {
             audience.begins(case, &way);
-            let played = self.play_way(case, &way).await.with_context(|| format!("{}: {}", case.name(), way.name))?;
+            let played = self
+                .play_way(case, &way)
+                .await
+                .with_context(|| format!("{}: {}", case.name(), way.name))?;
             audience.ended(case, &played);
             ways.push(played);
         }
-        Ok(Played { case: case.name(), story: case.story(), speed: self.pace.to_string(), ways })
+        Ok(Played {
+            case: case.name(),
+            story: case.story(),
+            speed: self.pace.to_string(),
+            ways,
+        })
     }
 
     /// Leases shrink with the speed, and the moments in which a busy machine does nothing for a process do not. So what was not as told is told once
@@ -104,19 +118,33 @@ impl Run {
         match self.pace.slower() {
             Some(slower) if !played.is_as_told() && self.what_if == WhatIf::default() => {
                 let again = self.play_way_at(slower, case, way).await?;
-                Ok(PlayedWay { again_at: Some(slower.to_string()), ..again })
+                Ok(PlayedWay {
+                    again_at: Some(slower.to_string()),
+                    ..again
+                })
             }
             _ => Ok(played),
         }
     }
 
     async fn play_way_at(&self, pace: Pace, case: &dyn Case, way: &Way) -> Result<PlayedWay> {
-        let stage = Stage::new(pace, self.what_if, self.program.clone(), self.engine.clone(), Arc::clone(&self.props))?;
+        let stage = Stage::new(
+            pace,
+            self.what_if,
+            self.program.clone(),
+            self.engine.clone(),
+            Arc::clone(&self.props),
+        )?;
         // At the story's own speed everything takes longer, servers excepted.
         let most = WAY_AT_MOST + pace.real(Duration::from_secs(1200));
         let Ok(evidence) = tokio::time::timeout(most, case.play(way.name, &stage)).await else {
             bail!("it did not end within {most:?}");
         };
-        Ok(PlayedWay { way: *way, evidence: evidence?, picture: stage.timeline.finish(), again_at: None })
+        Ok(PlayedWay {
+            way: *way,
+            evidence: evidence?,
+            picture: stage.timeline.finish(),
+            again_at: None,
+        })
     }
 }

@@ -45,9 +45,23 @@ pub struct Props {
 
 impl Stage {
     /// An empty stage whose clock begins now.
-    pub fn new(pace: Pace, what_if: WhatIf, program: Program, engine: PathBuf, props: Arc<Props>) -> Result<Self> {
+    pub fn new(
+        pace: Pace,
+        what_if: WhatIf,
+        program: Program,
+        engine: PathBuf,
+        props: Arc<Props>,
+    ) -> Result<Self> {
         let folder = tempfile::tempdir().context("a folder for the servers")?;
-        Ok(Self { pace, timeline: Timeline::begin(pace), what_if, program, engine, props, folder })
+        Ok(Self {
+            pace,
+            timeline: Timeline::begin(pace),
+            what_if,
+            program,
+            engine,
+            props,
+            folder,
+        })
     }
 
     /// A folder of its own, removed afterwards.
@@ -75,7 +89,11 @@ impl Stage {
 
     /// The address of a ZooKeeper server, and a path that is this way's own. The server is shared, so it must not be broken.
     pub async fn zookeeper(&self) -> Result<(String, String)> {
-        let server = self.props.zookeeper.get_or_try_init(ZooKeeper::start).await?;
+        let server = self
+            .props
+            .zookeeper
+            .get_or_try_init(ZooKeeper::start)
+            .await?;
         Ok((server.url(), format!("/{}", self.place())))
     }
 
@@ -101,5 +119,7 @@ pub async fn connect(url: &str) -> Result<MultiplexedConnection> {
         .set_connection_timeout(Some(Duration::from_secs(5)))
         .set_response_timeout(Some(Duration::from_secs(30)));
     let client = redis::Client::open(url)?;
-    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+    Ok(client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?)
 }

@@ -105,7 +105,11 @@ pub struct Timeline {
 impl Timeline {
     /// Begins now.
     pub fn begin(pace: Pace) -> Self {
-        Self { pace, begin: Instant::now(), picture: Arc::default() }
+        Self {
+            pace,
+            begin: Instant::now(),
+            picture: Arc::default(),
+        }
     }
 
     /// Seconds of the story since it began.
@@ -117,11 +121,18 @@ impl Timeline {
     pub fn lane(&self, name: impl Into<String>) -> Lane {
         let name = name.into();
         let mut picture = self.picture();
-        let index = picture.lanes.iter().position(|lane| *lane == name).unwrap_or_else(|| {
-            picture.lanes.push(name);
-            picture.lanes.len() - 1
-        });
-        Lane { timeline: self.clone(), index }
+        let index = picture
+            .lanes
+            .iter()
+            .position(|lane| *lane == name)
+            .unwrap_or_else(|| {
+                picture.lanes.push(name);
+                picture.lanes.len() - 1
+            });
+        Lane {
+            timeline: self.clone(),
+            index,
+        }
     }
 
     /// Notes how many units are left.
@@ -137,14 +148,23 @@ impl Timeline {
 
     /// How many are inside now.
     pub fn inside(&self) -> u64 {
-        self.picture().spans.iter().filter(|span| span.doing == Doing::Holding && span.to.is_none()).count() as u64
+        self.picture()
+            .spans
+            .iter()
+            .filter(|span| span.doing == Doing::Holding && span.to.is_none())
+            .count() as u64
     }
 
     /// The longest time that an actor waited or stood still, in seconds of the story.
     pub fn longest(&self, doing: Doing) -> f64 {
         let now = self.now();
         let lengths = |span: &Span| span.to.unwrap_or(now) - span.from;
-        self.picture().spans.iter().filter(|span| span.doing == doing).map(lengths).fold(0.0, f64::max)
+        self.picture()
+            .spans
+            .iter()
+            .filter(|span| span.doing == doing)
+            .map(lengths)
+            .fold(0.0, f64::max)
     }
 
     /// Ends it, and hands out what was noted.
@@ -163,7 +183,9 @@ impl Timeline {
 /// Who enters when another leaves does not overlap with it.
 fn holders_at_once(spans: &[Span]) -> u64 {
     let inside = spans.iter().filter(|span| span.doing == Doing::Holding);
-    let mut changes: Vec<(f64, i64)> = inside.flat_map(|span| [(span.from, 1), (span.to.unwrap_or(f64::INFINITY), -1)]).collect();
+    let mut changes: Vec<(f64, i64)> = inside
+        .flat_map(|span| [(span.from, 1), (span.to.unwrap_or(f64::INFINITY), -1)])
+        .collect();
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut now = 0;
     let most = changes.into_iter().map(|(_, change)| {
@@ -193,17 +215,32 @@ impl Lane {
 
     /// Something happens.
     pub fn notes(&self, event: Event, label: impl Into<String>) {
-        let moment = Moment { lane: self.index, event, label: label.into(), at: self.timeline.now() };
+        let moment = Moment {
+            lane: self.index,
+            event,
+            label: label.into(),
+            at: self.timeline.now(),
+        };
         self.timeline.picture().moments.push(moment);
     }
 
     fn begins(&self, doing: Doing, label: String, lease: Option<Duration>) -> During {
         let from = self.timeline.now();
         let valid_until = lease.map(|lease| from + lease.as_secs_f64());
-        let span = Span { lane: self.index, doing, label, from, to: None, valid_until };
+        let span = Span {
+            lane: self.index,
+            doing,
+            label,
+            from,
+            to: None,
+            valid_until,
+        };
         let mut picture = self.timeline.picture();
         picture.spans.push(span);
-        During { timeline: self.timeline.clone(), span: picture.spans.len() - 1 }
+        During {
+            timeline: self.timeline.clone(),
+            span: picture.spans.len() - 1,
+        }
     }
 }
 
@@ -235,7 +272,14 @@ mod tests {
     use super::{Doing, Span, holders_at_once};
 
     fn span(doing: Doing, from: f64, to: Option<f64>) -> Span {
-        Span { lane: 0, doing, label: String::new(), from, to, valid_until: None }
+        Span {
+            lane: 0,
+            doing,
+            label: String::new(),
+            from,
+            to,
+            valid_until: None,
+        }
     }
 
     #[test]
@@ -243,7 +287,17 @@ mod tests {
         let holding = |from, to| span(Doing::Holding, from, Some(to));
         assert_eq!(holders_at_once(&[]), 0);
         assert_eq!(holders_at_once(&[holding(0.0, 1.0), holding(1.0, 2.0)]), 1);
-        assert_eq!(holders_at_once(&[holding(0.0, 3.0), holding(1.0, 2.0), holding(2.5, 4.0)]), 2);
-        assert_eq!(holders_at_once(&[span(Doing::Holding, 0.0, None), holding(5.0, 6.0), span(Doing::Waiting, 0.0, None)]), 2);
+        assert_eq!(
+            holders_at_once(&[holding(0.0, 3.0), holding(1.0, 2.0), holding(2.5, 4.0)]),
+            2
+        );
+        assert_eq!(
+            holders_at_once(&[
+                span(Doing::Holding, 0.0, None),
+                holding(5.0, 6.0),
+                span(Doing::Waiting, 0.0, None)
+            ]),
+            2
+        );
     }
 }

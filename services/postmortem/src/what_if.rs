@@ -55,6 +55,9 @@ impl WhatIf {
             (self.lease.is_some(), Knob::Lease),
             (self.instances.is_some(), Knob::Instances),
         ];
-        changed.into_iter().filter_map(|(changed, knob)| changed.then_some(knob)).collect()
+        changed
+            .into_iter()
+            .filter_map(|(changed, knob)| changed.then_some(knob))
+            .collect()
     }
 }

@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity, Window};
+use domain::{
+    BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity,
+    Window,
+};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use ledger::Ledger;
@@ -46,15 +49,27 @@ async fn main() -> ExitCode {
 }
 
 async fn measure_all() -> Result<bool> {
-    let orders = std::env::args().nth(1).map_or(Ok(100_000), |orders| orders.parse())?;
+    let orders = std::env::args()
+        .nth(1)
+        .map_or(Ok(100_000), |orders| orders.parse())?;
     let wanted = std::env::args().nth(2);
-    println!("{:>9} {:>9} {:>12} {:>12} {:>12} {:>14}", "ledger", "orders", "ended s", "returned s", "recorded s", "sold again s");
-    let kinds = || ["sqlite", "postgres"].into_iter().filter(|kind| wanted.as_deref().is_none_or(|wanted| wanted == *kind));
+    println!(
+        "{:>9} {:>9} {:>12} {:>12} {:>12} {:>14}",
+        "ledger", "orders", "ended s", "returned s", "recorded s", "sold again s"
+    );
+    let kinds = || {
+        ["sqlite", "postgres"]
+            .into_iter()
+            .filter(|kind| wanted.as_deref().is_none_or(|wanted| wanted == *kind))
+    };
     let mut in_time = true;
     for kind in kinds() {
         in_time &= measure(kind, orders).await?;
     }
-    println!("\n{:>9} {:>9} {:>12} {:>12}", "ledger", "open", "late p50 s", "late max s");
+    println!(
+        "\n{:>9} {:>9} {:>12} {:>12}",
+        "ledger", "open", "late p50 s", "late max s"
+    );
     for kind in kinds() {
         in_time &= measure_among_open(kind, orders).await?;
     }
@@ -74,16 +89,28 @@ async fn measure(kind: &str, orders: usize) -> Result<bool> {
     let seconds = || began.elapsed().as_secs_f64();
     let [mut ended, mut returned, mut recorded] = [None; 3];
     until(async || {
-        ended = ended.or(rows(&**ledger, &item).await.filter(|rows| rows.held == 0).map(|_| seconds()));
-        returned = returned.or(available(&stock.item(&item)).await.filter(|units| *units == orders as u64).map(|_| seconds()));
-        recorded = recorded.or(rows(&**ledger, &item).await.filter(|rows| rows.available == orders as u64).map(|_| seconds()));
+        ended = ended.or(rows(&**ledger, &item)
+            .await
+            .filter(|rows| rows.held == 0)
+            .map(|_| seconds()));
+        returned = returned.or(available(&stock.item(&item))
+            .await
+            .filter(|units| *units == orders as u64)
+            .map(|_| seconds()));
+        recorded = recorded.or(rows(&**ledger, &item)
+            .await
+            .filter(|rows| rows.available == orders as u64)
+            .map(|_| seconds()));
         recorded.is_some() && returned.is_some()
     })
     .await;
     let again = Instant::now();
     place(&stock.item(&item), &item, "second", orders).await?;
     let [ended, returned, recorded] = [ended, returned, recorded].map(Option::unwrap_or_default);
-    println!("{kind:>9} {orders:>9} {ended:>12.2} {returned:>12.2} {recorded:>12.2} {:>14.2}", again.elapsed().as_secs_f64());
+    println!(
+        "{kind:>9} {orders:>9} {ended:>12.2} {returned:>12.2} {recorded:>12.2} {:>14.2}",
+        again.elapsed().as_secs_f64()
+    );
     scene.close(reconciler, &[item]).await?;
     Ok(Duration::from_secs_f64(returned) <= WITHIN)
 }
@@ -91,7 +118,10 @@ async fn measure(kind: &str, orders: usize) -> Result<bool> {
 /// Among many holds that are not over, some are from time to time: how late they are ended, in seconds, half of them and the last.
 async fn measure_among_open(kind: &str, orders: usize) -> Result<bool> {
     let scene = Scene::open(kind).await?;
-    let (open, ending) = (scene.offer("open", orders, 3600).await?, scene.offer("ending", ENDING, 2).await?);
+    let (open, ending) = (
+        scene.offer("open", orders, 3600).await?,
+        scene.offer("ending", ENDING, 2).await?,
+    );
     place(&scene.stock.item(&open), &open, "open", orders).await?;
     until(async || held(&*scene.ledger, &open).await == Some(orders as u64)).await;
     let reconciler = scene.reconcile()?;
@@ -103,12 +133,22 @@ async fn measure_among_open(kind: &str, orders: usize) -> Result<bool> {
     }
     let mut late = Vec::new();
     for (order, expires_at) in placed {
-        until(async || scene.ledger.order(order).await.is_ok_and(|order| order.is_some_and(|order| order.state == OrderState::Expired)))
-            .await;
+        until(async || {
+            scene
+                .ledger
+                .order(order)
+                .await
+                .is_ok_and(|order| order.is_some_and(|order| order.state == OrderState::Expired))
+        })
+        .await;
         late.push(Timestamp::now().duration_since(expires_at).as_secs_f64());
     }
     late.sort_by(f64::total_cmp);
-    println!("{kind:>9} {orders:>9} {:>12.2} {:>12.2}", late[ENDING / 2], late[ENDING - 1]);
+    println!(
+        "{kind:>9} {orders:>9} {:>12.2} {:>12.2}",
+        late[ENDING / 2],
+        late[ENDING - 1]
+    );
     scene.close(reconciler, &[open, ending]).await?;
     Ok(late[ENDING - 1] <= 1.0)
 }
@@ -126,7 +166,11 @@ struct Scene {
 
 impl Scene {
     async fn open(kind: &str) -> Result<Self> {
-        let (redis, folder, postgres) = (Redis::start().await?, tempfile::tempdir()?, Postgres::start().await?);
+        let (redis, folder, postgres) = (
+            Redis::start().await?,
+            tempfile::tempdir()?,
+            Postgres::start().await?,
+        );
         let url = match kind {
             "sqlite" => format!("sqlite://{}/ledger.db", folder.path().display()),
             _ => postgres.create_database("expiry").await?,
@@ -135,8 +179,21 @@ impl Scene {
         ledger.migrate().await?;
         let stock = Stock::connect(StockSettings::new(redis.url())).await?;
         let stop = CancellationToken::new();
-        let recorder = tokio::spawn(recorder::run(Arc::clone(&stock), Arc::clone(&ledger), RecorderSettings::default(), stop.clone()));
-        Ok(Self { redis, ledger, stock, stop, recorder, _postgres: postgres, _folder: folder })
+        let recorder = tokio::spawn(recorder::run(
+            Arc::clone(&stock),
+            Arc::clone(&ledger),
+            RecorderSettings::default(),
+            stop.clone(),
+        ));
+        Ok(Self {
+            redis,
+            ledger,
+            stock,
+            stop,
+            recorder,
+            _postgres: postgres,
+            _folder: folder,
+        })
     }
 
     async fn offer(&self, id: &str, orders: usize, hold_seconds: u32) -> Result<Item> {
@@ -148,8 +205,18 @@ impl Scene {
 
     fn reconcile(&self) -> Result<JoinHandle<()>> {
         let lock = Arc::new(RedisLockBuilder::new(self.redis.url()).build()?);
-        let (stock, ledger, settings) = (Arc::clone(&self.stock), Arc::clone(&self.ledger), ReconcilerSettings::default());
-        Ok(tokio::spawn(reconciler::run(stock, ledger, lock, settings, self.stop.clone())))
+        let (stock, ledger, settings) = (
+            Arc::clone(&self.stock),
+            Arc::clone(&self.ledger),
+            ReconcilerSettings::default(),
+        );
+        Ok(tokio::spawn(reconciler::run(
+            stock,
+            ledger,
+            lock,
+            settings,
+            self.stop.clone(),
+        )))
     }
 
     /// Ends it, with an audit of what was sold.
@@ -158,7 +225,9 @@ impl Scene {
         self.recorder.await?;
         reconciler.await?;
         for item in items {
-            let report = audit::audit(&self.stock, &*self.ledger, &item.id).await?.ok_or("the item is gone")?;
+            let report = audit::audit(&self.stock, &*self.ledger, &item.id)
+                .await?
+                .ok_or("the item is gone")?;
             if !report.ok {
                 return Err(format!("the audit does not come out: {report:?}").into());
             }
@@ -189,15 +258,35 @@ fn item(id: &str, orders: usize, hold_seconds: u32) -> Result<Item> {
 /// Every buyer a unit.
 async fn place(stock: &Arc<ItemStock>, item: &Item, key: &str, orders: usize) -> Result<()> {
     let placed = stream::iter(0..orders).map(|n| place_one(stock, item, key, n));
-    placed.buffer_unordered(AT_ONCE).map(|placed| placed.map(drop)).collect::<Vec<Result<()>>>().await.into_iter().collect()
+    placed
+        .buffer_unordered(AT_ONCE)
+        .map(|placed| placed.map(drop))
+        .collect::<Vec<Result<()>>>()
+        .await
+        .into_iter()
+        .collect()
 }
 
 /// A unit for one buyer: the order, and when its hold is over.
-async fn place_one(stock: &Arc<ItemStock>, item: &Item, key: &str, n: usize) -> Result<(OrderId, Timestamp)> {
+async fn place_one(
+    stock: &Arc<ItemStock>,
+    item: &Item,
+    key: &str,
+    n: usize,
+) -> Result<(OrderId, Timestamp)> {
     let buyer = BuyerId::new(format!("buyer-{n}"))?;
     let order = OrderId::derive(&item.id, item.id.tag(), &buyer, &IdempotencyKey::new(key)?);
     let (acknowledge, within) = (Acknowledge::Accepted, Duration::from_secs(60));
-    match stock.order(Ask { order, buyer, quantity: Quantity::ONE, acknowledge, within }).await? {
+    match stock
+        .order(Ask {
+            order,
+            buyer,
+            quantity: Quantity::ONE,
+            acknowledge,
+            within,
+        })
+        .await?
+    {
         Outcome::Held { expires_at, .. } => Ok((order, expires_at)),
         outcome => Err(format!("order {n}: {outcome:?}").into()),
     }
@@ -211,7 +300,10 @@ struct Rows {
 
 async fn rows(ledger: &dyn Ledger, item: &Item) -> Option<Rows> {
     let rows = ledger.segments(&item.id).await.ok()?;
-    Some(Rows { available: rows.iter().map(|row| row.available).sum(), held: rows.iter().map(|row| row.held).sum() })
+    Some(Rows {
+        available: rows.iter().map(|row| row.available).sum(),
+        held: rows.iter().map(|row| row.held).sum(),
+    })
 }
 
 async fn held(ledger: &dyn Ledger, item: &Item) -> Option<u64> {

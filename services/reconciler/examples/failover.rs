@@ -13,7 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, Quantity, Window};
+use domain::{
+    BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, Quantity, Window,
+};
 use futures::{StreamExt, stream};
 use ledger::Ledger;
 use lock::RedisLockBuilder;
@@ -44,8 +46,14 @@ async fn main() -> ExitCode {
 }
 
 async fn measure() -> Result<bool> {
-    let before = std::env::args().nth(1).map_or(Ok(100_000), |orders| orders.parse())?;
-    let (mut group, postgres, locks) = (RedisSentinel::start(1).await?, Postgres::start().await?, Redis::start().await?);
+    let before = std::env::args()
+        .nth(1)
+        .map_or(Ok(100_000), |orders| orders.parse())?;
+    let (mut group, postgres, locks) = (
+        RedisSentinel::start(1).await?,
+        Postgres::start().await?,
+        Redis::start().await?,
+    );
     let ledger = ledger::connect(&postgres.create_database("failover").await?, 8).await?;
     ledger.migrate().await?;
     let stock = Stock::connect(StockSettings::new(group.url())).await?;
@@ -53,12 +61,29 @@ async fn measure() -> Result<bool> {
     ledger.create_item(&item).await?;
     stock.open(&item).await?;
     let stop = CancellationToken::new();
-    let recorder = tokio::spawn(recorder::run(Arc::clone(&stock), Arc::clone(&ledger), RecorderSettings::default(), stop.clone()));
+    let recorder = tokio::spawn(recorder::run(
+        Arc::clone(&stock),
+        Arc::clone(&ledger),
+        RecorderSettings::default(),
+        stop.clone(),
+    ));
     let lock = Arc::new(RedisLockBuilder::new(locks.url()).build()?);
-    let reconciler =
-        tokio::spawn(reconciler::run(Arc::clone(&stock), Arc::clone(&ledger), lock, ReconcilerSettings::default(), stop.clone()));
-    let crowd = Arc::new(Crowd { stock: stock.item(&item), item: item.clone(), next: 0.into(), acknowledged: Mutex::default() });
-    stream::iter(0..before).for_each_concurrent(2000, |_| crowd.buy()).await;
+    let reconciler = tokio::spawn(reconciler::run(
+        Arc::clone(&stock),
+        Arc::clone(&ledger),
+        lock,
+        ReconcilerSettings::default(),
+        stop.clone(),
+    ));
+    let crowd = Arc::new(Crowd {
+        stock: stock.item(&item),
+        item: item.clone(),
+        next: 0.into(),
+        acknowledged: Mutex::default(),
+    });
+    stream::iter(0..before)
+        .for_each_concurrent(2000, |_| crowd.buy())
+        .await;
     group.servers()[0].is_followed_by(1).await?;
 
     let rush = crowd.rush(&stop);
@@ -77,9 +102,15 @@ async fn measure() -> Result<bool> {
     until(async || crowd.sold() > sold + BUYERS_AT_ONCE).await;
     println!("sold before the rush        {before:>10}");
     println!("rush, orders/s              {rate:>10.0}");
-    println!("promoted, s after the kill  {:>10.2}", (promoted - killed).as_secs_f64());
+    println!(
+        "promoted, s after the kill  {:>10.2}",
+        (promoted - killed).as_secs_f64()
+    );
     println!("healed, s after promotion   {:>10.2}", healed.as_secs_f64());
-    println!("{BUYERS_AT_ONCE} orders recorded, s later {:>8.2}", again.elapsed().as_secs_f64());
+    println!(
+        "{BUYERS_AT_ONCE} orders recorded, s later {:>8.2}",
+        again.elapsed().as_secs_f64()
+    );
     stop.cancel();
     rush.join_all().await;
     recorder.await?;
@@ -100,7 +131,9 @@ struct Crowd {
 
 impl Crowd {
     fn sold(&self) -> usize {
-        self.acknowledged.lock().map_or(0, |acknowledged| acknowledged.len())
+        self.acknowledged
+            .lock()
+            .map_or(0, |acknowledged| acknowledged.len())
     }
 
     fn rush(self: &Arc<Self>, stop: &CancellationToken) -> JoinSet<()> {
@@ -118,8 +151,12 @@ impl Crowd {
 
     async fn buy(&self) {
         let n = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let Ok(buyer) = BuyerId::new(format!("buyer-{n}")) else { return };
-        let Ok(key) = IdempotencyKey::new("key") else { return };
+        let Ok(buyer) = BuyerId::new(format!("buyer-{n}")) else {
+            return;
+        };
+        let Ok(key) = IdempotencyKey::new("key") else {
+            return;
+        };
         let order = OrderId::derive(&self.item.id, self.item.id.tag(), &buyer, &key);
         for _ in 0..20 {
             let ask = Ask {
@@ -146,7 +183,8 @@ impl Crowd {
 
     /// How many were acknowledged, and how many of these the ledger does not have.
     async fn lost(&self, ledger: &dyn Ledger) -> Result<(usize, usize)> {
-        let acknowledged = std::mem::take(&mut *self.acknowledged.lock().map_err(|_| "a buyer panicked")?);
+        let acknowledged =
+            std::mem::take(&mut *self.acknowledged.lock().map_err(|_| "a buyer panicked")?);
         let mut lost = 0;
         for orders in acknowledged.chunks(1000) {
             lost += orders.len() - ledger.recorded_among(orders).await?.len();
@@ -158,7 +196,11 @@ impl Crowd {
 async fn is_mended(stock: &Stock, ledger: &dyn Ledger, id: &ItemId) -> bool {
     let looks = audit::look(stock, ledger, id).await.unwrap_or_default();
     let is_well = |look: &audit::Look| {
-        look.inspection.as_ref().is_some_and(|inspection| inspection.mending.is_none()) && look.is_anchored() && look.drift() == 0
+        look.inspection
+            .as_ref()
+            .is_some_and(|inspection| inspection.mending.is_none())
+            && look.is_anchored()
+            && look.drift() == 0
     };
     !looks.is_empty() && looks.iter().all(is_well)
 }

@@ -13,7 +13,11 @@ use crate::{
 };
 
 /// Does what the item needs, if nobody else has its lock. Whether it was done.
-pub(crate) async fn work(reconciler: &Arc<Reconciler>, id: &ItemId, needs: Needs) -> Result<bool, ReconcilerError> {
+pub(crate) async fn work(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    needs: Needs,
+) -> Result<bool, ReconcilerError> {
     let name = lock_name(id);
     let mut guard = match reconciler.lock.try_acquire(&name).await {
         Ok(guard) => guard,
@@ -22,7 +26,9 @@ pub(crate) async fn work(reconciler: &Arc<Reconciler>, id: &ItemId, needs: Needs
     };
     let token = number(guard.token());
     // When the lock is lost the body is dropped where it stands. Whatever it had sent by then is refused by the stores, or was in time.
-    let done = guard.run(|_| do_all(Arc::clone(reconciler), id.clone(), token, needs)).await;
+    let done = guard
+        .run(|_| do_all(Arc::clone(reconciler), id.clone(), token, needs))
+        .await;
     release(guard).await;
     let done = done?;
     if let Err(ReconcilerError::Ledger(LedgerError::Fenced { fence, .. })) = &done {
@@ -40,7 +46,11 @@ async fn release(guard: Guard) {
 
 fn note(reconciler: &Reconciler, name: &str, fence: u64) {
     if let Some(token) = i64::try_from(fence).ok().and_then(FencingToken::new) {
-        tracing::info!(name, fence, "the lock's tokens are behind the row's; the next ones will be higher if the lock's servers allow it");
+        tracing::info!(
+            name,
+            fence,
+            "the lock's tokens are behind the row's; the next ones will be higher if the lock's servers allow it"
+        );
         reconciler.lock.note_token(name, token);
     }
 }
@@ -52,23 +62,43 @@ pub(crate) fn lock_name(id: &ItemId) -> String {
 
 /// Those that are wrong in the very way that they were: whoever had the lock before us may have mended them since, and what is wrong in another way has
 /// not stood yet.
-async fn still_wrong(reconciler: &Reconciler, id: &ItemId, wrong: Vec<(SegmentKey, Wrong)>) -> Result<Vec<SegmentKey>, ReconcilerError> {
+async fn still_wrong(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    wrong: Vec<(SegmentKey, Wrong)>,
+) -> Result<Vec<SegmentKey>, ReconcilerError> {
     if wrong.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(item) = reconciler.ledger.item(id).await? else { return Ok(Vec::new()) };
-    let (settings, looks) = ((&item).into(), audit::look(&reconciler.stock, &*reconciler.ledger, id).await?);
-    let is_so = |segment: &SegmentKey, was: &Wrong| {
-        looks.iter().any(|look| look.row.key == *segment && Wrong::of(look, &settings).as_ref() == Some(was))
+    let Some(item) = reconciler.ledger.item(id).await? else {
+        return Ok(Vec::new());
     };
-    Ok(wrong.into_iter().filter(|(segment, was)| is_so(segment, was)).map(|(segment, _)| segment).collect())
+    let (settings, looks) = (
+        (&item).into(),
+        audit::look(&reconciler.stock, &*reconciler.ledger, id).await?,
+    );
+    let is_so = |segment: &SegmentKey, was: &Wrong| {
+        looks.iter().any(|look| {
+            look.row.key == *segment && Wrong::of(look, &settings).as_ref() == Some(was)
+        })
+    };
+    Ok(wrong
+        .into_iter()
+        .filter(|(segment, was)| is_so(segment, was))
+        .map(|(segment, _)| segment)
+        .collect())
 }
 
 fn number(token: FencingToken) -> u64 {
     token.get().unsigned_abs()
 }
 
-async fn do_all(reconciler: Arc<Reconciler>, id: ItemId, token: u64, needs: Needs) -> Result<(), ReconcilerError> {
+async fn do_all(
+    reconciler: Arc<Reconciler>,
+    id: ItemId,
+    token: u64,
+    needs: Needs,
+) -> Result<(), ReconcilerError> {
     reconciler.ledger.claim_item(&id, token).await?;
     let mend = still_wrong(&reconciler, &id, needs.mend).await?;
     if !mend.is_empty() {

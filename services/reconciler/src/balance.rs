@@ -23,10 +23,17 @@ const WORTHWHILE: u64 = 16;
 /// What is available in each segment.
 type Available = Vec<u64>;
 
-pub(crate) async fn plan(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64, wanted: u64) -> Result<(), ReconcilerError> {
+pub(crate) async fn plan(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    token: u64,
+    wanted: u64,
+) -> Result<(), ReconcilerError> {
     // Decided on a look of our own: what asked for it may be out of date.
     let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
-    let Some(available) = available(&looks) else { return Ok(()) };
+    let Some(available) = available(&looks) else {
+        return Ok(());
+    };
     if !reconciler.ledger.open_transfers(Some(id)).await?.is_empty() {
         return Ok(());
     }
@@ -47,7 +54,8 @@ pub(crate) fn is_needed(looks: &[Look], wanted: u64) -> bool {
 fn available(looks: &[Look]) -> Option<Available> {
     let sells = |look: &Look| {
         let inspection = look.inspection.as_ref().filter(|_| look.is_anchored())?;
-        (inspection.state == ItemState::Open && inspection.mending.is_none()).then_some(inspection.available)
+        (inspection.state == ItemState::Open && inspection.mending.is_none())
+            .then_some(inspection.available)
     };
     looks.iter().map(sells).collect()
 }
@@ -61,20 +69,34 @@ fn moves(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
     if wanted <= total && available.iter().all(|units| *units < wanted) {
         return gather(available, wanted);
     }
-    if total >= segments * WORTHWHILE { even_out(available, total / segments) } else { Vec::new() }
+    if total >= segments * WORTHWHILE {
+        even_out(available, total / segments)
+    } else {
+        Vec::new()
+    }
 }
 
 /// From those that have more than the mean to those that have next to nothing.
 fn even_out(available: &[u64], mean: u64) -> Vec<TransferPlan> {
-    let mut rich: Vec<(u16, u64)> =
-        (0..).zip(available.iter().map(|units| units.saturating_sub(mean))).filter(|(_, spare)| *spare > 0).collect();
+    let mut rich: Vec<(u16, u64)> = (0..)
+        .zip(available.iter().map(|units| units.saturating_sub(mean)))
+        .filter(|(_, spare)| *spare > 0)
+        .collect();
     let mut plans = Vec::new();
-    for (to, _) in (0..).zip(available).filter(|(_, units)| **units * POOR < mean) {
+    for (to, _) in (0..)
+        .zip(available)
+        .filter(|(_, units)| **units * POOR < mean)
+    {
         let mut wanted = mean - available[usize::from(to)];
         for (from, spare) in &mut rich {
             let units = wanted.min(*spare);
             if units > 0 {
-                plans.push(TransferPlan { id: TransferId::random(), from: *from, to, units });
+                plans.push(TransferPlan {
+                    id: TransferId::random(),
+                    from: *from,
+                    to,
+                    units,
+                });
                 (*spare, wanted) = (*spare - units, wanted - units);
             }
         }
@@ -84,13 +106,26 @@ fn even_out(available: &[u64], mean: u64) -> Vec<TransferPlan> {
 
 /// Into the fullest segment, until it has what somebody waits for.
 fn gather(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
-    let Some((to, most)) = (0..).zip(available.iter().copied()).max_by_key(|(_, units)| *units) else { return Vec::new() };
+    let Some((to, most)) = (0..)
+        .zip(available.iter().copied())
+        .max_by_key(|(_, units)| *units)
+    else {
+        return Vec::new();
+    };
     let mut missing = wanted.saturating_sub(most);
     let mut plans = Vec::new();
-    for (from, units) in (0..).zip(available.iter().copied()).filter(|(from, units)| *from != to && *units > 0) {
+    for (from, units) in (0..)
+        .zip(available.iter().copied())
+        .filter(|(from, units)| *from != to && *units > 0)
+    {
         let units = units.min(missing);
         if units > 0 {
-            plans.push(TransferPlan { id: TransferId::random(), from, to, units });
+            plans.push(TransferPlan {
+                id: TransferId::random(),
+                from,
+                to,
+                units,
+            });
             missing -= units;
         }
     }
@@ -114,8 +149,16 @@ mod tests {
     fn an_empty_segment_is_filled_up_while_there_is_plenty() {
         assert_eq!(after(&[0, 200, 100], 0), [100, 100, 100]);
         assert_eq!(after(&[0, 0, 300], 0), [100, 100, 100]);
-        assert_eq!(after(&[90, 110, 100], 0), [90, 110, 100], "nearly even is even enough");
-        assert_eq!(after(&[0, 20, 20], 0), [0, 20, 20], "walks find what little is left");
+        assert_eq!(
+            after(&[90, 110, 100], 0),
+            [90, 110, 100],
+            "nearly even is even enough"
+        );
+        assert_eq!(
+            after(&[0, 20, 20], 0),
+            [0, 20, 20],
+            "walks find what little is left"
+        );
     }
 
     #[test]
@@ -126,8 +169,16 @@ mod tests {
         assert_eq!(after(&[1, 1, 1], 0), [1, 1, 1], "nobody waits");
         assert_eq!(after(&[0, 0, 1], 2), [0, 0, 1]);
         assert_eq!(after(&[20, 20, 20, 20], 30).iter().max(), Some(&30));
-        assert_eq!(after(&[20, 20, 20, 20], 81), [20, 20, 20, 20], "there are not so many");
-        assert_eq!(after(&[20, 40, 20, 20], 30), [20, 40, 20, 20], "somebody has as many");
+        assert_eq!(
+            after(&[20, 20, 20, 20], 81),
+            [20, 20, 20, 20],
+            "there are not so many"
+        );
+        assert_eq!(
+            after(&[20, 40, 20, 20], 30),
+            [20, 40, 20, 20],
+            "somebody has as many"
+        );
     }
 
     #[test]

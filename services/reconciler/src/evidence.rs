@@ -22,18 +22,30 @@ struct Seen {
 
 impl Seen {
     fn new(wrong: &Wrong) -> Self {
-        Self { wrong: wrong.clone(), since: Instant::now(), is_told: false }
+        Self {
+            wrong: wrong.clone(),
+            since: Instant::now(),
+            is_told: false,
+        }
     }
 }
 
 impl Evidence {
     /// Takes in a look, and says whether what is wrong has stood for so long.
-    pub(crate) fn stands(&mut self, segment: &SegmentKey, wrong: Option<&Wrong>, confirm_for: Duration) -> bool {
+    pub(crate) fn stands(
+        &mut self,
+        segment: &SegmentKey,
+        wrong: Option<&Wrong>,
+        confirm_for: Duration,
+    ) -> bool {
         let Some(wrong) = wrong else {
             self.0.remove(segment);
             return false;
         };
-        let seen = self.0.entry(segment.clone()).or_insert_with(|| Seen::new(wrong));
+        let seen = self
+            .0
+            .entry(segment.clone())
+            .or_insert_with(|| Seen::new(wrong));
         if seen.wrong != *wrong {
             *seen = Seen::new(wrong);
         }
@@ -42,7 +54,9 @@ impl Evidence {
 
     /// Whether what was taken in is to be told: it has not been, and is sure enough to be.
     pub(crate) fn is_news(&self, segment: &SegmentKey, confirm_for: Duration) -> bool {
-        self.0.get(segment).is_some_and(|seen| !seen.is_told && seen.since.elapsed() >= seen.wrong.told_after(confirm_for))
+        self.0.get(segment).is_some_and(|seen| {
+            !seen.is_told && seen.since.elapsed() >= seen.wrong.told_after(confirm_for)
+        })
     }
 
     /// It has been told. Not before that has gone well: what the journal could not be told is told again.
@@ -67,12 +81,18 @@ mod tests {
         let drift = |units| Wrong::Drift { units };
         assert!(!evidence.stands(&segment, Some(&drift(1)), wait));
         std::thread::sleep(wait);
-        assert!(!evidence.stands(&segment, Some(&drift(2)), wait), "it is another one");
+        assert!(
+            !evidence.stands(&segment, Some(&drift(2)), wait),
+            "it is another one"
+        );
         assert!(!evidence.stands(&segment, Some(&drift(2)), wait));
         std::thread::sleep(wait);
         assert!(evidence.stands(&segment, Some(&drift(2)), wait));
         assert!(!evidence.stands(&segment, None, wait));
-        assert!(!evidence.stands(&segment, Some(&drift(2)), wait), "it went away in between");
+        assert!(
+            !evidence.stands(&segment, Some(&drift(2)), wait),
+            "it went away in between"
+        );
     }
 
     #[test]
@@ -80,7 +100,10 @@ mod tests {
         let (mut evidence, segment) = (Evidence::default(), "vase:0".parse().unwrap());
         let minute = Duration::from_secs(60);
         assert!(evidence.stands(&segment, Some(&Wrong::Diverged), minute));
-        assert!(evidence.is_news(&segment, minute) && evidence.is_news(&segment, minute), "it has not been told yet");
+        assert!(
+            evidence.is_news(&segment, minute) && evidence.is_news(&segment, minute),
+            "it has not been told yet"
+        );
         evidence.is_told(&segment);
         assert!(!evidence.is_news(&segment, minute));
     }
@@ -95,7 +118,10 @@ mod tests {
         assert!(!evidence.is_news(&segment, wait));
         let settings = Wrong::Settings { epoch: 2 };
         assert!(!evidence.stands(&segment, Some(&settings), wait));
-        assert!(!evidence.is_news(&segment, wait), "somebody may be changing the item just now");
+        assert!(
+            !evidence.is_news(&segment, wait),
+            "somebody may be changing the item just now"
+        );
         std::thread::sleep(wait);
         assert!(evidence.stands(&segment, Some(&settings), wait));
         assert!(evidence.is_news(&segment, wait));

@@ -102,22 +102,43 @@ pub(crate) struct Reconciler {
 
 impl Reconciler {
     /// The item's stock, if there is such an item.
-    pub(crate) async fn item_stock(&self, id: &ItemId) -> Result<Option<Arc<ItemStock>>, LedgerError> {
+    pub(crate) async fn item_stock(
+        &self,
+        id: &ItemId,
+    ) -> Result<Option<Arc<ItemStock>>, LedgerError> {
         if let Some(known) = self.stock.known_item(id) {
             return Ok(Some(known));
         }
-        Ok(self.ledger.item(id).await?.map(|item| self.stock.item(&item)))
+        Ok(self
+            .ledger
+            .item(id)
+            .await?
+            .map(|item| self.stock.item(&item)))
     }
 
     /// Whether the end came first.
     pub(crate) async fn pause(&self, pause: Duration) -> bool {
-        tokio::time::timeout(pause, self.stop.cancelled()).await.is_ok()
+        tokio::time::timeout(pause, self.stop.cancelled())
+            .await
+            .is_ok()
     }
 }
 
 /// Reconciles until `stop`. Dropping it ends everything at once: what was begun is repeated by whoever comes next.
-pub async fn run(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, lock: Arc<dyn Lock>, settings: ReconcilerSettings, stop: CancellationToken) {
-    let reconciler = Arc::new(Reconciler { stock, ledger, lock, settings, stop: stop.child_token() });
+pub async fn run(
+    stock: Arc<Stock>,
+    ledger: Arc<dyn Ledger>,
+    lock: Arc<dyn Lock>,
+    settings: ReconcilerSettings,
+    stop: CancellationToken,
+) {
+    let reconciler = Arc::new(Reconciler {
+        stock,
+        ledger,
+        lock,
+        settings,
+        stop: stop.child_token(),
+    });
     let mut tasks = JoinSet::new();
     let [expirer, returner, rounds] = [0; 3].map(|_| Arc::clone(&reconciler));
     tasks.spawn(keep("expiry", move || expire::run(Arc::clone(&expirer))));

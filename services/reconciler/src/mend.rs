@@ -29,28 +29,47 @@ struct Staged {
     recorded: Recorded,
 }
 
-pub(crate) async fn mend(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64, segments: &[SegmentKey]) -> Result<(), ReconcilerError> {
+pub(crate) async fn mend(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    token: u64,
+    segments: &[SegmentKey],
+) -> Result<(), ReconcilerError> {
     let started = std::time::Instant::now();
     let mut segments = segments.to_vec();
     // A second time if the ledger rejects orders of one segment: other segments count these for their buyers, and must be set right as well.
     while let Some(all) = mend_once(reconciler, token, &segments).await? {
         segments = all;
     }
-    metrics::counter!("stockade_mended_segments_total", "item" => id.to_string()).increment(segments.len() as u64);
+    metrics::counter!("stockade_mended_segments_total", "item" => id.to_string())
+        .increment(segments.len() as u64);
     metrics::histogram!("stockade_mend_seconds").record(started.elapsed().as_secs_f64());
     tracing::warn!(item = %id, token, segments = segments.len(), seconds = started.elapsed().as_secs_f64(), "segments were mended");
     Ok(())
 }
 
 /// Returns the segments to be mended instead, if these are too few. Nothing was committed then.
-async fn mend_once(reconciler: &Reconciler, token: u64, segments: &[SegmentKey]) -> Result<Option<Vec<SegmentKey>>, ReconcilerError> {
+async fn mend_once(
+    reconciler: &Reconciler,
+    token: u64,
+    segments: &[SegmentKey],
+) -> Result<Option<Vec<SegmentKey>>, ReconcilerError> {
     let halted = halt(reconciler, segments, token).await?;
     let halted_segments: Vec<_> = halted.iter().map(|halted| halted.segment.clone()).collect();
-    let mut mending = reconciler.ledger.claim_to_mend(&halted_segments, token).await?;
+    let mut mending = reconciler
+        .ledger
+        .claim_to_mend(&halted_segments, token)
+        .await?;
     let outcome = match set_all(reconciler, &mut *mending, &halted).await {
-        Ok(Set::All { mended, epoch, journal }) => {
-            mending.commit(&mended, epoch, &journal).await.map(|()| None).map_err(ReconcilerError::from)
-        }
+        Ok(Set::All {
+            mended,
+            epoch,
+            journal,
+        }) => mending
+            .commit(&mended, epoch, &journal)
+            .await
+            .map(|()| None)
+            .map_err(ReconcilerError::from),
         Ok(Set::TooFew(all)) => {
             mending.release().await;
             Ok(Some(all))
@@ -74,7 +93,11 @@ async fn wake_recorders(reconciler: &Reconciler, segments: &[SegmentKey]) {
 }
 
 /// Those that could be halted: a shard that is down must not keep the others from being mended.
-async fn halt(reconciler: &Reconciler, segments: &[SegmentKey], token: u64) -> Result<Vec<Halted>, ReconcilerError> {
+async fn halt(
+    reconciler: &Reconciler,
+    segments: &[SegmentKey],
+    token: u64,
+) -> Result<Vec<Halted>, ReconcilerError> {
     let (mut halted, mut failed) = (Vec::new(), None);
     for segment in segments {
         match reconciler.stock.halt(segment, token).await {
@@ -91,16 +114,35 @@ async fn halt(reconciler: &Reconciler, segments: &[SegmentKey], token: u64) -> R
 /// What became of the segments.
 enum Set {
     /// They are set, and the ledger is to be told.
-    All { mended: Vec<Mended>, epoch: u64, journal: Vec<NewJournalEntry> },
+    All {
+        mended: Vec<Mended>,
+        epoch: u64,
+        journal: Vec<NewJournalEntry>,
+    },
     /// These are to be mended together.
     TooFew(Vec<SegmentKey>),
 }
 
-async fn set_all(reconciler: &Reconciler, mending: &mut dyn Mending, halted: &[Halted]) -> Result<Set, ReconcilerError> {
+async fn set_all(
+    reconciler: &Reconciler,
+    mending: &mut dyn Mending,
+    halted: &[Halted],
+) -> Result<Set, ReconcilerError> {
     let item = mending.item().clone();
     let (staged, epoch) = stage_all(reconciler, mending, halted, item.epoch).await?;
-    if staged.len() < usize::from(item.segments) && staged.iter().any(|staged| !staged.recorded.rejected.is_empty()) {
-        return Ok(Set::TooFew((0..item.segments).map(|segment| SegmentKey { item: item.id.clone(), segment }).collect()));
+    if staged.len() < usize::from(item.segments)
+        && staged
+            .iter()
+            .any(|staged| !staged.recorded.rejected.is_empty())
+    {
+        return Ok(Set::TooFew(
+            (0..item.segments)
+                .map(|segment| SegmentKey {
+                    item: item.id.clone(),
+                    segment,
+                })
+                .collect(),
+        ));
     }
     let (memories, transfers) = (mending.memories().await?, mending.transfers().await?);
     let (mut mended, mut journal) = (Vec::new(), Vec::new());
@@ -108,7 +150,11 @@ async fn set_all(reconciler: &Reconciler, mending: &mut dyn Mending, halted: &[H
         mended.push(set(reconciler, &item, staged, &memories, &transfers, epoch).await?);
         journal.push(entry(&item, staged, epoch));
     }
-    Ok(Set::All { mended, epoch, journal })
+    Ok(Set::All {
+        mended,
+        epoch,
+        journal,
+    })
 }
 
 /// The epoch is above whatever any of the segments has seen.
@@ -121,15 +167,28 @@ async fn stage_all(
     let mut all = Vec::new();
     for halted in halted {
         let segment = &halted.segment;
-        let row_before = mending.rows().iter().find(|row| row.key == *segment).cloned();
-        let inspection = reconciler.stock.inspect(segment, InspectionEntries::All).await?;
+        let row_before = mending
+            .rows()
+            .iter()
+            .find(|row| row.key == *segment)
+            .cloned();
+        let inspection = reconciler
+            .stock
+            .inspect(segment, InspectionEntries::All)
+            .await?;
         if inspection.last != halted.entry {
             // A failover has undone the halt: what was read is not what stands still.
             return Err(StockError::Moved(segment.clone()).into());
         }
         epoch = epoch.max(inspection.epoch);
         let (row, recorded) = mending.stage(segment, &inspection.entries).await?;
-        all.push(Staged { halted: halted.clone(), available_before: inspection.available, row_before, row, recorded });
+        all.push(Staged {
+            halted: halted.clone(),
+            available_before: inspection.available,
+            row_before,
+            row,
+            recorded,
+        });
     }
     Ok((all, epoch + 1))
 }
@@ -143,10 +202,19 @@ async fn set(
     epoch: u64,
 ) -> Result<Mended, ReconcilerError> {
     let (stock, halted) = (&reconciler.stock, &staged.halted);
-    let transfers: Vec<_> = transfers.iter().filter_map(|transfer| memory_of(transfer, halted.segment.segment)).collect();
+    let transfers: Vec<_> = transfers
+        .iter()
+        .filter_map(|transfer| memory_of(transfer, halted.segment.segment))
+        .collect();
     let restoration = stock.restore(item, halted, memories, &transfers).await?;
-    let adjusted = stock.adjust(item, halted, restoration, staged.row.available, epoch).await?;
-    Ok(Mended { segment: halted.segment.clone(), checkpoint: adjusted.entry, anchor: adjusted.fingerprint })
+    let adjusted = stock
+        .adjust(item, halted, restoration, staged.row.available, epoch)
+        .await?;
+    Ok(Mended {
+        segment: halted.segment.clone(),
+        checkpoint: adjusted.entry,
+        anchor: adjusted.fingerprint,
+    })
 }
 
 /// What the segment must remember of the transfer, if it is one of its two ends.
@@ -158,12 +226,24 @@ fn memory_of(transfer: &Transfer, segment: u16) -> Option<TransferMemory> {
     } else {
         return None;
     };
-    Some(TransferMemory { id: transfer.id, moved })
+    Some(TransferMemory {
+        id: transfer.id,
+        moved,
+    })
 }
 
 fn entry(item: &Item, staged: &Staged, epoch: u64) -> NewJournalEntry {
-    let Staged { halted, available_before, row_before, row, recorded } = staged;
-    let (segment, at_checkpoint) = (halted.segment.segment, row_before.as_ref().map(|row| row.available));
+    let Staged {
+        halted,
+        available_before,
+        row_before,
+        row,
+        recorded,
+    } = staged;
+    let (segment, at_checkpoint) = (
+        halted.segment.segment,
+        row_before.as_ref().map(|row| row.available),
+    );
     NewJournalEntry {
         item: item.id.clone(),
         actor: "reconciler".into(),
@@ -202,8 +282,18 @@ mod tests {
             since: Timestamp::UNIX_EPOCH,
         };
         let at = |segment, state| memory_of(&transfer(state), segment).map(|memory| memory.moved);
-        assert_eq!([Planned, Out, Done].map(|state| at(0, state)), [Some(None), Some(Some(Moved::Out(3))), Some(Some(Moved::Out(3)))]);
-        assert_eq!([Planned, Out, Done].map(|state| at(1, state)), [Some(None), Some(None), Some(Some(Moved::In(3)))]);
+        assert_eq!(
+            [Planned, Out, Done].map(|state| at(0, state)),
+            [
+                Some(None),
+                Some(Some(Moved::Out(3))),
+                Some(Some(Moved::Out(3)))
+            ]
+        );
+        assert_eq!(
+            [Planned, Out, Done].map(|state| at(1, state)),
+            [Some(None), Some(None), Some(Some(Moved::In(3)))]
+        );
         assert_eq!(at(2, Done), None);
     }
 }

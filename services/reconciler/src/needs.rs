@@ -22,7 +22,11 @@ pub(crate) enum Wrong {
 impl Wrong {
     /// The item's settings are to be read before the look: what has changed in between looks wrong, and does not stand.
     pub(crate) fn of(look: &Look, settings: &SegmentConfig) -> Option<Self> {
-        if let Some(token) = look.inspection.as_ref().and_then(|inspection| inspection.mending) {
+        if let Some(token) = look
+            .inspection
+            .as_ref()
+            .and_then(|inspection| inspection.mending)
+        {
             return Some(Self::Halted { token });
         }
         // A segment that was never recorded and is not there yet is being created.
@@ -40,7 +44,9 @@ impl Wrong {
         let inspection = look.inspection.as_ref()?;
         // One that is behind has missed a change: the recorders' sweep tells it.
         let is_behind = inspection.epoch < settings.epoch;
-        (!is_behind && !inspection.is_set_as(settings)).then_some(Self::Settings { epoch: inspection.epoch })
+        (!is_behind && !inspection.is_set_as(settings)).then_some(Self::Settings {
+            epoch: inspection.epoch,
+        })
     }
 
     /// How long it must stand. That the anchor is gone is never in doubt: the look was repeated until row and outbox belonged together.
@@ -62,10 +68,12 @@ impl Wrong {
     /// What there is to see, in words.
     pub(crate) fn finding(&self, look: &Look) -> String {
         match self {
-            Self::Settings { epoch } => format!("it is not set as its item is, at epoch {epoch}: somebody mended it and did not end"),
-            Self::Halted { .. } | Self::Diverged | Self::Drift { .. } => {
-                look.finding().unwrap_or_else(|| "somebody began to mend it".into())
-            }
+            Self::Settings { epoch } => format!(
+                "it is not set as its item is, at epoch {epoch}: somebody mended it and did not end"
+            ),
+            Self::Halted { .. } | Self::Diverged | Self::Drift { .. } => look
+                .finding()
+                .unwrap_or_else(|| "somebody began to mend it".into()),
         }
     }
 
@@ -103,7 +111,10 @@ impl Needs {
 pub(crate) fn is_lively(looks: &[Look]) -> bool {
     looks.iter().any(|look| {
         look.inspection.as_ref().is_none_or(|inspection| {
-            inspection.state != ItemState::Closed || inspection.walks > 0 || inspection.outbox > 1 || inspection.mending.is_some()
+            inspection.state != ItemState::Closed
+                || inspection.walks > 0
+                || inspection.outbox > 1
+                || inspection.mending.is_some()
         }) || look.row.held + look.row.returning > 0
     })
 }

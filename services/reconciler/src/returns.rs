@@ -36,14 +36,36 @@ async fn repeat_all_pending(reconciler: &Reconciler) -> Result<(), LedgerError> 
 
 /// Gives back what of this item, or of all, has been pending for too long, and says how many that are. What has been given back meanwhile, and is only
 /// not recorded yet, changes nothing.
-pub(crate) async fn repeat_pending(reconciler: &Reconciler, item: Option<&ItemId>) -> Result<usize, LedgerError> {
-    let patience = SignedDuration::try_from(reconciler.settings.return_after).unwrap_or(SignedDuration::ZERO);
-    let before = Timestamp::now().checked_sub(patience).unwrap_or(Timestamp::MIN);
-    let pending = reconciler.ledger.pending_returns(item, before, AT_ONCE).await?;
+pub(crate) async fn repeat_pending(
+    reconciler: &Reconciler,
+    item: Option<&ItemId>,
+) -> Result<usize, LedgerError> {
+    let patience =
+        SignedDuration::try_from(reconciler.settings.return_after).unwrap_or(SignedDuration::ZERO);
+    let before = Timestamp::now()
+        .checked_sub(patience)
+        .unwrap_or(Timestamp::MIN);
+    let pending = reconciler
+        .ledger
+        .pending_returns(item, before, AT_ONCE)
+        .await?;
     let found = pending.len();
     let mut by_item = ByItem::new();
-    for PendingReturn { id, segment, buyer, quantity } in pending {
-        let back = GiveBack { segment: segment.segment, order: TakenOrder { id, buyer, quantity } };
+    for PendingReturn {
+        id,
+        segment,
+        buyer,
+        quantity,
+    } in pending
+    {
+        let back = GiveBack {
+            segment: segment.segment,
+            order: TakenOrder {
+                id,
+                buyer,
+                quantity,
+            },
+        };
         by_item.entry(segment.item).or_default().push(back);
     }
     give_back(reconciler, by_item).await;
@@ -54,8 +76,18 @@ pub(crate) async fn repeat_pending(reconciler: &Reconciler, item: Option<&ItemId
 pub(crate) async fn give_back_orders(reconciler: &Reconciler, orders: &[Order]) {
     let mut by_item = ByItem::new();
     for order in orders {
-        let taken = TakenOrder { id: order.take_id(), buyer: order.buyer.clone(), quantity: order.quantity };
-        by_item.entry(order.item.clone()).or_default().push(GiveBack { segment: order.segment, order: taken });
+        let taken = TakenOrder {
+            id: order.take_id(),
+            buyer: order.buyer.clone(),
+            quantity: order.quantity,
+        };
+        by_item
+            .entry(order.item.clone())
+            .or_default()
+            .push(GiveBack {
+                segment: order.segment,
+                order: taken,
+            });
     }
     give_back(reconciler, by_item).await;
 }
@@ -71,7 +103,9 @@ async fn give_back(reconciler: &Reconciler, by_item: ByItem) {
             }
         };
         match item.give_back(&returns).await {
-            Ok(released) => metrics::counter!("stockade_given_back_orders_total").increment(released),
+            Ok(released) => {
+                metrics::counter!("stockade_given_back_orders_total").increment(released)
+            }
             Err(error) => tracing::debug!(item = %id, %error, "units did not all go back yet"),
         }
     }

@@ -37,7 +37,12 @@ struct Watched {
 impl Watched {
     fn new() -> Self {
         let now = Instant::now();
-        Self { next: now, identity: Identity::new(now), trouble: Trouble::new("reconciling an item"), pace: Pace::default() }
+        Self {
+            next: now,
+            identity: Identity::new(now),
+            trouble: Trouble::new("reconciling an item"),
+            pace: Pace::default(),
+        }
     }
 }
 
@@ -69,23 +74,47 @@ fn note(wishes: &mut Wishes, item: ItemId, units: u64) {
     *wanted = units.max(*wanted);
 }
 
-async fn look_at_all(reconciler: &Arc<Reconciler>, items: &mut HashMap<ItemId, Watched>, wishes: &Wishes) -> Result<(), ReconcilerError> {
-    let (now, open) = (Instant::now(), reconciler.ledger.open_transfers(None).await?);
+async fn look_at_all(
+    reconciler: &Arc<Reconciler>,
+    items: &mut HashMap<ItemId, Watched>,
+    wishes: &Wishes,
+) -> Result<(), ReconcilerError> {
+    let (now, open) = (
+        Instant::now(),
+        reconciler.ledger.open_transfers(None).await?,
+    );
     let configs = reconciler.ledger.segment_configs().await?;
     items.retain(|id, _| configs.iter().any(|(known, _)| known == id));
     let mut due = Vec::new();
     for (id, settings) in configs {
         let watched = items.remove(&id).unwrap_or_else(Watched::new);
-        let transfers: Vec<_> = open.iter().filter(|transfer| transfer.item == id).cloned().collect();
+        let transfers: Vec<_> = open
+            .iter()
+            .filter(|transfer| transfer.item == id)
+            .cloned()
+            .collect();
         let wanted = wishes.get(&id).copied().unwrap_or(0);
         if watched.next > now && transfers.is_empty() && wanted == 0 {
             items.insert(id, watched);
         } else {
-            due.push((Seen { id, settings, transfers, wanted }, watched));
+            due.push((
+                Seen {
+                    id,
+                    settings,
+                    transfers,
+                    wanted,
+                },
+                watched,
+            ));
         }
     }
     let looks = stream::iter(due).map(|(seen, watched)| look_at(reconciler, seen, watched));
-    items.extend(looks.buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await);
+    items.extend(
+        looks
+            .buffer_unordered(SIDE_BY_SIDE)
+            .collect::<Vec<_>>()
+            .await,
+    );
     Ok(())
 }
 
@@ -97,7 +126,11 @@ struct Seen {
     wanted: u64,
 }
 
-async fn look_at(reconciler: &Arc<Reconciler>, seen: Seen, mut watched: Watched) -> (ItemId, Watched) {
+async fn look_at(
+    reconciler: &Arc<Reconciler>,
+    seen: Seen,
+    mut watched: Watched,
+) -> (ItemId, Watched) {
     match reconcile(reconciler, &seen, &mut watched).await {
         Ok(()) => watched.trouble.is_well(),
         Err(error) => watched.trouble.failed(&error),
@@ -105,18 +138,41 @@ async fn look_at(reconciler: &Arc<Reconciler>, seen: Seen, mut watched: Watched)
     (seen.id, watched)
 }
 
-async fn reconcile(reconciler: &Arc<Reconciler>, seen: &Seen, watched: &mut Watched) -> Result<(), ReconcilerError> {
-    let Seen { id, settings, transfers, wanted } = seen;
+async fn reconcile(
+    reconciler: &Arc<Reconciler>,
+    seen: &Seen,
+    watched: &mut Watched,
+) -> Result<(), ReconcilerError> {
+    let Seen {
+        id,
+        settings,
+        transfers,
+        wanted,
+    } = seen;
     let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
-    let mend = watched.identity.judge(reconciler, id, settings, &looks).await?;
+    let mend = watched
+        .identity
+        .judge(reconciler, id, settings, &looks)
+        .await?;
     let lively = is_lively(&looks) || !transfers.is_empty();
     watched.next = Instant::now() + if lively { Duration::ZERO } else { QUIET };
-    if looks.iter().any(|look| look.inspection.as_ref().is_some_and(|inspection| inspection.walks > 0)) {
+    if looks.iter().any(|look| {
+        look.inspection
+            .as_ref()
+            .is_some_and(|inspection| inspection.walks > 0)
+    }) {
         walks::settle(reconciler, id).await?;
     }
-    let may_move = (watched.pace.lasts(Instant::now(), &looks) || *wanted > 0) && mend.is_empty() && transfers.is_empty();
+    let may_move = (watched.pace.lasts(Instant::now(), &looks) || *wanted > 0)
+        && mend.is_empty()
+        && transfers.is_empty();
     let balance = reconciler.settings.balance && may_move && balance::is_needed(&looks, *wanted);
-    let needs = Needs { mend, transfers: !transfers.is_empty(), balance, wanted: *wanted };
+    let needs = Needs {
+        mend,
+        transfers: !transfers.is_empty(),
+        balance,
+        wanted: *wanted,
+    };
     if !needs.is_empty() {
         authority::work(reconciler, id, needs).await?;
     }

@@ -18,7 +18,11 @@ const WITHIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Until all are done, or for a while.
-pub(crate) async fn drive(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64) -> Result<(), ReconcilerError> {
+pub(crate) async fn drive(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    token: u64,
+) -> Result<(), ReconcilerError> {
     let until = Instant::now() + WITHIN;
     loop {
         let open = reconciler.ledger.open_transfers(Some(id)).await?;
@@ -32,17 +36,35 @@ pub(crate) async fn drive(reconciler: &Arc<Reconciler>, id: &ItemId, token: u64)
     }
 }
 
-async fn step(reconciler: &Reconciler, transfer: &Transfer, token: u64) -> Result<(), ReconcilerError> {
-    let at = |segment| SegmentKey { item: transfer.item.clone(), segment };
+async fn step(
+    reconciler: &Reconciler,
+    transfer: &Transfer,
+    token: u64,
+) -> Result<(), ReconcilerError> {
+    let at = |segment| SegmentKey {
+        item: transfer.item.clone(),
+        segment,
+    };
     match (transfer.state, transfer.from, transfer.to) {
         (TransferState::Planned, Some(from), _) => {
-            reconciler.stock.transfer_out(&at(from), transfer.id, transfer.asked, token).await?;
+            reconciler
+                .stock
+                .transfer_out(&at(from), transfer.id, transfer.asked, token)
+                .await?;
         }
         // Only what the ledger knows to have left may arrive.
         (TransferState::Out, _, Some(to)) => {
-            reconciler.stock.transfer_in(&at(to), transfer.id, transfer.moved, token).await?;
+            reconciler
+                .stock
+                .transfer_in(&at(to), transfer.id, transfer.moved, token)
+                .await?;
         }
-        (TransferState::Out, _, None) => reconciler.ledger.finish_take_back(transfer, token, "reconciler").await?,
+        (TransferState::Out, _, None) => {
+            reconciler
+                .ledger
+                .finish_take_back(transfer, token, "reconciler")
+                .await?
+        }
         (TransferState::Planned, None, _) | (TransferState::Done, ..) => {}
     }
     Ok(())

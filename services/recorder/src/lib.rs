@@ -45,13 +45,23 @@ pub struct RecorderSettings {
 
 impl Default for RecorderSettings {
     fn default() -> Self {
-        Self { workers: 2, entries_max: 64, segments_max: 16, sweep_every: Duration::from_millis(500) }
+        Self {
+            workers: 2,
+            entries_max: 64,
+            segments_max: 16,
+            sweep_every: Duration::from_millis(500),
+        }
     }
 }
 
 /// Records until `stop`, and then what had been taken by then, for a few seconds at most: what it leaves others find, or whoever records next.
 /// Dropping it ends everything at once (but for an announcement that is under way), which loses nothing either.
-pub async fn run(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: RecorderSettings, stop: CancellationToken) {
+pub async fn run(
+    stock: Arc<Stock>,
+    ledger: Arc<dyn Ledger>,
+    settings: RecorderSettings,
+    stop: CancellationToken,
+) {
     // If the stock ends before us, so do we.
     let stop = stop.child_token();
     let workers = settings.workers.max(1);
@@ -116,10 +126,22 @@ async fn listen(recorder: &Recorder) {
 }
 
 async fn work_off(recorder: Arc<Recorder>) {
-    let Recorder { stock, ledger, settings, work, lost, .. } = &*recorder;
+    let Recorder {
+        stock,
+        ledger,
+        settings,
+        work,
+        lost,
+        ..
+    } = &*recorder;
     let mut announcing = None;
     while let Some(segments) = work.take(settings.segments_max).await {
-        match within(PASS, pass::record_pass(stock, &**ledger, &segments, settings, lost)).await {
+        match within(
+            PASS,
+            pass::record_pass(stock, &**ledger, &segments, settings, lost),
+        )
+        .await
+        {
             Ok(Passed { again, recorded }) => {
                 recorder.recording.is_well();
                 work.add(again);
@@ -141,19 +163,30 @@ async fn work_off(recorder: Arc<Recorder>) {
 }
 
 /// Announces while the next pass is made, whose commit need not wait for it. One announcement at a time: if Redis is slow, so are the passes.
-async fn announce_beside(stock: &Arc<Stock>, recorded: Vec<Announcement>, announcing: &mut Option<JoinHandle<()>>) {
+async fn announce_beside(
+    stock: &Arc<Stock>,
+    recorded: Vec<Announcement>,
+    announcing: &mut Option<JoinHandle<()>>,
+) {
     if let Some(before) = announcing.take() {
         let _ = before.await;
     }
     if !recorded.is_empty() {
         let stock = Arc::clone(stock);
-        *announcing = Some(tokio::spawn(async move { pass::announce(&stock, recorded).await }));
+        *announcing = Some(tokio::spawn(async move {
+            pass::announce(&stock, recorded).await
+        }));
     }
 }
 
 /// What does not end in time is given up and begun anew: a single answer that never comes must not be the end of recording.
-pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = Result<T, RecorderError>>) -> Result<T, RecorderError> {
-    tokio::time::timeout(time, work).await.unwrap_or(Err(RecorderError::Hung(time)))
+pub(crate) async fn within<T>(
+    time: Duration,
+    work: impl Future<Output = Result<T, RecorderError>>,
+) -> Result<T, RecorderError> {
+    tokio::time::timeout(time, work)
+        .await
+        .unwrap_or(Err(RecorderError::Hung(time)))
 }
 
 /// How long a pass may take: several times what a loaded database needs.

@@ -53,13 +53,24 @@ impl Lost {
 
     /// Takes in that the row's segment cannot be recorded, and says so if it is news.
     pub(crate) fn report(&self, row: &SegmentRow, why: Why) {
-        metrics::counter!("stockade_diverged_reads_total", "item" => row.key.item.to_string()).increment(1);
+        metrics::counter!("stockade_diverged_reads_total", "item" => row.key.item.to_string())
+            .increment(1);
         let mut stops = self.lock();
-        if stops.get(&row.key).is_some_and(|stop| stop.checkpoint == row.checkpoint && stop.why == why) {
+        if stops
+            .get(&row.key)
+            .is_some_and(|stop| stop.checkpoint == row.checkpoint && stop.why == why)
+        {
             return;
         }
         tracing::error!(segment = %row.key, checkpoint = row.checkpoint.map(tracing::field::display), %why, "this segment is not recorded any further");
-        stops.insert(row.key.clone(), Stop { checkpoint: row.checkpoint, why, tried: None });
+        stops.insert(
+            row.key.clone(),
+            Stop {
+                checkpoint: row.checkpoint,
+                why,
+                tried: None,
+            },
+        );
         count(&stops);
     }
 
@@ -73,11 +84,21 @@ impl Lost {
     }
 
     /// Whether the sweep may pass the segment over: it is stopped, and nothing has changed since it was last tried.
-    pub(crate) fn is_as_it_was(&self, segment: &SegmentKey, checkpoint: Option<EntryId>, last: Option<EntryId>) -> bool {
+    pub(crate) fn is_as_it_was(
+        &self,
+        segment: &SegmentKey,
+        checkpoint: Option<EntryId>,
+        last: Option<EntryId>,
+    ) -> bool {
         let mut stops = self.lock();
-        let Some(stop) = stops.get_mut(segment) else { return false };
+        let Some(stop) = stops.get_mut(segment) else {
+            return false;
+        };
         let (now, sight) = (Instant::now(), (checkpoint, last));
-        if stop.tried.is_some_and(|(when, before)| before == sight && now - when < TRY_AGAIN) {
+        if stop
+            .tried
+            .is_some_and(|(when, before)| before == sight && now - when < TRY_AGAIN)
+        {
             return true;
         }
         stop.tried = Some((now, sight));
@@ -121,7 +142,10 @@ mod tests {
         assert!(!lost.is_as_it_was(&key, id(2), id(3)), "the ledger moved");
         assert!(lost.is_as_it_was(&key, id(2), id(3)));
         lost.report(&row, Why::OtherAnchor { found: None });
-        assert!(!lost.is_as_it_was(&key, id(2), id(3)), "it is stopped for another reason");
+        assert!(
+            !lost.is_as_it_was(&key, id(2), id(3)),
+            "it is stopped for another reason"
+        );
         lost.is_well(&key);
         assert!(!lost.is_as_it_was(&key, id(2), id(3)));
     }

@@ -35,7 +35,11 @@ pub enum RecorderError {
 }
 
 /// Records what the segments have, once. For tests and tools; [`crate::run`] does it for good.
-pub async fn record_once(stock: &Stock, ledger: &dyn Ledger, segments: &[SegmentKey]) -> Result<(), RecorderError> {
+pub async fn record_once(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    segments: &[SegmentKey],
+) -> Result<(), RecorderError> {
     let (settings, lost) = (RecorderSettings::default(), Lost::default());
     for segments in segments.chunks(settings.segments_max) {
         let mut again = segments.to_vec();
@@ -59,7 +63,10 @@ pub(crate) struct Passed {
 
 impl Passed {
     fn to_do_again(again: Vec<SegmentKey>) -> Self {
-        Self { again, recorded: Vec::new() }
+        Self {
+            again,
+            recorded: Vec::new(),
+        }
     }
 }
 
@@ -83,7 +90,9 @@ pub(crate) async fn record_pass(
     lost: &Lost,
 ) -> Result<Passed, RecorderError> {
     match record_together(stock, ledger, segments, settings, lost).await {
-        Err(RecorderError::Ledger(error)) if error.is_refused() => refused(stock, ledger, segments, settings, lost, error).await,
+        Err(RecorderError::Ledger(error)) if error.is_refused() => {
+            refused(stock, ledger, segments, settings, lost, error).await
+        }
         recorded => recorded,
     }
 }
@@ -106,7 +115,14 @@ async fn refused(
     }
     let mut all = Vec::new();
     for segment in segments {
-        let Passed { again, recorded } = Box::pin(record_pass(stock, ledger, std::slice::from_ref(segment), settings, lost)).await?;
+        let Passed { again, recorded } = Box::pin(record_pass(
+            stock,
+            ledger,
+            std::slice::from_ref(segment),
+            settings,
+            lost,
+        ))
+        .await?;
         all.extend(again);
         announce(stock, recorded).await;
     }
@@ -116,7 +132,10 @@ async fn refused(
 /// An error and its causes.
 fn whole_story(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 async fn record_together(
@@ -127,9 +146,16 @@ async fn record_together(
     lost: &Lost,
 ) -> Result<Passed, RecorderError> {
     // Somebody else holds all of them, and will find what there is.
-    let Some(claim) = ledger.claim(segments, settings.segments_max).await? else { return Ok(Passed::default()) };
+    let Some(claim) = ledger.claim(segments, settings.segments_max).await? else {
+        return Ok(Passed::default());
+    };
     let rows = claim.rows().to_vec();
-    let outboxes = read_all(stock, &rows, (settings.entries_max * FULL / rows.len()).clamp(1, settings.entries_max)).await;
+    let outboxes = read_all(
+        stock,
+        &rows,
+        (settings.entries_max * FULL / rows.len()).clamp(1, settings.entries_max),
+    )
+    .await;
     let found = sort(&rows, outboxes, lost)?;
     let mut again = untrimmed(stock, found.drained, lost).await?;
     if found.replays.is_empty() {
@@ -138,8 +164,10 @@ async fn record_together(
         return Ok(Passed::to_do_again(again));
     }
     let replays = capped(found.replays);
-    let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> =
-        replays.iter().map(|replay| (replay.row.key.clone(), taken(&replay.entries))).collect();
+    let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> = replays
+        .iter()
+        .map(|replay| (replay.row.key.clone(), taken(&replay.entries)))
+        .collect();
     let recorded = match claim.record(replays).await {
         // Somebody else was faster, or holds one of them; what they leave is still to be recorded.
         Err(LedgerError::Superseded(_)) => return Ok(Passed::to_do_again(segments.to_vec())),
@@ -147,7 +175,13 @@ async fn record_together(
             if let Some(row) = rows.iter().find(|row| row.key == key) {
                 lost.report(row, Why::OtherHistory);
             }
-            return Ok(Passed::to_do_again(segments.iter().filter(|segment| **segment != key).cloned().collect()));
+            return Ok(Passed::to_do_again(
+                segments
+                    .iter()
+                    .filter(|segment| **segment != key)
+                    .cloned()
+                    .collect(),
+            ));
         }
         recorded => recorded?,
     };
@@ -157,9 +191,21 @@ async fn record_together(
     }
     again.extend(recorded.iter().map(|segment| segment.key.clone()));
     let announcements = recorded.into_iter().map(|segment| {
-        let Recorded { key: segment, rejected, checkpoint, .. } = segment;
+        let Recorded {
+            key: segment,
+            rejected,
+            checkpoint,
+            ..
+        } = segment;
         let entries = entries.remove(&segment).unwrap_or_default();
-        Announcement { recorded: RecordedEntries { segment, entries, rejected }, checkpoint }
+        Announcement {
+            recorded: RecordedEntries {
+                segment,
+                entries,
+                rejected,
+            },
+            checkpoint,
+        }
     });
     let recorded: Vec<_> = announcements.collect();
     stock.tell_who_waits_here(&recorded);
@@ -167,14 +213,22 @@ async fn record_together(
 }
 
 /// What the outboxes hold, each from its anchor on. If an entry of one cannot be read, what stands before it.
-async fn read_all(stock: &Stock, rows: &[SegmentRow], at_most: usize) -> Vec<Result<Vec<Entry>, StockError>> {
+async fn read_all(
+    stock: &Stock,
+    rows: &[SegmentRow],
+    at_most: usize,
+) -> Vec<Result<Vec<Entry>, StockError>> {
     let wanted: Vec<_> = rows.iter().map(|row| wanted(row, at_most)).collect();
     let mut outboxes = stock.read_outboxes(&wanted).await;
     for (row, outbox) in rows.iter().zip(&mut outboxes) {
         let mut at_most = at_most;
         while at_most > 1 && matches!(outbox, Err(StockError::Unreadable(_))) {
             at_most /= 2;
-            let OutboxRead { segment, from, at_most } = self::wanted(row, at_most);
+            let OutboxRead {
+                segment,
+                from,
+                at_most,
+            } = self::wanted(row, at_most);
             *outbox = stock.read_outbox(&segment, from, at_most).await;
         }
     }
@@ -183,7 +237,11 @@ async fn read_all(stock: &Stock, rows: &[SegmentRow], at_most: usize) -> Vec<Res
 
 /// One more than `at_most`, for the anchor.
 fn wanted(row: &SegmentRow, at_most: usize) -> OutboxRead {
-    OutboxRead { segment: row.key.clone(), from: row.checkpoint, at_most: at_most + usize::from(row.checkpoint.is_some()) }
+    OutboxRead {
+        segment: row.key.clone(),
+        from: row.checkpoint,
+        at_most: at_most + usize::from(row.checkpoint.is_some()),
+    }
 }
 
 /// What the outboxes of a claim hold behind their anchors.
@@ -195,13 +253,22 @@ struct Found {
 }
 
 /// A segment whose outbox could not be had, of a shard that is down perhaps, is left to the sweep. Only if there is nothing else it is an error.
-fn sort(rows: &[SegmentRow], outboxes: Vec<Result<Vec<Entry>, StockError>>, lost: &Lost) -> Result<Found, StockError> {
+fn sort(
+    rows: &[SegmentRow],
+    outboxes: Vec<Result<Vec<Entry>, StockError>>,
+    lost: &Lost,
+) -> Result<Found, StockError> {
     let mut found = Found::default();
     let mut failed = None;
     for (row, outbox) in rows.iter().zip(outboxes) {
         match outbox.map(|outbox| behind_the_anchor(row, outbox)) {
-            Ok(Ok(entries)) if entries.is_empty() => found.drained.push((row.key.clone(), row.checkpoint)),
-            Ok(Ok(entries)) => found.replays.push(SegmentReplay { row: row.clone(), entries }),
+            Ok(Ok(entries)) if entries.is_empty() => {
+                found.drained.push((row.key.clone(), row.checkpoint))
+            }
+            Ok(Ok(entries)) => found.replays.push(SegmentReplay {
+                row: row.clone(),
+                entries,
+            }),
             Ok(Err(why)) => lost.report(row, why),
             Err(StockError::Unreadable(what)) => lost.report(row, Why::Unreadable(what)),
             Err(error) => failed = Some(error),
@@ -218,7 +285,9 @@ fn sort(rows: &[SegmentRow], outboxes: Vec<Result<Vec<Entry>, StockError>>, lost
 }
 
 fn behind_the_anchor(row: &SegmentRow, mut outbox: Vec<Entry>) -> Result<Vec<Entry>, Why> {
-    let Some(checkpoint) = row.checkpoint else { return Ok(outbox) };
+    let Some(checkpoint) = row.checkpoint else {
+        return Ok(outbox);
+    };
     let found = outbox.first().map(|first| (first.id, first.fingerprint));
     let is_anchored = found.is_some() && found == row.anchor.map(|anchor| (checkpoint, anchor));
     if !is_anchored && devices::is_on(Device::AnchorCheck) {
@@ -252,9 +321,18 @@ fn number_of_orders(entry: &Entry) -> usize {
 
 /// Trims outboxes that held nothing behind their anchor, and returns those that are not down to it afterwards: until they are, scripts that append
 /// send no wake-up, so they must be read once more. An earlier pass may have failed to trim, or its trim may come between our read and now.
-async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>, lost: &Lost) -> Result<Vec<SegmentKey>, StockError> {
-    drained.iter().for_each(|(segment, _)| lost.is_well(segment));
-    let anchored: Vec<_> = drained.into_iter().filter_map(|(segment, checkpoint)| Some((segment, checkpoint?))).collect();
+async fn untrimmed(
+    stock: &Stock,
+    drained: Vec<(SegmentKey, Option<EntryId>)>,
+    lost: &Lost,
+) -> Result<Vec<SegmentKey>, StockError> {
+    drained
+        .iter()
+        .for_each(|(segment, _)| lost.is_well(segment));
+    let anchored: Vec<_> = drained
+        .into_iter()
+        .filter_map(|(segment, checkpoint)| Some((segment, checkpoint?)))
+        .collect();
     let mut again = Vec::new();
     for ((segment, _), trimmed) in anchored.iter().zip(stock.trim_outboxes(&anchored).await) {
         let Trimmed { dropped, left } = trimmed?;
@@ -267,13 +345,17 @@ async fn untrimmed(stock: &Stock, drained: Vec<(SegmentKey, Option<EntryId>)>, l
 
 /// The entries in which orders took units: those that buyers wait for.
 fn taken(entries: &[Entry]) -> Vec<(EntryId, i64)> {
-    let taken = entries.iter().filter(|entry| matches!(entry.change, Change::Taken { .. }));
+    let taken = entries
+        .iter()
+        .filter(|entry| matches!(entry.change, Change::Taken { .. }));
     taken.map(|entry| (entry.id, entry.fingerprint)).collect()
 }
 
 fn count(recorded: &Recorded) {
-    metrics::counter!("stockade_recorded_orders_total", "state" => "held").increment(recorded.held as u64);
-    metrics::counter!("stockade_recorded_orders_total", "state" => "rejected").increment(recorded.rejected.len() as u64);
+    metrics::counter!("stockade_recorded_orders_total", "state" => "held")
+        .increment(recorded.held as u64);
+    metrics::counter!("stockade_recorded_orders_total", "state" => "rejected")
+        .increment(recorded.rejected.len() as u64);
     metrics::counter!("stockade_recorder_repeats_total").increment(recorded.repeated as u64);
     metrics::counter!("stockade_returned_orders_total").increment(recorded.returned as u64);
     if !recorded.rejected.is_empty() {
@@ -304,32 +386,75 @@ mod tests {
     }
 
     fn taken(ms: u64, orders: usize) -> Entry {
-        let order = TakenOrder { id: OrderId::from_bytes([0; 16]), buyer: BuyerId::new("ann").unwrap(), quantity: Quantity::ONE };
-        let change = Change::Taken { expires_at: "2030-01-01T00:00:00Z".parse().unwrap(), orders: vec![order; orders] };
-        Entry { id: EntryId { ms, seq: 0 }, fingerprint: ms as i64, change }
+        let order = TakenOrder {
+            id: OrderId::from_bytes([0; 16]),
+            buyer: BuyerId::new("ann").unwrap(),
+            quantity: Quantity::ONE,
+        };
+        let change = Change::Taken {
+            expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
+            orders: vec![order; orders],
+        };
+        Entry {
+            id: EntryId { ms, seq: 0 },
+            fingerprint: ms as i64,
+            change,
+        }
     }
 
     #[test]
     fn an_outbox_must_begin_with_the_anchor() {
         let entries = vec![taken(1, 1), taken(2, 1)];
-        assert_eq!(behind_the_anchor(&row(None), entries.clone()), Ok(entries.clone()));
-        assert_eq!(behind_the_anchor(&row(Some(1)), entries.clone()), Ok(vec![taken(2, 1)]));
-        let other = Why::OtherAnchor { found: Some((EntryId { ms: 1, seq: 0 }, 1)) };
-        assert_eq!(behind_the_anchor(&row(Some(2)), entries.clone()), Err(other.clone()));
-        let replaced = SegmentRow { anchor: Some(7), ..row(Some(1)) };
+        assert_eq!(
+            behind_the_anchor(&row(None), entries.clone()),
+            Ok(entries.clone())
+        );
+        assert_eq!(
+            behind_the_anchor(&row(Some(1)), entries.clone()),
+            Ok(vec![taken(2, 1)])
+        );
+        let other = Why::OtherAnchor {
+            found: Some((EntryId { ms: 1, seq: 0 }, 1)),
+        };
+        assert_eq!(
+            behind_the_anchor(&row(Some(2)), entries.clone()),
+            Err(other.clone())
+        );
+        let replaced = SegmentRow {
+            anchor: Some(7),
+            ..row(Some(1))
+        };
         assert_eq!(behind_the_anchor(&replaced, entries), Err(other));
-        assert_eq!(behind_the_anchor(&row(Some(1)), vec![]), Err(Why::OtherAnchor { found: None }));
+        assert_eq!(
+            behind_the_anchor(&row(Some(1)), vec![]),
+            Err(Why::OtherAnchor { found: None })
+        );
     }
 
     #[test]
     fn a_transaction_takes_some_of_every_segment_and_not_too_much() {
-        let replay = |entries| SegmentReplay { row: row(Some(1)), entries };
+        let replay = |entries| SegmentReplay {
+            row: row(Some(1)),
+            entries,
+        };
         let big = ORDERS_MAX / 4;
-        let lengths = |replays: Vec<SegmentReplay>| replays.into_iter().map(|replay| replay.entries.len()).collect::<Vec<_>>();
+        let lengths = |replays: Vec<SegmentReplay>| {
+            replays
+                .into_iter()
+                .map(|replay| replay.entries.len())
+                .collect::<Vec<_>>()
+        };
         let few = || replay(vec![taken(2, 1), taken(3, 1)]);
         let much = || replay((2..20).map(|ms| taken(ms, big)).collect());
         assert_eq!(lengths(capped(vec![much()])), [4]);
         assert_eq!(lengths(capped(vec![few(), much()])), [2, 2]);
-        assert_eq!(lengths(capped(vec![replay(vec![taken(2, ORDERS_MAX * 2), taken(3, 1)])])), [1], "an entry is never cut");
+        assert_eq!(
+            lengths(capped(vec![replay(vec![
+                taken(2, ORDERS_MAX * 2),
+                taken(3, 1)
+            ])])),
+            [1],
+            "an entry is never cut"
+        );
     }
 }

@@ -35,7 +35,12 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 pub(crate) async fn run(recorder: Arc<Recorder>) {
     let mut quiet = Quiet::default();
     loop {
-        let sweeping = sweep(&recorder.stock, &*recorder.ledger, &recorder.lost, &mut quiet);
+        let sweeping = sweep(
+            &recorder.stock,
+            &*recorder.ledger,
+            &recorder.lost,
+            &mut quiet,
+        );
         let looks = match within(SWEEP, sweeping).await {
             Ok(swept) => {
                 recorder.sweeping.is_well();
@@ -50,7 +55,10 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
             }
         };
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let pause = recorder.settings.sweep_every.max(Duration::from_secs_f64(looks as f64 / LOOKS_PER_SECOND));
+        let pause = recorder
+            .settings
+            .sweep_every
+            .max(Duration::from_secs_f64(looks as f64 / LOOKS_PER_SECOND));
         tokio::select! {
             () = recorder.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
@@ -62,7 +70,12 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
 /// At the end: what was taken until now and whose messages are still under way.
 pub(crate) async fn last_look(recorder: &Recorder) {
     let mut quiet = Quiet::default();
-    let sweep = sweep(&recorder.stock, &*recorder.ledger, &recorder.lost, &mut quiet);
+    let sweep = sweep(
+        &recorder.stock,
+        &*recorder.ledger,
+        &recorder.lost,
+        &mut quiet,
+    );
     if let Ok(Ok(swept)) = tokio::time::timeout(LAST_LOOK, sweep).await {
         recorder.work.add(swept.working);
     }
@@ -74,7 +87,10 @@ struct Quiet(HashMap<SegmentKey, Instant>);
 
 impl Quiet {
     fn is_quiet(&mut self, segment: &SegmentKey) -> bool {
-        let quiet = self.0.get(segment).is_some_and(|until| Instant::now() < *until);
+        let quiet = self
+            .0
+            .get(segment)
+            .is_some_and(|until| Instant::now() < *until);
         if !quiet {
             self.0.remove(segment);
         }
@@ -89,12 +105,21 @@ struct Swept {
     working: Vec<SegmentKey>,
 }
 
-async fn sweep(stock: &Stock, ledger: &dyn Ledger, lost: &Lost, quiet: &mut Quiet) -> Result<Swept, RecorderError> {
+async fn sweep(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    lost: &Lost,
+    quiet: &mut Quiet,
+) -> Result<Swept, RecorderError> {
     let mut checkpoints = ledger.checkpoints().await?;
     checkpoints.retain(|(segment, _)| !quiet.is_quiet(segment));
-    let mut swept = Swept { looks: checkpoints.len(), ..Swept::default() };
+    let mut swept = Swept {
+        looks: checkpoints.len(),
+        ..Swept::default()
+    };
     let configs = ledger.segment_configs().await?.into_iter().collect();
-    let looks = stream::iter(checkpoints).map(|(segment, checkpoint)| look(stock, ledger, segment, checkpoint, lost, &configs));
+    let looks = stream::iter(checkpoints)
+        .map(|(segment, checkpoint)| look(stock, ledger, segment, checkpoint, lost, &configs));
     let seen: Vec<_> = looks.buffer_unordered(SIDE_BY_SIDE).collect().await;
     for (segment, seen) in seen {
         if seen.is_over {
@@ -115,12 +140,18 @@ struct Seen {
 }
 
 impl Seen {
-    const WORK: Self = Self { work: true, is_over: false };
+    const WORK: Self = Self {
+        work: true,
+        is_over: false,
+    };
 
     fn of(segment: &Inspection, checkpoint: Option<EntryId>, lost: &Lost) -> Self {
         let work = (Some(segment.last) != checkpoint || segment.outbox != 1)
             && !lost.is_as_it_was(&segment.segment, checkpoint, Some(segment.last));
-        Self { work, is_over: !work && segment.state == ItemState::Closed }
+        Self {
+            work,
+            is_over: !work && segment.state == ItemState::Closed,
+        }
     }
 }
 
@@ -139,7 +170,10 @@ async fn look(
         }
         Err(StockError::Missing(_)) if checkpoint.is_none() => open(stock, ledger, &segment).await,
         // A segment with a checkpoint that is gone from Redis has diverged: recording it says so.
-        Err(StockError::Missing(_)) => Seen { work: !lost.is_as_it_was(&segment, checkpoint, None), ..Seen::default() },
+        Err(StockError::Missing(_)) => Seen {
+            work: !lost.is_as_it_was(&segment, checkpoint, None),
+            ..Seen::default()
+        },
         Err(error) => {
             tracing::debug!(%segment, %error, "could not look");
             Seen::default()
@@ -153,21 +187,31 @@ type Configs = HashMap<ItemId, SegmentConfig>;
 
 /// Whoever changed the item did not get to this segment.
 async fn catch_up(stock: &Stock, inspection: &Inspection, configs: &Configs) {
-    let Some(config) = configs.get(&inspection.segment.item) else { return };
+    let Some(config) = configs.get(&inspection.segment.item) else {
+        return;
+    };
     // Whoever mends it sets it to what the item is like by then.
     if inspection.epoch < config.epoch && inspection.mending.is_none() {
         match stock.configure_segment(&inspection.segment, config).await {
-            Ok(_) => tracing::info!(segment = %inspection.segment, epoch = config.epoch, "the segment had missed a change of its item"),
-            Err(error) => tracing::debug!(segment = %inspection.segment, %error, "could not tell the segment of a change"),
+            Ok(_) => {
+                tracing::info!(segment = %inspection.segment, epoch = config.epoch, "the segment had missed a change of its item")
+            }
+            Err(error) => {
+                tracing::debug!(segment = %inspection.segment, %error, "could not tell the segment of a change")
+            }
         }
     }
 }
 
 /// Nothing of it was ever recorded and it is not there: whoever created the item died in between.
 async fn open(stock: &Stock, ledger: &dyn Ledger, segment: &SegmentKey) -> Seen {
-    let Ok(Some(item)) = ledger.item(&segment.item).await else { return Seen::default() };
+    let Ok(Some(item)) = ledger.item(&segment.item).await else {
+        return Seen::default();
+    };
     match stock.open_segment(&item, segment.segment).await {
-        Ok(Opened::New) => tracing::info!(%segment, "opened a segment that its creator had left unopened"),
+        Ok(Opened::New) => {
+            tracing::info!(%segment, "opened a segment that its creator had left unopened")
+        }
         Ok(Opened::Existing) => {}
         Err(error) => {
             tracing::warn!(%segment, %error, "could not open");
@@ -178,6 +222,11 @@ async fn open(stock: &Stock, ledger: &dyn Ledger, segment: &SegmentKey) -> Seen 
 }
 
 /// Opens every segment that was never opened. What a process does once when it starts.
-pub async fn open_missing_segments(stock: &Stock, ledger: &dyn Ledger) -> Result<(), RecorderError> {
-    sweep(stock, ledger, &Lost::default(), &mut Quiet::default()).await.map(drop)
+pub async fn open_missing_segments(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+) -> Result<(), RecorderError> {
+    sweep(stock, ledger, &Lost::default(), &mut Quiet::default())
+        .await
+        .map(drop)
 }

@@ -13,7 +13,10 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     pub(crate) const fn new(what: &'static str) -> Self {
-        Self { what, failing: AtomicBool::new(false) }
+        Self {
+            what,
+            failing: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn failed(&self, error: &(dyn Error + 'static)) {
@@ -21,7 +24,11 @@ impl Trouble {
         if self.failing.swap(true, Ordering::Relaxed) {
             tracing::debug!(what = self.what, error, "fails again");
         } else {
-            tracing::warn!(what = self.what, error, "fails; it is tried again until it does not");
+            tracing::warn!(
+                what = self.what,
+                error,
+                "fails; it is tried again until it does not"
+            );
         }
     }
 

@@ -90,7 +90,10 @@ impl Work {
 
     pub(crate) fn add(&self, segments: impl IntoIterator<Item = SegmentKey>) {
         let mut state = self.state();
-        if state.closed.is_some_and(|closed| closed.elapsed() > DRAIN_WITHIN) {
+        if state
+            .closed
+            .is_some_and(|closed| closed.elapsed() > DRAIN_WITHIN)
+        {
             return;
         }
         segments.into_iter().for_each(|segment| state.add(segment));
@@ -129,7 +132,10 @@ impl Work {
             if !segments.is_empty() {
                 // Another worker may find more.
                 self.changed.notify_one();
-                return Some(Taken { work: self, segments });
+                return Some(Taken {
+                    work: self,
+                    segments,
+                });
             }
             if over {
                 self.changed.notify_waiters();

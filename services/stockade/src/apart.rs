@@ -30,8 +30,12 @@ where
             }
         });
     };
-    std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
-    beginning.await.with_context(|| format!("the thread of the {name} ended"))??;
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)?;
+    beginning
+        .await
+        .with_context(|| format!("the thread of the {name} ended"))??;
     Ok(tokio::spawn(async {
         let _ = ended.await;
     }))

@@ -13,31 +13,65 @@ use crate::{cli::write_out, roles, settings::Settings};
 pub async fn audit(settings: &Settings, item: &ItemId, json: bool) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
     let stock = roles::open_stock(settings).await?;
-    let report = ::audit::audit(&stock, &*ledger, item).await?.with_context(|| format!("there is no item {item}"))?;
-    let text = if json { serde_json::to_string_pretty(&report)? } else { table(&report) };
+    let report = ::audit::audit(&stock, &*ledger, item)
+        .await?
+        .with_context(|| format!("there is no item {item}"))?;
+    let text = if json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        table(&report)
+    };
     write_out(&format!("{text}\n"))?;
-    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if report.ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
 }
 
 fn table(report: &AuditReport) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["segment", "allocated", "available", "held", "confirmed", "in flight", "drift"]);
+    table.set_header([
+        "segment",
+        "allocated",
+        "available",
+        "held",
+        "confirmed",
+        "in flight",
+        "drift",
+    ]);
     for segment in &report.segments {
         table.add_row(row(segment));
     }
-    let total = [report.stock, report.available, report.held, report.confirmed, report.in_flight, report.drift];
+    let total = [
+        report.stock,
+        report.available,
+        report.held,
+        report.confirmed,
+        report.in_flight,
+        report.drift,
+    ];
     table.add_row(std::iter::once(report.item.clone()).chain(total.iter().map(u64::to_string)));
     let findings: String = report.segments.iter().filter_map(finding).collect();
-    let verdict = if report.ok { "ok: nothing oversold, stranded or lost" } else { "NOT ok" };
-    format!("{table}\n{findings}oversold {}, drift {}: {verdict}", report.oversold, report.drift)
+    let verdict = if report.ok {
+        "ok: nothing oversold, stranded or lost"
+    } else {
+        "NOT ok"
+    };
+    format!(
+        "{table}\n{findings}oversold {}, drift {}: {verdict}",
+        report.oversold, report.drift
+    )
 }
 
 fn row(segment: &SegmentReport) -> [String; 7] {
     [
         segment.segment.to_string(),
         segment.allocated.to_string(),
-        segment.available.map_or_else(|| "missing".into(), |units| units.to_string()),
+        segment
+            .available
+            .map_or_else(|| "missing".into(), |units| units.to_string()),
         segment.held.to_string(),
         segment.confirmed.to_string(),
         segment.in_flight.to_string(),

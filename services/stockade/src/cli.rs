@@ -116,11 +116,15 @@ pub async fn run() -> Result<ExitCode> {
     let layers = Layers::read(&cli.dir, &matches)?;
     match cli.command {
         Command::Lock(command) => {
-            log(&layers.unless_default("log").unwrap_or_else(|| LOCK_LOG.into()))?;
+            log(&layers
+                .unless_default("log")
+                .unwrap_or_else(|| LOCK_LOG.into()))?;
             lock::lock(command, &layers).await
         }
         // The lab starts servers of its own, and no setting of an engine concerns it.
-        Command::Postmortem(arguments) => postmortem::cli::postmortem(arguments, vec!["postmortem-actor".into()]).await,
+        Command::Postmortem(arguments) => {
+            postmortem::cli::postmortem(arguments, vec!["postmortem-actor".into()]).await
+        }
         Command::Locks(command) => locks(command, vec!["postmortem-actor".into()]).await,
         Command::PostmortemActor(arguments) => postmortem::cli::actor(arguments).await,
         // No server, and no setting.
@@ -138,17 +142,29 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate => migrate(&settings).await,
         Command::Audit { item, json } => audit::audit(&settings, &ItemId::new(item)?, json).await,
-        Command::Reconcile { item, dry_run, json } => reconcile::reconcile(&settings, &ItemId::new(item)?, dry_run, json).await,
+        Command::Reconcile {
+            item,
+            dry_run,
+            json,
+        } => reconcile::reconcile(&settings, &ItemId::new(item)?, dry_run, json).await,
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,
-        Command::Postmortem(_) | Command::Locks(_) | Command::PostmortemActor(_) | Command::Plan(_) => unreachable!("taken care of before"),
+        Command::Postmortem(_)
+        | Command::Locks(_)
+        | Command::PostmortemActor(_)
+        | Command::Plan(_) => unreachable!("taken care of before"),
     }
 }
 
 fn log(filter: &str) -> Result<()> {
-    let filter = EnvFilter::try_new(filter).context("STOCKADE_LOG: expected a filter such as `info` or `stock=debug,info`")?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
+    let filter = EnvFilter::try_new(filter)
+        .context("STOCKADE_LOG: expected a filter such as `info` or `stock=debug,info`")?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     Ok(())
 }
 
@@ -163,10 +179,14 @@ fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
         Token::Buyer { name, hours } => {
             let lifetime = Duration::from_secs(u64::from(*hours) * 3600);
             if settings.jwt_public_key.is_some() {
-                anyhow::bail!("STOCKADE_JWT_PUBLIC_KEY is set: only who has the private key can issue buyers' tokens");
+                anyhow::bail!(
+                    "STOCKADE_JWT_PUBLIC_KEY is set: only who has the private key can issue buyers' tokens"
+                );
             }
-            let buyer = BuyerId::new(name).map_err(|error| anyhow::anyhow!("NAME: expected {}", error.expected))?;
-            order::mint_buyer_token(settings.jwt_secret()?.as_bytes(), &buyer, lifetime).context("the token could not be signed")?
+            let buyer = BuyerId::new(name)
+                .map_err(|error| anyhow::anyhow!("NAME: expected {}", error.expected))?;
+            order::mint_buyer_token(settings.jwt_secret()?.as_bytes(), &buyer, lifetime)
+                .context("the token could not be signed")?
         }
     };
     print(&format!("{token}\n"))

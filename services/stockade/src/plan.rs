@@ -96,16 +96,28 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Prints the plan.
 pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
-    let costs = arguments.costs.as_deref().map_or_else(|| Ok(Costs::built_in()), Costs::read)?;
+    let costs = arguments
+        .costs
+        .as_deref()
+        .map_or_else(|| Ok(Costs::built_in()), Costs::read)?;
     let plan = Plan::of(&arguments.crowd(), &arguments.machines(&costs));
-    let text = if arguments.json { serde_json::to_string_pretty(&table::json(&plan, &costs))? } else { table::table(&plan, &costs) };
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&table::json(&plan, &costs))?
+    } else {
+        table::table(&plan, &costs)
+    };
     write_out(&format!("{text}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl PlanArguments {
     fn crowd(&self) -> Crowd {
-        Crowd { buyers: self.buyers, stock: self.stock, seconds: self.seconds, tries: self.tries_per_buyer }
+        Crowd {
+            buyers: self.buyers,
+            stock: self.stock,
+            seconds: self.seconds,
+            tries: self.tries_per_buyer,
+        }
     }
 
     fn machines(&self, costs: &Costs) -> Machines {
@@ -114,8 +126,14 @@ impl PlanArguments {
             Level::Accepted | Level::Replicated => costs.service_us_per_accepted_order,
         };
         let ledger = match self.ledger {
-            LedgerKind::Postgres => (costs.postgres_us_per_order, costs.postgres_orders_per_second_max),
-            LedgerKind::Sqlite => (costs.sqlite_us_per_order, costs.sqlite_orders_per_second_max),
+            LedgerKind::Postgres => (
+                costs.postgres_us_per_order,
+                costs.postgres_orders_per_second_max,
+            ),
+            LedgerKind::Sqlite => (
+                costs.sqlite_us_per_order,
+                costs.sqlite_orders_per_second_max,
+            ),
         };
         Machines {
             service_us,

@@ -24,15 +24,24 @@ impl Private {
     pub async fn start_lock_nodes(&mut self, dir: &Path) -> Result<Vec<String>> {
         let mut urls = Vec::new();
         for node in 1..=LOCK_NODES {
-            urls.push(self.start(dir.join("redis").join(format!("lock-{node}"))).await?);
+            urls.push(
+                self.start(dir.join("redis").join(format!("lock-{node}")))
+                    .await?,
+            );
         }
         Ok(urls)
     }
 
     /// With batches, `appendfsync always` costs little: an order that was only accepted survives a crash too.
     async fn start(&mut self, dir: PathBuf) -> Result<String> {
-        let server = Redis::builder().dir(&dir).appendfsync(AppendFsync::Always).start().await;
-        let server = server.with_context(|| format!("a private Redis server in {} did not start", dir.display()))?;
+        let server = Redis::builder()
+            .dir(&dir)
+            .appendfsync(AppendFsync::Always)
+            .start()
+            .await;
+        let server = server.with_context(|| {
+            format!("a private Redis server in {} did not start", dir.display())
+        })?;
         let url = server.url();
         self.servers.push(server);
         Ok(url)

@@ -10,23 +10,39 @@ use reconciler::{Explanation, Step};
 use crate::{cli::write_out, item_lock, roles, settings::Settings};
 
 /// Explains, and unless it is a dry run does it under the item's lock. Exit status 1 if something is to be done, or is left.
-pub async fn reconcile(settings: &Settings, item: &ItemId, dry_run: bool, json: bool) -> Result<ExitCode> {
+pub async fn reconcile(
+    settings: &Settings,
+    item: &ItemId,
+    dry_run: bool,
+    json: bool,
+) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
     let stock = roles::open_stock(settings).await?;
-    let found = reconciler::explain(&stock, &*ledger, item).await?.with_context(|| format!("there is no item {item}"))?;
+    let found = reconciler::explain(&stock, &*ledger, item)
+        .await?
+        .with_context(|| format!("there is no item {item}"))?;
     let left = if dry_run || found.steps.is_empty() {
         found.clone()
     } else {
         let lock = item_lock::open(settings).await?;
-        reconciler::reconcile_once(stock, ledger, lock, item).await?.with_context(|| format!("there is no item {item}"))?
+        reconciler::reconcile_once(stock, ledger, lock, item)
+            .await?
+            .with_context(|| format!("there is no item {item}"))?
     };
-    write_out(&if json { as_json(&found, &left, dry_run)? } else { as_text(&found, &left, dry_run) })?;
-    Ok(if left.is_pressing() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    write_out(&if json {
+        as_json(&found, &left, dry_run)?
+    } else {
+        as_text(&found, &left, dry_run)
+    })?;
+    Ok(if left.is_pressing() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn as_json(found: &Explanation, left: &Explanation, dry_run: bool) -> Result<String> {
-    let value =
-        serde_json::json!({ "item": found.item, "dry_run": dry_run, "steps": found.steps, "left": left.steps, "ok": !left.is_pressing() });
+    let value = serde_json::json!({ "item": found.item, "dry_run": dry_run, "steps": found.steps, "left": left.steps, "ok": !left.is_pressing() });
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }
 
@@ -39,7 +55,12 @@ fn as_text(found: &Explanation, left: &Explanation, dry_run: bool) -> String {
         (false, false) => "done".to_owned(),
         (false, true) => format!("NOT all done; left:\n{}", table(&left.steps)),
     };
-    format!("{}\n{}{}: {verdict}\n", table(&found.steps), entries(&found.steps), found.item)
+    format!(
+        "{}\n{}{}: {verdict}\n",
+        table(&found.steps),
+        entries(&found.steps),
+        found.item
+    )
 }
 
 fn table(steps: &[Step]) -> String {
@@ -47,8 +68,16 @@ fn table(steps: &[Step]) -> String {
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(["action", "segment", "units", "why", "would"]);
     for step in steps {
-        let segment = step.segment.map_or_else(|| "-".into(), |segment| segment.to_string());
-        table.add_row([step.action.to_owned(), segment, step.units.to_string(), step.why.clone(), step.would.clone()]);
+        let segment = step
+            .segment
+            .map_or_else(|| "-".into(), |segment| segment.to_string());
+        table.add_row([
+            step.action.to_owned(),
+            segment,
+            step.units.to_string(),
+            step.why.clone(),
+            step.would.clone(),
+        ]);
     }
     table.to_string()
 }
@@ -56,8 +85,13 @@ fn table(steps: &[Step]) -> String {
 fn entries(steps: &[Step]) -> String {
     let with_entries = steps.iter().filter(|step| !step.entries.is_empty());
     let lines = with_entries.map(|step| {
-        let segment = step.segment.map_or_else(|| "-".into(), |segment| segment.to_string());
-        format!("segment {segment}, the last entries of its outbox:\n  {}\n", step.entries.join("\n  "))
+        let segment = step
+            .segment
+            .map_or_else(|| "-".into(), |segment| segment.to_string());
+        format!(
+            "segment {segment}, the last entries of its outbox:\n  {}\n",
+            step.entries.join("\n  ")
+        )
     });
     lines.collect()
 }

@@ -39,7 +39,10 @@ fn refuse_huge_pages() {
 
 /// Returns when the process has been asked to stop.
 pub async fn asked_to_stop() -> Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -49,7 +52,9 @@ pub async fn asked_to_stop() -> Result<()> {
 
 /// Opens the ledger as it is.
 pub async fn connect_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    ledger::connect(settings.database_url()?, settings.database_connections).await.context("DATABASE_URL")
+    ledger::connect(settings.database_url()?, settings.database_connections)
+        .await
+        .context("DATABASE_URL")
 }
 
 /// Opens the ledger and brings its schema up to date.
@@ -94,11 +99,21 @@ impl Running {
     /// Starts them. Refuses to without secrets, before it touches anything.
     pub async fn start(settings: &Settings) -> Result<Self> {
         refuse_huge_pages();
-        let credentials = settings.roles.order.then(|| credentials(settings)).transpose()?;
+        let credentials = settings
+            .roles
+            .order
+            .then(|| credentials(settings))
+            .transpose()?;
         let metrics = order::metrics::install();
         let ledger = open_ledger(settings).await?;
         let stock = open_stock(settings).await?;
-        let engine = Engine::new(stock, ledger, EngineSettings { order_within: settings.order_timeout });
+        let engine = Engine::new(
+            stock,
+            ledger,
+            EngineSettings {
+                order_within: settings.order_timeout,
+            },
+        );
         let mut running = Self {
             address: None,
             engine,
@@ -114,30 +129,54 @@ impl Running {
             running.start_reconciler(settings).await?;
         }
         if let Some(credentials) = credentials {
-            running.start_order_service(settings, Arc::new(credentials), metrics.clone()).await?;
+            running
+                .start_order_service(settings, Arc::new(credentials), metrics.clone())
+                .await?;
         } else if settings.listen_is_set {
-            running.start_operators_service(settings, metrics.clone()).await?;
+            running
+                .start_operators_service(settings, metrics.clone())
+                .await?;
         }
         if let Some(metrics) = metrics {
-            running.recording.push(tokio::spawn(order::metrics::upkeep(metrics, running.stop_recording.clone())));
+            running.recording.push(tokio::spawn(order::metrics::upkeep(
+                metrics,
+                running.stop_recording.clone(),
+            )));
         }
         Ok(running)
     }
 
     async fn start_recorder(&mut self, settings: &Settings) -> Result<()> {
-        let recorder = RecorderSettings { workers: settings.recorder_workers, ..RecorderSettings::default() };
+        let recorder = RecorderSettings {
+            workers: settings.recorder_workers,
+            ..RecorderSettings::default()
+        };
         if !settings.roles.order {
             // There is no crowd that it would have to queue behind, and several threads are faster than one.
-            let (stock, ledger) = (Arc::clone(&self.engine.stock), Arc::clone(&self.engine.ledger));
-            self.recording.push(tokio::spawn(recorder::run(stock, ledger, recorder, self.stop_recording.clone())));
+            let (stock, ledger) = (
+                Arc::clone(&self.engine.stock),
+                Arc::clone(&self.engine.ledger),
+            );
+            self.recording.push(tokio::spawn(recorder::run(
+                stock,
+                ledger,
+                recorder,
+                self.stop_recording.clone(),
+            )));
             return Ok(());
         }
-        let (engine, url, stop) = (Arc::clone(&self.engine), settings.database_url()?.to_owned(), self.stop_recording.clone());
+        let (engine, url, stop) = (
+            Arc::clone(&self.engine),
+            settings.database_url()?.to_owned(),
+            self.stop_recording.clone(),
+        );
         let role = async move || {
             let stock = engine.stock.beside().await.context("REDIS_URL")?;
             // The sweep wants one, too.
             let connections = u32::try_from(recorder.workers + 1)?;
-            let ledger = ledger::connect_again(&engine.ledger, &url, connections).await.context("DATABASE_URL")?;
+            let ledger = ledger::connect_again(&engine.ledger, &url, connections)
+                .await
+                .context("DATABASE_URL")?;
             Ok(recorder::run(stock, ledger, recorder, stop))
         };
         self.recording.push(apart::start("recorder", role).await?);
@@ -146,8 +185,17 @@ impl Running {
 
     async fn start_reconciler(&mut self, settings: &Settings) -> Result<()> {
         let lock = item_lock::open(settings).await?;
-        let (stock, ledger) = (Arc::clone(&self.engine.stock), Arc::clone(&self.engine.ledger));
-        let reconciler = reconciler::run(stock, ledger, lock, ReconcilerSettings::default(), self.stop_recording.clone());
+        let (stock, ledger) = (
+            Arc::clone(&self.engine.stock),
+            Arc::clone(&self.engine.ledger),
+        );
+        let reconciler = reconciler::run(
+            stock,
+            ledger,
+            lock,
+            ReconcilerSettings::default(),
+            self.stop_recording.clone(),
+        );
         self.recording.push(tokio::spawn(reconciler));
         Ok(())
     }
@@ -159,11 +207,25 @@ impl Running {
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
         let (listener, limits) = (self.listen(settings)?, limits(settings));
-        let payments = settings.payment_secret.as_ref().map(|secret| PaymentKey::new(secret.as_bytes(), settings.payment_window));
-        let router = order::router(Arc::clone(&self.engine), credentials, payments, metrics, &limits);
+        let payments = settings
+            .payment_secret
+            .as_ref()
+            .map(|secret| PaymentKey::new(secret.as_bytes(), settings.payment_window));
+        let router = order::router(
+            Arc::clone(&self.engine),
+            credentials,
+            payments,
+            metrics,
+            &limits,
+        );
         let stop = self.stop_serving.clone();
-        self.serving.push(tokio::spawn(async move { order::serve(listener, router, &limits, stop).await }));
-        self.serving.push(tokio::spawn(order::watch_overdue(Arc::clone(&self.engine), self.stop_recording.clone())));
+        self.serving.push(tokio::spawn(async move {
+            order::serve(listener, router, &limits, stop).await
+        }));
+        self.serving.push(tokio::spawn(order::watch_overdue(
+            Arc::clone(&self.engine),
+            self.stop_recording.clone(),
+        )));
         Ok(())
     }
 
@@ -175,14 +237,20 @@ impl Running {
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
         let (listener, limits) = (self.listen(settings)?, limits(settings));
-        let (router, stop) = (order::operators_router(Arc::clone(&self.engine), metrics), self.stop_recording.clone());
-        self.recording.push(tokio::spawn(async move { order::serve(listener, router, &limits, stop).await }));
+        let (router, stop) = (
+            order::operators_router(Arc::clone(&self.engine), metrics),
+            self.stop_recording.clone(),
+        );
+        self.recording.push(tokio::spawn(async move {
+            order::serve(listener, router, &limits, stop).await
+        }));
         Ok(())
     }
 
     fn listen(&mut self, settings: &Settings) -> Result<TcpListener> {
         let listener = order::listen(settings.listen);
-        let listener = listener.with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
+        let listener = listener
+            .with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
         self.address = Some(listener.local_addr()?);
         Ok(listener)
     }
@@ -213,7 +281,9 @@ fn limits(settings: &Settings) -> Limits {
         head_bytes: settings.head_bytes_max,
         head_within: settings.head_timeout,
         // An order must be told that its outcome is unknown rather than be cut off: it may look its item up first, and look into the ledger last.
-        request_within: settings.request_timeout.max(settings.order_timeout * 2 + Duration::from_secs(5)),
+        request_within: settings
+            .request_timeout
+            .max(settings.order_timeout * 2 + Duration::from_secs(5)),
         drain_within: settings.drain_timeout,
     }
 }

@@ -12,7 +12,14 @@ use crate::lock::backend;
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 
 /// One server, a cluster, or sentinels; the second of each is with TLS.
-const REDIS_SCHEMES: [&str; 6] = ["redis", "rediss", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"];
+const REDIS_SCHEMES: [&str; 6] = [
+    "redis",
+    "rediss",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+sentinel",
+    "rediss+sentinel",
+];
 
 /// The effective settings.
 #[derive(Clone)]
@@ -71,17 +78,23 @@ impl Settings {
     /// Reads every setting from the layers; the first wrong one is the error.
     pub fn from_layers(layers: &Layers) -> Result<Self> {
         let ms = |key: &str, range| layers.number(key, range).map(Duration::from_millis);
-        let size = |key: &str, range| layers.number(key, range).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let size = |key: &str, range| {
+            layers
+                .number(key, range)
+                .map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+        };
         let redis_url = layers.url("redis_url", &REDIS_SCHEMES)?;
         let lock = lock_backend(layers)?;
         // Those that an earlier `up` started are of the default lock, whichever the user wants now.
-        let of = lock.filter(|_| !layers.is_from_run_file("lock_urls")).unwrap_or(backend::DEFAULT);
+        let of = lock
+            .filter(|_| !layers.is_from_run_file("lock_urls"))
+            .unwrap_or(backend::DEFAULT);
         let lock_urls = layers.urls("lock_urls", backend::schemes(of))?;
         let database_url = layers.url("database_url", &["postgres", "postgresql", "sqlite"])?;
-        if database_url
-            .as_ref()
-            .is_some_and(|url| url.starts_with("sqlite:") && (!url.starts_with("sqlite://") || url.contains(":memory:")))
-        {
+        if database_url.as_ref().is_some_and(|url| {
+            url.starts_with("sqlite:")
+                && (!url.starts_with("sqlite://") || url.contains(":memory:"))
+        }) {
             return Err(
                 layers.wrong("database_url", "a file, as in sqlite://PATH: two connections to a ledger in memory would be two ledgers")
             );
@@ -90,7 +103,11 @@ impl Settings {
         Ok(Self {
             own_urls: OwnUrls {
                 redis_url: redis_url.clone().filter(|_| own("redis_url")),
-                lock_urls: lock_urls.iter().filter(|_| own("lock_urls")).cloned().collect(),
+                lock_urls: lock_urls
+                    .iter()
+                    .filter(|_| own("lock_urls"))
+                    .cloned()
+                    .collect(),
                 database_url: database_url.clone().filter(|_| own("database_url")),
             },
             redis_url,
@@ -106,7 +123,9 @@ impl Settings {
             jwt_public_key: layers.text("jwt_public_key").map(PathBuf::from),
             admin_token: layers.secret("admin_token")?,
             payment_secret: layers.secret("payment_secret")?,
-            payment_window: layers.number("payment_window_seconds", 1..=86_400).map(Duration::from_secs)?,
+            payment_window: layers
+                .number("payment_window_seconds", 1..=86_400)
+                .map(Duration::from_secs)?,
             order_timeout: ms("order_timeout_ms", 50..=60_000)?,
             request_timeout: ms("request_timeout_ms", 100..=120_000)?,
             drain_timeout: ms("drain_timeout_ms", 0..=600_000)?,
@@ -134,23 +153,31 @@ impl Settings {
 
     /// Where the ledger is.
     pub fn database_url(&self) -> Result<&str> {
-        self.database_url.as_deref().context("DATABASE_URL is not set: expected postgres://USER@HOST/DATABASE or sqlite://PATH")
+        self.database_url.as_deref().context(
+            "DATABASE_URL is not set: expected postgres://USER@HOST/DATABASE or sqlite://PATH",
+        )
     }
 
     /// What admins present.
     pub fn admin_token(&self) -> Result<&str> {
-        self.admin_token.as_deref().context("STOCKADE_ADMIN_TOKEN is not set: expected a secret of 16 characters or more")
+        self.admin_token
+            .as_deref()
+            .context("STOCKADE_ADMIN_TOKEN is not set: expected a secret of 16 characters or more")
     }
 
     /// What buyers' tokens are signed with.
     pub fn jwt_secret(&self) -> Result<&str> {
-        self.jwt_secret.as_deref().context("STOCKADE_JWT_SECRET is not set: expected a secret of 16 characters or more")
+        self.jwt_secret
+            .as_deref()
+            .context("STOCKADE_JWT_SECRET is not set: expected a secret of 16 characters or more")
     }
 
     /// What buyers' tokens are checked with.
     pub fn buyer_key(&self) -> Result<order::BuyerKey> {
         if let Some(path) = &self.jwt_public_key {
-            let pem = std::fs::read(path).with_context(|| format!("STOCKADE_JWT_PUBLIC_KEY: {} cannot be read", path.display()))?;
+            let pem = std::fs::read(path).with_context(|| {
+                format!("STOCKADE_JWT_PUBLIC_KEY: {} cannot be read", path.display())
+            })?;
             return Ok(order::BuyerKey::PublicKey(pem));
         }
         let secret = self.jwt_secret.as_deref();
@@ -160,19 +187,32 @@ impl Settings {
 }
 
 fn lock_backend(layers: &Layers) -> Result<Option<&'static str>> {
-    let Some(text) = layers.text("lock") else { return Ok(None) };
-    backend::find(&text).map(Some).map_err(|_| layers.wrong("lock", &format!("one of {}", backend::names())))
+    let Some(text) = layers.text("lock") else {
+        return Ok(None);
+    };
+    backend::find(&text)
+        .map(Some)
+        .map_err(|_| layers.wrong("lock", &format!("one of {}", backend::names())))
 }
 
 fn roles(layers: &Layers) -> Result<Roles> {
     let text = layers.text("roles").unwrap_or_default();
-    let mut roles = Roles { order: false, recorder: false, reconciler: false };
+    let mut roles = Roles {
+        order: false,
+        recorder: false,
+        reconciler: false,
+    };
     for role in text.split(',').map(str::trim) {
         match role {
             "order" => roles.order = true,
             "recorder" => roles.recorder = true,
             "reconciler" => roles.reconciler = true,
-            _ => return Err(layers.wrong("roles", "a comma-separated list of order, recorder, reconciler")),
+            _ => {
+                return Err(layers.wrong(
+                    "roles",
+                    "a comma-separated list of order, recorder, reconciler",
+                ));
+            }
         }
     }
     Ok(roles)

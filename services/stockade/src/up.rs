@@ -49,8 +49,13 @@ async fn serve(dir: &Path, settings: &mut Settings, private: &mut Private) -> Re
 
 fn make_folder(dir: &Path) -> Result<PathBuf> {
     // It will hold secrets.
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| format!("--dir: {} cannot be made", dir.display()))?;
-    dir.canonicalize().with_context(|| format!("--dir: {} cannot be read", dir.display()))
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("--dir: {} cannot be made", dir.display()))?;
+    dir.canonicalize()
+        .with_context(|| format!("--dir: {} cannot be read", dir.display()))
 }
 
 /// Two of us in one folder would each start servers on the same files.
@@ -69,8 +74,14 @@ async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> 
         Some(url) => Some(url),
         None => Some(private.start_stock(dir).await?),
     };
-    settings.lock_urls = if own.lock_urls.is_empty() { private.start_lock_nodes(dir).await? } else { own.lock_urls };
-    settings.database_url = own.database_url.or_else(|| Some(format!("sqlite://{}", in_url(&dir.join("ledger.db")))));
+    settings.lock_urls = if own.lock_urls.is_empty() {
+        private.start_lock_nodes(dir).await?
+    } else {
+        own.lock_urls
+    };
+    settings.database_url = own
+        .database_url
+        .or_else(|| Some(format!("sqlite://{}", in_url(&dir.join("ledger.db")))));
     if settings.jwt_public_key.is_none() {
         settings.jwt_secret.get_or_insert_with(random_secret);
     }
@@ -85,7 +96,8 @@ fn random_secret() -> String {
 
 /// Keeps what we run with, so that `token`, `audit` and another `serve` find it, and so that the secrets are the same next time.
 fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
-    let mut text = String::from("# Written by `stockade up`. Your own settings belong in stockade.toml.\n");
+    let mut text =
+        String::from("# Written by `stockade up`. Your own settings belong in stockade.toml.\n");
     let mut line = |key: &str, value: Option<&str>| {
         let _ = value.map(|value| writeln!(text, "{key} = {}", toml::Value::from(value)));
     };
@@ -96,7 +108,12 @@ fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
     line("admin_token", settings.admin_token.as_deref());
     line("payment_secret", settings.payment_secret.as_deref());
     let (path, unfinished) = (dir.join(RUN_FILE), dir.join("run.toml.unfinished"));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&unfinished)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(unfinished, path).context("the run file could not be written")
@@ -125,8 +142,13 @@ async fn open_demo_item(running: &Running) -> Result<()> {
 }
 
 fn announce(dir: &Path, address: SocketAddr) -> Result<()> {
-    let program = std::env::current_exe().map_or_else(|_| "stockade".into(), |path| path.display().to_string());
-    let stockade = format!("{} --dir {}", quoted(&program), quoted(&dir.display().to_string()));
+    let program = std::env::current_exe()
+        .map_or_else(|_| "stockade".into(), |path| path.display().to_string());
+    let stockade = format!(
+        "{} --dir {}",
+        quoted(&program),
+        quoted(&dir.display().to_string())
+    );
     write_out(&format!(
         "ready http://{address}\n\n\
          Try, from another terminal (API: http://{address}/docs):\n\n\
@@ -146,5 +168,9 @@ fn quoted(text: &str) -> String {
 
 /// A path as part of a URL.
 fn in_url(path: &Path) -> String {
-    path.display().to_string().replace('%', "%25").replace('?', "%3F").replace('#', "%23")
+    path.display()
+        .to_string()
+        .replace('%', "%25")
+        .replace('?', "%3F")
+        .replace('#', "%23")
 }

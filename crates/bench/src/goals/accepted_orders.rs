@@ -30,12 +30,34 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
         ),
         samples,
     };
-    Ok(Measured { goal: "P1a", title: "accepted orders (202 after the script) over HTTP", lines: vec![line] })
+    Ok(Measured {
+        goal: "P1a",
+        title: "accepted orders (202 after the script) over HTTP",
+        lines: vec![line],
+    })
 }
 
 async fn accepted(bench: &Bench, crowd: &Crowd) -> Result<Sample> {
-    let Bench { connections, seconds, .. } = *bench;
+    let Bench {
+        connections,
+        seconds,
+        ..
+    } = *bench;
     let site = Site::start().await?;
-    let (answered, sample) = sell(&site, crowd, Terms { item: "p1a", durability: "accepted", status: 202, connections, seconds }).await?;
-    Ok(Sample { figure: answered.per_second(), ..sample })
+    let (answered, sample) = sell(
+        &site,
+        crowd,
+        Terms {
+            item: "p1a",
+            durability: "accepted",
+            status: 202,
+            connections,
+            seconds,
+        },
+    )
+    .await?;
+    Ok(Sample {
+        figure: answered.per_second(),
+        ..sample
+    })
 }

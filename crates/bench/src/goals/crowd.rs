@@ -59,7 +59,11 @@ pub struct Crowd {
 impl Crowd {
     /// Nobody has come yet.
     pub fn of(buyers: usize) -> Self {
-        Self { buyers, next: Arc::default(), heard: Count::default() }
+        Self {
+            buyers,
+            next: Arc::default(),
+            heard: Count::default(),
+        }
     }
 
     /// They order until the time is over. Whoever waits for an answer then is waited for, and counted, with the time that it took.
@@ -84,7 +88,11 @@ impl Crowd {
         count
     }
 
-    async fn go<B, F>(&mut self, buy: B, goes_on: impl Fn(u64) -> bool + Copy + Send + 'static) -> Result<Count>
+    async fn go<B, F>(
+        &mut self,
+        buy: B,
+        goes_on: impl Fn(u64) -> bool + Copy + Send + 'static,
+    ) -> Result<Count>
     where
         B: Fn(u64) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Told>> + Send + 'static,
@@ -122,7 +130,11 @@ mod tests {
 
     #[test]
     fn refusals_are_no_orders() {
-        let count = Count { accepted: 30, rejected: 1000, took: Duration::from_millis(500) };
+        let count = Count {
+            accepted: 30,
+            rejected: 1000,
+            took: Duration::from_millis(500),
+        };
         assert!((count.rate() - 60.0).abs() < 1e-9);
     }
 
@@ -133,7 +145,13 @@ mod tests {
         for _ in 0..2 {
             let sender = sender.clone();
             let count = crowd.order(50, move |buyer| {
-                let told = sender.send(buyer).map(|()| if buyer % 5 == 0 { Told::Refused } else { Told::Sold });
+                let told = sender.send(buyer).map(|()| {
+                    if buyer % 5 == 0 {
+                        Told::Refused
+                    } else {
+                        Told::Sold
+                    }
+                });
                 async move { Ok(told?) }
             });
             let count = count.await.unwrap();

@@ -25,14 +25,22 @@ const TIMES: usize = 2;
 
 /// Each repeat finds the maximum first, on the same servers.
 pub async fn measure(bench: &Bench) -> Result<Measured> {
-    let (crowd, tokens) = (Crowd::new(CROWD)?, (0..CROWD).map(buyers::token).collect::<Result<Arc<[_]>>>()?);
+    let (crowd, tokens) = (
+        Crowd::new(CROWD)?,
+        (0..CROWD)
+            .map(buyers::token)
+            .collect::<Result<Arc<[_]>>>()?,
+    );
     let (mut rates, mut late, mut lines) = (Vec::new(), Vec::new(), lines());
     for _ in 0..TIMES * bench.repeats {
         let site = Site::start().await?;
         let rate = half_of_the_maximum(bench, &site, &crowd).await?;
         let (latencies, sample) = at_a_rate(bench, &site, Arc::clone(&tokens), rate).await?;
         for ((line, _), percent) in lines.iter_mut().zip([99.0, 50.0, 99.9]) {
-            line.samples.push(Sample { figure: latencies.answered_within(percent), ..sample });
+            line.samples.push(Sample {
+                figure: latencies.answered_within(percent),
+                ..sample
+            });
         }
         rates.push(format!("{rate:.0}"));
         late.push(format!("{:.1}", latencies.begun_within(99.0)));
@@ -45,29 +53,82 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
         bench.seconds,
         late.join(", ")
     );
-    let lines = lines.into_iter().map(|(line, bound_ms)| finished(line, bound_ms, &setting)).collect();
-    Ok(Measured { goal: "P5", title: "latency of a recorded order at half of the maximum rate", lines })
+    let lines = lines
+        .into_iter()
+        .map(|(line, bound_ms)| finished(line, bound_ms, &setting))
+        .collect();
+    Ok(Measured {
+        goal: "P5",
+        title: "latency of a recorded order at half of the maximum rate",
+        lines,
+    })
 }
 
 async fn half_of_the_maximum(bench: &Bench, site: &Site, crowd: &Crowd) -> Result<f64> {
-    let Bench { connections, seconds, .. } = *bench;
-    let terms = Terms { item: "p5-maximum", durability: "recorded", status: 201, connections, seconds };
+    let Bench {
+        connections,
+        seconds,
+        ..
+    } = *bench;
+    let terms = Terms {
+        item: "p5-maximum",
+        durability: "recorded",
+        status: 201,
+        connections,
+        seconds,
+    };
     let (answered, sample) = sell(site, crowd, terms).await?;
-    ensure!(sample.drift == 0 && sample.oversold == 0, "drift {} and oversold {} at the maximum rate", sample.drift, sample.oversold);
+    ensure!(
+        sample.drift == 0 && sample.oversold == 0,
+        "drift {} and oversold {} at the maximum rate",
+        sample.drift,
+        sample.oversold
+    );
     Ok((answered.per_second() / 2.0).max(1.0))
 }
 
-async fn at_a_rate(bench: &Bench, site: &Site, tokens: Arc<[String]>, rate: f64) -> Result<(Latencies, Sample)> {
+async fn at_a_rate(
+    bench: &Bench,
+    site: &Site,
+    tokens: Arc<[String]>,
+    rate: f64,
+) -> Result<(Latencies, Sample)> {
     site.open(ITEM, PLENTY, "recorded").await?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of orders")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of orders"
+    )]
     let in_seconds = |seconds: f64| (rate * seconds) as u64;
     let (warm, orders) = (in_seconds(WARM_SECONDS), in_seconds(bench.seconds as f64));
     let address = site.url.trim_start_matches("http://").to_owned();
-    let load = OpenLoop { address, item: ITEM.into(), tokens, status: 201, connections: CONNECTIONS, rate, warm, orders };
+    let load = OpenLoop {
+        address,
+        item: ITEM.into(),
+        tokens,
+        status: 201,
+        connections: CONNECTIONS,
+        rate,
+        warm,
+        orders,
+    };
     let latencies = load.run().await?;
     let audit = site.audit(ITEM).await?;
-    ensure!(audit.held == warm + orders, "{} orders were acknowledged, and the ledger has {}", warm + orders, audit.held);
-    Ok((latencies, Sample { accepted: orders, drift: i64::try_from(audit.drift)?, oversold: audit.oversold, ..Sample::default() }))
+    ensure!(
+        audit.held == warm + orders,
+        "{} orders were acknowledged, and the ledger has {}",
+        warm + orders,
+        audit.held
+    );
+    Ok((
+        latencies,
+        Sample {
+            accepted: orders,
+            drift: i64::try_from(audit.drift)?,
+            oversold: audit.oversold,
+            ..Sample::default()
+        },
+    ))
 }
 
 /// The lines, and what each is held against in milliseconds.
@@ -81,7 +142,10 @@ fn lines() -> [(Line, f64); 3] {
         samples: Vec::new(),
     };
     [
-        (line("p99 of recorded orders", Bound::AtMost(1.0)), P99_MS_MOST),
+        (
+            line("p99 of recorded orders", Bound::AtMost(1.0)),
+            P99_MS_MOST,
+        ),
         (line("p50", Bound::AtMost(1.0)), P50_MS_MOST),
         // Nothing is promised of it: it stands beside the bound of p99.
         (line("p99.9", Bound::None), P99_MS_MOST),

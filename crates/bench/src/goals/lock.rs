@@ -46,13 +46,25 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
             contenders.take_turns(SLICE, &mut laps).await?;
         }
         let medians = laps.medians()?;
-        let sample = |figure: f64, baseline: f64| Sample { figure, baseline, accepted: laps.ours.len() as u64, ..Sample::default() };
-        pair.samples.push(sample(medians.ours, 2.0 * medians.round_trip));
-        acquire.samples.push(sample(medians.ours_acquired, medians.round_trip));
+        let sample = |figure: f64, baseline: f64| Sample {
+            figure,
+            baseline,
+            accepted: laps.ours.len() as u64,
+            ..Sample::default()
+        };
+        pair.samples
+            .push(sample(medians.ours, 2.0 * medians.round_trip));
+        acquire
+            .samples
+            .push(sample(medians.ours_acquired, medians.round_trip));
         peer.samples.push(sample(medians.ours, medians.theirs));
         ping.samples.push(sample(medians.ours, 2.0 * medians.ping));
     }
-    Ok(Measured { goal: "P7", title: "an uncontended lock on five nodes", lines: vec![pair, peer, acquire, ping] })
+    Ok(Measured {
+        goal: "P7",
+        title: "an uncontended lock on five nodes",
+        lines: vec![pair, peer, acquire, ping],
+    })
 }
 
 fn lines() -> [Line; 4] {
@@ -61,13 +73,24 @@ fn lines() -> [Line; 4] {
         baseline: baseline.into(),
         unit: "us, median",
         bound,
-        setting: format!("{NODES} nodes, {}; one client, one after the other; round trips end with the slowest node", servers::REDIS),
+        setting: format!(
+            "{NODES} nodes, {}; one client, one after the other; round trips end with the slowest node",
+            servers::REDIS
+        ),
         samples: Vec::new(),
     };
     [
-        line("acquire + release", "two round trips that write a key", Bound::AtMost(1.3)),
+        line(
+            "acquire + release",
+            "two round trips that write a key",
+            Bound::AtMost(1.3),
+        ),
         line("acquire", "one round trip that writes a key", Bound::None),
-        line("acquire + release", "rslock, lock + unlock", Bound::AtMost(1.0)),
+        line(
+            "acquire + release",
+            "rslock, lock + unlock",
+            Bound::AtMost(1.0),
+        ),
         line("acquire + release", "two round trips of PING", Bound::None),
     ]
 }
@@ -78,7 +101,9 @@ pub struct Nodes(Vec<Redis>);
 impl Nodes {
     /// Nobody has taken a lock on them.
     pub async fn start() -> Result<Self> {
-        Ok(Self(try_join_all((0..NODES).map(|_| Redis::start())).await?))
+        Ok(Self(
+            try_join_all((0..NODES).map(|_| Redis::start())).await?,
+        ))
     }
 
     /// Where they are.
@@ -88,10 +113,20 @@ impl Nodes {
 
     /// Stockade's lock on them, when all of them vote. New nodes wait for the longest lease.
     pub async fn redlock(&self, retry: Option<Duration>) -> Result<Redlock> {
-        let builder = RedlockBuilder::new(self.urls()).lease(LEASE).node_timeout(NODE_TIMEOUT);
-        let lock = retry.map_or(builder.clone(), |retry| builder.retry(retry)).build().await?;
+        let builder = RedlockBuilder::new(self.urls())
+            .lease(LEASE)
+            .node_timeout(NODE_TIMEOUT);
+        let lock = retry
+            .map_or(builder.clone(), |retry| builder.retry(retry))
+            .build()
+            .await?;
         let began = Instant::now();
-        while lock.status().await.iter().any(|node| matches!(node.standing, Standing::Excluded(Exclusion::Forgot { .. }))) {
+        while lock
+            .status()
+            .await
+            .iter()
+            .any(|node| matches!(node.standing, Standing::Excluded(Exclusion::Forgot { .. })))
+        {
             ensure!(began.elapsed() < PATIENCE, "not all nodes vote");
             sleep(LOOK_EVERY).await;
         }
@@ -109,11 +144,20 @@ struct Contenders {
 
 impl Contenders {
     async fn open(nodes: &Nodes) -> Result<Self> {
-        let (ours, connections, write) = (nodes.redlock(None).await?, servers::connect_all(&nodes.0).await?, Script::new(WRITE));
+        let (ours, connections, write) = (
+            nodes.redlock(None).await?,
+            servers::connect_all(&nodes.0).await?,
+            Script::new(WRITE),
+        );
         for mut connection in connections.clone() {
             write.load_async(&mut connection).await?;
         }
-        Ok(Self { ours, theirs: LockManager::new(nodes.urls()), connections, write })
+        Ok(Self {
+            ours,
+            theirs: LockManager::new(nodes.urls()),
+            connections,
+            write,
+        })
     }
 
     async fn take_turns(&self, slice: Duration, laps: &mut Laps) -> Result<()> {
@@ -124,7 +168,8 @@ impl Contenders {
         };
         let began = Instant::now();
         while began.elapsed() < slice {
-            laps.round_trip.push(timed(self.write_everywhere(&name())).await?);
+            laps.round_trip
+                .push(timed(self.write_everywhere(&name())).await?);
         }
         let began = Instant::now();
         while began.elapsed() < slice / 2 {
@@ -147,7 +192,12 @@ impl Contenders {
         try_join_all(self.connections.iter().map(|connection| async {
             let mut connection = connection.clone();
             let mut command = redis::cmd("EVALSHA");
-            command.arg(self.write.get_hash()).arg(1).arg(format!("round-trip:{name}")).arg("owner").arg(LEASE.as_millis() as u64);
+            command
+                .arg(self.write.get_hash())
+                .arg(1)
+                .arg(format!("round-trip:{name}"))
+                .arg("owner")
+                .arg(LEASE.as_millis() as u64);
             command.query_async::<i64>(&mut connection).await
         }))
         .await?;
@@ -175,7 +225,12 @@ impl Contenders {
 
     async fn theirs(&self, name: &str) -> Result<()> {
         let name = format!("theirs:{name}");
-        let lock = self.theirs.lock(name.as_bytes(), LEASE).await.ok().context("rslock did not get a lock that nobody else wants")?;
+        let lock = self
+            .theirs
+            .lock(name.as_bytes(), LEASE)
+            .await
+            .ok()
+            .context("rslock did not get a lock that nobody else wants")?;
         lock.release().await;
         Ok(())
     }
@@ -238,15 +293,28 @@ mod tests {
         assert!(median(&[]).is_err());
         assert!((median(&[7.0]).unwrap() - 7.0).abs() < 1e-9);
         assert!((median(&[9.0, 1.0, 2.0]).unwrap() - 2.0).abs() < 1e-9);
-        assert!((median(&[100.0, 1.0, 2.0, 4.0]).unwrap() - 3.0).abs() < 1e-9, "one that is slow does not count for more");
+        assert!(
+            (median(&[100.0, 1.0, 2.0, 4.0]).unwrap() - 3.0).abs() < 1e-9,
+            "one that is slow does not count for more"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn everybody_gets_the_lock_in_turn() {
         let nodes = Nodes::start().await.unwrap();
         let mut laps = Laps::default();
-        Contenders::open(&nodes).await.unwrap().take_turns(Duration::from_millis(50), &mut laps).await.unwrap();
+        Contenders::open(&nodes)
+            .await
+            .unwrap()
+            .take_turns(Duration::from_millis(50), &mut laps)
+            .await
+            .unwrap();
         let medians = laps.medians().unwrap();
-        assert!(medians.ours_acquired <= medians.ours && medians.ping > 0.0 && medians.theirs > 0.0 && medians.round_trip > 0.0);
+        assert!(
+            medians.ours_acquired <= medians.ours
+                && medians.ping > 0.0
+                && medians.theirs > 0.0
+                && medians.round_trip > 0.0
+        );
     }
 }

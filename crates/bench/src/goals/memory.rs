@@ -34,7 +34,11 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
     let [with_outbox, trimmed] = bytes_per_order(bench).await?;
     let connections = CONNECTIONS.min(programs::connections_allowed());
     let resident = resident_mb(connections).await?;
-    Ok(Measured { goal: "P6", title: "memory", lines: lines(connections, [with_outbox, trimmed, resident]) })
+    Ok(Measured {
+        goal: "P6",
+        title: "memory",
+        lines: lines(connections, [with_outbox, trimmed, resident]),
+    })
 }
 
 /// Before and after the ledger has the orders.
@@ -54,13 +58,25 @@ async fn bytes_per_order(bench: &Bench) -> Result<[Sample; 2]> {
         statuses: true,
     };
     let answered = load(order).await?;
-    ensure!(answered.statuses.keys().eq([&202]), "orders of {ITEM} were answered {:?}, not all 202", answered.statuses);
+    ensure!(
+        answered.statuses.keys().eq([&202]),
+        "orders of {ITEM} were answered {:?}, not all 202",
+        answered.statuses
+    );
     let full = settled_memory(&site).await?;
     let orders = site.audit_now(ITEM).await?.in_flight;
-    ensure!(orders >= answered.answers, "{} orders were acknowledged, and the outboxes have {orders}", answered.answers);
+    ensure!(
+        orders >= answered.answers,
+        "{} orders were acknowledged, and the outboxes have {orders}",
+        answered.answers
+    );
     site.start_recorder().await?;
     let audit = site.audit(ITEM).await?;
-    ensure!(audit.held == orders, "the outboxes had {orders} orders, and the ledger has {}", audit.held);
+    ensure!(
+        audit.held == orders,
+        "the outboxes had {orders} orders, and the ledger has {}",
+        audit.held
+    );
     until_trimmed(&site).await?;
     let trimmed = settled_memory(&site).await?;
     let sample = Sample {
@@ -70,13 +86,19 @@ async fn bytes_per_order(bench: &Bench) -> Result<[Sample; 2]> {
         baseline: BYTES_MOST,
         ..Sample::default()
     };
-    Ok([full, trimmed].map(|used| Sample { figure: (used - empty) / orders as f64, ..sample }))
+    Ok([full, trimmed].map(|used| Sample {
+        figure: (used - empty) / orders as f64,
+        ..sample
+    }))
 }
 
 async fn until_trimmed(site: &Site) -> Result<()> {
     let until = Instant::now() + TRIMMED_WITHIN;
     while site.untrimmed(ITEM).await? > 0 {
-        ensure!(Instant::now() < until, "the outboxes are not trimmed after {TRIMMED_WITHIN:?}");
+        ensure!(
+            Instant::now() < until,
+            "the outboxes are not trimmed after {TRIMMED_WITHIN:?}"
+        );
         sleep(Duration::from_millis(200)).await;
     }
     Ok(())
@@ -97,8 +119,13 @@ async fn settled_memory(site: &Site) -> Result<f64> {
 }
 
 async fn used_memory(site: &Site) -> Result<f64> {
-    let mut connection = redis::Client::open(site.redis.url())?.get_multiplexed_async_connection().await?;
-    let info: redis::InfoDict = redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
+    let mut connection = redis::Client::open(site.redis.url())?
+        .get_multiplexed_async_connection()
+        .await?;
+    let info: redis::InfoDict = redis::cmd("INFO")
+        .arg("memory")
+        .query_async(&mut connection)
+        .await?;
     info.get("used_memory").context("INFO has no used_memory")
 }
 
@@ -109,7 +136,11 @@ async fn resident_mb(connections: usize) -> Result<Sample> {
     let address = site.url.trim_start_matches("http://");
     let tokens: Vec<_> = (0..CROWD).map(buyers::token).collect::<Result<_>>()?;
     let open = |number: usize| {
-        let request = order_request(ITEM, &tokens[number % CROWD], &format!("connection-{number}"));
+        let request = order_request(
+            ITEM,
+            &tokens[number % CROWD],
+            &format!("connection-{number}"),
+        );
         async move {
             let mut connection = Connection::open(address).await?;
             let status = connection.ask(&request).await?;
@@ -117,25 +148,52 @@ async fn resident_mb(connections: usize) -> Result<Sample> {
             anyhow::Ok(connection)
         }
     };
-    let opened: Vec<_> = stream::iter(0..connections).map(open).buffer_unordered(OPENED_AT_ONCE).try_collect().await?;
-    let figure = rss_mb(site.service_pid()).context("the memory of the service could not be read")?;
+    let opened: Vec<_> = stream::iter(0..connections)
+        .map(open)
+        .buffer_unordered(OPENED_AT_ONCE)
+        .try_collect()
+        .await?;
+    let figure =
+        rss_mb(site.service_pid()).context("the memory of the service could not be read")?;
     let audit = site.audit(ITEM).await?;
-    ensure!(audit.held == opened.len() as u64, "{} orders were acknowledged, and the ledger has {}", opened.len(), audit.held);
+    ensure!(
+        audit.held == opened.len() as u64,
+        "{} orders were acknowledged, and the ledger has {}",
+        opened.len(),
+        audit.held
+    );
     let baseline = RSS_MB_MOST * connections as f64 / CONNECTIONS as f64;
-    Ok(Sample { figure, baseline, accepted: audit.held, drift: i64::try_from(audit.drift)?, oversold: audit.oversold, ..Sample::default() })
+    Ok(Sample {
+        figure,
+        baseline,
+        accepted: audit.held,
+        drift: i64::try_from(audit.drift)?,
+        oversold: audit.oversold,
+        ..Sample::default()
+    })
 }
 
 /// Resident memory of a process, in MB.
 fn rss_mb(pid: u32) -> Option<f64> {
     let from_proc = || {
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("VmRSS:")).map(str::to_owned)
+        text.lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .map(str::to_owned)
     };
     let from_ps = || {
-        let output = std::process::Command::new("ps").args(["-o", "rss=", "-p", &pid.to_string()]).output().ok()?;
+        let output = std::process::Command::new("ps")
+            .args(["-o", "rss=", "-p", &pid.to_string()])
+            .output()
+            .ok()?;
         String::from_utf8(output.stdout).ok()
     };
-    let kilobytes: f64 = from_proc().or_else(from_ps)?.trim().trim_end_matches(" kB").parse().ok()?;
+    let kilobytes: f64 = from_proc()
+        .or_else(from_ps)?
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .ok()?;
     Some(kilobytes / 1024.0)
 }
 
@@ -174,7 +232,9 @@ fn lines(connections: usize, [with_outbox, trimmed, resident]: [Sample; 3]) -> V
             format!("service at {connections} connections"),
             "bound",
             "MB",
-            format!("resident memory of the process with every role; each connection has placed a recorded order and stays open{fewer}"),
+            format!(
+                "resident memory of the process with every role; each connection has placed a recorded order and stays open{fewer}"
+            ),
             resident,
         ),
     ]

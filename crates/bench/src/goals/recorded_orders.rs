@@ -17,17 +17,30 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
     for _ in 0..bench.repeats {
         let ours = around(Kind::Bare, bench, &crowd, recorded(bench, &crowd));
         let ours = around(Kind::Batches, bench, &crowd, ours);
-        let (transactions, (batches, (ceiling, (figure, sample)))) = around(Kind::Transaction, bench, &crowd, ours).await?;
+        let (transactions, (batches, (ceiling, (figure, sample)))) =
+            around(Kind::Transaction, bench, &crowd, ours).await?;
         for (line, baseline) in lines.iter_mut().zip([ceiling, transactions, batches]) {
-            line.samples.push(Sample { figure, baseline, ..sample });
+            line.samples.push(Sample {
+                figure,
+                baseline,
+                ..sample
+            });
         }
     }
-    Ok(Measured { goal: "P1", title: "recorded orders (201 after the ledger's commit) over HTTP", lines })
+    Ok(Measured {
+        goal: "P1",
+        title: "recorded orders (201 after the ledger's commit) over HTTP",
+        lines,
+    })
 }
 
 /// How the loads over HTTP are made.
 pub fn load_setting(bench: &Bench) -> String {
-    let Bench { connections, seconds, .. } = bench;
+    let Bench {
+        connections,
+        seconds,
+        ..
+    } = bench;
     format!(
         "closed loop, wrk -t1 -c{connections} -d{seconds}s after a warm-up, {CROWD} buyers; of the baseline half the time before the figure and half after it"
     )
@@ -35,8 +48,23 @@ pub fn load_setting(bench: &Bench) -> String {
 
 async fn recorded(bench: &Bench, crowd: &Crowd) -> Result<(f64, Sample)> {
     let site = Site::start().await?;
-    let Bench { connections, seconds, .. } = *bench;
-    let (answered, sample) = sell(&site, crowd, Terms { item: "p1", durability: "recorded", status: 201, connections, seconds }).await?;
+    let Bench {
+        connections,
+        seconds,
+        ..
+    } = *bench;
+    let (answered, sample) = sell(
+        &site,
+        crowd,
+        Terms {
+            item: "p1",
+            durability: "recorded",
+            status: 201,
+            connections,
+            seconds,
+        },
+    )
+    .await?;
     Ok((answered.per_second(), sample))
 }
 

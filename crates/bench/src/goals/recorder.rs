@@ -53,8 +53,17 @@ struct Run {
 
 /// Measures it.
 pub async fn measure(bench: &Bench) -> Result<Measured> {
-    let (place, each) = (Place::open().await?, Duration::from_secs(bench.seconds.clamp(1, 3)));
-    let [mut against_copy, mut against_number, mut against_unnest, mut limited, mut service] = lines();
+    let (place, each) = (
+        Place::open().await?,
+        Duration::from_secs(bench.seconds.clamp(1, 3)),
+    );
+    let [
+        mut against_copy,
+        mut against_number,
+        mut against_unnest,
+        mut limited,
+        mut service,
+    ] = lines();
     for _ in 0..bench.repeats {
         let ours = place.ledger(each, None).await?;
         let copy = place.raw(each, Way::Copy).await?;
@@ -62,13 +71,26 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
         let unnest = place.raw(each, Way::Unnest).await?;
         let drained = place.service().await?;
         against_copy.samples.push(sample(&ours, &copy));
-        against_number.samples.push(Sample { baseline: ORDERS_PER_SECOND, ..sample(&ours, &ours) });
+        against_number.samples.push(Sample {
+            baseline: ORDERS_PER_SECOND,
+            ..sample(&ours, &ours)
+        });
         against_unnest.samples.push(sample(&ours, &unnest));
         limited.samples.push(sample(&watched, &copy));
         service.samples.push(sample(&drained, &copy));
     }
-    let lines = vec![against_copy, against_number, against_unnest, limited, service];
-    Ok(Measured { goal: "P4", title: "the recorder alone, PostgreSQL", lines })
+    let lines = vec![
+        against_copy,
+        against_number,
+        against_unnest,
+        limited,
+        service,
+    ];
+    Ok(Measured {
+        goal: "P4",
+        title: "the recorder alone, PostgreSQL",
+        lines,
+    })
 }
 
 fn sample(figure: &Run, baseline: &Run) -> Sample {
@@ -84,7 +106,10 @@ fn sample(figure: &Run, baseline: &Run) -> Sample {
 }
 
 fn lines() -> [Line; 5] {
-    let setting = format!("{}; {BATCH} orders in a transaction, {TASKS} connections, {SEGMENTS} segments", servers::POSTGRES);
+    let setting = format!(
+        "{}; {BATCH} orders in a transaction, {TASKS} connections, {SEGMENTS} segments",
+        servers::POSTGRES
+    );
     let line = |figure: &str, baseline: &str, bound| Line {
         figure: figure.into(),
         baseline: baseline.into(),
@@ -103,10 +128,26 @@ fn lines() -> [Line; 5] {
         ..line("recorder service, from the outboxes", copy, Bound::None)
     };
     [
-        line("recorded by the ledger, no limit", copy, Bound::AtLeast(0.7)),
-        line("recorded by the ledger, no limit", "200,000 a second", Bound::AtLeast(1.0)),
-        line("recorded by the ledger, no limit", "raw UNNEST + segment update", Bound::None),
-        line("recorded by the ledger, limit 1 (strays are looked up)", copy, Bound::None),
+        line(
+            "recorded by the ledger, no limit",
+            copy,
+            Bound::AtLeast(0.7),
+        ),
+        line(
+            "recorded by the ledger, no limit",
+            "200,000 a second",
+            Bound::AtLeast(1.0),
+        ),
+        line(
+            "recorded by the ledger, no limit",
+            "raw UNNEST + segment update",
+            Bound::None,
+        ),
+        line(
+            "recorded by the ledger, limit 1 (strays are looked up)",
+            copy,
+            Bound::None,
+        ),
         service,
     ]
 }
@@ -119,7 +160,10 @@ struct Place {
 
 impl Place {
     async fn open() -> Result<Self> {
-        Ok(Self { postgres: servers::postgres().await?, databases: AtomicU64::default() })
+        Ok(Self {
+            postgres: servers::postgres().await?,
+            databases: AtomicU64::default(),
+        })
     }
 
     async fn database(&self) -> Result<(String, String)> {
@@ -131,7 +175,9 @@ impl Place {
 
     async fn drop(&self, name: &str) -> Result<()> {
         let mut connection = PgConnection::connect(&self.postgres.url("postgres")).await?;
-        sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"))).execute(&mut connection).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)")))
+            .execute(&mut connection)
+            .await?;
         // What the last run has written is on disk before the next one begins.
         sqlx::raw_sql("CHECKPOINT").execute(&mut connection).await?;
         Ok(())
@@ -149,13 +195,27 @@ impl Place {
         });
         let count = all(runs).await?;
         let totals = ledger.totals(&item.id).await?.context("the item is gone")?;
-        let rows = totals.segments.iter().map(|row| row.available + row.held).sum::<u64>();
-        let by_orders = totals.by_orders.iter().map(|orders| orders.held).sum::<u64>();
+        let rows = totals
+            .segments
+            .iter()
+            .map(|row| row.available + row.held)
+            .sum::<u64>();
+        let by_orders = totals
+            .by_orders
+            .iter()
+            .map(|orders| orders.held)
+            .sum::<u64>();
         let held = totals.segments.iter().map(|row| row.held).sum::<u64>();
-        let drift = item.stock.abs_diff(rows) + held.abs_diff(by_orders) + by_orders.abs_diff(count.accepted);
+        let drift = item.stock.abs_diff(rows)
+            + held.abs_diff(by_orders)
+            + by_orders.abs_diff(count.accepted);
         drop(ledger);
         self.drop(&name).await?;
-        Ok(Run { count, drift: i64::try_from(drift)?, oversold: by_orders.saturating_sub(item.stock) })
+        Ok(Run {
+            count,
+            drift: i64::try_from(drift)?,
+            oversold: by_orders.saturating_sub(item.stock),
+        })
     }
 
     async fn raw(&self, each: Duration, way: Way) -> Result<Run> {
@@ -163,7 +223,12 @@ impl Place {
         let rows = Arc::new(Rows::open(&url, TASKS.into(), way).await?);
         let item = shop::item("raw", Item::MAX_STOCK, SEGMENTS, None)?;
         for segment in 0..SEGMENTS {
-            rows.fill(item.id.as_str(), segment, i64::try_from(item.share(segment))?).await?;
+            rows.fill(
+                item.id.as_str(),
+                segment,
+                i64::try_from(item.share(segment))?,
+            )
+            .await?;
         }
         let runs = (0..TASKS).map(|task| {
             let (rows, item) = (Arc::clone(&rows), item.clone());
@@ -175,7 +240,11 @@ impl Place {
             rows.close().await;
         }
         self.drop(&name).await?;
-        Ok(Run { count, drift, oversold })
+        Ok(Run {
+            count,
+            drift,
+            oversold,
+        })
     }
 
     /// The service itself: outboxes are full, it is started, and the last of them is recorded.
@@ -191,7 +260,14 @@ impl Place {
             let (stock, item) = (Arc::clone(&stock), Arc::clone(&item));
             move |buyer| {
                 let (stock, item) = (Arc::clone(&stock), Arc::clone(&item));
-                async move { shop::buy(&stock, &item, shop::ask(&item, buyer, Acknowledge::Accepted)?).await }
+                async move {
+                    shop::buy(
+                        &stock,
+                        &item,
+                        shop::ask(&item, buyer, Acknowledge::Accepted)?,
+                    )
+                    .await
+                }
             }
         });
         let mut count = count.await?;
@@ -203,7 +279,11 @@ impl Place {
         recording.stop().await?;
         stock.shutdown().await;
         self.drop(&name).await?;
-        Ok(Run { count, drift, oversold })
+        Ok(Run {
+            count,
+            drift,
+            oversold,
+        })
     }
 }
 
@@ -230,14 +310,31 @@ fn of_task(task: u16) -> impl Iterator<Item = u16> + Clone {
 }
 
 /// Making up the orders is included on both sides, as the recorder's decoding would be.
-async fn record_for_a_while(ledger: &dyn Ledger, item: &Item, task: u16, each: Duration) -> Result<(u64, u64)> {
-    let wanted: Vec<_> = of_task(task).map(|segment| SegmentKey { item: item.id.clone(), segment }).collect();
+async fn record_for_a_while(
+    ledger: &dyn Ledger,
+    item: &Item,
+    task: u16,
+    each: Duration,
+) -> Result<(u64, u64)> {
+    let wanted: Vec<_> = of_task(task)
+        .map(|segment| SegmentKey {
+            item: item.id.clone(),
+            segment,
+        })
+        .collect();
     let (began, mut recorded) = (Instant::now(), (0, 0));
     let mut round = 0;
     while began.elapsed() < each {
-        let claim = ledger.claim(&wanted, wanted.len()).await?.context("somebody else records here")?;
+        let claim = ledger
+            .claim(&wanted, wanted.len())
+            .await?
+            .context("somebody else records here")?;
         let orders = BATCH / wanted.len();
-        let replays = claim.rows().iter().map(|row| replay(item, row, orders, round)).collect::<Result<_>>()?;
+        let replays = claim
+            .rows()
+            .iter()
+            .map(|row| replay(item, row, orders, round))
+            .collect::<Result<_>>()?;
         for segment in claim.record(replays).await? {
             recorded.0 += segment.held as u64;
             recorded.1 += segment.rejected.len() as u64;
@@ -248,13 +345,20 @@ async fn record_for_a_while(ledger: &dyn Ledger, item: &Item, task: u16, each: D
 }
 
 /// All of a batch is in one segment: the counter that is moved is one row, where the ledger moves four.
-async fn copy_for_a_while(rows: &Rows, item: &Item, task: u16, each: Duration) -> Result<(u64, u64)> {
+async fn copy_for_a_while(
+    rows: &Rows,
+    item: &Item,
+    task: u16,
+    each: Duration,
+) -> Result<(u64, u64)> {
     let (began, mut recorded) = (Instant::now(), 0);
     for (round, segment) in of_task(task).cycle().enumerate() {
         if began.elapsed() >= each {
             break;
         }
-        let orders = (0..BATCH).map(|n| order(item, segment, round, n)).collect::<Result<Vec<_>>>()?;
+        let orders = (0..BATCH)
+            .map(|n| order(item, segment, round, n))
+            .collect::<Result<Vec<_>>>()?;
         rows.record(item.id.as_str(), segment, orders).await?;
         recorded += BATCH as u64;
     }
@@ -264,19 +368,41 @@ async fn copy_for_a_while(rows: &Rows, item: &Item, task: u16, each: Duration) -
 fn replay(item: &Item, row: &SegmentRow, orders: usize, round: usize) -> Result<SegmentReplay> {
     let mut id = row.checkpoint.unwrap_or_default();
     let mut next = || {
-        id = EntryId { ms: id.ms + 1, seq: 0 };
+        id = EntryId {
+            ms: id.ms + 1,
+            seq: 0,
+        };
         id
     };
     let mut entries = Vec::new();
     if row.checkpoint.is_none() {
-        entries.push(Entry { id: next(), fingerprint: 1, change: Change::Opened { units: row.allocated, epoch: 1 } });
+        entries.push(Entry {
+            id: next(),
+            fingerprint: 1,
+            change: Change::Opened {
+                units: row.allocated,
+                epoch: 1,
+            },
+        });
     }
-    let taken: Vec<_> = (0..orders).map(|n| order(item, row.key.segment, round, n)).collect::<Result<_>>()?;
+    let taken: Vec<_> = (0..orders)
+        .map(|n| order(item, row.key.segment, round, n))
+        .collect::<Result<_>>()?;
     for orders in taken.chunks(ORDERS_PER_ENTRY) {
-        let change = Change::Taken { expires_at: Timestamp::now(), orders: orders.to_vec() };
-        entries.push(Entry { id: next(), fingerprint: 2, change });
+        let change = Change::Taken {
+            expires_at: Timestamp::now(),
+            orders: orders.to_vec(),
+        };
+        entries.push(Entry {
+            id: next(),
+            fingerprint: 2,
+            change,
+        });
     }
-    Ok(SegmentReplay { row: row.clone(), entries })
+    Ok(SegmentReplay {
+        row: row.clone(),
+        entries,
+    })
 }
 
 /// Everybody orders once, at whichever segment: most orders are strays. Ids are as good as random behind the tag and the buyer's bits, as those of real
@@ -286,7 +412,11 @@ fn order(item: &Item, segment: u16, round: usize, n: usize) -> Result<TakenOrder
     let [lowest, _] = OrderId::range_of(item.id.tag(), &buyer);
     let mut bytes = *lowest.as_bytes();
     bytes[8..].copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[8..]);
-    Ok(TakenOrder { id: OrderId::from_bytes(bytes), buyer, quantity: Quantity::ONE })
+    Ok(TakenOrder {
+        id: OrderId::from_bytes(bytes),
+        buyer,
+        quantity: Quantity::ONE,
+    })
 }
 
 #[cfg(test)]
@@ -309,7 +439,11 @@ mod tests {
         ];
         for (place, run) in runs.into_iter().enumerate() {
             assert!(run.count.accepted > 0, "run {place}");
-            assert_eq!((run.count.rejected, run.drift, run.oversold), (0, 0, 0), "run {place}");
+            assert_eq!(
+                (run.count.rejected, run.drift, run.oversold),
+                (0, 0, 0),
+                "run {place}"
+            );
         }
     }
 }

@@ -32,17 +32,44 @@ const REPORTED_AFTER: Duration = Duration::from_millis(1500);
 
 /// Each repeat is Stockade on new servers, and the bare handler before and after.
 pub async fn measure(bench: &Bench) -> Result<Measured> {
-    let (early, late, mut lines) = (Crowd::numbered(CROWD..CROWD + EARLY)?, Crowd::new(CROWD)?, lines(bench));
+    let (early, late, mut lines) = (
+        Crowd::numbered(CROWD..CROWD + EARLY)?,
+        Crowd::new(CROWD)?,
+        lines(bench),
+    );
     for _ in 0..bench.repeats {
-        let (ceiling, Refused { per_second, calls, sample }) = around(Kind::Bare, bench, &late, refuse(bench, &early, &late)).await?;
+        let (
+            ceiling,
+            Refused {
+                per_second,
+                calls,
+                sample,
+            },
+        ) = around(Kind::Bare, bench, &late, refuse(bench, &early, &late)).await?;
         let answers = sample.rejected as f64;
-        let per_answer = |calls: f64| Sample { figure: calls / answers, baseline: 1.0, ..sample };
-        let samples = [Sample { figure: per_second, baseline: ceiling, ..sample }, per_answer(calls.redis), per_answer(calls.sql)];
+        let per_answer = |calls: f64| Sample {
+            figure: calls / answers,
+            baseline: 1.0,
+            ..sample
+        };
+        let samples = [
+            Sample {
+                figure: per_second,
+                baseline: ceiling,
+                ..sample
+            },
+            per_answer(calls.redis),
+            per_answer(calls.sql),
+        ];
         for (line, sample) in lines.iter_mut().zip(samples) {
             line.samples.push(sample);
         }
     }
-    Ok(Measured { goal: "P2", title: "`sold_out` answers once an item is empty", lines })
+    Ok(Measured {
+        goal: "P2",
+        title: "`sold_out` answers once an item is empty",
+        lines,
+    })
 }
 
 /// What came of asking for what is not there.
@@ -53,25 +80,61 @@ struct Refused {
 }
 
 async fn refuse(bench: &Bench, early: &Crowd, late: &Crowd) -> Result<Refused> {
-    let Bench { connections, seconds, .. } = *bench;
+    let Bench {
+        connections,
+        seconds,
+        ..
+    } = *bench;
     let site = Site::start().await?;
     let mut meter = Meter::connect(&site).await?;
     site.open(ITEM, STOCK, "recorded").await?;
-    let order = Load { run: "early", ..Load::warm(&site.url, ITEM, early.tokens(), connections, WARM_SECONDS) };
+    let order = Load {
+        run: "early",
+        ..Load::warm(&site.url, ITEM, early.tokens(), connections, WARM_SECONDS)
+    };
     let warm = load(order).await?;
-    ensure!(warm.statuses.keys().all(|status| [201, 409].contains(status)), "orders of {ITEM} were answered {:?}", warm.statuses);
-    let late = Load { tokens: late.tokens(), run: "warm", ..order };
+    ensure!(
+        warm.statuses
+            .keys()
+            .all(|status| [201, 409].contains(status)),
+        "orders of {ITEM} were answered {:?}",
+        warm.statuses
+    );
+    let late = Load {
+        tokens: late.tokens(),
+        run: "warm",
+        ..order
+    };
     let warm_late = load(late).await?;
-    ensure!(warm_late.statuses.keys().eq([&409]), "orders of {ITEM} were answered {:?}, not all 409", warm_late.statuses);
+    ensure!(
+        warm_late.statuses.keys().eq([&409]),
+        "orders of {ITEM} were answered {:?}, not all 409",
+        warm_late.statuses
+    );
     let before = Books::look(&site, ITEM).await?;
-    ensure!(site.audit(ITEM).await?.available == 0, "{ITEM} was not sold out by the warm-up: {:?}", warm.statuses);
+    ensure!(
+        site.audit(ITEM).await?.available == 0,
+        "{ITEM} was not sold out by the warm-up: {:?}",
+        warm.statuses
+    );
     // What goes on by itself is not the answers'.
     let idle = meter.during(sleep(Duration::from_secs(seconds))).await?.0;
-    let (busy, answered) = meter.during(load(Load { run: "run", seconds, statuses: false, ..late })).await?;
+    let (busy, answered) = meter
+        .during(load(Load {
+            run: "run",
+            seconds,
+            statuses: false,
+            ..late
+        }))
+        .await?;
     let answered = answered?;
     let after = Books::look(&site, ITEM).await?;
     let sample = settle(Expected::SoldOut, connections, &answered, &before, &after)?;
-    Ok(Refused { per_second: answered.per_second(), calls: busy.beyond(idle), sample })
+    Ok(Refused {
+        per_second: answered.per_second(),
+        calls: busy.beyond(idle),
+        sample,
+    })
 }
 
 /// What the stores were asked.
@@ -84,7 +147,10 @@ struct Calls {
 impl Calls {
     /// What is more than that.
     fn beyond(self, idle: Self) -> Self {
-        Self { redis: (self.redis - idle.redis).max(0.0), sql: (self.sql - idle.sql).max(0.0) }
+        Self {
+            redis: (self.redis - idle.redis).max(0.0),
+            sql: (self.sql - idle.sql).max(0.0),
+        }
     }
 }
 
@@ -96,7 +162,9 @@ struct Meter {
 
 impl Meter {
     async fn connect(site: &Site) -> Result<Self> {
-        let redis = redis::Client::open(site.redis.url())?.get_multiplexed_async_connection().await?;
+        let redis = redis::Client::open(site.redis.url())?
+            .get_multiplexed_async_connection()
+            .await?;
         // From another database, so that our own transactions are not counted.
         let postgres = PgConnection::connect(&site.postgres.url("postgres")).await?;
         Ok(Self { redis, postgres })
@@ -108,14 +176,27 @@ impl Meter {
         let done = what.await;
         sleep(REPORTED_AFTER).await;
         let after = self.read().await?;
-        Ok((Calls { redis: after.redis - before.redis, sql: after.sql - before.sql }, done))
+        Ok((
+            Calls {
+                redis: after.redis - before.redis,
+                sql: after.sql - before.sql,
+            },
+            done,
+        ))
     }
 
     async fn read(&mut self) -> Result<Calls> {
-        let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query_async(&mut self.redis).await?;
-        let redis: f64 = info.get("total_commands_processed").context("INFO has no total_commands_processed")?;
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("stats")
+            .query_async(&mut self.redis)
+            .await?;
+        let redis: f64 = info
+            .get("total_commands_processed")
+            .context("INFO has no total_commands_processed")?;
         let transactions = "SELECT (xact_commit + xact_rollback)::float8 FROM pg_stat_database WHERE datname = 'bench'";
-        let (sql,) = sqlx::query_as::<_, (f64,)>(transactions).fetch_one(&mut self.postgres).await?;
+        let (sql,) = sqlx::query_as::<_, (f64,)>(transactions)
+            .fetch_one(&mut self.postgres)
+            .await?;
         Ok(Calls { redis, sql })
     }
 }
@@ -140,7 +221,10 @@ fn lines(bench: &Bench) -> Vec<Line> {
             "bare axum handler",
             "answers/s",
             Bound::AtLeast(0.9),
-            format!("an item of {STOCK} units that {EARLY} others have bought; {}", load_setting(bench)),
+            format!(
+                "an item of {STOCK} units that {EARLY} others have bought; {}",
+                load_setting(bench)
+            ),
         ),
         line(
             "Redis calls per refusal",
@@ -165,7 +249,14 @@ mod tests {
 
     #[test]
     fn what_goes_on_anyway_is_not_counted_and_less_than_that_is_nothing() {
-        let calls = Calls { redis: 120.0, sql: 3.0 }.beyond(Calls { redis: 100.0, sql: 4.0 });
+        let calls = Calls {
+            redis: 120.0,
+            sql: 3.0,
+        }
+        .beyond(Calls {
+            redis: 100.0,
+            sql: 4.0,
+        });
         assert_eq!((calls.redis, calls.sql), (20.0, 0.0));
     }
 }

@@ -44,7 +44,11 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
     for buyers in BUYERS {
         lines.extend(measure_with(&place, buyers, EACH, bench.repeats).await?);
     }
-    Ok(Measured { goal: "P9", title: "beside what people do, in process", lines })
+    Ok(Measured {
+        goal: "P9",
+        title: "beside what people do, in process",
+        lines,
+    })
 }
 
 /// Somebody at this number of buyers.
@@ -57,22 +61,47 @@ struct Entrant {
     oversold: u64,
 }
 
-async fn measure_with(place: &Place, buyers: usize, each: Duration, repeats: usize) -> Result<Vec<Line>> {
-    let [accepted, recorded] = [enter(place, Kind::Accepted, buyers, each).await?, enter(place, Kind::Recorded, buyers, each).await?];
+async fn measure_with(
+    place: &Place,
+    buyers: usize,
+    each: Duration,
+    repeats: usize,
+) -> Result<Vec<Line>> {
+    let [accepted, recorded] = [
+        enter(place, Kind::Accepted, buyers, each).await?,
+        enter(place, Kind::Recorded, buyers, each).await?,
+    ];
     let mut rivals = Vec::new();
     for kind in Kind::RIVALS {
         let entrant = enter(place, kind, buyers, each).await?;
-        let ours = if kind.kept() == Kept::InRedis { &accepted } else { &recorded };
+        let ours = if kind.kept() == Kept::InRedis {
+            &accepted
+        } else {
+            &recorded
+        };
         rivals.push((line(ours, &entrant, buyers), ours, entrant));
     }
     for repeat in 0..repeats {
         for (line, ours, theirs) in &mut rivals {
-            let half = async |entrant: &Entrant| run(place, entrant.kind, entrant.tuning, buyers, each / 2 * entrant.kind.times()).await;
+            let half = async |entrant: &Entrant| {
+                run(
+                    place,
+                    entrant.kind,
+                    entrant.tuning,
+                    buyers,
+                    each / 2 * entrant.kind.times(),
+                )
+                .await
+            };
             // There and back, so that a machine that becomes faster or slower meanwhile does so for both.
             let (figure, baseline) = (half(ours).await?, half(theirs).await?);
             let baseline = baseline.and(half(theirs).await?);
             let figure = figure.and(half(ours).await?);
-            let (drift, oversold) = if repeat == 0 { (ours.drift + theirs.drift, ours.oversold + theirs.oversold) } else { (0, 0) };
+            let (drift, oversold) = if repeat == 0 {
+                (ours.drift + theirs.drift, ours.oversold + theirs.oversold)
+            } else {
+                (0, 0)
+            };
             line.samples.push(Sample {
                 figure: figure.count.rate(),
                 baseline: baseline.count.rate(),
@@ -104,7 +133,12 @@ fn line(ours: &Entrant, theirs: &Entrant, buyers: usize) -> Line {
 /// Finds the best setting, and sells a few units to many buyers with it.
 async fn enter(place: &Place, kind: Kind, buyers: usize, each: Duration) -> Result<Entrant> {
     let (drift, oversold) = sell_out(place, kind, kind.tunings()[0]).await?;
-    Ok(Entrant { kind, tuning: best(place, kind, buyers, each / 3).await?, drift, oversold })
+    Ok(Entrant {
+        kind,
+        tuning: best(place, kind, buyers, each / 3).await?,
+        drift,
+        oversold,
+    })
 }
 
 /// In turn, so that a moment in which the machine is slow does not decide.
@@ -113,11 +147,19 @@ async fn best(place: &Place, kind: Kind, buyers: usize, length: Duration) -> Res
         let mut rates = vec![0.0; kind.tunings().len()];
         for _ in 0..TRIALS {
             for (rate, tuning) in rates.iter_mut().zip(kind.tunings()) {
-                *rate += run(place, kind, *tuning, buyers, length).await?.count.rate();
+                *rate += run(place, kind, *tuning, buyers, length)
+                    .await?
+                    .count
+                    .rate();
             }
         }
-        let best = rates.iter().zip(kind.tunings()).max_by(|a, b| a.0.total_cmp(b.0));
-        return best.map(|(_, tuning)| *tuning).context("nothing to choose from");
+        let best = rates
+            .iter()
+            .zip(kind.tunings())
+            .max_by(|a, b| a.0.total_cmp(b.0));
+        return best
+            .map(|(_, tuning)| *tuning)
+            .context("nothing to choose from");
     };
     Ok(*only)
 }
@@ -134,12 +176,24 @@ impl Run {
     fn and(mut self, other: Self) -> Self {
         self.count.add(&other.count);
         self.count.took += other.count.took;
-        Self { count: self.count, drift: self.drift.abs() + other.drift.abs(), oversold: self.oversold + other.oversold }
+        Self {
+            count: self.count,
+            drift: self.drift.abs() + other.drift.abs(),
+            oversold: self.oversold + other.oversold,
+        }
     }
 }
 
-async fn run(place: &Place, kind: Kind, tuning: u64, buyers: usize, length: Duration) -> Result<Run> {
-    let way = way::open(place, kind, tuning, STOCK).await.with_context(|| kind.name())?;
+async fn run(
+    place: &Place,
+    kind: Kind,
+    tuning: u64,
+    buyers: usize,
+    length: Duration,
+) -> Result<Run> {
+    let way = way::open(place, kind, tuning, STOCK)
+        .await
+        .with_context(|| kind.name())?;
     let mut crowd = Crowd::of(buyers);
     let rush = crowd.rush(length, {
         let way = Arc::clone(&way);
@@ -154,14 +208,23 @@ async fn run(place: &Place, kind: Kind, tuning: u64, buyers: usize, length: Dura
     };
     let (count, ()) = tokio::join!(rush, closes);
     let count = count.with_context(|| kind.name())?;
-    let (drift, oversold) = way.audit(STOCK, count.accepted).await.with_context(|| kind.name())?;
+    let (drift, oversold) = way
+        .audit(STOCK, count.accepted)
+        .await
+        .with_context(|| kind.name())?;
     way.end().await?;
-    Ok(Run { count, drift, oversold })
+    Ok(Run {
+        count,
+        drift,
+        oversold,
+    })
 }
 
 /// Many buyers for few units: each unit is sold once, and the others are refused.
 async fn sell_out(place: &Place, kind: Kind, tuning: u64) -> Result<(i64, u64)> {
-    let way = way::open(place, kind, tuning, FEW).await.with_context(|| kind.name())?;
+    let way = way::open(place, kind, tuning, FEW)
+        .await
+        .with_context(|| kind.name())?;
     let mut crowd = Crowd::of(BUYERS[0]);
     let count = crowd.order(MANY, {
         let way = Arc::clone(&way);
@@ -171,11 +234,17 @@ async fn sell_out(place: &Place, kind: Kind, tuning: u64) -> Result<(i64, u64)> 
         }
     });
     let count = count.await.with_context(|| kind.name())?;
-    let (drift, oversold) = way.audit(FEW, count.accepted).await.with_context(|| kind.name())?;
+    let (drift, oversold) = way
+        .audit(FEW, count.accepted)
+        .await
+        .with_context(|| kind.name())?;
     way.end().await?;
     // A unit that nobody got although somebody was refused was lost as well.
     let stranded = i64::try_from(FEW.saturating_sub(count.accepted))?;
-    Ok((drift + stranded, oversold.max(count.accepted.saturating_sub(FEW))))
+    Ok((
+        drift + stranded,
+        oversold.max(count.accepted.saturating_sub(FEW)),
+    ))
 }
 
 #[cfg(test)]
@@ -187,9 +256,25 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_way_sells_what_there_is_and_counts_what_it_sold() {
         let place = Place::open().await.unwrap();
-        for kind in Kind::RIVALS.into_iter().chain([Kind::Accepted, Kind::Recorded]) {
-            assert_eq!(sell_out(&place, kind, kind.tunings()[0]).await.unwrap(), (0, 0), "{}", kind.name());
-            let run = run(&place, kind, kind.tunings()[0], 16, Duration::from_millis(200)).await.unwrap();
+        for kind in Kind::RIVALS
+            .into_iter()
+            .chain([Kind::Accepted, Kind::Recorded])
+        {
+            assert_eq!(
+                sell_out(&place, kind, kind.tunings()[0]).await.unwrap(),
+                (0, 0),
+                "{}",
+                kind.name()
+            );
+            let run = run(
+                &place,
+                kind,
+                kind.tunings()[0],
+                16,
+                Duration::from_millis(200),
+            )
+            .await
+            .unwrap();
             assert!(run.count.accepted > 0, "{}", kind.name());
             assert_eq!((run.drift, run.oversold), (0, 0), "{}", kind.name());
         }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use redis::{AsyncConnectionConfig, Client, InfoDict, IntoConnectionInfo, aio::MultiplexedConnection, io::tcp::TcpSettings};
+use redis::{
+    AsyncConnectionConfig, Client, InfoDict, IntoConnectionInfo, aio::MultiplexedConnection,
+    io::tcp::TcpSettings,
+};
 use testbed::{Postgres, Redis};
 
 /// Nobody is given up during a measurement.
@@ -11,24 +14,32 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A client that sends what it has at once, as Stockade's own connections do.
 pub fn client(url: &str) -> Result<Client> {
-    let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    let info = url
+        .into_connection_info()?
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
     Ok(Client::open(info)?)
 }
 
 /// A connection that many may share.
 pub async fn connect(url: &str) -> Result<MultiplexedConnection> {
-    Ok(client(url)?.get_multiplexed_async_connection_with_config(&config()).await?)
+    Ok(client(url)?
+        .get_multiplexed_async_connection_with_config(&config())
+        .await?)
 }
 
 /// How long an answer may take.
 pub fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new().set_connection_timeout(Some(ANSWERS_WITHIN)).set_response_timeout(Some(ANSWERS_WITHIN))
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWERS_WITHIN))
+        .set_response_timeout(Some(ANSWERS_WITHIN))
 }
 
 /// A PostgreSQL that flushes what it commits (fsync is on), and has room for what is measured without a checkpoint in between: whichever of two it
 /// hit would be the slower one.
 pub async fn postgres() -> Result<Postgres> {
-    let builder = Postgres::builder().config("max_wal_size", "4GB").config("checkpoint_timeout", "30min");
+    let builder = Postgres::builder()
+        .config("max_wal_size", "4GB")
+        .config("checkpoint_timeout", "30min");
     Ok(builder.start().await?)
 }
 
@@ -48,12 +59,17 @@ pub async fn cpu_us(servers: &mut [MultiplexedConnection]) -> Result<f64> {
 }
 
 fn used_us(info: &InfoDict) -> Result<f64> {
-    let seconds = |name: &str| info.get::<f64>(name).with_context(|| format!("INFO says nothing of {name}"));
+    let seconds = |name: &str| {
+        info.get::<f64>(name)
+            .with_context(|| format!("INFO says nothing of {name}"))
+    };
     Ok((seconds("used_cpu_sys")? + seconds("used_cpu_user")?) * 1e6)
 }
 
 /// A connection to each.
-pub async fn connect_all(servers: impl IntoIterator<Item = &Redis>) -> Result<Vec<MultiplexedConnection>> {
+pub async fn connect_all(
+    servers: impl IntoIterator<Item = &Redis>,
+) -> Result<Vec<MultiplexedConnection>> {
     let mut connections = Vec::new();
     for server in servers {
         connections.push(connect(&server.url()).await?);
@@ -69,7 +85,9 @@ mod tests {
 
     #[test]
     fn processor_time_is_what_the_system_and_the_server_itself_used() {
-        let info = InfoDict::new("# CPU\r\nused_cpu_sys:1.500000\r\nused_cpu_user:0.250000\r\nused_cpu_sys_children:9.0\r\n");
+        let info = InfoDict::new(
+            "# CPU\r\nused_cpu_sys:1.500000\r\nused_cpu_user:0.250000\r\nused_cpu_sys_children:9.0\r\n",
+        );
         assert!((used_us(&info).unwrap() - 1_750_000.0).abs() < 1e-3);
         assert!(used_us(&InfoDict::new("# CPU\r\nused_cpu_sys:1.5\r\n")).is_err());
     }

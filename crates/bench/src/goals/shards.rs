@@ -53,14 +53,26 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
         for (line, flush) in [(&mut script, "everysec"), (&mut flushed, "always")] {
             two.flush(flush).await?;
             one.flush(flush).await?;
-            let (figure, baseline) = (two.encoded(&item, &encoded).await?, one.encoded(&item, &encoded).await?);
+            let (figure, baseline) = (
+                two.encoded(&item, &encoded).await?,
+                one.encoded(&item, &encoded).await?,
+            );
             line.samples.push(sample(&figure, &baseline, Run::rate));
         }
-        let (figure, baseline) = (two.of_the_crate(&item, &asks).await?, one.of_the_crate(&item, &asks).await?);
+        let (figure, baseline) = (
+            two.of_the_crate(&item, &asks).await?,
+            one.of_the_crate(&item, &asks).await?,
+        );
         by_clock.samples.push(sample(&figure, &baseline, Run::rate));
-        by_processor.samples.push(sample(&figure, &baseline, Run::capacity));
+        by_processor
+            .samples
+            .push(sample(&figure, &baseline, Run::capacity));
     }
-    Ok(Measured { goal: "P8", title: "two Redis masters on two cores", lines: vec![script, flushed, by_processor, by_clock] })
+    Ok(Measured {
+        goal: "P8",
+        title: "two Redis masters on two cores",
+        lines: vec![script, flushed, by_processor, by_clock],
+    })
 }
 
 fn lines() -> [Line; 4] {
@@ -69,10 +81,13 @@ fn lines() -> [Line; 4] {
         baseline: format!("{what}, 1 master"),
         unit,
         bound,
-        setting: format!("Redis Cluster, appendfsync {flush}, no rewriting of the file; one item, {SEGMENTS} segments, limit 1; {setting}"),
+        setting: format!(
+            "Redis Cluster, appendfsync {flush}, no rewriting of the file; one item, {SEGMENTS} segments, limit 1; {setting}"
+        ),
         samples: Vec::new(),
     };
-    let encoded = format!("batches of {BATCH} encoded beforehand, {UNDER_WAY} under way for each segment");
+    let encoded =
+        format!("batches of {BATCH} encoded beforehand, {UNDER_WAY} under way for each segment");
     [
         line(
             "the crate's script",
@@ -102,7 +117,9 @@ fn lines() -> [Line; 4] {
             "orders/s",
             Bound::None,
             "always",
-            &format!("batches of at most {BATCH}; orders for each second of the masters' processor time, times their number"),
+            &format!(
+                "batches of at most {BATCH}; orders for each second of the masters' processor time, times their number"
+            ),
         ),
     ]
 }
@@ -140,7 +157,11 @@ fn sample(figure: &Run, baseline: &Run, of: fn(&Run) -> f64) -> Sample {
 
 /// Made beforehand: deriving ids is the service's work and not the stock's.
 fn asks(item: &Item, orders: u64) -> Result<Arc<Vec<Ask>>> {
-    Ok(Arc::new((0..orders).map(|buyer| shop::ask(item, buyer, Acknowledge::Accepted)).collect::<Result<_>>()?))
+    Ok(Arc::new(
+        (0..orders)
+            .map(|buyer| shop::ask(item, buyer, Acknowledge::Accepted))
+            .collect::<Result<_>>()?,
+    ))
 }
 
 /// Batches of orders as the script wants them, by segment.
@@ -153,8 +174,12 @@ impl Encoded {
     fn new(item: &Item, batches: u64) -> Result<Self> {
         let each = usize::try_from(batches)?.div_ceil(usize::from(SEGMENTS));
         let hash = Script::new(ASK_HOME).get_hash().to_owned();
-        let deadline_ms = (SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + DEADLINE).as_millis() as u64;
-        let mut waiting: Vec<Vec<Ask>> = shop::segments(item).iter().map(|_| Vec::with_capacity(BATCH)).collect();
+        let deadline_ms = (SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + DEADLINE)
+            .as_millis() as u64;
+        let mut waiting: Vec<Vec<Ask>> = shop::segments(item)
+            .iter()
+            .map(|_| Vec::with_capacity(BATCH))
+            .collect();
         let mut by_segment: Vec<Vec<Cmd>> = waiting.iter().map(|_| Vec::new()).collect();
         for buyer in 0.. {
             let ask = shop::ask(item, buyer, Acknowledge::Accepted)?;
@@ -167,8 +192,16 @@ impl Encoded {
             }
             waiting[home].push(ask);
             if waiting[home].len() == BATCH {
-                let segment = SegmentKey { item: item.id.clone(), segment: u16::try_from(home)? };
-                by_segment[home].push(command(&hash, &segment, &std::mem::take(&mut waiting[home]), deadline_ms));
+                let segment = SegmentKey {
+                    item: item.id.clone(),
+                    segment: u16::try_from(home)?,
+                };
+                by_segment[home].push(command(
+                    &hash,
+                    &segment,
+                    &std::mem::take(&mut waiting[home]),
+                    deadline_ms,
+                ));
             }
         }
         Ok(Self { by_segment })
@@ -182,7 +215,11 @@ fn command(hash: &str, segment: &SegmentKey, asks: &[Ask], deadline_ms: u64) -> 
     for kind in ["stock", "answers", "buyers", "outbox", "walks"] {
         command.arg(key(kind, segment));
     }
-    command.arg(asks.len()).arg(deadline_ms).arg(0).arg(segment.to_string());
+    command
+        .arg(asks.len())
+        .arg(deadline_ms)
+        .arg(0)
+        .arg(segment.to_string());
     for ask in asks {
         command.arg(&ask.order.as_bytes()[..]);
     }
@@ -205,7 +242,13 @@ fn key(kind: &str, segment: &SegmentKey) -> String {
 fn packed(ask: &Ask) -> Vec<u8> {
     let buyer = ask.buyer.as_str().as_bytes();
     let length = [u8::try_from(buyer.len()).unwrap_or(u8::MAX)];
-    [&ask.order.as_bytes()[..], &ask.quantity.get().to_be_bytes(), &length, buyer].concat()
+    [
+        &ask.order.as_bytes()[..],
+        &ask.quantity.get().to_be_bytes(),
+        &length,
+        buyer,
+    ]
+    .concat()
 }
 
 /// A cluster, and who looks at its processor time.
@@ -220,20 +263,31 @@ impl Masters {
         let cluster = RedisCluster::start(masters).await?;
         let connections = servers::connect_all(cluster.nodes()).await?;
         let stock = shop::stock(&cluster.url(), BATCH).await?;
-        Ok(Self { cluster, connections, stock })
+        Ok(Self {
+            cluster,
+            connections,
+            stock,
+        })
     }
 
     /// An item of which every master has as many segments; its stock is enough for so many seconds.
     async fn an_item_on_every_master(&self, seconds: u64) -> Result<Item> {
         let units = 2 * seconds.clamp(1, 4) * ENCODED_BATCHES_PER_SECOND * BATCH as u64;
         for number in 0..1000 {
-            let item = shop::item(&format!("shards-{number}"), units, SEGMENTS, Some(Quantity::ONE))?;
+            let item = shop::item(
+                &format!("shards-{number}"),
+                units,
+                SEGMENTS,
+                Some(Quantity::ONE),
+            )?;
             let mut homes = Vec::new();
             for segment in shop::segments(&item) {
                 homes.push(self.master_of(&segment).await?);
             }
             let here = |master| homes.iter().filter(|home| **home == master).count();
-            if (0..self.connections.len()).all(|master| here(master) * self.connections.len() == homes.len()) {
+            if (0..self.connections.len())
+                .all(|master| here(master) * self.connections.len() == homes.len())
+            {
                 return Ok(item);
             }
         }
@@ -243,7 +297,12 @@ impl Masters {
     /// Which master has the segment, or would have it: the others say that they have not.
     async fn master_of(&self, segment: &SegmentKey) -> Result<usize> {
         for (number, mut connection) in self.connections.iter().cloned().enumerate() {
-            if redis::cmd("EXISTS").arg(key("stock", segment)).query_async::<i64>(&mut connection).await.is_ok() {
+            if redis::cmd("EXISTS")
+                .arg(key("stock", segment))
+                .query_async::<i64>(&mut connection)
+                .await
+                .is_ok()
+            {
                 return Ok(number);
             }
         }
@@ -255,7 +314,12 @@ impl Masters {
     async fn flush(&self, when: &str) -> Result<()> {
         for mut connection in self.connections.clone() {
             let mut config = redis::cmd("CONFIG");
-            config.arg("SET").arg("appendfsync").arg(when).arg("auto-aof-rewrite-percentage").arg(0);
+            config
+                .arg("SET")
+                .arg("appendfsync")
+                .arg(when)
+                .arg("auto-aof-rewrite-percentage")
+                .arg(0);
             config.query_async::<()>(&mut connection).await?;
         }
         Ok(())
@@ -264,7 +328,9 @@ impl Masters {
     /// The item anew, as if nobody had ever bought.
     async fn refill(&self, item: &Item) -> Result<()> {
         for mut connection in self.connections.clone() {
-            redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
+            redis::cmd("FLUSHALL")
+                .query_async::<()>(&mut connection)
+                .await?;
         }
         self.stock.ready().await?;
         self.stock.open(item).await?;
@@ -281,8 +347,19 @@ impl Masters {
             let places = 0..encoded.by_segment[usize::from(segment.segment)].len();
             let waiting = Arc::new(Mutex::new(places.collect::<VecDeque<_>>()));
             for _ in 0..UNDER_WAY {
-                let (encoded, waiting, connection) = (Arc::clone(encoded), Arc::clone(&waiting), connection.clone());
-                lanes.spawn(async move { send(&encoded.by_segment[usize::from(segment.segment)], &waiting, connection).await });
+                let (encoded, waiting, connection) = (
+                    Arc::clone(encoded),
+                    Arc::clone(&waiting),
+                    connection.clone(),
+                );
+                lanes.spawn(async move {
+                    send(
+                        &encoded.by_segment[usize::from(segment.segment)],
+                        &waiting,
+                        connection,
+                    )
+                    .await
+                });
             }
         }
         let mut count = Count::default();
@@ -302,10 +379,20 @@ impl Masters {
         let mut crowd = Crowd::of(2 * BATCH * usize::from(SEGMENTS));
         let before = servers::cpu_us(&mut meter).await?;
         let count = crowd.order(asks.len() as u64, {
-            let (stock, item, asks) = (Arc::clone(&self.stock), Arc::new(item.clone()), Arc::clone(asks));
+            let (stock, item, asks) = (
+                Arc::clone(&self.stock),
+                Arc::new(item.clone()),
+                Arc::clone(asks),
+            );
             move |buyer| {
-                let (stock, item, ask) = (Arc::clone(&stock), Arc::clone(&item), asks.get(buyer as usize).cloned());
-                async move { shop::buy(&stock, &item, ask.context("nobody asks under this number")?).await }
+                let (stock, item, ask) = (
+                    Arc::clone(&stock),
+                    Arc::clone(&item),
+                    asks.get(buyer as usize).cloned(),
+                );
+                async move {
+                    shop::buy(&stock, &item, ask.context("nobody asks under this number")?).await
+                }
             }
         });
         let count = count.await?;
@@ -315,15 +402,30 @@ impl Masters {
 
     async fn judge(&self, item: &Item, count: Count, cpu_us: f64) -> Result<Run> {
         let logged = shop::logged(&self.stock, item).await?;
-        let (drift, oversold) = (logged.drift(item.stock, count.accepted), logged.taken.saturating_sub(item.stock));
-        Ok(Run { count, masters: self.cluster.masters(), cpu_us, drift, oversold })
+        let (drift, oversold) = (
+            logged.drift(item.stock, count.accepted),
+            logged.taken.saturating_sub(item.stock),
+        );
+        Ok(Run {
+            count,
+            masters: self.cluster.masters(),
+            cpu_us,
+            drift,
+            oversold,
+        })
     }
 }
 
-async fn send(batches: &[Cmd], waiting: &Mutex<VecDeque<usize>>, mut connection: MultiplexedConnection) -> Result<(u64, u64)> {
+async fn send(
+    batches: &[Cmd],
+    waiting: &Mutex<VecDeque<usize>>,
+    mut connection: MultiplexedConnection,
+) -> Result<(u64, u64)> {
     let (mut accepted, mut rejected) = (0, 0);
     loop {
-        let Some(place) = waiting.lock().await.pop_front() else { return Ok((accepted, rejected)) };
+        let Some(place) = waiting.lock().await.pop_front() else {
+            return Ok((accepted, rejected));
+        };
         let refused = refusals(&batches[place].query_async(&mut connection).await?)?;
         accepted += BATCH as u64 - refused;
         rejected += refused;
@@ -332,8 +434,13 @@ async fn send(batches: &[Cmd], waiting: &Mutex<VecDeque<usize>>, mut connection:
 
 /// How many orders of a batch did not take their unit.
 fn refusals(reply: &Value) -> Result<u64> {
-    let Value::Array(parts) = reply else { anyhow::bail!("the script answered {reply:?}") };
-    ensure!(matches!(parts.first(), Some(Value::BulkString(word)) if word == b"ok"), "the script answered {parts:?}");
+    let Value::Array(parts) = reply else {
+        anyhow::bail!("the script answered {reply:?}")
+    };
+    ensure!(
+        matches!(parts.first(), Some(Value::BulkString(word)) if word == b"ok"),
+        "the script answered {parts:?}"
+    );
     match parts.last() {
         Some(Value::Array(exceptions)) => Ok(exceptions.len() as u64 / 3),
         other => anyhow::bail!("the script answered {other:?}"),
@@ -349,7 +456,11 @@ mod tests {
     #[test]
     fn two_masters_that_need_as_much_for_an_order_could_sell_twice_as_much() {
         let run = |masters| Run {
-            count: Count { accepted: 1000, rejected: 0, took: Duration::from_secs(3) },
+            count: Count {
+                accepted: 1000,
+                rejected: 0,
+                took: Duration::from_secs(3),
+            },
             masters,
             cpu_us: 2000.0,
             drift: 0,
@@ -365,9 +476,28 @@ mod tests {
         let item = two.an_item_on_every_master(1).await.unwrap();
         let encoded = Arc::new(Encoded::new(&item, 8).unwrap());
         let run = two.encoded(&item, &encoded).await.unwrap();
-        assert_eq!((run.count.accepted, run.count.rejected, run.drift, run.oversold), (8 * 512, 0, 0, 0));
-        let run = two.of_the_crate(&item, &asks(&item, 5000).unwrap()).await.unwrap();
-        assert_eq!((run.count.accepted, run.count.rejected, run.drift, run.oversold), (5000, 0, 0, 0));
+        assert_eq!(
+            (
+                run.count.accepted,
+                run.count.rejected,
+                run.drift,
+                run.oversold
+            ),
+            (8 * 512, 0, 0, 0)
+        );
+        let run = two
+            .of_the_crate(&item, &asks(&item, 5000).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(
+            (
+                run.count.accepted,
+                run.count.rejected,
+                run.drift,
+                run.oversold
+            ),
+            (5000, 0, 0, 0)
+        );
         assert!(run.cpu_us > 0.0);
     }
 }

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use domain::{BuyerId, Change, Durability, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId, Quantity, SegmentKey, Window};
+use domain::{
+    BuyerId, Change, Durability, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId,
+    Quantity, SegmentKey, Window,
+};
 use ledger::Ledger;
 use recorder::RecorderSettings;
 use stock::{Acknowledge, Ask, InspectionEntries, Outcome, Stock, StockSettings};
@@ -36,9 +39,18 @@ pub fn item(name: &str, units: u64, segments: u16, limit: Option<Quantity>) -> R
 
 /// What somebody asks for: one unit, under a key of one's own.
 pub fn ask(item: &Item, buyer: u64, acknowledge: Acknowledge) -> Result<Ask> {
-    let (buyer, key) = (BuyerId::new(format!("buyer-{buyer}"))?, IdempotencyKey::new("k")?);
+    let (buyer, key) = (
+        BuyerId::new(format!("buyer-{buyer}"))?,
+        IdempotencyKey::new("k")?,
+    );
     let order = OrderId::derive(&item.id, item.id.tag(), &buyer, &key);
-    Ok(Ask { order, buyer, quantity: Quantity::ONE, acknowledge, within: WITHIN })
+    Ok(Ask {
+        order,
+        buyer,
+        quantity: Quantity::ONE,
+        acknowledge,
+        within: WITHIN,
+    })
 }
 
 /// Asks, and hears.
@@ -62,7 +74,8 @@ pub struct Logged {
 impl Logged {
     /// What counters, logs and buyers do not agree on.
     pub fn drift(&self, stock: u64, accepted: u64) -> i64 {
-        let unexplained = stock.abs_diff(self.available + self.taken) + self.taken.abs_diff(accepted);
+        let unexplained =
+            stock.abs_diff(self.available + self.taken) + self.taken.abs_diff(accepted);
         i64::try_from(unexplained).unwrap_or(i64::MAX)
     }
 
@@ -76,7 +89,10 @@ impl Logged {
 pub async fn logged(stock: &Stock, item: &Item) -> Result<Logged> {
     let mut logged = Logged::default();
     for segment in segments(item) {
-        logged.available += stock.inspect(&segment, InspectionEntries::None).await?.available;
+        logged.available += stock
+            .inspect(&segment, InspectionEntries::None)
+            .await?
+            .available;
         let mut from: Option<EntryId> = None;
         loop {
             let entries = stock.read_outbox(&segment, from, ENTRIES_AT_ONCE).await?;
@@ -97,12 +113,21 @@ pub async fn logged(stock: &Stock, item: &Item) -> Result<Logged> {
 
 /// The segments of an item.
 pub fn segments(item: &Item) -> Vec<SegmentKey> {
-    (0..item.segments).map(|segment| SegmentKey { item: item.id.clone(), segment }).collect()
+    (0..item.segments)
+        .map(|segment| SegmentKey {
+            item: item.id.clone(),
+            segment,
+        })
+        .collect()
 }
 
 /// The stock on a Redis.
 pub async fn stock(url: &str, batch_max: usize) -> Result<Arc<Stock>> {
-    Ok(Stock::connect(StockSettings { batch_max, ..StockSettings::new(url) }).await?)
+    Ok(Stock::connect(StockSettings {
+        batch_max,
+        ..StockSettings::new(url)
+    })
+    .await?)
 }
 
 /// A recorder at work.
@@ -115,9 +140,17 @@ pub struct Recording {
 impl Recording {
     /// With its own connections, as in a process of its own.
     pub async fn start(redis: &str, database: &str) -> Result<Self> {
-        let (stock, ledger) = (stock(redis, 256).await?, ledger::connect(database, 4).await?);
+        let (stock, ledger) = (
+            stock(redis, 256).await?,
+            ledger::connect(database, 4).await?,
+        );
         let stop = CancellationToken::new();
-        let task = tokio::spawn(recorder::run(stock, Arc::clone(&ledger), RecorderSettings::default(), stop.clone()));
+        let task = tokio::spawn(recorder::run(
+            stock,
+            Arc::clone(&ledger),
+            RecorderSettings::default(),
+            stop.clone(),
+        ));
         Ok(Self { ledger, stop, task })
     }
 
@@ -125,11 +158,17 @@ impl Recording {
     pub async fn has_all(&self, stock: &Stock, item: &Item) -> Result<()> {
         let mut last = Vec::new();
         for segment in segments(item) {
-            last.push(Some(stock.inspect(&segment, InspectionEntries::None).await?.last));
+            last.push(Some(
+                stock.inspect(&segment, InspectionEntries::None).await?.last,
+            ));
         }
         loop {
             let rows = self.ledger.segments(&item.id).await?;
-            if rows.iter().map(|row| row.checkpoint).eq(last.iter().copied()) {
+            if rows
+                .iter()
+                .map(|row| row.checkpoint)
+                .eq(last.iter().copied())
+            {
                 return Ok(());
             }
             sleep(Duration::from_millis(2)).await;
@@ -139,7 +178,9 @@ impl Recording {
     /// When all is recorded: the audit's drift and oversell, and what the ledger has beyond what buyers were told, or less.
     pub async fn audit(&self, stock: &Stock, item: &Item, accepted: u64) -> Result<(i64, u64)> {
         self.has_all(stock, item).await?;
-        let report = audit::audit(stock, &*self.ledger, &item.id).await?.context("the item is not in the ledger")?;
+        let report = audit::audit(stock, &*self.ledger, &item.id)
+            .await?
+            .context("the item is not in the ledger")?;
         let untold = report.held.abs_diff(accepted);
         Ok((i64::try_from(report.drift + untold)?, report.oversold))
     }

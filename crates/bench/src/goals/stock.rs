@@ -38,7 +38,13 @@ struct Run {
 
 impl Run {
     async fn new(count: Count, cpu_us: f64, batch: f64, (drift, oversold): (i64, u64)) -> Self {
-        Self { count, cpu_us_per_order: cpu_us / count.accepted as f64, drift, oversold, batch }
+        Self {
+            count,
+            cpu_us_per_order: cpu_us / count.accepted as f64,
+            drift,
+            oversold,
+            batch,
+        }
     }
 }
 
@@ -53,15 +59,27 @@ pub async fn measure(bench: &Bench) -> Result<Measured> {
             pairs.push((figure, raw(&asks, batch).await?));
         }
     }
-    let rates = BATCHES.iter().zip(&pairs).map(|(batch, pairs)| rate_line(*batch, pairs));
-    let times = BATCHES.iter().zip(&pairs).map(|(batch, pairs)| time_line(*batch, pairs));
-    Ok(Measured { goal: "P3", title: "the stock crate alone, one Redis", lines: rates.chain(times).collect() })
+    let rates = BATCHES
+        .iter()
+        .zip(&pairs)
+        .map(|(batch, pairs)| rate_line(*batch, pairs));
+    let times = BATCHES
+        .iter()
+        .zip(&pairs)
+        .map(|(batch, pairs)| time_line(*batch, pairs));
+    Ok(Measured {
+        goal: "P3",
+        title: "the stock crate alone, one Redis",
+        lines: rates.chain(times).collect(),
+    })
 }
 
 /// Made beforehand: deriving ids is the service's work and not the stock's.
 fn asks(orders: u64) -> Result<(Item, Arc<Vec<Ask>>)> {
     let item = shop::item("stock", 2 * orders, LANES, Some(Quantity::ONE))?;
-    let asks = (0..orders).map(|buyer| shop::ask(&item, buyer, Acknowledge::Accepted)).collect::<Result<_>>()?;
+    let asks = (0..orders)
+        .map(|buyer| shop::ask(&item, buyer, Acknowledge::Accepted))
+        .collect::<Result<_>>()?;
     Ok((item, Arc::new(asks)))
 }
 
@@ -76,22 +94,37 @@ async fn of_the_crate(item: &Item, asks: &Arc<Vec<Ask>>, batch: usize) -> Result
     let count = crowd.order(asks.len() as u64, {
         let (stock, item, asks) = (Arc::clone(&stock), Arc::new(item.clone()), Arc::clone(asks));
         move |buyer| {
-            let (stock, item, ask) = (Arc::clone(&stock), Arc::clone(&item), asks.get(buyer as usize).cloned());
-            async move { shop::buy(&stock, &item, ask.ok_or_else(|| anyhow::anyhow!("nobody asks as number {buyer}"))?).await }
+            let (stock, item, ask) = (
+                Arc::clone(&stock),
+                Arc::clone(&item),
+                asks.get(buyer as usize).cloned(),
+            );
+            async move {
+                shop::buy(
+                    &stock,
+                    &item,
+                    ask.ok_or_else(|| anyhow::anyhow!("nobody asks as number {buyer}"))?,
+                )
+                .await
+            }
         }
     });
     let count = count.await?;
     let cpu_us = servers::cpu_us(&mut meter).await? - before;
     let logged = shop::logged(&stock, item).await?;
     stock.shutdown().await;
-    let books = (logged.drift(item.stock, count.accepted), logged.taken.saturating_sub(item.stock));
+    let books = (
+        logged.drift(item.stock, count.accepted),
+        logged.taken.saturating_sub(item.stock),
+    );
     Ok(Run::new(count, cpu_us, logged.batch(), books).await)
 }
 
 async fn raw(asks: &Arc<Vec<Ask>>, batch: usize) -> Result<Run> {
     let redis = Redis::start().await?;
     let mut meter = servers::connect_all([&redis]).await?;
-    let mut columns = Columns::open(&redis.url(), usize::from(LANES), 2 * asks.len() as u64).await?;
+    let mut columns =
+        Columns::open(&redis.url(), usize::from(LANES), 2 * asks.len() as u64).await?;
     let before = servers::cpu_us(&mut meter).await?;
     let count = columns.sell(asks, batch).await?;
     let cpu_us = servers::cpu_us(&mut meter).await? - before;
@@ -100,7 +133,8 @@ async fn raw(asks: &Arc<Vec<Ask>>, batch: usize) -> Result<Run> {
 }
 
 fn line(batch: usize, pairs: &[(Run, Run)], of: fn(&Run) -> f64) -> Line {
-    let mean = pairs.iter().map(|(figure, _)| figure.batch).sum::<f64>() / pairs.len().max(1) as f64;
+    let mean =
+        pairs.iter().map(|(figure, _)| figure.batch).sum::<f64>() / pairs.len().max(1) as f64;
     let samples = pairs.iter().map(|(figure, baseline)| Sample {
         figure: of(figure),
         baseline: of(baseline),
@@ -127,7 +161,11 @@ fn rate_line(batch: usize, pairs: &[(Run, Run)]) -> Line {
         figure: format!("stock crate, batch {batch}"),
         baseline: format!("raw columns script, batch {batch}"),
         unit: "orders/s",
-        bound: if batch == BATCHES[0] { Bound::AtLeast(0.8) } else { Bound::None },
+        bound: if batch == BATCHES[0] {
+            Bound::AtLeast(0.8)
+        } else {
+            Bound::None
+        },
         ..line(batch, pairs, |run| run.count.rate())
     }
 }
@@ -148,8 +186,19 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn both_sell_every_unit_that_they_count() {
         let (item, asks) = asks(20_000).unwrap();
-        for run in [of_the_crate(&item, &asks, 128).await.unwrap(), raw(&asks, 128).await.unwrap()] {
-            assert_eq!((run.count.accepted, run.count.rejected, run.drift, run.oversold), (20_000, 0, 0, 0));
+        for run in [
+            of_the_crate(&item, &asks, 128).await.unwrap(),
+            raw(&asks, 128).await.unwrap(),
+        ] {
+            assert_eq!(
+                (
+                    run.count.accepted,
+                    run.count.rejected,
+                    run.drift,
+                    run.oversold
+                ),
+                (20_000, 0, 0, 0)
+            );
             assert!(run.cpu_us_per_order > 0.0 && run.batch > 1.0);
         }
     }

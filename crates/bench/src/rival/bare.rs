@@ -33,5 +33,9 @@ async fn place(Json(order): Json<NewOrder>) -> (StatusCode, Json<Order>) {
 
 /// Serves until it is killed.
 pub async fn serve(listener: TcpListener) -> Result<()> {
-    Ok(axum::serve(listener, Router::new().route("/items/{item}/orders", post(place))).await?)
+    Ok(axum::serve(
+        listener,
+        Router::new().route("/items/{item}/orders", post(place)),
+    )
+    .await?)
 }

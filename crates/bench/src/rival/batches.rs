@@ -78,13 +78,29 @@ async fn record(pool: &PgPool, orders: &[Asked]) -> Result<bool> {
     let column = |of: fn(&Asked) -> i64| orders.iter().map(of).collect::<Vec<_>>();
     let query = sqlx::query(statement)
         .bind(orders.iter().map(|order| order.id).collect::<Vec<Uuid>>())
-        .bind(orders.iter().map(|order| order.item.as_str()).collect::<Vec<_>>())
-        .bind(orders.iter().map(|order| order.buyer.as_str()).collect::<Vec<_>>())
+        .bind(
+            orders
+                .iter()
+                .map(|order| order.item.as_str())
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            orders
+                .iter()
+                .map(|order| order.buyer.as_str())
+                .collect::<Vec<_>>(),
+        )
         .bind(column(|order| order.quantity))
         .bind(column(|order| order.expires_ms));
     match query.execute(pool).await {
         Ok(_) => Ok(true),
-        Err(error) if error.as_database_error().is_some_and(|error| error.is_check_violation()) => Ok(false),
+        Err(error)
+            if error
+                .as_database_error()
+                .is_some_and(|error| error.is_check_violation()) =>
+        {
+            Ok(false)
+        }
         Err(error) => Err(error.into()),
     }
 }

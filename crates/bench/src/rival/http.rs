@@ -67,8 +67,16 @@ struct Placed<'a> {
 /// Serves until it is killed.
 pub async fn serve<S: Shop>(listener: TcpListener, shop: S) -> Result<()> {
     let credentials = Credentials::new(&BuyerKey::Secret(JWT_SECRET.into()), ADMIN_TOKEN)?;
-    let router = Router::new().route("/items/{item}/orders", post(place::<S>)).with_state(Arc::new(App { credentials, shop }));
-    order::serve(listener, router, &Limits::default(), CancellationToken::new()).await;
+    let router = Router::new()
+        .route("/items/{item}/orders", post(place::<S>))
+        .with_state(Arc::new(App { credentials, shop }));
+    order::serve(
+        listener,
+        router,
+        &Limits::default(),
+        CancellationToken::new(),
+    )
+    .await;
     Ok(())
 }
 
@@ -81,15 +89,36 @@ async fn place<S: Shop>(
     let Some(buyer) = bearer(&headers).and_then(|token| app.credentials.buyer_name(token)) else {
         return StatusCode::UNAUTHORIZED.into_response();
     };
-    let key = headers.get("Idempotency-Key").and_then(|key| IdempotencyKey::new(key.to_str().ok()?).ok());
-    let (Some(key), Ok(name)) = (key, ItemId::new(&item)) else { return StatusCode::BAD_REQUEST.into_response() };
+    let key = headers
+        .get("Idempotency-Key")
+        .and_then(|key| IdempotencyKey::new(key.to_str().ok()?).ok());
+    let (Some(key), Ok(name)) = (key, ItemId::new(&item)) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
     let id = OrderId::derive(&name, name.tag(), &buyer, &key).as_uuid();
     let expires_at = Timestamp::now() + HOLD;
-    let asked = Asked { id, item: item.clone(), buyer, quantity: i64::from(quantity), expires_ms: expires_at.as_millisecond() };
+    let asked = Asked {
+        id,
+        item: item.clone(),
+        buyer,
+        quantity: i64::from(quantity),
+        expires_ms: expires_at.as_millisecond(),
+    };
     match app.shop.place(asked).await {
         Ok(true) => {
-            let body = Json(Placed { id, item: &item, quantity, state: "held", expires_at });
-            (StatusCode::CREATED, [(header::LOCATION, format!("/orders/{id}"))], body).into_response()
+            let body = Json(Placed {
+                id,
+                item: &item,
+                quantity,
+                state: "held",
+                expires_at,
+            });
+            (
+                StatusCode::CREATED,
+                [(header::LOCATION, format!("/orders/{id}"))],
+                body,
+            )
+                .into_response()
         }
         Ok(false) => StatusCode::CONFLICT.into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error:#}")).into_response(),
@@ -97,5 +126,9 @@ async fn place<S: Shop>(
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+    headers
+        .get(header::AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .strip_prefix("Bearer ")
 }

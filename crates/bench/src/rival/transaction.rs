@@ -19,21 +19,41 @@ pub struct Transactions {
 impl Transactions {
     /// In this database.
     pub async fn open(url: &str) -> Result<Self> {
-        Ok(Self { pool: sql::connect(url, CONNECTIONS).await? })
+        Ok(Self {
+            pool: sql::connect(url, CONNECTIONS).await?,
+        })
     }
 }
 
 impl Shop for Transactions {
     async fn place(&self, asked: Asked) -> Result<bool> {
-        let Asked { id, item, buyer, quantity, expires_ms } = asked;
+        let Asked {
+            id,
+            item,
+            buyer,
+            quantity,
+            expires_ms,
+        } = asked;
         let mut transaction = self.pool.begin().await?;
         let insert = "INSERT INTO orders VALUES ($1, $2, $3, $4, 'held', to_timestamp($5 / 1000.0)) ON CONFLICT (id) DO NOTHING";
-        let insert = sqlx::query(insert).bind(id).bind(&item).bind(buyer.as_str()).bind(quantity).bind(expires_ms);
+        let insert = sqlx::query(insert)
+            .bind(id)
+            .bind(&item)
+            .bind(buyer.as_str())
+            .bind(quantity)
+            .bind(expires_ms);
         if insert.execute(&mut *transaction).await?.rows_affected() == 0 {
             return Ok(true);
         }
-        let update = "UPDATE items SET available = available - $2 WHERE id = $1 AND available >= $2";
-        let covered = sqlx::query(update).bind(&item).bind(quantity).execute(&mut *transaction).await?.rows_affected() == 1;
+        let update =
+            "UPDATE items SET available = available - $2 WHERE id = $1 AND available >= $2";
+        let covered = sqlx::query(update)
+            .bind(&item)
+            .bind(quantity)
+            .execute(&mut *transaction)
+            .await?
+            .rows_affected()
+            == 1;
         if covered {
             transaction.commit().await?
         } else {

@@ -11,7 +11,11 @@ use crate::{
     stage::{LedgerServer, Role, Stage, StockServers},
 };
 
-pub(super) async fn processes(stage: &mut Stage, round: &Round, dice: &mut StdRng) -> Result<Injected> {
+pub(super) async fn processes(
+    stage: &mut Stage,
+    round: &Round,
+    dice: &mut StdRng,
+) -> Result<Injected> {
     let victims = match round.fault {
         Fault::OrderServiceKilled => some(stage, Role::Order, dice),
         Fault::RecorderKilled => some(stage, Role::Recorder, dice),
@@ -25,27 +29,54 @@ pub(super) async fn processes(stage: &mut Stage, round: &Round, dice: &mut StdRn
     for victim in &victims {
         stage.processes[*victim].daemon.restart().await?;
     }
-    let names: Vec<_> = victims.iter().map(|victim| stage.processes[*victim].name.clone()).collect();
-    Ok(Injected::now(format!("{} killed, and started again after {:?}", names.join(", "), round.lasts)))
+    let names: Vec<_> = victims
+        .iter()
+        .map(|victim| stage.processes[*victim].name.clone())
+        .collect();
+    Ok(Injected::now(format!(
+        "{} killed, and started again after {:?}",
+        names.join(", "),
+        round.lasts
+    )))
 }
 
 /// One of them, and every third time all of them.
 fn some(stage: &Stage, role: Role, dice: &mut StdRng) -> Vec<usize> {
-    if dice.random_ratio(1, 3) { stage.with_role(role) } else { vec![stage.one_with_role(role, dice)] }
+    if dice.random_ratio(1, 3) {
+        stage.with_role(role)
+    } else {
+        vec![stage.one_with_role(role, dice)]
+    }
 }
 
 pub(super) async fn redis(stage: &mut Stage, round: &Round) -> Result<Injected> {
-    let StockServers::Server(server) = &mut stage.redis else { bail!("this stage has more than one Redis server") };
+    let StockServers::Server(server) = &mut stage.redis else {
+        bail!("this stage has more than one Redis server")
+    };
     server.kill().await?;
     sleep(round.lasts).await;
-    server.restart().await.context("the Redis server did not come back")?;
-    Ok(Injected::now(format!("Redis killed, and started again after {:?}", round.lasts)))
+    server
+        .restart()
+        .await
+        .context("the Redis server did not come back")?;
+    Ok(Injected::now(format!(
+        "Redis killed, and started again after {:?}",
+        round.lasts
+    )))
 }
 
 pub(super) async fn postgres(stage: &mut Stage, round: &Round) -> Result<Injected> {
-    let LedgerServer::Postgres { server, .. } = &mut stage.ledger else { bail!("this stage has no PostgreSQL") };
+    let LedgerServer::Postgres { server, .. } = &mut stage.ledger else {
+        bail!("this stage has no PostgreSQL")
+    };
     server.kill().await?;
     sleep(round.lasts).await;
-    server.restart().await.context("PostgreSQL did not come back")?;
-    Ok(Injected::now(format!("PostgreSQL killed, and started again after {:?}", round.lasts)))
+    server
+        .restart()
+        .await
+        .context("PostgreSQL did not come back")?;
+    Ok(Injected::now(format!(
+        "PostgreSQL killed, and started again after {:?}",
+        round.lasts
+    )))
 }

@@ -17,7 +17,11 @@ const LOCKED_WITHIN: Duration = Duration::from_millis(1500);
 /// One reconciler, at a moment when one holds a lock, if there is such a moment soon.
 pub(super) async fn reconciler(stage: &mut Stage, dice: &mut StdRng) -> Result<Injected> {
     let both = dice.random_ratio(1, 4);
-    let victims = if both { stage.with_role(Role::Reconciler) } else { vec![stage.one_with_role(Role::Reconciler, dice)] };
+    let victims = if both {
+        stage.with_role(Role::Reconciler)
+    } else {
+        vec![stage.one_with_role(Role::Reconciler, dice)]
+    };
     let locked = until_locked(stage).await;
     for victim in &victims {
         stage.processes[*victim].daemon.pause().await?;
@@ -26,9 +30,19 @@ pub(super) async fn reconciler(stage: &mut Stage, dice: &mut StdRng) -> Result<I
     for victim in &victims {
         stage.processes[*victim].daemon.resume().await?;
     }
-    let names: Vec<_> = victims.iter().map(|victim| stage.processes[*victim].name.clone()).collect();
-    let when = if locked { "while a lock was held" } else { "while no lock was held" };
-    Ok(Injected::now(format!("{} stopped for {PAST_THE_LEASE:?} {when}", names.join(", "))))
+    let names: Vec<_> = victims
+        .iter()
+        .map(|victim| stage.processes[*victim].name.clone())
+        .collect();
+    let when = if locked {
+        "while a lock was held"
+    } else {
+        "while no lock was held"
+    };
+    Ok(Injected::now(format!(
+        "{} stopped for {PAST_THE_LEASE:?} {when}",
+        names.join(", ")
+    )))
 }
 
 async fn until_locked(stage: &Stage) -> bool {
@@ -45,8 +59,10 @@ async fn until_locked(stage: &Stage) -> bool {
 /// Whether something on a lock node will expire: a lock does.
 async fn is_locked(stage: &Stage) -> redis::RedisResult<bool> {
     let client = redis::Client::open(stage.locks[0].server.url())?;
-    let info: redis::InfoDict =
-        redis::cmd("INFO").arg("keyspace").query_async(&mut client.get_multiplexed_async_connection().await?).await?;
+    let info: redis::InfoDict = redis::cmd("INFO")
+        .arg("keyspace")
+        .query_async(&mut client.get_multiplexed_async_connection().await?)
+        .await?;
     let keyspace: Option<String> = info.get("db0");
     Ok(keyspace.is_some_and(|keyspace| !keyspace.contains("expires=0")))
 }

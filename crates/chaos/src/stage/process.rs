@@ -69,11 +69,15 @@ impl Environment {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         for (variable, _) in std::env::vars() {
-            if variable.starts_with("STOCKADE_") || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL"].contains(&&*variable) {
+            if variable.starts_with("STOCKADE_")
+                || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL"].contains(&&*variable)
+            {
                 command.env_remove(variable);
             }
         }
-        command.args(&self.arguments).envs(self.variables.iter().cloned());
+        command
+            .args(&self.arguments)
+            .envs(self.variables.iter().cloned());
         command
     }
 }
@@ -87,7 +91,11 @@ pub(super) async fn start_all(
     ledger: &LedgerServer,
     locks: &[LockNode],
 ) -> Result<Vec<Process>> {
-    let roles: &[_] = if kind == StageKind::Embedded { &[(Role::All, "up")] } else { &ROLES };
+    let roles: &[_] = if kind == StageKind::Embedded {
+        &[(Role::All, "up")]
+    } else {
+        &ROLES
+    };
     let mut processes = Vec::new();
     for (role, name) in roles {
         processes.push(start(*role, name, materials, dir, secrets, redis, ledger, locks).await?);
@@ -95,7 +103,10 @@ pub(super) async fn start_all(
     Ok(processes)
 }
 
-#[expect(clippy::too_many_arguments, reason = "everything that a process is told, once")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "everything that a process is told, once"
+)]
 async fn start(
     role: Role,
     name: &str,
@@ -123,11 +134,29 @@ async fn start(
         ("RUST_BACKTRACE", "1".into()),
     ];
     // What the processes log is all that a finding can be explained with.
-    variables.extend(std::env::var("CHAOS_LOG").ok().map(|log| ("STOCKADE_LOG", log)));
+    variables.extend(
+        std::env::var("CHAOS_LOG")
+            .ok()
+            .map(|log| ("STOCKADE_LOG", log)),
+    );
     variables.extend(database_url.map(|url| ("DATABASE_URL", url)));
-    let environment = Environment { program: materials.program.clone(), arguments: arguments(role, dir, name, ledger), variables };
-    let daemon = Daemon::start("stockade", dir.join(format!("{name}.log")), move || environment.command()).await?;
-    Ok(Process { name: name.into(), role, daemon, url: serves.then(|| format!("http://{listen}")), to_redis, to_ledger })
+    let environment = Environment {
+        program: materials.program.clone(),
+        arguments: arguments(role, dir, name, ledger),
+        variables,
+    };
+    let daemon = Daemon::start("stockade", dir.join(format!("{name}.log")), move || {
+        environment.command()
+    })
+    .await?;
+    Ok(Process {
+        name: name.into(),
+        role,
+        daemon,
+        url: serves.then(|| format!("http://{listen}")),
+        to_redis,
+        to_ledger,
+    })
 }
 
 fn arguments(role: Role, dir: &Path, name: &str, ledger: &LedgerServer) -> Vec<String> {
@@ -136,25 +165,42 @@ fn arguments(role: Role, dir: &Path, name: &str, ledger: &LedgerServer) -> Vec<S
         Role::Recorder => "recorder",
         Role::Reconciler => "reconciler",
         Role::All => {
-            let dir = if let LedgerServer::Sqlite { dir, .. } = ledger { dir } else { dir };
+            let dir = if let LedgerServer::Sqlite { dir, .. } = ledger {
+                dir
+            } else {
+                dir
+            };
             return vec!["--dir".into(), dir.display().to_string(), "up".into()];
         }
     };
     let dir = dir.join(name);
-    vec!["--dir".into(), dir.display().to_string(), "serve".into(), "--roles".into(), role.into()]
+    vec![
+        "--dir".into(),
+        dir.display().to_string(),
+        "serve".into(),
+        "--roles".into(),
+        role.into(),
+    ]
 }
 
 /// The servers of a cluster, and sentinels, name each other to their clients, past any proxy.
 async fn way_to_redis(redis: &StockServers) -> Result<(String, Option<Proxy>)> {
-    let Some(server) = redis.server() else { return Ok((redis.url(), None)) };
+    let Some(server) = redis.server() else {
+        return Ok((redis.url(), None));
+    };
     let proxy = Proxy::start(server.port()).await?;
     Ok((format!("redis://127.0.0.1:{}", proxy.port()), Some(proxy)))
 }
 
 /// `up` has its own: nothing stands between a process and a file.
 async fn way_to_ledger(ledger: &LedgerServer) -> Result<(Option<String>, Option<Proxy>)> {
-    let LedgerServer::Postgres { server, url, .. } = ledger else { return Ok((None, None)) };
+    let LedgerServer::Postgres { server, url, .. } = ledger else {
+        return Ok((None, None));
+    };
     let proxy = Proxy::start(server.port()).await?;
-    let url = url.replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port()));
+    let url = url.replace(
+        &format!(":{}/", server.port()),
+        &format!(":{}/", proxy.port()),
+    );
     Ok((Some(url), Some(proxy)))
 }

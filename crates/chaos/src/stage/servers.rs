@@ -28,7 +28,9 @@ impl StockServers {
     pub(super) async fn start(kind: StageKind) -> Result<Self> {
         Ok(match kind {
             StageKind::Server | StageKind::Embedded => Self::Server(Redis::start().await?),
-            StageKind::Sentinel => Self::Sentinel(RedisSentinel::start(REPLICAS_OF_THE_SENTINELS).await?),
+            StageKind::Sentinel => {
+                Self::Sentinel(RedisSentinel::start(REPLICAS_OF_THE_SENTINELS).await?)
+            }
             StageKind::Cluster => Self::Cluster(RedisCluster::start_with(MASTERS, 1).await?),
         })
     }
@@ -44,7 +46,11 @@ impl StockServers {
 
     /// The one server, if it is one.
     pub fn server(&self) -> Option<&Redis> {
-        if let Self::Server(server) = self { Some(server) } else { None }
+        if let Self::Server(server) = self {
+            Some(server)
+        } else {
+            None
+        }
     }
 
     /// How many replicas a master has.
@@ -90,12 +96,22 @@ pub enum LedgerServer {
 
 impl LedgerServer {
     pub(super) async fn start(kind: StageKind, small_disk: bool) -> Result<Self> {
-        if kind == StageKind::Embedded { Self::sqlite(small_disk).await } else { Self::postgres(small_disk).await }
+        if kind == StageKind::Embedded {
+            Self::sqlite(small_disk).await
+        } else {
+            Self::postgres(small_disk).await
+        }
     }
 
     async fn postgres(small_disk: bool) -> Result<Self> {
-        let disk = if small_disk { Some(Disk::mount(DISK_OF_POSTGRES_MB).await?) } else { None };
-        let builder = Postgres::builder().config("shared_buffers", "32MB").config("max_wal_size", "64MB");
+        let disk = if small_disk {
+            Some(Disk::mount(DISK_OF_POSTGRES_MB).await?)
+        } else {
+            None
+        };
+        let builder = Postgres::builder()
+            .config("shared_buffers", "32MB")
+            .config("max_wal_size", "64MB");
         let builder = match &disk {
             Some(disk) => builder.dir(disk.path().join("postgres")),
             None => builder,
@@ -108,10 +124,18 @@ impl LedgerServer {
     async fn sqlite(small_disk: bool) -> Result<Self> {
         if small_disk {
             let disk = Disk::mount(DISK_OF_SQLITE_MB).await?;
-            return Ok(Self::Sqlite { dir: disk.path().join("stockade"), disk: Some(disk), temporary: None });
+            return Ok(Self::Sqlite {
+                dir: disk.path().join("stockade"),
+                disk: Some(disk),
+                temporary: None,
+            });
         }
         let temporary = tempfile::tempdir()?;
-        Ok(Self::Sqlite { dir: temporary.path().join("stockade"), disk: None, temporary: Some(temporary) })
+        Ok(Self::Sqlite {
+            dir: temporary.path().join("stockade"),
+            disk: None,
+            temporary: Some(temporary),
+        })
     }
 
     /// Where its files are, if that is a small disk.
@@ -133,12 +157,19 @@ pub struct LockNode {
 pub(super) async fn start_lock_nodes(clocks: bool) -> Result<Vec<LockNode>> {
     let mut nodes = Vec::new();
     for _ in 0..LOCK_NODES {
-        let clock = if clocks { Some(Clock::new().await?) } else { None };
+        let clock = if clocks {
+            Some(Clock::new().await?)
+        } else {
+            None
+        };
         let builder = match &clock {
             Some(clock) => Redis::builder().clock(clock).await?,
             None => Redis::builder(),
         };
-        nodes.push(LockNode { server: builder.start().await?, clock });
+        nodes.push(LockNode {
+            server: builder.start().await?,
+            clock,
+        });
     }
     Ok(nodes)
 }

@@ -41,9 +41,13 @@ async fn apply(
     expected: Option<u64>,
     actor: &str,
 ) -> Result<Changed, LedgerError> {
-    let Some((item, _)) = transaction.lock_item(id).await? else { return Ok(Changed::NoItem) };
+    let Some((item, _)) = transaction.lock_item(id).await? else {
+        return Ok(Changed::NoItem);
+    };
     // First, so that a repeat finds its change and not its own new version.
-    let Some(changed) = change.apply(&item) else { return Ok(Changed::Item(item)) };
+    let Some(changed) = change.apply(&item) else {
+        return Ok(Changed::Item(item));
+    };
     if expected.is_some_and(|expected| expected != item.version) {
         return Ok(Changed::OtherVersion(item));
     }
@@ -53,23 +57,43 @@ async fn apply(
 }
 
 /// The row is locked: that it has another version than the one read a moment ago means that the lock was none.
-pub(crate) async fn write(transaction: &mut impl Statements, item: &Item, changed: &Item) -> Result<(), LedgerError> {
+pub(crate) async fn write(
+    transaction: &mut impl Statements,
+    item: &Item,
+    changed: &Item,
+) -> Result<(), LedgerError> {
     let written = transaction.write_item(changed, item.version).await?;
-    written.then_some(()).ok_or_else(|| LedgerError::Database(sqlx::Error::RowNotFound))
+    written
+        .then_some(())
+        .ok_or_else(|| LedgerError::Database(sqlx::Error::RowNotFound))
 }
 
 /// What is different, before and after, and the version and epoch that came of it.
 fn entry(before: &Item, after: &Item, actor: &str) -> NewJournalEntry {
     let (before_said, after_said) = (said(before), said(after));
-    let different: Vec<_> = CHANGEABLE.into_iter().filter(|(_, field)| before_said[*field] != after_said[*field]).collect();
+    let different: Vec<_> = CHANGEABLE
+        .into_iter()
+        .filter(|(_, field)| before_said[*field] != after_said[*field])
+        .collect();
     let only = |said: &Map<String, Value>| {
-        let fields = different.iter().map(|(_, field)| *field).chain(["epoch", "version"]);
-        Value::Object(fields.map(|field| (field.to_owned(), said[field].clone())).collect())
+        let fields = different
+            .iter()
+            .map(|(_, field)| *field)
+            .chain(["epoch", "version"]);
+        Value::Object(
+            fields
+                .map(|field| (field.to_owned(), said[field].clone()))
+                .collect(),
+        )
     };
     NewJournalEntry {
         item: after.id.clone(),
         actor: actor.into(),
-        action: different.iter().map(|(action, _)| *action).collect::<Vec<_>>().join(","),
+        action: different
+            .iter()
+            .map(|(action, _)| *action)
+            .collect::<Vec<_>>()
+            .join(","),
         token: None,
         before: only(&before_said),
         after: only(&after_said),
@@ -77,15 +101,28 @@ fn entry(before: &Item, after: &Item, actor: &str) -> NewJournalEntry {
 }
 
 /// The word for a change, and the field that it changes.
-const CHANGEABLE: [(&str, &str); 3] = [("state", "state"), ("limit", "limit_per_buyer"), ("window", "window")];
+const CHANGEABLE: [(&str, &str); 3] = [
+    ("state", "state"),
+    ("limit", "limit_per_buyer"),
+    ("window", "window"),
+];
 
 fn said(item: &Item) -> Map<String, Value> {
     let fields = [
         ("state", json!(item.state)),
-        ("limit_per_buyer", json!(item.limit_per_buyer.map(domain::Quantity::get))),
-        ("window", json!({ "opens_at": item.window.opens_at, "closes_at": item.window.closes_at })),
+        (
+            "limit_per_buyer",
+            json!(item.limit_per_buyer.map(domain::Quantity::get)),
+        ),
+        (
+            "window",
+            json!({ "opens_at": item.window.opens_at, "closes_at": item.window.closes_at }),
+        ),
         ("epoch", json!(item.epoch)),
         ("version", json!(item.version)),
     ];
-    fields.map(|(field, value)| (field.to_owned(), value)).into_iter().collect()
+    fields
+        .map(|(field, value)| (field.to_owned(), value))
+        .into_iter()
+        .collect()
 }

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::item;
 use crate::{
-    Changed, LedgerError, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan, TransferState,
+    Changed, LedgerError, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan,
+    TransferState,
     error::check_authority,
     transaction::{Outcome, end, end_as},
 };
@@ -19,10 +20,19 @@ use crate::{
 pub(crate) trait Statements: item::Statements {
     /// Inserts the transfers, but for those that are there already. How many it inserted. `wished`: how many units they are parts of, if somebody wished
     /// for them.
-    async fn add_transfers(&mut self, transfers: &[Transfer], token: Option<u64>, wished: Option<u64>) -> Result<usize, LedgerError>;
+    async fn add_transfers(
+        &mut self,
+        transfers: &[Transfer],
+        token: Option<u64>,
+        wished: Option<u64>,
+    ) -> Result<usize, LedgerError>;
 
     /// Whether any of these is there as a part of another change: the other way, or of other than `wished` units.
-    async fn are_of_another(&mut self, transfers: &[Transfer], wished: u64) -> Result<bool, LedgerError>;
+    async fn are_of_another(
+        &mut self,
+        transfers: &[Transfer],
+        wished: u64,
+    ) -> Result<bool, LedgerError>;
 
     /// Makes a transfer to the outside `done`. What it had moved, if it was `out`.
     async fn finish(&mut self, transfer: &Transfer) -> Result<Option<u64>, LedgerError>;
@@ -50,22 +60,40 @@ async fn apply(
     actor: &str,
 ) -> Result<Outcome<Changed>, LedgerError> {
     let (transfers, wished) = (transfers(id, change), wished.max(1));
-    let added = if transfers.is_empty() { 0 } else { transaction.add_transfers(&transfers, None, Some(wished)).await? };
-    let Some((item, _)) = transaction.lock_item(id).await? else { return Ok(Outcome::Unchanged(Changed::NoItem)) };
+    let added = if transfers.is_empty() {
+        0
+    } else {
+        transaction
+            .add_transfers(&transfers, None, Some(wished))
+            .await?
+    };
+    let Some((item, _)) = transaction.lock_item(id).await? else {
+        return Ok(Outcome::Unchanged(Changed::NoItem));
+    };
     if transfers.is_empty() {
         return Ok(Outcome::Unchanged(Changed::Item(item)));
     }
     if added < transfers.len() {
         // A repeat, even if it would share the units out differently by now; unless it is for something else.
         let another = transaction.are_of_another(&transfers, wished).await?;
-        return Ok(Outcome::Unchanged(if another { Changed::OtherChange(item) } else { Changed::Item(item) }));
+        return Ok(Outcome::Unchanged(if another {
+            Changed::OtherChange(item)
+        } else {
+            Changed::Item(item)
+        }));
     }
     if expected.is_some_and(|expected| expected != item.version) {
         return Ok(Outcome::Unchanged(Changed::OtherVersion(item)));
     }
-    let changed = Item { stock: item.stock.saturating_add(added_at_once(change)), version: item.version + 1, ..item.clone() };
+    let changed = Item {
+        stock: item.stock.saturating_add(added_at_once(change)),
+        version: item.version + 1,
+        ..item.clone()
+    };
     item::write(transaction, &item, &changed).await?;
-    transaction.note(&changed_entry(&item, &changed, change, wished, actor)).await?;
+    transaction
+        .note(&changed_entry(&item, &changed, change, wished, actor))
+        .await?;
     Ok(Outcome::Done(Changed::Item(changed)))
 }
 
@@ -78,13 +106,28 @@ fn transfers(item: &ItemId, change: &StockChange) -> Vec<Transfer> {
     let transfer = |part: &StockPart| {
         let (from, to, moved, state) = match change {
             StockChange::TopUp(_) => (None, Some(part.segment), part.units, TransferState::Out),
-            StockChange::TakeBack(_) if part.units == 0 => (Some(part.segment), None, 0, TransferState::Done),
+            StockChange::TakeBack(_) if part.units == 0 => {
+                (Some(part.segment), None, 0, TransferState::Done)
+            }
             StockChange::TakeBack(_) => (Some(part.segment), None, 0, TransferState::Planned),
         };
-        Transfer { id: part.transfer, item: item.clone(), from, to, asked: part.units.max(1), moved, state, since }
+        Transfer {
+            id: part.transfer,
+            item: item.clone(),
+            from,
+            to,
+            asked: part.units.max(1),
+            moved,
+            state,
+            since,
+        }
     };
     let always = usize::from(matches!(change, StockChange::TakeBack(_)));
-    let wanted = change.parts().iter().enumerate().filter(|(at, part)| part.units > 0 || *at < always);
+    let wanted = change
+        .parts()
+        .iter()
+        .enumerate()
+        .filter(|(at, part)| part.units > 0 || *at < always);
     wanted.map(|(_, part)| transfer(part)).collect()
 }
 
@@ -95,7 +138,13 @@ fn added_at_once(change: &StockChange) -> u64 {
     }
 }
 
-fn changed_entry(before: &Item, after: &Item, change: &StockChange, wished: u64, actor: &str) -> NewJournalEntry {
+fn changed_entry(
+    before: &Item,
+    after: &Item,
+    change: &StockChange,
+    wished: u64,
+    actor: &str,
+) -> NewJournalEntry {
     let (action, parts) = match change {
         StockChange::TopUp(parts) => ("top_up", parts),
         StockChange::TakeBack(parts) => ("take_back", parts),
@@ -104,7 +153,14 @@ fn changed_entry(before: &Item, after: &Item, change: &StockChange, wished: u64,
         parts.iter().map(|part| json!({ "transfer": part.transfer.to_string(), "segment": part.segment, "units": part.units })).collect();
     let mut said = stock(after);
     (said["wished"], said["parts"]) = (wished.into(), parts.into());
-    NewJournalEntry { item: after.id.clone(), actor: actor.into(), action: action.into(), token: None, before: stock(before), after: said }
+    NewJournalEntry {
+        item: after.id.clone(),
+        actor: actor.into(),
+        action: action.into(),
+        token: None,
+        before: stock(before),
+        after: said,
+    }
 }
 
 fn stock(item: &Item) -> Value {
@@ -112,12 +168,22 @@ fn stock(item: &Item) -> Value {
 }
 
 /// Writes the transfers in the transaction, if `token` is the authority over the item.
-pub(crate) async fn plan(mut transaction: impl Statements, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError> {
+pub(crate) async fn plan(
+    mut transaction: impl Statements,
+    id: &ItemId,
+    token: u64,
+    plans: &[TransferPlan],
+) -> Result<(), LedgerError> {
     let planned = add_planned(&mut transaction, id, token, plans).await;
     end(transaction, planned).await
 }
 
-async fn add_planned(transaction: &mut impl Statements, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError> {
+async fn add_planned(
+    transaction: &mut impl Statements,
+    id: &ItemId,
+    token: u64,
+    plans: &[TransferPlan],
+) -> Result<(), LedgerError> {
     let since = Timestamp::now();
     let transfers = plans.iter().map(|plan| Transfer {
         id: plan.id,
@@ -131,14 +197,23 @@ async fn add_planned(transaction: &mut impl Statements, id: &ItemId, token: u64,
     });
     let transfers: Vec<_> = transfers.collect();
     if !transfers.is_empty() {
-        transaction.add_transfers(&transfers, Some(token), None).await?;
+        transaction
+            .add_transfers(&transfers, Some(token), None)
+            .await?;
     }
     authorized(transaction, id, token).await.map(drop)
 }
 
 /// The item, locked, if `token` is the authority over it.
-async fn authorized(transaction: &mut impl Statements, id: &ItemId, token: u64) -> Result<Item, LedgerError> {
-    let (item, fence) = transaction.lock_item(id).await?.ok_or(sqlx::Error::RowNotFound)?;
+async fn authorized(
+    transaction: &mut impl Statements,
+    id: &ItemId,
+    token: u64,
+) -> Result<Item, LedgerError> {
+    let (item, fence) = transaction
+        .lock_item(id)
+        .await?
+        .ok_or(sqlx::Error::RowNotFound)?;
     check_authority(token, fence).map(|()| item)
 }
 
@@ -153,11 +228,20 @@ pub(crate) async fn finish_take_back(
     end(transaction, finished).await
 }
 
-async fn finish(transaction: &mut impl Statements, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError> {
+async fn finish(
+    transaction: &mut impl Statements,
+    transfer: &Transfer,
+    token: u64,
+    actor: &str,
+) -> Result<(), LedgerError> {
     let moved = transaction.finish(transfer).await?;
     let item = authorized(transaction, &transfer.item, token).await?;
     let Some(moved) = moved else { return Ok(()) };
-    let changed = Item { stock: item.stock.saturating_sub(moved), version: item.version + 1, ..item.clone() };
+    let changed = Item {
+        stock: item.stock.saturating_sub(moved),
+        version: item.version + 1,
+        ..item.clone()
+    };
     item::write(transaction, &item, &changed).await?;
     let mut said = stock(&changed);
     said["transfer"] = transfer.id.to_string().into();

@@ -7,7 +7,10 @@ use domain::{Order, OrderId, OrderState, SegmentKey, Units};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::{LedgerError, NewJournalEntry, PendingReturn, Transition, changes::item, recording, transaction::end};
+use crate::{
+    LedgerError, NewJournalEntry, PendingReturn, Transition, changes::item, recording,
+    transaction::end,
+};
 
 /// The statements of a transaction that makes transitions, besides those of recording and of the journal. None is called for nothing.
 #[async_trait]
@@ -42,7 +45,9 @@ impl Moved {
 
     fn add(&mut self, step: &Transition) {
         let units = i64::from(step.order.quantity.get());
-        let Some(from) = self.units(step.order.state.units()) else { return };
+        let Some(from) = self.units(step.order.state.units()) else {
+            return;
+        };
         *from -= units;
         match self.units(step.to.units()) {
             Some(to) => *to += units,
@@ -52,31 +57,56 @@ impl Moved {
 }
 
 /// Makes the transitions in the transaction.
-pub(crate) async fn transition(mut transaction: impl Statements, steps: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError> {
+pub(crate) async fn transition(
+    mut transaction: impl Statements,
+    steps: &[Transition],
+) -> Result<Vec<Option<Order>>, LedgerError> {
     let made = apply(&mut transaction, steps).await;
     end(transaction, made).await
 }
 
-async fn apply(transaction: &mut impl Statements, steps: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError> {
+async fn apply(
+    transaction: &mut impl Statements,
+    steps: &[Transition],
+) -> Result<Vec<Option<Order>>, LedgerError> {
     let sound = sound(steps);
-    let segments: BTreeSet<_> = sound.iter().filter(|step| moves_units(step)).map(|step| segment(&step.order)).collect();
+    let segments: BTreeSet<_> = sound
+        .iter()
+        .filter(|step| moves_units(step))
+        .map(|step| segment(&step.order))
+        .collect();
     if !segments.is_empty() {
         transaction.lock_segments(&segments).await?;
     }
-    let stepped = if sound.is_empty() { HashSet::new() } else { transaction.step(&sound).await? };
-    let made: Vec<_> = sound.into_iter().filter(|step| stepped.contains(&step.order.id)).collect();
+    let stepped = if sound.is_empty() {
+        HashSet::new()
+    } else {
+        transaction.step(&sound).await?
+    };
+    let made: Vec<_> = sound
+        .into_iter()
+        .filter(|step| stepped.contains(&step.order.id))
+        .collect();
     count(transaction, &made).await?;
     for step in made.iter().filter(|step| step.to == OrderState::RefundDue) {
         transaction.note(&owed(step)).await?;
     }
-    let mut made: BTreeMap<_, _> = made.into_iter().map(|step| (step.order.id, stepped_to(step))).collect();
-    Ok(steps.iter().map(|step| made.remove(&step.order.id)).collect())
+    let mut made: BTreeMap<_, _> = made
+        .into_iter()
+        .map(|step| (step.order.id, stepped_to(step)))
+        .collect();
+    Ok(steps
+        .iter()
+        .map(|step| made.remove(&step.order.id))
+        .collect())
 }
 
 /// One step an order, and none that the picture does not have: its arithmetic would be wrong. Sorted.
 fn sound(steps: &[Transition]) -> Vec<&Transition> {
     let mut seen = HashSet::new();
-    let sound = steps.iter().filter(|step| step.order.state.may_become(step.to) && seen.insert(step.order.id));
+    let sound = steps
+        .iter()
+        .filter(|step| step.order.state.may_become(step.to) && seen.insert(step.order.id));
     let mut sound: Vec<_> = sound.collect();
     sound.sort_unstable_by_key(|step| step.order.id);
     sound
@@ -110,7 +140,12 @@ fn owed(step: &Transition) -> NewJournalEntry {
     NewJournalEntry {
         item: order.item,
         // A payment that found no units; or nobody confirmed an order that was held anew for one, and its hold is over.
-        actor: if step.payment.is_some() { "payment" } else { "reconciler" }.into(),
+        actor: if step.payment.is_some() {
+            "payment"
+        } else {
+            "reconciler"
+        }
+        .into(),
         action: order.state.to_string(),
         token: None,
         before: json!({ "order": order.id, "state": step.order.state }),
@@ -119,14 +154,27 @@ fn owed(step: &Transition) -> NewJournalEntry {
 }
 
 fn pending(order: &Order) -> PendingReturn {
-    PendingReturn { id: order.take_id(), segment: segment(order), buyer: order.buyer.clone(), quantity: order.quantity }
+    PendingReturn {
+        id: order.take_id(),
+        segment: segment(order),
+        buyer: order.buyer.clone(),
+        quantity: order.quantity,
+    }
 }
 
 fn segment(order: &Order) -> SegmentKey {
-    SegmentKey { item: order.item.clone(), segment: order.segment }
+    SegmentKey {
+        item: order.item.clone(),
+        segment: order.segment,
+    }
 }
 
 fn stepped_to(step: &Transition) -> Order {
     let order = step.order.clone();
-    Order { state: step.to, payment: step.payment.clone().or_else(|| order.payment.clone()), version: order.version + 1, ..order }
+    Order {
+        state: step.to,
+        payment: step.payment.clone().or_else(|| order.payment.clone()),
+        version: order.version + 1,
+        ..order
+    }
 }

@@ -16,14 +16,26 @@ use crate::{
 
 pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, LedgerError> {
     let new = insert(pool, item).await?;
-    let found = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = $1"));
+    let found = sqlx::query_as::<_, ItemColumns>(concat!(
+        "SELECT ",
+        item_columns!(),
+        " FROM items WHERE id = $1"
+    ));
     let found = Item::try_from(found.bind(item.id.as_str()).fetch_one(pool).await?)?;
     if new {
         return Ok(Created::New(found));
     }
-    let created = sqlx::query_scalar::<_, String>("SELECT as_created::text FROM items WHERE id = $1");
-    let created = json("as_created", &created.bind(item.id.as_str()).fetch_one(pool).await?)?;
-    Ok(if created == as_created(item) { Created::Same(found) } else { Created::Different })
+    let created =
+        sqlx::query_scalar::<_, String>("SELECT as_created::text FROM items WHERE id = $1");
+    let created = json(
+        "as_created",
+        &created.bind(item.id.as_str()).fetch_one(pool).await?,
+    )?;
+    Ok(if created == as_created(item) {
+        Created::Same(found)
+    } else {
+        Created::Different
+    })
 }
 
 /// Whether there was none.
@@ -57,7 +69,9 @@ async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     if inserted == 0 {
         return Ok(false);
     }
-    let (segments, shares): (Vec<_>, Vec<_>) = (0..item.segments).map(|segment| (i32::from(segment), signed(item.share(segment)))).unzip();
+    let (segments, shares): (Vec<_>, Vec<_>) = (0..item.segments)
+        .map(|segment| (i32::from(segment), signed(item.share(segment))))
+        .unzip();
     sqlx::query(
         "INSERT INTO segments (item, segment, allocated, available) \
          SELECT $1, segment, share, share FROM UNNEST($2::integer[], $3::bigint[]) AS new (segment, share)",
@@ -67,31 +81,56 @@ async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     .bind(shares)
     .execute(&mut *transaction)
     .await?;
-    sqlx::query("INSERT INTO all_at_home (item) VALUES ($1)").bind(item.id.as_str()).execute(&mut *transaction).await?;
+    sqlx::query("INSERT INTO all_at_home (item) VALUES ($1)")
+        .bind(item.id.as_str())
+        .execute(&mut *transaction)
+        .await?;
     transaction.commit().await?;
     Ok(true)
 }
 
 pub(super) async fn claim(pool: &PgPool, id: &ItemId, token: u64) -> Result<(), LedgerError> {
     let claimed = sqlx::query("UPDATE items SET fence = $2 WHERE id = $1 AND fence <= $2");
-    if claimed.bind(id.as_str()).bind(signed(token)).execute(pool).await?.rows_affected() == 1 {
+    if claimed
+        .bind(id.as_str())
+        .bind(signed(token))
+        .execute(pool)
+        .await?
+        .rows_affected()
+        == 1
+    {
         return Ok(());
     }
     let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = $1");
-    check_authority(token, unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)?)
+    check_authority(
+        token,
+        unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)?,
+    )
 }
 
-pub(super) async fn journal(pool: &PgPool, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+pub(super) async fn journal(
+    pool: &PgPool,
+    item: &ItemId,
+    at_most: usize,
+) -> Result<Vec<JournalEntry>, LedgerError> {
     let rows = sqlx::query_as::<_, JournalColumns>(
         "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
          FROM journal WHERE item = $1 ORDER BY id DESC LIMIT $2",
     );
-    let rows = rows.bind(item.as_str()).bind(signed(at_most as u64)).fetch_all(pool).await?;
+    let rows = rows
+        .bind(item.as_str())
+        .bind(signed(at_most as u64))
+        .fetch_all(pool)
+        .await?;
     rows.into_iter().map(JournalEntry::try_from).collect()
 }
 
 /// Whether it was added.
-pub(super) async fn note(executor: impl PgExecutor<'_>, entry: &NewJournalEntry, once: Option<&str>) -> Result<bool, LedgerError> {
+pub(super) async fn note(
+    executor: impl PgExecutor<'_>,
+    entry: &NewJournalEntry,
+    once: Option<&str>,
+) -> Result<bool, LedgerError> {
     let noted = sqlx::query(
         "INSERT INTO journal (at, item, actor, action, token, before, after, once) \
          VALUES (to_timestamp($1::double precision / 1000), $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8) \
@@ -114,9 +153,16 @@ pub(super) async fn note(executor: impl PgExecutor<'_>, entry: &NewJournalEntry,
 impl Statements for Transaction {
     /// `NO KEY`: rows that refer to the item may be inserted meanwhile, and whoever has inserted one may still wait for this lock.
     async fn lock_item(&mut self, id: &ItemId) -> Result<Option<(Item, u64)>, LedgerError> {
-        let item =
-            sqlx::query_as::<_, FencedColumns>(concat!("SELECT ", item_columns!(), ", fence FROM items WHERE id = $1 FOR NO KEY UPDATE"));
-        item.bind(id.as_str()).fetch_optional(&mut **self).await?.map(TryInto::try_into).transpose()
+        let item = sqlx::query_as::<_, FencedColumns>(concat!(
+            "SELECT ",
+            item_columns!(),
+            ", fence FROM items WHERE id = $1 FOR NO KEY UPDATE"
+        ));
+        item.bind(id.as_str())
+            .fetch_optional(&mut **self)
+            .await?
+            .map(TryInto::try_into)
+            .transpose()
     }
 
     async fn write_item(&mut self, item: &Item, before: u64) -> Result<bool, LedgerError> {

@@ -18,7 +18,12 @@ use crate::{
 };
 
 /// Of one item: the same index, and what is due of other items is passed over. Only a repair by hand asks so, and an index of its own would cost every order.
-pub(super) async fn due(pool: &PgPool, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+pub(super) async fn due(
+    pool: &PgPool,
+    item: Option<&ItemId>,
+    now: Timestamp,
+    at_most: usize,
+) -> Result<Vec<Order>, LedgerError> {
     macro_rules! due {
         ($of:literal) => {
             concat!(
@@ -30,9 +35,17 @@ pub(super) async fn due(pool: &PgPool, item: Option<&ItemId>, now: Timestamp, at
             )
         };
     }
-    let rows = sqlx::query_as::<_, OrderColumns>(if item.is_some() { due!("AND item = $3") } else { due!("") });
+    let rows = sqlx::query_as::<_, OrderColumns>(if item.is_some() {
+        due!("AND item = $3")
+    } else {
+        due!("")
+    });
     let rows = rows.bind(now.as_millisecond()).bind(signed(at_most as u64));
-    let rows = if let Some(item) = item { rows.bind(item.as_str()) } else { rows };
+    let rows = if let Some(item) = item {
+        rows.bind(item.as_str())
+    } else {
+        rows
+    };
     let rows = rows.fetch_all(pool).await?;
     rows.into_iter().map(Order::try_from).collect()
 }
@@ -59,7 +72,11 @@ pub(super) async fn pending_returns(
         .bind(before.as_millisecond())
         .bind(signed(at_most as u64)),
     };
-    rows.fetch_all(pool).await?.into_iter().map(PendingReturn::try_from).collect()
+    rows.fetch_all(pool)
+        .await?
+        .into_iter()
+        .map(PendingReturn::try_from)
+        .collect()
 }
 
 macro_rules! step {
@@ -82,18 +99,26 @@ impl Statements for Transaction {
             "SELECT 1 FROM UNNEST($1::text[], $2::integer[]) WITH ORDINALITY AS wanted (of_item, number, place) \
              JOIN segments ON item = of_item AND segment = number ORDER BY place FOR UPDATE OF segments",
         );
-        let locked = locked.bind(column(keys, |key| key.item.to_string())).bind(column(keys, |key| i32::from(key.segment)));
+        let locked = locked
+            .bind(column(keys, |key| key.item.to_string()))
+            .bind(column(keys, |key| i32::from(key.segment)));
         locked.execute(&mut **self).await?;
         Ok(())
     }
 
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {
-        let statement = if devices::is_on(Device::VersionCheck) { step!("AND o.version = new.version") } else { step!("") };
+        let statement = if devices::is_on(Device::VersionCheck) {
+            step!("AND o.version = new.version")
+        } else {
+            step!("")
+        };
         let stepped = sqlx::query_scalar::<_, Uuid>(statement)
             .bind(column(steps, |step| step.order.id.as_uuid()))
             .bind(column(steps, |step| signed(step.order.version)))
             .bind(column(steps, |step| step.to.as_str()))
-            .bind(column(steps, |step| step.payment.as_ref().map(ToString::to_string)))
+            .bind(column(steps, |step| {
+                step.payment.as_ref().map(ToString::to_string)
+            }))
             .fetch_all(&mut **self)
             .await?;
         Ok(stepped.into_iter().map(OrderId::from).collect())

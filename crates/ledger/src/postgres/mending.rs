@@ -23,7 +23,11 @@ const WAIT_FOR_TURNS: &str = concat!(
     " AS turn FROM UNNEST($1::text[], $2::integer[]) WITH ORDINALITY AS wanted (of_item, number, place) ORDER BY place OFFSET 0) AS turns"
 );
 
-pub(super) async fn claim(pool: &PgPool, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError> {
+pub(super) async fn claim(
+    pool: &PgPool,
+    segments: &[SegmentKey],
+    token: u64,
+) -> Result<Box<dyn Mending>, LedgerError> {
     let mut sorted = segments.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
@@ -31,12 +35,24 @@ pub(super) async fn claim(pool: &PgPool, segments: &[SegmentKey], token: u64) ->
     let mut transaction = pool.begin().await?;
     sqlx::query(MENDING).execute(&mut *transaction).await?;
     let turns = sqlx::query(WAIT_FOR_TURNS);
-    let turns = turns.bind(column(&sorted, |key| key.item.to_string())).bind(column(&sorted, |key| i32::from(key.segment)));
+    let turns = turns
+        .bind(column(&sorted, |key| key.item.to_string()))
+        .bind(column(&sorted, |key| i32::from(key.segment)));
     turns.execute(&mut *transaction).await?;
     let rows = lock_rows(&mut transaction, &sorted).await?;
-    let found = sqlx::query_as::<_, FencedColumns>(concat!("SELECT ", item_columns!(), ", fence FROM items WHERE id = $1"));
-    let item = found.bind(item.as_str()).fetch_one(&mut *transaction).await?.try_into()?;
-    Ok(Box::new(OpenMending::new(transaction, item, token, rows).await?))
+    let found = sqlx::query_as::<_, FencedColumns>(concat!(
+        "SELECT ",
+        item_columns!(),
+        ", fence FROM items WHERE id = $1"
+    ));
+    let item = found
+        .bind(item.as_str())
+        .fetch_one(&mut *transaction)
+        .await?
+        .try_into()?;
+    Ok(Box::new(
+        OpenMending::new(transaction, item, token, rows).await?,
+    ))
 }
 
 #[async_trait]
@@ -48,17 +64,38 @@ impl Statements for Transaction {
             " FROM orders WHERE id BETWEEN $2 AND $3 AND item = $1",
         ));
         let [first, last] = id_range(item.tag()).map(|id| id.as_uuid());
-        let rows = rows.bind(item.as_str()).bind(first).bind(last).fetch_all(&mut **self).await?;
+        let rows = rows
+            .bind(item.as_str())
+            .bind(first)
+            .bind(last)
+            .fetch_all(&mut **self)
+            .await?;
         rows.into_iter().map(Order::try_from).collect()
     }
 
     async fn returns(&mut self, item: &ItemId) -> Result<Vec<PendingReturn>, LedgerError> {
-        let rows = sqlx::query_as::<_, ReturnColumns>("SELECT id, item, segment::bigint, buyer, quantity FROM returns WHERE item = $1");
-        rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+        let rows = sqlx::query_as::<_, ReturnColumns>(
+            "SELECT id, item, segment::bigint, buyer, quantity FROM returns WHERE item = $1",
+        );
+        rows.bind(item.as_str())
+            .fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(PendingReturn::try_from)
+            .collect()
     }
 
     async fn transfers(&mut self, item: &ItemId) -> Result<Vec<Transfer>, LedgerError> {
-        let rows = sqlx::query_as::<_, TransferColumns>(concat!("SELECT ", transfer_columns!(), " FROM transfers WHERE item = $1"));
-        rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(Transfer::try_from).collect()
+        let rows = sqlx::query_as::<_, TransferColumns>(concat!(
+            "SELECT ",
+            transfer_columns!(),
+            " FROM transfers WHERE item = $1"
+        ));
+        rows.bind(item.as_str())
+            .fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(Transfer::try_from)
+            .collect()
     }
 }

@@ -11,7 +11,10 @@ use uuid::Uuid;
 use super::{Transaction, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    columns::{ClaimedColumns, RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns, TransferColumns, claimed, place_and_units},
+    columns::{
+        ClaimedColumns, RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns,
+        TransferColumns, claimed, place_and_units,
+    },
     convert::{column, signed, unsigned},
     limits::{Asked, Terms},
     recording::{self, Expected, Move, NewOrders, Statements, Widths},
@@ -29,7 +32,13 @@ struct PostgresClaim {
 /// The key of a segment's turn. Its high bits come of our name: other locks of the database are elsewhere.
 macro_rules! turn {
     ($item:literal, $segment:literal) => {
-        concat!("hashtextextended('stockade segment ' || ", $item, " || ':' || ", $segment, ", 0)")
+        concat!(
+            "hashtextextended('stockade segment ' || ",
+            $item,
+            " || ':' || ",
+            $segment,
+            ", 0)"
+        )
     };
 }
 pub(super) use turn;
@@ -49,11 +58,21 @@ const CLAIM: &str = concat!(
     ", (SELECT items.segments::bigint FROM items WHERE items.id = of_item) AS width FROM mine JOIN segments ON item = of_item AND segment = number ORDER BY rank FOR UPDATE OF segments",
 );
 
-pub(super) async fn claim(pool: &PgPool, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
-    Ok(open(pool, wanted, at_most).await?.map(|claim| Box::new(claim) as Box<dyn Claim>))
+pub(super) async fn claim(
+    pool: &PgPool,
+    wanted: &[SegmentKey],
+    at_most: usize,
+) -> Result<Option<Box<dyn Claim>>, LedgerError> {
+    Ok(open(pool, wanted, at_most)
+        .await?
+        .map(|claim| Box::new(claim) as Box<dyn Claim>))
 }
 
-async fn open(pool: &PgPool, wanted: &[SegmentKey], at_most: usize) -> Result<Option<PostgresClaim>, LedgerError> {
+async fn open(
+    pool: &PgPool,
+    wanted: &[SegmentKey],
+    at_most: usize,
+) -> Result<Option<PostgresClaim>, LedgerError> {
     let mut transaction = pool.begin().await?;
     let found = sqlx::query_as::<_, ClaimedColumns>(CLAIM)
         .bind(column(wanted, |key| key.item.as_str()))
@@ -67,28 +86,48 @@ async fn open(pool: &PgPool, wanted: &[SegmentKey], at_most: usize) -> Result<Op
         transaction.roll_back().await;
         return Ok(None);
     }
-    let places: HashMap<_, _> = wanted.iter().enumerate().map(|(place, key)| (key, place)).collect();
+    let places: HashMap<_, _> = wanted
+        .iter()
+        .enumerate()
+        .map(|(place, key)| (key, place))
+        .collect();
     rows.sort_by_key(|row| places.get(&row.key).copied());
-    Ok(Some(PostgresClaim { pool: pool.clone(), transaction, rows, widths }))
+    Ok(Some(PostgresClaim {
+        pool: pool.clone(),
+        transaction,
+        rows,
+        widths,
+    }))
 }
 
 /// The place of each key among all of them.
 fn ranks(keys: &[SegmentKey]) -> Vec<i64> {
     let sorted: BTreeSet<_> = keys.iter().collect();
     let ranks: HashMap<_, _> = sorted.into_iter().zip(0..).collect();
-    keys.iter().filter_map(|key| ranks.get(key).copied()).collect()
+    keys.iter()
+        .filter_map(|key| ranks.get(key).copied())
+        .collect()
 }
 
 /// Locks rows that are given in their order, waiting for whoever has them.
-pub(super) async fn lock_rows(transaction: &mut Transaction, sorted: &[SegmentKey]) -> Result<Vec<SegmentRow>, LedgerError> {
+pub(super) async fn lock_rows(
+    transaction: &mut Transaction,
+    sorted: &[SegmentKey],
+) -> Result<Vec<SegmentRow>, LedgerError> {
     let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
         "SELECT ",
         segment_columns!(),
         " FROM UNNEST($1::text[], $2::integer[]) WITH ORDINALITY AS wanted (of_item, number, place) \
            JOIN segments ON item = of_item AND segment = number ORDER BY place FOR UPDATE OF segments",
     ));
-    let rows = rows.bind(column(sorted, |key| key.item.as_str())).bind(column(sorted, |key| i32::from(key.segment)));
-    rows.fetch_all(&mut **transaction).await?.into_iter().map(SegmentRow::try_from).collect()
+    let rows = rows
+        .bind(column(sorted, |key| key.item.as_str()))
+        .bind(column(sorted, |key| i32::from(key.segment)));
+    rows.fetch_all(&mut **transaction)
+        .await?
+        .into_iter()
+        .map(SegmentRow::try_from)
+        .collect()
 }
 
 #[async_trait]
@@ -97,8 +136,16 @@ impl Claim for PostgresClaim {
         &self.rows
     }
 
-    async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
-        let Self { pool, transaction, widths, .. } = *self;
+    async fn record(
+        self: Box<Self>,
+        replays: Vec<SegmentReplay>,
+    ) -> Result<Vec<Recorded>, LedgerError> {
+        let Self {
+            pool,
+            transaction,
+            widths,
+            ..
+        } = *self;
         match recording::record(transaction, &replays, &widths, Expected::New).await {
             Err(LedgerError::Known) => record_again(&pool, replays).await,
             recorded => recorded,
@@ -112,10 +159,19 @@ impl Claim for PostgresClaim {
 
 /// Some of these orders are recorded: they were given to two segments, or somebody repeats a batch. The segments are claimed anew, and the entries replayed
 /// over the rows as they are by then: a payment may have come in between, which changes the counters and not what the entries follow from.
-async fn record_again(pool: &PgPool, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
+async fn record_again(
+    pool: &PgPool,
+    replays: Vec<SegmentReplay>,
+) -> Result<Vec<Recorded>, LedgerError> {
     let segments = column(&replays, |replay| replay.row.key.clone());
     let first = segments.first().cloned().ok_or(sqlx::Error::RowNotFound)?;
-    let Some(PostgresClaim { transaction, rows, widths, .. }) = open(pool, &segments, segments.len()).await? else {
+    let Some(PostgresClaim {
+        transaction,
+        rows,
+        widths,
+        ..
+    }) = open(pool, &segments, segments.len()).await?
+    else {
         return Err(LedgerError::Superseded(first));
     };
     match on_top_of(rows, replays) {
@@ -128,12 +184,22 @@ async fn record_again(pool: &PgPool, replays: Vec<SegmentReplay>) -> Result<Vec<
 }
 
 /// The entries over these rows, if they still follow from each.
-fn on_top_of(rows: Vec<SegmentRow>, replays: Vec<SegmentReplay>) -> Result<Vec<SegmentReplay>, LedgerError> {
+fn on_top_of(
+    rows: Vec<SegmentRow>,
+    replays: Vec<SegmentReplay>,
+) -> Result<Vec<SegmentReplay>, LedgerError> {
     let mut rows: HashMap<_, _> = rows.into_iter().map(|row| (row.key.clone(), row)).collect();
-    let on_top = |SegmentReplay { row: before, entries }: SegmentReplay| {
-        let is_same = |row: &SegmentRow| (row.checkpoint, row.anchor, row.fence) == (before.checkpoint, before.anchor, before.fence);
+    let on_top = |SegmentReplay {
+                      row: before,
+                      entries,
+                  }: SegmentReplay| {
+        let is_same = |row: &SegmentRow| {
+            (row.checkpoint, row.anchor, row.fence)
+                == (before.checkpoint, before.anchor, before.fence)
+        };
         let row = rows.remove(&before.key).filter(is_same);
-        row.map(|row| SegmentReplay { row, entries }).ok_or(LedgerError::Superseded(before.key))
+        row.map(|row| SegmentReplay { row, entries })
+            .ok_or(LedgerError::Superseded(before.key))
     };
     replays.into_iter().map(on_top).collect()
 }
@@ -154,7 +220,11 @@ const INSERT_THE_NEW: &str = "WITH inserted AS ( \
         ON CONFLICT (id) DO NOTHING RETURNING id) \
     SELECT count(*), CASE WHEN count(*) < $7 THEN coalesce(array_agg(id), '{}') END FROM inserted";
 
-async fn insert_new(transaction: &mut Transaction, orders: &NewOrders, ids: &[Uuid]) -> Result<(), LedgerError> {
+async fn insert_new(
+    transaction: &mut Transaction,
+    orders: &NewOrders,
+    ids: &[Uuid],
+) -> Result<(), LedgerError> {
     let inserted = sqlx::query(INSERT)
         .bind(ids)
         .bind(&orders.items)
@@ -165,17 +235,29 @@ async fn insert_new(transaction: &mut Transaction, orders: &NewOrders, ids: &[Uu
         .execute(&mut **transaction)
         .await;
     match inserted {
-        Err(error) if error.as_database_error().is_some_and(DatabaseError::is_unique_violation) => Err(LedgerError::Known),
+        Err(error)
+            if error
+                .as_database_error()
+                .is_some_and(DatabaseError::is_unique_violation) =>
+        {
+            Err(LedgerError::Known)
+        }
         inserted => Ok(inserted.map(drop)?),
     }
 }
 
 #[async_trait]
 impl Statements for Transaction {
-    async fn insert(&mut self, orders: &NewOrders, expected: Expected) -> Result<HashSet<OrderId>, LedgerError> {
+    async fn insert(
+        &mut self,
+        orders: &NewOrders,
+        expected: Expected,
+    ) -> Result<HashSet<OrderId>, LedgerError> {
         let ids: Vec<Uuid> = orders.ids.iter().map(OrderId::as_uuid).collect();
         if expected == Expected::New {
-            return insert_new(self, orders, &ids).await.map(|()| HashSet::new());
+            return insert_new(self, orders, &ids)
+                .await
+                .map(|()| HashSet::new());
         }
         let (_, inserted) = sqlx::query_as::<_, (i64, Option<Vec<Uuid>>)>(INSERT_THE_NEW)
             .bind(&ids)
@@ -187,28 +269,50 @@ impl Statements for Transaction {
             .bind(signed(ids.len() as u64))
             .fetch_one(&mut **self)
             .await?;
-        let Some(inserted) = inserted else { return Ok(HashSet::new()) };
+        let Some(inserted) = inserted else {
+            return Ok(HashSet::new());
+        };
         let inserted: HashSet<_> = inserted.into_iter().map(OrderId::from).collect();
-        Ok(orders.ids.iter().copied().filter(|id| !inserted.contains(id)).collect())
+        Ok(orders
+            .ids
+            .iter()
+            .copied()
+            .filter(|id| !inserted.contains(id))
+            .collect())
     }
 
     async fn reject(&mut self, orders: &[OrderId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = orders.iter().map(OrderId::as_uuid).collect();
-        sqlx::query("UPDATE orders SET state = 'rejected' WHERE id = ANY($1)").bind(ids).execute(&mut **self).await?;
+        sqlx::query("UPDATE orders SET state = 'rejected' WHERE id = ANY($1)")
+            .bind(ids)
+            .execute(&mut **self)
+            .await?;
         Ok(())
     }
 
-    async fn limits_of(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<Vec<Terms>, LedgerError> {
+    async fn limits_of(
+        &mut self,
+        items: &BTreeMap<&ItemId, bool>,
+    ) -> Result<Vec<Terms>, LedgerError> {
         let rows = sqlx::query_as::<_, TermsColumns>(
             "SELECT id, limit_per_buyer, limit_before, lowered_ms, is_all_at_home FROM limits_of($1::text[], $2::boolean[])",
         );
-        let rows = rows.bind(column(items.keys(), |item| item.as_str())).bind(column(items.values(), |alone| *alone));
-        rows.fetch_all(&mut **self).await?.into_iter().map(Terms::try_from).collect()
+        let rows = rows
+            .bind(column(items.keys(), |item| item.as_str()))
+            .bind(column(items.values(), |alone| *alone));
+        rows.fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(Terms::try_from)
+            .collect()
     }
 
     async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
         let deleted = sqlx::query("DELETE FROM all_at_home WHERE item = ANY($1)");
-        deleted.bind(column(items, |item| item.as_str())).execute(&mut **self).await?;
+        deleted
+            .bind(column(items, |item| item.as_str()))
+            .execute(&mut **self)
+            .await?;
         Ok(())
     }
 
@@ -228,16 +332,25 @@ impl Statements for Transaction {
         held.into_iter().map(place_and_units).collect()
     }
 
-    async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError> {
+    async fn lock_orders(
+        &mut self,
+        ids: &BTreeSet<OrderId>,
+    ) -> Result<Vec<RetakenOrder>, LedgerError> {
         let rows = sqlx::query_as::<_, RetakenColumns>(
             "SELECT id, state, attempt::bigint, segment::bigint, quantity, (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms \
              FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE",
         );
-        let rows = rows.bind(column(ids, OrderId::as_uuid)).fetch_all(&mut **self).await?;
+        let rows = rows
+            .bind(column(ids, OrderId::as_uuid))
+            .fetch_all(&mut **self)
+            .await?;
         rows.into_iter().map(RetakenOrder::try_from).collect()
     }
 
-    async fn retake(&mut self, orders: &BTreeMap<OrderId, RetakenOrder>) -> Result<(), LedgerError> {
+    async fn retake(
+        &mut self,
+        orders: &BTreeMap<OrderId, RetakenOrder>,
+    ) -> Result<(), LedgerError> {
         sqlx::query(
             "UPDATE orders AS o SET state = new.state, attempt = new.attempt, segment = new.segment, \
                     expires_at = to_timestamp(new.expires_ms::double precision / 1000), version = o.version + 1 \
@@ -254,7 +367,10 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn take_returns(&mut self, returned: &BTreeMap<OrderId, &SegmentKey>) -> Result<Vec<PendingReturn>, LedgerError> {
+    async fn take_returns(
+        &mut self,
+        returned: &BTreeMap<OrderId, &SegmentKey>,
+    ) -> Result<Vec<PendingReturn>, LedgerError> {
         let rows = sqlx::query_as::<_, ReturnColumns>(
             "DELETE FROM returns AS r USING UNNEST($1::uuid[], $2::text[], $3::integer[]) AS back (id, item, segment) \
              WHERE r.id = back.id AND r.item = back.item AND r.segment = back.segment \
@@ -263,10 +379,18 @@ impl Statements for Transaction {
         .bind(column(returned.keys(), OrderId::as_uuid))
         .bind(column(returned.values(), |key| key.item.to_string()))
         .bind(column(returned.values(), |key| i32::from(key.segment)));
-        rows.fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+        rows.fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(PendingReturn::try_from)
+            .collect()
     }
 
-    async fn add_returns(&mut self, returns: &[PendingReturn], since: Timestamp) -> Result<(), LedgerError> {
+    async fn add_returns(
+        &mut self,
+        returns: &[PendingReturn],
+        since: Timestamp,
+    ) -> Result<(), LedgerError> {
         sqlx::query(
             "INSERT INTO returns (id, item, segment, buyer, quantity, since) \
              SELECT id, item, segment, buyer, quantity, to_timestamp($6::double precision / 1000) \
@@ -283,17 +407,26 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn lock_transfers(&mut self, ids: &BTreeSet<TransferId>) -> Result<Vec<Transfer>, LedgerError> {
+    async fn lock_transfers(
+        &mut self,
+        ids: &BTreeSet<TransferId>,
+    ) -> Result<Vec<Transfer>, LedgerError> {
         let rows = sqlx::query_as::<_, TransferColumns>(concat!(
             "SELECT ",
             transfer_columns!(),
             " FROM transfers WHERE id = ANY($1) ORDER BY id FOR UPDATE",
         ));
-        let rows = rows.bind(column(ids, TransferId::as_uuid)).fetch_all(&mut **self).await?;
+        let rows = rows
+            .bind(column(ids, TransferId::as_uuid))
+            .fetch_all(&mut **self)
+            .await?;
         rows.into_iter().map(Transfer::try_from).collect()
     }
 
-    async fn move_transfers(&mut self, transfers: &BTreeMap<TransferId, Transfer>) -> Result<(), LedgerError> {
+    async fn move_transfers(
+        &mut self,
+        transfers: &BTreeMap<TransferId, Transfer>,
+    ) -> Result<(), LedgerError> {
         sqlx::query(
             "UPDATE transfers AS t SET state = new.state, moved = new.moved \
              FROM UNNEST($1::uuid[], $2::text[], $3::bigint[]) AS new (id, state, moved) WHERE t.id = new.id",
@@ -332,7 +465,10 @@ impl Statements for Transaction {
         .bind(column(moves, |row| signed(row.after.fence)))
         .fetch_all(&mut **self)
         .await?;
-        moved.into_iter().map(|place| unsigned("place", place)).collect()
+        moved
+            .into_iter()
+            .map(|place| unsigned("place", place))
+            .collect()
     }
 }
 
@@ -351,7 +487,10 @@ mod tests {
             held: 9 - available,
             confirmed: 0,
             returning: 0,
-            checkpoint: Some(EntryId { ms: checkpoint, seq: 0 }),
+            checkpoint: Some(EntryId {
+                ms: checkpoint,
+                seq: 0,
+            }),
             anchor: Some(7),
             version,
             fence: 0,
@@ -360,18 +499,33 @@ mod tests {
 
     #[test]
     fn entries_go_on_top_of_a_row_that_a_payment_has_changed_and_of_none_that_was_recorded() {
-        let replays = || vec![SegmentReplay { row: row("vase:0", 1, 3, 5), entries: Vec::new() }];
+        let replays = || {
+            vec![SegmentReplay {
+                row: row("vase:0", 1, 3, 5),
+                entries: Vec::new(),
+            }]
+        };
         let paid = row("vase:0", 1, 4, 6);
         let on_top = on_top_of(vec![paid.clone()], replays()).unwrap();
-        assert_eq!((on_top.len(), on_top[0].row.version, on_top[0].row.available), (1, 4, 6));
+        assert_eq!(
+            (on_top.len(), on_top[0].row.version, on_top[0].row.available),
+            (1, 4, 6)
+        );
         for other in [
             row("vase:0", 2, 4, 4),
-            SegmentRow { anchor: Some(8), ..paid.clone() },
+            SegmentRow {
+                anchor: Some(8),
+                ..paid.clone()
+            },
             SegmentRow { fence: 1, ..paid },
             row("vase:1", 1, 3, 5),
         ] {
             let superseded = on_top_of(vec![other], replays());
-            assert!(matches!(&superseded, Err(LedgerError::Superseded(key)) if key.segment == 0), "{:?}", superseded.is_ok());
+            assert!(
+                matches!(&superseded, Err(LedgerError::Superseded(key)) if key.segment == 0),
+                "{:?}",
+                superseded.is_ok()
+            );
         }
     }
 }

@@ -12,24 +12,48 @@ use crate::{
     convert::{column, signed, unsigned},
 };
 
-pub(super) async fn open_transfers(pool: &PgPool, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
+pub(super) async fn open_transfers(
+    pool: &PgPool,
+    item: Option<&ItemId>,
+) -> Result<Vec<Transfer>, LedgerError> {
     let rows = sqlx::query_as::<_, TransferColumns>(concat!(
         "SELECT ",
         transfer_columns!(),
         " FROM transfers WHERE state <> 'done' AND ($1 IS NULL OR item = $1) ORDER BY since, id",
     ));
-    rows.bind(item.map(ItemId::as_str)).fetch_all(pool).await?.into_iter().map(Transfer::try_from).collect()
+    rows.bind(item.map(ItemId::as_str))
+        .fetch_all(pool)
+        .await?
+        .into_iter()
+        .map(Transfer::try_from)
+        .collect()
 }
 
-pub(super) async fn transfers(pool: &PgPool, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
-    let rows =
-        sqlx::query_as::<_, TransferColumns>(concat!("SELECT ", transfer_columns!(), " FROM transfers WHERE id = ANY($1) ORDER BY id"));
-    rows.bind(column(ids, TransferId::as_uuid)).fetch_all(pool).await?.into_iter().map(Transfer::try_from).collect()
+pub(super) async fn transfers(
+    pool: &PgPool,
+    ids: &[TransferId],
+) -> Result<Vec<Transfer>, LedgerError> {
+    let rows = sqlx::query_as::<_, TransferColumns>(concat!(
+        "SELECT ",
+        transfer_columns!(),
+        " FROM transfers WHERE id = ANY($1) ORDER BY id"
+    ));
+    rows.bind(column(ids, TransferId::as_uuid))
+        .fetch_all(pool)
+        .await?
+        .into_iter()
+        .map(Transfer::try_from)
+        .collect()
 }
 
 #[async_trait]
 impl Statements for Transaction {
-    async fn add_transfers(&mut self, transfers: &[Transfer], token: Option<u64>, wished: Option<u64>) -> Result<usize, LedgerError> {
+    async fn add_transfers(
+        &mut self,
+        transfers: &[Transfer],
+        token: Option<u64>,
+        wished: Option<u64>,
+    ) -> Result<usize, LedgerError> {
         let added = sqlx::query(
             "INSERT INTO transfers (id, item, from_segment, to_segment, asked, moved, state, token, since, wished) \
              SELECT id, item, from_segment, to_segment, asked, moved, state, $8, to_timestamp(since_ms::double precision / 1000), $10 \
@@ -52,7 +76,11 @@ impl Statements for Transaction {
         Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
     }
 
-    async fn are_of_another(&mut self, transfers: &[Transfer], wished: u64) -> Result<bool, LedgerError> {
+    async fn are_of_another(
+        &mut self,
+        transfers: &[Transfer],
+        wished: u64,
+    ) -> Result<bool, LedgerError> {
         let another = sqlx::query_scalar::<_, bool>(
             "SELECT EXISTS (SELECT FROM transfers JOIN UNNEST($1::uuid[], $2::boolean[]) AS this (id, is_new) USING (id) \
                             WHERE wished <> $3 OR (from_segment IS NULL) <> is_new)",
@@ -68,7 +96,13 @@ impl Statements for Transaction {
         let moved = sqlx::query_scalar::<_, i64>(
             "UPDATE transfers SET state = 'done' WHERE id = $1 AND item = $2 AND to_segment IS NULL AND state = 'out' RETURNING moved",
         );
-        let moved = moved.bind(transfer.id.as_uuid()).bind(transfer.item.as_str());
-        moved.fetch_optional(&mut **self).await?.map(|moved| unsigned("moved", moved)).transpose()
+        let moved = moved
+            .bind(transfer.id.as_uuid())
+            .bind(transfer.item.as_str());
+        moved
+            .fetch_optional(&mut **self)
+            .await?
+            .map(|moved| unsigned("moved", moved))
+            .transpose()
     }
 }

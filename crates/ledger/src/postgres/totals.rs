@@ -12,26 +12,62 @@ use crate::{
 };
 
 pub(super) async fn totals(pool: &PgPool, id: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-    let mut snapshot = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let item = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = $1"));
-    let Some(item) = item.bind(id.as_str()).fetch_optional(&mut *snapshot).await? else { return Ok(None) };
-    let segments = sqlx::query_as::<_, SegmentColumns>(concat!("SELECT ", segment_columns!(), " FROM segments WHERE item = $1 ORDER BY 2"));
+    let mut snapshot = pool
+        .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        .await?;
+    let item = sqlx::query_as::<_, ItemColumns>(concat!(
+        "SELECT ",
+        item_columns!(),
+        " FROM items WHERE id = $1"
+    ));
+    let Some(item) = item
+        .bind(id.as_str())
+        .fetch_optional(&mut *snapshot)
+        .await?
+    else {
+        return Ok(None);
+    };
+    let segments = sqlx::query_as::<_, SegmentColumns>(concat!(
+        "SELECT ",
+        segment_columns!(),
+        " FROM segments WHERE item = $1 ORDER BY 2"
+    ));
     let segments = segments.bind(id.as_str()).fetch_all(&mut *snapshot).await?;
     let orders = sqlx::query_as::<_, (i64, String, i64, i64)>(
         "SELECT segment::bigint, state, count(*), sum(quantity)::bigint FROM orders \
          WHERE id BETWEEN $2 AND $3 AND item = $1 GROUP BY segment, state",
     );
     let [first, last] = id_range(id.tag()).map(|id| id.as_uuid());
-    let orders = orders.bind(id.as_str()).bind(first).bind(last).fetch_all(&mut *snapshot).await?;
-    let returning =
-        sqlx::query_as::<_, (i64, i64)>("SELECT segment::bigint, sum(quantity)::bigint FROM returns WHERE item = $1 GROUP BY segment");
-    let returning = returning.bind(id.as_str()).fetch_all(&mut *snapshot).await?;
+    let orders = orders
+        .bind(id.as_str())
+        .bind(first)
+        .bind(last)
+        .fetch_all(&mut *snapshot)
+        .await?;
+    let returning = sqlx::query_as::<_, (i64, i64)>(
+        "SELECT segment::bigint, sum(quantity)::bigint FROM returns WHERE item = $1 GROUP BY segment",
+    );
+    let returning = returning
+        .bind(id.as_str())
+        .fetch_all(&mut *snapshot)
+        .await?;
     // What is `out` is not `done`: said twice, for the index of what is open.
     let in_transit = sqlx::query_scalar::<_, i64>(
         "SELECT coalesce(sum(moved), 0)::bigint FROM transfers WHERE item = $1 AND state <> 'done' AND state = 'out'",
     );
-    let in_transit = in_transit.bind(id.as_str()).fetch_one(&mut *snapshot).await?;
-    Read { item, segments, orders, returning, in_transit }.try_into().map(Some)
+    let in_transit = in_transit
+        .bind(id.as_str())
+        .fetch_one(&mut *snapshot)
+        .await?;
+    Read {
+        item,
+        segments,
+        orders,
+        returning,
+        in_transit,
+    }
+    .try_into()
+    .map(Some)
 }
 
 /// One statement, so one snapshot.

@@ -1,6 +1,9 @@
 //! The arithmetic, entry by entry and at random.
 
-use domain::{BuyerId, Change, Entry, EntryId, OrderId, OrderState, Quantity, TakenOrder, TransferId, Transferred};
+use domain::{
+    BuyerId, Change, Entry, EntryId, OrderId, OrderState, Quantity, TakenOrder, TransferId,
+    Transferred,
+};
 use jiff::Timestamp;
 
 use super::{Reading, Replayed, replay};
@@ -25,7 +28,11 @@ fn row(available: u64, checkpoint: Option<u64>) -> SegmentRow {
 }
 
 fn entry(ms: u64, change: Change) -> Entry {
-    Entry { id: EntryId { ms, seq: 0 }, fingerprint: 7, change }
+    Entry {
+        id: EntryId { ms, seq: 0 },
+        fingerprint: 7,
+        change,
+    }
 }
 
 fn order_id(n: u8) -> OrderId {
@@ -42,7 +49,13 @@ fn taken(ms: u64, orders: &[(u8, u32)]) -> Entry {
         buyer: BuyerId::new("ann").unwrap(),
         quantity: Quantity::new(quantity).unwrap(),
     });
-    entry(ms, Change::Taken { expires_at: Timestamp::UNIX_EPOCH, orders: orders.collect() })
+    entry(
+        ms,
+        Change::Taken {
+            expires_at: Timestamp::UNIX_EPOCH,
+            orders: orders.collect(),
+        },
+    )
 }
 
 fn fresh(row: &SegmentRow, entries: &[Entry]) -> Result<Replayed, LedgerError> {
@@ -51,9 +64,23 @@ fn fresh(row: &SegmentRow, entries: &[Entry]) -> Result<Replayed, LedgerError> {
 
 #[test]
 fn orders_move_units_from_available_to_held() {
-    let replayed = fresh(&row(5, None), &[opened(1, 5), taken(2, &[(1, 1), (2, 3)]), entry(3, Change::StateSet { epoch: 2 })]).unwrap();
-    assert_eq!((replayed.row.available, replayed.row.held, replayed.held), (1, 4, 2));
-    assert_eq!((replayed.row.checkpoint.unwrap().ms, replayed.row.anchor), (3, Some(7)));
+    let replayed = fresh(
+        &row(5, None),
+        &[
+            opened(1, 5),
+            taken(2, &[(1, 1), (2, 3)]),
+            entry(3, Change::StateSet { epoch: 2 }),
+        ],
+    )
+    .unwrap();
+    assert_eq!(
+        (replayed.row.available, replayed.row.held, replayed.held),
+        (1, 4, 2)
+    );
+    assert_eq!(
+        (replayed.row.checkpoint.unwrap().ms, replayed.row.anchor),
+        (3, Some(7))
+    );
 }
 
 #[test]
@@ -65,8 +92,15 @@ fn an_order_that_the_row_cannot_cover_is_rejected_and_a_smaller_one_behind_it_is
 
 #[test]
 fn an_order_that_comes_again_changes_nothing() {
-    let replayed = fresh(&row(5, Some(1)), &[taken(2, &[(1, 2), (1, 2)]), taken(3, &[(1, 2)])]).unwrap();
-    assert_eq!((replayed.row.available, replayed.held, replayed.repeated), (3, 1, 2));
+    let replayed = fresh(
+        &row(5, Some(1)),
+        &[taken(2, &[(1, 2), (1, 2)]), taken(3, &[(1, 2)])],
+    )
+    .unwrap();
+    assert_eq!(
+        (replayed.row.available, replayed.held, replayed.repeated),
+        (3, 1, 2)
+    );
 }
 
 #[test]
@@ -79,7 +113,10 @@ fn a_history_that_does_not_follow_is_refused() {
         (row(5, Some(3)), vec![taken(5, &[]), taken(4, &[])]),
     ];
     for (row, entries) in table {
-        assert!(matches!(fresh(&row, &entries), Err(LedgerError::Diverged(_))), "{entries:?}");
+        assert!(
+            matches!(fresh(&row, &entries), Err(LedgerError::Diverged(_))),
+            "{entries:?}"
+        );
     }
 }
 
@@ -88,14 +125,18 @@ fn whatever_comes_every_unit_is_accounted_for() {
     // A small deterministic generator: the orders of many batches, repeats among them.
     let mut state = 12_345_u64;
     let mut next = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 33) % below
     };
     for _ in 0..500 {
         let stock = next(40);
         let mut entries = vec![opened(1, stock)];
         for ms in 2..2 + next(10) {
-            let orders: Vec<_> = (0..next(8)).map(|_| (next(200) as u8, 1 + next(4) as u32)).collect();
+            let orders: Vec<_> = (0..next(8))
+                .map(|_| (next(200) as u8, 1 + next(4) as u32))
+                .collect();
             entries.push(taken(ms, &orders));
         }
         let replayed = fresh(&row(stock, None), &entries).unwrap();
@@ -108,23 +149,70 @@ fn whatever_comes_every_unit_is_accounted_for() {
 fn whatever_comes_back_or_moves_every_unit_is_accounted_for() {
     let mut state = 54_321_u64;
     let mut next = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 33) % below
     };
     for _ in 0..500 {
-        let before = SegmentRow { available: 20, returning: 12, allocated: 32, ..row(0, Some(1)) };
+        let before = SegmentRow {
+            available: 20,
+            returning: 12,
+            allocated: 32,
+            ..row(0, Some(1))
+        };
         let mut touched = touched(&before, 4);
-        let entries: Vec<_> = (2..2 + next(12)).map(|ms| entry(ms, anything(&mut next))).collect();
-        let Ok(replayed) = replay(&before, &entries, &mut touched, Reading::WhatApplies) else { panic!("it never refuses") };
-        let SegmentRow { allocated, available, held, confirmed, returning, .. } = replayed.row;
-        assert_eq!(available + held + confirmed + returning, allocated, "{entries:?}");
-        let pending: u64 =
-            touched.returns.values().chain(touched.changes.returns.values()).map(|back| u64::from(back.quantity.get())).sum();
+        let entries: Vec<_> = (2..2 + next(12))
+            .map(|ms| entry(ms, anything(&mut next)))
+            .collect();
+        let Ok(replayed) = replay(&before, &entries, &mut touched, Reading::WhatApplies) else {
+            panic!("it never refuses")
+        };
+        let SegmentRow {
+            allocated,
+            available,
+            held,
+            confirmed,
+            returning,
+            ..
+        } = replayed.row;
+        assert_eq!(
+            available + held + confirmed + returning,
+            allocated,
+            "{entries:?}"
+        );
+        let pending: u64 = touched
+            .returns
+            .values()
+            .chain(touched.changes.returns.values())
+            .map(|back| u64::from(back.quantity.get()))
+            .sum();
         assert_eq!(pending, returning, "{entries:?}");
-        let left = |transfer: &Transfer| i64::try_from(transfer.moved).unwrap() * if transfer.state == TransferState::Out { 1 } else { 0 };
-        let out: i64 = touched.transfers.values().filter(|transfer| transfer.from.is_some()).map(left).sum();
-        let new: i64 = touched.transfers.values().filter(|transfer| transfer.from.is_none()).map(|transfer| 3 - left(transfer)).sum();
-        assert_eq!(i64::try_from(allocated).unwrap(), 32 - out + new, "{entries:?}");
+        let left = |transfer: &Transfer| {
+            i64::try_from(transfer.moved).unwrap()
+                * if transfer.state == TransferState::Out {
+                    1
+                } else {
+                    0
+                }
+        };
+        let out: i64 = touched
+            .transfers
+            .values()
+            .filter(|transfer| transfer.from.is_some())
+            .map(left)
+            .sum();
+        let new: i64 = touched
+            .transfers
+            .values()
+            .filter(|transfer| transfer.from.is_none())
+            .map(|transfer| 3 - left(transfer))
+            .sum();
+        assert_eq!(
+            i64::try_from(allocated).unwrap(),
+            32 - out + new,
+            "{entries:?}"
+        );
     }
 }
 
@@ -133,15 +221,46 @@ fn touched(row: &SegmentRow, n: u8) -> Touched {
     let mut touched = Touched::default();
     for order in 0..n {
         let (id, buyer) = (order_id(order), BuyerId::new("ann").unwrap());
-        let back = PendingReturn { id, segment: row.key.clone(), buyer, quantity: Quantity::new(3).unwrap() };
+        let back = PendingReturn {
+            id,
+            segment: row.key.clone(),
+            buyer,
+            quantity: Quantity::new(3).unwrap(),
+        };
         touched.returns.insert(id, back);
-        let state = if order < n / 2 { OrderState::Expired } else { OrderState::Refunded };
+        let state = if order < n / 2 {
+            OrderState::Expired
+        } else {
+            OrderState::Refunded
+        };
         let quantity = Quantity::new(2).unwrap();
-        touched.retaken.insert(id, RetakenOrder { id, state, attempt: 0, segment: 9, quantity, expires_ms: 0 });
-        let (ends, moved, state) =
-            if order % 2 == 0 { ((Some(0), None), 0, TransferState::Planned) } else { ((None, Some(0)), 3, TransferState::Out) };
+        touched.retaken.insert(
+            id,
+            RetakenOrder {
+                id,
+                state,
+                attempt: 0,
+                segment: 9,
+                quantity,
+                expires_ms: 0,
+            },
+        );
+        let (ends, moved, state) = if order % 2 == 0 {
+            ((Some(0), None), 0, TransferState::Planned)
+        } else {
+            ((None, Some(0)), 3, TransferState::Out)
+        };
         let (item, since) = (row.key.item.clone(), Timestamp::UNIX_EPOCH);
-        let transfer = Transfer { id: transfer_id(order), item, from: ends.0, to: ends.1, asked: 3, moved, state, since };
+        let transfer = Transfer {
+            id: transfer_id(order),
+            item,
+            from: ends.0,
+            to: ends.1,
+            asked: 3,
+            moved,
+            state,
+            since,
+        };
         touched.transfers.insert(transfer.id, transfer);
     }
     touched
@@ -153,14 +272,34 @@ fn transfer_id(n: u8) -> TransferId {
 
 fn anything(next: &mut impl FnMut(u64) -> u64) -> Change {
     let n = next(5) as u8;
-    let order = |id| TakenOrder { id, buyer: BuyerId::new("ann").unwrap(), quantity: Quantity::new(3).unwrap() };
-    let transferred = Transferred { id: transfer_id(n), units: 3, token: 1 };
+    let order = |id| TakenOrder {
+        id,
+        buyer: BuyerId::new("ann").unwrap(),
+        quantity: Quantity::new(3).unwrap(),
+    };
+    let transferred = Transferred {
+        id: transfer_id(n),
+        units: 3,
+        token: 1,
+    };
     match next(6) {
-        0 => Change::Taken { expires_at: Timestamp::UNIX_EPOCH, orders: vec![order(order_id(100 + n))] },
-        1 => Change::Taken { expires_at: Timestamp::UNIX_EPOCH, orders: vec![order(order_id(n).retake(1 + next(3) as u8))] },
-        2 => Change::Released { orders: vec![order(order_id(n))] },
+        0 => Change::Taken {
+            expires_at: Timestamp::UNIX_EPOCH,
+            orders: vec![order(order_id(100 + n))],
+        },
+        1 => Change::Taken {
+            expires_at: Timestamp::UNIX_EPOCH,
+            orders: vec![order(order_id(n).retake(1 + next(3) as u8))],
+        },
+        2 => Change::Released {
+            orders: vec![order(order_id(n))],
+        },
         3 => Change::TransferredOut(transferred),
         4 => Change::TransferredIn(transferred),
-        _ => Change::Adjusted { units: next(9), epoch: 1, token: 1 },
+        _ => Change::Adjusted {
+            units: next(9),
+            epoch: 1,
+            token: 1,
+        },
     }
 }

@@ -14,12 +14,30 @@ use crate::{
     limits::{LENIENT_MS, NO_LIMIT},
 };
 
-pub(super) async fn create(mut transaction: Transaction, item: &Item) -> Result<Created, LedgerError> {
+pub(super) async fn create(
+    mut transaction: Transaction,
+    item: &Item,
+) -> Result<Created, LedgerError> {
     let new = insert(&mut transaction, item).await?;
-    let found = sqlx::query_as::<_, ItemColumns>(concat!("SELECT ", item_columns!(), " FROM items WHERE id = ?"));
-    let found = Item::try_from(found.bind(item.id.as_str()).fetch_one(&mut *transaction).await?)?;
+    let found = sqlx::query_as::<_, ItemColumns>(concat!(
+        "SELECT ",
+        item_columns!(),
+        " FROM items WHERE id = ?"
+    ));
+    let found = Item::try_from(
+        found
+            .bind(item.id.as_str())
+            .fetch_one(&mut *transaction)
+            .await?,
+    )?;
     let created = sqlx::query_scalar::<_, String>("SELECT as_created FROM items WHERE id = ?");
-    let created = json("as_created", &created.bind(item.id.as_str()).fetch_one(&mut *transaction).await?)?;
+    let created = json(
+        "as_created",
+        &created
+            .bind(item.id.as_str())
+            .fetch_one(&mut *transaction)
+            .await?,
+    )?;
     transaction.commit().await?;
     Ok(match (new, created == as_created(item)) {
         (true, _) => Created::New(found),
@@ -56,10 +74,18 @@ async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, Ledg
     if inserted == 0 {
         return Ok(false);
     }
-    sqlx::query("INSERT INTO all_at_home (item) VALUES (?)").bind(item.id.as_str()).execute(&mut **transaction).await?;
+    sqlx::query("INSERT INTO all_at_home (item) VALUES (?)")
+        .bind(item.id.as_str())
+        .execute(&mut **transaction)
+        .await?;
     for segment in 0..item.segments {
-        let row = sqlx::query("INSERT INTO segments (item, segment, allocated, available) VALUES (?1, ?2, ?3, ?3)");
-        let row = row.bind(item.id.as_str()).bind(i32::from(segment)).bind(signed(item.share(segment)));
+        let row = sqlx::query(
+            "INSERT INTO segments (item, segment, allocated, available) VALUES (?1, ?2, ?3, ?3)",
+        );
+        let row = row
+            .bind(item.id.as_str())
+            .bind(i32::from(segment))
+            .bind(signed(item.share(segment)));
         row.execute(&mut **transaction).await?;
     }
     Ok(true)
@@ -67,23 +93,45 @@ async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, Ledg
 
 pub(super) async fn claim(pool: &SqlitePool, id: &ItemId, token: u64) -> Result<(), LedgerError> {
     let claimed = sqlx::query("UPDATE items SET fence = ?2 WHERE id = ?1 AND fence <= ?2");
-    if claimed.bind(id.as_str()).bind(signed(token)).execute(pool).await?.rows_affected() == 1 {
+    if claimed
+        .bind(id.as_str())
+        .bind(signed(token))
+        .execute(pool)
+        .await?
+        .rows_affected()
+        == 1
+    {
         return Ok(());
     }
     let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = ?");
-    check_authority(token, unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)?)
+    check_authority(
+        token,
+        unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)?,
+    )
 }
 
-pub(super) async fn journal(pool: &SqlitePool, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+pub(super) async fn journal(
+    pool: &SqlitePool,
+    item: &ItemId,
+    at_most: usize,
+) -> Result<Vec<JournalEntry>, LedgerError> {
     let rows = sqlx::query_as::<_, JournalColumns>(
         "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal WHERE item = ? ORDER BY id DESC LIMIT ?",
     );
-    let rows = rows.bind(item.as_str()).bind(signed(at_most as u64)).fetch_all(pool).await?;
+    let rows = rows
+        .bind(item.as_str())
+        .bind(signed(at_most as u64))
+        .fetch_all(pool)
+        .await?;
     rows.into_iter().map(JournalEntry::try_from).collect()
 }
 
 /// Whether it was added.
-pub(super) async fn note(executor: impl SqliteExecutor<'_>, entry: &NewJournalEntry, once: Option<&str>) -> Result<bool, LedgerError> {
+pub(super) async fn note(
+    executor: impl SqliteExecutor<'_>,
+    entry: &NewJournalEntry,
+    once: Option<&str>,
+) -> Result<bool, LedgerError> {
     let noted = sqlx::query(
         "INSERT INTO journal (at, item, actor, action, token, before, after, once) VALUES (?, ?, ?, ?, ?, ?, ?, ?) \
          ON CONFLICT (item, once) WHERE once IS NOT NULL DO NOTHING",
@@ -106,8 +154,16 @@ pub(super) async fn note(executor: impl SqliteExecutor<'_>, entry: &NewJournalEn
 impl Statements for Transaction {
     /// The transaction has the lock of all rows.
     async fn lock_item(&mut self, id: &ItemId) -> Result<Option<(Item, u64)>, LedgerError> {
-        let item = sqlx::query_as::<_, FencedColumns>(concat!("SELECT ", item_columns!(), ", fence FROM items WHERE id = ?"));
-        item.bind(id.as_str()).fetch_optional(&mut **self).await?.map(TryInto::try_into).transpose()
+        let item = sqlx::query_as::<_, FencedColumns>(concat!(
+            "SELECT ",
+            item_columns!(),
+            ", fence FROM items WHERE id = ?"
+        ));
+        item.bind(id.as_str())
+            .fetch_optional(&mut **self)
+            .await?
+            .map(TryInto::try_into)
+            .transpose()
     }
 
     async fn write_item(&mut self, item: &Item, before: u64) -> Result<bool, LedgerError> {

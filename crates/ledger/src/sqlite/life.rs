@@ -18,13 +18,23 @@ use crate::{
 };
 
 /// Of one item: the same index, and what is due of other items is passed over. Only a repair by hand asks so, and an index of its own would cost every order.
-pub(super) async fn due(pool: &SqlitePool, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+pub(super) async fn due(
+    pool: &SqlitePool,
+    item: Option<&ItemId>,
+    now: Timestamp,
+    at_most: usize,
+) -> Result<Vec<Order>, LedgerError> {
     let rows = sqlx::query_as::<_, OrderColumns>(concat!(
         "SELECT ",
         order_columns!(),
         " FROM orders WHERE state = 'held' AND expires_at <= ?1 AND (?3 IS NULL OR item = ?3) ORDER BY expires_at LIMIT ?2",
     ));
-    let rows = rows.bind(now.as_millisecond()).bind(signed(at_most as u64)).bind(item.map(ItemId::as_str)).fetch_all(pool).await?;
+    let rows = rows
+        .bind(now.as_millisecond())
+        .bind(signed(at_most as u64))
+        .bind(item.map(ItemId::as_str))
+        .fetch_all(pool)
+        .await?;
     rows.into_iter().map(Order::try_from).collect()
 }
 
@@ -44,8 +54,14 @@ pub(super) async fn pending_returns(
             "SELECT id, item, segment, buyer, quantity FROM returns WHERE since < ? ORDER BY since LIMIT ?",
         ),
     };
-    let rows = rows.bind(before.as_millisecond()).bind(signed(at_most as u64));
-    rows.fetch_all(pool).await?.into_iter().map(PendingReturn::try_from).collect()
+    let rows = rows
+        .bind(before.as_millisecond())
+        .bind(signed(at_most as u64));
+    rows.fetch_all(pool)
+        .await?
+        .into_iter()
+        .map(PendingReturn::try_from)
+        .collect()
 }
 
 macro_rules! step {
@@ -68,8 +84,14 @@ impl Statements for Transaction {
     }
 
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {
-        let rows = column(steps, |Transition { order, to, payment }| (hex(order.id.as_uuid()), order.version, to, payment));
-        let statement = if devices::is_on(Device::VersionCheck) { step!("AND orders.version = new.version") } else { step!("") };
+        let rows = column(steps, |Transition { order, to, payment }| {
+            (hex(order.id.as_uuid()), order.version, to, payment)
+        });
+        let statement = if devices::is_on(Device::VersionCheck) {
+            step!("AND orders.version = new.version")
+        } else {
+            step!("")
+        };
         let stepped = sqlx::query_scalar::<_, Uuid>(statement);
         let stepped = stepped.bind(json(&rows)?).fetch_all(&mut **self).await?;
         Ok(stepped.into_iter().map(OrderId::from).collect())

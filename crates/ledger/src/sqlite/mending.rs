@@ -12,15 +12,29 @@ use crate::{
 };
 
 /// The transaction holds the write lock already: until it ends, nobody else writes anything.
-pub(super) async fn claim(mut transaction: Transaction, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError> {
+pub(super) async fn claim(
+    mut transaction: Transaction,
+    segments: &[SegmentKey],
+    token: u64,
+) -> Result<Box<dyn Mending>, LedgerError> {
     let mut sorted = segments.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
     let item = &sorted.first().ok_or(sqlx::Error::RowNotFound)?.item;
     let (rows, _) = rows(&mut transaction, &sorted, sorted.len()).await?;
-    let found = sqlx::query_as::<_, FencedColumns>(concat!("SELECT ", item_columns!(), ", fence FROM items WHERE id = ?"));
-    let item = found.bind(item.as_str()).fetch_one(&mut *transaction).await?.try_into()?;
-    Ok(Box::new(OpenMending::new(transaction, item, token, rows).await?))
+    let found = sqlx::query_as::<_, FencedColumns>(concat!(
+        "SELECT ",
+        item_columns!(),
+        ", fence FROM items WHERE id = ?"
+    ));
+    let item = found
+        .bind(item.as_str())
+        .fetch_one(&mut *transaction)
+        .await?
+        .try_into()?;
+    Ok(Box::new(
+        OpenMending::new(transaction, item, token, rows).await?,
+    ))
 }
 
 #[async_trait]
@@ -32,17 +46,38 @@ impl Statements for Transaction {
             " FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1",
         ));
         let [first, last] = id_range(item.tag()).map(|id| id.as_uuid());
-        let rows = rows.bind(item.as_str()).bind(first).bind(last).fetch_all(&mut **self).await?;
+        let rows = rows
+            .bind(item.as_str())
+            .bind(first)
+            .bind(last)
+            .fetch_all(&mut **self)
+            .await?;
         rows.into_iter().map(Order::try_from).collect()
     }
 
     async fn returns(&mut self, item: &ItemId) -> Result<Vec<PendingReturn>, LedgerError> {
-        let rows = sqlx::query_as::<_, ReturnColumns>("SELECT id, item, segment, buyer, quantity FROM returns WHERE item = ?");
-        rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+        let rows = sqlx::query_as::<_, ReturnColumns>(
+            "SELECT id, item, segment, buyer, quantity FROM returns WHERE item = ?",
+        );
+        rows.bind(item.as_str())
+            .fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(PendingReturn::try_from)
+            .collect()
     }
 
     async fn transfers(&mut self, item: &ItemId) -> Result<Vec<Transfer>, LedgerError> {
-        let rows = sqlx::query_as::<_, TransferColumns>(concat!("SELECT ", transfer_columns!(), " FROM transfers WHERE item = ?"));
-        rows.bind(item.as_str()).fetch_all(&mut **self).await?.into_iter().map(Transfer::try_from).collect()
+        let rows = sqlx::query_as::<_, TransferColumns>(concat!(
+            "SELECT ",
+            transfer_columns!(),
+            " FROM transfers WHERE item = ?"
+        ));
+        rows.bind(item.as_str())
+            .fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(Transfer::try_from)
+            .collect()
     }
 }

@@ -10,7 +10,10 @@ use uuid::Uuid;
 use super::{Transaction, hex, hex_list, json, segment_columns, transfer_columns};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    columns::{ClaimedColumns, RetakenColumns, ReturnColumns, TermsColumns, TransferColumns, claimed, place_and_units},
+    columns::{
+        ClaimedColumns, RetakenColumns, ReturnColumns, TermsColumns, TransferColumns, claimed,
+        place_and_units,
+    },
     convert::{column, signed},
     limits::{Asked, Terms},
     recording::{self, Expected, Move, NewOrders, Statements, Widths},
@@ -35,7 +38,11 @@ pub(super) async fn claim(
         transaction.roll_back().await;
         return Ok(None);
     }
-    Ok(Some(Box::new(SqliteClaim { transaction, rows, widths })))
+    Ok(Some(Box::new(SqliteClaim {
+        transaction,
+        rows,
+        widths,
+    })))
 }
 
 /// The first of those that there are.
@@ -51,7 +58,12 @@ pub(super) async fn rows(
         ", (SELECT items.segments FROM items WHERE items.id = segments.item) AS width FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 \
            ORDER BY wanted.key LIMIT ?",
     ));
-    claimed(rows.bind(json(&wanted)?).bind(signed(at_most as u64)).fetch_all(&mut **transaction).await?)
+    claimed(
+        rows.bind(json(&wanted)?)
+            .bind(signed(at_most as u64))
+            .fetch_all(&mut **transaction)
+            .await?,
+    )
 }
 
 #[async_trait]
@@ -60,7 +72,10 @@ impl Claim for SqliteClaim {
         &self.rows
     }
 
-    async fn record(self: Box<Self>, replays: Vec<SegmentReplay>) -> Result<Vec<Recorded>, LedgerError> {
+    async fn record(
+        self: Box<Self>,
+        replays: Vec<SegmentReplay>,
+    ) -> Result<Vec<Recorded>, LedgerError> {
         recording::record(self.transaction, &replays, &self.widths, Expected::Any).await
     }
 
@@ -71,10 +86,21 @@ impl Claim for SqliteClaim {
 
 #[async_trait]
 impl Statements for Transaction {
-    async fn insert(&mut self, orders: &NewOrders, _expected: Expected) -> Result<HashSet<OrderId>, LedgerError> {
+    async fn insert(
+        &mut self,
+        orders: &NewOrders,
+        _expected: Expected,
+    ) -> Result<HashSet<OrderId>, LedgerError> {
         let rows = column(0..orders.ids.len(), |at| {
             let id = hex(orders.ids[at].as_uuid());
-            (id, &orders.items[at], orders.segments[at], &orders.buyers[at], orders.quantities[at], orders.expires_ms[at])
+            (
+                id,
+                &orders.items[at],
+                orders.segments[at],
+                &orders.buyers[at],
+                orders.quantities[at],
+                orders.expires_ms[at],
+            )
         });
         // `WHERE true` keeps SQLite from reading ON CONFLICT as part of a join.
         let inserted = sqlx::query_scalar::<_, Uuid>(
@@ -87,34 +113,61 @@ impl Statements for Transaction {
             return Ok(HashSet::new());
         }
         let inserted: HashSet<_> = inserted.into_iter().map(OrderId::from).collect();
-        Ok(orders.ids.iter().copied().filter(|id| !inserted.contains(id)).collect())
+        Ok(orders
+            .ids
+            .iter()
+            .copied()
+            .filter(|id| !inserted.contains(id))
+            .collect())
     }
 
     async fn reject(&mut self, orders: &[OrderId]) -> Result<(), LedgerError> {
-        let rejected = sqlx::query("UPDATE orders SET state = 'rejected' WHERE id IN (SELECT unhex(value) FROM json_each(?))");
-        rejected.bind(hex_list(orders)?).execute(&mut **self).await?;
+        let rejected = sqlx::query(
+            "UPDATE orders SET state = 'rejected' WHERE id IN (SELECT unhex(value) FROM json_each(?))",
+        );
+        rejected
+            .bind(hex_list(orders)?)
+            .execute(&mut **self)
+            .await?;
         Ok(())
     }
 
     /// The transaction has the lock of all rows.
-    async fn limits_of(&mut self, items: &BTreeMap<&ItemId, bool>) -> Result<Vec<Terms>, LedgerError> {
+    async fn limits_of(
+        &mut self,
+        items: &BTreeMap<&ItemId, bool>,
+    ) -> Result<Vec<Terms>, LedgerError> {
         let rows = sqlx::query_as::<_, TermsColumns>(
             "SELECT id, limit_per_buyer, limit_before, limit_lowered_at AS lowered_ms, \
                     EXISTS (SELECT 1 FROM all_at_home WHERE all_at_home.item = items.id) AS is_all_at_home \
              FROM items WHERE id IN (SELECT value FROM json_each(?)) AND (limit_per_buyer IS NOT NULL OR limit_before IS NOT NULL)",
         );
-        let rows = rows.bind(json(&column(items.keys(), |item| item.as_str()))?).fetch_all(&mut **self).await?;
+        let rows = rows
+            .bind(json(&column(items.keys(), |item| item.as_str()))?)
+            .fetch_all(&mut **self)
+            .await?;
         rows.into_iter().map(Terms::try_from).collect()
     }
 
     async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
-        let deleted = sqlx::query("DELETE FROM all_at_home WHERE item IN (SELECT value FROM json_each(?))");
-        deleted.bind(json(&column(items, |item| item.as_str()))?).execute(&mut **self).await?;
+        let deleted =
+            sqlx::query("DELETE FROM all_at_home WHERE item IN (SELECT value FROM json_each(?))");
+        deleted
+            .bind(json(&column(items, |item| item.as_str()))?)
+            .execute(&mut **self)
+            .await?;
         Ok(())
     }
 
     async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError> {
-        let rows = column(asked, |Asked { item, buyer, range: [first, last] }| (item, buyer, hex(first.as_uuid()), hex(last.as_uuid())));
+        let rows = column(
+            asked,
+            |Asked {
+                 item,
+                 buyer,
+                 range: [first, last],
+             }| (item, buyer, hex(first.as_uuid()), hex(last.as_uuid())),
+        );
         // CROSS: for each of those who are asked for its range of the index, and never the other way round.
         let held = sqlx::query_as::<_, (i64, i64)>(
             "SELECT asked.key, sum(quantity) FROM json_each(?) AS asked CROSS JOIN orders \
@@ -126,7 +179,10 @@ impl Statements for Transaction {
         held.into_iter().map(place_and_units).collect()
     }
 
-    async fn lock_orders(&mut self, ids: &BTreeSet<OrderId>) -> Result<Vec<RetakenOrder>, LedgerError> {
+    async fn lock_orders(
+        &mut self,
+        ids: &BTreeSet<OrderId>,
+    ) -> Result<Vec<RetakenOrder>, LedgerError> {
         let rows = sqlx::query_as::<_, RetakenColumns>(
             "SELECT id, state, attempt, segment, quantity, expires_at AS expires_ms FROM orders \
              WHERE id IN (SELECT unhex(value) FROM json_each(?))",
@@ -135,8 +191,19 @@ impl Statements for Transaction {
         rows.into_iter().map(RetakenOrder::try_from).collect()
     }
 
-    async fn retake(&mut self, orders: &BTreeMap<OrderId, RetakenOrder>) -> Result<(), LedgerError> {
-        let rows = column(orders.values(), |order| (hex(order.id.as_uuid()), order.state, order.attempt, order.segment, order.expires_ms));
+    async fn retake(
+        &mut self,
+        orders: &BTreeMap<OrderId, RetakenOrder>,
+    ) -> Result<(), LedgerError> {
+        let rows = column(orders.values(), |order| {
+            (
+                hex(order.id.as_uuid()),
+                order.state,
+                order.attempt,
+                order.segment,
+                order.expires_ms,
+            )
+        });
         let retaken = sqlx::query(
             "UPDATE orders SET state = new.value ->> 1, attempt = new.value ->> 2, segment = new.value ->> 3, expires_at = new.value ->> 4, \
                     version = version + 1 \
@@ -146,41 +213,85 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn take_returns(&mut self, returned: &BTreeMap<OrderId, &SegmentKey>) -> Result<Vec<PendingReturn>, LedgerError> {
-        let back = column(returned, |(id, key)| (hex(id.as_uuid()), &key.item, key.segment));
+    async fn take_returns(
+        &mut self,
+        returned: &BTreeMap<OrderId, &SegmentKey>,
+    ) -> Result<Vec<PendingReturn>, LedgerError> {
+        let back = column(returned, |(id, key)| {
+            (hex(id.as_uuid()), &key.item, key.segment)
+        });
         let rows = sqlx::query_as::<_, ReturnColumns>(
             "DELETE FROM returns WHERE (id, item, segment) IN \
                 (SELECT unhex(value ->> 0), value ->> 1, value ->> 2 FROM json_each(?)) \
              RETURNING id, item, segment, buyer, quantity",
         );
-        rows.bind(json(&back)?).fetch_all(&mut **self).await?.into_iter().map(PendingReturn::try_from).collect()
+        rows.bind(json(&back)?)
+            .fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(PendingReturn::try_from)
+            .collect()
     }
 
-    async fn add_returns(&mut self, returns: &[PendingReturn], since: Timestamp) -> Result<(), LedgerError> {
+    async fn add_returns(
+        &mut self,
+        returns: &[PendingReturn],
+        since: Timestamp,
+    ) -> Result<(), LedgerError> {
         let rows = column(returns, |back| {
-            let PendingReturn { id, segment, buyer, quantity } = back;
-            (hex(id.as_uuid()), &segment.item, segment.segment, buyer, quantity.get())
+            let PendingReturn {
+                id,
+                segment,
+                buyer,
+                quantity,
+            } = back;
+            (
+                hex(id.as_uuid()),
+                &segment.item,
+                segment.segment,
+                buyer,
+                quantity.get(),
+            )
         });
         let added = sqlx::query(
             "INSERT INTO returns (id, item, segment, buyer, quantity, since) \
              SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, ?2 FROM json_each(?1)",
         );
-        added.bind(json(&rows)?).bind(since.as_millisecond()).execute(&mut **self).await?;
+        added
+            .bind(json(&rows)?)
+            .bind(since.as_millisecond())
+            .execute(&mut **self)
+            .await?;
         Ok(())
     }
 
-    async fn lock_transfers(&mut self, ids: &BTreeSet<TransferId>) -> Result<Vec<Transfer>, LedgerError> {
+    async fn lock_transfers(
+        &mut self,
+        ids: &BTreeSet<TransferId>,
+    ) -> Result<Vec<Transfer>, LedgerError> {
         let rows = sqlx::query_as::<_, TransferColumns>(concat!(
             "SELECT ",
             transfer_columns!(),
             " FROM transfers WHERE id IN (SELECT unhex(value) FROM json_each(?))",
         ));
-        let rows = rows.bind(json(&column(ids, |id| hex(id.as_uuid())))?).fetch_all(&mut **self).await?;
+        let rows = rows
+            .bind(json(&column(ids, |id| hex(id.as_uuid())))?)
+            .fetch_all(&mut **self)
+            .await?;
         rows.into_iter().map(Transfer::try_from).collect()
     }
 
-    async fn move_transfers(&mut self, transfers: &BTreeMap<TransferId, Transfer>) -> Result<(), LedgerError> {
-        let rows = column(transfers.values(), |transfer| (hex(transfer.id.as_uuid()), transfer.state.as_str(), transfer.moved));
+    async fn move_transfers(
+        &mut self,
+        transfers: &BTreeMap<TransferId, Transfer>,
+    ) -> Result<(), LedgerError> {
+        let rows = column(transfers.values(), |transfer| {
+            (
+                hex(transfer.id.as_uuid()),
+                transfer.state.as_str(),
+                transfer.moved,
+            )
+        });
         let moved = sqlx::query(
             "UPDATE transfers SET state = new.value ->> 1, moved = new.value ->> 2 \
              FROM json_each(?) AS new WHERE transfers.id = unhex(new.value ->> 0)",

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use ledger::{LedgerError, SegmentReplay, SegmentRow};
 
-use crate::site::{Kind, Site, eventually, id, on_both, opened, order, order_id, record, row, segment, state, taken};
+use crate::site::{
+    Kind, Site, eventually, id, on_both, opened, order, order_id, record, row, segment, state,
+    taken,
+};
 
 on_both!(
     a_claimed_segment_is_skipped_by_others,
@@ -20,20 +23,42 @@ async fn a_claimed_segment_is_skipped_by_others(site: &Site) {
     let (one, other) = (site.ledger().await, site.ledger().await);
     let item = site.create(&*one, "vase", 10, 3).await;
     let [a, b, c] = [0, 1, 2].map(|number| segment(&item, number));
-    let claim = one.claim(&[a.clone(), b.clone()], 9).await.unwrap().unwrap();
+    let claim = one
+        .claim(&[a.clone(), b.clone()], 9)
+        .await
+        .unwrap()
+        .unwrap();
     if site.kind == Kind::Sqlite {
-        let waiting = tokio::spawn(async move { other.claim(&[c], 9).await.unwrap().unwrap().rows().len() });
+        let waiting =
+            tokio::spawn(async move { other.claim(&[c], 9).await.unwrap().unwrap().rows().len() });
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(!waiting.is_finished());
         drop(claim);
         assert_eq!(waiting.await.unwrap(), 1);
         return;
     }
-    assert!(other.claim(&[b.clone(), a.clone()], 9).await.unwrap().is_none());
-    let rest = other.claim(&[a.clone(), b.clone(), c.clone()], 2).await.unwrap().unwrap();
-    assert_eq!(rest.rows().iter().map(|row| &row.key).collect::<Vec<_>>(), [&c], "the locked ones do not count");
+    assert!(
+        other
+            .claim(&[b.clone(), a.clone()], 9)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let rest = other
+        .claim(&[a.clone(), b.clone(), c.clone()], 2)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        rest.rows().iter().map(|row| &row.key).collect::<Vec<_>>(),
+        [&c],
+        "the locked ones do not count"
+    );
     drop(claim);
-    eventually("a free segment", async || other.claim(std::slice::from_ref(&a), 9).await.unwrap()).await;
+    eventually("a free segment", async || {
+        other.claim(std::slice::from_ref(&a), 9).await.unwrap()
+    })
+    .await;
 }
 
 async fn the_first_of_the_wanted_are_claimed(site: &Site) {
@@ -41,10 +66,24 @@ async fn the_first_of_the_wanted_are_claimed(site: &Site) {
     let item = site.create(&*ledger, "vase", 10, 5).await;
     let wanted = [3, 9, 1, 4, 0].map(|number| segment(&item, number));
     let claim = ledger.claim(&wanted, 2).await.unwrap().unwrap();
-    assert_eq!(claim.rows().iter().map(|row| row.key.segment).collect::<Vec<_>>(), [3, 1], "9 does not exist");
+    assert_eq!(
+        claim
+            .rows()
+            .iter()
+            .map(|row| row.key.segment)
+            .collect::<Vec<_>>(),
+        [3, 1],
+        "9 does not exist"
+    );
     drop(claim);
     assert!(ledger.claim(&[], 9).await.unwrap().is_none());
-    assert!(ledger.claim(&[segment(&item, 9)], 9).await.unwrap().is_none());
+    assert!(
+        ledger
+            .claim(&[segment(&item, 9)], 9)
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 async fn a_dropped_claim_changes_nothing(site: &Site) {
@@ -52,22 +91,43 @@ async fn a_dropped_claim_changes_nothing(site: &Site) {
     let item = site.create(&*ledger, "vase", 10, 1).await;
     let key = segment(&item, 0);
     let before = row(&*ledger, &key).await;
-    drop(ledger.claim(std::slice::from_ref(&key), 1).await.unwrap().unwrap());
+    drop(
+        ledger
+            .claim(std::slice::from_ref(&key), 1)
+            .await
+            .unwrap()
+            .unwrap(),
+    );
 
     // In the middle of its transaction, at many different points of it.
     let orders: Vec<_> = (0..500).map(|n| order(&item, n % 10, 1)).collect();
     for micros in (0..4000).step_by(200) {
-        let claim = eventually("a claim", async || ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()).await;
+        let claim = eventually("a claim", async || {
+            ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()
+        })
+        .await;
         let mut entries = vec![opened(&item, 0)];
         entries.push(taken(id(2, 0), orders.clone()));
         // What the ledger refuses in the last step does not commit, however far it comes.
-        let stale = SegmentRow { version: 99, ..claim.rows()[0].clone() };
-        let recording = claim.record(vec![SegmentReplay { row: stale, entries }]);
-        assert!(!matches!(tokio::time::timeout(Duration::from_micros(micros), recording).await, Ok(Ok(_))));
+        let stale = SegmentRow {
+            version: 99,
+            ..claim.rows()[0].clone()
+        };
+        let recording = claim.record(vec![SegmentReplay {
+            row: stale,
+            entries,
+        }]);
+        assert!(!matches!(
+            tokio::time::timeout(Duration::from_micros(micros), recording).await,
+            Ok(Ok(_))
+        ));
     }
     assert_eq!(row(&*ledger, &key).await, before);
     assert_eq!(state(&*ledger, order_id(&item, 0)).await, None);
-    eventually("a claim", async || ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()).await;
+    eventually("a claim", async || {
+        ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()
+    })
+    .await;
 }
 
 async fn a_released_segment_is_free_at_once(site: &Site) {
@@ -75,14 +135,31 @@ async fn a_released_segment_is_free_at_once(site: &Site) {
     let item = site.create(&*one, "vase", 10, 1).await;
     let key = [segment(&item, 0)];
     for _ in 0..100 {
-        one.claim(&key, 1).await.unwrap().expect("it is free").release().await;
-        other.claim(&key, 1).await.unwrap().expect("it is free").release().await;
+        one.claim(&key, 1)
+            .await
+            .unwrap()
+            .expect("it is free")
+            .release()
+            .await;
+        other
+            .claim(&key, 1)
+            .await
+            .unwrap()
+            .expect("it is free")
+            .release()
+            .await;
     }
     // So it is after a record that was refused.
     for _ in 0..20 {
         let claim = one.claim(&key, 1).await.unwrap().expect("it is free");
-        let replay = SegmentReplay { row: claim.rows()[0].clone(), entries: vec![taken(id(2, 0), vec![])] };
-        assert!(matches!(claim.record(vec![replay]).await, Err(LedgerError::Diverged(_))));
+        let replay = SegmentReplay {
+            row: claim.rows()[0].clone(),
+            entries: vec![taken(id(2, 0), vec![])],
+        };
+        assert!(matches!(
+            claim.record(vec![replay]).await,
+            Err(LedgerError::Diverged(_))
+        ));
     }
 }
 
@@ -91,32 +168,101 @@ async fn a_superseded_replay_is_refused(site: &Site) {
     let item = site.create(&*ledger, "vase", 20, 2).await;
     let [key, other] = [0, 1].map(|number| segment(&item, number));
     let unopened = row(&*ledger, &key).await;
-    record(&*ledger, &key, vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 1)])]).await.unwrap();
+    record(
+        &*ledger,
+        &key,
+        vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 1)])],
+    )
+    .await
+    .unwrap();
     let current = row(&*ledger, &key).await;
     let untouched = row(&*ledger, &other).await;
     let fresh = taken(id(3, 0), vec![order(&item, 1, 1)]);
     let table = [
-        (unopened, vec![opened(&item, 0), fresh.clone()], "as it was before"),
-        (SegmentRow { version: current.version - 1, ..current.clone() }, vec![fresh.clone()], "an old version"),
-        (SegmentRow { checkpoint: Some(id(1, 0)), ..current.clone() }, vec![fresh.clone()], "an old checkpoint"),
-        (SegmentRow { checkpoint: None, ..current.clone() }, vec![opened(&item, 0), fresh], "no checkpoint"),
+        (
+            unopened,
+            vec![opened(&item, 0), fresh.clone()],
+            "as it was before",
+        ),
+        (
+            SegmentRow {
+                version: current.version - 1,
+                ..current.clone()
+            },
+            vec![fresh.clone()],
+            "an old version",
+        ),
+        (
+            SegmentRow {
+                checkpoint: Some(id(1, 0)),
+                ..current.clone()
+            },
+            vec![fresh.clone()],
+            "an old checkpoint",
+        ),
+        (
+            SegmentRow {
+                checkpoint: None,
+                ..current.clone()
+            },
+            vec![opened(&item, 0), fresh],
+            "no checkpoint",
+        ),
     ];
     for (stale, entries, case) in table {
-        let claim = ledger.claim(&[key.clone(), other.clone()], 2).await.unwrap().unwrap();
-        let good = claim.rows().iter().find(|row| row.key == other).unwrap().clone();
-        let good = SegmentReplay { row: good, entries: vec![opened(&item, 1), taken(id(2, 0), vec![order(&item, 2, 1)])] };
-        let refused = claim.record(vec![good, SegmentReplay { row: stale, entries }]).await;
-        assert!(matches!(&refused, Err(LedgerError::Superseded(superseded)) if *superseded == key), "{case}: {refused:?}");
+        let claim = ledger
+            .claim(&[key.clone(), other.clone()], 2)
+            .await
+            .unwrap()
+            .unwrap();
+        let good = claim
+            .rows()
+            .iter()
+            .find(|row| row.key == other)
+            .unwrap()
+            .clone();
+        let good = SegmentReplay {
+            row: good,
+            entries: vec![opened(&item, 1), taken(id(2, 0), vec![order(&item, 2, 1)])],
+        };
+        let refused = claim
+            .record(vec![
+                good,
+                SegmentReplay {
+                    row: stale,
+                    entries,
+                },
+            ])
+            .await;
+        assert!(
+            matches!(&refused, Err(LedgerError::Superseded(superseded)) if *superseded == key),
+            "{case}: {refused:?}"
+        );
         assert_eq!(row(&*ledger, &key).await, current, "{case}");
-        assert_eq!(row(&*ledger, &other).await, untouched, "{case}: and so for all of the batch");
-        assert_eq!((state(&*ledger, order_id(&item, 1)).await, state(&*ledger, order_id(&item, 2)).await), (None, None), "{case}");
+        assert_eq!(
+            row(&*ledger, &other).await,
+            untouched,
+            "{case}: and so for all of the batch"
+        );
+        assert_eq!(
+            (
+                state(&*ledger, order_id(&item, 1)).await,
+                state(&*ledger, order_id(&item, 2)).await
+            ),
+            (None, None),
+            "{case}"
+        );
     }
 }
 
 async fn a_claim_holds_nothing_up_but_other_claims(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 10, 1).await;
-    let claim = ledger.claim(&[segment(&item, 0)], 1).await.unwrap().unwrap();
+    let claim = ledger
+        .claim(&[segment(&item, 0)], 1)
+        .await
+        .unwrap()
+        .unwrap();
     let other = site.ledger().await;
     tokio::time::timeout(Duration::from_secs(1), async {
         assert!(other.item(&item.id).await.unwrap().is_some());

@@ -28,12 +28,18 @@ type Batch = Vec<Vec<Entry>>;
 
 impl Log {
     fn of(item: Item) -> Self {
-        Self { item, batches: 0, buyers: 0 }
+        Self {
+            item,
+            batches: 0,
+            buyers: 0,
+        }
     }
 
     /// What every segment has next: entries with so many orders each.
     fn next(&mut self, entries: &[usize]) -> Batch {
-        let batch = (0..self.item.segments).map(|segment| self.next_of(segment, entries)).collect();
+        let batch = (0..self.item.segments)
+            .map(|segment| self.next_of(segment, entries))
+            .collect();
         self.batches += entries.len() as u64;
         batch
     }
@@ -41,7 +47,10 @@ impl Log {
     fn next_of(&mut self, segment: u16, entries: &[usize]) -> Vec<Entry> {
         let first = (self.batches == 0).then(|| opened(&self.item, segment));
         let times = (10 + self.batches..).map(|ms| EntryId { ms, seq: 0 });
-        let taken = entries.iter().zip(times).map(|(orders, id)| taken(id, (0..*orders).map(|_| self.order_at(segment)).collect()));
+        let taken = entries
+            .iter()
+            .zip(times)
+            .map(|(orders, id)| taken(id, (0..*orders).map(|_| self.order_at(segment)).collect()));
         first.into_iter().chain(taken).collect()
     }
 
@@ -57,17 +66,34 @@ impl Log {
 
     /// As the recorder does it: one claim and one transaction for all segments. Returns how many orders were recorded.
     async fn record(&self, ledger: &dyn Ledger, batch: Batch) -> usize {
-        let keys: Vec<_> = (0..self.item.segments).map(|number| segment(&self.item, number)).collect();
+        let keys: Vec<_> = (0..self.item.segments)
+            .map(|number| segment(&self.item, number))
+            .collect();
         let claim = ledger.claim(&keys, keys.len()).await.unwrap().unwrap();
-        let replays = claim.rows().iter().cloned().zip(batch).map(|(row, entries)| SegmentReplay { row, entries }).collect();
-        claim.record(replays).await.unwrap().iter().map(|recorded| recorded.held).sum()
+        let replays = claim
+            .rows()
+            .iter()
+            .cloned()
+            .zip(batch)
+            .map(|(row, entries)| SegmentReplay { row, entries })
+            .collect();
+        claim
+            .record(replays)
+            .await
+            .unwrap()
+            .iter()
+            .map(|recorded| recorded.held)
+            .sum()
     }
 
     /// The statements that record what comes next.
     async fn statements(&mut self, ledger: &dyn Ledger, entries: &[usize]) -> Vec<String> {
         let batch = self.next(entries);
         let (held, statements) = statements(self.record(ledger, batch)).await;
-        assert_eq!(held, entries.iter().sum::<usize>() * usize::from(self.item.segments));
+        assert_eq!(
+            held,
+            entries.iter().sum::<usize>() * usize::from(self.item.segments)
+        );
         statements
     }
 }
@@ -117,7 +143,11 @@ async fn takes_the_same_statements(site: &Site, limited: bool) {
         let mut log = begun(site, &*ledger, limited, segments).await;
         let expected = recording(site.kind, segments.into());
         for entries in ENTRIES {
-            assert_eq!(log.statements(&*ledger, entries).await, expected, "{entries:?} orders of {segments} segments each");
+            assert_eq!(
+                log.statements(&*ledger, entries).await,
+                expected,
+                "{entries:?} orders of {segments} segments each"
+            );
         }
     }
 }
@@ -134,7 +164,11 @@ async fn after_a_stray_it_takes_one_more(site: &Site) {
     for entries in ENTRIES {
         let mut expected = recording(site.kind, 8);
         expected.insert(2, "SELECT");
-        assert_eq!(log.statements(&*ledger, entries).await, expected, "{entries:?} orders of each segment");
+        assert_eq!(
+            log.statements(&*ledger, entries).await,
+            expected,
+            "{entries:?} orders of each segment"
+        );
     }
 }
 
@@ -149,14 +183,19 @@ async fn orders_that_come_again_take_no_statement_for_each(site: &Site) {
     assert_eq!(held, 0);
     let expected: &[&str] = match site.kind {
         Kind::Sqlite => &["SELECT", "INSERT", "UPDATE"],
-        Kind::Postgres => &["WITH", "INSERT", "ROLLBACK", "WITH", "WITH", "UPDATE", "COMMIT"],
+        Kind::Postgres => &[
+            "WITH", "INSERT", "ROLLBACK", "WITH", "WITH", "UPDATE", "COMMIT",
+        ],
     };
     assert_eq!(statements, expected);
 }
 
 /// Holds recorded orders against the bound: from the claim to the commit, on the thread of whoever records. The entries are the caller's.
 fn check(site: impl Future<Output = Site>, bound: Bound, entries: &[usize]) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let (site, ledger, log) = runtime.block_on(async {
         let site = site.await;
         let ledger = site.ledger().await;
@@ -164,7 +203,12 @@ fn check(site: impl Future<Output = Site>, bound: Bound, entries: &[usize]) {
         (site, ledger, std::cell::RefCell::new(log))
     });
     let orders = entries.iter().sum();
-    let record = |batch| assert_eq!(runtime.block_on(log.borrow().record(&*ledger, batch)), orders);
+    let record = |batch| {
+        assert_eq!(
+            runtime.block_on(log.borrow().record(&*ledger, batch)),
+            orders
+        )
+    };
     let spent = fewest_allocations(|| log.borrow_mut().next(entries), record);
     bound.check(spent, orders);
     runtime.block_on(site.audit());
@@ -172,13 +216,41 @@ fn check(site: impl Future<Output = Site>, bound: Bound, entries: &[usize]) {
 
 #[test]
 fn an_order_recorded_on_postgres_allocates_no_more_than_it_may() {
-    check(Site::postgres(), Bound { what: "a lone order recorded on PostgreSQL", most: 145.0 }, &[1]);
-    check(Site::postgres(), Bound { what: "an order recorded on PostgreSQL in a batch of 128", most: 4.0 }, &[128]);
+    check(
+        Site::postgres(),
+        Bound {
+            what: "a lone order recorded on PostgreSQL",
+            most: 145.0,
+        },
+        &[1],
+    );
+    check(
+        Site::postgres(),
+        Bound {
+            what: "an order recorded on PostgreSQL in a batch of 128",
+            most: 4.0,
+        },
+        &[128],
+    );
 }
 
 #[test]
 fn an_order_recorded_on_sqlite_allocates_no_more_than_it_may() {
     // 82 to 97: its answers come from a thread of SQLite's own, sooner or later than somebody waits for them.
-    check(Site::sqlite(), Bound { what: "a lone order recorded on SQLite", most: 110.0 }, &[1]);
-    check(Site::sqlite(), Bound { what: "an order recorded on SQLite in a batch of 128", most: 4.8 }, &[128]);
+    check(
+        Site::sqlite(),
+        Bound {
+            what: "a lone order recorded on SQLite",
+            most: 110.0,
+        },
+        &[1],
+    );
+    check(
+        Site::sqlite(),
+        Bound {
+            what: "an order recorded on SQLite in a batch of 128",
+            most: 4.8,
+        },
+        &[128],
+    );
 }

@@ -6,7 +6,9 @@ use domain::Entry;
 use ledger::{Ledger, LedgerError, SegmentReplay};
 use testbed::Postgres;
 
-use crate::site::{Site, eventually, id, opened, order, order_id, record, rest, row, segment, state, taken};
+use crate::site::{
+    Site, eventually, id, opened, order, order_id, record, rest, row, segment, state, taken,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_dies_before_the_commit_is_an_error_and_recording_again_records_once() {
@@ -18,15 +20,28 @@ async fn a_server_that_dies_before_the_commit_is_an_error_and_recording_again_re
     let key = segment(&item, 0);
     let entries = vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 1)])];
 
-    let claim = ledger.claim(std::slice::from_ref(&key), 1).await.unwrap().unwrap();
+    let claim = ledger
+        .claim(std::slice::from_ref(&key), 1)
+        .await
+        .unwrap()
+        .unwrap();
     server.kill().await.unwrap();
-    let replay = SegmentReplay { row: claim.rows()[0].clone(), entries: entries.clone() };
+    let replay = SegmentReplay {
+        row: claim.rows()[0].clone(),
+        entries: entries.clone(),
+    };
     let error = claim.record(vec![replay]).await.unwrap_err();
-    assert!(matches!(error, LedgerError::Database(_)) && error.is_retryable(), "{error:?}");
+    assert!(
+        matches!(error, LedgerError::Database(_)) && error.is_retryable(),
+        "{error:?}"
+    );
     assert!(ledger.ping().await.is_err());
 
     server.restart().await.unwrap();
-    let recorded = eventually("a live connection", async || record(&*ledger, &key, entries.clone()).await.ok()).await;
+    let recorded = eventually("a live connection", async || {
+        record(&*ledger, &key, entries.clone()).await.ok()
+    })
+    .await;
     assert_eq!((recorded.held, recorded.repeated), (1, 0));
     assert!(state(&*ledger, order_id(&item, 0)).await.is_some());
     site.audit().await;
@@ -42,7 +57,14 @@ async fn a_server_that_dies_while_recording_loses_and_repeats_nothing() {
     let item = site.create(&*ledger, "vase", 100_000, 1).await;
     let key = segment(&item, 0);
     let mut log: Vec<Entry> = vec![opened(&item, 0)];
-    log.extend((0..400).map(|entry| taken(id(2 + entry, 0), (0..20).map(|n| order(&item, entry as usize * 20 + n, 1)).collect())));
+    log.extend((0..400).map(|entry| {
+        taken(
+            id(2 + entry, 0),
+            (0..20)
+                .map(|n| order(&item, entry as usize * 20 + n, 1))
+                .collect(),
+        )
+    }));
 
     for round in 1..=2 {
         let recording = {
@@ -50,23 +72,42 @@ async fn a_server_that_dies_while_recording_loses_and_repeats_nothing() {
             tokio::spawn(async move { record_until_error(&*ledger, &key, &log, 2).await })
         };
         let half_way = id(round * 100, 0);
-        eventually("some progress", async || (row(&*ledger, &key).await.checkpoint > Some(half_way)).then_some(())).await;
+        eventually("some progress", async || {
+            (row(&*ledger, &key).await.checkpoint > Some(half_way)).then_some(())
+        })
+        .await;
         server.kill().await.unwrap();
-        recording.await.unwrap().expect_err("the server was killed before the end");
+        recording
+            .await
+            .unwrap()
+            .expect_err("the server was killed before the end");
         server.restart().await.unwrap();
         eventually("a live connection", async || ledger.ping().await.ok()).await;
     }
-    eventually("the rest", async || record_until_error(&*ledger, &key, &log, 50).await.ok()).await;
+    eventually("the rest", async || {
+        record_until_error(&*ledger, &key, &log, 50).await.ok()
+    })
+    .await;
     let row = row(&*ledger, &key).await;
-    assert_eq!((row.held, row.checkpoint), (8000, log.last().map(|entry| entry.id)));
+    assert_eq!(
+        (row.held, row.checkpoint),
+        (8000, log.last().map(|entry| entry.id))
+    );
     let totals = ledger.totals(&item.id).await.unwrap().unwrap();
     assert_eq!(totals.orders_by_state, [("held".to_owned(), 8000)]);
     site.audit().await;
 }
 
-async fn record_until_error(ledger: &dyn Ledger, key: &domain::SegmentKey, log: &[Entry], chunk: usize) -> Result<(), LedgerError> {
+async fn record_until_error(
+    ledger: &dyn Ledger,
+    key: &domain::SegmentKey,
+    log: &[Entry],
+    chunk: usize,
+) -> Result<(), LedgerError> {
     loop {
-        let Some(claim) = ledger.claim(std::slice::from_ref(key), 1).await? else { continue };
+        let Some(claim) = ledger.claim(std::slice::from_ref(key), 1).await? else {
+            continue;
+        };
         let row = claim.rows()[0].clone();
         let entries = rest(&row, log, chunk);
         if entries.is_empty() {
@@ -82,7 +123,10 @@ async fn connections_that_died_while_idle_are_not_handed_out() {
     let ledger = ledger::connect(&server.url("postgres"), 4).await.unwrap();
     // Several connections in the pool, all of them dead soon.
     let (a, b, c, d) = tokio::join!(ledger.ping(), ledger.ping(), ledger.ping(), ledger.ping());
-    [a, b, c, d].into_iter().collect::<Result<Vec<_>, _>>().unwrap();
+    [a, b, c, d]
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .unwrap();
     server.restart().await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     for _ in 0..8 {
@@ -97,13 +141,28 @@ async fn a_claim_that_hangs_is_taken_away() {
     let ledger = site.ledger().await;
     ledger.migrate().await.unwrap();
     let item = site.create(&*ledger, "vase", 10, 1).await;
-    let claim = ledger.claim(&[segment(&item, 0)], 1).await.unwrap().unwrap();
+    let claim = ledger
+        .claim(&[segment(&item, 0)], 1)
+        .await
+        .unwrap()
+        .unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while ledger.claim(&[segment(&item, 0)], 1).await.unwrap().is_none() {
+    while ledger
+        .claim(&[segment(&item, 0)], 1)
+        .await
+        .unwrap()
+        .is_none()
+    {
         assert!(std::time::Instant::now() < deadline, "it is still claimed");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let replay = SegmentReplay { row: claim.rows()[0].clone(), entries: vec![opened(&item, 0)] };
-    assert!(matches!(claim.record(vec![replay]).await, Err(LedgerError::Database(_))));
+    let replay = SegmentReplay {
+        row: claim.rows()[0].clone(),
+        entries: vec![opened(&item, 0)],
+    };
+    assert!(matches!(
+        claim.record(vec![replay]).await,
+        Err(LedgerError::Database(_))
+    ));
     site.audit().await;
 }

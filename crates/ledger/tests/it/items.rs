@@ -19,12 +19,19 @@ on_both!(
 );
 
 fn to(state: ItemState) -> ItemChange {
-    ItemChange { state: Some(state), ..ItemChange::default() }
+    ItemChange {
+        state: Some(state),
+        ..ItemChange::default()
+    }
 }
 
 /// The item after the change.
 async fn changed(ledger: &dyn Ledger, item: &Item, change: &ItemChange) -> Item {
-    match ledger.change_item(&item.id, change, None, "admin").await.unwrap() {
+    match ledger
+        .change_item(&item.id, change, None, "admin")
+        .await
+        .unwrap()
+    {
         Changed::Item(item) => item,
         other => panic!("{other:?}"),
     }
@@ -33,27 +40,77 @@ async fn changed(ledger: &dyn Ledger, item: &Item, change: &ItemChange) -> Item 
 async fn the_same_item_twice_is_the_same_and_another_body_is_different(site: &Site) {
     let ledger = site.ledger().await;
     let vase = item("vase", 10, 3);
-    assert_eq!(site.try_create(&*ledger, &vase).await, Created::New(vase.clone()));
-    assert_eq!(site.try_create(&*ledger, &vase).await, Created::Same(vase.clone()));
+    assert_eq!(
+        site.try_create(&*ledger, &vase).await,
+        Created::New(vase.clone())
+    );
+    assert_eq!(
+        site.try_create(&*ledger, &vase).await,
+        Created::Same(vase.clone())
+    );
 
     let paused = changed(&*ledger, &vase, &to(ItemState::Paused)).await;
-    assert_eq!(site.try_create(&*ledger, &vase).await, Created::Same(paused), "as it is by now");
+    assert_eq!(
+        site.try_create(&*ledger, &vase).await,
+        Created::Same(paused),
+        "as it is by now"
+    );
 
     let others = [
-        Item { title: "Other".into(), ..vase.clone() },
-        Item { stock: 11, ..vase.clone() },
-        Item { price_cents: 1, ..vase.clone() },
-        Item { currency: "USD".into(), ..vase.clone() },
-        Item { limit_per_buyer: None, ..vase.clone() },
-        Item { segments: 2, ..vase.clone() },
-        Item { window: Window { opens_at: Some(Timestamp::UNIX_EPOCH), closes_at: None }, ..vase.clone() },
-        Item { hold_seconds: 1, ..vase.clone() },
-        Item { durability: Durability::Accepted, ..vase.clone() },
+        Item {
+            title: "Other".into(),
+            ..vase.clone()
+        },
+        Item {
+            stock: 11,
+            ..vase.clone()
+        },
+        Item {
+            price_cents: 1,
+            ..vase.clone()
+        },
+        Item {
+            currency: "USD".into(),
+            ..vase.clone()
+        },
+        Item {
+            limit_per_buyer: None,
+            ..vase.clone()
+        },
+        Item {
+            segments: 2,
+            ..vase.clone()
+        },
+        Item {
+            window: Window {
+                opens_at: Some(Timestamp::UNIX_EPOCH),
+                closes_at: None,
+            },
+            ..vase.clone()
+        },
+        Item {
+            hold_seconds: 1,
+            ..vase.clone()
+        },
+        Item {
+            durability: Durability::Accepted,
+            ..vase.clone()
+        },
     ];
     for other in others {
-        assert_eq!(site.try_create(&*ledger, &other).await, Created::Different, "{other:?}");
+        assert_eq!(
+            site.try_create(&*ledger, &other).await,
+            Created::Different,
+            "{other:?}"
+        );
     }
-    let shares: Vec<_> = ledger.segments(&vase.id).await.unwrap().into_iter().map(|row| (row.key.segment, row.available)).collect();
+    let shares: Vec<_> = ledger
+        .segments(&vase.id)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|row| (row.key.segment, row.available))
+        .collect();
     assert_eq!(shares, [(0, 4), (1, 3), (2, 3)]);
 }
 
@@ -70,22 +127,44 @@ async fn several_who_create_at_once_create_once(site: &Site) {
         });
     }
     let created = creators.join_all().await;
-    let stock = created.iter().find_map(|(stock, created)| matches!(created, Created::New(_)).then_some(*stock)).unwrap();
-    assert_eq!(created.iter().filter(|(_, created)| matches!(created, Created::New(_))).count(), 1);
+    let stock = created
+        .iter()
+        .find_map(|(stock, created)| matches!(created, Created::New(_)).then_some(*stock))
+        .unwrap();
+    assert_eq!(
+        created
+            .iter()
+            .filter(|(_, created)| matches!(created, Created::New(_)))
+            .count(),
+        1
+    );
     for (asked, created) in created {
         assert_eq!(matches!(created, Created::Different), asked != stock);
     }
-    let again = site.try_create(&*site.ledger().await, &item("vase", stock, 16)).await;
-    assert!(matches!(again, Created::Same(_)), "and the audit finds every segment");
+    let again = site
+        .try_create(&*site.ledger().await, &item("vase", stock, 16))
+        .await;
+    assert!(
+        matches!(again, Created::Same(_)),
+        "and the audit finds every segment"
+    );
 }
 
 async fn an_item_reads_back(site: &Site) {
     let ledger = site.ledger().await;
     let at = |ms| Some(Timestamp::from_millisecond(ms).unwrap());
-    let windows = [(None, None), (at(1_763_712_345_678), None), (None, at(1_763_712_345_001)), (at(1), at(4_102_444_800_999))];
+    let windows = [
+        (None, None),
+        (at(1_763_712_345_678), None),
+        (None, at(1_763_712_345_001)),
+        (at(1), at(4_102_444_800_999)),
+    ];
     for (number, (opens_at, closes_at)) in windows.into_iter().enumerate() {
         let created = Item {
-            window: Window { opens_at, closes_at },
+            window: Window {
+                opens_at,
+                closes_at,
+            },
             stock: Item::MAX_STOCK,
             limit_per_buyer: None,
             durability: Durability::Accepted,
@@ -93,9 +172,18 @@ async fn an_item_reads_back(site: &Site) {
             epoch: 7,
             ..item(&format!("vase-{number}"), 0, 1)
         };
-        assert_eq!(site.try_create(&*ledger, &created).await, Created::New(created.clone()));
-        assert_eq!(ledger.item(&created.id).await.unwrap(), Some(created.clone()));
-        assert_eq!(ledger.items_tagged(created.id.tag()).await.unwrap(), [created]);
+        assert_eq!(
+            site.try_create(&*ledger, &created).await,
+            Created::New(created.clone())
+        );
+        assert_eq!(
+            ledger.item(&created.id).await.unwrap(),
+            Some(created.clone())
+        );
+        assert_eq!(
+            ledger.items_tagged(created.id.tag()).await.unwrap(),
+            [created]
+        );
     }
     let nobody = ItemId::new("nobody").unwrap();
     assert_eq!(ledger.item(&nobody).await.unwrap(), None);
@@ -108,21 +196,42 @@ async fn a_state_raises_the_epoch_once(site: &Site) {
     let ledger = site.ledger().await;
     let vase = site.create(&*ledger, "vase", 1, 1).await;
     let mut expected = vase.clone();
-    for (state, epoch) in
-        [(ItemState::Open, 1), (ItemState::Paused, 2), (ItemState::Paused, 2), (ItemState::Open, 3), (ItemState::Closed, 4)]
-    {
-        expected = Item { state, epoch, version: epoch, ..expected };
+    for (state, epoch) in [
+        (ItemState::Open, 1),
+        (ItemState::Paused, 2),
+        (ItemState::Paused, 2),
+        (ItemState::Open, 3),
+        (ItemState::Closed, 4),
+    ] {
+        expected = Item {
+            state,
+            epoch,
+            version: epoch,
+            ..expected
+        };
         assert_eq!(changed(&*ledger, &vase, &to(state)).await, expected);
-        assert_eq!(ledger.item(&vase.id).await.unwrap().as_ref(), Some(&expected));
+        assert_eq!(
+            ledger.item(&vase.id).await.unwrap().as_ref(),
+            Some(&expected)
+        );
     }
     let nobody = ItemId::new("nobody").unwrap();
-    assert_eq!(ledger.change_item(&nobody, &to(ItemState::Open), None, "admin").await.unwrap(), Changed::NoItem);
+    assert_eq!(
+        ledger
+            .change_item(&nobody, &to(ItemState::Open), None, "admin")
+            .await
+            .unwrap(),
+        Changed::NoItem
+    );
 }
 
 async fn several_who_change_the_state_at_once_raise_the_epoch_once(site: &Site) {
     let ledger = site.ledger().await;
     let vase = site.create(&*ledger, "vase", 1, 1).await;
-    for (round, state) in [ItemState::Paused, ItemState::Open, ItemState::Closed].into_iter().enumerate() {
+    for (round, state) in [ItemState::Paused, ItemState::Open, ItemState::Closed]
+        .into_iter()
+        .enumerate()
+    {
         let barrier = Arc::new(Barrier::new(4));
         let mut changers = JoinSet::new();
         for _ in 0..4 {
@@ -143,13 +252,34 @@ async fn items_that_share_a_tag_are_both_found_and_not_mixed_up(site: &Site) {
     let ledger = site.ledger().await;
     let one = site.create(&*ledger, &one, 5, 1).await;
     let other = site.create(&*ledger, &other, 9, 1).await;
-    record(&*ledger, &segment(&one, 0), vec![opened(&one, 0), taken(id(2, 0), vec![order(&one, 0, 2)])]).await.unwrap();
-    record(&*ledger, &segment(&other, 0), vec![opened(&other, 0), taken(id(2, 0), vec![order(&other, 1, 4)])]).await.unwrap();
+    record(
+        &*ledger,
+        &segment(&one, 0),
+        vec![opened(&one, 0), taken(id(2, 0), vec![order(&one, 0, 2)])],
+    )
+    .await
+    .unwrap();
+    record(
+        &*ledger,
+        &segment(&other, 0),
+        vec![
+            opened(&other, 0),
+            taken(id(2, 0), vec![order(&other, 1, 4)]),
+        ],
+    )
+    .await
+    .unwrap();
     assert_eq!(ledger.items_tagged(one.id.tag()).await.unwrap().len(), 2);
     for (item, held) in [(one, 2), (other, 4)] {
         let totals = ledger.totals(&item.id).await.unwrap().unwrap();
-        let by_orders = ByOrders { held, ..ByOrders::default() };
-        assert_eq!((totals.by_orders, totals.orders_by_state), (vec![by_orders], vec![("held".to_owned(), 1)]));
+        let by_orders = ByOrders {
+            held,
+            ..ByOrders::default()
+        };
+        assert_eq!(
+            (totals.by_orders, totals.orders_by_state),
+            (vec![by_orders], vec![("held".to_owned(), 1)])
+        );
     }
 }
 

@@ -8,7 +8,9 @@ use ledger::{Ledger, PendingReturn, Transition};
 use serde_json::json;
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::site::{Site, counters, happen, on_both, order, order_id, release, row, segment, state, step, take};
+use crate::site::{
+    Site, counters, happen, on_both, order, order_id, release, row, segment, state, step, take,
+};
 
 on_both!(
     every_arrow_moves_the_units_it_should,
@@ -27,7 +29,13 @@ on_both!(
 async fn held(site: &Site, ledger: &dyn Ledger, name: &str, n: usize) -> (Item, SegmentKey) {
     let item = site.create(ledger, name, 1000, 1).await;
     let key = segment(&item, 0);
-    happen(ledger, &key, [take((0..n).map(|n| order(&item, n, n as u32 + 1)))]).await.unwrap();
+    happen(
+        ledger,
+        &key,
+        [take((0..n).map(|n| order(&item, n, n as u32 + 1)))],
+    )
+    .await
+    .unwrap();
     (item, key)
 }
 
@@ -44,13 +52,21 @@ async fn every_arrow_moves_the_units_it_should(site: &Site) {
         (&[Expired, RefundDue, Refunded], [990, 0, 0, 10], 1),
     ];
     for (number, (path, expected, changes)) in table.into_iter().enumerate() {
-        let item = site.create(&*ledger, &format!("vase-{number}"), 1000, 1).await;
+        let item = site
+            .create(&*ledger, &format!("vase-{number}"), 1000, 1)
+            .await;
         let (key, id) = (segment(&item, 0), order_id(&item, 0));
-        happen(&*ledger, &key, [take([order(&item, 0, 10)])]).await.unwrap();
+        happen(&*ledger, &key, [take([order(&item, 0, 10)])])
+            .await
+            .unwrap();
         for (version, to) in path.iter().enumerate() {
             let stepped = step(&*ledger, id, *to).await.unwrap();
             assert_eq!((stepped.state, stepped.version), (*to, version as u64 + 2));
-            assert_eq!(ledger.order(id).await.unwrap(), Some(stepped), "what is returned is what is there");
+            assert_eq!(
+                ledger.order(id).await.unwrap(),
+                Some(stepped),
+                "what is returned is what is there"
+            );
         }
         assert_eq!(counters(&*ledger, &key).await, expected, "{path:?}");
         assert_eq!(row(&*ledger, &key).await.version, 2 + changes, "{path:?}");
@@ -61,12 +77,27 @@ async fn what_is_no_arrow_changes_nothing(site: &Site) {
     let ledger = site.ledger().await;
     let (item, key) = held(site, &*ledger, "vase", 1).await;
     let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
-    for to in [OrderState::Held, OrderState::Refunded, OrderState::RefundDue, OrderState::Rejected] {
+    for to in [
+        OrderState::Held,
+        OrderState::Refunded,
+        OrderState::RefundDue,
+        OrderState::Rejected,
+    ] {
         assert_eq!(step(&*ledger, order.id, to).await, None, "{to}");
     }
-    let unknown = domain::Order { id: order_id(&item, 9), ..order.clone() };
-    let stale = domain::Order { version: 7, ..order.clone() };
-    let steps = [unknown, stale].map(|order| Transition { order, to: OrderState::Expired, payment: None });
+    let unknown = domain::Order {
+        id: order_id(&item, 9),
+        ..order.clone()
+    };
+    let stale = domain::Order {
+        version: 7,
+        ..order.clone()
+    };
+    let steps = [unknown, stale].map(|order| Transition {
+        order,
+        to: OrderState::Expired,
+        payment: None,
+    });
     assert_eq!(ledger.transition(&steps).await.unwrap(), [None, None]);
     assert_eq!(ledger.transition(&[]).await.unwrap(), []);
     assert_eq!(ledger.order(order.id).await.unwrap(), Some(order));
@@ -78,25 +109,49 @@ async fn a_batch_moves_what_it_can_and_says_what_it_could_not(site: &Site) {
     let item = site.create(&*ledger, "vase", 600, 3).await;
     for number in 0..3 {
         let orders = (0..100).map(|n| order(&item, number * 100 + n, 1 + n as u32 % 2));
-        happen(&*ledger, &segment(&item, number as u16), [take(orders)]).await.unwrap();
+        happen(&*ledger, &segment(&item, number as u16), [take(orders)])
+            .await
+            .unwrap();
     }
     let mut steps = Vec::new();
     for n in 0..300 {
         let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
-        let to = [OrderState::Confirmed, OrderState::Cancelled, OrderState::Expired][n % 3];
-        steps.push(Transition { order, to, payment: None });
+        let to = [
+            OrderState::Confirmed,
+            OrderState::Cancelled,
+            OrderState::Expired,
+        ][n % 3];
+        steps.push(Transition {
+            order,
+            to,
+            payment: None,
+        });
     }
     // Every tenth has moved meanwhile.
     for n in (0..300).step_by(10) {
-        step(&*ledger, order_id(&item, n), OrderState::Confirmed).await.unwrap();
+        step(&*ledger, order_id(&item, n), OrderState::Confirmed)
+            .await
+            .unwrap();
     }
     let made = ledger.transition(&steps).await.unwrap();
     for (n, made) in made.iter().enumerate() {
         let expected = (n % 10 > 0).then_some((steps[n].order.id, steps[n].to));
-        assert_eq!(made.as_ref().map(|order| (order.id, order.state)), expected, "in the order of the batch");
+        assert_eq!(
+            made.as_ref().map(|order| (order.id, order.state)),
+            expected,
+            "in the order of the batch"
+        );
     }
     let confirmed = (0..300).filter(|n| n % 10 == 0 || n % 3 == 0).count() as u64;
-    assert_eq!(ledger.totals(&item.id).await.unwrap().unwrap().orders_by_state[1], ("confirmed".into(), confirmed));
+    assert_eq!(
+        ledger
+            .totals(&item.id)
+            .await
+            .unwrap()
+            .unwrap()
+            .orders_by_state[1],
+        ("confirmed".into(), confirmed)
+    );
     let twice = [steps[1].clone(), steps[1].clone()];
     assert_eq!(ledger.transition(&twice).await.unwrap(), [None, None]);
 }
@@ -110,10 +165,19 @@ async fn of_many_who_move_one_order_one_does(site: &Site) {
         let barrier = Arc::new(Barrier::new(4));
         let mut movers = JoinSet::new();
         for to in [Confirmed, Expired, Cancelled, Confirmed] {
-            let (ledger, barrier, order) = (Arc::clone(&ledger), Arc::clone(&barrier), order.clone());
+            let (ledger, barrier, order) =
+                (Arc::clone(&ledger), Arc::clone(&barrier), order.clone());
             movers.spawn(async move {
                 barrier.wait().await;
-                ledger.transition(&[Transition { order, to, payment: None }]).await.unwrap().remove(0)
+                ledger
+                    .transition(&[Transition {
+                        order,
+                        to,
+                        payment: None,
+                    }])
+                    .await
+                    .unwrap()
+                    .remove(0)
             });
         }
         let won: Vec<_> = movers.join_all().await.into_iter().flatten().collect();
@@ -128,12 +192,26 @@ async fn orders_are_due_from_the_end_of_their_hold_oldest_first(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 100, 1).await;
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
-    let taken = |n: usize, ms| domain::Change::Taken { expires_at: at(ms), orders: vec![order(&item, n, 1)] };
-    happen(&*ledger, &segment(&item, 0), [taken(0, 300), taken(1, 100), taken(2, 200), taken(3, 301)]).await.unwrap();
-    let due = async |ms, at_most| -> Vec<_> { ids(ledger.due(None, at(ms), at_most).await.unwrap()) };
+    let taken = |n: usize, ms| domain::Change::Taken {
+        expires_at: at(ms),
+        orders: vec![order(&item, n, 1)],
+    };
+    happen(
+        &*ledger,
+        &segment(&item, 0),
+        [taken(0, 300), taken(1, 100), taken(2, 200), taken(3, 301)],
+    )
+    .await
+    .unwrap();
+    let due =
+        async |ms, at_most| -> Vec<_> { ids(ledger.due(None, at(ms), at_most).await.unwrap()) };
     let [zero, one, two] = [0, 1, 2].map(|n| order_id(&item, n));
     assert_eq!(due(99, 9).await, []);
-    assert_eq!(due(100, 9).await, [one], "when the hold is over, it is over");
+    assert_eq!(
+        due(100, 9).await,
+        [one],
+        "when the hold is over, it is over"
+    );
     assert_eq!(due(300, 9).await, [one, two, zero]);
     assert_eq!(due(300, 2).await, [one, two]);
     step(&*ledger, one, OrderState::Expired).await.unwrap();
@@ -145,12 +223,36 @@ async fn orders_are_due_from_the_end_of_their_hold_oldest_first(site: &Site) {
 
 async fn what_is_due_of_one_item_is_found_behind_any_number_of_others(site: &Site) {
     let ledger = site.ledger().await;
-    let (vase, jug) = (site.create(&*ledger, "vase", 100, 1).await, site.create(&*ledger, "jug", 100, 1).await);
+    let (vase, jug) = (
+        site.create(&*ledger, "vase", 100, 1).await,
+        site.create(&*ledger, "jug", 100, 1).await,
+    );
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
-    let taken = |item, n: usize, ms| domain::Change::Taken { expires_at: at(ms), orders: vec![order(item, n, 1)] };
-    happen(&*ledger, &segment(&vase, 0), (0..9).map(|n| taken(&vase, n, 100))).await.unwrap();
-    happen(&*ledger, &segment(&jug, 0), [taken(&jug, 0, 202), taken(&jug, 1, 201), taken(&jug, 2, 301)]).await.unwrap();
-    let due = async |at_most| -> Vec<_> { ids(ledger.due(Some(&jug.id), at(300), at_most).await.unwrap()) };
+    let taken = |item, n: usize, ms| domain::Change::Taken {
+        expires_at: at(ms),
+        orders: vec![order(item, n, 1)],
+    };
+    happen(
+        &*ledger,
+        &segment(&vase, 0),
+        (0..9).map(|n| taken(&vase, n, 100)),
+    )
+    .await
+    .unwrap();
+    happen(
+        &*ledger,
+        &segment(&jug, 0),
+        [
+            taken(&jug, 0, 202),
+            taken(&jug, 1, 201),
+            taken(&jug, 2, 301),
+        ],
+    )
+    .await
+    .unwrap();
+    let due = async |at_most| -> Vec<_> {
+        ids(ledger.due(Some(&jug.id), at(300), at_most).await.unwrap())
+    };
     assert_eq!(due(5).await, [order_id(&jug, 1), order_id(&jug, 0)]);
     assert_eq!(due(1).await, [order_id(&jug, 1)]);
     assert_eq!(ledger.due(None, at(300), 20).await.unwrap().len(), 11);
@@ -164,48 +266,143 @@ async fn a_return_is_pending_until_the_segment_says_it_is_done(site: &Site) {
     let ledger = site.ledger().await;
     let (item, key) = held(site, &*ledger, "vase", 3).await;
     let (other, other_key) = held(site, &*ledger, "jug", 1).await;
-    for (item, n, to) in [(&item, 2, OrderState::Expired), (&item, 0, OrderState::Cancelled), (&other, 0, OrderState::Expired)] {
+    for (item, n, to) in [
+        (&item, 2, OrderState::Expired),
+        (&item, 0, OrderState::Cancelled),
+        (&other, 0, OrderState::Expired),
+    ] {
         step(&*ledger, order_id(item, n), to).await.unwrap();
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
     let expected = |key: &SegmentKey, item: &Item, n| {
         let order = order(item, n, n as u32 + 1);
-        PendingReturn { id: order.id, segment: key.clone(), buyer: order.buyer, quantity: order.quantity }
+        PendingReturn {
+            id: order.id,
+            segment: key.clone(),
+            buyer: order.buyer,
+            quantity: order.quantity,
+        }
     };
-    let all = [expected(&key, &item, 2), expected(&key, &item, 0), expected(&other_key, &other, 0)];
+    let all = [
+        expected(&key, &item, 2),
+        expected(&key, &item, 0),
+        expected(&other_key, &other, 0),
+    ];
     let soon = Timestamp::now() + Duration::from_secs(1);
-    assert_eq!(ledger.pending_returns(None, soon, 9).await.unwrap(), all, "oldest first");
-    assert_eq!(ledger.pending_returns(None, soon, 1).await.unwrap(), all[..1]);
-    assert_eq!(ledger.pending_returns(Some(&item.id), soon, 9).await.unwrap(), all[..2]);
-    assert_eq!(ledger.pending_returns(Some(&other.id), soon, 9).await.unwrap(), all[2..]);
+    assert_eq!(
+        ledger.pending_returns(None, soon, 9).await.unwrap(),
+        all,
+        "oldest first"
+    );
+    assert_eq!(
+        ledger.pending_returns(None, soon, 1).await.unwrap(),
+        all[..1]
+    );
+    assert_eq!(
+        ledger
+            .pending_returns(Some(&item.id), soon, 9)
+            .await
+            .unwrap(),
+        all[..2]
+    );
+    assert_eq!(
+        ledger
+            .pending_returns(Some(&other.id), soon, 9)
+            .await
+            .unwrap(),
+        all[2..]
+    );
     let before = Timestamp::now() - Duration::from_secs(5);
-    assert_eq!(ledger.pending_returns(None, before, 9).await.unwrap(), [], "not yet long enough");
+    assert_eq!(
+        ledger.pending_returns(None, before, 9).await.unwrap(),
+        [],
+        "not yet long enough"
+    );
     assert_eq!(counters(&*ledger, &key).await, [994, 2, 0, 4]);
 
-    let recorded = happen(&*ledger, &key, [release([order(&item, 2, 3), order(&item, 0, 1)])]).await.unwrap();
-    assert_eq!((recorded.returned, recorded.held, recorded.repeated), (2, 0, 0));
-    assert_eq!(ledger.pending_returns(None, soon, 9).await.unwrap(), all[2..]);
+    let recorded = happen(
+        &*ledger,
+        &key,
+        [release([order(&item, 2, 3), order(&item, 0, 1)])],
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        (recorded.returned, recorded.held, recorded.repeated),
+        (2, 0, 0)
+    );
+    assert_eq!(
+        ledger.pending_returns(None, soon, 9).await.unwrap(),
+        all[2..]
+    );
     assert_eq!(counters(&*ledger, &key).await, [998, 2, 0, 0]);
-    assert_eq!(state(&*ledger, order_id(&item, 2)).await, Some(OrderState::Expired), "and stays so");
+    assert_eq!(
+        state(&*ledger, order_id(&item, 2)).await,
+        Some(OrderState::Expired),
+        "and stays so"
+    );
 }
 
 async fn a_return_counts_once_and_only_where_the_units_are(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create_unlimited(&*ledger, "vase", 20, 2).await;
     let [key, other] = [0, 1].map(|number| segment(&item, number));
-    happen(&*ledger, &key, [take([order(&item, 0, 2), order(&item, 1, 3)])]).await.unwrap();
-    step(&*ledger, order_id(&item, 0), OrderState::Expired).await.unwrap();
-    let stray = happen(&*ledger, &other, [release([order(&item, 0, 2), order(&item, 7, 1)])]).await.unwrap();
+    happen(
+        &*ledger,
+        &key,
+        [take([order(&item, 0, 2), order(&item, 1, 3)])],
+    )
+    .await
+    .unwrap();
+    step(&*ledger, order_id(&item, 0), OrderState::Expired)
+        .await
+        .unwrap();
+    let stray = happen(
+        &*ledger,
+        &other,
+        [release([order(&item, 0, 2), order(&item, 7, 1)])],
+    )
+    .await
+    .unwrap();
     assert_eq!(stray.returned, 0, "not from there, and never taken");
     let back = || release([order(&item, 0, 2), order(&item, 0, 2), order(&item, 1, 3)]);
-    assert_eq!(happen(&*ledger, &key, [back(), back()]).await.unwrap().returned, 1, "twice, and one that is held");
-    assert_eq!(happen(&*ledger, &key, [back()]).await.unwrap().returned, 0, "and once more");
-    assert_eq!((counters(&*ledger, &key).await, counters(&*ledger, &other).await), ([7, 3, 0, 0], [10, 0, 0, 0]));
+    assert_eq!(
+        happen(&*ledger, &key, [back(), back()])
+            .await
+            .unwrap()
+            .returned,
+        1,
+        "twice, and one that is held"
+    );
+    assert_eq!(
+        happen(&*ledger, &key, [back()]).await.unwrap().returned,
+        0,
+        "and once more"
+    );
+    assert_eq!(
+        (
+            counters(&*ledger, &key).await,
+            counters(&*ledger, &other).await
+        ),
+        ([7, 3, 0, 0], [10, 0, 0, 0])
+    );
 
     // What came back can be taken in the same batch.
-    happen(&*ledger, &key, [take([order(&item, 2, 7)])]).await.unwrap();
-    step(&*ledger, order_id(&item, 2), OrderState::Cancelled).await.unwrap();
-    let recorded = happen(&*ledger, &key, [take([order(&item, 3, 1)]), release([order(&item, 2, 7)]), take([order(&item, 4, 7)])]);
+    happen(&*ledger, &key, [take([order(&item, 2, 7)])])
+        .await
+        .unwrap();
+    step(&*ledger, order_id(&item, 2), OrderState::Cancelled)
+        .await
+        .unwrap();
+    let recorded = happen(
+        &*ledger,
+        &key,
+        [
+            take([order(&item, 3, 1)]),
+            release([order(&item, 2, 7)]),
+            take([order(&item, 4, 7)]),
+        ],
+    );
     assert_eq!(recorded.await.unwrap().rejected, [order_id(&item, 3)]);
     assert_eq!(counters(&*ledger, &key).await, [0, 10, 0, 0]);
 }
@@ -217,8 +414,21 @@ async fn a_payment_is_kept(site: &Site) {
     let id = order_id(&item, 0);
     let order = ledger.order(id).await.unwrap().unwrap();
     assert_eq!(order.payment, None);
-    let confirm = Transition { order, to: OrderState::Confirmed, payment: Some(payment.clone()) };
-    assert_eq!(ledger.transition(&[confirm]).await.unwrap().remove(0).unwrap().payment, Some(payment.clone()));
+    let confirm = Transition {
+        order,
+        to: OrderState::Confirmed,
+        payment: Some(payment.clone()),
+    };
+    assert_eq!(
+        ledger
+            .transition(&[confirm])
+            .await
+            .unwrap()
+            .remove(0)
+            .unwrap()
+            .payment,
+        Some(payment.clone())
+    );
     let refunded = step(&*ledger, id, OrderState::Refunded).await.unwrap();
     assert_eq!(refunded.payment, Some(payment));
     assert_eq!(ledger.order(id).await.unwrap(), Some(refunded));
@@ -230,23 +440,62 @@ async fn that_money_is_due_back_is_journalled_with_the_step_and_only_then(site: 
     let payment = PaymentId::new("pay_1").unwrap();
     let mut steps = Vec::new();
     for n in 0..3 {
-        let order = step(&*ledger, order_id(&item, n), OrderState::Expired).await.unwrap();
-        steps.push(Transition { order, to: OrderState::RefundDue, payment: (n != 1).then(|| payment.clone()) });
+        let order = step(&*ledger, order_id(&item, n), OrderState::Expired)
+            .await
+            .unwrap();
+        steps.push(Transition {
+            order,
+            to: OrderState::RefundDue,
+            payment: (n != 1).then(|| payment.clone()),
+        });
     }
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), []);
     steps[2].order.version += 1;
     for made in [2, 0] {
-        assert_eq!(ledger.transition(&steps).await.unwrap().into_iter().flatten().count(), made);
+        assert_eq!(
+            ledger
+                .transition(&steps)
+                .await
+                .unwrap()
+                .into_iter()
+                .flatten()
+                .count(),
+            made
+        );
     }
     let journal = ledger.journal(&item.id, 9).await.unwrap();
-    let told: Vec<_> =
-        journal.iter().map(|said| (&*said.entry.actor, &*said.entry.action, said.entry.before.clone(), said.entry.after.clone())).collect();
+    let told: Vec<_> = journal
+        .iter()
+        .map(|said| {
+            (
+                &*said.entry.actor,
+                &*said.entry.action,
+                said.entry.before.clone(),
+                said.entry.after.clone(),
+            )
+        })
+        .collect();
     let before = |n| json!({ "order": order_id(&item, n), "state": "expired" });
     let (one, other) = (
-        ("payment", "refund_due", before(0), json!({ "state": "refund_due", "payment": "pay_1" })),
-        ("reconciler", "refund_due", before(1), json!({ "state": "refund_due", "payment": null })),
+        (
+            "payment",
+            "refund_due",
+            before(0),
+            json!({ "state": "refund_due", "payment": "pay_1" }),
+        ),
+        (
+            "reconciler",
+            "refund_due",
+            before(1),
+            json!({ "state": "refund_due", "payment": null }),
+        ),
     );
-    assert!(told.len() == 2 && told.contains(&one) && told.contains(&other), "{told:?}");
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await.unwrap();
+    assert!(
+        told.len() == 2 && told.contains(&one) && told.contains(&other),
+        "{told:?}"
+    );
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded)
+        .await
+        .unwrap();
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), journal);
 }

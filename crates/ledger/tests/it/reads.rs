@@ -8,20 +8,44 @@ use std::sync::{
 use domain::{BuyerId, Change, Entry, Order, OrderState, Quantity, TakenOrder};
 use jiff::Timestamp;
 
-use crate::site::{Site, assert_identity, id, on_both, opened, order, order_id, record, segment, taken};
+use crate::site::{
+    Site, assert_identity, id, on_both, opened, order, order_id, record, segment, taken,
+};
 
-on_both!(an_order_reads_back, the_recorded_among_many_are_found_with_their_states, totals_are_one_snapshot);
+on_both!(
+    an_order_reads_back,
+    the_recorded_among_many_are_found_with_their_states,
+    totals_are_one_snapshot
+);
 
 async fn an_order_reads_back(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create_unlimited(&*ledger, "vase", 9_000_000, 2).await;
-    let buyers = ["ann", "安娜 \"O'Neill\" \\ ☂", &"x".repeat(BuyerId::MAX_LEN)];
+    let buyers = [
+        "ann",
+        "安娜 \"O'Neill\" \\ ☂",
+        &"x".repeat(BuyerId::MAX_LEN),
+    ];
     for (n, buyer) in buyers.into_iter().enumerate() {
         let expires_at = Timestamp::from_millisecond(1_763_712_345_001 + 333 * n as i64).unwrap();
-        let placed = TakenOrder { buyer: BuyerId::new(buyer).unwrap(), ..order(&item, n, Quantity::MAX - n as u32) };
-        let change = Change::Taken { expires_at, orders: vec![placed.clone()] };
-        let entry = Entry { id: id(2 + n as u64, 0), fingerprint: i64::MIN, change };
-        let entries = if n == 0 { vec![opened(&item, 1), entry] } else { vec![entry] };
+        let placed = TakenOrder {
+            buyer: BuyerId::new(buyer).unwrap(),
+            ..order(&item, n, Quantity::MAX - n as u32)
+        };
+        let change = Change::Taken {
+            expires_at,
+            orders: vec![placed.clone()],
+        };
+        let entry = Entry {
+            id: id(2 + n as u64, 0),
+            fingerprint: i64::MIN,
+            change,
+        };
+        let entries = if n == 0 {
+            vec![opened(&item, 1), entry]
+        } else {
+            vec![entry]
+        };
         record(&*ledger, &segment(&item, 1), entries).await.unwrap();
         let expected = Order {
             id: placed.id,
@@ -37,7 +61,10 @@ async fn an_order_reads_back(site: &Site) {
         };
         assert_eq!(ledger.order(placed.id).await.unwrap(), Some(expected));
     }
-    assert_eq!(ledger.segments(&item.id).await.unwrap()[1].anchor, Some(i64::MIN));
+    assert_eq!(
+        ledger.segments(&item.id).await.unwrap()[1].anchor,
+        Some(i64::MIN)
+    );
     assert_eq!(ledger.order(order_id(&item, 9)).await.unwrap(), None);
 }
 
@@ -45,25 +72,53 @@ async fn the_recorded_among_many_are_found_with_their_states(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 10, 1).await;
     let orders = (0..2000).map(|n| order(&item, n, 1)).collect();
-    let recorded = record(&*ledger, &segment(&item, 0), vec![opened(&item, 0), taken(id(2, 0), orders)]).await.unwrap();
+    let recorded = record(
+        &*ledger,
+        &segment(&item, 0),
+        vec![opened(&item, 0), taken(id(2, 0), orders)],
+    )
+    .await
+    .unwrap();
     let asked: Vec<_> = (0..2500).map(|n| order_id(&item, n)).collect();
     let found = ledger.recorded_among(&asked).await.unwrap();
-    let in_state = |state| found.iter().filter(|(_, found)| *found == state).map(|(id, _)| *id).collect::<Vec<_>>();
+    let in_state = |state| {
+        found
+            .iter()
+            .filter(|(_, found)| *found == state)
+            .map(|(id, _)| *id)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(in_state(OrderState::Held), asked[..10]);
     let (mut rejected, mut expected) = (in_state(OrderState::Rejected), recorded.rejected);
     rejected.sort_unstable();
     expected.sort_unstable();
-    assert_eq!((found.len(), rejected), (2000, expected), "and the other 500 are not recorded");
-    assert_eq!(ledger.recorded_among(&[asked[0].retake(1)]).await.unwrap(), [], "the order has not come to that attempt");
+    assert_eq!(
+        (found.len(), rejected),
+        (2000, expected),
+        "and the other 500 are not recorded"
+    );
+    assert_eq!(
+        ledger.recorded_among(&[asked[0].retake(1)]).await.unwrap(),
+        [],
+        "the order has not come to that attempt"
+    );
     assert_eq!(ledger.recorded_among(&[]).await.unwrap(), []);
 }
 
 async fn totals_are_one_snapshot(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 100_000, 1).await;
-    let (over, moments) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (over, moments) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let reader = {
-        let (ledger, id, over, moments) = (site.ledger().await, item.id.clone(), Arc::clone(&over), Arc::clone(&moments));
+        let (ledger, id, over, moments) = (
+            site.ledger().await,
+            item.id.clone(),
+            Arc::clone(&over),
+            Arc::clone(&moments),
+        );
         tokio::spawn(async move {
             let mut seen = std::collections::BTreeSet::new();
             while !over.load(Ordering::Relaxed) {
@@ -74,15 +129,26 @@ async fn totals_are_one_snapshot(site: &Site) {
             }
         })
     };
-    record(&*ledger, &segment(&item, 0), vec![opened(&item, 0)]).await.unwrap();
+    record(&*ledger, &segment(&item, 0), vec![opened(&item, 0)])
+        .await
+        .unwrap();
     // The sale goes on until the reader has seen several moments of it, however seldom it gets its turn.
     for batch in 0.. {
         if reader.is_finished() || (batch >= 100 && moments.load(Ordering::Relaxed) > 3) {
             break;
         }
-        assert!(batch < 2000, "the reader has seen {moments:?} moments of the sale, and all is sold");
+        assert!(
+            batch < 2000,
+            "the reader has seen {moments:?} moments of the sale, and all is sold"
+        );
         let orders = (0..50).map(|n| order(&item, batch * 50 + n, 1)).collect();
-        record(&*ledger, &segment(&item, 0), vec![taken(id(2 + batch as u64, 0), orders)]).await.unwrap();
+        record(
+            &*ledger,
+            &segment(&item, 0),
+            vec![taken(id(2 + batch as u64, 0), orders)],
+        )
+        .await
+        .unwrap();
     }
     over.store(true, Ordering::Relaxed);
     reader.await.unwrap();

@@ -10,7 +10,9 @@ use domain::{Change, Entry, Item, OrderState};
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::site::{Site, id, on_both, opened, order, order_id, record, rest, row, segment, state, taken};
+use crate::site::{
+    Site, id, on_both, opened, order, order_id, record, rest, row, segment, state, taken,
+};
 
 on_both!(
     two_recorders_at_once_record_everything_once,
@@ -31,7 +33,9 @@ fn log(item: &Item, segment: u16) -> Vec<Entry> {
     let mut log = vec![opened(item, segment)];
     for entry in 0..ENTRIES {
         let first = (usize::from(segment) * ENTRIES + entry) * ORDERS_PER_ENTRY;
-        let orders = (first..first + ORDERS_PER_ENTRY).map(|n| order(item, n, 1 + n as u32 % 3)).collect();
+        let orders = (first..first + ORDERS_PER_ENTRY)
+            .map(|n| order(item, n, 1 + n as u32 % 3))
+            .collect();
         log.push(taken(id(10 + entry as u64 / 3, entry as u64 % 3), orders));
     }
     log
@@ -45,7 +49,12 @@ async fn two_recorders_at_once_record_everything_once(site: &Site) {
     let barrier = Arc::new(Barrier::new(4));
     let mut recorders = JoinSet::new();
     for chunk in [3, 7, 5, 1] {
-        let (ledger, item, logs, barrier) = (site.ledger().await, Arc::clone(&item), Arc::clone(&logs), Arc::clone(&barrier));
+        let (ledger, item, logs, barrier) = (
+            site.ledger().await,
+            Arc::clone(&item),
+            Arc::clone(&logs),
+            Arc::clone(&barrier),
+        );
         recorders.spawn(async move {
             barrier.wait().await;
             record_all(&*ledger, &item, &logs, chunk).await
@@ -53,33 +62,73 @@ async fn two_recorders_at_once_record_everything_once(site: &Site) {
     }
     let recorded: Vec<Recorded> = recorders.join_all().await.into_iter().flatten().collect();
 
-    assert_eq!(recorded.iter().map(|recorded| recorded.repeated).sum::<usize>(), 0, "nobody met what another had recorded");
+    assert_eq!(
+        recorded
+            .iter()
+            .map(|recorded| recorded.repeated)
+            .sum::<usize>(),
+        0,
+        "nobody met what another had recorded"
+    );
     let held: usize = recorded.iter().map(|recorded| recorded.held).sum();
-    let rejected: BTreeSet<_> = recorded.iter().flat_map(|recorded| &recorded.rejected).copied().collect();
-    assert_eq!(held + rejected.len(), usize::from(segments) * ENTRIES * ORDERS_PER_ENTRY);
+    let rejected: BTreeSet<_> = recorded
+        .iter()
+        .flat_map(|recorded| &recorded.rejected)
+        .copied()
+        .collect();
+    assert_eq!(
+        held + rejected.len(),
+        usize::from(segments) * ENTRIES * ORDERS_PER_ENTRY
+    );
     assert!(!rejected.is_empty());
     let totals = ledger.totals(&item.id).await.unwrap().unwrap();
-    assert_eq!(totals.orders_by_state, [("held".into(), held as u64), ("rejected".into(), rejected.len() as u64)]);
+    assert_eq!(
+        totals.orders_by_state,
+        [
+            ("held".into(), held as u64),
+            ("rejected".into(), rejected.len() as u64)
+        ]
+    );
     for row in &totals.segments {
-        assert_eq!(row.checkpoint, logs[usize::from(row.key.segment)].last().map(|entry| entry.id));
-        let times = recorded.iter().filter(|recorded| recorded.key == row.key).count() as u64;
+        assert_eq!(
+            row.checkpoint,
+            logs[usize::from(row.key.segment)]
+                .last()
+                .map(|entry| entry.id)
+        );
+        let times = recorded
+            .iter()
+            .filter(|recorded| recorded.key == row.key)
+            .count() as u64;
         assert_eq!(row.version, 1 + times, "{}", row.key);
     }
 }
 
 /// Records as the recorder does, until nothing is left anywhere.
-async fn record_all(ledger: &dyn Ledger, item: &Item, logs: &[Vec<Entry>], chunk: usize) -> Vec<Recorded> {
-    let mut wanted: Vec<_> = (0..item.segments).map(|number| segment(item, number)).collect();
+async fn record_all(
+    ledger: &dyn Ledger,
+    item: &Item,
+    logs: &[Vec<Entry>],
+    chunk: usize,
+) -> Vec<Recorded> {
+    let mut wanted: Vec<_> = (0..item.segments)
+        .map(|number| segment(item, number))
+        .collect();
     let mut all = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_all_recorded(ledger, item, logs).await {
         assert!(Instant::now() < deadline, "something is never recorded");
         // Not always the same two.
         wanted.rotate_left(1);
-        let Some(claim) = ledger.claim(&wanted, 2).await.unwrap() else { continue };
+        let Some(claim) = ledger.claim(&wanted, 2).await.unwrap() else {
+            continue;
+        };
         let replay = |row: &SegmentRow| {
             let entries = rest(row, &logs[usize::from(row.key.segment)], chunk);
-            (!entries.is_empty()).then(|| SegmentReplay { row: row.clone(), entries })
+            (!entries.is_empty()).then(|| SegmentReplay {
+                row: row.clone(),
+                entries,
+            })
         };
         let replays: Vec<_> = claim.rows().iter().filter_map(replay).collect();
         if !replays.is_empty() {
@@ -91,30 +140,57 @@ async fn record_all(ledger: &dyn Ledger, item: &Item, logs: &[Vec<Entry>], chunk
 
 async fn is_all_recorded(ledger: &dyn Ledger, item: &Item, logs: &[Vec<Entry>]) -> bool {
     let rows = ledger.segments(&item.id).await.unwrap();
-    rows.iter().all(|row| row.checkpoint == logs[usize::from(row.key.segment)].last().map(|entry| entry.id))
+    rows.iter().all(|row| {
+        row.checkpoint
+            == logs[usize::from(row.key.segment)]
+                .last()
+                .map(|entry| entry.id)
+    })
 }
 
 /// A retry that took again after a lost failover stands in two outboxes. Two recorders must neither both count it nor wait for each other for ever.
 async fn the_same_orders_met_in_two_segments_at_once_are_recorded_once(site: &Site) {
     let ledger = site.ledger().await;
     for round in 0..5 {
-        let item = site.create(&*ledger, &format!("vase-{round}"), 1000, 2).await;
+        let item = site
+            .create(&*ledger, &format!("vase-{round}"), 1000, 2)
+            .await;
         let orders: Vec<_> = (0..300).map(|n| order(&item, n, 1)).collect();
         let barrier = Arc::new(Barrier::new(2));
         let mut recorders = JoinSet::new();
         for number in 0..2 {
-            let (ledger, barrier, item, mut orders) = (site.ledger().await, Arc::clone(&barrier), item.clone(), orders.clone());
+            let (ledger, barrier, item, mut orders) = (
+                site.ledger().await,
+                Arc::clone(&barrier),
+                item.clone(),
+                orders.clone(),
+            );
             recorders.spawn(async move {
                 if number == 1 {
                     orders.reverse();
                 }
                 barrier.wait().await;
-                record(&*ledger, &segment(&item, number), vec![opened(&item, number), taken(id(5, 0), orders)]).await.unwrap()
+                record(
+                    &*ledger,
+                    &segment(&item, number),
+                    vec![opened(&item, number), taken(id(5, 0), orders)],
+                )
+                .await
+                .unwrap()
             });
         }
         let recorded = recorders.join_all().await;
-        assert_eq!(recorded.iter().map(|recorded| recorded.held).sum::<usize>(), 300);
-        assert_eq!(recorded.iter().map(|recorded| recorded.repeated).sum::<usize>(), 300);
+        assert_eq!(
+            recorded.iter().map(|recorded| recorded.held).sum::<usize>(),
+            300
+        );
+        assert_eq!(
+            recorded
+                .iter()
+                .map(|recorded| recorded.repeated)
+                .sum::<usize>(),
+            300
+        );
     }
 }
 
@@ -123,7 +199,13 @@ async fn an_order_the_row_cannot_cover_is_rejected(site: &Site) {
     let item = site.create(&*ledger, "vase", 5, 1).await;
     let key = segment(&item, 0);
     let orders = vec![order(&item, 0, 3), order(&item, 1, 3), order(&item, 2, 2)];
-    let recorded = record(&*ledger, &key, vec![opened(&item, 0), taken(id(2, 0), orders)]).await.unwrap();
+    let recorded = record(
+        &*ledger,
+        &key,
+        vec![opened(&item, 0), taken(id(2, 0), orders)],
+    )
+    .await
+    .unwrap();
     let expected = Recorded {
         key: key.clone(),
         after: None,
@@ -136,40 +218,88 @@ async fn an_order_the_row_cannot_cover_is_rejected(site: &Site) {
     };
     assert_eq!(recorded, expected, "the smaller one behind it is held");
     let row = row(&*ledger, &key).await;
-    assert_eq!((row.available, row.held, row.version, row.anchor), (0, 5, 2, Some(-2)));
-    assert_eq!(state(&*ledger, order_id(&item, 1)).await, Some(OrderState::Rejected));
-    assert_eq!(state(&*ledger, order_id(&item, 2)).await, Some(OrderState::Held));
+    assert_eq!(
+        (row.available, row.held, row.version, row.anchor),
+        (0, 5, 2, Some(-2))
+    );
+    assert_eq!(
+        state(&*ledger, order_id(&item, 1)).await,
+        Some(OrderState::Rejected)
+    );
+    assert_eq!(
+        state(&*ledger, order_id(&item, 2)).await,
+        Some(OrderState::Held)
+    );
 }
 
 async fn a_repeated_order_changes_nothing(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 20, 2).await;
     let (first, second) = (segment(&item, 0), segment(&item, 1));
-    let twice =
-        vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 2), order(&item, 0, 2)]), taken(id(2, 1), vec![order(&item, 0, 2)])];
+    let twice = vec![
+        opened(&item, 0),
+        taken(id(2, 0), vec![order(&item, 0, 2), order(&item, 0, 2)]),
+        taken(id(2, 1), vec![order(&item, 0, 2)]),
+    ];
     let recorded = record(&*ledger, &first, twice).await.unwrap();
     assert_eq!((recorded.held, recorded.repeated), (1, 2), "in one batch");
 
-    let again = vec![taken(id(3, 0), vec![order(&item, 1, 1), order(&item, 0, 2)])];
+    let again = vec![taken(
+        id(3, 0),
+        vec![order(&item, 1, 1), order(&item, 0, 2)],
+    )];
     let recorded = record(&*ledger, &first, again).await.unwrap();
     assert_eq!((recorded.held, recorded.repeated), (1, 1), "across batches");
 
-    let elsewhere = vec![opened(&item, 1), taken(id(2, 0), vec![order(&item, 0, 2), order(&item, 2, 1)])];
+    let elsewhere = vec![
+        opened(&item, 1),
+        taken(id(2, 0), vec![order(&item, 0, 2), order(&item, 2, 1)]),
+    ];
     let recorded = record(&*ledger, &second, elsewhere).await.unwrap();
-    assert_eq!((recorded.held, recorded.repeated), (1, 1), "across segments");
+    assert_eq!(
+        (recorded.held, recorded.repeated),
+        (1, 1),
+        "across segments"
+    );
 
     assert_eq!(row(&*ledger, &first).await.held, 3);
     assert_eq!(row(&*ledger, &second).await.held, 1);
-    assert_eq!(ledger.order(order_id(&item, 0)).await.unwrap().unwrap().segment, 0);
+    assert_eq!(
+        ledger
+            .order(order_id(&item, 0))
+            .await
+            .unwrap()
+            .unwrap()
+            .segment,
+        0
+    );
 }
 
 async fn a_rejected_order_that_comes_again_stays_rejected(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 4, 2).await;
-    record(&*ledger, &segment(&item, 0), vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 3)])]).await.unwrap();
-    let recorded = record(&*ledger, &segment(&item, 0), vec![taken(id(3, 0), vec![order(&item, 0, 1)])]).await.unwrap();
-    assert_eq!((recorded.held, recorded.repeated, recorded.rejected.len()), (0, 1, 0));
-    assert_eq!(state(&*ledger, order_id(&item, 0)).await, Some(OrderState::Rejected));
+    record(
+        &*ledger,
+        &segment(&item, 0),
+        vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 3)])],
+    )
+    .await
+    .unwrap();
+    let recorded = record(
+        &*ledger,
+        &segment(&item, 0),
+        vec![taken(id(3, 0), vec![order(&item, 0, 1)])],
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        (recorded.held, recorded.repeated, recorded.rejected.len()),
+        (0, 1, 0)
+    );
+    assert_eq!(
+        state(&*ledger, order_id(&item, 0)).await,
+        Some(OrderState::Rejected)
+    );
 }
 
 async fn several_segments_are_recorded_in_one_transaction(site: &Site) {
@@ -179,24 +309,51 @@ async fn several_segments_are_recorded_in_one_transaction(site: &Site) {
     let claim = ledger.claim(&wanted, 9).await.unwrap().unwrap();
     let replays = claim.rows().iter().map(|row| {
         let number = row.key.segment;
-        let orders = (0..=number).map(|n| order(&item, usize::from(number * 10 + n), 1)).collect();
-        SegmentReplay { row: row.clone(), entries: vec![opened(&item, number), taken(id(2, 0), orders)] }
+        let orders = (0..=number)
+            .map(|n| order(&item, usize::from(number * 10 + n), 1))
+            .collect();
+        SegmentReplay {
+            row: row.clone(),
+            entries: vec![opened(&item, number), taken(id(2, 0), orders)],
+        }
     });
     let replays = replays.collect();
-    let mut held: Vec<_> = claim.record(replays).await.unwrap().into_iter().map(|recorded| (recorded.key.segment, recorded.held)).collect();
+    let mut held: Vec<_> = claim
+        .record(replays)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|recorded| (recorded.key.segment, recorded.held))
+        .collect();
     held.sort_unstable();
     assert_eq!(held, [(0, 1), (1, 2), (2, 3)]);
     let mut checkpoints = ledger.checkpoints().await.unwrap();
     checkpoints.sort_unstable();
-    assert_eq!(checkpoints, wanted.into_iter().map(|key| (key, Some(id(2, 0)))).collect::<Vec<_>>());
+    assert_eq!(
+        checkpoints,
+        wanted
+            .into_iter()
+            .map(|key| (key, Some(id(2, 0))))
+            .collect::<Vec<_>>()
+    );
 }
 
 async fn a_history_that_does_not_continue_changes_nothing(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 10, 1).await;
     let key = segment(&item, 0);
-    let other_units = Entry { id: id(1, 0), fingerprint: 1, change: Change::Opened { units: 11, epoch: 1 } };
-    for entries in [vec![taken(id(1, 0), vec![order(&item, 0, 1)])], vec![other_units, taken(id(2, 0), vec![order(&item, 0, 1)])]] {
+    let other_units = Entry {
+        id: id(1, 0),
+        fingerprint: 1,
+        change: Change::Opened {
+            units: 11,
+            epoch: 1,
+        },
+    };
+    for entries in [
+        vec![taken(id(1, 0), vec![order(&item, 0, 1)])],
+        vec![other_units, taken(id(2, 0), vec![order(&item, 0, 1)])],
+    ] {
         let refused = record(&*ledger, &key, entries).await;
         assert!(matches!(refused, Err(LedgerError::Diverged(diverged)) if diverged == key));
     }
@@ -209,15 +366,43 @@ async fn entry_ids_compare_as_numbers(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 10, 1).await;
     let key = segment(&item, 0);
-    record(&*ledger, &key, vec![opened(&item, 0), taken(id(9, 9), vec![order(&item, 0, 1)])]).await.unwrap();
-    record(&*ledger, &key, vec![taken(id(9, 10), vec![order(&item, 1, 1)])]).await.unwrap();
-    record(&*ledger, &key, vec![taken(id(10, 0), vec![order(&item, 2, 1)])]).await.unwrap();
+    record(
+        &*ledger,
+        &key,
+        vec![opened(&item, 0), taken(id(9, 9), vec![order(&item, 0, 1)])],
+    )
+    .await
+    .unwrap();
+    record(
+        &*ledger,
+        &key,
+        vec![taken(id(9, 10), vec![order(&item, 1, 1)])],
+    )
+    .await
+    .unwrap();
+    record(
+        &*ledger,
+        &key,
+        vec![taken(id(10, 0), vec![order(&item, 2, 1)])],
+    )
+    .await
+    .unwrap();
     // As text this one would come after.
-    let refused = record(&*ledger, &key, vec![taken(id(9, 11), vec![order(&item, 3, 1)])]).await;
+    let refused = record(
+        &*ledger,
+        &key,
+        vec![taken(id(9, 11), vec![order(&item, 3, 1)])],
+    )
+    .await;
     assert!(matches!(refused, Err(LedgerError::Diverged(_))));
     let row = row(&*ledger, &key).await;
-    assert_eq!((row.checkpoint, row.held, row.version), (Some(id(10, 0)), 3, 4));
+    assert_eq!(
+        (row.checkpoint, row.held, row.version),
+        (Some(id(10, 0)), 3, 4)
+    );
     let far = id(u64::MAX, u64::MAX);
-    record(&*ledger, &key, vec![taken(far, vec![])]).await.unwrap();
+    record(&*ledger, &key, vec![taken(far, vec![])])
+        .await
+        .unwrap();
     assert_eq!(ledger.checkpoints().await.unwrap(), [(key, Some(far))]);
 }

@@ -7,7 +7,10 @@ use jiff::Timestamp;
 use ledger::{Created, LedgerError, TransferPlan};
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::site::{Kind, Site, counters, happen, id, item, on_both, opened, order, order_id, record, row, segment, step, take, taken};
+use crate::site::{
+    Kind, Site, counters, happen, id, item, on_both, opened, order, order_id, record, row, segment,
+    step, take, taken,
+};
 
 on_both!(a_row_that_must_not_be_is_refused_by_name);
 
@@ -54,44 +57,127 @@ const SALE: [&str; 4] = [
 fn in_words_of(kind: Kind, sql: &str, vase: &Item) -> String {
     let hex = |n| order_id(vase, n).as_uuid().simple().to_string();
     let (at, one, two) = match kind {
-        Kind::Sqlite => ("1900000000001".into(), format!("x'{}'", hex(1)), format!("x'{}'", hex(2))),
-        Kind::Postgres => ("to_timestamp(1900000000.001)".to_owned(), format!("'{}'", hex(1)), format!("'{}'", hex(2))),
+        Kind::Sqlite => (
+            "1900000000001".into(),
+            format!("x'{}'", hex(1)),
+            format!("x'{}'", hex(2)),
+        ),
+        Kind::Postgres => (
+            "to_timestamp(1900000000.001)".to_owned(),
+            format!("'{}'", hex(1)),
+            format!("'{}'", hex(2)),
+        ),
     };
-    sql.replace("AT_1", &at).replace("ID_1", &one).replace("ID_2", &two)
+    sql.replace("AT_1", &at)
+        .replace("ID_1", &one)
+        .replace("ID_2", &two)
 }
 
 async fn what_the_first_release_wrote_survives(site: Site) {
     let ledger = site.ledger().await;
     site.migrate_to(20261121000003).await;
     let closes_at = Timestamp::from_millisecond(1_900_000_000_001).ok();
-    let vase = Item { window: Window { opens_at: None, closes_at }, state: ItemState::Paused, epoch: 3, version: 3, ..item("vase", 10, 2) };
+    let vase = Item {
+        window: Window {
+            opens_at: None,
+            closes_at,
+        },
+        state: ItemState::Paused,
+        epoch: 3,
+        version: 3,
+        ..item("vase", 10, 2)
+    };
     for sql in SALE {
         site.sql(&in_words_of(site.kind, sql, &vase)).await.unwrap();
     }
-    site.sql(&format!("UPDATE items SET tag = {}", vase.id.tag().0)).await.unwrap();
+    site.sql(&format!("UPDATE items SET tag = {}", vase.id.tag().0))
+        .await
+        .unwrap();
     ledger.migrate().await.unwrap();
 
-    assert_eq!(ledger.items_tagged(vase.id.tag()).await.unwrap(), std::slice::from_ref(&vase));
-    assert_eq!(site.try_create(&*ledger, &Item { state: ItemState::Open, epoch: 1, ..vase.clone() }).await, Created::Same(vase.clone()));
-    assert_eq!(site.try_create(&*ledger, &Item { stock: 11, ..vase.clone() }).await, Created::Different);
-    let [first, second] = [0, 1].map(|number| segment(&vase, number));
-    assert_eq!((counters(&*ledger, &first).await, counters(&*ledger, &second).await), ([3, 2, 0, 0], [5, 0, 0, 0]));
-    let kept = row(&*ledger, &first).await;
-    assert_eq!((kept.checkpoint, kept.anchor, kept.version), (Some(id(7, 1)), Some(-9), 4));
-    let due = ledger.due(None, Timestamp::from_second(1_900_000_001).unwrap(), 9).await.unwrap();
     assert_eq!(
-        due.iter().map(|order| (order.id, order.buyer.as_str(), order.attempt)).collect::<Vec<_>>(),
+        ledger.items_tagged(vase.id.tag()).await.unwrap(),
+        std::slice::from_ref(&vase)
+    );
+    assert_eq!(
+        site.try_create(
+            &*ledger,
+            &Item {
+                state: ItemState::Open,
+                epoch: 1,
+                ..vase.clone()
+            }
+        )
+        .await,
+        Created::Same(vase.clone())
+    );
+    assert_eq!(
+        site.try_create(
+            &*ledger,
+            &Item {
+                stock: 11,
+                ..vase.clone()
+            }
+        )
+        .await,
+        Created::Different
+    );
+    let [first, second] = [0, 1].map(|number| segment(&vase, number));
+    assert_eq!(
+        (
+            counters(&*ledger, &first).await,
+            counters(&*ledger, &second).await
+        ),
+        ([3, 2, 0, 0], [5, 0, 0, 0])
+    );
+    let kept = row(&*ledger, &first).await;
+    assert_eq!(
+        (kept.checkpoint, kept.anchor, kept.version),
+        (Some(id(7, 1)), Some(-9), 4)
+    );
+    let due = ledger
+        .due(None, Timestamp::from_second(1_900_000_001).unwrap(), 9)
+        .await
+        .unwrap();
+    assert_eq!(
+        due.iter()
+            .map(|order| (order.id, order.buyer.as_str(), order.attempt))
+            .collect::<Vec<_>>(),
         [(order_id(&vase, 1), "ann", 0)]
     );
-    assert_eq!(ledger.recorded_among(&[order_id(&vase, 2)]).await.unwrap(), [(order_id(&vase, 2), domain::OrderState::Rejected)]);
+    assert_eq!(
+        ledger.recorded_among(&[order_id(&vase, 2)]).await.unwrap(),
+        [(order_id(&vase, 2), domain::OrderState::Rejected)]
+    );
 
-    assert_eq!(site.sql("UPDATE all_at_home SET item = item").await.unwrap(), 0, "nobody had written down what strayed");
+    assert_eq!(
+        site.sql("UPDATE all_at_home SET item = item")
+            .await
+            .unwrap(),
+        0,
+        "nobody had written down what strayed"
+    );
 
     // And it goes on: with what the new constraints allow, and the old ones refuse.
-    step(&*ledger, order_id(&vase, 1), OrderState::Expired).await.unwrap();
-    happen(&*ledger, &first, [take([order(&vase, 3, 3)])]).await.unwrap();
-    assert!(site.sql("UPDATE segments SET held = held + 1").await.is_err());
-    assert!(site.sql("DELETE FROM items").await.unwrap_err().to_string().to_lowercase().contains("foreign key"));
+    step(&*ledger, order_id(&vase, 1), OrderState::Expired)
+        .await
+        .unwrap();
+    happen(&*ledger, &first, [take([order(&vase, 3, 3)])])
+        .await
+        .unwrap();
+    assert!(
+        site.sql("UPDATE segments SET held = held + 1")
+            .await
+            .is_err()
+    );
+    assert!(
+        site.sql("DELETE FROM items")
+            .await
+            .unwrap_err()
+            .to_string()
+            .to_lowercase()
+            .contains("foreign key")
+    );
     site.audit().await;
 }
 
@@ -118,41 +204,113 @@ async fn migrating_at_once_is_safe(site: Site) {
 async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
     let ledger = site.ledger().await;
     let item = site.create(&*ledger, "vase", 10, 1).await;
-    record(&*ledger, &segment(&item, 0), vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 4)])]).await.unwrap();
+    record(
+        &*ledger,
+        &segment(&item, 0),
+        vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 4)])],
+    )
+    .await
+    .unwrap();
     ledger.claim_item(&item.id, 1).await.unwrap();
-    let plan = TransferPlan { id: TransferId::random(), from: 0, to: 1, units: 5 };
+    let plan = TransferPlan {
+        id: TransferId::random(),
+        from: 0,
+        to: 1,
+        units: 5,
+    };
     ledger.plan_transfers(&item.id, 1, &[plan]).await.unwrap();
-    happen(&*ledger, &segment(&item, 0), [take([order(&item, 1, 1)])]).await.unwrap();
-    step(&*ledger, order_id(&item, 1), OrderState::Expired).await.unwrap();
+    happen(&*ledger, &segment(&item, 0), [take([order(&item, 1, 1)])])
+        .await
+        .unwrap();
+    step(&*ledger, order_id(&item, 1), OrderState::Expired)
+        .await
+        .unwrap();
     let table = [
-        ("UPDATE segments SET available = -1, held = 10", "segments_available_not_negative"),
-        ("UPDATE segments SET held = -1, available = 10", "segments_held_not_negative"),
-        ("UPDATE segments SET confirmed = -1, available = 6", "segments_confirmed_not_negative"),
-        ("UPDATE segments SET \"returning\" = -1, available = 7", "segments_returning_not_negative"),
-        ("UPDATE segments SET available = available - 1", "segments_units_accounted_for"),
-        ("UPDATE segments SET \"returning\" = 2", "segments_units_accounted_for"),
-        ("UPDATE segments SET held = held + 1", "segments_units_accounted_for"),
-        ("UPDATE segments SET allocated = allocated + 1", "segments_units_accounted_for"),
+        (
+            "UPDATE segments SET available = -1, held = 10",
+            "segments_available_not_negative",
+        ),
+        (
+            "UPDATE segments SET held = -1, available = 10",
+            "segments_held_not_negative",
+        ),
+        (
+            "UPDATE segments SET confirmed = -1, available = 6",
+            "segments_confirmed_not_negative",
+        ),
+        (
+            "UPDATE segments SET \"returning\" = -1, available = 7",
+            "segments_returning_not_negative",
+        ),
+        (
+            "UPDATE segments SET available = available - 1",
+            "segments_units_accounted_for",
+        ),
+        (
+            "UPDATE segments SET \"returning\" = 2",
+            "segments_units_accounted_for",
+        ),
+        (
+            "UPDATE segments SET held = held + 1",
+            "segments_units_accounted_for",
+        ),
+        (
+            "UPDATE segments SET allocated = allocated + 1",
+            "segments_units_accounted_for",
+        ),
         ("UPDATE segments SET anchor = NULL", "segments_anchored"),
         ("UPDATE orders SET quantity = 0", "orders_quantity_positive"),
         ("UPDATE orders SET state = 'lost'", "orders_state_known"),
         ("UPDATE orders SET attempt = -1", "orders_attempt_known"),
         ("UPDATE orders SET attempt = 8", "orders_attempt_known"),
-        ("UPDATE returns SET quantity = 0", "returns_quantity_positive"),
+        (
+            "UPDATE returns SET quantity = 0",
+            "returns_quantity_positive",
+        ),
         ("UPDATE transfers SET asked = 0", "transfers_asked_positive"),
-        ("UPDATE transfers SET moved = 6, state = 'out'", "transfers_moved_of_asked"),
-        ("UPDATE transfers SET moved = 1", "transfers_planned_moved_nothing"),
-        ("UPDATE transfers SET from_segment = NULL, to_segment = NULL, state = 'out'", "transfers_have_an_end"),
-        ("UPDATE transfers SET to_segment = from_segment", "transfers_between_two"),
-        ("UPDATE transfers SET from_segment = NULL", "transfers_new_units_are_out"),
-        ("UPDATE transfers SET wished = 0", "transfers_wished_positive"),
-        ("UPDATE transfers SET state = 'lost'", "transfers_state_known"),
+        (
+            "UPDATE transfers SET moved = 6, state = 'out'",
+            "transfers_moved_of_asked",
+        ),
+        (
+            "UPDATE transfers SET moved = 1",
+            "transfers_planned_moved_nothing",
+        ),
+        (
+            "UPDATE transfers SET from_segment = NULL, to_segment = NULL, state = 'out'",
+            "transfers_have_an_end",
+        ),
+        (
+            "UPDATE transfers SET to_segment = from_segment",
+            "transfers_between_two",
+        ),
+        (
+            "UPDATE transfers SET from_segment = NULL",
+            "transfers_new_units_are_out",
+        ),
+        (
+            "UPDATE transfers SET wished = 0",
+            "transfers_wished_positive",
+        ),
+        (
+            "UPDATE transfers SET state = 'lost'",
+            "transfers_state_known",
+        ),
         ("UPDATE items SET stock = -1", "items_stock_not_negative"),
-        ("UPDATE items SET price_cents = -1", "items_price_not_negative"),
-        ("UPDATE items SET limit_per_buyer = 0", "items_limit_positive"),
+        (
+            "UPDATE items SET price_cents = -1",
+            "items_price_not_negative",
+        ),
+        (
+            "UPDATE items SET limit_per_buyer = 0",
+            "items_limit_positive",
+        ),
         ("UPDATE items SET segments = 0", "items_segments_positive"),
         ("UPDATE items SET state = 'ajar'", "items_state_known"),
-        ("UPDATE items SET durability = 'hoped'", "items_durability_known"),
+        (
+            "UPDATE items SET durability = 'hoped'",
+            "items_durability_known",
+        ),
     ];
     for (sql, constraint) in table {
         let error = site.sql(sql).await.expect_err(sql);
@@ -160,7 +318,9 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
     }
     for column in ["held", "confirmed", "\"returning\""] {
         for (sign, back) in [("+", "-"), ("-", "+")] {
-            let sql = format!("UPDATE segments SET available = available {back} 1, {column} = {column} {sign} 1");
+            let sql = format!(
+                "UPDATE segments SET available = available {back} 1, {column} = {column} {sign} 1"
+            );
             assert_eq!(site.sql(&sql).await.unwrap(), 1, "{sql}");
         }
     }
@@ -168,11 +328,23 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
 
 #[tokio::test]
 async fn a_url_of_another_scheme_is_a_clear_error_without_its_password() {
-    for url in ["mysql://me:secret@host/db", "redis://me:secret@host", "secret", ""] {
-        let Err(error) = ledger::connect(url, 1).await else { panic!("{url}") };
+    for url in [
+        "mysql://me:secret@host/db",
+        "redis://me:secret@host",
+        "secret",
+        "",
+    ] {
+        let Err(error) = ledger::connect(url, 1).await else {
+            panic!("{url}")
+        };
         assert!(matches!(error, LedgerError::Url(_)));
         let text = error.to_string();
-        assert!(text.contains("DATABASE_URL") && text.contains("postgres://") && text.contains("sqlite://"), "{text}");
+        assert!(
+            text.contains("DATABASE_URL")
+                && text.contains("postgres://")
+                && text.contains("sqlite://"),
+            "{text}"
+        );
         assert!(!text.contains("secret@") && !error.is_retryable(), "{text}");
     }
 }

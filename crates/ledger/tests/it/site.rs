@@ -6,11 +6,13 @@ use std::sync::{
 };
 
 use domain::{
-    BuyerId, Change, Durability, Entry, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey,
-    TakenOrder, Window,
+    BuyerId, Change, Durability, Entry, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId,
+    OrderState, Quantity, SegmentKey, TakenOrder, Window,
 };
 use jiff::Timestamp;
-use ledger::{ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow, Transition};
+use ledger::{
+    ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow, Transition,
+};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection, migrate::Migrator};
 use tempfile::TempDir;
 use testbed::Postgres;
@@ -76,7 +78,12 @@ impl Site {
     pub fn empty_sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/deeper/ledger.db", folder.path().display());
-        Self { kind: Kind::Sqlite, url, _folder: Some(folder), items: Mutex::default() }
+        Self {
+            kind: Kind::Sqlite,
+            url,
+            _folder: Some(folder),
+            items: Mutex::default(),
+        }
     }
 
     /// Without a schema.
@@ -89,7 +96,12 @@ impl Site {
 
     /// A Postgres database that is there already.
     pub fn at(url: String) -> Self {
-        Self { kind: Kind::Postgres, url, _folder: None, items: Mutex::default() }
+        Self {
+            kind: Kind::Postgres,
+            url,
+            _folder: None,
+            items: Mutex::default(),
+        }
     }
 
     /// One more process, as it were.
@@ -105,8 +117,23 @@ impl Site {
     }
 
     /// For orders of any size at any segment.
-    pub async fn create_unlimited(&self, ledger: &dyn Ledger, name: &str, stock: u64, segments: u16) -> Item {
-        match self.try_create(ledger, &Item { limit_per_buyer: None, ..item(name, stock, segments) }).await {
+    pub async fn create_unlimited(
+        &self,
+        ledger: &dyn Ledger,
+        name: &str,
+        stock: u64,
+        segments: u16,
+    ) -> Item {
+        match self
+            .try_create(
+                ledger,
+                &Item {
+                    limit_per_buyer: None,
+                    ..item(name, stock, segments)
+                },
+            )
+            .await
+        {
             Created::New(item) => item,
             other => panic!("{other:?}"),
         }
@@ -122,8 +149,14 @@ impl Site {
     pub async fn sql(&self, sql: &str) -> Result<u64, sqlx::Error> {
         let sql = AssertSqlSafe(sql);
         match self.kind {
-            Kind::Sqlite => Ok(sqlx::query(sql).execute(&mut SqliteConnection::connect(&self.url).await?).await?.rows_affected()),
-            Kind::Postgres => Ok(sqlx::query(sql).execute(&mut PgConnection::connect(&self.url).await?).await?.rows_affected()),
+            Kind::Sqlite => Ok(sqlx::query(sql)
+                .execute(&mut SqliteConnection::connect(&self.url).await?)
+                .await?
+                .rows_affected()),
+            Kind::Postgres => Ok(sqlx::query(sql)
+                .execute(&mut PgConnection::connect(&self.url).await?)
+                .await?
+                .rows_affected()),
         }
     }
 
@@ -132,11 +165,17 @@ impl Site {
         match self.kind {
             Kind::Sqlite => {
                 let mut connection = SqliteConnection::connect(&self.url).await.unwrap();
-                up_to(version, sqlx::migrate!("../../migrations/sqlite")).run_direct(None, &mut connection, false).await.unwrap();
+                up_to(version, sqlx::migrate!("../../migrations/sqlite"))
+                    .run_direct(None, &mut connection, false)
+                    .await
+                    .unwrap();
             }
             Kind::Postgres => {
                 let mut connection = PgConnection::connect(&self.url).await.unwrap();
-                up_to(version, sqlx::migrate!("../../migrations/postgres")).run_direct(None, &mut connection, false).await.unwrap();
+                up_to(version, sqlx::migrate!("../../migrations/postgres"))
+                    .run_direct(None, &mut connection, false)
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -156,15 +195,32 @@ impl Site {
 }
 
 fn up_to(version: i64, all: Migrator) -> Migrator {
-    let migrations = all.iter().filter(|migration| migration.version <= version).cloned().collect();
+    let migrations = all
+        .iter()
+        .filter(|migration| migration.version <= version)
+        .cloned()
+        .collect();
     Migrator { migrations, ..all }
 }
 
 pub fn assert_identity(totals: &ledger::ItemTotals) {
     for (row, by_orders) in totals.segments.iter().zip(&totals.by_orders) {
-        assert_eq!(row.available + row.held + row.confirmed + row.returning, row.allocated, "{}", row.key);
-        let counted = ByOrders { held: row.held, confirmed: row.confirmed, returning: row.returning };
-        assert_eq!(counted, *by_orders, "{}: the counters and the sums", row.key);
+        assert_eq!(
+            row.available + row.held + row.confirmed + row.returning,
+            row.allocated,
+            "{}",
+            row.key
+        );
+        let counted = ByOrders {
+            held: row.held,
+            confirmed: row.confirmed,
+            returning: row.returning,
+        };
+        assert_eq!(
+            counted, *by_orders,
+            "{}: the counters and the sums",
+            row.key
+        );
     }
     let allocated: u64 = totals.segments.iter().map(|row| row.allocated).sum();
     assert_eq!(allocated + totals.in_transit, totals.item.stock);
@@ -190,7 +246,10 @@ pub fn item(name: &str, stock: u64, segments: u16) -> Item {
 }
 
 pub fn segment(item: &Item, segment: u16) -> SegmentKey {
-    SegmentKey { item: item.id.clone(), segment }
+    SegmentKey {
+        item: item.id.clone(),
+        segment,
+    }
 }
 
 pub fn id(ms: u64, seq: u64) -> EntryId {
@@ -210,46 +269,95 @@ pub fn order(item: &Item, n: usize, units: u32) -> TakenOrder {
 /// One of a buyer's orders, by its key.
 pub fn order_of(item: &Item, buyer: &BuyerId, key: usize, units: u32) -> TakenOrder {
     let key = IdempotencyKey::new(format!("key-{key}")).unwrap();
-    TakenOrder { id: OrderId::derive(&item.id, item.id.tag(), buyer, &key), buyer: buyer.clone(), quantity: Quantity::new(units).unwrap() }
+    TakenOrder {
+        id: OrderId::derive(&item.id, item.id.tag(), buyer, &key),
+        buyer: buyer.clone(),
+        quantity: Quantity::new(units).unwrap(),
+    }
 }
 
 pub fn opened(item: &Item, segment: u16) -> Entry {
-    Entry { id: id(1, 0), fingerprint: 1, change: Change::Opened { units: item.share(segment), epoch: 1 } }
+    Entry {
+        id: id(1, 0),
+        fingerprint: 1,
+        change: Change::Opened {
+            units: item.share(segment),
+            epoch: 1,
+        },
+    }
 }
 
 pub fn taken(id: EntryId, orders: Vec<TakenOrder>) -> Entry {
     let expires_at = Timestamp::from_millisecond(1_800_000_000_123).unwrap();
-    Entry { id, fingerprint: -(id.ms as i64), change: Change::Taken { expires_at, orders } }
+    Entry {
+        id,
+        fingerprint: -(id.ms as i64),
+        change: Change::Taken { expires_at, orders },
+    }
 }
 
 /// Records the changes as the next entries of the segment, behind the one that opens it if there is none yet.
-pub async fn happen(ledger: &dyn Ledger, key: &SegmentKey, changes: impl IntoIterator<Item = Change>) -> Result<Recorded, LedgerError> {
+pub async fn happen(
+    ledger: &dyn Ledger,
+    key: &SegmentKey,
+    changes: impl IntoIterator<Item = Change>,
+) -> Result<Recorded, LedgerError> {
     let row = row(ledger, key).await;
-    let opened = row.checkpoint.is_none().then_some(Change::Opened { units: row.allocated, epoch: 1 });
+    let opened = row.checkpoint.is_none().then_some(Change::Opened {
+        units: row.allocated,
+        epoch: 1,
+    });
     let first = row.checkpoint.map_or(1, |checkpoint| checkpoint.ms + 1);
     let changes = opened.into_iter().chain(changes).zip(first..);
-    record(ledger, key, changes.map(|(change, ms)| Entry { id: id(ms, 0), fingerprint: ms as i64, change }).collect()).await
+    record(
+        ledger,
+        key,
+        changes
+            .map(|(change, ms)| Entry {
+                id: id(ms, 0),
+                fingerprint: ms as i64,
+                change,
+            })
+            .collect(),
+    )
+    .await
 }
 
 /// A batch that took, with holds that are over at once.
 pub fn take(orders: impl IntoIterator<Item = TakenOrder>) -> Change {
-    Change::Taken { expires_at: Timestamp::from_millisecond(1_700_000_000_000).unwrap(), orders: orders.into_iter().collect() }
+    Change::Taken {
+        expires_at: Timestamp::from_millisecond(1_700_000_000_000).unwrap(),
+        orders: orders.into_iter().collect(),
+    }
 }
 
 /// A batch that gave back.
 pub fn release(orders: impl IntoIterator<Item = TakenOrder>) -> Change {
-    Change::Released { orders: orders.into_iter().collect() }
+    Change::Released {
+        orders: orders.into_iter().collect(),
+    }
 }
 
 /// The order under the id of a retake.
 pub fn again(order: TakenOrder, attempt: u8) -> TakenOrder {
-    TakenOrder { id: order.id.retake(attempt), ..order }
+    TakenOrder {
+        id: order.id.retake(attempt),
+        ..order
+    }
 }
 
 /// Makes one transition of the order as it is.
 pub async fn step(ledger: &dyn Ledger, id: OrderId, to: OrderState) -> Option<domain::Order> {
     let order = ledger.order(id).await.unwrap().unwrap();
-    ledger.transition(&[Transition { order, to, payment: None }]).await.unwrap().remove(0)
+    ledger
+        .transition(&[Transition {
+            order,
+            to,
+            payment: None,
+        }])
+        .await
+        .unwrap()
+        .remove(0)
 }
 
 /// A row's available, held, confirmed and returning units.
@@ -260,12 +368,26 @@ pub async fn counters(ledger: &dyn Ledger, key: &SegmentKey) -> [u64; 4] {
 
 /// What of `log` the row has not recorded, `at_most` entries.
 pub fn rest(row: &SegmentRow, log: &[Entry], at_most: usize) -> Vec<Entry> {
-    log.iter().filter(|entry| row.checkpoint.is_none_or(|checkpoint| entry.id > checkpoint)).take(at_most).cloned().collect()
+    log.iter()
+        .filter(|entry| {
+            row.checkpoint
+                .is_none_or(|checkpoint| entry.id > checkpoint)
+        })
+        .take(at_most)
+        .cloned()
+        .collect()
 }
 
 /// Claims the segment and records the entries.
-pub async fn record(ledger: &dyn Ledger, key: &SegmentKey, entries: Vec<Entry>) -> Result<Recorded, LedgerError> {
-    let claim = ledger.claim(std::slice::from_ref(key), 1).await?.expect("nobody else holds it");
+pub async fn record(
+    ledger: &dyn Ledger,
+    key: &SegmentKey,
+    entries: Vec<Entry>,
+) -> Result<Recorded, LedgerError> {
+    let claim = ledger
+        .claim(std::slice::from_ref(key), 1)
+        .await?
+        .expect("nobody else holds it");
     let row = claim.rows()[0].clone();
     let mut recorded = claim.record(vec![SegmentReplay { row, entries }]).await?;
     assert_eq!(recorded.len(), 1);
@@ -273,7 +395,11 @@ pub async fn record(ledger: &dyn Ledger, key: &SegmentKey, entries: Vec<Entry>) 
 }
 
 pub async fn row(ledger: &dyn Ledger, key: &SegmentKey) -> SegmentRow {
-    ledger.segments(&key.item).await.unwrap().swap_remove(key.segment.into())
+    ledger
+        .segments(&key.item)
+        .await
+        .unwrap()
+        .swap_remove(key.segment.into())
 }
 
 pub async fn state(ledger: &dyn Ledger, order: OrderId) -> Option<OrderState> {
@@ -287,7 +413,10 @@ pub async fn eventually<T>(what: &str, mut happened: impl AsyncFnMut() -> Option
         if let Some(found) = happened().await {
             return found;
         }
-        assert!(std::time::Instant::now() < deadline, "{what} did not happen");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{what} did not happen"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }

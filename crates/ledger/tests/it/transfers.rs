@@ -1,7 +1,9 @@
 //! Units on the move: new ones, taken back ones, and from segment to segment; in whatever order their entries come, and however often.
 
 use domain::{Change, IdempotencyKey, Item, SegmentKey, TransferId, Transferred};
-use ledger::{Changed, Ledger, LedgerError, StockChange, StockPart, Transfer, TransferPlan, TransferState};
+use ledger::{
+    Changed, Ledger, LedgerError, StockChange, StockPart, Transfer, TransferPlan, TransferState,
+};
 
 use crate::site::{Site, counters, happen, on_both, order, row, segment, take};
 
@@ -20,15 +22,27 @@ on_both!(
 );
 
 fn out(id: TransferId, units: u64) -> Change {
-    Change::TransferredOut(Transferred { id, units, token: 1 })
+    Change::TransferredOut(Transferred {
+        id,
+        units,
+        token: 1,
+    })
 }
 
 fn into(id: TransferId, units: u64) -> Change {
-    Change::TransferredIn(Transferred { id, units, token: 1 })
+    Change::TransferredIn(Transferred {
+        id,
+        units,
+        token: 1,
+    })
 }
 
 fn part(item: &Item, key: &str, segment: u16, units: u64) -> StockPart {
-    StockPart { transfer: TransferId::derive(&item.id, &IdempotencyKey::new(key).unwrap(), segment), segment, units }
+    StockPart {
+        transfer: TransferId::derive(&item.id, &IdempotencyKey::new(key).unwrap(), segment),
+        segment,
+        units,
+    }
 }
 
 fn item_of(changed: Changed) -> Item {
@@ -58,9 +72,23 @@ async fn new_units_are_in_transit_until_they_have_arrived(site: &Site) {
     let (item, keys) = opened(site, &*ledger).await;
     let parts = vec![part(&item, "k", 0, 5), part(&item, "k", 1, 4)];
     let ids: Vec<_> = parts.iter().map(|part| part.transfer).collect();
-    let changed = ledger.change_stock(&item.id, &StockChange::TopUp(parts), Some(1), "admin").await.unwrap();
-    assert_eq!(item_of(changed), Item { stock: 29, version: 2, ..item.clone() }, "the epoch is that of what segments are told");
-    assert_eq!(ledger.totals(&item.id).await.unwrap().unwrap().in_transit, 9);
+    let changed = ledger
+        .change_stock(&item.id, &StockChange::TopUp(parts), Some(1), "admin")
+        .await
+        .unwrap();
+    assert_eq!(
+        item_of(changed),
+        Item {
+            stock: 29,
+            version: 2,
+            ..item.clone()
+        },
+        "the epoch is that of what segments are told"
+    );
+    assert_eq!(
+        ledger.totals(&item.id).await.unwrap().unwrap().in_transit,
+        9
+    );
     let mut found = open(&*ledger, &item).await;
     found.sort_unstable_by_key(|transfer| transfer.to);
     for (number, transfer) in found.iter().enumerate() {
@@ -78,11 +106,32 @@ async fn new_units_are_in_transit_until_they_have_arrived(site: &Site) {
     }
     assert_eq!(ledger.open_transfers(None).await.unwrap().len(), 2);
 
-    let recorded = happen(&*ledger, &keys[0], [into(ids[0], 5), into(ids[0], 5)]).await.unwrap();
+    let recorded = happen(&*ledger, &keys[0], [into(ids[0], 5), into(ids[0], 5)])
+        .await
+        .unwrap();
     assert_eq!(recorded.transferred, 1, "once");
-    assert_eq!(happen(&*ledger, &keys[0], [into(ids[0], 5), into(ids[1], 4)]).await.unwrap().transferred, 0, "nor again, nor elsewhere");
-    assert_eq!(happen(&*ledger, &keys[1], [into(ids[1], 4)]).await.unwrap().transferred, 1);
-    assert_eq!((counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]), (15, 14));
+    assert_eq!(
+        happen(&*ledger, &keys[0], [into(ids[0], 5), into(ids[1], 4)])
+            .await
+            .unwrap()
+            .transferred,
+        0,
+        "nor again, nor elsewhere"
+    );
+    assert_eq!(
+        happen(&*ledger, &keys[1], [into(ids[1], 4)])
+            .await
+            .unwrap()
+            .transferred,
+        1
+    );
+    assert_eq!(
+        (
+            counters(&*ledger, &keys[0]).await[0],
+            counters(&*ledger, &keys[1]).await[0]
+        ),
+        (15, 14)
+    );
     assert_eq!(row(&*ledger, &keys[0]).await.allocated, 15);
     assert_eq!(open(&*ledger, &item).await, []);
 }
@@ -91,18 +140,64 @@ async fn a_change_of_stock_that_comes_again_changes_nothing(site: &Site) {
     let ledger = site.ledger().await;
     let (item, keys) = opened(site, &*ledger).await;
     let more = StockChange::TopUp(vec![part(&item, "k", 0, 5), part(&item, "k", 1, 0)]);
-    let changed = item_of(ledger.change_stock(&item.id, &more, None, "admin").await.unwrap());
+    let changed = item_of(
+        ledger
+            .change_stock(&item.id, &more, None, "admin")
+            .await
+            .unwrap(),
+    );
     assert_eq!(changed.stock, 25);
     for expected in [None, Some(1), Some(2)] {
-        assert_eq!(item_of(ledger.change_stock(&item.id, &more, expected, "admin").await.unwrap()), changed, "{expected:?}");
+        assert_eq!(
+            item_of(
+                ledger
+                    .change_stock(&item.id, &more, expected, "admin")
+                    .await
+                    .unwrap()
+            ),
+            changed,
+            "{expected:?}"
+        );
     }
     let otherwise = StockChange::TopUp(vec![part(&item, "k", 0, 3), part(&item, "k", 1, 2)]);
-    assert_eq!(item_of(ledger.change_stock(&item.id, &otherwise, None, "admin").await.unwrap()), changed, "shared out differently");
+    assert_eq!(
+        item_of(
+            ledger
+                .change_stock(&item.id, &otherwise, None, "admin")
+                .await
+                .unwrap()
+        ),
+        changed,
+        "shared out differently"
+    );
     assert_eq!(open(&*ledger, &item).await.len(), 1);
-    happen(&*ledger, &keys[0], [into(part(&item, "k", 0, 5).transfer, 5)]).await.unwrap();
-    assert_eq!(item_of(ledger.change_stock(&item.id, &more, None, "admin").await.unwrap()), changed, "when they have arrived");
+    happen(
+        &*ledger,
+        &keys[0],
+        [into(part(&item, "k", 0, 5).transfer, 5)],
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        item_of(
+            ledger
+                .change_stock(&item.id, &more, None, "admin")
+                .await
+                .unwrap()
+        ),
+        changed,
+        "when they have arrived"
+    );
     let nothing = StockChange::TopUp(vec![part(&item, "l", 0, 0)]);
-    assert_eq!(item_of(ledger.change_stock(&item.id, &nothing, None, "admin").await.unwrap()), changed);
+    assert_eq!(
+        item_of(
+            ledger
+                .change_stock(&item.id, &nothing, None, "admin")
+                .await
+                .unwrap()
+        ),
+        changed
+    );
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap().len(), 1);
 }
 
@@ -113,40 +208,117 @@ async fn a_change_of_stock_that_comes_again_for_another_wish_is_told_so(site: &S
         |units| StockChange::TopUp(vec![part(&item, "k", 0, units)]),
         |key, units| StockChange::TakeBack(vec![part(&item, key, 0, units)]),
     );
-    let changed = item_of(ledger.change_stock(&item.id, &more(5), None, "admin").await.unwrap());
+    let changed = item_of(
+        ledger
+            .change_stock(&item.id, &more(5), None, "admin")
+            .await
+            .unwrap(),
+    );
     // Nine were wished for, and two could be had.
-    let changed = item_of(ledger.change_stock_by(&item.id, &fewer("l", 2), 9, Some(changed.version), "admin").await.unwrap());
-    let same = [(more(5), 5), (fewer("l", 2), 9), (fewer("l", 4), 9), (fewer("l", 0), 9)];
+    let changed = item_of(
+        ledger
+            .change_stock_by(&item.id, &fewer("l", 2), 9, Some(changed.version), "admin")
+            .await
+            .unwrap(),
+    );
+    let same = [
+        (more(5), 5),
+        (fewer("l", 2), 9),
+        (fewer("l", 4), 9),
+        (fewer("l", 0), 9),
+    ];
     for (change, wished) in same {
-        assert_eq!(item_of(ledger.change_stock_by(&item.id, &change, wished, None, "admin").await.unwrap()), changed, "{change:?}");
+        assert_eq!(
+            item_of(
+                ledger
+                    .change_stock_by(&item.id, &change, wished, None, "admin")
+                    .await
+                    .unwrap()
+            ),
+            changed,
+            "{change:?}"
+        );
     }
-    let others = [(more(6), 6), (more(4), 4), (fewer("k", 5), 5), (fewer("l", 2), 2), (fewer("l", 9), 10)];
+    let others = [
+        (more(6), 6),
+        (more(4), 4),
+        (fewer("k", 5), 5),
+        (fewer("l", 2), 2),
+        (fewer("l", 9), 10),
+    ];
     for (change, wished) in others {
-        let refused = ledger.change_stock_by(&item.id, &change, wished, None, "admin").await.unwrap();
+        let refused = ledger
+            .change_stock_by(&item.id, &change, wished, None, "admin")
+            .await
+            .unwrap();
         assert_eq!(refused, Changed::OtherChange(changed.clone()), "{change:?}");
     }
     // Where it would use other segments as well.
     let wider = StockChange::TopUp(vec![part(&item, "k", 1, 3), part(&item, "k", 0, 3)]);
-    assert_eq!(ledger.change_stock(&item.id, &wider, None, "admin").await.unwrap(), Changed::OtherChange(changed.clone()));
-    assert_eq!((open(&*ledger, &item).await.len(), ledger.item(&item.id).await.unwrap()), (2, Some(changed)));
+    assert_eq!(
+        ledger
+            .change_stock(&item.id, &wider, None, "admin")
+            .await
+            .unwrap(),
+        Changed::OtherChange(changed.clone())
+    );
+    assert_eq!(
+        (
+            open(&*ledger, &item).await.len(),
+            ledger.item(&item.id).await.unwrap()
+        ),
+        (2, Some(changed))
+    );
     let journal = ledger.journal(&item.id, 9).await.unwrap();
-    assert_eq!(journal.iter().map(|said| said.entry.after["wished"].as_u64().unwrap()).collect::<Vec<_>>(), [9, 5]);
+    assert_eq!(
+        journal
+            .iter()
+            .map(|said| said.entry.after["wished"].as_u64().unwrap())
+            .collect::<Vec<_>>(),
+        [9, 5]
+    );
 }
 
 async fn transfers_are_found_by_their_ids_however_far_they_are(site: &Site) {
     let ledger = site.ledger().await;
     let (item, keys) = opened(site, &*ledger).await;
     let parts = [part(&item, "k", 0, 5), part(&item, "k", 1, 4)];
-    ledger.change_stock(&item.id, &StockChange::TakeBack(parts.to_vec()), None, "admin").await.unwrap();
+    ledger
+        .change_stock(
+            &item.id,
+            &StockChange::TakeBack(parts.to_vec()),
+            None,
+            "admin",
+        )
+        .await
+        .unwrap();
     let planned = planned(&*ledger, &item, 1).await;
-    happen(&*ledger, &keys[0], [out(parts[0].transfer, 3)]).await.unwrap();
-    let left = open(&*ledger, &item).await.into_iter().find(|transfer| transfer.id == parts[0].transfer).unwrap();
-    ledger.finish_take_back(&left, 1, "reconciler").await.unwrap();
+    happen(&*ledger, &keys[0], [out(parts[0].transfer, 3)])
+        .await
+        .unwrap();
+    let left = open(&*ledger, &item)
+        .await
+        .into_iter()
+        .find(|transfer| transfer.id == parts[0].transfer)
+        .unwrap();
+    ledger
+        .finish_take_back(&left, 1, "reconciler")
+        .await
+        .unwrap();
     let ids = [parts[1].transfer, TransferId::random(), parts[0].transfer];
     let mut found: Vec<_> = ledger.transfers(&ids).await.unwrap();
     found.sort_unstable_by_key(|transfer| transfer.from);
-    let told: Vec<_> = found.iter().map(|transfer| (transfer.id, transfer.asked, transfer.moved, transfer.state)).collect();
-    assert_eq!(told, [(parts[0].transfer, 5, 3, TransferState::Done), (parts[1].transfer, 4, 0, TransferState::Planned)]);
+    let told: Vec<_> = found
+        .iter()
+        .map(|transfer| (transfer.id, transfer.asked, transfer.moved, transfer.state))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (parts[0].transfer, 5, 3, TransferState::Done),
+            (parts[1].transfer, 4, 0, TransferState::Planned)
+        ]
+    );
     assert_eq!(ledger.transfers(&[planned]).await.unwrap()[0].to, Some(1));
     assert_eq!(ledger.transfers(&[]).await.unwrap(), []);
 }
@@ -155,46 +327,128 @@ async fn a_change_of_stock_on_another_version_changes_nothing(site: &Site) {
     let ledger = site.ledger().await;
     let (item, _) = opened(site, &*ledger).await;
     let more = StockChange::TopUp(vec![part(&item, "k", 0, 5)]);
-    let refused = ledger.change_stock(&item.id, &more, Some(7), "admin").await.unwrap();
+    let refused = ledger
+        .change_stock(&item.id, &more, Some(7), "admin")
+        .await
+        .unwrap();
     assert_eq!(refused, Changed::OtherVersion(item.clone()));
-    assert_eq!((ledger.item(&item.id).await.unwrap().unwrap(), open(&*ledger, &item).await), (item.clone(), vec![]));
+    assert_eq!(
+        (
+            ledger.item(&item.id).await.unwrap().unwrap(),
+            open(&*ledger, &item).await
+        ),
+        (item.clone(), vec![])
+    );
     let nobody = domain::ItemId::new("nobody").unwrap();
-    assert_eq!(ledger.change_stock(&nobody, &more, None, "admin").await.unwrap(), Changed::NoItem);
+    assert_eq!(
+        ledger
+            .change_stock(&nobody, &more, None, "admin")
+            .await
+            .unwrap(),
+        Changed::NoItem
+    );
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), []);
-    item_of(ledger.change_stock(&item.id, &more, Some(1), "admin").await.unwrap());
+    item_of(
+        ledger
+            .change_stock(&item.id, &more, Some(1), "admin")
+            .await
+            .unwrap(),
+    );
 }
 
 async fn what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment(site: &Site) {
     let ledger = site.ledger().await;
     let (item, keys) = opened(site, &*ledger).await;
-    happen(&*ledger, &keys[0], [take([order(&item, 0, 8)])]).await.unwrap();
+    happen(&*ledger, &keys[0], [take([order(&item, 0, 8)])])
+        .await
+        .unwrap();
     let fewer = StockChange::TakeBack(vec![part(&item, "k", 0, 6)]);
-    let changed = item_of(ledger.change_stock(&item.id, &fewer, None, "admin").await.unwrap());
+    let changed = item_of(
+        ledger
+            .change_stock(&item.id, &fewer, None, "admin")
+            .await
+            .unwrap(),
+    );
     assert_eq!((changed.stock, changed.version), (20, 2));
     let transfer = open(&*ledger, &item).await.remove(0);
-    assert_eq!((transfer.from, transfer.to, transfer.asked, transfer.moved, transfer.state), (Some(0), None, 6, 0, TransferState::Planned));
-    ledger.finish_take_back(&transfer, 1, "reconciler").await.unwrap();
-    assert_eq!(open(&*ledger, &item).await, std::slice::from_ref(&transfer), "it cannot end before they have left");
+    assert_eq!(
+        (
+            transfer.from,
+            transfer.to,
+            transfer.asked,
+            transfer.moved,
+            transfer.state
+        ),
+        (Some(0), None, 6, 0, TransferState::Planned)
+    );
+    ledger
+        .finish_take_back(&transfer, 1, "reconciler")
+        .await
+        .unwrap();
+    assert_eq!(
+        open(&*ledger, &item).await,
+        std::slice::from_ref(&transfer),
+        "it cannot end before they have left"
+    );
 
-    happen(&*ledger, &keys[0], [out(transfer.id, 2)]).await.unwrap();
+    happen(&*ledger, &keys[0], [out(transfer.id, 2)])
+        .await
+        .unwrap();
     let transfer = open(&*ledger, &item).await.remove(0);
-    assert_eq!((transfer.moved, transfer.state), (2, TransferState::Out), "others have the rest");
-    assert_eq!(ledger.totals(&item.id).await.unwrap().unwrap().in_transit, 2);
+    assert_eq!(
+        (transfer.moved, transfer.state),
+        (2, TransferState::Out),
+        "others have the rest"
+    );
+    assert_eq!(
+        ledger.totals(&item.id).await.unwrap().unwrap().in_transit,
+        2
+    );
     for _ in 0..2 {
-        ledger.finish_take_back(&transfer, 1, "reconciler").await.unwrap();
+        ledger
+            .finish_take_back(&transfer, 1, "reconciler")
+            .await
+            .unwrap();
         let item = ledger.item(&item.id).await.unwrap().unwrap();
         assert_eq!((item.stock, item.version), (18, 3), "once");
     }
     assert_eq!(open(&*ledger, &item).await, []);
     let journal = ledger.journal(&item.id, 9).await.unwrap();
-    let said: Vec<_> = journal.iter().map(|said| (&*said.entry.action, &*said.entry.actor, said.entry.token)).collect();
-    assert_eq!(said, [("taken_back", "reconciler", Some(1)), ("take_back", "admin", None)]);
-    assert_eq!((&journal[0].entry.before["stock"], &journal[0].entry.after["stock"]), (&20.into(), &18.into()));
+    let said: Vec<_> = journal
+        .iter()
+        .map(|said| (&*said.entry.action, &*said.entry.actor, said.entry.token))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("taken_back", "reconciler", Some(1)),
+            ("take_back", "admin", None)
+        ]
+    );
+    assert_eq!(
+        (
+            &journal[0].entry.before["stock"],
+            &journal[0].entry.after["stock"]
+        ),
+        (&20.into(), &18.into())
+    );
 }
 
 async fn planned(ledger: &dyn Ledger, item: &Item, units: u64) -> TransferId {
     let id = TransferId::random();
-    ledger.plan_transfers(&item.id, 1, &[TransferPlan { id, from: 0, to: 1, units }]).await.unwrap();
+    ledger
+        .plan_transfers(
+            &item.id,
+            1,
+            &[TransferPlan {
+                id,
+                from: 0,
+                to: 1,
+                units,
+            }],
+        )
+        .await
+        .unwrap();
     id
 }
 
@@ -203,18 +457,39 @@ async fn a_transfer_moves_as_many_as_have_left(site: &Site) {
     let (item, keys) = opened(site, &*ledger).await;
     for (asked, moved) in [(5, 5), (5, 3), (1, 0)] {
         let id = planned(&*ledger, &item, asked).await;
-        let before = [counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]];
+        let before = [
+            counters(&*ledger, &keys[0]).await[0],
+            counters(&*ledger, &keys[1]).await[0],
+        ];
         happen(&*ledger, &keys[0], [out(id, moved)]).await.unwrap();
-        assert_eq!(ledger.totals(&item.id).await.unwrap().unwrap().in_transit, moved);
+        assert_eq!(
+            ledger.totals(&item.id).await.unwrap().unwrap().in_transit,
+            moved
+        );
         happen(&*ledger, &keys[1], [into(id, moved)]).await.unwrap();
-        let after = [counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]];
+        let after = [
+            counters(&*ledger, &keys[0]).await[0],
+            counters(&*ledger, &keys[1]).await[0],
+        ];
         assert_eq!(after, [before[0] - moved, before[1] + moved]);
         assert_eq!(open(&*ledger, &item).await, []);
     }
     // Planning again what is done changes nothing.
     let id = planned(&*ledger, &item, 1).await;
     for _ in 0..2 {
-        ledger.plan_transfers(&item.id, 1, &[TransferPlan { id, from: 0, to: 1, units: 1 }]).await.unwrap();
+        ledger
+            .plan_transfers(
+                &item.id,
+                1,
+                &[TransferPlan {
+                    id,
+                    from: 0,
+                    to: 1,
+                    units: 1,
+                }],
+            )
+            .await
+            .unwrap();
     }
     assert_eq!(open(&*ledger, &item).await.len(), 1);
 }
@@ -230,7 +505,9 @@ async fn entries_of_a_transfer_count_once_in_whatever_order_they_come(site: &Sit
         &[false, true, true, false],
     ];
     for (number, order) in orders.into_iter().enumerate() {
-        let item = site.create(&*ledger, &format!("vase-{number}"), 20, 2).await;
+        let item = site
+            .create(&*ledger, &format!("vase-{number}"), 20, 2)
+            .await;
         let keys = [0, 1].map(|number| segment(&item, number));
         for key in &keys {
             happen(&*ledger, key, []).await.unwrap();
@@ -238,15 +515,33 @@ async fn entries_of_a_transfer_count_once_in_whatever_order_they_come(site: &Sit
         ledger.claim_item(&item.id, 1).await.unwrap();
         let id = planned(&*ledger, &item, 4).await;
         for leaves in order {
-            let (key, entry) = if *leaves { (&keys[0], out(id, 4)) } else { (&keys[1], into(id, 4)) };
+            let (key, entry) = if *leaves {
+                (&keys[0], out(id, 4))
+            } else {
+                (&keys[1], into(id, 4))
+            };
             happen(&*ledger, key, [entry]).await.unwrap();
             crate::site::assert_identity(&ledger.totals(&item.id).await.unwrap().unwrap());
         }
-        assert_eq!([counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]], [6, 14], "{order:?}");
+        assert_eq!(
+            [
+                counters(&*ledger, &keys[0]).await[0],
+                counters(&*ledger, &keys[1]).await[0]
+            ],
+            [6, 14],
+            "{order:?}"
+        );
         // Neither end's entry says anything at another segment.
         happen(&*ledger, &keys[1], [out(id, 4)]).await.unwrap();
         happen(&*ledger, &keys[0], [into(id, 4)]).await.unwrap();
-        assert_eq!([counters(&*ledger, &keys[0]).await[0], counters(&*ledger, &keys[1]).await[0]], [6, 14], "{order:?}");
+        assert_eq!(
+            [
+                counters(&*ledger, &keys[0]).await[0],
+                counters(&*ledger, &keys[1]).await[0]
+            ],
+            [6, 14],
+            "{order:?}"
+        );
     }
 }
 
@@ -254,21 +549,57 @@ async fn what_does_not_fit_the_transfer_is_diverged(site: &Site) {
     let ledger = site.ledger().await;
     let (item, keys) = opened(site, &*ledger).await;
     let id = planned(&*ledger, &item, 5).await;
-    happen(&*ledger, &keys[0], [take([order(&item, 0, 8)])]).await.unwrap();
+    happen(&*ledger, &keys[0], [take([order(&item, 0, 8)])])
+        .await
+        .unwrap();
     let before = row(&*ledger, &keys[0]).await;
     for (units, case) in [(3, "more than there are"), (6, "more than were asked for")] {
         let refused = happen(&*ledger, &keys[0], [out(id, units)]).await;
-        assert!(matches!(&refused, Err(LedgerError::Diverged(key)) if *key == keys[0]), "{case}: {refused:?}");
+        assert!(
+            matches!(&refused, Err(LedgerError::Diverged(key)) if *key == keys[0]),
+            "{case}: {refused:?}"
+        );
     }
-    assert_eq!((row(&*ledger, &keys[0]).await, open(&*ledger, &item).await[0].state), (before, TransferState::Planned));
+    assert_eq!(
+        (
+            row(&*ledger, &keys[0]).await,
+            open(&*ledger, &item).await[0].state
+        ),
+        (before, TransferState::Planned)
+    );
     happen(&*ledger, &keys[0], [out(id, 2)]).await.unwrap();
     let refused = happen(&*ledger, &keys[1], [into(id, 3)]).await;
-    assert!(matches!(refused, Err(LedgerError::Diverged(key)) if key == keys[1]), "more than had left");
+    assert!(
+        matches!(refused, Err(LedgerError::Diverged(key)) if key == keys[1]),
+        "more than had left"
+    );
     happen(&*ledger, &keys[1], [into(id, 2)]).await.unwrap();
 
     // What the recorder meets of mending: that somebody mends says nothing, a counter that is not the row's that history is another.
-    happen(&*ledger, &keys[0], [Change::Halted { token: 9 }, Change::Adjusted { units: 0, epoch: 2, token: 9 }]).await.unwrap();
-    let refused = happen(&*ledger, &keys[0], [Change::Adjusted { units: 1, epoch: 2, token: 9 }]).await;
+    happen(
+        &*ledger,
+        &keys[0],
+        [
+            Change::Halted { token: 9 },
+            Change::Adjusted {
+                units: 0,
+                epoch: 2,
+                token: 9,
+            },
+        ],
+    )
+    .await
+    .unwrap();
+    let refused = happen(
+        &*ledger,
+        &keys[0],
+        [Change::Adjusted {
+            units: 1,
+            epoch: 2,
+            token: 9,
+        }],
+    )
+    .await;
     assert!(matches!(refused, Err(LedgerError::Diverged(key)) if key == keys[0]));
 }
 
@@ -278,24 +609,51 @@ async fn only_the_authority_plans_and_finishes(site: &Site) {
     ledger.claim_item(&item.id, 5).await.unwrap();
     ledger.claim_item(&item.id, 5).await.unwrap();
     let refused = ledger.claim_item(&item.id, 4).await;
-    assert!(matches!(refused, Err(LedgerError::Fenced { token: 4, fence: 5 })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(LedgerError::Fenced { token: 4, fence: 5 })),
+        "{refused:?}"
+    );
     let fewer = StockChange::TakeBack(vec![part(&item, "k", 0, 6)]);
-    ledger.change_stock(&item.id, &fewer, None, "admin").await.unwrap();
+    ledger
+        .change_stock(&item.id, &fewer, None, "admin")
+        .await
+        .unwrap();
     let transfer = open(&*ledger, &item).await.remove(0);
-    happen(&*ledger, &keys[0], [out(transfer.id, 6)]).await.unwrap();
-    let plan = [TransferPlan { id: TransferId::random(), from: 0, to: 1, units: 1 }];
+    happen(&*ledger, &keys[0], [out(transfer.id, 6)])
+        .await
+        .unwrap();
+    let plan = [TransferPlan {
+        id: TransferId::random(),
+        from: 0,
+        to: 1,
+        units: 1,
+    }];
     for token in [4, 6] {
-        let refused = ledger.plan_transfers(&item.id, token, &plan).await.unwrap_err();
-        assert!(matches!(refused, LedgerError::Fenced { fence: 5, .. }) && !refused.is_retryable(), "{refused:?}");
-        let refused = ledger.finish_take_back(&transfer, token, "reconciler").await;
-        assert!(matches!(refused, Err(LedgerError::Fenced { fence: 5, .. })), "{refused:?}");
+        let refused = ledger
+            .plan_transfers(&item.id, token, &plan)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(refused, LedgerError::Fenced { fence: 5, .. }) && !refused.is_retryable(),
+            "{refused:?}"
+        );
+        let refused = ledger
+            .finish_take_back(&transfer, token, "reconciler")
+            .await;
+        assert!(
+            matches!(refused, Err(LedgerError::Fenced { fence: 5, .. })),
+            "{refused:?}"
+        );
     }
     let found = open(&*ledger, &item).await;
     assert_eq!((found.len(), found[0].state), (1, TransferState::Out));
     assert_eq!(ledger.item(&item.id).await.unwrap().unwrap().stock, 20);
     ledger.plan_transfers(&item.id, 5, &plan).await.unwrap();
     ledger.plan_transfers(&item.id, 5, &[]).await.unwrap();
-    ledger.finish_take_back(&transfer, 5, "reconciler").await.unwrap();
+    ledger
+        .finish_take_back(&transfer, 5, "reconciler")
+        .await
+        .unwrap();
     assert_eq!(ledger.item(&item.id).await.unwrap().unwrap().stock, 14);
 }
 
@@ -303,16 +661,24 @@ async fn several_who_add_the_same_units_at_once_add_them_once(site: &Site) {
     let ledger = site.ledger().await;
     let (item, _) = opened(site, &*ledger).await;
     for round in 1..=5 {
-        let parts: Vec<_> = (0..2).map(|segment| part(&item, &format!("k-{round}"), segment, 3)).collect();
+        let parts: Vec<_> = (0..2)
+            .map(|segment| part(&item, &format!("k-{round}"), segment, 3))
+            .collect();
         let mut adders = tokio::task::JoinSet::new();
         for reversed in [false, true, false, true] {
             let (ledger, item, mut parts) = (site.ledger().await, item.clone(), parts.clone());
             if reversed {
                 parts.reverse();
             }
-            adders.spawn(
-                async move { item_of(ledger.change_stock(&item.id, &StockChange::TopUp(parts), None, "admin").await.unwrap()).stock },
-            );
+            adders.spawn(async move {
+                item_of(
+                    ledger
+                        .change_stock(&item.id, &StockChange::TopUp(parts), None, "admin")
+                        .await
+                        .unwrap(),
+                )
+                .stock
+            });
         }
         assert_eq!(adders.join_all().await, [20 + 6 * round; 4]);
     }

@@ -120,14 +120,29 @@ impl ConsulBuilder {
     pub async fn build(self) -> Result<ConsulLock, InvalidArgument> {
         let settings = self.settings()?;
         let lease = settings.lease.length;
-        let timeout = self.timeout.unwrap_or((lease / 4).min(Duration::from_secs(2)));
-        expect(timeout > Duration::ZERO && timeout < lease, "timeout", timeout, "expected less than the lease")?;
+        let timeout = self
+            .timeout
+            .unwrap_or((lease / 4).min(Duration::from_secs(2)));
+        expect(
+            timeout > Duration::ZERO && timeout < lease,
+            "timeout",
+            timeout,
+            "expected less than the lease",
+        )?;
         let agent = self.agent(timeout)?;
-        Ok(ConsulLock { agent: Arc::new(agent), settings: Arc::new(settings) })
+        Ok(ConsulLock {
+            agent: Arc::new(agent),
+            settings: Arc::new(settings),
+        })
     }
 
     fn settings(&self) -> Result<Settings, InvalidArgument> {
-        let Self { prefix, lock_delay, retry, .. } = self.clone();
+        let Self {
+            prefix,
+            lock_delay,
+            retry,
+            ..
+        } = self.clone();
         let lease = Lease::new(self.lease, self.min_validity)?;
         expect(
             lease.length >= self.session_ttl_min,
@@ -135,35 +150,67 @@ impl ConsulBuilder {
             lease.length,
             "expected at least the servers' session_ttl_min, usually 10 s",
         )?;
-        expect(lock_delay <= LOCK_DELAY_MAX, "lock_delay", lock_delay, "expected at most 60 s")?;
+        expect(
+            lock_delay <= LOCK_DELAY_MAX,
+            "lock_delay",
+            lock_delay,
+            "expected at most 60 s",
+        )?;
         check_retry(retry)?;
         // Newer servers refuse every other character.
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b",-_".contains(&byte);
-        if prefix.split('/').any(|part| part.is_empty() || !part.bytes().all(plain)) {
+        if prefix
+            .split('/')
+            .any(|part| part.is_empty() || !part.bytes().all(plain))
+        {
             return Err(InvalidArgument::Url {
                 found: prefix,
                 expected: "letters, digits and ,-_ with single slashes between them as the prefix",
             });
         }
         let wait = lease.length.min(WAIT_MAX);
-        Ok(Settings { prefix, lease, lock_delay, retry, wait })
+        Ok(Settings {
+            prefix,
+            lease,
+            lock_delay,
+            retry,
+            wait,
+        })
     }
 
     fn agent(&self, timeout: Duration) -> Result<Agent, InvalidArgument> {
-        let refused = || InvalidArgument::Url { found: without_credentials(&self.url), expected: "http://HOST:PORT" };
+        let refused = || InvalidArgument::Url {
+            found: without_credentials(&self.url),
+            expected: "http://HOST:PORT",
+        };
         let url = Url::parse(&self.url).map_err(|_| refused())?;
-        let plain = url.scheme() == "http" && url.path() == "/" && url.query().is_none() && url.username().is_empty();
+        let plain = url.scheme() == "http"
+            && url.path() == "/"
+            && url.query().is_none()
+            && url.username().is_empty();
         let host = url.host_str().filter(|_| plain).ok_or_else(refused)?;
         let label = format!("{host}:{}", url.port_or_known_default().unwrap_or_default());
         let mut headers = HeaderMap::new();
         if let Some(Secret(token)) = &self.token {
-            let mut token = HeaderValue::from_str(token)
-                .map_err(|_| InvalidArgument::Url { found: "***".into(), expected: "an ACL token of printable characters" })?;
+            let mut token = HeaderValue::from_str(token).map_err(|_| InvalidArgument::Url {
+                found: "***".into(),
+                expected: "an ACL token of printable characters",
+            })?;
             token.set_sensitive(true);
             headers.insert("X-Consul-Token", token);
         }
-        let http = Client::builder().no_proxy().connect_timeout(timeout).default_headers(headers).build().map_err(|_| refused())?;
-        Ok(Agent { http, url: format!("http://{label}/v1"), label, timeout })
+        let http = Client::builder()
+            .no_proxy()
+            .connect_timeout(timeout)
+            .default_headers(headers)
+            .build()
+            .map_err(|_| refused())?;
+        Ok(Agent {
+            http,
+            url: format!("http://{label}/v1"),
+            label,
+            timeout,
+        })
     }
 }
 

@@ -33,14 +33,29 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// With a session of its own.
-    pub(crate) async fn open(agent: Arc<Agent>, key: Arc<str>, ttl: Duration, delay: Duration) -> Result<Self, Answer> {
+    pub(crate) async fn open(
+        agent: Arc<Agent>,
+        key: Arc<str>,
+        ttl: Duration,
+        delay: Duration,
+    ) -> Result<Self, Answer> {
         let open = async move {
             let renewed = Instant::now();
             let session = agent.create_session(ttl, delay).await?;
-            Ok(Self { agent, key, session, ttl, renewed, traces: false, acquiring: None })
+            Ok(Self {
+                agent,
+                key,
+                session,
+                ttl,
+                renewed,
+                traces: false,
+                acquiring: None,
+            })
         };
         // If nobody waits for it any more, it is dropped as soon as it is there.
-        tokio::spawn(open).await.map_err(|error| Answer::Failed(Arc::new(error)))?
+        tokio::spawn(open)
+            .await
+            .map_err(|error| Answer::Failed(Arc::new(error)))?
     }
 
     pub(crate) fn session(&self) -> &str {
@@ -57,10 +72,19 @@ impl Claim {
 
     /// Whether the key is ours now.
     pub(crate) async fn acquire(&mut self) -> Result<bool, Answer> {
-        let (agent, key, session) = (Arc::clone(&self.agent), Arc::clone(&self.key), self.session.clone());
+        let (agent, key, session) = (
+            Arc::clone(&self.agent),
+            Arc::clone(&self.key),
+            self.session.clone(),
+        );
         self.traces = true;
-        let acquiring = self.acquiring.insert(tokio::spawn(async move { agent.acquire(&key, &session).await }));
-        let acquired = acquiring.await.map_err(|error| Answer::Failed(Arc::new(error)))?;
+        let acquiring =
+            self.acquiring.insert(tokio::spawn(
+                async move { agent.acquire(&key, &session).await },
+            ));
+        let acquired = acquiring
+            .await
+            .map_err(|error| Answer::Failed(Arc::new(error)))?;
         self.acquiring = None;
         self.traces = !matches!(acquired, Ok(false));
         acquired
@@ -82,15 +106,28 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         // Without a runtime the session ends by itself.
-        let Ok(runtime) = Handle::try_current() else { return };
-        let (agent, key, session) = (Arc::clone(&self.agent), Arc::clone(&self.key), self.session.clone());
-        let (traces, acquiring, until) = (self.traces, self.acquiring.take(), Instant::now() + GRACE * self.ttl);
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let (agent, key, session) = (
+            Arc::clone(&self.agent),
+            Arc::clone(&self.key),
+            self.session.clone(),
+        );
+        let (traces, acquiring, until) = (
+            self.traces,
+            self.acquiring.take(),
+            Instant::now() + GRACE * self.ttl,
+        );
         runtime.spawn(async move {
             if let Some(acquiring) = acquiring {
                 // Whatever it says, the key is released.
                 let _ = acquiring.await;
             }
-            while traces && is_failure(agent.release(&key, &session).await.err()) && Instant::now() < until {
+            while traces
+                && is_failure(agent.release(&key, &session).await.err())
+                && Instant::now() < until
+            {
                 sleep(SWEEP_PAUSE).await;
             }
             while is_failure(agent.destroy(&session).await.err()) && Instant::now() < until {

@@ -34,14 +34,22 @@ enum Outcome {
 
 impl Contender {
     pub(crate) fn new(lock: ConsulLock, name: String, key: Arc<str>) -> Self {
-        Self { lock, name, key, claim: None, seen: None }
+        Self {
+            lock,
+            name,
+            key,
+            claim: None,
+            seen: None,
+        }
     }
 
     async fn attempt(&mut self) -> Result<Outcome, Answer> {
         let agent = Arc::clone(&self.lock.agent);
         let seen = agent.read(&self.key).await?;
         // It may be ours: by an acquire whose answer was lost.
-        if seen.session.is_some() && seen.session.as_deref() != self.claim.as_ref().map(Claim::session) {
+        if seen.session.is_some()
+            && seen.session.as_deref() != self.claim.as_ref().map(Claim::session)
+        {
             return Ok(Outcome::Held(seen));
         }
         let claim = self.claim().await?;
@@ -68,23 +76,39 @@ impl Contender {
         }
         if self.claim.is_none() {
             let (agent, key) = (Arc::clone(&self.lock.agent), Arc::clone(&self.key));
-            self.claim = Some(Claim::open(agent, key, settings.lease.length, settings.lock_delay).await?);
+            self.claim =
+                Some(Claim::open(agent, key, settings.lease.length, settings.lock_delay).await?);
         }
         self.claim.as_mut().ok_or(Answer::Gone)
     }
 
     fn admit(&mut self, seen: Seen) -> Result<Guard, LockError> {
         let agent = &self.lock.agent;
-        let no_token = || LockError::NoTokenLeft { votes: agent.votes(Answer::Accepted) };
+        let no_token = || LockError::NoTokenLeft {
+            votes: agent.votes(Answer::Accepted),
+        };
         let token = token(&seen).ok_or_else(no_token)?;
         let claim = self.claim.take().ok_or_else(no_token)?;
         let lease = self.lock.settings.lease;
         let Some(deadline) = lease.deadline(claim.renewed) else {
-            return Err(LockError::TooLate { elapsed: claim.renewed.elapsed(), votes: agent.votes(Answer::Accepted) });
+            return Err(LockError::TooLate {
+                elapsed: claim.renewed.elapsed(),
+                votes: agent.votes(Answer::Accepted),
+            });
         };
-        let sequencer = Sequencer { name: self.name.clone(), mode: Mode::Exclusive, token };
+        let sequencer = Sequencer {
+            name: self.name.clone(),
+            mode: Mode::Exclusive,
+            token,
+        };
         let (hold, lost) = Held::new(self.lock.clone(), Arc::clone(&self.key), claim, seen);
-        Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost, hold: Box::new(hold) }))
+        Ok(Guard::new(Grant {
+            sequencer,
+            deadline,
+            lease: lease.length,
+            lost,
+            hold: Box::new(hold),
+        }))
     }
 }
 
@@ -100,23 +124,39 @@ impl Ask for Contender {
             Ok(Outcome::Held(seen)) => {
                 let fence = token(&seen);
                 self.seen = Some(seen).filter(|seen| seen.session.is_some());
-                Answer::Held { remaining: None, fence }
+                Answer::Held {
+                    remaining: None,
+                    fence,
+                }
             }
             Err(Answer::Gone) => {
                 self.claim = None;
                 Answer::Gone
             }
-            Err(answer) => return Err(LockError::NoQuorum { causes: self.lock.agent.votes(answer) }),
+            Err(answer) => {
+                return Err(LockError::NoQuorum {
+                    causes: self.lock.agent.votes(answer),
+                });
+            }
         };
-        Err(LockError::Held { votes: self.lock.agent.votes(answer) })
+        Err(LockError::Held {
+            votes: self.lock.agent.votes(answer),
+        })
     }
 
     /// Until nobody has it. A lock-delay has no end that Consul would tell of.
     async fn pause(&mut self, _: &LockError) {
         let settings = &self.lock.settings;
-        let Some(seen) = &mut self.seen else { return sleep(jittered(settings.retry)).await };
+        let Some(seen) = &mut self.seen else {
+            return sleep(jittered(settings.retry)).await;
+        };
         while seen.session.is_some() {
-            match self.lock.agent.changed(&self.key, seen.index, settings.wait).await {
+            match self
+                .lock
+                .agent
+                .changed(&self.key, seen.index, settings.wait)
+                .await
+            {
                 Ok(now) => *seen = now,
                 Err(_) => return sleep(jittered(settings.retry)).await,
             }

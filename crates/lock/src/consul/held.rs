@@ -21,17 +21,31 @@ pub(crate) struct Held {
 impl ConsulLock {
     fn refusal(&self, answer: Answer) -> LockError {
         match answer {
-            Answer::Gone => LockError::Lost { votes: self.agent.votes(answer) },
-            answer => LockError::NoQuorum { causes: self.agent.votes(answer) },
+            Answer::Gone => LockError::Lost {
+                votes: self.agent.votes(answer),
+            },
+            answer => LockError::NoQuorum {
+                causes: self.agent.votes(answer),
+            },
         }
     }
 }
 
 impl Held {
     /// The token of the task is cancelled when the key is not ours any more, and ends the task when somebody else cancels it.
-    pub(crate) fn new(lock: ConsulLock, key: Arc<str>, claim: Claim, seen: Seen) -> (Self, CancellationToken) {
+    pub(crate) fn new(
+        lock: ConsulLock,
+        key: Arc<str>,
+        claim: Claim,
+        seen: Seen,
+    ) -> (Self, CancellationToken) {
         let lost = CancellationToken::new();
-        let held = Self { lock, key, claim, lock_index: seen.lock_index };
+        let held = Self {
+            lock,
+            key,
+            claim,
+            lock_index: seen.lock_index,
+        };
         let (lock, key, told) = (held.lock.clone(), Arc::clone(&held.key), lost.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -63,13 +77,28 @@ async fn is_gone(lock: &ConsulLock, key: &str, ours: Seen) {
 impl Hold for Held {
     /// Somebody may have taken the key and left the session, so both are asked for.
     async fn extend(&mut self) -> Result<Instant, LockError> {
-        self.claim.renew().await.map_err(|answer| self.lock.refusal(answer))?;
-        let seen = self.lock.agent.read(&self.key).await.map_err(|answer| self.lock.refusal(answer))?;
+        self.claim
+            .renew()
+            .await
+            .map_err(|answer| self.lock.refusal(answer))?;
+        let seen = self
+            .lock
+            .agent
+            .read(&self.key)
+            .await
+            .map_err(|answer| self.lock.refusal(answer))?;
         if !self.is_ours(&seen) {
             return Err(self.lock.refusal(Answer::Gone));
         }
-        let late = || LockError::TooLate { elapsed: self.claim.renewed.elapsed(), votes: self.lock.agent.votes(Answer::Accepted) };
-        self.lock.settings.lease.deadline(self.claim.renewed).ok_or_else(late)
+        let late = || LockError::TooLate {
+            elapsed: self.claim.renewed.elapsed(),
+            votes: self.lock.agent.votes(Answer::Accepted),
+        };
+        self.lock
+            .settings
+            .lease
+            .deadline(self.claim.renewed)
+            .ok_or_else(late)
     }
 
     fn lapse(&mut self) {

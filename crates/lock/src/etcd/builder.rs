@@ -81,12 +81,30 @@ impl EtcdBuilder {
     pub async fn build(self) -> Result<EtcdLock, InvalidArgument> {
         let Self { lease, retry, .. } = self;
         let lease = Lease::new(lease, self.min_validity)?;
-        let timeout = self.timeout.unwrap_or((lease.length / 4).min(Duration::from_secs(2)));
-        expect(timeout > Duration::ZERO && timeout < lease.length, "timeout", timeout, "expected less than the lease")?;
+        let timeout = self
+            .timeout
+            .unwrap_or((lease.length / 4).min(Duration::from_secs(2)));
+        expect(
+            timeout > Duration::ZERO && timeout < lease.length,
+            "timeout",
+            timeout,
+            "expected less than the lease",
+        )?;
         check_retry(retry)?;
         let client = connect(&self.endpoints, timeout).await?;
-        let server = Server { client, label: self.endpoints.join(","), timeout };
-        Ok(EtcdLock { server: Arc::new(server), settings: Arc::new(Settings { prefix: self.prefix, lease, retry }) })
+        let server = Server {
+            client,
+            label: self.endpoints.join(","),
+            timeout,
+        };
+        Ok(EtcdLock {
+            server: Arc::new(server),
+            settings: Arc::new(Settings {
+                prefix: self.prefix,
+                lease,
+                retry,
+            }),
+        })
     }
 }
 
@@ -95,7 +113,10 @@ async fn connect(endpoints: &[String], timeout: Duration) -> Result<Client, Inva
     if endpoints.is_empty() {
         return Err(InvalidArgument::Nodes("found none".into()));
     }
-    let refused = |url: &String| InvalidArgument::Url { found: without_credentials(url), expected: "http://HOST:PORT" };
+    let refused = |url: &String| InvalidArgument::Url {
+        found: without_credentials(url),
+        expected: "http://HOST:PORT",
+    };
     let plain = |url: &&String| {
         url.strip_prefix("http://")
             .map(|host| host.trim_end_matches('/'))
@@ -110,5 +131,7 @@ async fn connect(endpoints: &[String], timeout: Duration) -> Result<Client, Inva
         .with_connect_timeout(timeout)
         .with_keep_alive(timeout.max(Duration::from_secs(1)), timeout)
         .with_keep_alive_while_idle(true);
-    Client::connect(endpoints, Some(options)).await.map_err(|_| refused(&endpoints.join(",")))
+    Client::connect(endpoints, Some(options))
+        .await
+        .map_err(|_| refused(&endpoints.join(",")))
 }

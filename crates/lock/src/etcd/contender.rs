@@ -29,7 +29,14 @@ pub(crate) struct Contender {
 impl Contender {
     pub(crate) fn new(lock: EtcdLock, request: Request<'_>, prefix: String) -> Self {
         let alone = request.patience == Patience::None;
-        Self { lock, name: request.name.to_owned(), prefix, alone, place: None, front: None }
+        Self {
+            lock,
+            name: request.name.to_owned(),
+            prefix,
+            alone,
+            place: None,
+            front: None,
+        }
     }
 
     /// Takes a place or looks at the queue from the one that we have.
@@ -40,7 +47,11 @@ impl Contender {
             return place.turn().await;
         }
         // It is in `self` before anything is sent: if we are cancelled, it is swept.
-        let place = Place::new(self.lock.server.clone(), &self.prefix, self.lock.settings.lease.length);
+        let place = Place::new(
+            self.lock.server.clone(),
+            &self.prefix,
+            self.lock.settings.lease.length,
+        );
         self.place.insert(place).take(self.alone).await
     }
 
@@ -54,20 +65,40 @@ impl Contender {
 
     fn admit(&mut self) -> Result<Guard, LockError> {
         let server = &self.lock.server;
-        let no_token = || LockError::NoTokenLeft { votes: server.votes(Answer::Accepted) };
+        let no_token = || LockError::NoTokenLeft {
+            votes: server.votes(Answer::Accepted),
+        };
         let place = self.place.take().ok_or_else(no_token)?;
-        let token = place.created.and_then(FencingToken::new).ok_or_else(no_token)?;
+        let token = place
+            .created
+            .and_then(FencingToken::new)
+            .ok_or_else(no_token)?;
         let lease = self.lock.settings.lease.of_length(place.length);
         let Some(deadline) = lease.deadline(place.confirmed) else {
-            return Err(LockError::TooLate { elapsed: place.confirmed.elapsed(), votes: server.votes(Answer::Accepted) });
+            return Err(LockError::TooLate {
+                elapsed: place.confirmed.elapsed(),
+                votes: server.votes(Answer::Accepted),
+            });
         };
-        let sequencer = Sequencer { name: self.name.clone(), mode: crate::Mode::Exclusive, token };
+        let sequencer = Sequencer {
+            name: self.name.clone(),
+            mode: crate::Mode::Exclusive,
+            token,
+        };
         let (hold, lost) = Held::new(self.lock.clone(), place, token);
-        Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost, hold: Box::new(hold) }))
+        Ok(Guard::new(Grant {
+            sequencer,
+            deadline,
+            lease: lease.length,
+            lost,
+            hold: Box::new(hold),
+        }))
     }
 
     fn held(&self, answer: Answer) -> LockError {
-        LockError::Held { votes: self.lock.server.votes(answer) }
+        LockError::Held {
+            votes: self.lock.server.votes(answer),
+        }
     }
 }
 
@@ -80,19 +111,26 @@ impl Ask for Contender {
                 // Of those who wait, one knows only who is in front.
                 let fence = FencingToken::new(front.created).filter(|_| self.alone);
                 self.front = Some(front);
-                Err(self.held(Answer::Held { remaining: None, fence }))
+                Err(self.held(Answer::Held {
+                    remaining: None,
+                    fence,
+                }))
             }
             Ok(Turn::Gone) | Err(Answer::Gone) => {
                 self.place = None;
                 Err(self.held(Answer::Gone))
             }
-            Err(answer) => Err(LockError::NoQuorum { causes: self.lock.server.votes(answer) }),
+            Err(answer) => Err(LockError::NoQuorum {
+                causes: self.lock.server.votes(answer),
+            }),
         }
     }
 
     async fn pause(&mut self, _: &LockError) {
         let retry = self.lock.settings.retry;
-        let (Some(place), Some(front)) = (&mut self.place, &self.front) else { return sleep(jittered(retry)).await };
+        let (Some(place), Some(front)) = (&mut self.place, &self.front) else {
+            return sleep(jittered(retry)).await;
+        };
         tokio::select! {
             deleted = self.lock.server.deleted(&front.key, front.as_of + 1) => {
                 if deleted.is_err() {

@@ -18,9 +18,18 @@ pub(crate) struct Held {
 
 impl Held {
     /// The token of the task is cancelled when the key is deleted, and ends the task when it is cancelled by somebody else.
-    pub(crate) fn new(lock: EtcdLock, place: Place, token: FencingToken) -> (Self, CancellationToken) {
+    pub(crate) fn new(
+        lock: EtcdLock,
+        place: Place,
+        token: FencingToken,
+    ) -> (Self, CancellationToken) {
         let lost = CancellationToken::new();
-        let (server, key, retry, told) = (lock.server.clone(), place.key().to_owned(), lock.settings.retry, lost.clone());
+        let (server, key, retry, told) = (
+            lock.server.clone(),
+            place.key().to_owned(),
+            lock.settings.retry,
+            lost.clone(),
+        );
         tokio::spawn(async move {
             tokio::select! {
                 () = told.cancelled() => {}
@@ -31,11 +40,15 @@ impl Held {
     }
 
     fn no_quorum(&self, answer: Answer) -> LockError {
-        LockError::NoQuorum { causes: self.lock.server.votes(answer) }
+        LockError::NoQuorum {
+            causes: self.lock.server.votes(answer),
+        }
     }
 
     fn lost(&self) -> LockError {
-        LockError::Lost { votes: self.lock.server.votes(Answer::Gone) }
+        LockError::Lost {
+            votes: self.lock.server.votes(Answer::Gone),
+        }
     }
 }
 
@@ -61,13 +74,21 @@ impl Hold for Held {
             Err(Answer::Gone) => return Err(self.lost()),
             Err(answer) => return Err(self.no_quorum(answer)),
         }
-        match self.lock.server.has(self.place.key(), self.token.get()).await {
+        match self
+            .lock
+            .server
+            .has(self.place.key(), self.token.get())
+            .await
+        {
             Ok(Some(_)) => {}
             Ok(None) => return Err(self.lost()),
             Err(answer) => return Err(self.no_quorum(answer)),
         }
         let lease = self.lock.settings.lease.of_length(self.place.length);
-        let late = || LockError::TooLate { elapsed: self.place.confirmed.elapsed(), votes: self.lock.server.votes(Answer::Accepted) };
+        let late = || LockError::TooLate {
+            elapsed: self.place.confirmed.elapsed(),
+            votes: self.lock.server.votes(Answer::Accepted),
+        };
         lease.deadline(self.place.confirmed).ok_or_else(late)
     }
 
@@ -75,8 +96,12 @@ impl Hold for Held {
         let Self { lock, place, .. } = *self;
         match place.leave().await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(LockError::Lost { votes: lock.server.votes(Answer::Gone) }),
-            Err(answer) => Err(LockError::NoQuorum { causes: lock.server.votes(answer) }),
+            Ok(false) => Err(LockError::Lost {
+                votes: lock.server.votes(Answer::Gone),
+            }),
+            Err(answer) => Err(LockError::NoQuorum {
+                causes: lock.server.votes(answer),
+            }),
         }
     }
 }

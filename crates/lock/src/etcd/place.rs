@@ -57,7 +57,15 @@ impl Place {
     pub(crate) fn new(server: Arc<Server>, prefix: &str, length: Duration) -> Self {
         let lease = rand::random_range(1..=i64::MAX);
         let key = format!("{prefix}{lease:016x}");
-        Self { server, prefix: prefix.to_owned(), key, lease, length, confirmed: Instant::now(), created: None }
+        Self {
+            server,
+            prefix: prefix.to_owned(),
+            key,
+            lease,
+            length,
+            confirmed: Instant::now(),
+            created: None,
+        }
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -69,9 +77,13 @@ impl Place {
         self.confirmed = Instant::now();
         self.length = self.server.grant(self.lease, self.length).await?;
         let (created, turn) = if alone {
-            self.server.create_alone(&self.prefix, &self.key, self.lease).await?
+            self.server
+                .create_alone(&self.prefix, &self.key, self.lease)
+                .await?
         } else {
-            self.server.queue(&self.prefix, &self.key, self.lease).await?
+            self.server
+                .queue(&self.prefix, &self.key, self.lease)
+                .await?
         };
         self.created = Some(created).filter(|created| *created > 0);
         Ok(turn)
@@ -94,7 +106,11 @@ impl Place {
 
     /// The same if much of the lease is over.
     pub(crate) async fn confirm_if_due(&mut self) -> Result<(), Answer> {
-        if self.confirmed.elapsed() < self.length / KEEP_AFTER { Ok(()) } else { self.confirm().await }
+        if self.confirmed.elapsed() < self.length / KEEP_AFTER {
+            Ok(())
+        } else {
+            self.confirm().await
+        }
     }
 
     /// Keeps the place for as long as that can be done, and says why it cannot any more.
@@ -123,10 +139,18 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // Without a runtime the lease ends by itself.
-        let Ok(runtime) = Handle::try_current() else { return };
-        let (server, lease, until) = (Arc::clone(&self.server), self.lease, Instant::now() + 2 * self.length);
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let (server, lease, until) = (
+            Arc::clone(&self.server),
+            self.lease,
+            Instant::now() + 2 * self.length,
+        );
         runtime.spawn(async move {
-            while !matches!(server.revoke(lease).await, Ok(()) | Err(Answer::Gone)) && Instant::now() < until {
+            while !matches!(server.revoke(lease).await, Ok(()) | Err(Answer::Gone))
+                && Instant::now() < until
+            {
                 sleep(SWEEP_PAUSE).await;
             }
         });

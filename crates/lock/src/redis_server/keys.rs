@@ -46,12 +46,29 @@ struct Names {
 impl Keys {
     pub(crate) fn new(lock: &str) -> Result<Self, InvalidArgument> {
         name::check(lock)?;
-        if lock.starts_with(NODE_PREFIX) || [FENCE, READERS, QUEUE, WAITERS].iter().any(|suffix| lock.ends_with(suffix)) {
+        if lock.starts_with(NODE_PREFIX)
+            || [FENCE, READERS, QUEUE, WAITERS]
+                .iter()
+                .any(|suffix| lock.ends_with(suffix))
+        {
             return Err(InvalidArgument::ReservedName(lock.into()));
         }
         let with = |suffix: &str| format!("{lock}{suffix}");
-        let (fence, readers, queue, waiters, released) = (with(FENCE), with(READERS), with(QUEUE), with(WAITERS), with(RELEASED));
-        Ok(Self(Arc::new(Names { lock: lock.into(), fence, readers, queue, waiters, released })))
+        let (fence, readers, queue, waiters, released) = (
+            with(FENCE),
+            with(READERS),
+            with(QUEUE),
+            with(WAITERS),
+            with(RELEASED),
+        );
+        Ok(Self(Arc::new(Names {
+            lock: lock.into(),
+            fence,
+            readers,
+            queue,
+            waiters,
+            released,
+        })))
     }
 
     /// string: the owner; `shared` if several have it.
@@ -95,9 +112,21 @@ mod tests {
             assert_eq!(Keys::new(name).unwrap().lock(), name);
         }
         assert!(matches!(Keys::new(""), Err(InvalidArgument::EmptyName)));
-        assert!(matches!(Keys::new(&"x".repeat(10_000)), Err(InvalidArgument::NameTooLong { bytes: 10_000, .. })));
-        for reserved in ["a:fence", "a:readers", "a:queue", "a:waiters", "lock:node:generation"] {
-            assert!(matches!(Keys::new(reserved), Err(InvalidArgument::ReservedName(_))), "{reserved}");
+        assert!(matches!(
+            Keys::new(&"x".repeat(10_000)),
+            Err(InvalidArgument::NameTooLong { bytes: 10_000, .. })
+        ));
+        for reserved in [
+            "a:fence",
+            "a:readers",
+            "a:queue",
+            "a:waiters",
+            "lock:node:generation",
+        ] {
+            assert!(
+                matches!(Keys::new(reserved), Err(InvalidArgument::ReservedName(_))),
+                "{reserved}"
+            );
         }
     }
 }

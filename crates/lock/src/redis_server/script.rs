@@ -54,7 +54,11 @@ pub(crate) struct Reply {
 impl Reply {
     fn new(words: Vec<String>) -> Option<Self> {
         let mut words = words.into_iter();
-        Some(Self { status: words.next()?, now_us: words.next()?.parse().ok()?, rest: words.collect() })
+        Some(Self {
+            status: words.next()?,
+            now_us: words.next()?.parse().ok()?,
+            rest: words.collect(),
+        })
     }
 
     pub(crate) fn word(&self, index: usize) -> &str {
@@ -70,9 +74,14 @@ impl Reply {
         match self.status.as_str() {
             "accepted" => Answer::Accepted,
             "gone" => Answer::Gone,
-            "queued" => Answer::Queued { ahead: self.word(1).parse().unwrap_or(1) },
+            "queued" => Answer::Queued {
+                ahead: self.word(1).parse().unwrap_or(1),
+            },
             "held" => Answer::Held {
-                remaining: self.number(1).and_then(|remaining_ms| u64::try_from(remaining_ms).ok()).map(Duration::from_millis),
+                remaining: self
+                    .number(1)
+                    .and_then(|remaining_ms| u64::try_from(remaining_ms).ok())
+                    .map(Duration::from_millis),
                 fence: self.number(0).and_then(FencingToken::new),
             },
             "low" => match self.number(0).and_then(FencingToken::new) {
@@ -86,20 +95,42 @@ impl Reply {
 
 impl Script {
     fn new(name: &'static str, source: &'static str) -> Self {
-        Self { name, source, sha: redis::Script::new(source).get_hash().to_owned() }
+        Self {
+            name,
+            source,
+            sha: redis::Script::new(source).get_hash().to_owned(),
+        }
     }
 
     /// Runs the script. If the server does not have it (it restarted, somebody flushed), the same call carries the source and heals it.
-    pub(crate) async fn run(&self, connection: &ConnectionManager, keys: &[&str], arguments: &[&str]) -> RedisResult<Reply> {
+    pub(crate) async fn run(
+        &self,
+        connection: &ConnectionManager,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> RedisResult<Reply> {
         let mut connection = connection.clone();
-        let words = match self.command("EVALSHA", &self.sha, keys, arguments).query_async(&mut connection).await {
+        let words = match self
+            .command("EVALSHA", &self.sha, keys, arguments)
+            .query_async(&mut connection)
+            .await
+        {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 tracing::info!(script = self.name, "the server had lost the script");
-                self.command("EVAL", self.source, keys, arguments).query_async(&mut connection).await?
+                self.command("EVAL", self.source, keys, arguments)
+                    .query_async(&mut connection)
+                    .await?
             }
             result => result?,
         };
-        Reply::new(words).ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the script answered too few words", self.name.to_owned()).into())
+        Reply::new(words).ok_or_else(|| {
+            (
+                ErrorKind::UnexpectedReturnType,
+                "the script answered too few words",
+                self.name.to_owned(),
+            )
+                .into()
+        })
     }
 
     fn command(&self, verb: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {

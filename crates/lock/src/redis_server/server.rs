@@ -31,10 +31,25 @@ pub(crate) struct Timeouts {
 
 impl Timeouts {
     /// Without one of its own, an answer is waited for a twentieth of the lease, within bounds.
-    pub(crate) fn new(setting: &'static str, answer: Option<Duration>, lease: Duration, hang: Duration) -> Result<Self, InvalidArgument> {
-        let answer = answer.unwrap_or((lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
-        expect(answer > Duration::ZERO && answer < lease, setting, answer, "expected less than the lease")?;
-        Ok(Self { answer, connect: answer.max(Duration::from_secs(1)), hang: hang.max(answer) })
+    pub(crate) fn new(
+        setting: &'static str,
+        answer: Option<Duration>,
+        lease: Duration,
+        hang: Duration,
+    ) -> Result<Self, InvalidArgument> {
+        let answer = answer
+            .unwrap_or((lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
+        expect(
+            answer > Duration::ZERO && answer < lease,
+            setting,
+            answer,
+            "expected less than the lease",
+        )?;
+        Ok(Self {
+            answer,
+            connect: answer.max(Duration::from_secs(1)),
+            hang: hang.max(answer),
+        })
     }
 }
 
@@ -45,14 +60,26 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(url: &str, timeouts: Timeouts, wakeups: &Arc<Wakeups>) -> Result<Self, InvalidArgument> {
-        let refused = || InvalidArgument::Url { found: without_credentials(url), expected: "redis://HOST:PORT or rediss://HOST:PORT" };
+    pub(crate) fn new(
+        url: &str,
+        timeouts: Timeouts,
+        wakeups: &Arc<Wakeups>,
+    ) -> Result<Self, InvalidArgument> {
+        let refused = || InvalidArgument::Url {
+            found: without_credentials(url),
+            expected: "redis://HOST:PORT or rediss://HOST:PORT",
+        };
         let info = url.into_connection_info().map_err(|_| refused())?;
         let label = info.addr().to_string();
         // Servers push what they publish only in RESP3.
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3);
         // Replies to small requests must not wait for one another (Nagle).
-        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true)).set_redis_settings(settings);
+        let info = info
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true))
+            .set_redis_settings(settings);
         let client = Client::open(info).map_err(|_| refused())?;
         let heard = Arc::downgrade(wakeups);
         // Every request has a timeout of its own; the one of the connection only ends the wait for a server that hangs.
@@ -67,32 +94,58 @@ impl Server {
                 Ok::<_, RedisError>(())
             })
             .set_automatic_resubscription();
-        let connection = ConnectionManager::new_lazy_with_config(client, config).map_err(|_| refused())?;
-        Ok(Self { label, connection, timeouts })
+        let connection =
+            ConnectionManager::new_lazy_with_config(client, config).map_err(|_| refused())?;
+        Ok(Self {
+            label,
+            connection,
+            timeouts,
+        })
     }
 
     /// Runs a script, and says when it was sent.
-    pub(crate) async fn run(&self, script: &Script, keys: &[&str], arguments: &[&str]) -> Result<(Instant, Reply), Answer> {
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<(Instant, Reply), Answer> {
         let sent = Instant::now();
-        let reply = timeout(self.timeouts.answer, script.run(&self.connection, keys, arguments)).await;
+        let reply = timeout(
+            self.timeouts.answer,
+            script.run(&self.connection, keys, arguments),
+        )
+        .await;
         Ok((sent, reply.map_err(|_| Answer::TimedOut)?.map_err(failed)?))
     }
 
     /// Asks without a hurry.
-    pub(crate) async fn query<T: redis::FromRedisValue>(&self, pipeline: &redis::Pipeline) -> Result<T, Answer> {
+    pub(crate) async fn query<T: redis::FromRedisValue>(
+        &self,
+        pipeline: &redis::Pipeline,
+    ) -> Result<T, Answer> {
         let mut connection = self.connection.clone();
         let asked = pipeline.query_async(&mut connection);
-        timeout(self.timeouts.answer.max(self.timeouts.connect), asked).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+        timeout(self.timeouts.answer.max(self.timeouts.connect), asked)
+            .await
+            .map_err(|_| Answer::TimedOut)?
+            .map_err(failed)
     }
 
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<(), Answer> {
         let mut connection = self.connection.clone();
-        timeout(self.timeouts.answer, connection.subscribe(channel)).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+        timeout(self.timeouts.answer, connection.subscribe(channel))
+            .await
+            .map_err(|_| Answer::TimedOut)?
+            .map_err(failed)
     }
 
     pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<(), Answer> {
         let mut connection = self.connection.clone();
-        timeout(self.timeouts.answer, connection.unsubscribe(channel)).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+        timeout(self.timeouts.answer, connection.unsubscribe(channel))
+            .await
+            .map_err(|_| Answer::TimedOut)?
+            .map_err(failed)
     }
 }
 

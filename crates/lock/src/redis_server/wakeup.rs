@@ -60,7 +60,11 @@ impl Wakeups {
         if push.kind == PushKind::Message
             && let Some(channel) = push.data.first().and_then(text)
         {
-            let crowd = push.data.get(1).and_then(text).and_then(|crowd| crowd.parse().ok());
+            let crowd = push
+                .data
+                .get(1)
+                .and_then(text)
+                .and_then(|crowd| crowd.parse().ok());
             self.count(channel, crowd.unwrap_or(1));
         }
     }
@@ -68,18 +72,30 @@ impl Wakeups {
     pub(crate) fn listen(self: &Arc<Self>, channel: &str) -> Listener {
         let mut state = self.state();
         if !state.heard.contains_key(channel) {
-            state.heard.insert(channel.to_owned(), watch::Sender::new(Heard::default()));
+            state
+                .heard
+                .insert(channel.to_owned(), watch::Sender::new(Heard::default()));
             state.tell(Change::Subscribe(channel.to_owned()));
         }
         let heard = state.heard[channel].subscribe();
         drop(state);
         let seen = heard.borrow().messages;
-        Listener { wakeups: Arc::clone(self), channel: channel.to_owned(), heard, seen }
+        Listener {
+            wakeups: Arc::clone(self),
+            channel: channel.to_owned(),
+            heard,
+            seen,
+        }
     }
 
     fn count(&self, channel: &str, crowd: u32) {
         if let Some(heard) = self.state().heard.get(channel) {
-            heard.send_modify(|heard| *heard = Heard { messages: heard.messages + 1, crowd });
+            heard.send_modify(|heard| {
+                *heard = Heard {
+                    messages: heard.messages + 1,
+                    crowd,
+                }
+            });
         }
     }
 
@@ -102,8 +118,14 @@ impl Listener {
     /// Waits until so many servers have said since the last time that the lock was given back, and says how many were told.
     pub(crate) async fn woken(&mut self, by: usize) -> u32 {
         let wanted = self.seen + by as u64;
-        let woken = self.heard.wait_for(|heard| heard.messages >= wanted).await.map(|heard| *heard);
-        let Ok(heard) = woken else { return pending().await };
+        let woken = self
+            .heard
+            .wait_for(|heard| heard.messages >= wanted)
+            .await
+            .map(|heard| *heard);
+        let Ok(heard) = woken else {
+            return pending().await;
+        };
         self.seen = heard.messages;
         heard.crowd
     }
@@ -119,14 +141,22 @@ impl Drop for Listener {
         let mut state = self.wakeups.state();
         // Ours goes here and not after this, or each of two that stop at once would take the other for one who still listens.
         self.heard = watch::Sender::default().subscribe();
-        if state.heard.get(&self.channel).is_some_and(watch::Sender::is_closed) {
+        if state
+            .heard
+            .get(&self.channel)
+            .is_some_and(watch::Sender::is_closed)
+        {
             state.heard.remove(&self.channel);
             state.tell(Change::Unsubscribe(self.channel.clone()));
         }
     }
 }
 
-async fn keep_subscriptions(server: Arc<Server>, mut changes: mpsc::UnboundedReceiver<Change>, wakeups: Weak<Wakeups>) {
+async fn keep_subscriptions(
+    server: Arc<Server>,
+    mut changes: mpsc::UnboundedReceiver<Change>,
+    wakeups: Weak<Wakeups>,
+) {
     while let Some(change) = changes.recv().await {
         let result = match &change {
             Change::Subscribe(channel) => server.subscribe(channel).await,
@@ -139,7 +169,9 @@ async fn keep_subscriptions(server: Arc<Server>, mut changes: mpsc::UnboundedRec
                 }
             }
             (Ok(()), Change::Unsubscribe(_)) => {}
-            (Err(answer), _) => tracing::debug!(server = server.label, %answer, "not told of releases; whoever waits asks now and then"),
+            (Err(answer), _) => {
+                tracing::debug!(server = server.label, %answer, "not told of releases; whoever waits asks now and then")
+            }
         }
     }
 }
@@ -162,7 +194,8 @@ mod tests {
     fn the_last_who_stop_listening_at_once_leave_no_subscription_behind() {
         let wakeups = Arc::new(Wakeups::default());
         for _ in 0..20_000 {
-            let (listeners, barrier) = ([wakeups.listen("a"), wakeups.listen("a")], Barrier::new(2));
+            let (listeners, barrier) =
+                ([wakeups.listen("a"), wakeups.listen("a")], Barrier::new(2));
             thread::scope(|scope| {
                 for listener in listeners {
                     scope.spawn(|| {

@@ -141,28 +141,67 @@ impl RedlockBuilder {
     /// Outside of a Tokio runtime.
     pub fn build_without_waiting(self) -> Result<Redlock, InvalidArgument> {
         let settings = self.settings()?;
-        let timeouts = Timeouts::new("node_timeout", self.node_timeout, self.lease, settings.longest_lease)?;
-        let heard = settings.queue.is_none_or(|timeout| timeout > timeouts.answer + settings.retry);
-        expect(heard, "waiter_timeout", self.waiter_timeout, "expected more than node_timeout and retry")?;
+        let timeouts = Timeouts::new(
+            "node_timeout",
+            self.node_timeout,
+            self.lease,
+            settings.longest_lease,
+        )?;
+        let heard = settings
+            .queue
+            .is_none_or(|timeout| timeout > timeouts.answer + settings.retry);
+        expect(
+            heard,
+            "waiter_timeout",
+            self.waiter_timeout,
+            "expected more than node_timeout and retry",
+        )?;
         let wakeups = Arc::new(Wakeups::default());
-        let servers = self.nodes.iter().map(|url| Ok(Arc::new(Server::new(url, timeouts, &wakeups)?))).collect::<Result<Vec<_>, _>>()?;
+        let servers = self
+            .nodes
+            .iter()
+            .map(|url| Ok(Arc::new(Server::new(url, timeouts, &wakeups)?)))
+            .collect::<Result<Vec<_>, _>>()?;
         let labels: Vec<_> = servers.iter().map(|server| &server.label).collect();
         if labels.is_empty() || labels.iter().collect::<BTreeSet<_>>().len() < labels.len() {
             return Err(InvalidArgument::Nodes(format!("found {labels:?}")));
         }
-        servers.iter().for_each(|server| wakeups.attach(Arc::clone(server)));
+        servers
+            .iter()
+            .for_each(|server| wakeups.attach(Arc::clone(server)));
         let alarm = Arc::new(Notify::new());
-        let nodes = servers.into_iter().map(|server| Arc::new(Node::new(server, settings.longest_lease, Arc::clone(&alarm)))).collect();
+        let nodes = servers
+            .into_iter()
+            .map(|server| {
+                Arc::new(Node::new(
+                    server,
+                    settings.longest_lease,
+                    Arc::clone(&alarm),
+                ))
+            })
+            .collect();
         Ok(Redlock::open(nodes, settings, alarm, wakeups))
     }
 
     fn settings(&self) -> Result<Settings, InvalidArgument> {
-        let Self { lock_delay, retry, keep_tokens, fair, waiter_timeout, .. } = *self;
+        let Self {
+            lock_delay,
+            retry,
+            keep_tokens,
+            fair,
+            waiter_timeout,
+            ..
+        } = *self;
         let lease = Lease::new(self.lease, self.min_validity)?;
         check_lock_delay(lock_delay)?;
         let ttl = lease.length + lock_delay;
         let longest_lease = self.longest_lease.unwrap_or(ttl);
-        expect((ttl..=2 * LEASE_MAX).contains(&longest_lease), "longest_lease", longest_lease, "expected at least lease and lock_delay")?;
+        expect(
+            (ttl..=2 * LEASE_MAX).contains(&longest_lease),
+            "longest_lease",
+            longest_lease,
+            "expected at least lease and lock_delay",
+        )?;
         check_retry(retry)?;
         let keep_min = KEEP_MIN.max(2 * ttl);
         expect(
@@ -172,7 +211,19 @@ impl RedlockBuilder {
             "expected an hour or two leases to 1000 days",
         )?;
         let waits = 3 * retry..=LEASE_MAX;
-        expect(!fair || waits.contains(&waiter_timeout), "waiter_timeout", waiter_timeout, "expected three retries to 24 hours")?;
-        Ok(Settings { lease, ttl, retry, keep_tokens, longest_lease, queue: fair.then_some(waiter_timeout) })
+        expect(
+            !fair || waits.contains(&waiter_timeout),
+            "waiter_timeout",
+            waiter_timeout,
+            "expected three retries to 24 hours",
+        )?;
+        Ok(Settings {
+            lease,
+            ttl,
+            retry,
+            keep_tokens,
+            longest_lease,
+            queue: fair.then_some(waiter_timeout),
+        })
     }
 }

@@ -52,16 +52,31 @@ pub(crate) struct Nodes {
 impl Nodes {
     pub(crate) fn new(all: Vec<Arc<Node>>) -> Self {
         let quorum = all.len() / 2 + 1;
-        Self { all: all.into(), quorum }
+        Self {
+            all: all.into(),
+            quorum,
+        }
     }
 
     /// Every node's answer, under its name.
     pub(crate) fn votes(&self, answers: &[Answer]) -> Vec<Vote> {
-        self.all.iter().zip(answers).map(|(node, answer)| Vote { node: node.label().to_owned(), answer: answer.clone() }).collect()
+        self.all
+            .iter()
+            .zip(answers)
+            .map(|(node, answer)| Vote {
+                node: node.label().to_owned(),
+                answer: answer.clone(),
+            })
+            .collect()
     }
 
     /// Asks all nodes at once and returns as soon as the matter is decided. Later answers still come in, in a task of `rest`.
-    pub(crate) async fn ask<F>(&self, rest: &mut JoinSet<()>, if_low: IfLow, question: impl Fn(Arc<Node>) -> F) -> Vec<Answer>
+    pub(crate) async fn ask<F>(
+        &self,
+        rest: &mut JoinSet<()>,
+        if_low: IfLow,
+        question: impl Fn(Arc<Node>) -> F,
+    ) -> Vec<Answer>
     where
         F: Future<Output = Answer> + Send + 'static,
     {
@@ -79,14 +94,23 @@ impl Nodes {
 
     /// Waits until a quorum has accepted, or cannot any more. If it could with a higher token that will be proposed, those who have not
     /// answered yet are given as long again as the others took, and not their whole timeout.
-    async fn decide(&self, mut incoming: impl Stream<Item = (usize, Answer)> + Unpin, if_low: IfLow) -> Vec<Answer> {
+    async fn decide(
+        &self,
+        mut incoming: impl Stream<Item = (usize, Answer)> + Unpin,
+        if_low: IfLow,
+    ) -> Vec<Answer> {
         let started = Instant::now();
         let mut answers = vec![Answer::NotNeeded; self.all.len()];
         let (mut accepted, mut low, mut pending) = (0, 0, self.all.len());
         while accepted < self.quorum && accepted + pending >= self.quorum {
             let next = incoming.next();
             let next = match if_low == IfLow::Higher && low > 0 && accepted + low >= self.quorum {
-                true => timeout_at((Instant::now() + started.elapsed().max(GRACE_MIN)).into(), next).await.unwrap_or(None),
+                true => timeout_at(
+                    (Instant::now() + started.elapsed().max(GRACE_MIN)).into(),
+                    next,
+                )
+                .await
+                .unwrap_or(None),
                 false => next.await,
             };
             let Some((index, answer)) = next else { break };
@@ -142,7 +166,16 @@ pub(crate) struct Claim {
 impl Claim {
     /// For an owner that nobody else is.
     pub(crate) fn new(nodes: Nodes, keys: Keys, mode: Mode, seen: Arc<Seen>) -> Self {
-        Self { nodes, keys, mode, owner: unique().into(), seen, tell: false, requests: JoinSet::new(), traces_until: None }
+        Self {
+            nodes,
+            keys,
+            mode,
+            owner: unique().into(),
+            seen,
+            tell: false,
+            requests: JoinSet::new(),
+            traces_until: None,
+        }
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -172,7 +205,10 @@ impl Claim {
                 match answer {
                     // Also if the others refuse: proposed again, it would be too low here.
                     Answer::Accepted => seen.note(&ballot.keys, ballot.token),
-                    Answer::TooLow { fence } | Answer::Held { fence: Some(fence), .. } => seen.note(&ballot.keys, fence),
+                    Answer::TooLow { fence }
+                    | Answer::Held {
+                        fence: Some(fence), ..
+                    } => seen.note(&ballot.keys, fence),
                     _ => {}
                 }
                 answer
@@ -188,7 +224,14 @@ impl Claim {
     /// Gives back whatever the nodes have, and returns as soon as a quorum has done so, or cannot any more.
     pub(crate) async fn release(mut self) -> Vec<Answer> {
         match self.sweep() {
-            Some(mut incoming) => self.nodes.decide(poll_fn(move |context| incoming.poll_recv(context)), IfLow::Over).await,
+            Some(mut incoming) => {
+                self.nodes
+                    .decide(
+                        poll_fn(move |context| incoming.poll_recv(context)),
+                        IfLow::Over,
+                    )
+                    .await
+            }
             None => Vec::new(),
         }
     }
@@ -206,7 +249,12 @@ impl Claim {
         let (sender, incoming) = mpsc::unbounded_channel();
         let mut requests = mem::take(&mut self.requests);
         let nodes = Arc::clone(&self.nodes.all);
-        let release = Release { keys: self.keys.clone(), mode: self.mode, owner: Arc::clone(&self.owner), tell: self.tell };
+        let release = Release {
+            keys: self.keys.clone(),
+            mode: self.mode,
+            owner: Arc::clone(&self.owner),
+            tell: self.tell,
+        };
         runtime.spawn(async move {
             requests.shutdown().await;
             let release = |(index, node): (usize, &Arc<Node>)| {

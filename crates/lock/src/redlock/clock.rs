@@ -25,12 +25,24 @@ struct Sample {
 
 impl ClockWatch {
     pub(crate) fn new() -> Self {
-        Self { origin: Instant::now(), last: None }
+        Self {
+            origin: Instant::now(),
+            last: None,
+        }
     }
 
     /// Takes a reply into account, and says by how many milliseconds the clock has jumped if it has.
-    pub(crate) fn observe(&mut self, sent: Instant, received: Instant, server_us: i64) -> Option<i64> {
-        let sample = Sample { low: server_us - self.us(received), high: server_us - self.us(sent), at: received };
+    pub(crate) fn observe(
+        &mut self,
+        sent: Instant,
+        received: Instant,
+        server_us: i64,
+    ) -> Option<i64> {
+        let sample = Sample {
+            low: server_us - self.us(received),
+            high: server_us - self.us(sent),
+            at: received,
+        };
         let last = self.last.replace(sample)?;
         let allowed = drift(received.saturating_duration_since(last.at)).as_micros() as i64;
         let (low, high) = (last.low - allowed, last.high + allowed);
@@ -41,7 +53,11 @@ impl ClockWatch {
             return Some((sample.high - last.low) / 1000);
         }
         // A reply that took long says little; what was known stays known.
-        self.last = Some(Sample { low: sample.low.max(low), high: sample.high.min(high), at: received });
+        self.last = Some(Sample {
+            low: sample.low.max(low),
+            high: sample.high.min(high),
+            at: received,
+        });
         None
     }
 
@@ -65,13 +81,33 @@ mod tests {
         let mut watch = ClockWatch::new();
         let start = watch.origin;
         let server = |at_ms: i64| 1_700_000_000_000_000 + at_ms * 1000;
-        assert_eq!(watch.observe(start, start + ms(1), server(0)), None, "the first reply is all we know");
-        assert_eq!(watch.observe(start + ms(100), start + ms(900), server(880)), None, "read late");
-        assert_eq!(watch.observe(start + ms(1000), start + ms(1001), server(1000)), None, "a slow reply has not blurred it");
-        let jump = watch.observe(start + ms(1100), start + ms(1101), server(61_100)).unwrap();
+        assert_eq!(
+            watch.observe(start, start + ms(1), server(0)),
+            None,
+            "the first reply is all we know"
+        );
+        assert_eq!(
+            watch.observe(start + ms(100), start + ms(900), server(880)),
+            None,
+            "read late"
+        );
+        assert_eq!(
+            watch.observe(start + ms(1000), start + ms(1001), server(1000)),
+            None,
+            "a slow reply has not blurred it"
+        );
+        let jump = watch
+            .observe(start + ms(1100), start + ms(1101), server(61_100))
+            .unwrap();
         assert!((59_900..=60_100).contains(&jump), "{jump}");
-        assert_eq!(watch.observe(start + ms(1200), start + ms(1201), server(61_200)), None, "from there on it ticks properly");
-        let jump = watch.observe(start + ms(1300), start + ms(1301), server(1300)).unwrap();
+        assert_eq!(
+            watch.observe(start + ms(1200), start + ms(1201), server(61_200)),
+            None,
+            "from there on it ticks properly"
+        );
+        let jump = watch
+            .observe(start + ms(1300), start + ms(1301), server(1300))
+            .unwrap();
         assert!((-60_100..=-59_900).contains(&jump), "{jump}");
     }
 
@@ -81,7 +117,10 @@ mod tests {
         for second in 0..100 {
             let at = watch.origin + ms(second * 1000);
             // Half a percent fast.
-            assert_eq!(watch.observe(at, at + ms(1), second as i64 * 1_005_000), None);
+            assert_eq!(
+                watch.observe(at, at + ms(1), second as i64 * 1_005_000),
+                None
+            );
         }
     }
 }

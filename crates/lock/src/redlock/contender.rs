@@ -52,41 +52,85 @@ impl Contender {
     pub(crate) fn new(redlock: Redlock, keys: Keys, mode: Mode) -> Self {
         let queue = redlock.settings().queue;
         let place = queue.map(|timeout| Place::new(redlock.nodes().clone(), keys.clone(), timeout));
-        Self { redlock, keys, mode, place, listener: None, crowd: 2, attempt: Duration::ZERO }
+        Self {
+            redlock,
+            keys,
+            mode,
+            place,
+            listener: None,
+            crowd: 2,
+            attempt: Duration::ZERO,
+        }
     }
 
     /// One owner, and as many proposals as it takes to be above every fence.
     async fn attempt(&mut self) -> Result<Guard, LockError> {
         let nodes = self.redlock.nodes().clone();
-        let mut claim = Claim::new(nodes.clone(), self.keys.clone(), self.mode, self.redlock.seen());
+        let mut claim = Claim::new(
+            nodes.clone(),
+            self.keys.clone(),
+            self.mode,
+            self.redlock.seen(),
+        );
         let mut answers = Vec::new();
         for _ in 0..PROPOSALS {
             let proposal = self.redlock.seen().proposal(&self.keys);
-            let Some(token) = proposal else { return Err(LockError::NoTokenLeft { votes: nodes.votes(&answers) }) };
+            let Some(token) = proposal else {
+                return Err(LockError::NoTokenLeft {
+                    votes: nodes.votes(&answers),
+                });
+            };
             let started = Instant::now();
-            answers = claim.ask(Question::Acquire, self.redlock.ballot(&claim, token)).await;
+            answers = claim
+                .ask(Question::Acquire, self.redlock.ballot(&claim, token))
+                .await;
             if nodes.agreed(&answers) {
                 return self.admit(claim, token, started, &answers);
             }
-            let only_too_low = !nodes.blocked_by(&answers, |answer| answer.is_failure() || matches!(answer, Answer::Held { .. }));
+            let only_too_low = !nodes.blocked_by(&answers, |answer| {
+                answer.is_failure() || matches!(answer, Answer::Held { .. })
+            });
             if !only_too_low {
                 break;
             }
         }
         let votes = nodes.votes(&answers);
-        Err(if nodes.blocked_by(&answers, Answer::is_failure) { LockError::NoQuorum { causes: votes } } else { LockError::Held { votes } })
+        Err(if nodes.blocked_by(&answers, Answer::is_failure) {
+            LockError::NoQuorum { causes: votes }
+        } else {
+            LockError::Held { votes }
+        })
     }
 
-    fn admit(&self, mut claim: Claim, token: FencingToken, started: Instant, answers: &[Answer]) -> Result<Guard, LockError> {
+    fn admit(
+        &self,
+        mut claim: Claim,
+        token: FencingToken,
+        started: Instant,
+        answers: &[Answer],
+    ) -> Result<Guard, LockError> {
         self.redlock.seen().note(&self.keys, token);
         let lease = self.redlock.settings().lease;
         let Some(deadline) = lease.deadline(started) else {
-            return Err(LockError::TooLate { elapsed: started.elapsed(), votes: self.redlock.nodes().votes(answers) });
+            return Err(LockError::TooLate {
+                elapsed: started.elapsed(),
+                votes: self.redlock.nodes().votes(answers),
+            });
         };
         claim.tell = true;
-        let sequencer = Sequencer { name: self.keys.lock().to_owned(), mode: self.mode, token };
+        let sequencer = Sequencer {
+            name: self.keys.lock().to_owned(),
+            mode: self.mode,
+            token,
+        };
         let hold = Box::new(Held::new(self.redlock.clone(), claim, token));
-        Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost: Default::default(), hold }))
+        Ok(Guard::new(Grant {
+            sequencer,
+            deadline,
+            lease: lease.length,
+            lost: Default::default(),
+            hold,
+        }))
     }
 }
 
@@ -107,15 +151,22 @@ impl Ask for Contender {
     /// Until the lock may be free on a quorum, but not too long: it may be given back earlier, and we not be told.
     async fn pause(&mut self, refusal: &LockError) {
         let (retry, quorum) = (self.redlock.settings().retry, self.redlock.nodes().quorum);
-        let LockError::Held { votes } = refusal else { return sleep(jittered(retry)).await };
+        let LockError::Held { votes } = refusal else {
+            return sleep(jittered(retry)).await;
+        };
         let Some(listener) = &mut self.listener else {
             self.listener = Some(self.redlock.listen(&self.keys));
             return sleep(jittered(FIRST_PAUSE)).await;
         };
-        let Some(free_in) = free_in(votes, quorum) else { return sleep(scattered(self.crowd, self.attempt)).await };
+        let Some(free_in) = free_in(votes, quorum) else {
+            return sleep(scattered(self.crowd, self.attempt)).await;
+        };
         // Whoever is in front gets it first. The first of them may have it already, and not have left the queue yet.
         let releases = held(votes).clamp(1, quorum) * ahead(votes).max(1);
-        let Ok(crowd) = timeout(jittered(free_in.min(retry)), listener.woken(releases)).await else { return };
+        let Ok(crowd) = timeout(jittered(free_in.min(retry)), listener.woken(releases)).await
+        else {
+            return;
+        };
         self.crowd = crowd.max(2);
         if self.place.is_none() {
             sleep(scattered(crowd, self.attempt)).await;
@@ -125,12 +176,21 @@ impl Ask for Contender {
 
 /// On how many nodes somebody else has the lock, or is in front.
 fn held(votes: &[Vote]) -> usize {
-    votes.iter().filter(|vote| matches!(vote.answer, Answer::Held { .. } | Answer::Queued { .. })).count()
+    votes
+        .iter()
+        .filter(|vote| matches!(vote.answer, Answer::Held { .. } | Answer::Queued { .. }))
+        .count()
 }
 
 /// How many are in front at the least.
 fn ahead(votes: &[Vote]) -> usize {
-    let ahead = |vote: &Vote| if let Answer::Queued { ahead } = vote.answer { Some(ahead) } else { None };
+    let ahead = |vote: &Vote| {
+        if let Answer::Queued { ahead } = vote.answer {
+            Some(ahead)
+        } else {
+            None
+        }
+    };
     votes.iter().filter_map(ahead).min().unwrap_or_default()
 }
 
@@ -158,12 +218,26 @@ mod tests {
         let held = |ms: &[u64]| -> Vec<Vote> {
             let answer = |ms: &u64| match ms {
                 0 => Answer::TimedOut,
-                ms => Answer::Held { remaining: Some(Duration::from_millis(*ms)), fence: None },
+                ms => Answer::Held {
+                    remaining: Some(Duration::from_millis(*ms)),
+                    fence: None,
+                },
             };
-            ms.iter().map(|ms| Vote { node: String::new(), answer: answer(ms) }).collect()
+            ms.iter()
+                .map(|ms| Vote {
+                    node: String::new(),
+                    answer: answer(ms),
+                })
+                .collect()
         };
-        assert_eq!(free_in(&held(&[30, 10, 20, 50, 40]), 3), Some(Duration::from_millis(30)));
-        assert_eq!(free_in(&held(&[30, 10, 20, 0, 0]), 3), Some(Duration::from_millis(10)));
+        assert_eq!(
+            free_in(&held(&[30, 10, 20, 50, 40]), 3),
+            Some(Duration::from_millis(30))
+        );
+        assert_eq!(
+            free_in(&held(&[30, 10, 20, 0, 0]), 3),
+            Some(Duration::from_millis(10))
+        );
         assert_eq!(free_in(&held(&[30, 0, 20, 0, 0]), 3), None);
     }
 }

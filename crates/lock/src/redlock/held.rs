@@ -19,7 +19,11 @@ pub(crate) struct Held {
 
 impl Held {
     pub(crate) fn new(redlock: Redlock, claim: Claim, token: FencingToken) -> Self {
-        Self { redlock, claim, token }
+        Self {
+            redlock,
+            claim,
+            token,
+        }
     }
 }
 
@@ -33,7 +37,10 @@ impl Hold for Held {
         let (nodes, votes) = (self.redlock.nodes(), self.redlock.nodes().votes(&answers));
         if nodes.agreed(&answers) {
             let deadline = self.redlock.settings().lease.deadline(started);
-            return deadline.ok_or(LockError::TooLate { elapsed: started.elapsed(), votes });
+            return deadline.ok_or(LockError::TooLate {
+                elapsed: started.elapsed(),
+                votes,
+            });
         }
         if nodes.blocked_by(&answers, |answer| answer.is_refusal()) {
             return Err(LockError::Lost { votes });

@@ -34,18 +34,24 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// Watches until the lock is dropped.
 pub(crate) async fn watch(redlock: Weak<Inner>) {
     loop {
-        let Some(inner) = redlock.upgrade() else { return };
+        let Some(inner) = redlock.upgrade() else {
+            return;
+        };
         let (pause, alarm) = (pause(&inner.nodes), Arc::clone(&inner.alarm));
         drop(inner);
         let _ = timeout(pause, alarm.notified()).await;
-        let Some(inner) = redlock.upgrade() else { return };
+        let Some(inner) = redlock.upgrade() else {
+            return;
+        };
         look(&inner.nodes, &inner.seen).await;
     }
 }
 
 /// Until the next node may be admitted, and never longer than a second.
 fn pause(nodes: &Nodes) -> Duration {
-    waiting(nodes).min().map_or(PAUSE, |votes_in| votes_in.clamp(PAUSE_MIN, PAUSE))
+    waiting(nodes)
+        .min()
+        .map_or(PAUSE, |votes_in| votes_in.clamp(PAUSE_MIN, PAUSE))
 }
 
 /// How long the nodes that will vote are still left out.
@@ -61,7 +67,11 @@ pub(crate) async fn wait_for_a_quorum(nodes: &Nodes, longest_lease: Duration, se
     let wait = async {
         loop {
             look(nodes, seen).await;
-            let voting = nodes.all.iter().filter(|node| node.exclusion().is_none()).count();
+            let voting = nodes
+                .all
+                .iter()
+                .filter(|node| node.exclusion().is_none())
+                .count();
             if voting >= nodes.quorum || voting + waiting(nodes).count() < nodes.quorum {
                 return;
             }
@@ -81,7 +91,11 @@ pub(crate) async fn look(nodes: &Nodes, seen: &Seen) -> Vec<Result<Probe, Answer
     let mut probes: Vec<_> = nodes.all.iter().map(|_| Err(Answer::NotNeeded)).collect();
     while let Some(Ok((index, probe))) = probing.join_next().await {
         // A proposal that is below a node's mark does not get its vote.
-        if let Some(mark) = probe.as_ref().ok().and_then(|probe| FencingToken::new(probe.mark)) {
+        if let Some(mark) = probe
+            .as_ref()
+            .ok()
+            .and_then(|probe| FencingToken::new(probe.mark))
+        {
             seen.note_any(mark);
         }
         probes[index] = probe;
@@ -93,8 +107,14 @@ pub(crate) async fn look(nodes: &Nodes, seen: &Seen) -> Vec<Result<Probe, Answer
 
 /// Marks those that nobody has seen since they may have forgotten.
 async fn watch_new(nodes: &Nodes, probes: &[Result<Probe, Answer>]) {
-    let found = nodes.all.iter().zip(probes).filter_map(|(node, probe)| Some((node, probe.as_ref().ok()?)));
-    let marked = found.filter(|(_, probe)| !probe.admitted && probe.watch.is_none()).map(|(node, probe)| node.watch(probe));
+    let found = nodes
+        .all
+        .iter()
+        .zip(probes)
+        .filter_map(|(node, probe)| Some((node, probe.as_ref().ok()?)));
+    let marked = found
+        .filter(|(_, probe)| !probe.admitted && probe.watch.is_none())
+        .map(|(node, probe)| node.watch(probe));
     for answer in join_all(marked).await.into_iter().filter_map(Result::err) {
         tracing::debug!(%answer, "a node could not be marked; its wait begins anew");
     }
@@ -108,7 +128,13 @@ async fn admit(nodes: &Nodes, probes: &[Result<Probe, Answer>]) {
     }
     let mark = found().map(|probe| probe.mark).max().unwrap_or_default();
     for (node, probe) in nodes.all.iter().zip(probes) {
-        if let Ok(Probe { run_id, waited: true, watch: Some(watch), .. }) = probe {
+        if let Ok(Probe {
+            run_id,
+            waited: true,
+            watch: Some(watch),
+            ..
+        }) = probe
+        {
             admit_one(node, run_id, mark, watch).await;
         }
     }

@@ -70,7 +70,13 @@ pub(crate) struct Release {
 }
 
 /// INFO, TIME, the generation, the high-water mark and the mark of who waits for it.
-type Found = (InfoDict, (i64, i64), Option<String>, Option<String>, Option<String>);
+type Found = (
+    InfoDict,
+    (i64, i64),
+    Option<String>,
+    Option<String>,
+    Option<String>,
+);
 
 /// What a probe found.
 pub(crate) struct Probe {
@@ -90,8 +96,18 @@ pub(crate) struct Probe {
 
 impl Node {
     pub(crate) fn new(server: Arc<Server>, longest_lease: Duration, alarm: Arc<Notify>) -> Self {
-        let guards = Guards { admission: Admission::Unknown, policy: None, clock: ClockWatch::new(), jumped: None };
-        Self { server, longest_lease, guards: Mutex::new(guards), alarm }
+        let guards = Guards {
+            admission: Admission::Unknown,
+            policy: None,
+            clock: ClockWatch::new(),
+            jumped: None,
+        };
+        Self {
+            server,
+            longest_lease,
+            guards: Mutex::new(guards),
+            alarm,
+        }
     }
 
     pub(crate) fn label(&self) -> &str {
@@ -114,29 +130,58 @@ impl Node {
 
     /// Also asked of a node that must not vote: what it has must go.
     pub(crate) async fn release(&self, release: &Release) -> Answer {
-        let Release { keys, mode, owner, tell } = release;
+        let Release {
+            keys,
+            mode,
+            owner,
+            tell,
+        } = release;
         let channel = if *tell { keys.released() } else { "" };
         let reply = match mode {
-            Mode::Exclusive => self.run(&script::RELEASE, &[keys.lock()], &[owner, channel]).await,
-            Mode::Shared => self.run(&script::RELEASE_SHARED, &[keys.lock(), keys.readers()], &[owner, channel]).await,
+            Mode::Exclusive => {
+                self.run(&script::RELEASE, &[keys.lock()], &[owner, channel])
+                    .await
+            }
+            Mode::Shared => {
+                self.run(
+                    &script::RELEASE_SHARED,
+                    &[keys.lock(), keys.readers()],
+                    &[owner, channel],
+                )
+                .await
+            }
         };
         reply.map_or_else(|answer| answer, |reply| self.answer(&reply))
     }
 
     /// Takes or keeps a place in the queue, and says which ticket was the last.
-    pub(crate) async fn queue(&self, keys: &Keys, waiter: &str, ticket: u64, ttl: Duration) -> (Answer, u64) {
+    pub(crate) async fn queue(
+        &self,
+        keys: &Keys,
+        waiter: &str,
+        ticket: u64,
+        ttl: Duration,
+    ) -> (Answer, u64) {
         if let Some(exclusion) = self.exclusion() {
             return (Answer::NotVoting(exclusion), 0);
         }
         let arguments = [waiter, &ticket.to_string(), &ttl.as_millis().to_string()];
-        match self.run(&script::QUEUE, &[keys.queue(), keys.waiters()], &arguments).await {
-            Ok(reply) => (self.answer(&reply), reply.word(0).parse().unwrap_or_default()),
+        match self
+            .run(&script::QUEUE, &[keys.queue(), keys.waiters()], &arguments)
+            .await
+        {
+            Ok(reply) => (
+                self.answer(&reply),
+                reply.word(0).parse().unwrap_or_default(),
+            ),
             Err(answer) => (answer, 0),
         }
     }
 
     pub(crate) async fn leave(&self, keys: &Keys, waiter: &str) -> Answer {
-        let reply = self.run(&script::LEAVE, &[keys.queue(), keys.waiters()], &[waiter]).await;
+        let reply = self
+            .run(&script::LEAVE, &[keys.queue(), keys.waiters()], &[waiter])
+            .await;
         reply.map_or_else(|answer| answer, |reply| self.answer(&reply))
     }
 
@@ -144,18 +189,49 @@ impl Node {
         if let Some(exclusion) = self.exclusion_by_guard() {
             return Answer::NotVoting(exclusion);
         }
-        let Ballot { keys, mode, owner, token, ttl, keep } = ballot;
-        let all = [keys.lock(), keys.fence(), GENERATION, HIGH_WATER, keys.readers()];
-        let needed = if *mode == Mode::Shared { &all[..] } else { &all[..4] };
-        let (token, ttl, keep) = (token.to_string(), ttl.as_millis().to_string(), keep.as_millis().to_string());
-        match self.run(script, needed, &[owner, &token, &ttl, &keep]).await {
+        let Ballot {
+            keys,
+            mode,
+            owner,
+            token,
+            ttl,
+            keep,
+        } = ballot;
+        let all = [
+            keys.lock(),
+            keys.fence(),
+            GENERATION,
+            HIGH_WATER,
+            keys.readers(),
+        ];
+        let needed = if *mode == Mode::Shared {
+            &all[..]
+        } else {
+            &all[..4]
+        };
+        let (token, ttl, keep) = (
+            token.to_string(),
+            ttl.as_millis().to_string(),
+            keep.as_millis().to_string(),
+        );
+        match self
+            .run(script, needed, &[owner, &token, &ttl, &keep])
+            .await
+        {
             // The reply itself may have shown that the clock has jumped.
-            Ok(reply) => self.exclusion_by_guard().map_or_else(|| self.answer(&reply), Answer::NotVoting),
+            Ok(reply) => self
+                .exclusion_by_guard()
+                .map_or_else(|| self.answer(&reply), Answer::NotVoting),
             Err(answer) => answer,
         }
     }
 
-    async fn run(&self, script: &Script, keys: &[&str], arguments: &[&str]) -> Result<Reply, Answer> {
+    async fn run(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Reply, Answer> {
         let (sent, reply) = self.server.run(script, keys, arguments).await?;
         self.observe_clock(sent, reply.now_us);
         Ok(reply)
@@ -163,7 +239,9 @@ impl Node {
 
     fn answer(&self, reply: &Reply) -> Answer {
         match reply.status.as_str() {
-            "forgot" => Answer::NotVoting(Exclusion::Forgot { votes_in: self.left(self.forgot(reply.word(0))) }),
+            "forgot" => Answer::NotVoting(Exclusion::Forgot {
+                votes_in: self.left(self.forgot(reply.word(0))),
+            }),
             _ => reply.answer(),
         }
     }
@@ -172,10 +250,18 @@ impl Node {
     fn forgot(&self, run_id: &str) -> Instant {
         let mut guards = self.guards();
         match &guards.admission {
-            Admission::Waiting { run_id: known, since, .. } if known == run_id => *since,
+            Admission::Waiting {
+                run_id: known,
+                since,
+                ..
+            } if known == run_id => *since,
             _ => {
                 let since = Instant::now();
-                guards.admission = Admission::Waiting { run_id: run_id.to_owned(), since, watch: None };
+                guards.admission = Admission::Waiting {
+                    run_id: run_id.to_owned(),
+                    since,
+                    watch: None,
+                };
                 self.alarm.notify_one();
                 since
             }
@@ -191,7 +277,10 @@ impl Node {
                 // Between two looks it may have been admitted, have voted, and have forgotten that.
                 if found.is_none() || watch.as_deref() != found {
                     let marked = found.map_or(Duration::ZERO, |mark| age(mark, now_us));
-                    (*since, *watch) = (now.checked_sub(marked).unwrap_or(now), found.map(Into::into));
+                    (*since, *watch) = (
+                        now.checked_sub(marked).unwrap_or(now),
+                        found.map(Into::into),
+                    );
                 }
                 *since
             }
@@ -202,7 +291,13 @@ impl Node {
     /// Marks a node that is not admitted, so that whoever comes later, and does not stay for so long, need not wait from the beginning.
     pub(crate) async fn watch(&self, probe: &Probe) -> Result<(), Answer> {
         let mark = format!("{}:{}:{}", probe.run_id, probe.now_us, unique());
-        let reply = self.run(&script::WATCH, &[WATCH], &[&mark, probe.stale_watch.as_deref().unwrap_or_default()]).await?;
+        let reply = self
+            .run(
+                &script::WATCH,
+                &[WATCH],
+                &[&mark, probe.stale_watch.as_deref().unwrap_or_default()],
+            )
+            .await?;
         if let Admission::Waiting { watch, .. } = &mut self.guards().admission
             && reply.status == "watched"
             && reply.word(0) == mark
@@ -216,7 +311,11 @@ impl Node {
         let received = Instant::now();
         let mut guards = self.guards();
         if let Some(by_ms) = guards.clock.observe(sent, received, server_us) {
-            tracing::warn!(node = self.label(), by_ms, "the clock of a node has jumped; it does not vote until its leases are over");
+            tracing::warn!(
+                node = self.label(),
+                by_ms,
+                "the clock of a node has jumped; it does not vote until its leases are over"
+            );
             guards.jumped = Some((received, by_ms));
         }
     }
@@ -232,7 +331,9 @@ impl Node {
             return Some(Exclusion::Unknown);
         }
         if let Some(policy) = &guards.policy {
-            return Some(Exclusion::Evicts { policy: policy.clone() });
+            return Some(Exclusion::Evicts {
+                policy: policy.clone(),
+            });
         }
         let (since, by_ms) = guards.jumped?;
         let votes_in = self.left(since);
@@ -241,16 +342,24 @@ impl Node {
 
     /// Why the node must not vote, as far as is known. Somebody else may have admitted it meanwhile.
     pub(crate) fn exclusion(&self) -> Option<Exclusion> {
-        self.exclusion_by_guard().or_else(|| match &self.guards().admission {
-            Admission::Waiting { since, .. } => Some(Exclusion::Forgot { votes_in: self.left(*since) }),
-            Admission::Unknown | Admission::Admitted => None,
-        })
+        self.exclusion_by_guard()
+            .or_else(|| match &self.guards().admission {
+                Admission::Waiting { since, .. } => Some(Exclusion::Forgot {
+                    votes_in: self.left(*since),
+                }),
+                Admission::Unknown | Admission::Admitted => None,
+            })
     }
 
     /// Looks at the node's guards.
     pub(crate) async fn probe(&self) -> Result<Probe, Answer> {
         let mut pipeline = redis::pipe();
-        pipeline.cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER).get(WATCH);
+        pipeline
+            .cmd("INFO")
+            .cmd("TIME")
+            .get(GENERATION)
+            .get(HIGH_WATER)
+            .get(WATCH);
         let sent = Instant::now();
         let found: Found = self.server.query(&pipeline).await?;
         let (seconds, us) = found.1;
@@ -258,29 +367,70 @@ impl Node {
         self.judge(found, sent)
     }
 
-    pub(super) fn judge(&self, (info, (seconds, us), generation, high_water, watch): Found, sent: Instant) -> Result<Probe, Answer> {
-        let run_id: String = info.get("run_id").ok_or_else(|| Answer::Unreadable("INFO without run_id".into()))?;
+    pub(super) fn judge(
+        &self,
+        (info, (seconds, us), generation, high_water, watch): Found,
+        sent: Instant,
+    ) -> Result<Probe, Answer> {
+        let run_id: String = info
+            .get("run_id")
+            .ok_or_else(|| Answer::Unreadable("INFO without run_id".into()))?;
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
-        let (admitted_run_id, floor) = generation.as_deref().and_then(|generation| generation.split_once(':')).unwrap_or_default();
+        let (admitted_run_id, floor) = generation
+            .as_deref()
+            .and_then(|generation| generation.split_once(':'))
+            .unwrap_or_default();
         let mark = mark(floor)?.max(mark(high_water.as_deref().unwrap_or_default())?);
         let admitted = admitted_run_id == run_id;
         let now_us = seconds * 1_000_000 + us;
-        let (watch, stale_watch) =
-            if watch.as_deref().is_some_and(|mark| mark.starts_with(&run_id)) { (watch, None) } else { (None, watch) };
+        let (watch, stale_watch) = if watch
+            .as_deref()
+            .is_some_and(|mark| mark.starts_with(&run_id))
+        {
+            (watch, None)
+        } else {
+            (None, watch)
+        };
         self.guards().policy = (policy != "noeviction").then_some(policy);
         if admitted {
             self.guards().admission = Admission::Admitted;
-            return Ok(Probe { run_id, mark, admitted, waited: false, watch, stale_watch, now_us });
+            return Ok(Probe {
+                run_id,
+                mark,
+                admitted,
+                waited: false,
+                watch,
+                stale_watch,
+                now_us,
+            });
         }
         let waited = self.waits(&run_id, watch.as_deref(), now_us) + self.longest_lease <= sent;
-        Ok(Probe { run_id, mark, admitted, waited, watch, stale_watch, now_us })
+        Ok(Probe {
+            run_id,
+            mark,
+            admitted,
+            waited,
+            watch,
+            stale_watch,
+            now_us,
+        })
     }
 
     /// Lets this start of the server vote, above `mark`, unless it has lost the mark of those who waited for it.
     pub(crate) async fn admit(&self, run_id: &str, mark: i64, watch: &str) -> Result<(), Answer> {
-        let reply = self.run(&script::ADMIT, &[GENERATION, HIGH_WATER, WATCH], &[run_id, &mark.to_string(), watch]).await?;
+        let reply = self
+            .run(
+                &script::ADMIT,
+                &[GENERATION, HIGH_WATER, WATCH],
+                &[run_id, &mark.to_string(), watch],
+            )
+            .await?;
         if reply.status == "admitted" {
-            tracing::info!(node = self.label(), above = mark, "a node that may have forgotten locks votes again");
+            tracing::info!(
+                node = self.label(),
+                above = mark,
+                "a node that may have forgotten locks votes again"
+            );
             self.guards().admission = Admission::Admitted;
         } else {
             self.forgot(reply.word(0));
@@ -297,13 +447,20 @@ fn mark(text: &str) -> Result<i64, Answer> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().ok().filter(|mark| *mark >= 0).ok_or_else(|| Answer::Unreadable(format!("high-water mark {text:?}")))
+    text.parse()
+        .ok()
+        .filter(|mark| *mark >= 0)
+        .ok_or_else(|| Answer::Unreadable(format!("high-water mark {text:?}")))
 }
 
 /// For how long a server has had its mark, by its own clock; a little less, so that it is not longer by ours.
 fn age(mark: &str, now_us: i64) -> Duration {
-    let marked_us = mark.split(':').nth(1).and_then(|marked_us| marked_us.parse::<i64>().ok());
-    let age =
-        marked_us.and_then(|marked_us| u64::try_from(now_us.checked_sub(marked_us)?).ok()).map_or(Duration::ZERO, Duration::from_micros);
+    let marked_us = mark
+        .split(':')
+        .nth(1)
+        .and_then(|marked_us| marked_us.parse::<i64>().ok());
+    let age = marked_us
+        .and_then(|marked_us| u64::try_from(now_us.checked_sub(marked_us)?).ok())
+        .map_or(Duration::ZERO, Duration::from_micros);
     age.saturating_sub(drift(age))
 }

@@ -36,7 +36,14 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(nodes: Nodes, keys: Keys, timeout: Duration) -> Self {
-        Self { nodes, keys, waiter: unique().into(), timeout, ticket: None, requests: JoinSet::new() }
+        Self {
+            nodes,
+            keys,
+            waiter: unique().into(),
+            timeout,
+            ticket: None,
+            requests: JoinSet::new(),
+        }
     }
 
     /// Takes or keeps the place, and says whether it is our turn.
@@ -58,7 +65,12 @@ impl Place {
         self.requests.shutdown().await;
         let last = Arc::new(AtomicU64::new(0));
         let ask = |node: Arc<Node>| {
-            let (keys, waiter, timeout, last) = (self.keys.clone(), Arc::clone(&self.waiter), self.timeout, Arc::clone(&last));
+            let (keys, waiter, timeout, last) = (
+                self.keys.clone(),
+                Arc::clone(&self.waiter),
+                self.timeout,
+                Arc::clone(&last),
+            );
             async move {
                 let (answer, ticket) = node.queue(&keys, &waiter, ticket, timeout).await;
                 last.fetch_max(ticket, Ordering::SeqCst);
@@ -71,15 +83,25 @@ impl Place {
         }
         let votes = self.nodes.votes(&answers);
         let failed = self.nodes.blocked_by(&answers, Answer::is_failure);
-        Err(if failed { LockError::NoQuorum { causes: votes } } else { LockError::Held { votes } })
+        Err(if failed {
+            LockError::NoQuorum { causes: votes }
+        } else {
+            LockError::Held { votes }
+        })
     }
 }
 
 impl Drop for Place {
     /// In a task of its own: whoever is behind shall not have to wait until we are taken for dead.
     fn drop(&mut self) {
-        let (Some(_), Ok(runtime)) = (self.ticket, Handle::try_current()) else { return };
-        let (nodes, keys, waiter) = (Arc::clone(&self.nodes.all), self.keys.clone(), Arc::clone(&self.waiter));
+        let (Some(_), Ok(runtime)) = (self.ticket, Handle::try_current()) else {
+            return;
+        };
+        let (nodes, keys, waiter) = (
+            Arc::clone(&self.nodes.all),
+            self.keys.clone(),
+            Arc::clone(&self.waiter),
+        );
         let mut requests = std::mem::take(&mut self.requests);
         let until = Instant::now() + self.timeout;
         runtime.spawn(async move {

@@ -28,7 +28,10 @@ impl Seen {
         if tokens.by_name.len() >= SEEN_MAX && !tokens.by_name.contains_key(keys.lock()) {
             tokens.by_name.clear();
         }
-        let seen = tokens.by_name.entry(keys.lock().to_owned()).or_insert(token);
+        let seen = tokens
+            .by_name
+            .entry(keys.lock().to_owned())
+            .or_insert(token);
         *seen = token.max(*seen);
     }
 
@@ -53,7 +56,9 @@ impl Seen {
 impl Tokens {
     /// The last token of one name must not be the last one of all.
     fn note_any(&mut self, token: FencingToken) {
-        self.highest = self.highest.max(Some(token).filter(|token| *token < FencingToken::LAST));
+        self.highest = self
+            .highest
+            .max(Some(token).filter(|token| *token < FencingToken::LAST));
     }
 }
 

@@ -81,7 +81,11 @@ pub enum Verdict {
 impl LockView {
     /// What the nodes together say.
     pub fn verdict(&self) -> Verdict {
-        let voting: Vec<_> = self.nodes.iter().filter(|node| matches!(node.status.standing, Standing::Voting)).collect();
+        let voting: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|node| matches!(node.status.standing, Standing::Voting))
+            .collect();
         if voting.len() < self.quorum {
             return Verdict::NoQuorum;
         }
@@ -100,16 +104,40 @@ impl LockView {
     }
 
     fn held(&self, voting: &[&NodeView], supporters: &BTreeMap<&str, usize>) -> Verdict {
-        let holds = |owner: &&str| supporters.get(owner).is_some_and(|count| *count >= self.quorum);
-        let nodes: Vec<_> = voting.iter().filter(|node| node.owners().any(|owner| holds(&owner))).collect();
-        let mut remaining: Vec<_> = nodes.iter().map(|node| node.remaining.unwrap_or(Duration::MAX)).collect();
+        let holds = |owner: &&str| {
+            supporters
+                .get(owner)
+                .is_some_and(|count| *count >= self.quorum)
+        };
+        let nodes: Vec<_> = voting
+            .iter()
+            .filter(|node| node.owners().any(|owner| holds(&owner)))
+            .collect();
+        let mut remaining: Vec<_> = nodes
+            .iter()
+            .map(|node| node.remaining.unwrap_or(Duration::MAX))
+            .collect();
         remaining.sort_unstable_by(|a, b| b.cmp(a));
-        let owners = || supporters.keys().filter(|owner| holds(owner)).map(|owner| (*owner).to_owned());
-        let shared = nodes.iter().any(|node| matches!(node.holder, Some(Holder::Shared(_))));
+        let owners = || {
+            supporters
+                .keys()
+                .filter(|owner| holds(owner))
+                .map(|owner| (*owner).to_owned())
+        };
+        let shared = nodes
+            .iter()
+            .any(|node| matches!(node.holder, Some(Holder::Shared(_))));
         Verdict::Held {
-            holder: if shared { Holder::Shared(owners().collect()) } else { Holder::Owner(owners().collect()) },
+            holder: if shared {
+                Holder::Shared(owners().collect())
+            } else {
+                Holder::Owner(owners().collect())
+            },
             token: nodes.iter().filter_map(|node| node.token).max(),
-            remaining: remaining.get(self.quorum - 1).copied().filter(|remaining| *remaining < Duration::MAX),
+            remaining: remaining
+                .get(self.quorum - 1)
+                .copied()
+                .filter(|remaining| *remaining < Duration::MAX),
         }
     }
 }
@@ -121,7 +149,9 @@ impl NodeView {
             Some(Holder::Shared(owners)) => (None, Some(owners)),
             None => (None, None),
         };
-        one.into_iter().chain(several.into_iter().flatten()).map(String::as_str)
+        one.into_iter()
+            .chain(several.into_iter().flatten())
+            .map(String::as_str)
     }
 }
 
@@ -134,14 +164,26 @@ impl Redlock {
     pub async fn view(&self, name: &str) -> Result<LockView, LockError> {
         let keys = Keys::new(name)?;
         let nodes = join_all(self.nodes().all.iter().map(|node| node.view(&keys))).await;
-        Ok(LockView { nodes, quorum: self.nodes().quorum })
+        Ok(LockView {
+            nodes,
+            quorum: self.nodes().quorum,
+        })
     }
 }
 
 /// INFO, TIME, the generation, the high-water mark and the mark of who waits for the node; then owner, lease and fence of the lock, and those
 /// who share it.
-type Found =
-    (InfoDict, (i64, i64), Option<String>, Option<String>, Option<String>, Option<Vec<u8>>, i64, Option<String>, Vec<(Vec<u8>, f64)>);
+type Found = (
+    InfoDict,
+    (i64, i64),
+    Option<String>,
+    Option<String>,
+    Option<String>,
+    Option<Vec<u8>>,
+    i64,
+    Option<String>,
+    Vec<(Vec<u8>, f64)>,
+);
 
 /// What a node has of a lock, as far as it answered.
 #[derive(Default)]
@@ -157,26 +199,58 @@ impl Node {
             Ok((probe, record)) => (Ok(probe), record),
             Err(answer) => (Err(answer), Record::default()),
         };
-        let Record { holder, token, remaining } = record;
-        NodeView { status: status(self, probe), holder, token, remaining }
+        let Record {
+            holder,
+            token,
+            remaining,
+        } = record;
+        NodeView {
+            status: status(self, probe),
+            holder,
+            token,
+            remaining,
+        }
     }
 
     /// In one transaction, so that the lock cannot end between its owner and its lease.
     async fn inspect(&self, keys: &Keys) -> Result<(Probe, Record), Answer> {
         let mut pipeline = redis::pipe();
-        pipeline.atomic().cmd("INFO").cmd("TIME").get(GENERATION).get(HIGH_WATER).get(WATCH);
-        pipeline.get(keys.lock()).pttl(keys.lock()).get(keys.fence()).zrange_withscores(keys.readers(), 0, -1);
+        pipeline
+            .atomic()
+            .cmd("INFO")
+            .cmd("TIME")
+            .get(GENERATION)
+            .get(HIGH_WATER)
+            .get(WATCH);
+        pipeline
+            .get(keys.lock())
+            .pttl(keys.lock())
+            .get(keys.fence())
+            .zrange_withscores(keys.readers(), 0, -1);
         let sent = Instant::now();
-        let (info, time, generation, mark, watch, owner, lease_ms, fence, readers): Found = self.server.query(&pipeline).await?;
+        let (info, time, generation, mark, watch, owner, lease_ms, fence, readers): Found =
+            self.server.query(&pipeline).await?;
         let probe = self.judge((info, time, generation, mark, watch), sent)?;
         let now_ms = (time.0 * 1000 + time.1 / 1000) as f64;
-        let living = readers.into_iter().filter(|(_, until_ms)| *until_ms > now_ms).map(|(reader, _)| text(&reader));
+        let living = readers
+            .into_iter()
+            .filter(|(_, until_ms)| *until_ms > now_ms)
+            .map(|(reader, _)| text(&reader));
         let holder = owner.map(|owner| match &owner[..] {
             SHARED => Holder::Shared(living.collect()),
             owner => Holder::Owner(text(owner)),
         });
-        let token = fence.and_then(|fence| fence.parse().ok()).and_then(FencingToken::new);
-        Ok((probe, Record { holder, token, remaining: u64::try_from(lease_ms).ok().map(Duration::from_millis) }))
+        let token = fence
+            .and_then(|fence| fence.parse().ok())
+            .and_then(FencingToken::new);
+        Ok((
+            probe,
+            Record {
+                holder,
+                token,
+                remaining: u64::try_from(lease_ms).ok().map(Duration::from_millis),
+            },
+        ))
     }
 }
 
@@ -192,24 +266,48 @@ fn text(owner: &[u8]) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{Answer, FencingToken, Holder, LockView, NodeStatus, NodeView, Standing, Verdict, text};
+    use super::{
+        Answer, FencingToken, Holder, LockView, NodeStatus, NodeView, Standing, Verdict, text,
+    };
 
     /// A node for each word: `-` is free, `?` is silent, `a` has owner a, `a+b` is shared by a and b, `a+` by a alone. Remaining: 1, 2, 3 ... seconds.
     fn view(words: &str) -> LockView {
-        let nodes: Vec<_> = words.split(' ').zip(1..).map(|(word, number)| node(word, number)).collect();
-        LockView { quorum: nodes.len() / 2 + 1, nodes }
+        let nodes: Vec<_> = words
+            .split(' ')
+            .zip(1..)
+            .map(|(word, number)| node(word, number))
+            .collect();
+        LockView {
+            quorum: nodes.len() / 2 + 1,
+            nodes,
+        }
     }
 
     fn node(word: &str, number: u64) -> NodeView {
-        let standing = if word == "?" { Standing::Unreachable(Answer::TimedOut) } else { Standing::Voting };
+        let standing = if word == "?" {
+            Standing::Unreachable(Answer::TimedOut)
+        } else {
+            Standing::Voting
+        };
         let holder = match word {
             "-" | "?" => None,
-            shared if shared.contains('+') => Some(Holder::Shared(shared.split_terminator('+').map(Into::into).collect())),
+            shared if shared.contains('+') => Some(Holder::Shared(
+                shared.split_terminator('+').map(Into::into).collect(),
+            )),
             owner => Some(Holder::Owner(owner.into())),
         };
         let remaining = holder.is_some().then(|| Duration::from_secs(number));
-        let status = NodeStatus { node: number.to_string(), standing, high_water: None };
-        NodeView { status, holder, token: FencingToken::new(number.cast_signed()), remaining }
+        let status = NodeStatus {
+            node: number.to_string(),
+            standing,
+            high_water: None,
+        };
+        NodeView {
+            status,
+            holder,
+            token: FencingToken::new(number.cast_signed()),
+            remaining,
+        }
     }
 
     #[test]
@@ -220,7 +318,9 @@ mod tests {
             remaining: Some(Duration::from_secs(seconds)),
         };
         let owner = |owner: &str| Holder::Owner(owner.into());
-        let shared = |owners: &[&str]| Holder::Shared(owners.iter().map(|owner| (*owner).to_owned()).collect());
+        let shared = |owners: &[&str]| {
+            Holder::Shared(owners.iter().map(|owner| (*owner).to_owned()).collect())
+        };
         let table = [
             ("a a a a a", held(owner("a"), 5, 3)),
             ("a a a - -", held(owner("a"), 3, 1)),
@@ -245,6 +345,10 @@ mod tests {
     fn an_owner_that_is_not_text_is_shown_in_hexadecimal() {
         assert_eq!(text("somebody else".as_bytes()), "somebody else");
         assert_eq!(text(&[0xff, 0x00]), "ff00");
-        assert_eq!(text(b"\x1b[2J"), "1b5b324a", "a terminal is not told what to do");
+        assert_eq!(
+            text(b"\x1b[2J"),
+            "1b5b324a",
+            "a terminal is not told what to do"
+        );
     }
 }

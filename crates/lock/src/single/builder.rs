@@ -33,7 +33,14 @@ impl RedisLockBuilder {
     /// A lock on this server, `redis://HOST:PORT` or `rediss://HOST:PORT`.
     pub fn new(url: impl Into<String>) -> Self {
         let (lease, retry) = (Duration::from_secs(10), Duration::from_millis(100));
-        Self { url: url.into(), lease, lock_delay: Duration::ZERO, min_validity: None, server_timeout: None, retry }
+        Self {
+            url: url.into(),
+            lease,
+            lock_delay: Duration::ZERO,
+            min_validity: None,
+            server_timeout: None,
+            retry,
+        }
     }
 
     /// How long a lock is ours without being extended. Default: 10 seconds.
@@ -75,10 +82,23 @@ impl RedisLockBuilder {
         let lease = Lease::new(self.lease, self.min_validity)?;
         check_lock_delay(self.lock_delay)?;
         check_retry(self.retry)?;
-        let timeouts = Timeouts::new("server_timeout", self.server_timeout, self.lease, self.lease)?;
+        let timeouts = Timeouts::new(
+            "server_timeout",
+            self.server_timeout,
+            self.lease,
+            self.lease,
+        )?;
         let wakeups = Arc::new(Wakeups::default());
         let server = Arc::new(Server::new(&self.url, timeouts, &wakeups)?);
         wakeups.attach(Arc::clone(&server));
-        Ok(RedisLock::new(server, Settings { lease, ttl: self.lease + self.lock_delay, retry: self.retry }, wakeups))
+        Ok(RedisLock::new(
+            server,
+            Settings {
+                lease,
+                ttl: self.lease + self.lock_delay,
+                retry: self.retry,
+            },
+            wakeups,
+        ))
     }
 }

@@ -27,11 +27,18 @@ pub(crate) struct Contender {
 
 impl Contender {
     pub(crate) fn new(lock: RedisLock, keys: Keys) -> Self {
-        Self { lock, keys, listener: None }
+        Self {
+            lock,
+            keys,
+            listener: None,
+        }
     }
 
     fn refusal(&self, answer: Answer) -> LockError {
-        let votes = vec![Vote { node: self.lock.inner.server.label.clone(), answer }];
+        let votes = vec![Vote {
+            node: self.lock.inner.server.label.clone(),
+            answer,
+        }];
         match &votes[0].answer {
             Answer::Held { .. } => LockError::Held { votes },
             answer if answer.is_failure() => LockError::NoQuorum { causes: votes },
@@ -49,20 +56,44 @@ impl Ask for Contender {
         let floor = FencingToken::new(self.lock.inner.floor.load(Ordering::Relaxed));
         let mut entry = Entry::new(self.lock.clone(), self.keys.clone());
         let started = Instant::now();
-        let token = entry.acquire(floor).await.map_err(|answer| self.refusal(answer))?;
+        let token = entry
+            .acquire(floor)
+            .await
+            .map_err(|answer| self.refusal(answer))?;
         let Some(deadline) = lease.deadline(started) else {
-            let votes = vec![Vote { node: self.lock.inner.server.label.clone(), answer: Answer::Accepted }];
-            return Err(LockError::TooLate { elapsed: started.elapsed(), votes });
+            let votes = vec![Vote {
+                node: self.lock.inner.server.label.clone(),
+                answer: Answer::Accepted,
+            }];
+            return Err(LockError::TooLate {
+                elapsed: started.elapsed(),
+                votes,
+            });
         };
-        let sequencer = Sequencer { name: self.keys.lock().to_owned(), mode: Mode::Exclusive, token };
-        Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost: Default::default(), hold: Box::new(entry) }))
+        let sequencer = Sequencer {
+            name: self.keys.lock().to_owned(),
+            mode: Mode::Exclusive,
+            token,
+        };
+        Ok(Guard::new(Grant {
+            sequencer,
+            deadline,
+            lease: lease.length,
+            lost: Default::default(),
+            hold: Box::new(entry),
+        }))
     }
 
     async fn pause(&mut self, refusal: &LockError) {
         let retry = self.lock.inner.settings.retry;
-        let LockError::Held { votes } = refusal else { return sleep(jittered(retry)).await };
+        let LockError::Held { votes } = refusal else {
+            return sleep(jittered(retry)).await;
+        };
         let remaining = match votes[0].answer {
-            Answer::Held { remaining: Some(remaining), .. } => remaining,
+            Answer::Held {
+                remaining: Some(remaining),
+                ..
+            } => remaining,
             _ => retry,
         };
         match &mut self.listener {

@@ -34,40 +34,75 @@ struct Request {
 
 impl Entry {
     pub(crate) fn new(lock: RedisLock, keys: Keys) -> Self {
-        Self { request: Request { lock, keys, id: unique() }, traces_until: None }
+        Self {
+            request: Request {
+                lock,
+                keys,
+                id: unique(),
+            },
+            traces_until: None,
+        }
     }
 
-    pub(crate) async fn acquire(&mut self, floor: Option<FencingToken>) -> Result<FencingToken, Answer> {
+    pub(crate) async fn acquire(
+        &mut self,
+        floor: Option<FencingToken>,
+    ) -> Result<FencingToken, Answer> {
         self.traces_until = Some(Instant::now() + 2 * self.request.lock.inner.settings.ttl);
         let reply = self.request.acquire(floor).await?;
-        match (reply.status.as_str(), reply.number(0).and_then(FencingToken::new)) {
+        match (
+            reply.status.as_str(),
+            reply.number(0).and_then(FencingToken::new),
+        ) {
             ("accepted", Some(token)) => Ok(token),
             ("accepted", None) => Err(Answer::Unreadable(format!("token {:?}", reply.word(0)))),
-            ("spent", _) => Err(Answer::TooLow { fence: FencingToken::LAST }),
+            ("spent", _) => Err(Answer::TooLow {
+                fence: FencingToken::LAST,
+            }),
             _ => Err(reply.answer()),
         }
     }
 
     fn votes(&self, answer: Answer) -> Vec<Vote> {
-        vec![Vote { node: self.request.lock.inner.server.label.clone(), answer }]
+        vec![Vote {
+            node: self.request.lock.inner.server.label.clone(),
+            answer,
+        }]
     }
 
     fn refusal(&self, answer: Answer) -> LockError {
         match answer {
-            Answer::Held { .. } | Answer::Gone => LockError::Lost { votes: self.votes(answer) },
-            _ => LockError::NoQuorum { causes: self.votes(answer) },
+            Answer::Held { .. } | Answer::Gone => LockError::Lost {
+                votes: self.votes(answer),
+            },
+            _ => LockError::NoQuorum {
+                causes: self.votes(answer),
+            },
         }
     }
 }
 
 impl Request {
     async fn acquire(&self, floor: Option<FencingToken>) -> Result<Reply, Answer> {
-        let (inner, floor) = (&self.lock.inner, floor.map_or(0, FencingToken::get).to_string());
+        let (inner, floor) = (
+            &self.lock.inner,
+            floor.map_or(0, FencingToken::get).to_string(),
+        );
         let keys = [self.keys.lock(), COUNTER, self.keys.fence()];
         let ttl_ms = inner.settings.ttl.as_millis().to_string();
         let reply = match &self.lock.owner {
-            None => inner.server.run(&script::ACQUIRE_SINGLE, &keys, &[&self.id, &ttl_ms, &floor]).await,
-            Some(owner) => inner.server.run(&script::ENTER, &keys, &[owner, &ttl_ms, &floor, &self.id]).await,
+            None => {
+                inner
+                    .server
+                    .run(&script::ACQUIRE_SINGLE, &keys, &[&self.id, &ttl_ms, &floor])
+                    .await
+            }
+            Some(owner) => {
+                inner
+                    .server
+                    .run(&script::ENTER, &keys, &[owner, &ttl_ms, &floor, &self.id])
+                    .await
+            }
         };
         reply.map(|(_, reply)| reply)
     }
@@ -76,8 +111,18 @@ impl Request {
         let (inner, keys) = (&self.lock.inner, [self.keys.lock(), self.keys.fence()]);
         let ttl_ms = inner.settings.ttl.as_millis().to_string();
         let reply = match &self.lock.owner {
-            None => inner.server.run(&script::EXTEND_SINGLE, &keys, &[&self.id, &ttl_ms]).await,
-            Some(owner) => inner.server.run(&script::EXTEND_ENTERED, &keys, &[owner, &ttl_ms, &self.id]).await,
+            None => {
+                inner
+                    .server
+                    .run(&script::EXTEND_SINGLE, &keys, &[&self.id, &ttl_ms])
+                    .await
+            }
+            Some(owner) => {
+                inner
+                    .server
+                    .run(&script::EXTEND_ENTERED, &keys, &[owner, &ttl_ms, &self.id])
+                    .await
+            }
         };
         reply.map_or_else(|answer| answer, |(_, reply)| reply.answer())
     }
@@ -85,10 +130,20 @@ impl Request {
     async fn release(&self) -> Answer {
         let (server, name) = (&self.lock.inner.server, self.keys.lock());
         let reply = match &self.lock.owner {
-            None => server.run(&script::RELEASE, &[name], &[&self.id, self.keys.released()]).await,
+            None => {
+                server
+                    .run(&script::RELEASE, &[name], &[&self.id, self.keys.released()])
+                    .await
+            }
             Some(owner) => {
                 let of_redisson = format!("redisson_lock__channel:{{{name}}}");
-                server.run(&script::EXIT, &[name, self.keys.fence()], &[owner, &self.id, self.keys.released(), &of_redisson]).await
+                server
+                    .run(
+                        &script::EXIT,
+                        &[name, self.keys.fence()],
+                        &[owner, &self.id, self.keys.released(), &of_redisson],
+                    )
+                    .await
             }
         };
         reply.map_or_else(|answer| answer, |(_, reply)| reply.answer())
@@ -109,9 +164,10 @@ impl Hold for Entry {
         let started = Instant::now();
         self.traces_until = Some(started + 2 * self.request.lock.inner.settings.ttl);
         match self.request.extend().await {
-            Answer::Accepted => lease
-                .deadline(started)
-                .ok_or_else(|| LockError::TooLate { elapsed: started.elapsed(), votes: self.votes(Answer::Accepted) }),
+            Answer::Accepted => lease.deadline(started).ok_or_else(|| LockError::TooLate {
+                elapsed: started.elapsed(),
+                votes: self.votes(Answer::Accepted),
+            }),
             answer => Err(self.refusal(answer)),
         }
     }

@@ -109,7 +109,13 @@ impl<DB: Dialect> SqlLockBuilder<DB> {
         let ttl = lease.length + self.lock_delay;
         let table = Table::new(&self.table)?;
         let database = self.database()?;
-        Ok(SqlLock::new(Inner { database, table, lease, ttl, retry }))
+        Ok(SqlLock::new(Inner {
+            database,
+            table,
+            lease,
+            ttl,
+            retry,
+        }))
     }
 
     fn checked_lease(&self) -> Result<Lease, InvalidArgument> {
@@ -119,8 +125,15 @@ impl<DB: Dialect> SqlLockBuilder<DB> {
     }
 
     fn database(self) -> Result<Database<DB>, InvalidArgument> {
-        let answer = self.timeout.unwrap_or((self.lease / 10).clamp(Duration::from_millis(50), Duration::from_secs(2)));
-        expect(answer > Duration::ZERO && answer <= LEASE_MAX, "timeout", answer, "expected more than nothing and at most 24 hours")?;
+        let answer = self
+            .timeout
+            .unwrap_or((self.lease / 10).clamp(Duration::from_millis(50), Duration::from_secs(2)));
+        expect(
+            answer > Duration::ZERO && answer <= LEASE_MAX,
+            "timeout",
+            answer,
+            "expected more than nothing and at most 24 hours",
+        )?;
         match self.source {
             Source::Pool(pool) => Ok(Database::new(pool, answer)),
             Source::Url(url) => Database::lazy(&url, answer),
@@ -150,14 +163,26 @@ impl<DB: Sessions> SqlLockBuilder<DB> {
         self.build_session(Means::for_update)
     }
 
-    fn build_session(self, means: fn(&Table<DB>) -> Means) -> Result<SessionLock<DB>, InvalidArgument> {
+    fn build_session(
+        self,
+        means: fn(&Table<DB>) -> Means,
+    ) -> Result<SessionLock<DB>, InvalidArgument> {
         let (lease, retry) = (self.checked_lease()?, self.retry);
         if !self.lock_delay.is_zero() {
-            return Err(InvalidArgument::Unsupported { backend: "session", what: "lock-delay" });
+            return Err(InvalidArgument::Unsupported {
+                backend: "session",
+                what: "lock-delay",
+            });
         }
         let table = Table::new(&self.table)?;
         let means = means(&table);
         let database = self.database()?;
-        Ok(SessionLock::new(super::waiter::Inner { database, table, means, lease, retry }))
+        Ok(SessionLock::new(super::waiter::Inner {
+            database,
+            table,
+            means,
+            lease,
+            retry,
+        }))
     }
 }

@@ -44,7 +44,12 @@ pub(crate) struct Claim<DB: Dialect> {
 impl<DB: Dialect> Claim<DB> {
     /// For an owner that nobody else is.
     pub(crate) fn new(rows: Arc<Inner<DB>>, name: Arc<str>) -> Self {
-        Self { rows, name, owner: unique().into(), traces_until: None }
+        Self {
+            rows,
+            name,
+            owner: unique().into(),
+            traces_until: None,
+        }
     }
 
     /// An owner that asks again, because it has not heard the answer, gets the same token.
@@ -66,7 +71,9 @@ impl<DB: Dialect> Claim<DB> {
         let mut repeats = 0..REPEATS;
         loop {
             match self.once().await {
-                Err(error) if is_worth_repeating(&error) && repeats.next().is_some() => sleep(jittered(REPEAT_PAUSE)).await,
+                Err(error) if is_worth_repeating(&error) && repeats.next().is_some() => {
+                    sleep(jittered(REPEAT_PAUSE)).await
+                }
                 answer => return answer,
             }
         }
@@ -74,14 +81,20 @@ impl<DB: Dialect> Claim<DB> {
 
     async fn once(&self) -> Asked<FencingToken> {
         let mut connection = self.rows.database.pool.acquire().await?;
-        self.rows.table.acquire(&mut connection, &self.name, &self.owner, self.rows.ttl).await
+        self.rows
+            .table
+            .acquire(&mut connection, &self.name, &self.owner, self.rows.ttl)
+            .await
     }
 
     pub(crate) async fn extend(&mut self) -> Result<bool, Answer> {
         self.traces_until = Some(Instant::now() + 2 * self.rows.ttl);
         let asked = async {
             let mut connection = self.rows.database.pool.acquire().await?;
-            self.rows.table.extend(&mut connection, &self.name, &self.owner, self.rows.ttl).await
+            self.rows
+                .table
+                .extend(&mut connection, &self.name, &self.owner, self.rows.ttl)
+                .await
         };
         self.rows.database.within(asked).await
     }
@@ -102,7 +115,11 @@ impl<DB: Dialect> Claim<DB> {
         // Without a runtime the lease ends by itself.
         let runtime = Handle::try_current().ok()?;
         let (sender, released) = oneshot::channel();
-        let (rows, name, owner) = (Arc::clone(&self.rows), Arc::clone(&self.name), Arc::clone(&self.owner));
+        let (rows, name, owner) = (
+            Arc::clone(&self.rows),
+            Arc::clone(&self.name),
+            Arc::clone(&self.owner),
+        );
         runtime.spawn(async move {
             let mut answer = rows.release(&name, &owner).await;
             let mut failing = answer.is_err();
@@ -140,7 +157,12 @@ impl<DB: Dialect> Inner<DB> {
             answer
         };
         match self.database.within(asked).await {
-            Ok(Some(answer @ Answer::Held { remaining: Some(remaining), .. })) if !remaining.is_zero() => answer,
+            Ok(Some(
+                answer @ Answer::Held {
+                    remaining: Some(remaining),
+                    ..
+                },
+            )) if !remaining.is_zero() => answer,
             Ok(_) => Answer::Gone,
             Err(answer) => answer,
         }

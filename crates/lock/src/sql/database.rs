@@ -27,39 +27,65 @@ pub(crate) struct Database<DB: Dialect> {
 impl<DB: Dialect> Database<DB> {
     pub(crate) fn new(pool: Pool<DB>, answer: Duration) -> Self {
         let label = DB::label(&pool.connect_options());
-        Self { pool, label, answer }
+        Self {
+            pool,
+            label,
+            answer,
+        }
     }
 
     /// Connects when it is first asked.
     pub(crate) fn lazy(url: &str, answer: Duration) -> Result<Self, InvalidArgument> {
-        let refused = |_| InvalidArgument::Url { found: without_credentials(url), expected: DB::URL };
+        let refused = |_| InvalidArgument::Url {
+            found: without_credentials(url),
+            expected: DB::URL,
+        };
         let options: Options<DB> = url.parse().map_err(refused)?;
         let options = DB::with_patience(options, answer * BUSY_FOR.0 / BUSY_FOR.1);
-        let pool = sqlx::pool::PoolOptions::new().max_connections(CONNECTIONS_MAX).connect_lazy_with(options);
+        let pool = sqlx::pool::PoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .connect_lazy_with(options);
         Ok(Self::new(pool, answer))
     }
 
     pub(crate) fn votes(&self, answer: Answer) -> Vec<Vote> {
-        vec![Vote { node: self.label.clone(), answer }]
+        vec![Vote {
+            node: self.label.clone(),
+            answer,
+        }]
     }
 
     /// The error for an answer to an acquisition.
     pub(crate) fn refusal(&self, answer: Answer) -> LockError {
         match answer {
-            Answer::Held { .. } => LockError::Held { votes: self.votes(answer) },
-            Answer::TooLow { .. } | Answer::Unreadable(_) => LockError::NoTokenLeft { votes: self.votes(answer) },
-            _ => LockError::NoQuorum { causes: self.votes(answer) },
+            Answer::Held { .. } => LockError::Held {
+                votes: self.votes(answer),
+            },
+            Answer::TooLow { .. } | Answer::Unreadable(_) => LockError::NoTokenLeft {
+                votes: self.votes(answer),
+            },
+            _ => LockError::NoQuorum {
+                causes: self.votes(answer),
+            },
         }
     }
 
     /// A connection, within the time of an answer.
     pub(crate) async fn connection(&self) -> Result<PoolConnection<DB>, Error> {
-        timeout(self.answer, self.pool.acquire()).await.map_err(|_| Error::PoolTimedOut)?
+        timeout(self.answer, self.pool.acquire())
+            .await
+            .map_err(|_| Error::PoolTimedOut)?
     }
 
     /// Waits for an answer as long as it is of use.
-    pub(crate) async fn within<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Answer> {
-        timeout(self.answer, asked).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+    pub(crate) async fn within<T>(
+        &self,
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Answer> {
+        timeout(self.answer, asked)
+            .await
+            .map_err(|_| Answer::TimedOut)?
+            .map_err(failed)
     }
 }
 

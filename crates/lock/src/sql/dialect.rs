@@ -39,7 +39,10 @@ pub trait Dialect: store::Sql {
     fn bind_text(arguments: &mut Self::Arguments, text: &str) -> Result<(), BoxDynError>;
 
     /// Runs statements without arguments, unprepared.
-    fn run(connection: &mut Self::Connection, sql: String) -> impl Future<Output = Result<(), Error>> + Send;
+    fn run(
+        connection: &mut Self::Connection,
+        sql: String,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The one number that is asked for, if there is a row.
     fn number(
@@ -94,11 +97,20 @@ macro_rules! calls {
         }
 
         async fn run(connection: &mut Self::Connection, sql: String) -> Result<(), Error> {
-            connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.map(drop)
+            connection
+                .execute(sqlx::raw_sql(AssertSqlSafe(sql)))
+                .await
+                .map(drop)
         }
 
-        async fn number(connection: &mut Self::Connection, sql: String, arguments: Self::Arguments) -> Result<Option<i64>, Error> {
-            sqlx::query_scalar_with(AssertSqlSafe(sql), arguments).fetch_optional(connection).await
+        async fn number(
+            connection: &mut Self::Connection,
+            sql: String,
+            arguments: Self::Arguments,
+        ) -> Result<Option<i64>, Error> {
+            sqlx::query_scalar_with(AssertSqlSafe(sql), arguments)
+                .fetch_optional(connection)
+                .await
         }
     };
 }
@@ -107,7 +119,8 @@ macro_rules! calls {
 impl Dialect for sqlx::Postgres {
     const BACKEND: &'static str = "PostgreSQL";
     const URL: &'static str = "postgres://USER@HOST:PORT/DATABASE";
-    const NOW_US: &'static str = "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)";
+    const NOW_US: &'static str =
+        "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)";
     const NAME_TYPE: &'static str = "BYTEA";
     const OWNER_TYPE: &'static str = "TEXT";
     const UNLESS_THERE: &'static str = " ON CONFLICT DO NOTHING";
@@ -116,7 +129,12 @@ impl Dialect for sqlx::Postgres {
     calls!();
 
     fn label(options: &Options<Self>) -> String {
-        format!("{}:{}/{}", options.get_host(), options.get_port(), options.get_database().unwrap_or_default())
+        format!(
+            "{}:{}/{}",
+            options.get_host(),
+            options.get_port(),
+            options.get_database().unwrap_or_default()
+        )
     }
 }
 
@@ -134,7 +152,12 @@ impl Dialect for sqlx::MySql {
     calls!();
 
     fn label(options: &Options<Self>) -> String {
-        format!("{}:{}/{}", options.get_host(), options.get_port(), options.get_database().unwrap_or_default())
+        format!(
+            "{}:{}/{}",
+            options.get_host(),
+            options.get_port(),
+            options.get_database().unwrap_or_default()
+        )
     }
 }
 
@@ -165,12 +188,18 @@ mod tests {
     #[test]
     #[cfg(feature = "postgres")]
     fn placeholders_are_numbered_where_the_database_wants_it() {
-        assert_eq!(super::with_placeholders::<sqlx::Postgres>("a = ? AND b = ?"), "a = $1 AND b = $2");
+        assert_eq!(
+            super::with_placeholders::<sqlx::Postgres>("a = ? AND b = ?"),
+            "a = $1 AND b = $2"
+        );
     }
 
     #[test]
     #[cfg(feature = "mysql")]
     fn placeholders_are_left_as_they_are_where_the_database_wants_it() {
-        assert_eq!(super::with_placeholders::<sqlx::MySql>("a = ? AND b = ?"), "a = ? AND b = ?");
+        assert_eq!(
+            super::with_placeholders::<sqlx::MySql>("a = ? AND b = ?"),
+            "a = ? AND b = ?"
+        );
     }
 }

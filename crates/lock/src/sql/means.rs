@@ -55,7 +55,15 @@ impl Means {
     /// Both servers hand a lock over to whoever has waited longest.
     pub(crate) fn advisory<DB: Sessions>(table: &Table<DB>) -> Self {
         let [take, wait, check, free] = DB::advisory().map(|sql| with_placeholders::<DB>(&sql));
-        Self { take, wait, check, free, row: None, prefix: format!("{}:", table.plain), fair: true }
+        Self {
+            take,
+            wait,
+            check,
+            free,
+            row: None,
+            prefix: format!("{}:", table.plain),
+            fair: true,
+        }
     }
 
     pub(crate) fn for_update<DB: Sessions>(table: &Table<DB>) -> Self {
@@ -63,11 +71,21 @@ impl Means {
         let sql = |sql: String| with_placeholders::<DB>(&sql);
         let find = sql(format!("SELECT count(*) FROM {rows} WHERE name = ?"));
         Self {
-            take: sql(format!("SELECT {one} FROM {rows} WHERE name = ? FOR UPDATE SKIP LOCKED")),
-            wait: sql(format!("SELECT {one} FROM {rows} WHERE name = ? FOR UPDATE")),
+            take: sql(format!(
+                "SELECT {one} FROM {rows} WHERE name = ? FOR UPDATE SKIP LOCKED"
+            )),
+            wait: sql(format!(
+                "SELECT {one} FROM {rows} WHERE name = ? FOR UPDATE"
+            )),
             check: find.clone(),
             free: find.clone(),
-            row: Some(Row { find, add: sql(format!("INSERT INTO {rows} (name) VALUES (?){}", DB::UNLESS_THERE)) }),
+            row: Some(Row {
+                find,
+                add: sql(format!(
+                    "INSERT INTO {rows} (name) VALUES (?){}",
+                    DB::UNLESS_THERE
+                )),
+            }),
             prefix: String::new(),
             fair: false,
         }

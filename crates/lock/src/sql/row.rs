@@ -11,7 +11,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{claim::Claim, database::Database, dialect::Dialect, table::Table};
 use crate::{
-    Capabilities, FencingToken, Grant, Guard, Hold, InvalidArgument, Lock, LockError, Mode, Request, Sequencer,
+    Capabilities, FencingToken, Grant, Guard, Hold, InvalidArgument, Lock, LockError, Mode,
+    Request, Sequencer,
     error::Answer,
     lease::Lease,
     name,
@@ -64,13 +65,24 @@ impl<DB: Dialect> SqlLock<DB> {
 #[async_trait]
 impl<DB: Dialect> Lock for SqlLock<DB> {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fenced: true, fair: false, shared: false, reentrant: false, push_loss: false, lock_delay: true, clock_free: false }
+        Capabilities {
+            fenced: true,
+            fair: false,
+            shared: false,
+            reentrant: false,
+            push_loss: false,
+            lock_delay: true,
+            clock_free: false,
+        }
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         name::check(request.name)?;
         alone::<DB>(request.mode)?;
-        let mut contender = Contender { rows: Arc::clone(&self.0), name: request.name.into() };
+        let mut contender = Contender {
+            rows: Arc::clone(&self.0),
+            name: request.name.into(),
+        };
         patience::ask(request.patience, &mut contender).await
     }
 }
@@ -79,7 +91,10 @@ impl<DB: Dialect> Lock for SqlLock<DB> {
 pub(crate) fn alone<DB: Dialect>(mode: Mode) -> Result<(), InvalidArgument> {
     match mode {
         Mode::Exclusive => Ok(()),
-        Mode::Shared => Err(InvalidArgument::Unsupported { backend: DB::BACKEND, what: "shared mode" }),
+        Mode::Shared => Err(InvalidArgument::Unsupported {
+            backend: DB::BACKEND,
+            what: "shared mode",
+        }),
     }
 }
 
@@ -89,14 +104,35 @@ struct Contender<DB: Dialect> {
 }
 
 impl<DB: Dialect> Contender<DB> {
-    fn admit(&self, claim: Claim<DB>, token: FencingToken, started: Instant) -> Result<Guard, LockError> {
+    fn admit(
+        &self,
+        claim: Claim<DB>,
+        token: FencingToken,
+        started: Instant,
+    ) -> Result<Guard, LockError> {
         let lease = self.rows.lease;
         let Some(deadline) = lease.deadline(started) else {
-            return Err(LockError::TooLate { elapsed: started.elapsed(), votes: self.rows.database.votes(Answer::Accepted) });
+            return Err(LockError::TooLate {
+                elapsed: started.elapsed(),
+                votes: self.rows.database.votes(Answer::Accepted),
+            });
         };
-        let sequencer = Sequencer { name: self.name.as_ref().into(), mode: Mode::Exclusive, token };
-        let hold = Box::new(Held { rows: Arc::clone(&self.rows), claim });
-        Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost: Default::default(), hold }))
+        let sequencer = Sequencer {
+            name: self.name.as_ref().into(),
+            mode: Mode::Exclusive,
+            token,
+        };
+        let hold = Box::new(Held {
+            rows: Arc::clone(&self.rows),
+            claim,
+        });
+        Ok(Guard::new(Grant {
+            sequencer,
+            deadline,
+            lease: lease.length,
+            lost: Default::default(),
+            hold,
+        }))
     }
 }
 
@@ -121,7 +157,10 @@ impl<DB: Dialect> Ask for Contender<DB> {
     async fn pause(&mut self, refusal: &LockError) {
         let pause = match refusal.votes() {
             [vote] => match vote.answer {
-                Answer::Held { remaining: Some(remaining), .. } => remaining.clamp(SCATTER.min(self.rows.retry), self.rows.retry),
+                Answer::Held {
+                    remaining: Some(remaining),
+                    ..
+                } => remaining.clamp(SCATTER.min(self.rows.retry), self.rows.retry),
                 _ => self.rows.retry,
             },
             _ => self.rows.retry,
@@ -138,11 +177,15 @@ struct Held<DB: Dialect> {
 
 impl<DB: Dialect> Held<DB> {
     fn no(&self, answer: Answer) -> LockError {
-        LockError::NoQuorum { causes: self.rows.database.votes(answer) }
+        LockError::NoQuorum {
+            causes: self.rows.database.votes(answer),
+        }
     }
 
     async fn lost(&self) -> LockError {
-        LockError::Lost { votes: self.rows.database.votes(self.claim.look().await) }
+        LockError::Lost {
+            votes: self.rows.database.votes(self.claim.look().await),
+        }
     }
 }
 
@@ -155,7 +198,10 @@ impl<DB: Dialect> Hold for Held<DB> {
                 .rows
                 .lease
                 .deadline(started)
-                .ok_or_else(|| LockError::TooLate { elapsed: started.elapsed(), votes: self.rows.database.votes(Answer::Accepted) }),
+                .ok_or_else(|| LockError::TooLate {
+                    elapsed: started.elapsed(),
+                    votes: self.rows.database.votes(Answer::Accepted),
+                }),
             Ok(false) => Err(self.lost().await),
             Err(answer) => Err(self.no(answer)),
         }
@@ -168,7 +214,9 @@ impl<DB: Dialect> Hold for Held<DB> {
     }
 
     async fn release(mut self: Box<Self>) -> Result<(), LockError> {
-        let Some(released) = self.claim.sweep() else { return Err(LockError::lost()) };
+        let Some(released) = self.claim.sweep() else {
+            return Err(LockError::lost());
+        };
         match released.await {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => Err(self.lost().await),

@@ -45,10 +45,21 @@ impl<DB: Sessions> Session<DB> {
             Ok(connection)
         };
         let patience = lock.database.answer.max(CONNECT_MIN);
-        let connection = timeout(patience, connected).await.map_err(|_| Answer::TimedOut)?.map_err(failed)?;
-        let mut session = Self { lock: Arc::clone(&lock), key, connection: Some(connection), quiet: true };
+        let connection = timeout(patience, connected)
+            .await
+            .map_err(|_| Answer::TimedOut)?
+            .map_err(failed)?;
+        let mut session = Self {
+            lock: Arc::clone(&lock),
+            key,
+            connection: Some(connection),
+            quiet: true,
+        };
         if let Some(row) = &lock.means.row {
-            timeout(patience + ADD_MAX, session.begin(row)).await.map_err(|_| Answer::TimedOut)?.map_err(failed)?;
+            timeout(patience + ADD_MAX, session.begin(row))
+                .await
+                .map_err(|_| Answer::TimedOut)?
+                .map_err(failed)?;
         }
         Ok(session)
     }
@@ -69,7 +80,8 @@ impl<DB: Sessions> Session<DB> {
     /// Takes the lock if it is free.
     pub(crate) async fn take(&mut self) -> Result<bool, Answer> {
         let lock = Arc::clone(&self.lock);
-        self.asked(&lock.means.take, Some(lock.database.answer)).await
+        self.asked(&lock.means.take, Some(lock.database.answer))
+            .await
     }
 
     /// Takes the lock when it is free. Dropped before, it must not be asked anything else.
@@ -81,13 +93,16 @@ impl<DB: Sessions> Session<DB> {
     /// Whether it has the lock.
     pub(crate) async fn check(&mut self) -> Result<bool, Answer> {
         let lock = Arc::clone(&self.lock);
-        self.asked(&lock.means.check, Some(lock.database.answer)).await
+        self.asked(&lock.means.check, Some(lock.database.answer))
+            .await
     }
 
     /// Gives the lock back, and says whether it had it.
     pub(crate) async fn free(mut self) -> Result<bool, Answer> {
         let lock = Arc::clone(&self.lock);
-        let had = self.asked(&lock.means.free, Some(lock.database.answer)).await?;
+        let had = self
+            .asked(&lock.means.free, Some(lock.database.answer))
+            .await?;
         if lock.means.row.is_some() {
             let ended = async { DB::run(self.connection()?, "COMMIT".into()).await };
             lock.database.within(ended).await?;
@@ -103,7 +118,9 @@ impl<DB: Sessions> Session<DB> {
 
     async fn asked(&mut self, sql: &str, patience: Option<Duration>) -> Result<bool, Answer> {
         let number = match patience {
-            Some(patience) => timeout(patience, self.number(sql)).await.map_err(|_| Answer::TimedOut)?,
+            Some(patience) => timeout(patience, self.number(sql))
+                .await
+                .map_err(|_| Answer::TimedOut)?,
             None => self.number(sql).await,
         };
         let answer = number.map_err(failed)? == 1;
@@ -114,14 +131,18 @@ impl<DB: Sessions> Session<DB> {
     /// No row is no.
     async fn number(&mut self, sql: &str) -> Result<i64, Error> {
         let key = arguments::<DB>(&[Value::Bytes(&self.key)])?;
-        Ok(DB::number(self.connection()?, sql.to_owned(), key).await?.unwrap_or(0))
+        Ok(DB::number(self.connection()?, sql.to_owned(), key)
+            .await?
+            .unwrap_or(0))
     }
 }
 
 /// The server frees the lock as soon as it knows that the connection is closed. It says goodbye where it can, for the server's log.
 impl<DB: Sessions> Drop for Session<DB> {
     fn drop(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
         if self.quiet
             && let Ok(runtime) = Handle::try_current()
         {

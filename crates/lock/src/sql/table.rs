@@ -42,12 +42,17 @@ pub(crate) type Asked<T> = Result<Result<T, Answer>, Error>;
 impl<DB: Dialect> Table<DB> {
     pub(crate) fn new(plain: &str) -> Result<Self, InvalidArgument> {
         let quoted = |name: &str| {
-            let table = store::Table::new("table", name).map_err(|_| InvalidArgument::Table { found: plain.into(), expected: EXPECTED });
+            let table = store::Table::new("table", name).map_err(|_| InvalidArgument::Table {
+                found: plain.into(),
+                expected: EXPECTED,
+            });
             table.map(|table| table.quoted(DB::QUOTE))
         };
         let (locks, rows) = (quoted(plain)?, quoted(&format!("{plain}{ROWS}"))?);
         let (now, last, [tell, told]) = (DB::NOW_US, i64::MAX, DB::TELL);
-        let returning = DB::RETURNING.map(|returning| format!("{returning}token")).unwrap_or_default();
+        let returning = DB::RETURNING
+            .map(|returning| format!("{returning}token"))
+            .unwrap_or_default();
         let statement = |sql: String| with_placeholders::<DB>(&sql);
         Ok(Self {
             // MySQL assigns from left to right: the token comes before the owner that it depends on.
@@ -66,7 +71,9 @@ impl<DB: Dialect> Table<DB> {
             mint: statement(format!(
                 "UPDATE {locks} SET token = {tell}token + 1{told}, acquired_at_us = {now} WHERE name = ? AND token < {last}{returning}"
             )),
-            look: statement(format!("SELECT token, expires_at_us - {now} FROM {locks} WHERE name = ?")),
+            look: statement(format!(
+                "SELECT token, expires_at_us - {now} FROM {locks} WHERE name = ?"
+            )),
             add: statement(format!(
                 "INSERT INTO {locks} (name, owner, token, acquired_at_us, expires_at_us) VALUES (?, '', 0, 0, 0){}",
                 DB::UNLESS_THERE
@@ -93,19 +100,41 @@ impl<DB: Dialect> Table<DB> {
     }
 
     /// The token, which is the same for the same owner.
-    pub(crate) async fn acquire(&self, connection: &mut DB::Connection, name: &str, owner: &str, ttl: Duration) -> Asked<FencingToken> {
+    pub(crate) async fn acquire(
+        &self,
+        connection: &mut DB::Connection,
+        name: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Asked<FencingToken> {
         let bytes = name.as_bytes();
-        let values = [Value::Text(owner), Value::Text(owner), us(ttl), Value::Bytes(bytes), Value::Text(owner)];
+        let values = [
+            Value::Text(owner),
+            Value::Text(owner),
+            us(ttl),
+            Value::Bytes(bytes),
+            Value::Text(owner),
+        ];
         self.draw(connection, &self.acquire, &values, bytes).await
     }
 
     /// The next token, for somebody who has the lock by other means.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
-    pub(crate) async fn mint(&self, connection: &mut DB::Connection, name: &str) -> Asked<FencingToken> {
+    pub(crate) async fn mint(
+        &self,
+        connection: &mut DB::Connection,
+        name: &str,
+    ) -> Asked<FencingToken> {
         let bytes = name.as_bytes();
         loop {
-            match self.draw(connection, &self.mint, &[Value::Bytes(bytes)], bytes).await? {
-                Err(Answer::Held { fence: Some(fence @ FencingToken::LAST), .. }) => return Ok(Err(Answer::TooLow { fence })),
+            match self
+                .draw(connection, &self.mint, &[Value::Bytes(bytes)], bytes)
+                .await?
+            {
+                Err(Answer::Held {
+                    fence: Some(fence @ FencingToken::LAST),
+                    ..
+                }) => return Ok(Err(Answer::TooLow { fence })),
                 // Somebody else made the row in between.
                 Err(Answer::Held { .. }) => {}
                 drawn => return Ok(drawn),
@@ -114,37 +143,76 @@ impl<DB: Dialect> Table<DB> {
     }
 
     /// Whether it was still ours.
-    pub(crate) async fn extend(&self, connection: &mut DB::Connection, name: &str, owner: &str, ttl: Duration) -> Result<bool, Error> {
+    pub(crate) async fn extend(
+        &self,
+        connection: &mut DB::Connection,
+        name: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<bool, Error> {
         let values = [us(ttl), Value::Bytes(name.as_bytes()), Value::Text(owner)];
         let rows = DB::update(connection, self.extend.clone(), arguments::<DB>(&values)?).await?;
         Ok(!rows.is_empty())
     }
 
     /// Whether it was still ours.
-    pub(crate) async fn release(&self, connection: &mut DB::Connection, name: &str, owner: &str) -> Result<bool, Error> {
+    pub(crate) async fn release(
+        &self,
+        connection: &mut DB::Connection,
+        name: &str,
+        owner: &str,
+    ) -> Result<bool, Error> {
         let values = [Value::Bytes(name.as_bytes()), Value::Text(owner)];
         let rows = DB::update(connection, self.release.clone(), arguments::<DB>(&values)?).await?;
         Ok(!rows.is_empty())
     }
 
     /// Who has the lock; not whether it is we.
-    pub(crate) async fn look(&self, connection: &mut DB::Connection, name: &str) -> Result<Option<Answer>, Error> {
-        let rows = DB::read(connection, self.look.clone(), arguments::<DB>(&[Value::Bytes(name.as_bytes())])?).await?;
-        Ok(rows.first().map(|(token, left_us)| standing(*token, *left_us)))
+    pub(crate) async fn look(
+        &self,
+        connection: &mut DB::Connection,
+        name: &str,
+    ) -> Result<Option<Answer>, Error> {
+        let rows = DB::read(
+            connection,
+            self.look.clone(),
+            arguments::<DB>(&[Value::Bytes(name.as_bytes())])?,
+        )
+        .await?;
+        Ok(rows
+            .first()
+            .map(|(token, left_us)| standing(*token, *left_us)))
     }
 
     /// Raises the token, in a row that is made when there is none.
-    async fn draw(&self, connection: &mut DB::Connection, sql: &str, values: &[Value<'_>], name: &[u8]) -> Asked<FencingToken> {
+    async fn draw(
+        &self,
+        connection: &mut DB::Connection,
+        sql: &str,
+        values: &[Value<'_>],
+        name: &[u8],
+    ) -> Asked<FencingToken> {
         loop {
             let rows = DB::update(connection, sql.to_owned(), arguments::<DB>(values)?).await?;
             if let Some(token) = rows.first() {
-                return Ok(FencingToken::new(*token).ok_or_else(|| Answer::Unreadable(format!("token {token}"))));
+                return Ok(FencingToken::new(*token)
+                    .ok_or_else(|| Answer::Unreadable(format!("token {token}"))));
             }
-            let rows = DB::read(connection, self.look.clone(), arguments::<DB>(&[Value::Bytes(name)])?).await?;
+            let rows = DB::read(
+                connection,
+                self.look.clone(),
+                arguments::<DB>(&[Value::Bytes(name)])?,
+            )
+            .await?;
             if let Some((token, left_us)) = rows.first() {
                 return Ok(Err(standing(*token, *left_us)));
             }
-            DB::update(connection, self.add.clone(), arguments::<DB>(&[Value::Bytes(name)])?).await?;
+            DB::update(
+                connection,
+                self.add.clone(),
+                arguments::<DB>(&[Value::Bytes(name)])?,
+            )
+            .await?;
         }
     }
 }
@@ -154,7 +222,10 @@ fn standing(token: i64, left_us: i64) -> Answer {
     let remaining = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
     match FencingToken::new(token) {
         Some(fence @ FencingToken::LAST) if remaining.is_zero() => Answer::TooLow { fence },
-        fence => Answer::Held { remaining: Some(remaining), fence },
+        fence => Answer::Held {
+            remaining: Some(remaining),
+            fence,
+        },
     }
 }
 
@@ -175,21 +246,35 @@ mod tests {
         let connection = &mut DB::Connection::connect(url).await.unwrap();
         let table = Table::<DB>::new("locks").unwrap();
         for _ in 0..2 {
-            DB::run(connection, table.schema()[0].clone()).await.unwrap();
+            DB::run(connection, table.schema()[0].clone())
+                .await
+                .unwrap();
         }
-        let mut acquire = async |owner: &str, ttl| table.acquire(connection, "a", owner, ttl).await.unwrap();
+        let mut acquire =
+            async |owner: &str, ttl| table.acquire(connection, "a", owner, ttl).await.unwrap();
         assert_eq!(acquire("one", LEASE).await.unwrap(), FencingToken::FIRST);
         assert_eq!(acquire("one", LEASE).await.unwrap(), FencingToken::FIRST);
         let refused = acquire("other", LEASE).await.unwrap_err();
-        let held =
-            |answer: &Answer| matches!(answer, Answer::Held { remaining: Some(left), fence: Some(FencingToken::FIRST) } if *left <= LEASE);
+        let held = |answer: &Answer| matches!(answer, Answer::Held { remaining: Some(left), fence: Some(FencingToken::FIRST) } if *left <= LEASE);
         assert!(held(&refused), "{refused}");
-        assert_eq!(acquire("one", Duration::ZERO).await.unwrap(), FencingToken::FIRST);
+        assert_eq!(
+            acquire("one", Duration::ZERO).await.unwrap(),
+            FencingToken::FIRST
+        );
         assert_eq!(acquire("other", LEASE).await.unwrap().get(), 2);
         assert!(acquire("one", LEASE).await.is_err(), "it is too late now");
-        assert!(!table.extend(connection, "a", "one", LEASE).await.unwrap() && !table.release(connection, "a", "one").await.unwrap());
-        assert!(table.extend(connection, "a", "other", LEASE).await.unwrap() && table.release(connection, "a", "other").await.unwrap());
-        assert!(!table.extend(connection, "a", "other", LEASE).await.unwrap() && !table.release(connection, "a", "other").await.unwrap());
+        assert!(
+            !table.extend(connection, "a", "one", LEASE).await.unwrap()
+                && !table.release(connection, "a", "one").await.unwrap()
+        );
+        assert!(
+            table.extend(connection, "a", "other", LEASE).await.unwrap()
+                && table.release(connection, "a", "other").await.unwrap()
+        );
+        assert!(
+            !table.extend(connection, "a", "other", LEASE).await.unwrap()
+                && !table.release(connection, "a", "other").await.unwrap()
+        );
     }
 
     #[cfg(feature = "postgres")]

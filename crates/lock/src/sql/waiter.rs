@@ -63,7 +63,11 @@ impl<DB: Sessions> SessionLock<DB> {
     /// The statements that make the tables, for a migration: of the tokens, and of the rows that `FOR UPDATE` locks.
     pub fn schema(&self) -> Vec<String> {
         let [tokens, rows] = self.0.table.schema();
-        if self.0.means.row.is_some() { vec![tokens, rows] } else { vec![tokens] }
+        if self.0.means.row.is_some() {
+            vec![tokens, rows]
+        } else {
+            vec![tokens]
+        }
     }
 
     /// Makes the tables, unless they are there.
@@ -97,7 +101,11 @@ impl<DB: Sessions> Lock for SessionLock<DB> {
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         name::check(request.name)?;
         alone::<DB>(request.mode)?;
-        let mut waiter = Waiter { lock: Arc::clone(&self.0), name: request.name.into(), place: Place::None };
+        let mut waiter = Waiter {
+            lock: Arc::clone(&self.0),
+            name: request.name.into(),
+            place: Place::None,
+        };
         patience::ask(request.patience, &mut waiter).await
     }
 }
@@ -128,7 +136,10 @@ impl<DB: Sessions> Waiter<DB> {
             return Ok(session);
         }
         self.place = Place::Outside(session);
-        Err(Answer::Held { remaining: None, fence: None })
+        Err(Answer::Held {
+            remaining: None,
+            fence: None,
+        })
     }
 
     async fn admit(&mut self) -> Result<Guard, LockError> {
@@ -142,11 +153,27 @@ impl<DB: Sessions> Waiter<DB> {
             return Err(refusal(Answer::Gone));
         }
         let Some(deadline) = lease.deadline(started) else {
-            return Err(LockError::TooLate { elapsed: started.elapsed(), votes: database.votes(Answer::Accepted) });
+            return Err(LockError::TooLate {
+                elapsed: started.elapsed(),
+                votes: database.votes(Answer::Accepted),
+            });
         };
-        let sequencer = Sequencer { name: self.name.clone(), mode: Mode::Exclusive, token };
-        let hold = Box::new(Held { lock: Arc::clone(&self.lock), session: Mutex::new(Some(session)) });
-        Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost: Default::default(), hold }))
+        let sequencer = Sequencer {
+            name: self.name.clone(),
+            mode: Mode::Exclusive,
+            token,
+        };
+        let hold = Box::new(Held {
+            lock: Arc::clone(&self.lock),
+            session: Mutex::new(Some(session)),
+        });
+        Ok(Guard::new(Grant {
+            sequencer,
+            deadline,
+            lease: lease.length,
+            lost: Default::default(),
+            hold,
+        }))
     }
 }
 
@@ -199,11 +226,15 @@ impl<DB: Sessions> Inner<DB> {
     }
 
     fn no(&self, answer: Answer) -> LockError {
-        LockError::NoQuorum { causes: self.database.votes(answer) }
+        LockError::NoQuorum {
+            causes: self.database.votes(answer),
+        }
     }
 
     fn lost(&self, answer: Answer) -> LockError {
-        LockError::Lost { votes: self.database.votes(answer) }
+        LockError::Lost {
+            votes: self.database.votes(answer),
+        }
     }
 }
 
@@ -218,13 +249,18 @@ impl<DB: Sessions> Hold for Held<DB> {
     /// A session that has failed is lost, because it cannot be taken up again. One that does not answer may still have the lock.
     async fn extend(&mut self) -> Result<Instant, LockError> {
         let started = Instant::now();
-        let Some(session) = self.session.get_mut() else { return Err(self.lock.lost(Answer::Gone)) };
+        let Some(session) = self.session.get_mut() else {
+            return Err(self.lock.lost(Answer::Gone));
+        };
         match session.check().await {
             Ok(true) => self
                 .lock
                 .lease
                 .deadline(started)
-                .ok_or_else(|| LockError::TooLate { elapsed: started.elapsed(), votes: self.lock.database.votes(Answer::Accepted) }),
+                .ok_or_else(|| LockError::TooLate {
+                    elapsed: started.elapsed(),
+                    votes: self.lock.database.votes(Answer::Accepted),
+                }),
             Err(Answer::TimedOut) => Err(self.lock.no(Answer::TimedOut)),
             answer => {
                 *self.session.get_mut() = None;
@@ -235,9 +271,14 @@ impl<DB: Sessions> Hold for Held<DB> {
 
     /// In a task of its own, lest a caller that does not wait for the answer leaves half a statement behind.
     async fn release(mut self: Box<Self>) -> Result<(), LockError> {
-        let Some(session) = self.session.get_mut().take() else { return Err(self.lock.lost(Answer::Gone)) };
+        let Some(session) = self.session.get_mut().take() else {
+            return Err(self.lock.lost(Answer::Gone));
+        };
         let answer = match Handle::try_current() {
-            Ok(runtime) => runtime.spawn(session.free()).await.unwrap_or_else(|error| Err(Answer::Failed(Arc::new(error)))),
+            Ok(runtime) => runtime
+                .spawn(session.free())
+                .await
+                .unwrap_or_else(|error| Err(Answer::Failed(Arc::new(error)))),
             Err(_) => session.free().await,
         };
         match answer {

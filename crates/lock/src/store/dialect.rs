@@ -45,8 +45,14 @@ macro_rules! number_and_read {
             sqlx::Arguments::add(arguments, number)
         }
 
-        async fn read(connection: &mut Self::Connection, sql: String, arguments: Self::Arguments) -> Result<Vec<(i64, i64)>, Error> {
-            sqlx::query_as_with(sqlx::AssertSqlSafe(sql), arguments).fetch_all(connection).await
+        async fn read(
+            connection: &mut Self::Connection,
+            sql: String,
+            arguments: Self::Arguments,
+        ) -> Result<Vec<(i64, i64)>, Error> {
+            sqlx::query_as_with(sqlx::AssertSqlSafe(sql), arguments)
+                .fetch_all(connection)
+                .await
         }
     };
 }
@@ -58,8 +64,14 @@ macro_rules! update_returning {
         const NEXT_VERSION: [&'static str; 2] = ["", " + 1"];
         const RETURNING: Option<&'static str> = Some(" RETURNING ");
 
-        async fn update(connection: &mut Self::Connection, sql: String, arguments: Self::Arguments) -> Result<Vec<i64>, Error> {
-            sqlx::query_scalar_with(sqlx::AssertSqlSafe(sql), arguments).fetch_all(connection).await
+        async fn update(
+            connection: &mut Self::Connection,
+            sql: String,
+            arguments: Self::Arguments,
+        ) -> Result<Vec<i64>, Error> {
+            sqlx::query_scalar_with(sqlx::AssertSqlSafe(sql), arguments)
+                .fetch_all(connection)
+                .await
         }
     };
 }
@@ -101,9 +113,16 @@ impl Sql for sqlx::MySql {
     const AND_STAYS: &'static str = " LOCK IN SHARE MODE";
 
     /// The version always changes, so it does not matter whether rows are counted that were hit, as sqlx has it, or that were changed.
-    async fn update(connection: &mut Self::Connection, sql: String, arguments: Self::Arguments) -> Result<Vec<i64>, Error> {
-        let done = sqlx::query_with(sqlx::AssertSqlSafe(sql), arguments).execute(connection).await?;
-        let version = i64::try_from(done.last_insert_id()).map_err(|error| Error::Decode(error.into()))?;
+    async fn update(
+        connection: &mut Self::Connection,
+        sql: String,
+        arguments: Self::Arguments,
+    ) -> Result<Vec<i64>, Error> {
+        let done = sqlx::query_with(sqlx::AssertSqlSafe(sql), arguments)
+            .execute(connection)
+            .await?;
+        let version =
+            i64::try_from(done.last_insert_id()).map_err(|error| Error::Decode(error.into()))?;
         Ok((0..done.rows_affected()).map(|_| version).collect())
     }
 

@@ -55,7 +55,8 @@ pub(crate) fn is_passing(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
         sqlx::Error::Database(error) => {
-            error.code().is_some_and(|code| is_passing_code(&code)) || mysql_number(error.as_ref()).is_some_and(is_passing_number)
+            error.code().is_some_and(|code| is_passing_code(&code))
+                || mysql_number(error.as_ref()).is_some_and(is_passing_number)
         }
         _ => false,
     }
@@ -67,7 +68,12 @@ pub(crate) fn is_passing(error: &sqlx::Error) -> bool {
 fn is_passing_code(code: &str) -> bool {
     match code.parse::<u32>() {
         Ok(number) if code.len() < 5 => matches!(number & 0xff, 5 | 6),
-        _ => code.len() == 5 && ["08", "40", "53", "55P03", "57P"].iter().any(|class| code.starts_with(class)),
+        _ => {
+            code.len() == 5
+                && ["08", "40", "53", "55P03", "57P"]
+                    .iter()
+                    .any(|class| code.starts_with(class))
+        }
     }
 }
 
@@ -78,7 +84,9 @@ fn is_passing_number(number: u16) -> bool {
 
 #[cfg(feature = "mysql")]
 fn mysql_number(error: &dyn DatabaseError) -> Option<u16> {
-    error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().map(sqlx::mysql::MySqlDatabaseError::number)
+    error
+        .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
+        .map(sqlx::mysql::MySqlDatabaseError::number)
 }
 
 #[cfg(not(feature = "mysql"))]
@@ -92,10 +100,15 @@ mod tests {
 
     #[test]
     fn what_passes_is_told_from_what_stays() {
-        for passing in ["5", "6", "261", "517", "40001", "40P01", "08006", "08004", "53300", "55P03", "57P01", "57P03"] {
+        for passing in [
+            "5", "6", "261", "517", "40001", "40P01", "08006", "08004", "53300", "55P03", "57P01",
+            "57P03",
+        ] {
             assert!(is_passing_code(passing), "{passing}");
         }
-        for lasting in ["1", "8", "19", "2067", "42P01", "42703", "23514", "22003", "57014", "HY000", "", "?"] {
+        for lasting in [
+            "1", "8", "19", "2067", "42P01", "42703", "23514", "22003", "57014", "HY000", "", "?",
+        ] {
             assert!(!is_passing_code(lasting), "{lasting}");
         }
     }

@@ -17,7 +17,11 @@ pub(crate) struct Table(Vec<String>);
 
 impl Column {
     pub(crate) fn new(field: &'static str, name: &str) -> Result<Self, StoreError> {
-        if is_plain(name) { Ok(Self(name.into())) } else { Err(refused(field, name, PLAIN)) }
+        if is_plain(name) {
+            Ok(Self(name.into()))
+        } else {
+            Err(refused(field, name, PLAIN))
+        }
     }
 
     /// Whether a database could take one for the other: MySQL and SQLite do not tell upper case from lower.
@@ -39,21 +43,35 @@ impl Table {
     pub(crate) fn new(field: &'static str, name: &str) -> Result<Self, StoreError> {
         let parts: Vec<_> = name.split('.').map(String::from).collect();
         let is_table = parts.len() <= 2 && parts.iter().all(|part| is_plain(part));
-        if is_table { Ok(Self(parts)) } else { Err(refused(field, name, QUALIFIED)) }
+        if is_table {
+            Ok(Self(parts))
+        } else {
+            Err(refused(field, name, QUALIFIED))
+        }
     }
 
     pub(crate) fn quoted(&self, quote: char) -> String {
-        self.0.iter().map(|part| format!("{quote}{part}{quote}")).collect::<Vec<_>>().join(".")
+        self.0
+            .iter()
+            .map(|part| format!("{quote}{part}{quote}"))
+            .collect::<Vec<_>>()
+            .join(".")
     }
 }
 
 pub(crate) fn refused(field: &'static str, found: &str, expected: &'static str) -> StoreError {
-    StoreError::Name { field, found: found.into(), expected }
+    StoreError::Name {
+        field,
+        found: found.into(),
+        expected,
+    }
 }
 
 fn is_plain(name: &str) -> bool {
     let of_a_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    (1..=BYTES_MAX).contains(&name.len()) && name.bytes().all(of_a_word) && !name.as_bytes()[0].is_ascii_digit()
+    (1..=BYTES_MAX).contains(&name.len())
+        && name.bytes().all(of_a_word)
+        && !name.as_bytes()[0].is_ascii_digit()
 }
 
 #[cfg(test)]
@@ -63,9 +81,25 @@ mod tests {
     #[test]
     fn a_name_is_a_word_that_every_database_keeps_as_it_is() {
         for name in ["id", "_x", "Item2", "order", &"x".repeat(63)] {
-            assert_eq!(Column::new("f", name).unwrap().quoted('"'), format!("\"{name}\""));
+            assert_eq!(
+                Column::new("f", name).unwrap().quoted('"'),
+                format!("\"{name}\"")
+            );
         }
-        for name in ["", "2nd", "a b", "a-b", "a\"b", "a`b", "a'b", "a;b", "a.b", "größe", "a\0", &"x".repeat(64)] {
+        for name in [
+            "",
+            "2nd",
+            "a b",
+            "a-b",
+            "a\"b",
+            "a`b",
+            "a'b",
+            "a;b",
+            "a.b",
+            "größe",
+            "a\0",
+            &"x".repeat(64),
+        ] {
             assert!(Column::new("f", name).is_err(), "{name:?}");
         }
     }
@@ -73,7 +107,10 @@ mod tests {
     #[test]
     fn a_table_may_be_in_a_schema() {
         assert_eq!(Table::new("f", "items").unwrap().quoted('`'), "`items`");
-        assert_eq!(Table::new("f", "shop.items").unwrap().quoted('`'), "`shop`.`items`");
+        assert_eq!(
+            Table::new("f", "shop.items").unwrap().quoted('`'),
+            "`shop`.`items`"
+        );
         for name in ["", ".", "a.", ".a", "a.b.c", "a.b;c"] {
             assert!(Table::new("f", name).is_err(), "{name:?}");
         }
@@ -81,7 +118,12 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_field_and_what_was_expected() {
-        let error = Column::new("fence_column", "the fence").unwrap_err().to_string();
-        assert_eq!(error, "fence_column is \"the fence\"; expected 1 to 63 ASCII letters, digits and underscores, and no digit first");
+        let error = Column::new("fence_column", "the fence")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "fence_column is \"the fence\"; expected 1 to 63 ASCII letters, digits and underscores, and no digit first"
+        );
     }
 }

@@ -17,7 +17,10 @@ pub(crate) struct Statement<DB: Dialect> {
 
 impl<DB: Dialect> Statement<DB> {
     pub(crate) fn new(sql: String) -> Self {
-        Self { sql, arguments: DB::Arguments::default() }
+        Self {
+            sql,
+            arguments: DB::Arguments::default(),
+        }
     }
 
     /// What comes before everything else: text without a value.
@@ -47,9 +50,16 @@ impl<DB: Dialect> Statement<DB> {
     }
 
     /// Of the value that was added just now: PostgreSQL's placeholder is its number.
-    fn push_placeholder(&mut self, column: &Column, added: Result<(), sqlx::error::BoxDynError>) -> Result<(), StoreError> {
+    fn push_placeholder(
+        &mut self,
+        column: &Column,
+        added: Result<(), sqlx::error::BoxDynError>,
+    ) -> Result<(), StoreError> {
         let placed = added.and_then(|()| Ok(self.arguments.format_placeholder(&mut self.sql)?));
-        placed.map_err(|source| StoreError::Value { column: column.as_str().into(), source })
+        placed.map_err(|source| StoreError::Value {
+            column: column.as_str().into(),
+            source,
+        })
     }
 
     pub(crate) fn into_parts(self) -> (String, DB::Arguments) {
@@ -71,7 +81,11 @@ pub struct Assignments<DB: Dialect> {
 impl<DB: Dialect> Assignments<DB> {
     /// None yet. A write with none just raises the version.
     pub fn new() -> Self {
-        Self { statement: Statement::new(String::new()), columns: Vec::new(), refused: None }
+        Self {
+            statement: Statement::new(String::new()),
+            columns: Vec::new(),
+            refused: None,
+        }
     }
 
     /// One more. Of several that cannot be used, the first is reported.
@@ -102,13 +116,23 @@ impl<DB: Dialect> Assignments<DB> {
     }
 
     /// The beginning of the write, unless it would set what is not the caller's to set.
-    pub(crate) fn into_statement(self, reserved: [&Column; 3]) -> Result<Statement<DB>, StoreError> {
+    pub(crate) fn into_statement(
+        self,
+        reserved: [&Column; 3],
+    ) -> Result<Statement<DB>, StoreError> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
-        let taken = self.columns.iter().find(|column| reserved.iter().any(|reserved| reserved.is_like(column)));
+        let taken = self
+            .columns
+            .iter()
+            .find(|column| reserved.iter().any(|reserved| reserved.is_like(column)));
         match taken {
-            Some(column) => Err(refused(ASSIGNED, column.as_str(), "a column that is not the key, the fence or the version")),
+            Some(column) => Err(refused(
+                ASSIGNED,
+                column.as_str(),
+                "a column that is not the key, the fence or the version",
+            )),
             None => Ok(self.statement),
         }
     }
@@ -123,6 +147,9 @@ impl<DB: Dialect> Default for Assignments<DB> {
 /// Without the values, which may be anybody's secrets.
 impl<DB: Dialect> std::fmt::Debug for Assignments<DB> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Assignments").field("columns", &self.columns).field("refused", &self.refused).finish_non_exhaustive()
+        f.debug_struct("Assignments")
+            .field("columns", &self.columns)
+            .field("refused", &self.refused)
+            .finish_non_exhaustive()
     }
 }

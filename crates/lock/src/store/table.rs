@@ -62,19 +62,37 @@ impl FencedTableBuilder {
         let fence = Column::new("fence_column", &self.fence)?;
         let version = Column::new("version_column", &self.version)?;
         if fence.is_like(&key) {
-            return Err(refused("fence_column", fence.as_str(), "a column that is not the key_column"));
+            return Err(refused(
+                "fence_column",
+                fence.as_str(),
+                "a column that is not the key_column",
+            ));
         }
         if version.is_like(&key) || version.is_like(&fence) {
-            return Err(refused("version_column", version.as_str(), "a column that is neither the key_column nor the fence_column"));
+            return Err(refused(
+                "version_column",
+                version.as_str(),
+                "a column that is neither the key_column nor the fence_column",
+            ));
         }
-        Ok(FencedTable { table, key, fence, version })
+        Ok(FencedTable {
+            table,
+            key,
+            fence,
+            version,
+        })
     }
 }
 
 impl FencedTable {
     /// `TABLE` or `SCHEMA.TABLE`.
     pub fn builder(table: &str) -> FencedTableBuilder {
-        FencedTableBuilder { table: table.into(), key: "id".into(), fence: "fence".into(), version: "version".into() }
+        FencedTableBuilder {
+            table: table.into(),
+            key: "id".into(),
+            fence: "fence".into(),
+            version: "version".into(),
+        }
     }
 
     /// The statements that give the table its two columns, one to each. They are the same for all databases but for the quotes.
@@ -92,7 +110,12 @@ impl FencedTable {
     /// # Errors
     ///
     /// Whatever the error says, claiming again is safe.
-    pub async fn claim<'q, DB, S, K>(&self, source: S, key: K, token: FencingToken) -> Result<Claim, StoreError>
+    pub async fn claim<'q, DB, S, K>(
+        &self,
+        source: S,
+        key: K,
+        token: FencingToken,
+    ) -> Result<Claim, StoreError>
     where
         DB: Dialect,
         S: Source<Database = DB>,
@@ -141,11 +164,15 @@ impl FencedTable {
         if let Some(version) = update::<DB>(&mut connection, write).await? {
             return Ok(Write::Applied { version });
         }
-        let Some(row) = read::<DB>(&mut connection, look).await? else { return Ok(Write::Missing) };
+        let Some(row) = read::<DB>(&mut connection, look).await? else {
+            return Ok(Write::Missing);
+        };
         match row.above(token) {
             Some(current) => Ok(Write::Superseded { current }),
             None if row.is_below(token) => Ok(Write::Unclaimed),
-            None if row.version != version => Ok(Write::Conflict { version: row.version }),
+            None if row.version != version => Ok(Write::Conflict {
+                version: row.version,
+            }),
             None => Err(StoreError::NotUpdated),
         }
     }
@@ -159,7 +186,12 @@ impl FencedTable {
     /// # Errors
     ///
     /// Checking again is safe.
-    pub async fn check<'q, DB, S, K>(&self, source: S, key: K, token: FencingToken) -> Result<Check, StoreError>
+    pub async fn check<'q, DB, S, K>(
+        &self,
+        source: S,
+        key: K,
+        token: FencingToken,
+    ) -> Result<Check, StoreError>
     where
         DB: Dialect,
         S: Source<Database = DB>,
@@ -167,7 +199,9 @@ impl FencedTable {
     {
         let look = self.looking::<DB, _>(&key, DB::AND_STAYS)?;
         let mut connection = source.connection().await?;
-        let Some(row) = read::<DB>(&mut connection, look).await? else { return Ok(Check::Missing) };
+        let Some(row) = read::<DB>(&mut connection, look).await? else {
+            return Ok(Check::Missing);
+        };
         Ok(match row.above(token) {
             Some(current) => Check::Superseded { current },
             None if row.is_below(token) => Check::Unclaimed,
@@ -183,7 +217,12 @@ impl FencedTable {
     /// # Errors
     ///
     /// Checking again is safe.
-    pub async fn check_sequencer<'q, DB, S, K>(&self, source: S, key: K, sequencer: &Sequencer) -> Result<Check, StoreError>
+    pub async fn check_sequencer<'q, DB, S, K>(
+        &self,
+        source: S,
+        key: K,
+        sequencer: &Sequencer,
+    ) -> Result<Check, StoreError>
     where
         DB: Dialect,
         S: Source<Database = DB>,
@@ -236,7 +275,11 @@ impl FencedTable {
         DB: Dialect,
         K: Encode<'q, DB> + Type<DB>,
     {
-        let [table, fence, version] = [self.table.quoted(DB::QUOTE), self.fence.quoted(DB::QUOTE), self.version.quoted(DB::QUOTE)];
+        let [table, fence, version] = [
+            self.table.quoted(DB::QUOTE),
+            self.fence.quoted(DB::QUOTE),
+            self.version.quoted(DB::QUOTE),
+        ];
         let mut statement = Statement::new(format!("SELECT {fence}, {version} FROM {table}"));
         self.push_key(&mut statement, key)?;
         statement.push(ending);
@@ -281,12 +324,18 @@ impl FencedTable {
     }
 }
 
-async fn update<DB: Dialect>(connection: &mut DB::Connection, statement: Statement<DB>) -> Result<Option<i64>, StoreError> {
+async fn update<DB: Dialect>(
+    connection: &mut DB::Connection,
+    statement: Statement<DB>,
+) -> Result<Option<i64>, StoreError> {
     let (sql, arguments) = statement.into_parts();
     at_most_one(DB::update(connection, sql, arguments).await?)
 }
 
-async fn read<DB: Dialect>(connection: &mut DB::Connection, statement: Statement<DB>) -> Result<Option<Standing>, StoreError> {
+async fn read<DB: Dialect>(
+    connection: &mut DB::Connection,
+    statement: Statement<DB>,
+) -> Result<Option<Standing>, StoreError> {
     let (sql, arguments) = statement.into_parts();
     let row = at_most_one(DB::read(connection, sql, arguments).await?)?;
     Ok(row.map(|(fence, version)| Standing { fence, version }))
@@ -294,5 +343,9 @@ async fn read<DB: Dialect>(connection: &mut DB::Connection, statement: Statement
 
 fn at_most_one<T>(rows: Vec<T>) -> Result<Option<T>, StoreError> {
     let count = rows.len();
-    if count > 1 { Err(StoreError::KeyNotUnique { rows: count }) } else { Ok(rows.into_iter().next()) }
+    if count > 1 {
+        Err(StoreError::KeyNotUnique { rows: count })
+    } else {
+        Ok(rows.into_iter().next())
+    }
 }

@@ -87,21 +87,53 @@ impl ZooKeeperBuilder {
     ///
     /// Only for settings that make no sense.
     pub async fn build(self) -> Result<ZooKeeperLock, InvalidArgument> {
-        let Self { servers, root, tick_time, retry, .. } = self;
+        let Self {
+            servers,
+            root,
+            tick_time,
+            retry,
+            ..
+        } = self;
         let lease = Lease::new(self.lease, self.min_validity)?;
-        expect(tick_time <= lease.length / 2, "tick_time", tick_time, "expected at most half the lease")?;
-        let timeout = self.timeout.unwrap_or((lease.length / 4).min(Duration::from_secs(2)));
-        expect(timeout > Duration::ZERO && timeout < lease.length, "timeout", timeout, "expected less than the lease")?;
+        expect(
+            tick_time <= lease.length / 2,
+            "tick_time",
+            tick_time,
+            "expected at most half the lease",
+        )?;
+        let timeout = self
+            .timeout
+            .unwrap_or((lease.length / 4).min(Duration::from_secs(2)));
+        expect(
+            timeout > Duration::ZERO && timeout < lease.length,
+            "timeout",
+            timeout,
+            "expected less than the lease",
+        )?;
         check_retry(retry)?;
-        if servers.split(',').any(|server| server.is_empty() || server.contains(['/', '@', ' '])) {
-            return Err(InvalidArgument::Url { found: without_credentials(&servers), expected: "HOST:PORT,..." });
+        if servers
+            .split(',')
+            .any(|server| server.is_empty() || server.contains(['/', '@', ' ']))
+        {
+            return Err(InvalidArgument::Url {
+                found: without_credentials(&servers),
+                expected: "HOST:PORT,...",
+            });
         }
         let mut nodes = root.strip_prefix('/').unwrap_or_default().split('/');
         if nodes.any(|node| matches!(node, "" | "." | "..") || node.contains(char::is_control)) {
-            return Err(InvalidArgument::Url { found: root, expected: "/PATH without a slash at its end as the root" });
+            return Err(InvalidArgument::Url {
+                found: root,
+                expected: "/PATH without a slash at its end as the root",
+            });
         }
         let sessions = Sessions::new(servers, lease.length, timeout);
-        let settings = Settings { root, lease, unreported: tick_time / 2, retry };
+        let settings = Settings {
+            root,
+            lease,
+            unreported: tick_time / 2,
+            retry,
+        };
         Ok(ZooKeeperLock(Arc::new(Inner { sessions, settings })))
     }
 }

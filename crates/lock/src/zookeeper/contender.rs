@@ -37,7 +37,14 @@ enum Outcome {
 impl Contender {
     pub(crate) fn new(lock: ZooKeeperLock, request: Request<'_>, parent: String) -> Self {
         let alone = request.patience == Patience::None;
-        Self { lock, name: request.name.to_owned(), parent, alone, place: None, front: None }
+        Self {
+            lock,
+            name: request.name.to_owned(),
+            parent,
+            alone,
+            place: None,
+            front: None,
+        }
     }
 
     async fn attempt(&mut self) -> Result<Outcome, Answer> {
@@ -47,7 +54,11 @@ impl Contender {
         };
         // It is in `self` before anything is sent: if we are cancelled, it is swept.
         let place = self.place.insert(place);
-        let turn = if place.is_taken() { place.turn().await? } else { place.take(self.alone).await? };
+        let turn = if place.is_taken() {
+            place.turn().await?
+        } else {
+            place.take(self.alone).await?
+        };
         match turn {
             Turn::Gone => Err(Answer::Gone),
             Turn::Behind(front) => Ok(Outcome::Behind(front)),
@@ -60,16 +71,31 @@ impl Contender {
     }
 
     fn admit(&mut self, czxid: i64, watch: OneshotWatcher) -> Result<Guard, LockError> {
-        let no_token = || LockError::NoTokenLeft { votes: self.lock.votes(Answer::Accepted) };
+        let no_token = || LockError::NoTokenLeft {
+            votes: self.lock.votes(Answer::Accepted),
+        };
         let token = FencingToken::new(czxid).ok_or_else(no_token)?;
         let place = self.place.take().ok_or_else(no_token)?;
         let lease = self.lock.lease(&place.session);
         let Some(deadline) = lease.deadline(place.confirmed) else {
-            return Err(LockError::TooLate { elapsed: place.confirmed.elapsed(), votes: self.lock.votes(Answer::Accepted) });
+            return Err(LockError::TooLate {
+                elapsed: place.confirmed.elapsed(),
+                votes: self.lock.votes(Answer::Accepted),
+            });
         };
-        let sequencer = Sequencer { name: self.name.clone(), mode: Mode::Exclusive, token };
+        let sequencer = Sequencer {
+            name: self.name.clone(),
+            mode: Mode::Exclusive,
+            token,
+        };
         let (hold, lost) = Held::new(self.lock.clone(), place, watch);
-        Ok(Guard::new(Grant { sequencer, deadline, lease: lease.length, lost, hold: Box::new(hold) }))
+        Ok(Guard::new(Grant {
+            sequencer,
+            deadline,
+            lease: lease.length,
+            lost,
+            hold: Box::new(hold),
+        }))
     }
 }
 
@@ -79,25 +105,38 @@ impl Ask for Contender {
         let answer = match self.attempt().await {
             Ok(Outcome::Ours(czxid, watch)) => return self.admit(czxid, watch),
             Err(answer @ (Answer::TimedOut | Answer::Failed(_))) => {
-                return Err(LockError::NoQuorum { causes: self.lock.votes(answer) });
+                return Err(LockError::NoQuorum {
+                    causes: self.lock.votes(answer),
+                });
             }
             Ok(Outcome::Behind(front)) => {
                 self.front = Some(front);
-                Answer::Held { remaining: None, fence: None }
+                Answer::Held {
+                    remaining: None,
+                    fence: None,
+                }
             }
             Err(answer) => {
                 self.place = None;
                 answer
             }
         };
-        Err(LockError::Held { votes: self.lock.votes(answer) })
+        Err(LockError::Held {
+            votes: self.lock.votes(answer),
+        })
     }
 
     /// The watch also ends with the session.
     async fn pause(&mut self, _: &LockError) {
         let retry = self.lock.0.settings.retry;
-        let (Some(place), Some(front)) = (&self.place, &self.front) else { return sleep(jittered(retry)).await };
-        match place.session.ask(place.session.client.get_and_watch_data(front)).await {
+        let (Some(place), Some(front)) = (&self.place, &self.front) else {
+            return sleep(jittered(retry)).await;
+        };
+        match place
+            .session
+            .ask(place.session.client.get_and_watch_data(front))
+            .await
+        {
             Ok((_, _, watch)) => _ = watch.changed().await,
             Err(Answer::Gone) => {}
             Err(_) => sleep(jittered(retry)).await,

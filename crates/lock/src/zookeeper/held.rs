@@ -19,23 +19,35 @@ pub(crate) struct Held {
 impl ZooKeeperLock {
     /// Of a lock under this session.
     pub(crate) fn lease(&self, session: &Session) -> Lease {
-        self.0.settings.lease.of_length(session.length().saturating_sub(self.0.settings.unreported))
+        self.0
+            .settings
+            .lease
+            .of_length(session.length().saturating_sub(self.0.settings.unreported))
     }
 
     fn refusal(&self, answer: Answer) -> LockError {
         match answer {
-            Answer::Gone => LockError::Lost { votes: self.votes(answer) },
-            answer => LockError::NoQuorum { causes: self.votes(answer) },
+            Answer::Gone => LockError::Lost {
+                votes: self.votes(answer),
+            },
+            answer => LockError::NoQuorum {
+                causes: self.votes(answer),
+            },
         }
     }
 }
 
 impl Held {
     /// The token of the task is cancelled when the node is gone or the session has ended, and ends the task when somebody else cancels it.
-    pub(crate) fn new(lock: ZooKeeperLock, place: Place, watch: OneshotWatcher) -> (Self, CancellationToken) {
+    pub(crate) fn new(
+        lock: ZooKeeperLock,
+        place: Place,
+        watch: OneshotWatcher,
+    ) -> (Self, CancellationToken) {
         let lost = CancellationToken::new();
         if let Ok(path) = place.own_path() {
-            let (session, retry, told) = (place.session.clone(), lock.0.settings.retry, lost.clone());
+            let (session, retry, told) =
+                (place.session.clone(), lock.0.settings.retry, lost.clone());
             tokio::spawn(async move {
                 tokio::select! {
                     () = told.cancelled() => {}
@@ -68,9 +80,18 @@ async fn is_gone(session: &Session, path: &str, mut watch: OneshotWatcher, retry
 #[async_trait]
 impl Hold for Held {
     async fn extend(&mut self) -> Result<Instant, LockError> {
-        self.place.confirm().await.map_err(|answer| self.lock.refusal(answer))?;
-        let late = || LockError::TooLate { elapsed: self.place.confirmed.elapsed(), votes: self.lock.votes(Answer::Accepted) };
-        self.lock.lease(&self.place.session).deadline(self.place.confirmed).ok_or_else(late)
+        self.place
+            .confirm()
+            .await
+            .map_err(|answer| self.lock.refusal(answer))?;
+        let late = || LockError::TooLate {
+            elapsed: self.place.confirmed.elapsed(),
+            votes: self.lock.votes(Answer::Accepted),
+        };
+        self.lock
+            .lease(&self.place.session)
+            .deadline(self.place.confirmed)
+            .ok_or_else(late)
     }
 
     async fn release(self: Box<Self>) -> Result<(), LockError> {

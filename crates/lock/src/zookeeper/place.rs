@@ -50,7 +50,14 @@ impl Place {
     pub(crate) fn new(session: Session, parent: &str) -> Self {
         let unique: u128 = rand::random();
         let stem = format!("_c_{unique:032x}{MARK}");
-        Self { session, parent: parent.to_owned(), stem, node: None, traces: false, confirmed: Instant::now() }
+        Self {
+            session,
+            parent: parent.to_owned(),
+            stem,
+            node: None,
+            traces: false,
+            confirmed: Instant::now(),
+        }
     }
 
     /// Takes the place: at the end of the queue, or only if nobody else has one. If it was tried before, what became of that is found out.
@@ -68,7 +75,9 @@ impl Place {
 
     /// Looks at the queue. What this server shows of it may be late for others, but never for what came before our own node.
     pub(crate) async fn turn(&self) -> Result<Turn, Answer> {
-        let Some(node) = &self.node else { return Ok(Turn::Gone) };
+        let Some(node) = &self.node else {
+            return Ok(Turn::Gone);
+        };
         let queue = self.list().await?;
         Ok(match queue.iter().position(|name| name == node) {
             None => Turn::Gone,
@@ -97,18 +106,28 @@ impl Place {
 
     /// The same if much of the lease is over.
     pub(crate) async fn confirm_if_due(&mut self) -> Result<(), Answer> {
-        if self.confirmed.elapsed() < self.session.length() / CONFIRM_AFTER { Ok(()) } else { self.confirm().await }
+        if self.confirmed.elapsed() < self.session.length() / CONFIRM_AFTER {
+            Ok(())
+        } else {
+            self.confirm().await
+        }
     }
 
     /// The transaction that has created our node, and a watch on the node.
     pub(crate) async fn czxid(&self) -> Result<(i64, OneshotWatcher), Answer> {
         let path = self.own_path()?;
-        let (_, stat, watch) = self.session.ask(self.session.client.get_and_watch_data(&path)).await?;
+        let (_, stat, watch) = self
+            .session
+            .ask(self.session.client.get_and_watch_data(&path))
+            .await?;
         Ok((stat.czxid, watch))
     }
 
     pub(crate) fn own_path(&self) -> Result<String, Answer> {
-        self.node.as_deref().map(|node| self.path(node)).ok_or(Answer::Gone)
+        self.node
+            .as_deref()
+            .map(|node| self.path(node))
+            .ok_or(Answer::Gone)
     }
 
     /// Gives it back; `Gone` if it was not there any more.
@@ -124,7 +143,11 @@ impl Place {
         self.traces = true;
         for _ in 0..PARENTS {
             self.confirmed = Instant::now();
-            match self.session.ask(self.session.client.create(&path, &[], &options)).await {
+            match self
+                .session
+                .ask(self.session.client.create(&path, &[], &options))
+                .await
+            {
                 Err(Answer::Gone) if !self.session.has_ended() => self.create_parent().await?,
                 Err(answer) => return Err(answer),
                 Ok((_, number)) => {
@@ -138,7 +161,12 @@ impl Place {
 
     /// The server removes it when it has been empty for a while; servers before 3.5.3 cannot do that.
     async fn create_parent(&self) -> Result<(), Answer> {
-        let make = async |mode: CreateMode| self.session.client.mkdir(&self.parent, &mode.with_acls(Acls::anyone_all())).await;
+        let make = async |mode: CreateMode| {
+            self.session
+                .client
+                .mkdir(&self.parent, &mode.with_acls(Acls::anyone_all()))
+                .await
+        };
         let made = async {
             match make(CreateMode::Container).await {
                 Err(Error::Unimplemented) => make(CreateMode::Persistent).await,
@@ -150,7 +178,11 @@ impl Place {
 
     /// Whether an earlier create was carried out.
     async fn find(&mut self) -> Result<(), Answer> {
-        self.node = self.queue().await?.into_iter().find(|name| name.starts_with(&self.stem));
+        self.node = self
+            .queue()
+            .await?
+            .into_iter()
+            .find(|name| name.starts_with(&self.stem));
         Ok(())
     }
 
@@ -167,18 +199,27 @@ impl Place {
 
     /// In the order of the numbers. Whatever else is there is not ours to judge.
     async fn list(&self) -> Result<Vec<String>, Answer> {
-        let names = match self.session.ask(self.session.client.list_children(&self.parent)).await {
+        let names = match self
+            .session
+            .ask(self.session.client.list_children(&self.parent))
+            .await
+        {
             Err(Answer::Gone) if !self.session.has_ended() => Vec::new(),
             names => names?,
         };
-        let mut queue: Vec<_> = names.into_iter().filter_map(|name| Some((number(&name)?, name))).collect();
+        let mut queue: Vec<_> = names
+            .into_iter()
+            .filter_map(|name| Some((number(&name)?, name)))
+            .collect();
         queue.sort_unstable();
         Ok(queue.into_iter().map(|(_, name)| name).collect())
     }
 
     async fn delete(&self) -> Result<(), Answer> {
         let path = self.own_path()?;
-        self.session.ask(self.session.client.delete(&path, None)).await
+        self.session
+            .ask(self.session.client.delete(&path, None))
+            .await
     }
 
     /// Whatever has become of it, it is not there any more after this.
@@ -201,7 +242,9 @@ fn number(name: &str) -> Option<i64> {
 impl Drop for Place {
     fn drop(&mut self) {
         // Without a runtime the session ends, and the node with it.
-        let (true, Ok(runtime)) = (self.traces, Handle::try_current()) else { return };
+        let (true, Ok(runtime)) = (self.traces, Handle::try_current()) else {
+            return;
+        };
         let mut place = Self {
             session: self.session.clone(),
             parent: self.parent.clone(),
@@ -211,7 +254,9 @@ impl Drop for Place {
             confirmed: self.confirmed,
         };
         runtime.spawn(async move {
-            while !matches!(place.sweep().await, Ok(()) | Err(Answer::Gone)) && !place.session.has_ended() {
+            while !matches!(place.sweep().await, Ok(()) | Err(Answer::Gone))
+                && !place.session.has_ended()
+            {
                 sleep(SWEEP_PAUSE).await;
             }
         });

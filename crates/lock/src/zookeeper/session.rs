@@ -28,7 +28,12 @@ pub(crate) struct Session {
 
 impl Sessions {
     pub(crate) fn new(servers: String, length: Duration, timeout: Duration) -> Self {
-        Self { servers, length, timeout, current: Mutex::default() }
+        Self {
+            servers,
+            length,
+            timeout,
+            current: Mutex::default(),
+        }
     }
 
     pub(crate) fn servers(&self) -> &str {
@@ -37,7 +42,10 @@ impl Sessions {
 
     /// One that has not ended, as far as we know.
     pub(crate) async fn current(&self) -> Result<Session, Answer> {
-        timeout(self.timeout, self.current_or_new()).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+        timeout(self.timeout, self.current_or_new())
+            .await
+            .map_err(|_| Answer::TimedOut)?
+            .map_err(failed)
     }
 
     async fn current_or_new(&self) -> Result<Session, Error> {
@@ -45,9 +53,16 @@ impl Sessions {
         if let Some(session) = current.as_ref().filter(|session| !session.has_ended()) {
             return Ok(session.clone());
         }
-        let connector = Client::connector().with_session_timeout(self.length).with_fail_eagerly();
+        let connector = Client::connector()
+            .with_session_timeout(self.length)
+            .with_fail_eagerly();
         let client = connector.connect(&self.servers).await?;
-        Ok(current.insert(Session { client, timeout: self.timeout }).clone())
+        Ok(current
+            .insert(Session {
+                client,
+                timeout: self.timeout,
+            })
+            .clone())
     }
 }
 
@@ -62,8 +77,14 @@ impl Session {
         self.client.session_timeout()
     }
 
-    pub(crate) async fn ask<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Answer> {
-        timeout(self.timeout, asked).await.map_err(|_| Answer::TimedOut)?.map_err(failed)
+    pub(crate) async fn ask<T>(
+        &self,
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Answer> {
+        timeout(self.timeout, asked)
+            .await
+            .map_err(|_| Answer::TimedOut)?
+            .map_err(failed)
     }
 }
 

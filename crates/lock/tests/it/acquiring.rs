@@ -6,8 +6,8 @@ use lock::{Answer, Lock, LockError, Patience, Request};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::site::{
-    becomes, builder, count, five, get, holding, is_everywhere, is_held, is_nowhere, ms, name, occupy, raw, redlock, refused, run, start,
-    token,
+    becomes, builder, count, five, get, holding, is_everywhere, is_held, is_nowhere, ms, name,
+    occupy, raw, redlock, refused, run, start, token,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -18,7 +18,11 @@ async fn it_is_acquired_exactly_if_a_quorum_is_free() {
     let redlock = redlock(five).await;
     for subset in 0..32_u32 {
         let name = name("subset");
-        for (_, server) in five.iter().enumerate().filter(|(index, _)| subset & (1 << index) != 0) {
+        for (_, server) in five
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| subset & (1 << index) != 0)
+        {
             occupy(server, &name, LONG).await;
         }
         let foreign = subset.count_ones() as usize;
@@ -30,12 +34,22 @@ async fn it_is_acquired_exactly_if_a_quorum_is_free() {
             Err(error) => {
                 assert!(foreign >= 3, "{subset:05b}: {error}");
                 assert!(matches!(error, LockError::Held { .. }), "{error}");
-                assert!(count(&error, is_held) >= 3, "every vote is in the error: {error}");
+                assert!(
+                    count(&error, is_held) >= 3,
+                    "every vote is in the error: {error}"
+                );
                 assert_eq!(error.votes().len(), 5);
             }
         }
-        becomes("only the foreign locks are left", async || holding(five, &name).await == foreign).await;
-        for (_, server) in five.iter().enumerate().filter(|(index, _)| subset & (1 << index) != 0) {
+        becomes("only the foreign locks are left", async || {
+            holding(five, &name).await == foreign
+        })
+        .await;
+        for (_, server) in five
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| subset & (1 << index) != 0)
+        {
             assert_eq!(get(server, &name).await.unwrap(), "somebody else");
         }
     }
@@ -48,7 +62,10 @@ async fn the_lock_is_on_every_node_under_its_plain_name() {
     let name = name("plain");
     let guard = redlock.acquire(&name).await.unwrap();
     is_everywhere(five, &name).await;
-    assert_eq!(guard.sequencer().to_string(), format!("{}:{name}", guard.token()));
+    assert_eq!(
+        guard.sequencer().to_string(),
+        format!("{}:{name}", guard.token())
+    );
     guard.release().await.unwrap();
     is_nowhere(five, &name).await;
 }
@@ -62,7 +79,11 @@ async fn tokens_rise_from_holder_to_holder_and_from_client_to_client() {
     for _ in 0..5 {
         for redlock in [&one, &other] {
             let guard = redlock.acquire(&name).await.unwrap();
-            assert!(Some(guard.token()) > last, "{:?} after {last:?}", guard.token());
+            assert!(
+                Some(guard.token()) > last,
+                "{:?} after {last:?}",
+                guard.token()
+            );
             last = Some(guard.token());
             guard.release().await.unwrap();
         }
@@ -74,7 +95,13 @@ async fn a_token_is_above_every_fence_also_beyond_2_to_the_53() {
     let five = start(5).await;
     let redlock = redlock(&five).await;
     let name = name("beyond");
-    for (server, fence) in five.iter().zip(["9007199254740993", "7", "9007199254740993", "9007199254740993", "9007199254740992"]) {
+    for (server, fence) in five.iter().zip([
+        "9007199254740993",
+        "7",
+        "9007199254740993",
+        "9007199254740993",
+        "9007199254740992",
+    ]) {
         run(server, &["SET", &format!("{name}:fence"), fence]).await;
     }
     let guard = redlock.acquire(&name).await.unwrap();
@@ -96,8 +123,16 @@ async fn a_name_whose_tokens_are_used_up_is_refused() {
         run(server, &["SET", "nonsense:fence", "99999999999999999999"]).await;
     }
     let error = refused(redlock.acquire("nonsense").await);
-    assert_eq!(count(&error, |answer| matches!(answer, Answer::Unreadable(_))), 3, "{error}");
-    assert_eq!(redlock.acquire("another").await.unwrap().token(), token(1), "other names are not harmed");
+    assert_eq!(
+        count(&error, |answer| matches!(answer, Answer::Unreadable(_))),
+        3,
+        "{error}"
+    );
+    assert_eq!(
+        redlock.acquire("another").await.unwrap().token(),
+        token(1),
+        "other names are not harmed"
+    );
 }
 
 #[tokio::test]
@@ -133,7 +168,10 @@ async fn of_three_racers_one_wins_and_in_the_end_each_has_had_it() {
     let mut held: Vec<_> = racers.join_all().await.into_iter().flatten().collect();
     held.sort();
     assert_eq!(held.len(), 15);
-    assert!(held.is_sorted_by(|one, next| one.0 < next.0 && one.2 <= next.1), "one after the other, in the order of the tokens: {held:?}");
+    assert!(
+        held.is_sorted_by(|one, next| one.0 < next.0 && one.2 <= next.1),
+        "one after the other, in the order of the tokens: {held:?}"
+    );
 }
 
 #[tokio::test]
@@ -166,8 +204,15 @@ async fn who_waits_in_vain_is_told_who_stood_in_the_way() {
     }
     let since = Instant::now();
     let error = refused(redlock.acquire_within(&name, ms(300)).await);
-    assert!(matches!(&error, LockError::Held { .. }) && count(&error, is_held) >= 3, "{error}");
-    assert!((ms(300)..ms(2500)).contains(&since.elapsed()), "{:?}", since.elapsed());
+    assert!(
+        matches!(&error, LockError::Held { .. }) && count(&error, is_held) >= 3,
+        "{error}"
+    );
+    assert!(
+        (ms(300)..ms(2500)).contains(&since.elapsed()),
+        "{:?}",
+        since.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -187,7 +232,10 @@ async fn a_cancelled_acquire_leaves_nothing_behind() {
     }
     for step in 0..10_u64 {
         let _ = timeout(ms(step * 13), redlock.acquire(&name)).await;
-        becomes("only the foreign locks are left", async || holding(five, &name).await == 3).await;
+        becomes("only the foreign locks are left", async || {
+            holding(five, &name).await == 3
+        })
+        .await;
     }
 }
 
@@ -201,15 +249,29 @@ async fn a_tie_of_two_and_two_is_nobodys() {
     let error = refused(redlock.try_acquire("tie").await);
     assert!(matches!(error, LockError::Held { .. }), "{error}");
     assert_eq!(count(&error, is_held), 2, "{error}");
-    becomes("only the foreign locks are left", async || holding(&four, "tie").await == 2).await;
+    becomes("only the foreign locks are left", async || {
+        holding(&four, "tie").await == 2
+    })
+    .await;
     run(&four[0], &["DEL", "tie"]).await;
-    redlock.try_acquire("tie").await.unwrap().release().await.unwrap();
+    redlock
+        .try_acquire("tie")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_lock_delay_keeps_others_out_after_the_lease_but_not_after_a_release() {
     let five = five().await;
-    let redlock = builder(five).lease(ms(500)).lock_delay(ms(1000)).build().await.unwrap();
+    let redlock = builder(five)
+        .lease(ms(500))
+        .lock_delay(ms(1000))
+        .build()
+        .await
+        .unwrap();
     let name = name("delay");
     let guard = redlock.acquire(&name).await.unwrap();
     assert!(guard.validity() <= ms(500));
@@ -217,7 +279,10 @@ async fn a_lock_delay_keeps_others_out_after_the_lease_but_not_after_a_release()
     let guard = redlock.acquire_within(&name, ms(300)).await.unwrap();
     guard.lost().await;
     let error = refused(redlock.try_acquire(&name).await);
-    assert!(matches!(error, LockError::Held { .. }), "the lease is over, the delay is not: {error}");
+    assert!(
+        matches!(error, LockError::Held { .. }),
+        "the lease is over, the delay is not: {error}"
+    );
     std::mem::forget(guard);
     assert!(redlock.acquire_within(&name, LONG).await.is_ok());
 }
@@ -236,7 +301,12 @@ async fn a_lock_of_another_kind_is_respected_and_left_intact() {
         assert!(matches!(error, LockError::Held { .. }), "{error}");
     }
     for server in five {
-        let count: u32 = redis::cmd("HGET").arg(&name).arg("a client:1").query_async(&mut raw(server).await).await.unwrap();
+        let count: u32 = redis::cmd("HGET")
+            .arg(&name)
+            .arg("a client:1")
+            .query_async(&mut raw(server).await)
+            .await
+            .unwrap();
         assert_eq!(count, 1);
     }
 }

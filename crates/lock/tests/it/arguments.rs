@@ -10,7 +10,11 @@ use crate::site::{five, ms, redlock};
 const NOWHERE: &str = "redis://user:secret@127.0.0.1:1";
 
 async fn refused(builder: RedlockBuilder) -> InvalidArgument {
-    builder.build().await.map(drop).expect_err("this makes no sense")
+    builder
+        .build()
+        .await
+        .map(drop)
+        .expect_err("this makes no sense")
 }
 
 fn setting(error: &InvalidArgument) -> &str {
@@ -45,19 +49,41 @@ async fn a_duration_that_cannot_work_is_refused_by_name() {
 
 #[tokio::test]
 async fn nodes_are_given_once_each() {
-    assert!(matches!(refused(RedlockBuilder::new(Vec::<String>::new())).await, InvalidArgument::Nodes(_)));
-    assert!(matches!(refused(RedlockBuilder::new([NOWHERE, "redis://127.0.0.1:1/2"])).await, InvalidArgument::Nodes(_)));
-    let error = refused(RedlockBuilder::new(["http://user:secret@host"])).await.to_string();
-    assert!(error.contains("http://***@host") && !error.contains("secret"), "{error}");
+    assert!(matches!(
+        refused(RedlockBuilder::new(Vec::<String>::new())).await,
+        InvalidArgument::Nodes(_)
+    ));
+    assert!(matches!(
+        refused(RedlockBuilder::new([NOWHERE, "redis://127.0.0.1:1/2"])).await,
+        InvalidArgument::Nodes(_)
+    ));
+    let error = refused(RedlockBuilder::new(["http://user:secret@host"]))
+        .await
+        .to_string();
+    assert!(
+        error.contains("http://***@host") && !error.contains("secret"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_name_is_short_and_not_empty() {
     let redlock = redlock(five().await).await;
-    for name in [String::new(), "x".repeat(10_000), "item:fence".into(), "lock:node:generation".into()] {
+    for name in [
+        String::new(),
+        "x".repeat(10_000),
+        "item:fence".into(),
+        "lock:node:generation".into(),
+    ] {
         let error = redlock.acquire(&name).await.unwrap_err();
-        assert!(matches!(error, LockError::Invalid(_)) && !error.is_retryable(), "{error}");
+        assert!(
+            matches!(error, LockError::Invalid(_)) && !error.is_retryable(),
+            "{error}"
+        );
     }
-    let guard = redlock.acquire("a name with spaces\nand a line break").await.unwrap();
+    let guard = redlock
+        .acquire("a name with spaces\nand a line break")
+        .await
+        .unwrap();
     guard.release().await.unwrap();
 }

@@ -18,8 +18,18 @@ const LEASE: Duration = Duration::from_secs(60);
 /// Servers on which leases are so long; they were admitted by somebody whose leases were short.
 async fn site() -> (Vec<Redis>, Redlock) {
     let five = start(5).await;
-    builder(&five).lease(ms(300)).node_timeout(ms(200)).build().await.unwrap();
-    let redlock = builder(&five).lease(LEASE).retry(ms(10)).build().await.unwrap();
+    builder(&five)
+        .lease(ms(300))
+        .node_timeout(ms(200))
+        .build()
+        .await
+        .unwrap();
+    let redlock = builder(&five)
+        .lease(LEASE)
+        .retry(ms(10))
+        .build()
+        .await
+        .unwrap();
     (five, redlock)
 }
 
@@ -40,7 +50,13 @@ async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
 
 /// Whatever was still on its way has arrived: the library has asked each node for something after it.
 async fn nothing_is_left(five: &[Redis], redlock: &Redlock, names: &[String]) {
-    redlock.acquire("last").await.unwrap().release().await.unwrap();
+    redlock
+        .acquire("last")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     is_nowhere(five, "last").await;
     for name in names {
         assert_eq!(holding(five, name).await, 0, "{name}");
@@ -82,7 +98,10 @@ async fn dropped_at_any_await_an_acquisition_that_waits_leaves_nothing_behind() 
         let guard = polled(redlock.acquire(&name), polls).await;
         if guard.is_none() {
             dropped_while_held += 1;
-            becomes("only the foreign locks are left", async || !holds_any_of_ours(&five, &name).await).await;
+            becomes("only the foreign locks are left", async || {
+                !holds_any_of_ours(&five, &name).await
+            })
+            .await;
         }
         finished = if guard.is_some() { finished + 1 } else { 0 };
         drop(guard);
@@ -102,7 +121,10 @@ async fn dropped_at_any_await_an_acquisition_that_waits_leaves_nothing_behind() 
 
 async fn holds_any_of_ours(servers: &[Redis], name: &str) -> bool {
     for server in servers {
-        if crate::site::get(server, name).await.is_some_and(|owner| owner != "somebody else") {
+        if crate::site::get(server, name)
+            .await
+            .is_some_and(|owner| owner != "somebody else")
+        {
             return true;
         }
     }
@@ -136,7 +158,10 @@ async fn dropped_at_any_await_an_extension_leaves_the_lock_as_it_was() {
         assert!(!matches!(extended, Some(Err(_))), "{extended:?}");
         assert!(!guard.is_lost());
         if extended.is_none() {
-            assert!(guard.validity() <= before, "nobody has been told that it is longer");
+            assert!(
+                guard.validity() <= before,
+                "nobody has been told that it is longer"
+            );
         }
         guard.extend().await.unwrap();
         guard.release().await.unwrap();
@@ -156,9 +181,25 @@ fn is_held_error(result: Result<Guard, LockError>) {
 async fn a_matter_that_is_decided_does_not_wait_for_the_rest() {
     // Of four, two that refuse are enough: the other two could only make a tie.
     let four = start(4).await;
-    builder(&four).lease(ms(300)).node_timeout(ms(200)).build().await.unwrap();
-    let redlock = builder(&four).lease(LEASE).node_timeout(Duration::from_secs(5)).build().await.unwrap();
-    redlock.acquire("tie").await.unwrap().release().await.unwrap();
+    builder(&four)
+        .lease(ms(300))
+        .node_timeout(ms(200))
+        .build()
+        .await
+        .unwrap();
+    let redlock = builder(&four)
+        .lease(LEASE)
+        .node_timeout(Duration::from_secs(5))
+        .build()
+        .await
+        .unwrap();
+    redlock
+        .acquire("tie")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     is_nowhere(&four, "tie").await;
     for server in &four[..2] {
         occupy(server, "tie", LEASE).await;
@@ -173,9 +214,16 @@ async fn a_matter_that_is_decided_does_not_wait_for_the_rest() {
         server.resume().await.unwrap();
     }
     // What the two that were stopped took in the end, they have given back.
-    let fenced = async |server: &Redis| crate::site::get(server, "tie:fence").await.as_deref() >= Some("2");
-    becomes("the late votes have arrived", async || fenced(&four[2]).await && fenced(&four[3]).await).await;
-    becomes("the late votes are gone", async || holding(&four[2..], "tie").await == 0).await;
+    let fenced =
+        async |server: &Redis| crate::site::get(server, "tie:fence").await.as_deref() >= Some("2");
+    becomes("the late votes have arrived", async || {
+        fenced(&four[2]).await && fenced(&four[3]).await
+    })
+    .await;
+    becomes("the late votes are gone", async || {
+        holding(&four[2..], "tie").await == 0
+    })
+    .await;
     assert_eq!(holding(&four[..2], "tie").await, 2);
 
     // And three that accept are enough for a lock. Its token is above the marks that differ now.

@@ -121,7 +121,11 @@ fn slack(lease: Duration) -> Duration {
 async fn vanish<S: Site>(name: &str) -> FencingToken {
     let (site, name) = (S::shared().await, name.to_owned());
     let hold = move || {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let token = runtime.block_on(async {
             let lock = site.client().await;
             let guard = lock.acquire(&name).await.unwrap();
@@ -153,15 +157,28 @@ pub async fn a_lock_has_one_holder<S: Site>() {
     let (one, other) = (site.client().await, site.client().await);
     let name = name("one holder");
     let guard = one.try_acquire(&name).await.unwrap();
-    let strangers = if one.capabilities().reentrant { vec![&other] } else { vec![&one, &other] };
+    let strangers = if one.capabilities().reentrant {
+        vec![&other]
+    } else {
+        vec![&one, &other]
+    };
     for lock in strangers {
         let error = refused(lock.try_acquire(&name).await);
         assert!(matches!(error, LockError::Held { .. }), "{error}");
-        assert!(error.is_retryable() && !error.votes().is_empty(), "it says who said no: {error}");
+        assert!(
+            error.is_retryable() && !error.votes().is_empty(),
+            "it says who said no: {error}"
+        );
     }
     assert!(!guard.is_lost() && guard.validity() <= S::LEASE);
     guard.release().await.unwrap();
-    other.try_acquire(&name).await.unwrap().release().await.unwrap();
+    other
+        .try_acquire(&name)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 pub async fn a_name_is_told_from_every_other<S: Site>() {
@@ -169,13 +186,29 @@ pub async fn a_name_is_told_from_every_other<S: Site>() {
     let (lock, other) = (site.client().await, site.client().await);
     let stem = name("Name");
     let long = "n".repeat(1000 - stem.len());
-    let strange = ["", " ", "/", "/..", "/a/b", "%2F", "'\"\\;--", "ünïcode ☃", "\n", "ß", "SS", long.as_str()];
+    let strange = [
+        "",
+        " ",
+        "/",
+        "/..",
+        "/a/b",
+        "%2F",
+        "'\"\\;--",
+        "ünïcode ☃",
+        "\n",
+        "ß",
+        "SS",
+        long.as_str(),
+    ];
     let lower = stem.to_lowercase();
     let mut names: Vec<_> = strange.iter().map(|end| format!("{stem}{end}")).collect();
     names.extend([lower, format!("/{stem}"), format!(" {stem}")]);
     let mut guards = Vec::new();
     for name in &names {
-        let guard = lock.try_acquire(name).await.unwrap_or_else(|error| panic!("{name:?}: {error}"));
+        let guard = lock
+            .try_acquire(name)
+            .await
+            .unwrap_or_else(|error| panic!("{name:?}: {error}"));
         assert_eq!(guard.sequencer().name, *name);
         guards.push(guard);
     }
@@ -214,9 +247,19 @@ pub async fn a_waiter_gives_up_in_time<S: Site>() {
     let since = Instant::now();
     let error = refused(other.acquire_within(&name, ms(400)).await);
     assert!(matches!(error, LockError::Held { .. }), "{error}");
-    assert!((ms(350)..ms(2500)).contains(&since.elapsed()), "{:?}", since.elapsed());
+    assert!(
+        (ms(350)..ms(2500)).contains(&since.elapsed()),
+        "{:?}",
+        since.elapsed()
+    );
     guard.release().await.unwrap();
-    other.acquire_within(&name, PATIENCE).await.unwrap().release().await.unwrap();
+    other
+        .acquire_within(&name, PATIENCE)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 pub async fn a_vanished_holder_is_outlived_by_its_lease_and_no_longer<S: Site>() {
@@ -240,15 +283,26 @@ pub async fn a_lost_lock_is_told_and_does_no_harm<S: Site>() {
     assert!(next.token() > guard.token());
     let since = Instant::now();
     if one.capabilities().push_loss {
-        timeout(S::LEASE / 2, scope.lost()).await.expect("the server tells of a loss before the lease is over");
+        timeout(S::LEASE / 2, scope.lost())
+            .await
+            .expect("the server tells of a loss before the lease is over");
     }
     let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }) && !error.is_retryable(), "{error}");
+    assert!(
+        matches!(error, LockError::Lost { .. }) && !error.is_retryable(),
+        "{error}"
+    );
     timeout(S::LEASE, scope.lost()).await.unwrap();
     assert!(since.elapsed() <= S::LEASE && scope.is_lost() && scope.cancellation().is_cancelled());
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
-    assert!(matches!(refused(one.try_acquire(&name).await), LockError::Held { .. }), "the other's lock is untouched");
+    assert!(
+        matches!(
+            refused(one.try_acquire(&name).await),
+            LockError::Held { .. }
+        ),
+        "the other's lock is untouched"
+    );
     next.release().await.unwrap();
 }
 
@@ -260,7 +314,11 @@ pub async fn an_extension_sets_the_lease_anew_and_never_adds<S: Site>() {
         sleep(S::LEASE / 5).await;
         let before = guard.validity();
         guard.extend().await.unwrap();
-        assert!(guard.validity() > before && guard.validity() <= S::LEASE, "{:?} after {before:?}", guard.validity());
+        assert!(
+            guard.validity() > before && guard.validity() <= S::LEASE,
+            "{:?} after {before:?}",
+            guard.validity()
+        );
     }
     assert_eq!(guard.token(), token);
     guard.release().await.unwrap();
@@ -269,11 +327,23 @@ pub async fn an_extension_sets_the_lease_anew_and_never_adds<S: Site>() {
 pub async fn bad_names_are_refused<S: Site>() {
     let lock = S::shared().await.client().await;
     let error = refused(lock.acquire("").await);
-    assert!(matches!(error, LockError::Invalid(InvalidArgument::EmptyName)), "{error}");
+    assert!(
+        matches!(error, LockError::Invalid(InvalidArgument::EmptyName)),
+        "{error}"
+    );
     let error = refused(lock.acquire(&"x".repeat(10_000)).await);
-    assert!(matches!(error, LockError::Invalid(InvalidArgument::NameTooLong { .. })) && !error.is_retryable(), "{error}");
+    assert!(
+        matches!(
+            error,
+            LockError::Invalid(InvalidArgument::NameTooLong { .. })
+        ) && !error.is_retryable(),
+        "{error}"
+    );
     let error = lock.acquire_all(&[], Patience::None).await.unwrap_err();
-    assert!(matches!(error, LockError::Invalid(InvalidArgument::NoNames)), "{error}");
+    assert!(
+        matches!(error, LockError::Invalid(InvalidArgument::NoNames)),
+        "{error}"
+    );
 }
 
 pub async fn capabilities_are_true_of_sharing<S: Site>() {
@@ -283,20 +353,41 @@ pub async fn capabilities_are_true_of_sharing<S: Site>() {
     let share = Request::new(&name).shared().patience(Patience::None);
     if !one.capabilities().shared {
         let error = refused(one.request(share).await);
-        return assert!(matches!(error, LockError::Invalid(InvalidArgument::Unsupported { .. })), "{error}");
+        return assert!(
+            matches!(
+                error,
+                LockError::Invalid(InvalidArgument::Unsupported { .. })
+            ),
+            "{error}"
+        );
     }
     let mut first = one.request(share).await.unwrap();
     let second = other.request(share).await.unwrap();
-    assert!(second.token() > first.token(), "sharers are numbered as well");
-    assert!(matches!(refused(one.try_acquire(&name).await), LockError::Held { .. }));
+    assert!(
+        second.token() > first.token(),
+        "sharers are numbered as well"
+    );
+    assert!(matches!(
+        refused(one.try_acquire(&name).await),
+        LockError::Held { .. }
+    ));
     first.extend().await.unwrap();
     second.release().await.unwrap();
-    assert!(matches!(refused(other.try_acquire(&name).await), LockError::Held { .. }), "one still has it");
+    assert!(
+        matches!(
+            refused(other.try_acquire(&name).await),
+            LockError::Held { .. }
+        ),
+        "one still has it"
+    );
     let token = first.token();
     first.release().await.unwrap();
     let alone = other.acquire_within(&name, PATIENCE).await.unwrap();
     assert!(alone.token() > token);
-    assert!(matches!(refused(one.request(share).await), LockError::Held { .. }));
+    assert!(matches!(
+        refused(one.request(share).await),
+        LockError::Held { .. }
+    ));
     alone.release().await.unwrap();
 }
 
@@ -310,14 +401,21 @@ pub async fn capabilities_are_true_of_the_lock_delay<S: Site>() {
     let lock = site.client_with_delay(delay).await;
     let guard = lock.acquire(&name).await.unwrap();
     guard.release().await.unwrap();
-    let guard = lock.try_acquire(&name).await.expect("a release frees at once");
+    let guard = lock
+        .try_acquire(&name)
+        .await
+        .expect("a release frees at once");
     let kept_out = async |guard: Guard, goes: fn(Guard)| {
         let (since, scope) = (Instant::now(), guard.scope());
         scope.lost().await;
         let lost_after = since.elapsed();
         goes(guard);
         let next = plain.acquire_within(&name, PATIENCE).await.unwrap();
-        assert!(since.elapsed() >= lost_after + delay / 2, "{:?}, lost after {lost_after:?}", since.elapsed());
+        assert!(
+            since.elapsed() >= lost_after + delay / 2,
+            "{:?}, lost after {lost_after:?}",
+            since.elapsed()
+        );
         next.release().await.unwrap();
     };
     kept_out(guard, mem::forget).await;
@@ -354,10 +452,18 @@ pub async fn contenders_are_kept_apart_and_numbered<S: Site>() {
     const EACH: usize = 5;
     let site = S::shared().await;
     let name = Arc::new(name("contended"));
-    let (inside, tokens) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (inside, tokens) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(Mutex::new(Vec::new())),
+    );
     let mut contenders = JoinSet::new();
     for _ in 0..4 {
-        let (lock, name, inside, tokens) = (site.client().await, Arc::clone(&name), Arc::clone(&inside), Arc::clone(&tokens));
+        let (lock, name, inside, tokens) = (
+            site.client().await,
+            Arc::clone(&name),
+            Arc::clone(&inside),
+            Arc::clone(&tokens),
+        );
         contenders.spawn(async move {
             for _ in 0..EACH {
                 let guard = lock.acquire_within(&name, PATIENCE).await.unwrap();
@@ -381,8 +487,18 @@ pub async fn dropping_a_guard_frees_the_lock<S: Site>() {
     let name = name("dropped");
     let since = Instant::now();
     drop(one.acquire(&name).await.unwrap());
-    other.acquire_within(&name, PATIENCE).await.unwrap().release().await.unwrap();
-    assert!(since.elapsed() < S::LEASE, "it was given back and did not only expire: {:?}", since.elapsed());
+    other
+        .acquire_within(&name, PATIENCE)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert!(
+        since.elapsed() < S::LEASE,
+        "it was given back and did not only expire: {:?}",
+        since.elapsed()
+    );
 }
 
 pub async fn renewal_goes_on_until_the_last_has_left<S: Site>() {
@@ -392,12 +508,24 @@ pub async fn renewal_goes_on_until_the_last_has_left<S: Site>() {
     let first = one.acquire(&name).await.unwrap().renewed();
     let second = first.enter().unwrap();
     sleep(S::LEASE * 3 / 2).await;
-    assert!(matches!(refused(other.try_acquire(&name).await), LockError::Held { .. }));
+    assert!(matches!(
+        refused(other.try_acquire(&name).await),
+        LockError::Held { .. }
+    ));
     assert_eq!(first.release().await.unwrap(), Left::StillHeld);
-    assert!(matches!(refused(other.try_acquire(&name).await), LockError::Held { .. }));
+    assert!(matches!(
+        refused(other.try_acquire(&name).await),
+        LockError::Held { .. }
+    ));
     assert!(!second.scope().is_lost());
     assert_eq!(second.release().await.unwrap(), Left::Released);
-    other.acquire_within(&name, PATIENCE).await.unwrap().release().await.unwrap();
+    other
+        .acquire_within(&name, PATIENCE)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 pub async fn servers_that_are_away_are_an_error_and_their_return_is_noticed<S: Site>() {
@@ -408,12 +536,20 @@ pub async fn servers_that_are_away_are_an_error_and_their_return_is_noticed<S: S
     let token = guard.token();
     site.break_down().await;
     let since = Instant::now();
-    timeout(S::LEASE + ms(500), guard.lost()).await.expect("the loss is told at the local deadline whatever the network does");
+    timeout(S::LEASE + ms(500), guard.lost())
+        .await
+        .expect("the loss is told at the local deadline whatever the network does");
     let error = refused(lock.acquire(&format!("{name}, another")).await);
-    assert!(matches!(error, LockError::NoQuorum { .. }) && error.is_retryable(), "{error}");
+    assert!(
+        matches!(error, LockError::NoQuorum { .. }) && error.is_retryable(),
+        "{error}"
+    );
     assert!(!error.votes().is_empty(), "it says what is wrong: {error}");
     assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
-    let error = timeout(PATIENCE, guard.release()).await.unwrap().unwrap_err();
+    let error = timeout(PATIENCE, guard.release())
+        .await
+        .unwrap()
+        .unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     site.mend().await;
     let guard = lock.acquire_within(&name, PATIENCE).await.unwrap();
@@ -425,10 +561,22 @@ pub async fn several_locks_are_held_as_one<S: Site>() {
     let site = S::shared().await;
     let (one, other) = (site.client().await, site.client().await);
     let (a, b, c) = (name("several a"), name("several b"), name("several c"));
-    let mut set = one.acquire_all(&[&c, &a, &b, &a], Patience::None).await.unwrap();
-    assert_eq!(set.sequencers().iter().map(|sequencer| &sequencer.name).collect::<Vec<_>>(), [&a, &b, &c]);
+    let mut set = one
+        .acquire_all(&[&c, &a, &b, &a], Patience::None)
+        .await
+        .unwrap();
+    assert_eq!(
+        set.sequencers()
+            .iter()
+            .map(|sequencer| &sequencer.name)
+            .collect::<Vec<_>>(),
+        [&a, &b, &c]
+    );
     for name in [&a, &b, &c] {
-        assert!(matches!(refused(other.try_acquire(name).await), LockError::Held { .. }));
+        assert!(matches!(
+            refused(other.try_acquire(name).await),
+            LockError::Held { .. }
+        ));
     }
     set.run(async |scopes| {
         assert_eq!(scopes.len(), 3);
@@ -439,14 +587,26 @@ pub async fn several_locks_are_held_as_one<S: Site>() {
     set.release().await.unwrap();
     // All or none.
     let guard = other.acquire(&c).await.unwrap();
-    let error = one.acquire_all(&[&a, &c], Patience::For(ms(100))).await.unwrap_err();
+    let error = one
+        .acquire_all(&[&a, &c], Patience::For(ms(100)))
+        .await
+        .unwrap_err();
     assert!(matches!(error, LockError::Held { .. }), "{error}");
-    other.acquire_within(&a, PATIENCE).await.expect("it was given back").release().await.unwrap();
+    other
+        .acquire_within(&a, PATIENCE)
+        .await
+        .expect("it was given back")
+        .release()
+        .await
+        .unwrap();
     guard.release().await.unwrap();
     // Two that name them in opposite orders do not wait for each other for ever.
     let both = async |lock: &Arc<dyn Lock>, names: [&str; 2]| {
         for _ in 0..3 {
-            let set = lock.acquire_all(&names, Patience::For(PATIENCE)).await.unwrap();
+            let set = lock
+                .acquire_all(&names, Patience::For(PATIENCE))
+                .await
+                .unwrap();
             set.release().await.unwrap();
         }
     };
@@ -461,7 +621,10 @@ pub async fn the_body_is_kept_under_the_lock_for_longer_than_a_lease<S: Site>() 
     let token = guard.token();
     let answer = guard.run(async |scope| {
         sleep(S::LEASE * 3 / 2).await;
-        assert!(matches!(refused(other.try_acquire(&name).await), LockError::Held { .. }));
+        assert!(matches!(
+            refused(other.try_acquire(&name).await),
+            LockError::Held { .. }
+        ));
         scope.token()
     });
     assert_eq!(answer.await.unwrap(), token);
@@ -490,6 +653,10 @@ pub async fn waiting_leaves_nothing_behind<S: Site>() {
     let since = Instant::now();
     guard.release().await.unwrap();
     let next = one.acquire_within(&name, PATIENCE).await.unwrap();
-    assert!(since.elapsed() < S::LEASE, "nobody who has gone stands in the way: {:?}", since.elapsed());
+    assert!(
+        since.elapsed() < S::LEASE,
+        "nobody who has gone stands in the way: {:?}",
+        since.elapsed()
+    );
     next.release().await.unwrap();
 }

@@ -41,7 +41,10 @@ async fn waits<S: Queue>(site: &S, waiters: &mut Waiters, name: &str) -> AbortHa
     let before = site.queue(name).await.len();
     let (lock, owned) = (site.client().await, name.to_owned());
     let handle = waiters.spawn(async move { lock.acquire(&owned).await });
-    becomes("it is in the queue", async || site.queue(name).await.len() > before).await;
+    becomes("it is in the queue", async || {
+        site.queue(name).await.len() > before
+    })
+    .await;
     handle
 }
 
@@ -50,12 +53,19 @@ async fn waits_and_vanishes<S: Queue>(site: &Arc<S>, name: &str) {
     let before = site.queue(name).await.len();
     let (site, owned) = (Arc::clone(site), name.to_owned());
     let wait = move || {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let lock = site.client().await;
             let (waiting, name) = (Arc::clone(&lock), owned.clone());
             tokio::spawn(async move { waiting.acquire(&name).await });
-            becomes("it is in the queue", async || site.queue(&owned).await.len() > before).await;
+            becomes("it is in the queue", async || {
+                site.queue(&owned).await.len() > before
+            })
+            .await;
             mem::forget(lock);
         });
         runtime.shutdown_background();
@@ -64,7 +74,12 @@ async fn waits_and_vanishes<S: Queue>(site: &Arc<S>, name: &str) {
 }
 
 async fn next(waiters: &mut Waiters) -> Guard {
-    timeout(PATIENCE, waiters.join_next()).await.unwrap().unwrap().unwrap().unwrap()
+    timeout(PATIENCE, waiters.join_next())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap()
+        .unwrap()
 }
 
 async fn the_token_is_that_of_the_server<S: Queue>() {
@@ -86,13 +101,22 @@ async fn everybody_has_one_watch_and_a_release_moves_one<S: Queue>() {
         waits(&site, &mut waiters, &name).await;
     }
     // The holder watches its own place, to be told of its loss.
-    becomes("everybody watches once", async || site.watches().await == 1 + WAITERS).await;
+    becomes("everybody watches once", async || {
+        site.watches().await == 1 + WAITERS
+    })
+    .await;
     let queue = site.queue(&name).await;
-    assert!(queue.len() == 1 + WAITERS && queue.is_sorted_by(|one, next| one < next), "{queue:?}");
+    assert!(
+        queue.len() == 1 + WAITERS && queue.is_sorted_by(|one, next| one < next),
+        "{queue:?}"
+    );
     guard.release().await.unwrap();
     let guard = next(&mut waiters).await.renewed();
     assert_eq!(guard.scope().token().get(), queue[1]);
-    becomes("only the one in front has moved", async || site.watches().await == WAITERS).await;
+    becomes("only the one in front has moved", async || {
+        site.watches().await == WAITERS
+    })
+    .await;
     assert_eq!(site.queue(&name).await, queue[1..]);
 }
 
@@ -108,7 +132,11 @@ async fn a_waiter_keeps_its_place_for_longer_than_a_lease<S: Queue>() {
     guard.release().await.unwrap();
     let guard = next(&mut waiters).await;
     assert_eq!(guard.token().get(), queue[1]);
-    assert!(guard.validity() > S::LEASE / 2, "it has a lease to live on: {:?}", guard.validity());
+    assert!(
+        guard.validity() > S::LEASE / 2,
+        "it has a lease to live on: {:?}",
+        guard.validity()
+    );
     guard.release().await.unwrap();
 }
 
@@ -122,15 +150,35 @@ async fn a_waiter_that_is_gone_holds_up_nobody_behind_it<S: Queue>() {
     let queue = site.queue(&name).await;
     assert_eq!(queue.len(), 4);
     cancelled.abort();
-    assert!(waiters.join_next().await.unwrap().is_err_and(|error| error.is_cancelled()));
-    becomes("both are gone", async || site.queue(&name).await == [queue[0], queue[3]]).await;
+    assert!(
+        waiters
+            .join_next()
+            .await
+            .unwrap()
+            .is_err_and(|error| error.is_cancelled())
+    );
+    becomes("both are gone", async || {
+        site.queue(&name).await == [queue[0], queue[3]]
+    })
+    .await;
     sleep(ms(300)).await;
-    assert_eq!(site.queue(&name).await, [queue[0], queue[3]], "the last one has kept its place");
-    assert!(waiters.try_join_next().is_none(), "and waits for the holder");
+    assert_eq!(
+        site.queue(&name).await,
+        [queue[0], queue[3]],
+        "the last one has kept its place"
+    );
+    assert!(
+        waiters.try_join_next().is_none(),
+        "and waits for the holder"
+    );
     let since = Instant::now();
     guard.release().await.unwrap();
     let guard = next(&mut waiters).await;
-    assert!(guard.token().get() == queue[3] && since.elapsed() < S::LEASE, "{:?}", since.elapsed());
+    assert!(
+        guard.token().get() == queue[3] && since.elapsed() < S::LEASE,
+        "{:?}",
+        since.elapsed()
+    );
     guard.release().await.unwrap();
 }
 
@@ -140,7 +188,10 @@ async fn one_who_does_not_wait_is_never_seen_in_the_queue<S: Queue>() {
     let (one, other): (_, Arc<dyn Lock>) = (site.client().await, site.client().await);
     let guard = one.acquire(&name).await.unwrap().renewed();
     for _ in 0..5 {
-        assert!(matches!(other.try_acquire(&name).await, Err(LockError::Held { .. })));
+        assert!(matches!(
+            other.try_acquire(&name).await,
+            Err(LockError::Held { .. })
+        ));
         assert_eq!(site.queue(&name).await.len(), 1);
     }
     guard.release().await.unwrap();
@@ -164,11 +215,23 @@ async fn a_request_without_an_answer_leaves_nothing_behind<S: Queue>() {
         async move { other.acquire_within(&name, PATIENCE).await }
     });
     let error = trying.await.unwrap().unwrap_err();
-    assert!(matches!(error, LockError::NoQuorum { .. }) && since.elapsed() < S::LEASE, "{error} after {:?}", since.elapsed());
+    assert!(
+        matches!(error, LockError::NoQuorum { .. }) && since.elapsed() < S::LEASE,
+        "{error} after {:?}",
+        since.elapsed()
+    );
     site.resume().await;
-    let guard = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap().renewed();
+    let guard = timeout(PATIENCE, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap()
+        .renewed();
     let token = guard.scope().token().get();
-    becomes("only the lock is left", async || site.queue(&name).await == [token]).await;
+    becomes("only the lock is left", async || {
+        site.queue(&name).await == [token]
+    })
+    .await;
     guard.release().await.unwrap();
     sleep(S::LEASE / 4).await;
     assert_eq!(site.queue(&name).await, [0; 0]);

@@ -6,10 +6,18 @@ use lock::{Answer, Exclusion, LockError, Redlock, RedlockBuilder, Standing};
 use testbed::{AppendFsync, Redis};
 use tokio::time::sleep;
 
-use crate::site::{becomes, builder, count, five, is_everywhere, is_nowhere, ms, name, redlock, refused, run, start, token};
+use crate::site::{
+    becomes, builder, count, five, is_everywhere, is_nowhere, ms, name, redlock, refused, run,
+    start, token,
+};
 
 async fn voting(redlock: &Redlock) -> usize {
-    redlock.status().await.iter().filter(|node| matches!(node.standing, Standing::Voting)).count()
+    redlock
+        .status()
+        .await
+        .iter()
+        .filter(|node| matches!(node.standing, Standing::Voting))
+        .count()
 }
 
 fn has_forgotten(answer: &Answer) -> bool {
@@ -23,9 +31,22 @@ async fn one_of_three_is_no_quorum_and_both_causes_are_told() {
     three[0].kill().await.unwrap();
     three[1].kill().await.unwrap();
     let error = refused(redlock.acquire("causes").await);
-    assert!(matches!(error, LockError::NoQuorum { .. }) && error.is_retryable(), "{error}");
-    assert_eq!(count(&error, |answer| matches!(answer, Answer::Failed(_) | Answer::TimedOut)), 2, "{error}");
-    assert!(error.to_string().contains(&three[0].port().to_string()) && error.to_string().contains(&three[1].port().to_string()));
+    assert!(
+        matches!(error, LockError::NoQuorum { .. }) && error.is_retryable(),
+        "{error}"
+    );
+    assert_eq!(
+        count(&error, |answer| matches!(
+            answer,
+            Answer::Failed(_) | Answer::TimedOut
+        )),
+        2,
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains(&three[0].port().to_string())
+            && error.to_string().contains(&three[1].port().to_string())
+    );
     is_nowhere(&three[2..], "causes").await;
 }
 
@@ -37,7 +58,13 @@ async fn one_dead_node_does_not_hurt() {
     let mut quickest = Duration::MAX;
     for _ in 0..3 {
         let since = Instant::now();
-        redlock.try_acquire("dead").await.unwrap().release().await.unwrap();
+        redlock
+            .try_acquire("dead")
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         quickest = quickest.min(since.elapsed());
     }
     // Whoever waited for the node would wait so long each time; a busy machine takes its time only now and then.
@@ -48,33 +75,63 @@ async fn one_dead_node_does_not_hurt() {
 async fn a_hanging_majority_fails_within_the_budget_and_a_late_success_is_given_back() {
     let five = start(5).await;
     let redlock = redlock(&five).await;
-    redlock.try_acquire("hang").await.unwrap().release().await.unwrap();
+    redlock
+        .try_acquire("hang")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     is_nowhere(&five, "hang").await;
     for server in &five[..3] {
         server.pause().await.unwrap();
     }
     let since = Instant::now();
     let error = refused(redlock.acquire("hang").await);
-    assert!((ms(300)..ms(1200)).contains(&since.elapsed()), "{:?}", since.elapsed());
-    assert_eq!(count(&error, |answer| matches!(answer, Answer::TimedOut)), 3, "{error}");
+    assert!(
+        (ms(300)..ms(1200)).contains(&since.elapsed()),
+        "{:?}",
+        since.elapsed()
+    );
+    assert_eq!(
+        count(&error, |answer| matches!(answer, Answer::TimedOut)),
+        3,
+        "{error}"
+    );
     for server in &five[..3] {
         server.resume().await.unwrap();
     }
     // What they were sent they now carry out: the acquire, and after it the release.
     is_nowhere(&five, "hang").await;
-    becomes("the late fence is there", async || crate::site::get(&five[0], "hang:fence").await.as_deref() > Some("1")).await;
+    becomes("the late fence is there", async || {
+        crate::site::get(&five[0], "hang:fence").await.as_deref() > Some("1")
+    })
+    .await;
     is_nowhere(&five, "hang").await;
-    redlock.try_acquire("hang").await.unwrap().release().await.unwrap();
+    redlock
+        .try_acquire("hang")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_quorum_that_comes_too_late_is_given_back() {
     let five = five().await;
-    let redlock = builder(five).min_validity(Duration::from_micros(1_482_990)).build().await.unwrap();
+    let redlock = builder(five)
+        .min_validity(Duration::from_micros(1_482_990))
+        .build()
+        .await
+        .unwrap();
     let name = name("late");
     let error = refused(redlock.try_acquire(&name).await);
     assert!(matches!(error, LockError::TooLate { .. }), "{error}");
-    assert!(count(&error, |answer| matches!(answer, Answer::Accepted)) >= 3, "{error}");
+    assert!(
+        count(&error, |answer| matches!(answer, Answer::Accepted)) >= 3,
+        "{error}"
+    );
     is_nowhere(five, &name).await;
 }
 
@@ -107,11 +164,23 @@ async fn flushed_data_is_noticed_and_no_token_repeats() {
         run(server, &["FLUSHALL"]).await;
     }
     let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }) && count(&error, has_forgotten) >= 3, "{error}");
+    assert!(
+        matches!(error, LockError::Lost { .. }) && count(&error, has_forgotten) >= 3,
+        "{error}"
+    );
     let error = refused(redlock.acquire("flushed").await);
-    assert!(matches!(error, LockError::NoQuorum { .. }) && count(&error, has_forgotten) >= 3, "{error}");
-    let again = redlock.acquire_within("flushed", Duration::from_secs(10)).await.unwrap();
-    assert!(again.token() > guard.token(), "who has seen a token does not propose it again");
+    assert!(
+        matches!(error, LockError::NoQuorum { .. }) && count(&error, has_forgotten) >= 3,
+        "{error}"
+    );
+    let again = redlock
+        .acquire_within("flushed", Duration::from_secs(10))
+        .await
+        .unwrap();
+    assert!(
+        again.token() > guard.token(),
+        "who has seen a token does not propose it again"
+    );
 }
 
 #[tokio::test]
@@ -122,7 +191,10 @@ async fn a_restarted_node_does_not_vote_until_the_longest_lease_is_over() {
     is_everywhere(&three, "restarted").await;
     three[0].restart().await.unwrap();
     three[1].kill().await.unwrap();
-    becomes("the restart is noticed", async || voting(&redlock).await == 1).await;
+    becomes("the restart is noticed", async || {
+        voting(&redlock).await == 1
+    })
+    .await;
     let error = refused(redlock.try_acquire("another").await);
     assert!(matches!(error, LockError::NoQuorum { .. }), "{error}");
     assert_eq!(count(&error, has_forgotten), 1, "{error}");
@@ -137,7 +209,13 @@ async fn a_restarted_node_does_not_vote_until_the_longest_lease_is_over() {
 async fn a_wiped_node_never_makes_a_token_repeat() {
     let mut three = Vec::new();
     for _ in 0..3 {
-        three.push(Redis::builder().appendfsync(AppendFsync::No).start().await.unwrap());
+        three.push(
+            Redis::builder()
+                .appendfsync(AppendFsync::No)
+                .start()
+                .await
+                .unwrap(),
+        );
     }
     let redlock = redlock(&three).await;
     redlock.observe("wiped", token(40)).unwrap();
@@ -154,42 +232,99 @@ async fn a_wiped_node_never_makes_a_token_repeat() {
     let guard = fresh.acquire("wiped").await.unwrap();
     assert!(guard.token() > token(41), "{}", guard.token());
     let statuses = fresh.status().await;
-    assert_eq!(statuses.iter().filter(|node| matches!(node.standing, Standing::Unreachable(_))).count(), 1);
-    assert!(statuses.iter().filter_map(|node| node.high_water).all(|mark| mark >= token(41)), "{statuses:?}");
+    assert_eq!(
+        statuses
+            .iter()
+            .filter(|node| matches!(node.standing, Standing::Unreachable(_)))
+            .count(),
+        1
+    );
+    assert!(
+        statuses
+            .iter()
+            .filter_map(|node| node.high_water)
+            .all(|mark| mark >= token(41)),
+        "{statuses:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_evicts_does_not_vote() {
     let mut three = start(2).await;
-    three.push(Redis::builder().config("maxmemory-policy", "volatile-lru").start().await.unwrap());
+    three.push(
+        Redis::builder()
+            .config("maxmemory-policy", "volatile-lru")
+            .start()
+            .await
+            .unwrap(),
+    );
     let redlock = redlock(&three).await;
     let statuses = redlock.status().await;
-    assert!(matches!(&statuses[2].standing, Standing::Excluded(Exclusion::Evicts { policy }) if policy == "volatile-lru"), "{statuses:?}");
-    redlock.acquire("evict").await.unwrap().release().await.unwrap();
-    run(&three[0], &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]).await;
-    becomes("the change is noticed", async || voting(&redlock).await == 1).await;
+    assert!(
+        matches!(&statuses[2].standing, Standing::Excluded(Exclusion::Evicts { policy }) if policy == "volatile-lru"),
+        "{statuses:?}"
+    );
+    redlock
+        .acquire("evict")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    run(
+        &three[0],
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"],
+    )
+    .await;
+    becomes("the change is noticed", async || {
+        voting(&redlock).await == 1
+    })
+    .await;
     let error = refused(redlock.acquire("evict").await);
-    assert_eq!(count(&error, |answer| matches!(answer, Answer::NotVoting(Exclusion::Evicts { .. }))), 2, "{error}");
+    assert_eq!(
+        count(&error, |answer| matches!(
+            answer,
+            Answer::NotVoting(Exclusion::Evicts { .. })
+        )),
+        2,
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn nodes_that_are_new_vote_after_the_longest_lease() {
     let three = start(3).await;
     let since = Instant::now();
-    let redlock = RedlockBuilder::new(three.iter().map(Redis::url)).lease(ms(500)).node_timeout(ms(300)).build().await.unwrap();
-    assert!(since.elapsed() >= ms(500), "somebody may hold a lock that they have forgotten: {:?}", since.elapsed());
+    let redlock = RedlockBuilder::new(three.iter().map(Redis::url))
+        .lease(ms(500))
+        .node_timeout(ms(300))
+        .build()
+        .await
+        .unwrap();
+    assert!(
+        since.elapsed() >= ms(500),
+        "somebody may hold a lock that they have forgotten: {:?}",
+        since.elapsed()
+    );
     assert_eq!(voting(&redlock).await, 3);
     let since = Instant::now();
     crate::site::redlock(&three).await;
     // By itself it would have waited for its lease.
-    assert!(since.elapsed() < ms(1500), "they are admitted for everybody: {:?}", since.elapsed());
+    assert!(
+        since.elapsed() < ms(1500),
+        "they are admitted for everybody: {:?}",
+        since.elapsed()
+    );
 }
 
 #[tokio::test]
 async fn clients_that_come_and_go_do_not_each_wait_for_new_nodes_from_the_beginning() {
     let three = start(3).await;
     let hasty = async || {
-        let redlock = builder(&three).lease(ms(2000)).build_without_waiting().unwrap();
+        let redlock = builder(&three)
+            .lease(ms(2000))
+            .build_without_waiting()
+            .unwrap();
         redlock.acquire_within("hasty", ms(400)).await
     };
     let since = Instant::now();
@@ -202,17 +337,30 @@ async fn clients_that_come_and_go_do_not_each_wait_for_new_nodes_from_the_beginn
                 refusals += 1;
             }
         }
-        assert!(since.elapsed() < Duration::from_secs(20), "it never came to vote");
+        assert!(
+            since.elapsed() < Duration::from_secs(20),
+            "it never came to vote"
+        );
     }
-    assert!(refusals >= 2 && since.elapsed() >= ms(2000), "somebody may have held a lock that they have forgotten: {:?}", since.elapsed());
+    assert!(
+        refusals >= 2 && since.elapsed() >= ms(2000),
+        "somebody may have held a lock that they have forgotten: {:?}",
+        since.elapsed()
+    );
     // A note about an earlier start of the server is of no use.
     let mut three = three;
     let earlier = "0123456789abcdef0123456789abcdef01234567:1:x";
     run(&three[0], &["SET", "lock:node:watch", earlier]).await;
     three[0].restart().await.unwrap();
-    let redlock = builder(&three).lease(ms(2000)).build_without_waiting().unwrap();
+    let redlock = builder(&three)
+        .lease(ms(2000))
+        .build_without_waiting()
+        .unwrap();
     let statuses = redlock.status().await;
-    assert!(matches!(&statuses[0].standing, Standing::Excluded(Exclusion::Forgot { votes_in }) if *votes_in > ms(1000)), "{statuses:?}");
+    assert!(
+        matches!(&statuses[0].standing, Standing::Excluded(Exclusion::Forgot { votes_in }) if *votes_in > ms(1000)),
+        "{statuses:?}"
+    );
 }
 
 #[tokio::test]
@@ -225,11 +373,19 @@ async fn a_node_that_forgets_again_as_soon_as_it_votes_is_waited_for_again_by_ev
         sleep(ms(pause)).await;
         run(&three[0], &["FLUSHALL"]).await;
         redlock.status().await;
-        let votes = async || crate::site::get(&three[0], "lock:node:generation").await.is_some();
+        let votes = async || {
+            crate::site::get(&three[0], "lock:node:generation")
+                .await
+                .is_some()
+        };
         becomes("it votes again", &votes).await;
         let guard = redlock.acquire("forgotten twice").await.unwrap();
         run(&three[0], &["FLUSHALL"]).await;
         becomes("it votes once more", &votes).await;
-        assert!(guard.is_lost(), "its vote may have been needed for {:?} more", guard.validity());
+        assert!(
+            guard.is_lost(),
+            "its vote may have been needed for {:?} more",
+            guard.validity()
+        );
     }
 }

@@ -8,7 +8,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::site::{becomes, builder, five, get, is_everywhere, is_nowhere, ms, name, occupy, redlock, run, start};
+use crate::site::{
+    becomes, builder, five, get, is_everywhere, is_nowhere, ms, name, occupy, redlock, run, start,
+};
 
 #[tokio::test]
 async fn extending_sets_the_lease_anew_and_never_adds() {
@@ -27,7 +29,13 @@ async fn extending_sets_the_lease_anew_and_never_adds() {
 #[tokio::test]
 async fn after_its_end_a_lease_is_neither_extended_nor_released() {
     let five = five().await;
-    let redlock = builder(five).lease(ms(300)).node_timeout(ms(200)).longest_lease(ms(1500)).build().await.unwrap();
+    let redlock = builder(five)
+        .lease(ms(300))
+        .node_timeout(ms(200))
+        .longest_lease(ms(1500))
+        .build()
+        .await
+        .unwrap();
     let mut guard = redlock.acquire(&name("expired")).await.unwrap();
     guard.lost().await;
     let error = guard.extend().await.unwrap_err();
@@ -51,7 +59,10 @@ async fn who_releases_after_somebody_else_took_it_is_told_and_does_no_harm() {
         assert_eq!(get(server, &name).await.unwrap(), "somebody else");
     }
     for server in &five[3..] {
-        becomes("our part is gone", async || get(server, &name).await.is_none()).await;
+        becomes("our part is gone", async || {
+            get(server, &name).await.is_none()
+        })
+        .await;
     }
 }
 
@@ -107,7 +118,13 @@ async fn extending_waits_for_a_slow_node_also_when_another_has_had_somebody_else
 #[tokio::test]
 async fn a_loss_is_told_at_the_deadline_and_at_once_to_who_asks_later() {
     let five = five().await;
-    let redlock = builder(five).lease(ms(300)).node_timeout(ms(200)).longest_lease(ms(1500)).build().await.unwrap();
+    let redlock = builder(five)
+        .lease(ms(300))
+        .node_timeout(ms(200))
+        .longest_lease(ms(1500))
+        .build()
+        .await
+        .unwrap();
     let since = Instant::now();
     let guard = redlock.acquire(&name("deadline")).await.unwrap();
     let (scope, cancellation) = (guard.scope(), guard.cancellation());
@@ -121,7 +138,13 @@ async fn a_loss_is_told_at_the_deadline_and_at_once_to_who_asks_later() {
 #[tokio::test]
 async fn the_body_is_kept_under_the_lock_for_longer_than_a_lease() {
     let five = five().await;
-    let redlock = builder(five).lease(ms(400)).node_timeout(ms(200)).longest_lease(ms(1500)).build().await.unwrap();
+    let redlock = builder(five)
+        .lease(ms(400))
+        .node_timeout(ms(200))
+        .longest_lease(ms(1500))
+        .build()
+        .await
+        .unwrap();
     let mut guard = redlock.acquire(&name("kept")).await.unwrap();
     let token = guard.token();
     let seen = guard

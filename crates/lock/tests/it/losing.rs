@@ -8,14 +8,19 @@ use testbed::{AppendFsync, Redis};
 use tokio::time::timeout;
 
 use crate::site::{
-    acquire_everywhere, becomes, builder, count, five, get, holding, is_everywhere, is_held, is_nowhere, ms, name, occupy, raw, redlock,
-    refused, run, start, uneven_five,
+    acquire_everywhere, becomes, builder, count, five, get, holding, is_everywhere, is_held,
+    is_nowhere, ms, name, occupy, raw, redlock, refused, run, start, uneven_five,
 };
 
 const LONG: Duration = Duration::from_secs(60);
 
 async fn pttl(server: &Redis, key: &str) -> i64 {
-    match redis::cmd("PTTL").arg(key).query_async(&mut raw(server).await).await.unwrap() {
+    match redis::cmd("PTTL")
+        .arg(key)
+        .query_async(&mut raw(server).await)
+        .await
+        .unwrap()
+    {
         Value::Int(left_ms) => left_ms,
         other => panic!("{other:?}"),
     }
@@ -32,7 +37,10 @@ async fn extending_fails_when_somebody_else_has_it_and_takes_nothing_back() {
         occupy(server, &name, LONG).await;
     }
     let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }) && !error.is_retryable(), "{error}");
+    assert!(
+        matches!(error, LockError::Lost { .. }) && !error.is_retryable(),
+        "{error}"
+    );
     assert_eq!(count(&error, is_held), 3, "{error}");
     timeout(ms(0), guard.lost()).await.expect("at once");
     for server in &five[..3] {
@@ -40,16 +48,28 @@ async fn extending_fails_when_somebody_else_has_it_and_takes_nothing_back() {
         assert!(pttl(server, &name).await > 30_000, "its lease is its own");
     }
     let error = guard.extend().await.unwrap_err();
-    assert!(matches!(&error, LockError::Lost { votes } if votes.is_empty()), "nobody is asked again: {error}");
+    assert!(
+        matches!(&error, LockError::Lost { votes } if votes.is_empty()),
+        "nobody is asked again: {error}"
+    );
     drop(guard);
-    becomes("the rest is given back", async || holding(&five[3..], &name).await == 0).await;
+    becomes("the rest is given back", async || {
+        holding(&five[3..], &name).await == 0
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn extending_after_the_end_does_not_bring_the_lock_back() {
     let five = five().await;
     let name = name("over");
-    let redlock = builder(five).lease(ms(300)).node_timeout(ms(200)).longest_lease(ms(1500)).build().await.unwrap();
+    let redlock = builder(five)
+        .lease(ms(300))
+        .node_timeout(ms(200))
+        .longest_lease(ms(1500))
+        .build()
+        .await
+        .unwrap();
     let mut guard = redlock.acquire(&name).await.unwrap();
     guard.lost().await;
     is_nowhere(five, &name).await;
@@ -70,8 +90,14 @@ async fn on_the_nodes_extending_sets_the_lease_anew_and_never_adds() {
         }
         guard.extend().await.unwrap();
         for server in &five[..3] {
-            becomes("the lease is new", async || pttl(server, &name).await > 1000).await;
-            assert!(pttl(server, &name).await <= 1500, "three leases are not longer than one");
+            becomes("the lease is new", async || {
+                pttl(server, &name).await > 1000
+            })
+            .await;
+            assert!(
+                pttl(server, &name).await <= 1500,
+                "three leases are not longer than one"
+            );
         }
     }
     guard.release().await.unwrap();
@@ -88,10 +114,16 @@ async fn a_body_is_stopped_when_the_nodes_are_flushed() {
         run(server, &["FLUSHALL"]).await;
     }
     let since = Instant::now();
-    let error = guard.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+    let error = guard
+        .run(async |_| std::future::pending::<()>().await)
+        .await
+        .unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     let forgot = |answer: &Answer| matches!(answer, Answer::NotVoting(Exclusion::Forgot { .. }));
-    assert!(count(&error, forgot) >= 3, "by what the nodes said, not by the deadline: {error}");
+    assert!(
+        count(&error, forgot) >= 3,
+        "by what the nodes said, not by the deadline: {error}"
+    );
     assert!(since.elapsed() < ms(2900), "{:?}", since.elapsed());
 }
 
@@ -100,7 +132,13 @@ async fn a_body_is_stopped_when_the_nodes_are_flushed() {
 async fn a_node_that_was_wiped_and_restarted_does_not_give_away_a_lock_that_is_held() {
     let mut three = vec![Redis::start().await.unwrap()];
     for _ in 0..2 {
-        three.push(Redis::builder().appendfsync(AppendFsync::No).start().await.unwrap());
+        three.push(
+            Redis::builder()
+                .appendfsync(AppendFsync::No)
+                .start()
+                .await
+                .unwrap(),
+        );
     }
     let holder = builder(&three).lease(ms(4000)).build().await.unwrap();
     let other = builder(&three).lease(ms(4000)).build().await.unwrap();
@@ -115,14 +153,30 @@ async fn a_node_that_was_wiped_and_restarted_does_not_give_away_a_lock_that_is_h
     while said_no < 3 {
         let error = refused(other.try_acquire("wiped").await);
         assert!(!guard.is_lost(), "the machine is too slow for this test");
-        assert!(matches!(error, LockError::Held { .. } | LockError::NoQuorum { .. }), "{error}");
-        said_no += count(&error, |answer| matches!(answer, Answer::NotVoting(Exclusion::Forgot { .. })));
+        assert!(
+            matches!(error, LockError::Held { .. } | LockError::NoQuorum { .. }),
+            "{error}"
+        );
+        said_no += count(&error, |answer| {
+            matches!(answer, Answer::NotVoting(Exclusion::Forgot { .. }))
+        });
     }
     let statuses = other.status().await;
-    assert!(matches!(statuses[1].standing, Standing::Excluded(Exclusion::Forgot { .. })), "{statuses:?}");
+    assert!(
+        matches!(
+            statuses[1].standing,
+            Standing::Excluded(Exclusion::Forgot { .. })
+        ),
+        "{statuses:?}"
+    );
     let next = other.acquire_within("wiped", LONG).await.unwrap();
     assert!(guard.is_lost(), "two have it");
-    assert!(next.token() > guard.token(), "{} after {}", next.token(), guard.token());
+    assert!(
+        next.token() > guard.token(),
+        "{} after {}",
+        next.token(),
+        guard.token()
+    );
     next.release().await.unwrap();
 }
 
@@ -131,11 +185,30 @@ async fn what_is_refused_is_named_with_what_was_expected() {
     let redlock = redlock(five().await).await;
     let said = async |name: &str| redlock.try_acquire(name).await.unwrap_err().to_string();
     assert_eq!(said("").await, "the name of a lock must not be empty");
-    assert_eq!(said(&"x".repeat(10_000)).await, "the name of a lock is 10000 bytes long; at most 1024 are allowed");
-    assert!(said("item:fence").await.contains("\"item:fence\" is not allowed as the name of a lock"));
+    assert_eq!(
+        said(&"x".repeat(10_000)).await,
+        "the name of a lock is 10000 bytes long; at most 1024 are allowed"
+    );
+    assert!(
+        said("item:fence")
+            .await
+            .contains("\"item:fence\" is not allowed as the name of a lock")
+    );
     let one = || lock::RedlockBuilder::new(["redis://127.0.0.1:1"]);
-    let refused = async |builder: lock::RedlockBuilder| builder.build().await.map(drop).unwrap_err().to_string();
-    assert_eq!(refused(one().lease(Duration::ZERO)).await, "lease is 0ns; expected 20 ms to 24 hours");
-    assert!(refused(one().lease(Duration::MAX)).await.ends_with("expected 20 ms to 24 hours"));
-    assert_eq!(refused(one().node_timeout(Duration::ZERO)).await, "node_timeout is 0ns; expected less than the lease");
+    let refused = async |builder: lock::RedlockBuilder| {
+        builder.build().await.map(drop).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(one().lease(Duration::ZERO)).await,
+        "lease is 0ns; expected 20 ms to 24 hours"
+    );
+    assert!(
+        refused(one().lease(Duration::MAX))
+            .await
+            .ends_with("expected 20 ms to 24 hours")
+    );
+    assert_eq!(
+        refused(one().node_timeout(Duration::ZERO)).await,
+        "node_timeout is 0ns; expected less than the lease"
+    );
 }

@@ -36,14 +36,28 @@ use self::{
     state::State,
 };
 
-const BALLOT: Protocol = Protocol { way: Way::Ballot, clients: 2, proposals: 2, extends: true, expires: true, forgets: false };
+const BALLOT: Protocol = Protocol {
+    way: Way::Ballot,
+    clients: 2,
+    proposals: 2,
+    extends: true,
+    expires: true,
+    forgets: false,
+};
 
 fn assert_sound(protocol: Protocol, at_least: usize) {
     let checker = protocol.checker().threads(2).spawn_bfs().join();
     let states = checker.unique_state_count();
-    println!("{states} states, {} transitions, {} steps deep", checker.state_count(), checker.max_depth());
+    println!(
+        "{states} states, {} transitions, {} steps deep",
+        checker.state_count(),
+        checker.max_depth()
+    );
     checker.assert_properties();
-    assert!(states >= at_least, "the model has shrunk to {states} states: what can no longer happen?");
+    assert!(
+        states >= at_least,
+        "the model has shrunk to {states} states: what can no longer happen?"
+    );
 }
 
 #[test]
@@ -54,18 +68,40 @@ fn the_ballot_is_sound() {
 #[test]
 #[ignore = "15.7 million states, two and a half minutes: for `make model`"]
 fn the_ballot_is_sound_at_a_larger_size() {
-    assert_sound(Protocol { proposals: 3, ..BALLOT }, 2_000_000);
-    assert_sound(Protocol { clients: 3, proposals: 1, ..BALLOT }, 1_000_000);
+    assert_sound(
+        Protocol {
+            proposals: 3,
+            ..BALLOT
+        },
+        2_000_000,
+    );
+    assert_sound(
+        Protocol {
+            clients: 3,
+            proposals: 1,
+            ..BALLOT
+        },
+        1_000_000,
+    );
 }
 
 /// One thread, so that a variant is refuted by the same short trace every time.
 fn find_counterexample(protocol: Protocol, property: &'static str) -> State {
     let wanted = HasDiscoveries::AllOf(BTreeSet::from([property]));
-    let checker = protocol.checker().threads(1).finish_when(wanted).spawn_bfs().join();
+    let checker = protocol
+        .checker()
+        .threads(1)
+        .finish_when(wanted)
+        .spawn_bfs()
+        .join();
     let path = checker.assert_any_discovery(property);
     let last = *path.last_state();
     let steps = path.into_actions();
-    println!("{} states, found in {} steps:", checker.unique_state_count(), steps.len());
+    println!(
+        "{} states, found in {} steps:",
+        checker.unique_state_count(),
+        steps.len()
+    );
     for step in steps {
         println!("  {step:?}");
     }
@@ -74,31 +110,53 @@ fn find_counterexample(protocol: Protocol, property: &'static str) -> State {
 
 #[test]
 fn with_the_highest_of_the_nodes_own_counters_a_token_is_given_twice_without_any_fault() {
-    let protocol = Protocol { way: Way::NodeCounters, clients: 3, extends: false, expires: false, ..BALLOT };
+    let protocol = Protocol {
+        way: Way::NodeCounters,
+        clients: 3,
+        extends: false,
+        expires: false,
+        ..BALLOT
+    };
     find_counterexample(protocol, UNIQUE);
 }
 
 #[test]
 fn with_a_token_minted_after_the_lock_one_that_lapsed_fences_its_successor_out() {
-    let protocol = Protocol { way: Way::MintLater, extends: false, ..BALLOT };
+    let protocol = Protocol {
+        way: Way::MintLater,
+        extends: false,
+        ..BALLOT
+    };
     find_counterexample(protocol, INTACT);
 }
 
 #[test]
 fn with_a_second_round_that_accepts_what_is_not_below_a_token_is_given_twice() {
-    let protocol = Protocol { way: Way::SecondRound, extends: false, ..BALLOT };
+    let protocol = Protocol {
+        way: Way::SecondRound,
+        extends: false,
+        ..BALLOT
+    };
     find_counterexample(protocol, UNIQUE);
 }
 
 #[test]
 fn with_a_counter_that_is_read_later_a_holder_gets_its_successors_token() {
-    let protocol = Protocol { way: Way::ReadLater, extends: false, ..BALLOT };
+    let protocol = Protocol {
+        way: Way::ReadLater,
+        extends: false,
+        ..BALLOT
+    };
     find_counterexample(protocol, UNIQUE);
 }
 
 #[test]
 fn with_a_node_that_forgets_and_still_votes_a_token_is_given_twice() {
-    let protocol = Protocol { forgets: true, extends: false, ..BALLOT };
+    let protocol = Protocol {
+        forgets: true,
+        extends: false,
+        ..BALLOT
+    };
     find_counterexample(protocol, UNIQUE);
     find_counterexample(protocol, RISING);
 }

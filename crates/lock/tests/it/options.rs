@@ -7,8 +7,8 @@ use testbed::Redis;
 use tokio::time::{sleep, timeout};
 
 use crate::site::{
-    acquire_everywhere, becomes, builder, five, holding, is_nowhere, ms, name, occupy, patient, raw, redlock, refused, run, start, token,
-    uneven_five,
+    acquire_everywhere, becomes, builder, five, holding, is_nowhere, ms, name, occupy, patient,
+    raw, redlock, refused, run, start, token, uneven_five,
 };
 
 async fn subscribers(server: &Redis, name: &str) -> usize {
@@ -19,7 +19,9 @@ async fn subscribers(server: &Redis, name: &str) -> usize {
 }
 
 async fn share(redlock: &Redlock, name: &str) -> Result<lock::Guard, LockError> {
-    redlock.request(Request::new(name).shared().patience(Patience::None)).await
+    redlock
+        .request(Request::new(name).shared().patience(Patience::None))
+        .await
 }
 
 #[tokio::test]
@@ -27,7 +29,12 @@ async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
     let five = five().await;
     let name = name("woken");
     let guard = patient(five).await.acquire(&name).await.unwrap();
-    let slow = builder(five).lease(ms(20_000)).retry(ms(15_000)).build().await.unwrap();
+    let slow = builder(five)
+        .lease(ms(20_000))
+        .retry(ms(15_000))
+        .build()
+        .await
+        .unwrap();
     let waiter = tokio::spawn({
         let name = name.clone();
         async move { slow.acquire(&name).await.unwrap() }
@@ -37,11 +44,20 @@ async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
     }
     let since = Instant::now();
     guard.release().await.unwrap();
-    let next = timeout(ms(5000), waiter).await.expect("it is woken").unwrap();
-    assert!(since.elapsed() < ms(5000), "by itself it would have asked after seven seconds at the least");
+    let next = timeout(ms(5000), waiter)
+        .await
+        .expect("it is woken")
+        .unwrap();
+    assert!(
+        since.elapsed() < ms(5000),
+        "by itself it would have asked after seven seconds at the least"
+    );
     next.release().await.unwrap();
     for server in five {
-        becomes("nobody listens any more", async || subscribers(server, &name).await == 0).await;
+        becomes("nobody listens any more", async || {
+            subscribers(server, &name).await == 0
+        })
+        .await;
     }
 }
 
@@ -62,14 +78,28 @@ async fn a_waiter_that_is_not_told_asks_by_itself() {
     });
     sleep(ms(200)).await;
     guard.release().await.unwrap();
-    timeout(ms(5000), waiter).await.unwrap().unwrap().release().await.unwrap();
+    timeout(ms(5000), waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_waiter_in_the_queue_that_gives_up_makes_room_at_once() {
     let five = five().await;
     // Whoever is taken for dead would be waited for longer than this test lasts.
-    let fair = async || builder(five).lease(ms(20_000)).fair(true).waiter_timeout(Duration::from_secs(60)).build().await.unwrap();
+    let fair = async || {
+        builder(five)
+            .lease(ms(20_000))
+            .fair(true)
+            .waiter_timeout(Duration::from_secs(60))
+            .build()
+            .await
+            .unwrap()
+    };
     let (first, second) = (fair().await, fair().await);
     let name = name("gives up its place");
     let guard = patient(five).await.acquire(&name).await.unwrap();
@@ -80,11 +110,22 @@ async fn a_waiter_in_the_queue_that_gives_up_makes_room_at_once() {
         async move { second.acquire(&name).await.unwrap() }
     });
     guard.release().await.unwrap();
-    timeout(ms(10_000), waiter).await.expect("nobody is in front").unwrap().release().await.unwrap();
+    timeout(ms(10_000), waiter)
+        .await
+        .expect("nobody is in front")
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     for server in five {
         let queue = format!("{name}:queue");
         becomes("the queue is gone", async || {
-            redis::cmd("EXISTS").arg(&queue).query_async::<u32>(&mut raw(server).await).await.unwrap() == 0
+            redis::cmd("EXISTS")
+                .arg(&queue)
+                .query_async::<u32>(&mut raw(server).await)
+                .await
+                .unwrap()
+                == 0
         })
         .await;
     }
@@ -100,10 +141,19 @@ async fn a_share_that_is_not_extended_ends_and_one_that_is_goes_on() {
     long.run(async |_| short.lost().await).await.unwrap();
     let error = short.release().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
-    assert!(matches!(refused(redlock.try_acquire(&name).await), LockError::Held { .. }));
+    assert!(matches!(
+        refused(redlock.try_acquire(&name).await),
+        LockError::Held { .. }
+    ));
     long.release().await.unwrap();
     is_nowhere(five, &name).await;
-    redlock.try_acquire(&name).await.unwrap().release().await.unwrap();
+    redlock
+        .try_acquire(&name)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -116,17 +166,31 @@ async fn a_share_is_respected_by_others_and_respects_them() {
     }
     let error = refused(share(&redlock, &name).await);
     assert!(matches!(error, LockError::Held { .. }), "{error}");
-    becomes("only the foreign locks are left", async || holding(five, &name).await == 3).await;
+    becomes("only the foreign locks are left", async || {
+        holding(five, &name).await == 3
+    })
+    .await;
     for server in &five[..3] {
         run(server, &["DEL", &name]).await;
     }
     // Above what the other two have accepted when there was no quorum.
-    let marks = redlock.status().await.into_iter().filter_map(|node| node.high_water).max();
+    let marks = redlock
+        .status()
+        .await
+        .into_iter()
+        .filter_map(|node| node.high_water)
+        .max();
     redlock.observe(&name, marks.unwrap()).unwrap();
     let guard = share(&redlock, &name).await.unwrap();
     becomes("all have it", async || holding(five, &name).await == 5).await;
     for server in five {
-        let set: Option<String> = redis::cmd("SET").arg(&name).arg("x").arg("NX").query_async(&mut raw(server).await).await.unwrap();
+        let set: Option<String> = redis::cmd("SET")
+            .arg(&name)
+            .arg("x")
+            .arg("NX")
+            .query_async(&mut raw(server).await)
+            .await
+            .unwrap();
         assert_eq!(set, None, "no other library can take it");
     }
     guard.release().await.unwrap();
@@ -144,7 +208,10 @@ async fn a_share_that_the_nodes_have_lost_does_not_come_back() {
         run(server, &["DEL", &name]).await;
     }
     let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "somebody may have had it alone since: {error}");
+    assert!(
+        matches!(error, LockError::Lost { .. }),
+        "somebody may have had it alone since: {error}"
+    );
     assert!(guard.is_lost());
 }
 
@@ -159,13 +226,23 @@ async fn a_lock_that_renews_itself_tells_of_its_loss_and_is_not_entered_again() 
     for server in five {
         run(server, &["SET", &name, "somebody else", "PX", "60000"]).await;
     }
-    timeout(ms(1500), scope.lost()).await.expect("at its deadline at the latest");
+    timeout(ms(1500), scope.lost())
+        .await
+        .expect("at its deadline at the latest");
     let error = held.enter().unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
-    assert_eq!(held.release().await.unwrap(), Left::StillHeld, "by the other handle, as far as handles go");
+    assert_eq!(
+        held.release().await.unwrap(),
+        Left::StillHeld,
+        "by the other handle, as far as handles go"
+    );
     let error = again.release().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
-    assert_eq!(holding(five, &name).await, 5, "the other's lock is untouched");
+    assert_eq!(
+        holding(five, &name).await,
+        5,
+        "the other's lock is untouched"
+    );
 }
 
 #[tokio::test]

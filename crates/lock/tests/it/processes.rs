@@ -30,7 +30,12 @@ const RENEWS: &str = "LOCK_RENEWS";
 const FAIR: &str = "LOCK_FAIR";
 
 fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_millis()
+        .try_into()
+        .unwrap()
 }
 
 /// What a test knows of its holder. It is killed if the test is over, however that ended.
@@ -51,13 +56,35 @@ impl Holder {
 
     fn spawn(servers: &[Redis], name: &str, renews: bool, fair: bool) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "processes::holds_a_lock_until_it_is_lost", "--ignored", "--nocapture"]);
-        command.env(NODES, servers.iter().map(Redis::url).collect::<Vec<_>>().join(" ")).env(NAME, name);
-        command.env(RENEWS, if renews { "yes" } else { "no" }).env(FAIR, if fair { "yes" } else { "no" });
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        command.args([
+            "--exact",
+            "processes::holds_a_lock_until_it_is_lost",
+            "--ignored",
+            "--nocapture",
+        ]);
+        command
+            .env(
+                NODES,
+                servers.iter().map(Redis::url).collect::<Vec<_>>().join(" "),
+            )
+            .env(NAME, name);
+        command
+            .env(RENEWS, if renews { "yes" } else { "no" })
+            .env(FAIR, if fair { "yes" } else { "no" });
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (sender, lines) = channel();
         let output = BufReader::new(process.stderr.take().unwrap());
-        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        thread::spawn(move || {
+            output
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
         Self { process, lines }
     }
 
@@ -67,7 +94,10 @@ impl Holder {
         while since.elapsed() < Duration::from_secs(20) {
             while let Ok(line) = self.lines.try_recv() {
                 if let Some(numbers) = line.strip_prefix(what) {
-                    return numbers.split_whitespace().map(|number| number.parse().unwrap()).collect();
+                    return numbers
+                        .split_whitespace()
+                        .map(|number| number.parse().unwrap())
+                        .collect();
                 }
                 rest.push(line);
             }
@@ -79,7 +109,10 @@ impl Holder {
     /// Its token, and when its lease is over by its own deadline.
     async fn has_it(&self) -> (FencingToken, u64) {
         let said = self.says("held").await;
-        (FencingToken::new(said[0].try_into().unwrap()).unwrap(), said[1])
+        (
+            FencingToken::new(said[0].try_into().unwrap()).unwrap(),
+            said[1],
+        )
     }
 
     fn signal(&self, signal: Signal) {
@@ -100,13 +133,25 @@ impl Drop for Holder {
 async fn holds_a_lock_until_it_is_lost() {
     let nodes = env::var(NODES).expect("the nodes");
     let (name, renews) = (env::var(NAME).unwrap(), env::var(RENEWS).unwrap() == "yes");
-    let builder = RedlockBuilder::new(nodes.split(' ')).lease(LEASE).node_timeout(ms(400));
-    let redlock = builder.fair(env::var(FAIR).unwrap() == "yes").build().await.unwrap();
+    let builder = RedlockBuilder::new(nodes.split(' '))
+        .lease(LEASE)
+        .node_timeout(ms(400));
+    let redlock = builder
+        .fair(env::var(FAIR).unwrap() == "yes")
+        .build()
+        .await
+        .unwrap();
     let mut guard = redlock.acquire(&name).await.unwrap();
-    let (token, until) = (guard.token(), unix_ms() + u64::try_from(guard.validity().as_millis()).unwrap());
+    let (token, until) = (
+        guard.token(),
+        unix_ms() + u64::try_from(guard.validity().as_millis()).unwrap(),
+    );
     eprintln!("held {token} {until}");
     if renews {
-        let error = guard.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+        let error = guard
+            .run(async |_| std::future::pending::<()>().await)
+            .await
+            .unwrap_err();
         assert!(matches!(error, LockError::Lost { .. }), "{error}");
     } else {
         guard.lost().await;
@@ -114,7 +159,9 @@ async fn holds_a_lock_until_it_is_lost() {
     assert!(guard.is_lost() && guard.validity().is_zero());
     eprintln!("lost {}", unix_ms());
     // `run` can be told before the task that cancels has had its turn.
-    timeout(ms(1000), guard.cancellation().cancelled()).await.unwrap();
+    timeout(ms(1000), guard.cancellation().cancelled())
+        .await
+        .unwrap();
     let error = guard.extend().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     eprintln!("cannot extend");
@@ -133,12 +180,25 @@ async fn the_lock_of_a_killed_process_is_free_when_its_lease_is_over_and_not_bef
     holder.signal(Signal::SIGKILL);
     assert!(unix_ms() < until, "the machine is too slow for this test");
     let error = refused(redlock.try_acquire(&name).await);
-    assert!(matches!(error, LockError::Held { .. }) || unix_ms() > until, "{error}");
-    assert!(holding(five, &name).await >= 3 || unix_ms() > until, "nobody gave it back");
-    let next = redlock.acquire_within(&name, Duration::from_secs(20)).await.unwrap();
+    assert!(
+        matches!(error, LockError::Held { .. }) || unix_ms() > until,
+        "{error}"
+    );
+    assert!(
+        holding(five, &name).await >= 3 || unix_ms() > until,
+        "nobody gave it back"
+    );
+    let next = redlock
+        .acquire_within(&name, Duration::from_secs(20))
+        .await
+        .unwrap();
     let at = unix_ms();
     assert!(at >= until, "{} ms too early", until - at);
-    assert!(at <= until + u64::try_from(SLACK.as_millis()).unwrap(), "{} ms later", at - until);
+    assert!(
+        at <= until + u64::try_from(SLACK.as_millis()).unwrap(),
+        "{} ms later",
+        at - until
+    );
     assert!(next.token() > token, "{} after {token}", next.token());
     next.release().await.unwrap();
 }
@@ -158,7 +218,10 @@ async fn a_killed_process_that_renewed_has_kept_others_out_and_does_so_no_longer
     }
     holder.signal(Signal::SIGKILL);
     let killed = Instant::now();
-    let next = redlock.acquire_within(&name, Duration::from_secs(20)).await.unwrap();
+    let next = redlock
+        .acquire_within(&name, Duration::from_secs(20))
+        .await
+        .unwrap();
     assert!(killed.elapsed() <= LEASE + SLACK, "{:?}", killed.elapsed());
     assert!(next.token() > token, "{} after {token}", next.token());
     next.release().await.unwrap();
@@ -172,9 +235,15 @@ async fn is_told_when_it_wakes_up(renews: bool) {
     let (token, until) = holder.has_it().await;
     holder.signal(Signal::SIGSTOP);
 
-    let mut next = redlock.acquire_within(&name, Duration::from_secs(20)).await.unwrap();
+    let mut next = redlock
+        .acquire_within(&name, Duration::from_secs(20))
+        .await
+        .unwrap();
     assert!(next.token() > token, "{} after {token}", next.token());
-    assert!(unix_ms() >= until, "nobody has it while the holder may believe that it has");
+    assert!(
+        unix_ms() >= until,
+        "nobody has it while the holder may believe that it has"
+    );
     let mut values = Vec::new();
     for server in five {
         values.push(value(server, &name).await);
@@ -184,13 +253,24 @@ async fn is_told_when_it_wakes_up(renews: bool) {
     let woken = unix_ms();
     holder.signal(Signal::SIGCONT);
     let lost = holder.says("lost").await[0];
-    assert!((woken..woken + 1000).contains(&lost), "it was told {} ms after it woke up", lost - woken);
+    assert!(
+        (woken..woken + 1000).contains(&lost),
+        "it was told {} ms after it woke up",
+        lost - woken
+    );
     holder.says("cannot extend").await;
     holder.says("cannot release").await;
     assert!(holder.process.wait().unwrap().success());
 
     let ours = values.iter().flatten().max().unwrap();
-    assert!(values.iter().filter(|value| value.as_ref() == Some(ours)).count() >= 3, "{values:?}");
+    assert!(
+        values
+            .iter()
+            .filter(|value| value.as_ref() == Some(ours))
+            .count()
+            >= 3,
+        "{values:?}"
+    );
     for (server, before) in five.iter().zip(&values) {
         if before.as_ref() == Some(ours) {
             assert_eq!(value(server, &name).await, *before);
@@ -215,7 +295,13 @@ async fn waiting(servers: &[Redis], name: &str) -> usize {
     let mut waiting = 0;
     for server in servers {
         let mut count = redis::cmd("ZCARD");
-        waiting = waiting.max(count.arg(format!("{name}:queue")).query_async(&mut raw(server).await).await.unwrap());
+        waiting = waiting.max(
+            count
+                .arg(format!("{name}:queue"))
+                .query_async(&mut raw(server).await)
+                .await
+                .unwrap(),
+        );
     }
     waiting
 }
@@ -228,7 +314,10 @@ async fn waiters_in_several_processes_are_served_in_the_order_in_which_they_came
     let mut waiters = Vec::new();
     for number in 1..=3 {
         waiters.push(Holder::start_fair(five, &name));
-        becomes("it waits in the queue", async || waiting(five, &name).await == number).await;
+        becomes("it waits in the queue", async || {
+            waiting(five, &name).await == number
+        })
+        .await;
     }
     let mut last = guard.token();
     guard.release().await.unwrap();
@@ -238,7 +327,10 @@ async fn waiters_in_several_processes_are_served_in_the_order_in_which_they_came
         last = token;
         // Its lease ends, and the next one has it.
     }
-    becomes("nobody waits any more", async || waiting(five, &name).await == 0).await;
+    becomes("nobody waits any more", async || {
+        waiting(five, &name).await == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -247,14 +339,24 @@ async fn a_dead_waiter_delays_those_behind_it_by_its_timeout_and_no_longer() {
     let name = name("dead waiter");
     let guard = patient(five).await.acquire(&name).await.unwrap();
     let dead = Holder::start_fair(five, &name);
-    becomes("the first waits in the queue", async || waiting(five, &name).await == 1).await;
+    becomes("the first waits in the queue", async || {
+        waiting(five, &name).await == 1
+    })
+    .await;
     let alive = Holder::start_fair(five, &name);
-    becomes("the second waits behind it", async || waiting(five, &name).await == 2).await;
+    becomes("the second waits behind it", async || {
+        waiting(five, &name).await == 2
+    })
+    .await;
     dead.signal(Signal::SIGKILL);
     let released = Instant::now();
     guard.release().await.unwrap();
     alive.has_it().await;
     // A second is what a waiter is taken for alive after it was last heard of.
-    assert!(released.elapsed() <= ms(1000) + SLACK, "{:?}", released.elapsed());
+    assert!(
+        released.elapsed() <= ms(1000) + SLACK,
+        "{:?}",
+        released.elapsed()
+    );
     assert!(dead.lines.try_recv().is_err(), "the dead one never had it");
 }

@@ -21,10 +21,17 @@ fn the_readme_shows_what_is_run() {
 async fn it_writes_once_for_each_run_and_each_time_above_the_last() {
     let five = five().await;
     let row = Mutex::new(Vec::new());
-    let runs = (0..3).map(|_| shown::recount(five.iter().map(Redis::url).collect(), async |token| row.lock().unwrap().push(token)));
+    let runs = (0..3).map(|_| {
+        shown::recount(five.iter().map(Redis::url).collect(), async |token| {
+            row.lock().unwrap().push(token)
+        })
+    });
     for run in runs {
         run.await.unwrap();
     }
     let fences = row.into_inner().unwrap();
-    assert!(fences.len() == 3 && fences[0] >= token(1) && fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+    assert!(
+        fences.len() == 3 && fences[0] >= token(1) && fences.is_sorted_by(|one, next| one < next),
+        "{fences:?}"
+    );
 }

@@ -13,7 +13,11 @@ const COUNTER: &str = "lock:node:counter";
 
 async fn start() -> (Redis, RedisLock) {
     let server = Redis::start().await.unwrap();
-    let lock = RedisLockBuilder::new(server.url()).lease(ms(1500)).server_timeout(ms(400)).build().unwrap();
+    let lock = RedisLockBuilder::new(server.url())
+        .lease(ms(1500))
+        .server_timeout(ms(400))
+        .build()
+        .unwrap();
     (server, lock)
 }
 
@@ -26,11 +30,18 @@ async fn tokens_count_the_locks_of_the_server_also_beyond_2_to_the_53() {
     for number in 1..4 {
         let guard = lock.acquire("c").await.unwrap();
         assert_eq!(guard.token(), token((1 << 53) + number));
-        assert_eq!(get(&server, "c:fence").await.unwrap(), guard.token().to_string());
+        assert_eq!(
+            get(&server, "c:fence").await.unwrap(),
+            guard.token().to_string()
+        );
         guard.release().await.unwrap();
     }
     lock.observe(token(7));
-    assert_eq!(lock.acquire("d").await.unwrap().token(), token((1 << 53) + 4), "what is observed never lowers a token");
+    assert_eq!(
+        lock.acquire("d").await.unwrap().token(),
+        token((1 << 53) + 4),
+        "what is observed never lowers a token"
+    );
 }
 
 #[tokio::test]
@@ -41,8 +52,14 @@ async fn after_the_last_token_there_is_no_lock() {
     assert_eq!(guard.token().get(), i64::MAX);
     guard.release().await.unwrap();
     for lock in [lock.clone(), lock.reentrant()] {
-        let error = lock.acquire("last").await.expect_err("there is no token left");
-        assert!(matches!(error, LockError::NoTokenLeft { .. }) && !error.is_retryable(), "{error}");
+        let error = lock
+            .acquire("last")
+            .await
+            .expect_err("there is no token left");
+        assert!(
+            matches!(error, LockError::NoTokenLeft { .. }) && !error.is_retryable(),
+            "{error}"
+        );
     }
     assert_eq!(get(&server, "last").await, None);
 }
@@ -53,13 +70,23 @@ async fn who_has_the_handle_enters_again_and_nobody_else() {
     let (handle, other) = (lock.reentrant(), lock.reentrant());
     let mut first = handle.try_acquire("again").await.unwrap();
     let second = handle.clone().try_acquire("again").await.unwrap();
-    assert_eq!(first.token(), second.token(), "it is one tenure of the lock");
+    assert_eq!(
+        first.token(),
+        second.token(),
+        "it is one tenure of the lock"
+    );
     for stranger in [&other, &lock] {
-        let error = stranger.try_acquire("again").await.expect_err("only by the handle");
+        let error = stranger
+            .try_acquire("again")
+            .await
+            .expect_err("only by the handle");
         assert!(matches!(error, LockError::Held { .. }), "{error}");
     }
     second.release().await.unwrap();
-    assert!(other.try_acquire("again").await.is_err(), "one entry is left");
+    assert!(
+        other.try_acquire("again").await.is_err(),
+        "one entry is left"
+    );
     first.extend().await.unwrap();
     let tenure = first.token();
     first.release().await.unwrap();
@@ -73,11 +100,18 @@ async fn who_has_the_handle_enters_again_and_nobody_else() {
 async fn tokens_of_a_redlock_do_not_fall_when_one_of_its_nodes_keeps_a_lock_of_its_own() {
     let three = crate::site::start(3).await;
     let redlock = crate::site::redlock(&three).await;
-    let single = RedisLockBuilder::new(three[1].url()).lease(ms(20_000)).server_timeout(ms(400)).build().unwrap();
+    let single = RedisLockBuilder::new(three[1].url())
+        .lease(ms(20_000))
+        .server_timeout(ms(400))
+        .build()
+        .unwrap();
     for (lock, above) in [(single.clone(), 1000), (single.reentrant(), 2000)] {
         redlock.observe("both", token(above)).unwrap();
         let before = redlock.acquire_within("both", ms(5000)).await.unwrap();
-        becomes("all have it", async || crate::site::holding(&three, "both").await == 3).await;
+        becomes("all have it", async || {
+            crate::site::holding(&three, "both").await == 3
+        })
+        .await;
         let last = before.token();
         before.release().await.unwrap();
         crate::site::is_nowhere(&three, "both").await;
@@ -85,7 +119,12 @@ async fn tokens_of_a_redlock_do_not_fall_when_one_of_its_nodes_keeps_a_lock_of_i
         assert!(between.token() > last, "{} after {last}", between.token());
         between.release().await.unwrap();
         let fence = get(&three[1], "both:fence").await;
-        assert!(fence.as_ref().is_none_or(|fence| fence.parse::<i64>().unwrap() >= last.get()), "{fence:?} after {last}");
+        assert!(
+            fence
+                .as_ref()
+                .is_none_or(|fence| fence.parse::<i64>().unwrap() >= last.get()),
+            "{fence:?} after {last}"
+        );
     }
 }
 
@@ -104,24 +143,42 @@ async fn a_plain_lock_and_one_that_can_be_entered_again_exclude_each_other() {
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
     let server = Redis::start().await.unwrap();
-    let builder = RedisLockBuilder::new(server.url()).lease(ms(20_000)).server_timeout(ms(400)).retry(ms(15_000));
-    for lock in [builder.clone().build().unwrap(), builder.build().unwrap().reentrant()] {
+    let builder = RedisLockBuilder::new(server.url())
+        .lease(ms(20_000))
+        .server_timeout(ms(400))
+        .retry(ms(15_000));
+    for lock in [
+        builder.clone().build().unwrap(),
+        builder.build().unwrap().reentrant(),
+    ] {
         let guard = lock.acquire("woken").await.unwrap();
         let waiter = tokio::spawn({
             // A handle of its own, if it is the kind that can be entered again.
-            let other = RedisLockBuilder::new(server.url()).lease(ms(20_000)).server_timeout(ms(400)).retry(ms(15_000)).build().unwrap();
+            let other = RedisLockBuilder::new(server.url())
+                .lease(ms(20_000))
+                .server_timeout(ms(400))
+                .retry(ms(15_000))
+                .build()
+                .unwrap();
             async move { other.acquire("woken").await.unwrap() }
         });
         let subscribers = async || -> usize {
             let mut numsub = redis::cmd("PUBSUB");
             numsub.arg("NUMSUB").arg("woken:released");
-            let (_, count): (String, usize) = numsub.query_async(&mut raw(&server).await).await.unwrap();
+            let (_, count): (String, usize) =
+                numsub.query_async(&mut raw(&server).await).await.unwrap();
             count
         };
         becomes("it listens", async || subscribers().await == 1).await;
         let since = Instant::now();
         guard.release().await.unwrap();
-        timeout(ms(5000), waiter).await.expect("it is woken").unwrap().release().await.unwrap();
+        timeout(ms(5000), waiter)
+            .await
+            .expect("it is woken")
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert!(since.elapsed() < ms(5000));
         becomes("nobody listens any more", async || subscribers().await == 0).await;
     }
@@ -154,21 +211,42 @@ async fn redisson_and_we_exclude_each_other() {
     let (server, lock) = start().await;
     let (handle, mut connection) = (lock.reentrant(), raw(&server).await);
     let (locking, unlocking) = (redisson_lock(), redisson_unlock());
-    let mut take = async || -> i64 { locking.key("theirs").arg(30_000).arg(THREAD).invoke_async(&mut connection).await.unwrap() };
+    let mut take = async || -> i64 {
+        locking
+            .key("theirs")
+            .arg(30_000)
+            .arg(THREAD)
+            .invoke_async(&mut connection)
+            .await
+            .unwrap()
+    };
     assert_eq!(take().await, -1);
     assert_eq!(take().await, -1, "it is inside twice");
     for lock in [&handle, &lock] {
-        let error = lock.try_acquire("theirs").await.expect_err("Redisson has it");
+        let error = lock
+            .try_acquire("theirs")
+            .await
+            .expect_err("Redisson has it");
         assert!(matches!(error, LockError::Held { .. }), "{error}");
     }
     let mut connection = raw(&server).await;
     for left in [0, 1] {
-        let freed: i64 = unlocking.key("theirs").arg(THREAD).invoke_async(&mut connection).await.unwrap();
+        let freed: i64 = unlocking
+            .key("theirs")
+            .arg(THREAD)
+            .invoke_async(&mut connection)
+            .await
+            .unwrap();
         assert_eq!(freed, left);
     }
     let guard = handle.try_acquire("theirs").await.unwrap();
     assert!(take().await > 0, "it is told how long we have it");
-    let freed: i64 = unlocking.key("theirs").arg(THREAD).invoke_async(&mut connection).await.unwrap();
+    let freed: i64 = unlocking
+        .key("theirs")
+        .arg(THREAD)
+        .invoke_async(&mut connection)
+        .await
+        .unwrap();
     assert_eq!(freed, -1, "it cannot free ours");
     guard.release().await.unwrap();
     assert_eq!(take().await, -1);

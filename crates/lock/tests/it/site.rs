@@ -42,7 +42,14 @@ pub async fn five() -> &'static [Redis] {
     let admitted = async || {
         let servers = start(5).await;
         let redlock = redlock(&servers).await;
-        becomes("all of them vote", async || redlock.status().await.iter().all(|node| matches!(node.standing, Standing::Voting))).await;
+        becomes("all of them vote", async || {
+            redlock
+                .status()
+                .await
+                .iter()
+                .all(|node| matches!(node.standing, Standing::Voting))
+        })
+        .await;
         servers
     };
     SHARED.get_or_init(admitted).await
@@ -50,7 +57,9 @@ pub async fn five() -> &'static [Redis] {
 
 /// A lease that a loaded machine does not outlast, and that a test can wait for.
 pub fn builder(servers: &[Redis]) -> RedlockBuilder {
-    RedlockBuilder::new(servers.iter().map(Redis::url)).lease(ms(1500)).node_timeout(ms(400))
+    RedlockBuilder::new(servers.iter().map(Redis::url))
+        .lease(ms(1500))
+        .node_timeout(ms(400))
 }
 
 pub async fn redlock(servers: &[Redis]) -> Redlock {
@@ -59,22 +68,37 @@ pub async fn redlock(servers: &[Redis]) -> Redlock {
 
 /// A connection of its own to one server.
 pub async fn raw(server: &Redis) -> MultiplexedConnection {
-    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis::Client::open(server.url())
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap()
 }
 
 pub async fn get(server: &Redis, key: &str) -> Option<String> {
-    redis::cmd("GET").arg(key).query_async(&mut raw(server).await).await.unwrap()
+    redis::cmd("GET")
+        .arg(key)
+        .query_async(&mut raw(server).await)
+        .await
+        .unwrap()
 }
 
 /// Somebody else's lock, as every other Redlock library sets it.
 pub async fn occupy(server: &Redis, name: &str, ttl: Duration) {
     let mut set = redis::cmd("SET");
-    set.arg(name).arg("somebody else").arg("PX").arg(ttl.as_millis() as u64);
+    set.arg(name)
+        .arg("somebody else")
+        .arg("PX")
+        .arg(ttl.as_millis() as u64);
     set.exec_async(&mut raw(server).await).await.unwrap();
 }
 
 pub async fn run(server: &Redis, command: &[&str]) {
-    redis::cmd(command[0]).arg(&command[1..]).exec_async(&mut raw(server).await).await.unwrap();
+    redis::cmd(command[0])
+        .arg(&command[1..])
+        .exec_async(&mut raw(server).await)
+        .await
+        .unwrap();
 }
 
 /// How many of the servers have the lock, whoever it belongs to.
@@ -97,16 +121,26 @@ pub async fn becomes(what: &str, condition: impl AsyncFn() -> bool) {
 
 /// The lock is on every node: the last answers of an acquisition come in after it has returned.
 pub async fn is_everywhere(servers: &[Redis], name: &str) {
-    becomes("all nodes have the lock", async || holding(servers, name).await == servers.len()).await;
+    becomes("all nodes have the lock", async || {
+        holding(servers, name).await == servers.len()
+    })
+    .await;
 }
 
 pub async fn is_nowhere(servers: &[Redis], name: &str) {
-    becomes("no node has the lock", async || holding(servers, name).await == 0).await;
+    becomes("no node has the lock", async || {
+        holding(servers, name).await == 0
+    })
+    .await;
 }
 
 /// How many nodes gave such an answer.
 pub fn count(error: &LockError, kind: impl Fn(&Answer) -> bool) -> usize {
-    error.votes().iter().filter(|vote| kind(&vote.answer)).count()
+    error
+        .votes()
+        .iter()
+        .filter(|vote| kind(&vote.answer))
+        .count()
 }
 
 pub fn is_held(answer: &Answer) -> bool {
@@ -131,14 +165,25 @@ pub async fn uneven_five() -> &'static [Redis] {
 
 /// With a lease that no test waits for and no loaded machine outlasts.
 pub async fn patient(servers: &[Redis]) -> Redlock {
-    builder(servers).lease(Duration::from_secs(20)).build().await.unwrap()
+    builder(servers)
+        .lease(Duration::from_secs(20))
+        .build()
+        .await
+        .unwrap()
 }
 
 /// A lock on all of the servers: above the high-water mark of each of them, also if another test has just raised one.
 pub async fn acquire_everywhere(redlock: &Redlock, servers: &[Redis], name: &str) -> Guard {
     for _ in 0..100 {
-        let marks = redlock.status().await.into_iter().filter_map(|node| node.high_water).max();
-        redlock.observe(name, marks.unwrap_or(FencingToken::FIRST)).unwrap();
+        let marks = redlock
+            .status()
+            .await
+            .into_iter()
+            .filter_map(|node| node.high_water)
+            .max();
+        redlock
+            .observe(name, marks.unwrap_or(FencingToken::FIRST))
+            .unwrap();
         let guard = redlock.acquire_within(name, PATIENCE).await.unwrap();
         let since = Instant::now();
         while since.elapsed() < ms(200) {
@@ -154,5 +199,9 @@ pub async fn acquire_everywhere(redlock: &Redlock, servers: &[Redis], name: &str
 
 /// Like `get`, of what need not be text.
 pub async fn value(server: &Redis, key: &str) -> Option<Vec<u8>> {
-    redis::cmd("GET").arg(key).query_async(&mut raw(server).await).await.unwrap()
+    redis::cmd("GET")
+        .arg(key)
+        .query_async(&mut raw(server).await)
+        .await
+        .unwrap()
 }

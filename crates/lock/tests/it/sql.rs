@@ -67,15 +67,25 @@ async fn again(lock: &Arc<dyn Lock>, name: &str) -> Result<i64, LockError> {
     Ok(token)
 }
 
-async fn kinds_draw_from_the_same_tokens(locks: Vec<Arc<dyn Lock>>, _: impl AsyncFn(&str, &str, i64)) {
+async fn kinds_draw_from_the_same_tokens(
+    locks: Vec<Arc<dyn Lock>>,
+    _: impl AsyncFn(&str, &str, i64),
+) {
     let name = name("kinds");
     for expected in 1..=2 * locks.len() {
         let lock = &locks[expected % locks.len()];
-        assert_eq!(again(lock, &name).await.unwrap(), i64::try_from(expected).unwrap(), "without a gap, if nobody fails");
+        assert_eq!(
+            again(lock, &name).await.unwrap(),
+            i64::try_from(expected).unwrap(),
+            "without a gap, if nobody fails"
+        );
     }
 }
 
-async fn the_last_token_is_given_and_no_more(locks: Vec<Arc<dyn Lock>>, set: impl AsyncFn(&str, &str, i64)) {
+async fn the_last_token_is_given_and_no_more(
+    locks: Vec<Arc<dyn Lock>>,
+    set: impl AsyncFn(&str, &str, i64),
+) {
     for lock in &locks {
         let name = name("last");
         again(lock, &name).await.unwrap();
@@ -83,14 +93,20 @@ async fn the_last_token_is_given_and_no_more(locks: Vec<Arc<dyn Lock>>, set: imp
         assert_eq!(again(lock, &name).await.unwrap(), i64::MAX);
         for _ in 0..2 {
             let error = refused(lock.try_acquire(&name).await);
-            assert!(matches!(error, LockError::NoTokenLeft { .. }) && !error.is_retryable(), "{error}");
+            assert!(
+                matches!(error, LockError::NoTokenLeft { .. }) && !error.is_retryable(),
+                "{error}"
+            );
         }
         set(&name, "token", 7).await;
         assert_eq!(again(lock, &name).await.unwrap(), 8, "it was not kept");
     }
 }
 
-async fn tokens_are_told_apart_where_floats_are_not(locks: Vec<Arc<dyn Lock>>, set: impl AsyncFn(&str, &str, i64)) {
+async fn tokens_are_told_apart_where_floats_are_not(
+    locks: Vec<Arc<dyn Lock>>,
+    set: impl AsyncFn(&str, &str, i64),
+) {
     for lock in &locks {
         let name = name("floats");
         again(lock, &name).await.unwrap();
@@ -103,7 +119,10 @@ async fn tokens_are_told_apart_where_floats_are_not(locks: Vec<Arc<dyn Lock>>, s
 
 fn remaining(error: &LockError) -> Duration {
     match error.votes()[0].answer {
-        Answer::Held { remaining: Some(remaining), .. } => remaining,
+        Answer::Held {
+            remaining: Some(remaining),
+            ..
+        } => remaining,
         _ => panic!("{error}"),
     }
 }
@@ -112,20 +131,42 @@ fn remaining(error: &LockError) -> Duration {
 fn what_makes_no_sense_is_refused_by_name() {
     #[cfg(feature = "postgres")]
     {
-        let nowhere = || SqlLockBuilder::<sqlx::Postgres>::connect("postgres://user:secret@127.0.0.1:1/db");
+        let nowhere =
+            || SqlLockBuilder::<sqlx::Postgres>::connect("postgres://user:secret@127.0.0.1:1/db");
         for table in ["", "a b", "a;b", "a.b.c", "\"a\"", &"x".repeat(59)] {
             let error = nowhere().table(table).build().map(drop).unwrap_err();
-            assert!(matches!(error, InvalidArgument::Table { .. }), "{table:?}: {error}");
+            assert!(
+                matches!(error, InvalidArgument::Table { .. }),
+                "{table:?}: {error}"
+            );
         }
-        let error = SqlLockBuilder::<sqlx::Postgres>::connect("nonsense://user:secret@host:x").build().map(drop).unwrap_err();
-        assert!(matches!(error, InvalidArgument::Url { .. }) && !error.to_string().contains("secret"), "{error}");
-        let error = nowhere().lock_delay(ms(1)).build_advisory().map(drop).unwrap_err();
-        assert!(matches!(error, InvalidArgument::Unsupported { .. }), "{error}");
-        for (builder, expected) in
-            [(nowhere().lease(ms(1)), "lease"), (nowhere().retry(ms(0)), "retry"), (nowhere().timeout(ms(0)), "timeout")]
-        {
+        let error = SqlLockBuilder::<sqlx::Postgres>::connect("nonsense://user:secret@host:x")
+            .build()
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            matches!(error, InvalidArgument::Url { .. }) && !error.to_string().contains("secret"),
+            "{error}"
+        );
+        let error = nowhere()
+            .lock_delay(ms(1))
+            .build_advisory()
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            matches!(error, InvalidArgument::Unsupported { .. }),
+            "{error}"
+        );
+        for (builder, expected) in [
+            (nowhere().lease(ms(1)), "lease"),
+            (nowhere().retry(ms(0)), "retry"),
+            (nowhere().timeout(ms(0)), "timeout"),
+        ] {
             let error = builder.build().map(drop).unwrap_err();
-            assert!(matches!(error, InvalidArgument::Duration { setting, .. } if setting == expected), "{error}");
+            assert!(
+                matches!(error, InvalidArgument::Duration { setting, .. } if setting == expected),
+                "{error}"
+            );
         }
     }
 }
@@ -151,9 +192,17 @@ mod on_postgres {
         let (url, name) = (shared_url().await, name("time"));
         session(url).await.execute(AHEAD).await.unwrap();
         let ahead = PgPoolOptions::new().after_connect(|connection, _| {
-            Box::pin(async move { connection.execute("SET search_path = ahead, pg_catalog, public").await.map(drop) })
+            Box::pin(async move {
+                connection
+                    .execute("SET search_path = ahead, pg_catalog, public")
+                    .await
+                    .map(drop)
+            })
         });
-        let ahead = lock(ROW, SqlLockBuilder::new(ahead.connect(url).await.unwrap()).lease(LONG));
+        let ahead = lock(
+            ROW,
+            SqlLockBuilder::new(ahead.connect(url).await.unwrap()).lease(LONG),
+        );
         let (plain, hour) = (lock(ROW, builder(url)), Duration::from_secs(3600));
         let guard = ahead.try_acquire(&name).await.unwrap();
         let left = remaining(&refused(plain.try_acquire(&name).await));
@@ -172,7 +221,10 @@ mod on_postgres {
         let mut other = session(url).await;
         let take = format!("SELECT pg_advisory_lock({})", key(&name));
         other.execute(AssertSqlSafe(take)).await.unwrap();
-        assert!(matches!(refused(lock.try_acquire(&name).await), LockError::Held { .. }));
+        assert!(matches!(
+            refused(lock.try_acquire(&name).await),
+            LockError::Held { .. }
+        ));
         other.close().await.unwrap();
         let guard = lock.acquire_within(&name, LONG).await.unwrap();
         assert_eq!(guard.token(), token(first + 1), "its tokens are its own");
@@ -186,7 +238,10 @@ mod on_postgres {
             let (lock, name) = (lock(kind, builder(url)), name("sessions"));
             let guard = lock.acquire(&name).await.unwrap();
             for _ in 0..5 {
-                assert!(matches!(refused(lock.acquire_within(&name, ms(300)).await), LockError::Held { .. }));
+                assert!(matches!(
+                    refused(lock.acquire_within(&name, ms(300)).await),
+                    LockError::Held { .. }
+                ));
             }
             // The shared server has other tests' waiters too, but they do not wait for long.
             becomes("nobody waits in the queue", async || {
@@ -215,8 +270,14 @@ mod on_mariadb {
             let ahead = "SET SESSION time_zone = '+05:30', timestamp = UNIX_TIMESTAMP() + 3600";
             Box::pin(async move { connection.execute(ahead).await.map(drop) })
         });
-        let ahead = lock(ROW, SqlLockBuilder::new(ahead.connect(url).await.unwrap()).lease(LONG));
-        let (plain, hour) = (lock(ROW, SqlLockBuilder::connect(url).lease(LONG)), Duration::from_secs(3600));
+        let ahead = lock(
+            ROW,
+            SqlLockBuilder::new(ahead.connect(url).await.unwrap()).lease(LONG),
+        );
+        let (plain, hour) = (
+            lock(ROW, SqlLockBuilder::connect(url).lease(LONG)),
+            Duration::from_secs(3600),
+        );
         let guard = ahead.try_acquire(&name).await.unwrap();
         let left = remaining(&refused(plain.try_acquire(&name).await));
         assert!(left > hour && left <= hour + LONG, "{left:?}");

@@ -4,36 +4,68 @@ use std::{collections::BTreeSet, time::Instant};
 
 use lock::{Holder, InvalidArgument, Lock, LockError, Patience, Request, Standing, Verdict};
 
-use crate::site::{acquire_everywhere, builder, five, get, holding, ms, name, patient, redlock, start};
+use crate::site::{
+    acquire_everywhere, builder, five, get, holding, ms, name, patient, redlock, start,
+};
 
 #[tokio::test]
 async fn a_look_sees_who_has_the_lock_and_what_stays_when_it_is_given_back() {
     let (servers, name) = (five().await, name("seen"));
-    let (ours, outside) = (patient(servers).await, builder(servers).build_without_waiting().unwrap());
+    let (ours, outside) = (
+        patient(servers).await,
+        builder(servers).build_without_waiting().unwrap(),
+    );
     assert_eq!(outside.view(&name).await.unwrap().verdict(), Verdict::Free);
     let guard = acquire_everywhere(&ours, servers, &name).await;
     let view = outside.view(&name).await.unwrap();
     let owner = Holder::Owner(get(&servers[0], &name).await.unwrap());
-    assert!(view.nodes.iter().all(|node| node.holder.as_ref() == Some(&owner) && node.token == Some(guard.token())), "{view:?}");
-    let Verdict::Held { holder, token, remaining: Some(remaining) } = view.verdict() else { panic!("{view:?}") };
+    assert!(
+        view.nodes
+            .iter()
+            .all(|node| node.holder.as_ref() == Some(&owner) && node.token == Some(guard.token())),
+        "{view:?}"
+    );
+    let Verdict::Held {
+        holder,
+        token,
+        remaining: Some(remaining),
+    } = view.verdict()
+    else {
+        panic!("{view:?}")
+    };
     assert_eq!((holder, token), (owner, Some(guard.token())));
-    assert!(remaining > ms(10_000) && remaining <= ms(20_000), "{remaining:?}");
+    assert!(
+        remaining > ms(10_000) && remaining <= ms(20_000),
+        "{remaining:?}"
+    );
     let last = guard.token();
     guard.release().await.unwrap();
     let view = outside.view(&name).await.unwrap();
     assert_eq!(view.verdict(), Verdict::Free);
-    assert!(view.nodes.iter().filter(|node| node.token == Some(last) && node.remaining.is_none()).count() >= 3, "{view:?}");
+    assert!(
+        view.nodes
+            .iter()
+            .filter(|node| node.token == Some(last) && node.remaining.is_none())
+            .count()
+            >= 3,
+        "{view:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_look_sees_those_who_share_the_lock_and_not_those_whose_lease_is_over() {
     let (servers, name) = (five().await, name("shared and seen"));
     let (long, short) = (patient(servers).await, redlock(servers).await);
-    let request = Request::new(&name).shared().patience(Patience::For(ms(10_000)));
+    let request = Request::new(&name)
+        .shared()
+        .patience(Patience::For(ms(10_000)));
     let _one = long.request(request).await.unwrap();
     let two = short.request(request).await.unwrap();
     let sharers = async || match long.view(&name).await.unwrap().verdict() {
-        Verdict::Held { holder: Holder::Shared(owners), .. } => owners,
+        Verdict::Held {
+            holder: Holder::Shared(owners),
+            ..
+        } => owners,
         _ => BTreeSet::new(),
     };
     crate::site::becomes("both are seen", async || sharers().await.len() == 2).await;
@@ -52,8 +84,23 @@ async fn a_look_at_new_nodes_does_not_wait_and_changes_nothing() {
     let view = redlock.view(&name).await.unwrap();
     assert!(since.elapsed() < ms(1400), "{:?}", since.elapsed());
     assert_eq!(view.verdict(), Verdict::NoQuorum);
-    assert!(matches!(view.nodes[0].status.standing, Standing::Excluded(_)), "{view:?}");
-    assert!(matches!(view.nodes[2].status.standing, Standing::Unreachable(_)), "{view:?}");
-    assert_eq!((holding(&servers[..2], &name).await, get(&servers[0], "lock:node:generation").await), (0, None));
-    assert!(matches!(redlock.view("").await, Err(LockError::Invalid(InvalidArgument::EmptyName))));
+    assert!(
+        matches!(view.nodes[0].status.standing, Standing::Excluded(_)),
+        "{view:?}"
+    );
+    assert!(
+        matches!(view.nodes[2].status.standing, Standing::Unreachable(_)),
+        "{view:?}"
+    );
+    assert_eq!(
+        (
+            holding(&servers[..2], &name).await,
+            get(&servers[0], "lock:node:generation").await
+        ),
+        (0, None)
+    );
+    assert!(matches!(
+        redlock.view("").await,
+        Err(LockError::Invalid(InvalidArgument::EmptyName))
+    ));
 }

@@ -29,28 +29,51 @@ pub(super) struct SentinelAddress {
 impl SentinelAddress {
     /// The URL of a server that a sentinel named.
     pub(super) fn server(&self, host: &str, port: u16) -> String {
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.to_owned()
+        };
         format!("{}{}{host}:{port}", self.scheme, self.credentials)
     }
 
     /// For each sentinel the URLs to try in turn. The credentials are those of the servers; a sentinel may have the same or none, and one
     /// that has none refuses them.
     pub(super) fn sentinels(&self) -> Vec<Vec<String>> {
-        let ways = if self.credentials.is_empty() { vec![""] } else { vec!["", &self.credentials] };
-        let urls = |host: &String| ways.iter().map(|credentials| format!("{}{credentials}{host}", self.scheme)).collect();
+        let ways = if self.credentials.is_empty() {
+            vec![""]
+        } else {
+            vec!["", &self.credentials]
+        };
+        let urls = |host: &String| {
+            ways.iter()
+                .map(|credentials| format!("{}{credentials}{host}", self.scheme))
+                .collect()
+        };
         self.sentinels.iter().map(urls).collect()
     }
 }
 
-const CLUSTERS: [(&str, &str); 2] = [("redis+cluster://", "redis://"), ("rediss+cluster://", "rediss://")];
-const SENTINELS: [(&str, &str); 2] = [("redis+sentinel://", "redis://"), ("rediss+sentinel://", "rediss://")];
+const CLUSTERS: [(&str, &str); 2] = [
+    ("redis+cluster://", "redis://"),
+    ("rediss+cluster://", "rediss://"),
+];
+const SENTINELS: [(&str, &str); 2] = [
+    ("redis+sentinel://", "redis://"),
+    ("rediss+sentinel://", "rediss://"),
+];
 
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self, StockError> {
         let wrong = || StockError::Url(without_credentials(url));
         if let Some((scheme, rest)) = strip(url, CLUSTERS) {
             let (credentials, hosts) = split_credentials(rest);
-            return Ok(Self::Cluster(hosts.split(',').map(|host| format!("{scheme}{credentials}{host}")).collect()));
+            return Ok(Self::Cluster(
+                hosts
+                    .split(',')
+                    .map(|host| format!("{scheme}{credentials}{host}"))
+                    .collect(),
+            ));
         }
         if let Some((scheme, rest)) = strip(url, SENTINELS) {
             let (credentials, rest) = split_credentials(rest);
@@ -59,7 +82,12 @@ impl Address {
             if name.is_empty() || name.contains(['/', '?']) || hosts.split(',').any(str::is_empty) {
                 return Err(wrong());
             }
-            return Ok(Self::Sentinel(SentinelAddress { scheme, credentials: credentials.into(), sentinels, name: name.into() }));
+            return Ok(Self::Sentinel(SentinelAddress {
+                scheme,
+                credentials: credentials.into(),
+                sentinels,
+                name: name.into(),
+            }));
         }
         if url.starts_with("redis://") || url.starts_with("rediss://") {
             return Ok(Self::Single(url.into()));
@@ -69,22 +97,33 @@ impl Address {
 }
 
 fn strip<'a>(url: &'a str, schemes: [(&str, &'static str); 2]) -> Option<(&'static str, &'a str)> {
-    schemes.into_iter().find_map(|(prefix, scheme)| Some((scheme, url.strip_prefix(prefix)?)))
+    schemes
+        .into_iter()
+        .find_map(|(prefix, scheme)| Some((scheme, url.strip_prefix(prefix)?)))
 }
 
 /// Credentials stand once, in front of the first host, and go for all of them. They keep their `@`.
 fn split_credentials(rest: &str) -> (&str, &str) {
-    rest.rfind('@').map_or(("", rest), |at| rest.split_at(at + 1))
+    rest.rfind('@')
+        .map_or(("", rest), |at| rest.split_at(at + 1))
 }
 
 fn with_sentinel_port(host: &str) -> String {
-    let port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
-    if port.is_some() { host.to_owned() } else { format!("{host}:{SENTINEL_PORT}") }
+    let port = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.parse::<u16>().is_ok());
+    if port.is_some() {
+        host.to_owned()
+    } else {
+        format!("{host}:{SENTINEL_PORT}")
+    }
 }
 
 pub(super) fn without_credentials(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}***{}", &url[..scheme + 3], &url[at..]),
+        (Some(scheme), Some(at)) if scheme + 3 <= at => {
+            format!("{}***{}", &url[..scheme + 3], &url[at..])
+        }
         _ => url.into(),
     }
 }
@@ -95,11 +134,20 @@ mod tests {
 
     #[test]
     fn urls_name_a_server_or_the_nodes_of_a_cluster() {
-        assert_eq!(Address::parse("redis://h:1").unwrap(), Address::Single("redis://h:1".into()));
+        assert_eq!(
+            Address::parse("redis://h:1").unwrap(),
+            Address::Single("redis://h:1".into())
+        );
         let nodes = vec!["redis://u:p@a:1".into(), "redis://u:p@b:2".into()];
-        assert_eq!(Address::parse("redis+cluster://u:p@a:1,b:2").unwrap(), Address::Cluster(nodes));
+        assert_eq!(
+            Address::parse("redis+cluster://u:p@a:1,b:2").unwrap(),
+            Address::Cluster(nodes)
+        );
         let nodes = vec!["rediss://a:1".into()];
-        assert_eq!(Address::parse("rediss+cluster://a:1").unwrap(), Address::Cluster(nodes));
+        assert_eq!(
+            Address::parse("rediss+cluster://a:1").unwrap(),
+            Address::Cluster(nodes)
+        );
         assert!(Address::parse("http://h").is_err());
     }
 
@@ -111,18 +159,29 @@ mod tests {
         };
         let open = parse("redis+sentinel://a:1,b/shop");
         assert_eq!(open.sentinels(), [["redis://a:1"], ["redis://b:26379"]]);
-        assert_eq!((&*open.name, &*open.server("c", 3), &*open.server("::1", 3)), ("shop", "redis://c:3", "redis://[::1]:3"));
+        assert_eq!(
+            (&*open.name, &*open.server("c", 3), &*open.server("::1", 3)),
+            ("shop", "redis://c:3", "redis://[::1]:3")
+        );
         let closed = parse("rediss+sentinel://u:p@a:1/shop");
         assert_eq!(closed.sentinels(), [["rediss://a:1", "rediss://u:p@a:1"]]);
         assert_eq!(closed.server("c", 3), "rediss://u:p@c:3");
-        for wrong in ["redis+sentinel://a:1", "redis+sentinel://a:1/", "redis+sentinel:///shop", "redis+sentinel://a:1,/shop"] {
+        for wrong in [
+            "redis+sentinel://a:1",
+            "redis+sentinel://a:1/",
+            "redis+sentinel:///shop",
+            "redis+sentinel://a:1,/shop",
+        ] {
             assert!(Address::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn an_error_does_not_show_a_password() {
-        assert_eq!(without_credentials("http://user:secret@host"), "http://***@host");
+        assert_eq!(
+            without_credentials("http://user:secret@host"),
+            "http://***@host"
+        );
         assert_eq!(without_credentials("nonsense"), "nonsense");
         let error = Address::parse("redis+sentinel://user:secret@host").unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");

@@ -15,21 +15,38 @@ use std::{
 
 use arc_swap::ArcSwap;
 use redis::{
-    Client, Cmd, ConnectionInfo, Pipeline, RedisError, RedisResult, Value, aio::ConnectionLike, cluster::ClusterClient,
-    cluster_async::ClusterConnection, cluster_routing::SingleNodeRoutingInfo,
+    Client, Cmd, ConnectionInfo, Pipeline, RedisError, RedisResult, Value, aio::ConnectionLike,
+    cluster::ClusterClient, cluster_async::ClusterConnection,
+    cluster_routing::SingleNodeRoutingInfo,
 };
 
-use super::{Bulk, Connection, Connections, Nodes, RedisSettings, Replicated, info, replicated, tcp};
+use super::{
+    Bulk, Connection, Connections, Nodes, RedisSettings, Replicated, info, replicated, tcp,
+};
 use crate::{StockError, stock::StockSettings};
 
 /// Longer than a request may take, so several have timed out by then. A shard that is down does not make the client silent: the others
 /// answer, and of that one it says at once that it cannot be reached.
 const SILENCE: Duration = Duration::from_secs(2);
 
-pub(super) async fn open(settings: &StockSettings, urls: &[String]) -> Result<Connections, StockError> {
-    let infos = urls.iter().map(|url| info(url)).collect::<Result<Vec<_>, _>>()?;
-    let nodes = infos.iter().cloned().map(Client::open).collect::<Result<Vec<_>, _>>()?;
-    let confirming = client(&settings.redis, infos.clone(), replicated::response_timeout(settings))?;
+pub(super) async fn open(
+    settings: &StockSettings,
+    urls: &[String],
+) -> Result<Connections, StockError> {
+    let infos = urls
+        .iter()
+        .map(|url| info(url))
+        .collect::<Result<Vec<_>, _>>()?;
+    let nodes = infos
+        .iter()
+        .cloned()
+        .map(Client::open)
+        .collect::<Result<Vec<_>, _>>()?;
+    let confirming = client(
+        &settings.redis,
+        infos.clone(),
+        replicated::response_timeout(settings),
+    )?;
     let confirming = Arc::new(replicated::ClusterConnections::new(confirming));
     let client = client(&settings.redis, infos, settings.redis.response_timeout)?;
     Ok(Connections {
@@ -40,7 +57,11 @@ pub(super) async fn open(settings: &StockSettings, urls: &[String]) -> Result<Co
     })
 }
 
-fn client(settings: &RedisSettings, infos: Vec<ConnectionInfo>, response_timeout: Duration) -> Result<ClusterClient, StockError> {
+fn client(
+    settings: &RedisSettings,
+    infos: Vec<ConnectionInfo>,
+    response_timeout: Duration,
+) -> Result<ClusterClient, StockError> {
     let client = ClusterClient::builder(infos)
         .connection_timeout(settings.connect_timeout)
         .response_timeout(response_timeout)
@@ -55,8 +76,15 @@ fn client(settings: &RedisSettings, infos: Vec<ConnectionInfo>, response_timeout
 const HUNG: Duration = Duration::from_secs(5);
 
 async fn bounded<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let timed_out = || RedisError::from(std::io::Error::new(std::io::ErrorKind::TimedOut, "the cluster did not answer at all"));
-    tokio::time::timeout(HUNG, reply).await.unwrap_or_else(|_| Err(timed_out()))
+    let timed_out = || {
+        RedisError::from(std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            "the cluster did not answer at all",
+        ))
+    };
+    tokio::time::timeout(HUNG, reply)
+        .await
+        .unwrap_or_else(|_| Err(timed_out()))
 }
 
 /// A connection to every master, which many callers share.
@@ -74,7 +102,12 @@ impl Cluster {
     /// Connects to some of the nodes, and learns of the others.
     pub async fn open(client: ClusterClient) -> RedisResult<Self> {
         let connection = ArcSwap::from_pointee(client.get_async_connection().await?);
-        Ok(Self(Arc::new(Inner { client, connection, silence: Mutex::default(), replacing: AtomicBool::default() })))
+        Ok(Self(Arc::new(Inner {
+            client,
+            connection,
+            silence: Mutex::default(),
+            replacing: AtomicBool::default(),
+        })))
     }
 
     pub(super) async fn command(&self, cmd: &Cmd) -> RedisResult<Value> {
@@ -83,13 +116,27 @@ impl Cluster {
         result
     }
 
-    pub(super) async fn commands(&self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
-        let result = bounded(self.connection().req_packed_commands(pipeline, offset, count)).await;
+    pub(super) async fn commands(
+        &self,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let result = bounded(
+            self.connection()
+                .req_packed_commands(pipeline, offset, count),
+        )
+        .await;
         self.note(&result);
         result
     }
 
-    pub(super) async fn commands_at(&self, pipeline: Pipeline, count: usize, node: SingleNodeRoutingInfo) -> RedisResult<Vec<Value>> {
+    pub(super) async fn commands_at(
+        &self,
+        pipeline: Pipeline,
+        count: usize,
+        node: SingleNodeRoutingInfo,
+    ) -> RedisResult<Vec<Value>> {
         let result = bounded(self.connection().route_pipeline(pipeline, 0, count, node)).await;
         self.note(&result);
         result
@@ -101,7 +148,12 @@ impl Cluster {
 
     fn note<T>(&self, result: &RedisResult<T>) {
         let timed_out = result.as_ref().is_err_and(RedisError::is_timeout);
-        let is_stuck = self.0.silence.lock().unwrap_or_else(PoisonError::into_inner).takes_in(timed_out, Instant::now());
+        let is_stuck = self
+            .0
+            .silence
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .takes_in(timed_out, Instant::now());
         if is_stuck && !self.0.replacing.swap(true, Ordering::AcqRel) {
             tokio::spawn(Self::replace(Arc::clone(&self.0)));
         }
@@ -131,7 +183,8 @@ impl Silence {
     /// Takes in how a request ended; whether there has been nothing but timeouts for too long. Anything else, also a refusal, is a word.
     fn takes_in(&mut self, timed_out: bool, now: Instant) -> bool {
         self.0 = timed_out.then(|| self.0.unwrap_or(now));
-        self.0.is_some_and(|since| now.duration_since(since) >= SILENCE)
+        self.0
+            .is_some_and(|since| now.duration_since(since) >= SILENCE)
     }
 }
 
@@ -148,6 +201,9 @@ mod tests {
         assert!(!silence.takes_in(true, at(0)) && !silence.takes_in(true, at(3)));
         assert!(!silence.takes_in(false, at(4)), "a word");
         assert!(!silence.takes_in(true, at(5)) && !silence.takes_in(true, at(8)));
-        assert!(silence.takes_in(true, at(9)) && silence.takes_in(true, at(9) + Duration::from_millis(1)));
+        assert!(
+            silence.takes_in(true, at(9))
+                && silence.takes_in(true, at(9) + Duration::from_millis(1))
+        );
     }
 }

@@ -36,7 +36,11 @@ pub struct RedisSettings {
 impl RedisSettings {
     /// The defaults for `url`.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), connect_timeout: Duration::from_secs(1), response_timeout: Duration::from_millis(500) }
+        Self {
+            url: url.into(),
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_millis(500),
+        }
     }
 }
 
@@ -60,7 +64,12 @@ impl ConnectionLike for Connection {
         }
     }
 
-    fn req_packed_commands<'a>(&'a mut self, cmd: &'a Pipeline, offset: usize, count: usize) -> RedisFuture<'a, Vec<Value>> {
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        cmd: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
         match self {
             Self::Single(connection) => connection.req_packed_commands(cmd, offset, count),
             Self::Cluster(cluster) => Box::pin(cluster.commands(cmd, offset, count)),
@@ -88,7 +97,10 @@ impl Bulk {
     pub(crate) async fn query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
         match self {
             Self::Single(connection) => Ok(cmd.query_async(&mut connection.clone()).await?),
-            Self::Cluster(cluster) => Ok(redis::from_redis_value(cluster.command(cmd).await?.extract_error()?).map_err(RedisError::from)?),
+            Self::Cluster(cluster) => Ok(redis::from_redis_value(
+                cluster.command(cmd).await?.extract_error()?,
+            )
+            .map_err(RedisError::from)?),
             Self::Sentinel(following) => following.bulk_query(cmd).await,
         }
     }
@@ -103,11 +115,18 @@ impl Bulk {
             Self::Single(connection) => single::query_each(connection.clone(), &cmds).await,
             Self::Sentinel(following) => following.bulk_query_each(&cmds).await,
             Self::Cluster(cluster) => {
-                return join_all(cmds.iter().map(async |cmd| Ok(cluster.command(cmd).await?.extract_error()?))).await;
+                return join_all(
+                    cmds.iter()
+                        .map(async |cmd| Ok(cluster.command(cmd).await?.extract_error()?)),
+                )
+                .await;
             }
         };
         match together {
-            Ok(values) => values.into_iter().map(|value| Ok(value.extract_error()?)).collect(),
+            Ok(values) => values
+                .into_iter()
+                .map(|value| Ok(value.extract_error()?))
+                .collect(),
             Err(error) => cmds.iter().map(|_| Err(error.clone().into())).collect(),
         }
     }
@@ -126,7 +145,10 @@ impl Nodes {
     /// Where to subscribe at this attempt, and what says that it is the wrong place from now on.
     pub(crate) fn pick(&self, attempt: usize) -> Option<(Client, CancellationToken)> {
         match self {
-            Self::Fixed(nodes) => Some((nodes.get(attempt % nodes.len().max(1))?.clone(), CancellationToken::new())),
+            Self::Fixed(nodes) => Some((
+                nodes.get(attempt % nodes.len().max(1))?.clone(),
+                CancellationToken::new(),
+            )),
             Self::Sentinel(following) => Some(following.node()),
         }
     }
@@ -166,5 +188,8 @@ fn tcp() -> TcpSettings {
 }
 
 fn info(url: &str) -> Result<ConnectionInfo, StockError> {
-    Ok(url.into_connection_info().map_err(|_| StockError::Url(address::without_credentials(url)))?.set_tcp_settings(tcp()))
+    Ok(url
+        .into_connection_info()
+        .map_err(|_| StockError::Url(address::without_credentials(url)))?
+        .set_tcp_settings(tcp()))
 }

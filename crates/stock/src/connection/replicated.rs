@@ -61,19 +61,33 @@ pub(super) enum Connections {
 
 impl Replicated {
     pub(super) fn new(settings: &StockSettings, connections: Connections) -> Self {
-        Self { wanted: Wanted { replicas: settings.replicas, within: settings.replicas_timeout }, connections }
+        Self {
+            wanted: Wanted {
+                replicas: settings.replicas,
+                within: settings.replicas_timeout,
+            },
+            connections,
+        }
     }
 
     /// What the script answered, if enough replicas have it. `answers` is the hash, in the slot of the script's keys, whose placeholder is
     /// written once more.
     pub(crate) async fn run(&self, script: Cmd, answers: &str) -> Result<Value, StockError> {
-        let replies = self.connections.send(&self.pipeline(script, answers), answers).await?;
-        let [answer, written, confirmed] = <[Value; REPLIES]>::try_from(replies)
-            .map_err(|replies| StockError::Unreadable(format!("{} replies to {REPLIES} commands", replies.len())))?;
+        let replies = self
+            .connections
+            .send(&self.pipeline(script, answers), answers)
+            .await?;
+        let [answer, written, confirmed] =
+            <[Value; REPLIES]>::try_from(replies).map_err(|replies| {
+                StockError::Unreadable(format!("{} replies to {REPLIES} commands", replies.len()))
+            })?;
         // Whatever else went wrong, what the script met explains it.
         let answer = answer.extract_error()?;
         written.extract_error()?;
-        self.check(redis::from_redis_value::<i64>(confirmed.extract_error()?).map_err(redis::RedisError::from)?)?;
+        self.check(
+            redis::from_redis_value::<i64>(confirmed.extract_error()?)
+                .map_err(redis::RedisError::from)?,
+        )?;
         Ok(answer)
     }
 
@@ -82,7 +96,11 @@ impl Replicated {
         pipeline.add_command(script);
         pipeline.cmd("HSET").arg(answers).arg("").arg("");
         // Nought would be for ever.
-        pipeline.cmd("WAIT").arg(self.wanted.replicas).arg(u64::try_from(self.wanted.within.as_millis()).unwrap_or(u64::MAX).max(1));
+        pipeline.cmd("WAIT").arg(self.wanted.replicas).arg(
+            u64::try_from(self.wanted.within.as_millis())
+                .unwrap_or(u64::MAX)
+                .max(1),
+        );
         pipeline
     }
 
@@ -91,7 +109,11 @@ impl Replicated {
             return Ok(());
         }
         metrics::counter!("stockade_unreplicated_batches_total").increment(1);
-        Err(StockError::NotReplicated { wanted: self.wanted.replicas, confirmed, within: self.wanted.within })
+        Err(StockError::NotReplicated {
+            wanted: self.wanted.replicas,
+            confirmed,
+            within: self.wanted.within,
+        })
     }
 }
 
@@ -106,8 +128,14 @@ impl Connections {
     }
 }
 
-pub(super) async fn send(pool: &deadpool_redis::Pool, pipeline: &Pipeline) -> Result<Vec<Value>, StockError> {
-    let mut connection = pool.get().await.map_err(|error| StockError::Pool(error.to_string()))?;
+pub(super) async fn send(
+    pool: &deadpool_redis::Pool,
+    pipeline: &Pipeline,
+) -> Result<Vec<Value>, StockError> {
+    let mut connection = pool
+        .get()
+        .await
+        .map_err(|error| StockError::Pool(error.to_string()))?;
     Ok(connection.req_packed_commands(pipeline, 0, REPLIES).await?)
 }
 
@@ -125,7 +153,11 @@ pub(super) struct ClusterConnections {
 
 impl ClusterConnections {
     pub(super) fn new(client: ClusterClient) -> Self {
-        Self { client, open: OnceCell::new(), turn: AtomicUsize::new(0) }
+        Self {
+            client,
+            open: OnceCell::new(),
+            turn: AtomicUsize::new(0),
+        }
     }
 
     async fn send(&self, pipeline: &Pipeline, key: &str) -> Result<Vec<Value>, StockError> {
@@ -133,7 +165,13 @@ impl ClusterConnections {
         let cluster = &all[self.turn.fetch_add(1, Ordering::Relaxed) % all.len()];
         // By itself the client could not say where a pipeline with WAIT belongs: WAIT has no key.
         let slot = Route::with_slot(Slot::for_key(key), SlotAddr::Master);
-        Ok(cluster.commands_at(pipeline.clone(), REPLIES, SingleNodeRoutingInfo::SpecificNode(slot)).await?)
+        Ok(cluster
+            .commands_at(
+                pipeline.clone(),
+                REPLIES,
+                SingleNodeRoutingInfo::SpecificNode(slot),
+            )
+            .await?)
     }
 
     async fn open(&self) -> Result<Vec<Cluster>, StockError> {

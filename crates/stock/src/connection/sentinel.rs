@@ -18,7 +18,8 @@ use std::{
 use arc_swap::ArcSwap;
 use futures::future::join_all;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisResult,
+    ServerErrorKind, Value,
     aio::{ConnectionLike, ConnectionManager, MultiplexedConnection},
 };
 use tokio::{
@@ -27,7 +28,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Bulk, Connection, Connections, Nodes, Replicated, address::SentinelAddress, info, replicated, single};
+use super::{
+    Bulk, Connection, Connections, Nodes, Replicated, address::SentinelAddress, info, replicated,
+    single,
+};
 use crate::{StockError, server, stock::StockSettings};
 
 /// How often the sentinels are asked when nothing fails. Three short questions; an old master that wakes up is left after this time.
@@ -36,16 +40,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often they are asked at most when everything fails.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 
-pub(super) async fn open(settings: &StockSettings, address: SentinelAddress) -> Result<Connections, StockError> {
+pub(super) async fn open(
+    settings: &StockSettings,
+    address: SentinelAddress,
+) -> Result<Connections, StockError> {
     let watch = Watch::new(settings, address)?;
     let named = watch.look().await?;
     let master = Master::open(&watch, &named).await?;
-    let following = Following(Arc::new(Inner { master: ArcSwap::from_pointee(master), doubt: Arc::clone(&watch.doubt) }));
+    let following = Following(Arc::new(Inner {
+        master: ArcSwap::from_pointee(master),
+        doubt: Arc::clone(&watch.doubt),
+    }));
     tokio::spawn(watch.follow(Arc::downgrade(&following.0)));
     Ok(Connections {
         orders: Connection::Sentinel(following.clone()),
         bulk: Bulk::Sentinel(following.clone()),
-        replicated: Replicated::new(settings, replicated::Connections::Sentinel(following.clone())),
+        replicated: Replicated::new(
+            settings,
+            replicated::Connections::Sentinel(following.clone()),
+        ),
         nodes: Nodes::Sentinel(following),
     })
 }
@@ -62,37 +75,75 @@ struct Inner {
 impl Following {
     pub(super) async fn command(&self, cmd: &Cmd) -> RedisResult<Value> {
         let master = self.0.master.load_full();
-        let result = master.unless_succeeded(master.orders.clone().req_packed_command(cmd)).await;
+        let result = master
+            .unless_succeeded(master.orders.clone().req_packed_command(cmd))
+            .await;
         let refusal = result.as_ref().map(is_refusal);
         self.note(refusal.unwrap_or_else(casts_doubt));
         result
     }
 
-    pub(super) async fn commands(&self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
+    pub(super) async fn commands(
+        &self,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
         let master = self.0.master.load_full();
-        let result = master.unless_succeeded(master.orders.clone().req_packed_commands(pipeline, offset, count)).await;
-        self.note(result.as_ref().map_or_else(casts_doubt, |values| values.iter().any(is_refusal)));
+        let result = master
+            .unless_succeeded(
+                master
+                    .orders
+                    .clone()
+                    .req_packed_commands(pipeline, offset, count),
+            )
+            .await;
+        self.note(
+            result
+                .as_ref()
+                .map_or_else(casts_doubt, |values| values.iter().any(is_refusal)),
+        );
         result
     }
 
-    pub(super) async fn bulk_query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
+    pub(super) async fn bulk_query<T: redis::FromRedisValue>(
+        &self,
+        cmd: &Cmd,
+    ) -> Result<T, StockError> {
         let master = self.0.master.load_full();
-        let result: RedisResult<T> = master.unless_succeeded(cmd.query_async(&mut master.bulk.clone())).await;
+        let result: RedisResult<T> = master
+            .unless_succeeded(cmd.query_async(&mut master.bulk.clone()))
+            .await;
         self.note(result.is_err());
         Ok(result?)
     }
 
     pub(super) async fn bulk_query_each(&self, cmds: &[Cmd]) -> RedisResult<Vec<Value>> {
         let master = self.0.master.load_full();
-        let result = master.unless_succeeded(single::query_each(master.bulk.clone(), cmds)).await;
-        self.note(result.as_ref().map_or(true, |values| values.iter().any(is_refusal)));
+        let result = master
+            .unless_succeeded(single::query_each(master.bulk.clone(), cmds))
+            .await;
+        self.note(
+            result
+                .as_ref()
+                .map_or(true, |values| values.iter().any(is_refusal)),
+        );
         result
     }
 
-    pub(super) async fn send_replicated(&self, pipeline: &Pipeline) -> Result<Vec<Value>, StockError> {
+    pub(super) async fn send_replicated(
+        &self,
+        pipeline: &Pipeline,
+    ) -> Result<Vec<Value>, StockError> {
         let master = self.0.master.load_full();
-        let result = master.unless_succeeded(replicated::send(&master.replicated, pipeline)).await;
-        self.note(result.as_ref().map_or(true, |values| values.iter().any(is_refusal)));
+        let result = master
+            .unless_succeeded(replicated::send(&master.replicated, pipeline))
+            .await;
+        self.note(
+            result
+                .as_ref()
+                .map_or(true, |values| values.iter().any(is_refusal)),
+        );
         result
     }
 
@@ -152,10 +203,20 @@ impl Master {
         server::check(&Connection::Single(orders.clone())).await?;
         let bulk = single::bulk(&watch.settings.redis, &client).await?;
         let replicated = single::replicated_pool(&watch.settings, &url)?;
-        Ok(Self { named: named.clone(), client, orders, bulk, replicated, succeeded: CancellationToken::new() })
+        Ok(Self {
+            named: named.clone(),
+            client,
+            orders,
+            bulk,
+            replicated,
+            succeeded: CancellationToken::new(),
+        })
     }
 
-    async fn unless_succeeded<T, E: From<RedisError>>(&self, asked: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    async fn unless_succeeded<T, E: From<RedisError>>(
+        &self,
+        asked: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         tokio::select! {
             biased;
             result = asked => result,
@@ -174,15 +235,26 @@ struct Watch {
 
 impl Watch {
     fn new(settings: &StockSettings, address: SentinelAddress) -> Result<Self, StockError> {
-        let sentinels = address.sentinels().iter().map(|urls| Sentinel::new(settings, urls)).collect::<Result<_, _>>()?;
-        Ok(Self { settings: settings.clone(), address, sentinels, doubt: Arc::default() })
+        let sentinels = address
+            .sentinels()
+            .iter()
+            .map(|urls| Sentinel::new(settings, urls))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            settings: settings.clone(),
+            address,
+            sentinels,
+            doubt: Arc::default(),
+        })
     }
 
     /// Until nobody has a connection any more.
     async fn follow(self, following: Weak<Inner>) {
         loop {
             let _ = timeout(LOOK_EVERY, self.doubt.notified()).await;
-            let Some(inner) = following.upgrade() else { return };
+            let Some(inner) = following.upgrade() else {
+                return;
+            };
             if let Err(error) = self.look_and_move(&inner).await {
                 tracing::debug!(%error, "no later master yet");
             }
@@ -211,15 +283,29 @@ impl Watch {
     /// The server of the highest epoch that any sentinel knows of.
     async fn look(&self) -> Result<Named, StockError> {
         let (mut best, mut trouble) = (None::<Named>, None);
-        for answer in join_all(self.sentinels.iter().map(|sentinel| sentinel.master(&self.address.name))).await {
+        for answer in join_all(
+            self.sentinels
+                .iter()
+                .map(|sentinel| sentinel.master(&self.address.name)),
+        )
+        .await
+        {
             match answer {
-                Ok(named) if best.as_ref().is_none_or(|best| best.epoch < named.epoch) => best = Some(named),
+                Ok(named) if best.as_ref().is_none_or(|best| best.epoch < named.epoch) => {
+                    best = Some(named)
+                }
                 Ok(_) => {}
                 Err(error) => trouble = Some(error),
             }
         }
         let trouble = || trouble.map_or_else(String::new, |error| error.to_string());
-        let nobody = || RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "no sentinel names a master", trouble()));
+        let nobody = || {
+            RedisError::from((
+                ErrorKind::MasterNameNotFoundBySentinel,
+                "no sentinel names a master",
+                trouble(),
+            ))
+        };
         best.ok_or_else(|| nobody().into())
     }
 }
@@ -234,11 +320,18 @@ struct Sentinel {
 
 impl Sentinel {
     fn new(settings: &StockSettings, urls: &[String]) -> Result<Self, StockError> {
-        let ways = urls.iter().map(|url| Ok(Client::open(info(url)?)?)).collect::<Result<_, StockError>>()?;
+        let ways = urls
+            .iter()
+            .map(|url| Ok(Client::open(info(url)?)?))
+            .collect::<Result<_, StockError>>()?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(settings.redis.connect_timeout))
             .set_response_timeout(Some(settings.redis.response_timeout));
-        Ok(Self { ways, config, open: Mutex::default() })
+        Ok(Self {
+            ways,
+            config,
+            open: Mutex::default(),
+        })
     }
 
     /// The server that it names.
@@ -263,8 +356,14 @@ impl Sentinel {
         Err(trouble)
     }
 
-    async fn ask_anew(&self, way: &Client, name: &str) -> RedisResult<(MultiplexedConnection, Named)> {
-        let mut connection = way.get_multiplexed_async_connection_with_config(&self.config).await?;
+    async fn ask_anew(
+        &self,
+        way: &Client,
+        name: &str,
+    ) -> RedisResult<(MultiplexedConnection, Named)> {
+        let mut connection = way
+            .get_multiplexed_async_connection_with_config(&self.config)
+            .await?;
         let named = named_by(&mut connection, name).await?;
         Ok((connection, named))
     }
@@ -274,9 +373,19 @@ impl Sentinel {
 /// the two questions are answered in one go.
 async fn named_by(connection: &mut MultiplexedConnection, name: &str) -> RedisResult<Named> {
     let mut both = redis::pipe();
-    both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).cmd("SENTINEL").arg("MASTER").arg(name);
-    let ((host, port), fields): ((String, u16), HashMap<String, String>) = both.query_async(connection).await?;
-    let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
-    let epoch = epoch.ok_or_else(|| RedisError::from((ErrorKind::UnexpectedReturnType, "a sentinel names no epoch")))?;
+    both.cmd("SENTINEL")
+        .arg("GET-MASTER-ADDR-BY-NAME")
+        .arg(name)
+        .cmd("SENTINEL")
+        .arg("MASTER")
+        .arg(name);
+    let ((host, port), fields): ((String, u16), HashMap<String, String>) =
+        both.query_async(connection).await?;
+    let epoch = fields
+        .get("config-epoch")
+        .and_then(|epoch| epoch.parse().ok());
+    let epoch = epoch.ok_or_else(|| {
+        RedisError::from((ErrorKind::UnexpectedReturnType, "a sentinel names no epoch"))
+    })?;
     Ok(Named { epoch, host, port })
 }

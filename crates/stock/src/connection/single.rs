@@ -15,23 +15,36 @@ pub(super) async fn open(settings: &StockSettings, url: &str) -> Result<Connecti
     Ok(Connections {
         orders: Connection::Single(orders(&settings.redis, &client).await?),
         bulk: Bulk::Single(bulk(&settings.redis, &client).await?),
-        replicated: Replicated::new(settings, replicated::Connections::Single(replicated_pool(settings, url)?)),
+        replicated: Replicated::new(
+            settings,
+            replicated::Connections::Single(replicated_pool(settings, url)?),
+        ),
         nodes: Nodes::Fixed(vec![client]),
     })
 }
 
 /// The connection that the orders share.
-pub(super) async fn orders(settings: &RedisSettings, client: &Client) -> Result<ConnectionManager, StockError> {
+pub(super) async fn orders(
+    settings: &RedisSettings,
+    client: &Client,
+) -> Result<ConnectionManager, StockError> {
     manager(settings, client, settings.response_timeout).await
 }
 
 /// The connection for long reads, which all share that read: a pool would ask a connection how it is before it lends it, and each question waits for
 /// the flush of a file.
-pub(super) async fn bulk(settings: &RedisSettings, client: &Client) -> Result<ConnectionManager, StockError> {
+pub(super) async fn bulk(
+    settings: &RedisSettings,
+    client: &Client,
+) -> Result<ConnectionManager, StockError> {
     manager(settings, client, settings.response_timeout * 4).await
 }
 
-async fn manager(settings: &RedisSettings, client: &Client, response_timeout: Duration) -> Result<ConnectionManager, StockError> {
+async fn manager(
+    settings: &RedisSettings,
+    client: &Client,
+    response_timeout: Duration,
+) -> Result<ConnectionManager, StockError> {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(settings.connect_timeout))
         .set_response_timeout(Some(response_timeout))
@@ -42,9 +55,17 @@ async fn manager(settings: &RedisSettings, client: &Client, response_timeout: Du
 }
 
 /// Connections for asks that replicas must confirm, which one caller has for itself at a time.
-pub(super) fn replicated_pool(settings: &StockSettings, url: &str) -> Result<deadpool_redis::Pool, StockError> {
-    let (connect_timeout, response_timeout) = (settings.redis.connect_timeout, replicated::response_timeout(settings));
-    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(connect_timeout)).set_response_timeout(Some(response_timeout));
+pub(super) fn replicated_pool(
+    settings: &StockSettings,
+    url: &str,
+) -> Result<deadpool_redis::Pool, StockError> {
+    let (connect_timeout, response_timeout) = (
+        settings.redis.connect_timeout,
+        replicated::response_timeout(settings),
+    );
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(connect_timeout))
+        .set_response_timeout(Some(response_timeout));
     let manager = deadpool_redis::Manager::new_with_config(info(url)?, config)?;
     deadpool_redis::Pool::builder(manager)
         .max_size(replicated::CONNECTIONS)
@@ -55,10 +76,15 @@ pub(super) fn replicated_pool(settings: &StockSettings, url: &str) -> Result<dea
 }
 
 /// All of them as one pipeline. A refusal is an answer.
-pub(super) async fn query_each(mut connection: ConnectionManager, cmds: &[Cmd]) -> RedisResult<Vec<Value>> {
+pub(super) async fn query_each(
+    mut connection: ConnectionManager,
+    cmds: &[Cmd],
+) -> RedisResult<Vec<Value>> {
     let mut pipeline = redis::pipe();
     for cmd in cmds {
         pipeline.add_command(cmd.clone());
     }
-    connection.req_packed_commands(&pipeline, 0, cmds.len()).await
+    connection
+        .req_packed_commands(&pipeline, 0, cmds.len())
+        .await
 }

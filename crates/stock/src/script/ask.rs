@@ -18,7 +18,12 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn new(id: OrderId, buyer: BuyerId, quantity: Quantity) -> Self {
         let packed = outbox::pack(&id, &buyer, quantity);
-        Self { id, buyer, quantity, packed }
+        Self {
+            id,
+            buyer,
+            quantity,
+            packed,
+        }
     }
 }
 
@@ -64,34 +69,68 @@ pub(crate) enum Exception {
 }
 
 /// Asks at home.
-pub(crate) async fn ask_home(asks: &Asks, keys: &Keys, batch: &AskBatch<'_>, margin_ms: i64) -> Result<AskReply, StockError> {
-    let names = [&*keys.stock, &keys.answers, &keys.buyers, &keys.outbox, &keys.walks];
+pub(crate) async fn ask_home(
+    asks: &Asks,
+    keys: &Keys,
+    batch: &AskBatch<'_>,
+    margin_ms: i64,
+) -> Result<AskReply, StockError> {
+    let names = [
+        &*keys.stock,
+        &keys.answers,
+        &keys.buyers,
+        &keys.outbox,
+        &keys.walks,
+    ];
     let reply = ASK_HOME
         .ask(asks, &names, &keys.answers, |cmd| {
-            cmd.arg(batch.asked.len()).arg(batch.deadline_ms).arg(margin_ms).arg(&keys.name);
+            cmd.arg(batch.asked.len())
+                .arg(batch.deadline_ms)
+                .arg(margin_ms)
+                .arg(&keys.name);
             ids(cmd, batch);
             column(cmd, batch.asked.iter().map(|asked| asked.buyer.as_str()));
             quantities_and_packed(cmd, batch);
         })
         .await?;
-    read(Reply::new(reply)?, keys, "ask_home", |reply| Ok(Gate { state: reply.text()?, opens_ms: reply.int()?, closes_ms: reply.int()? }))
+    read(Reply::new(reply)?, keys, "ask_home", |reply| {
+        Ok(Gate {
+            state: reply.text()?,
+            opens_ms: reply.int()?,
+            closes_ms: reply.int()?,
+        })
+    })
 }
 
 /// Asks at a later segment of the ring.
-pub(crate) async fn ask_next(asks: &Asks, keys: &Keys, batch: &AskBatch<'_>) -> Result<AskReply, StockError> {
+pub(crate) async fn ask_next(
+    asks: &Asks,
+    keys: &Keys,
+    batch: &AskBatch<'_>,
+) -> Result<AskReply, StockError> {
     let names = [&*keys.stock, &keys.answers, &keys.outbox];
     let reply = ASK_NEXT
         .ask(asks, &names, &keys.answers, |cmd| {
-            cmd.arg(batch.asked.len()).arg(batch.deadline_ms).arg(&keys.name);
+            cmd.arg(batch.asked.len())
+                .arg(batch.deadline_ms)
+                .arg(&keys.name);
             ids(cmd, batch);
             quantities_and_packed(cmd, batch);
         })
         .await?;
-    read(Reply::new(reply)?, keys, "ask_next", |_| Ok(Gate::default()))
+    read(
+        Reply::new(reply)?,
+        keys,
+        "ask_next",
+        |_| Ok(Gate::default()),
+    )
 }
 
 fn ids(cmd: &mut Cmd, batch: &AskBatch<'_>) {
-    column(cmd, batch.asked.iter().map(|asked| &asked.id.as_bytes()[..]));
+    column(
+        cmd,
+        batch.asked.iter().map(|asked| &asked.id.as_bytes()[..]),
+    );
 }
 
 fn quantities_and_packed(cmd: &mut Cmd, batch: &AskBatch<'_>) {
@@ -128,7 +167,12 @@ fn exceptions(mut list: Reply) -> Result<Vec<(usize, Exception)>, StockError> {
             b"l" => Exception::LimitReached,
             b"p" => Exception::Passed,
             b"s" => Exception::SoldOut,
-            _ => return Err(StockError::Unreadable(format!("the exception {:?}", String::from_utf8_lossy(&code)))),
+            _ => {
+                return Err(StockError::Unreadable(format!(
+                    "the exception {:?}",
+                    String::from_utf8_lossy(&code)
+                )));
+            }
         };
         exceptions.push((index, exception));
     }

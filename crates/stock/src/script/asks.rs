@@ -19,10 +19,19 @@ pub(crate) enum Asks {
 
 impl Script {
     /// Runs it as the item's asks are run. `answers` is one of the keys.
-    pub(super) async fn ask(&self, asks: &Asks, keys: &[&str], answers: &str, arguments: impl Fn(&mut Cmd)) -> Result<Value, StockError> {
+    pub(super) async fn ask(
+        &self,
+        asks: &Asks,
+        keys: &[&str],
+        answers: &str,
+        arguments: impl Fn(&mut Cmd),
+    ) -> Result<Value, StockError> {
         match asks {
             Asks::Shared(connection) => self.run(connection, keys, arguments).await,
-            Asks::Replicated(replicated) => self.run_replicated(replicated, keys, answers, arguments).await,
+            Asks::Replicated(replicated) => {
+                self.run_replicated(replicated, keys, answers, arguments)
+                    .await
+            }
         }
     }
 
@@ -34,10 +43,20 @@ impl Script {
         answers: &str,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, StockError> {
-        match replicated.run(self.command("EVALSHA", &self.sha, keys, &arguments), answers).await {
-            Err(StockError::Redis(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+        match replicated
+            .run(
+                self.command("EVALSHA", &self.sha, keys, &arguments),
+                answers,
+            )
+            .await
+        {
+            Err(StockError::Redis(error))
+                if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) =>
+            {
                 tracing::info!(script = self.name, "the server had lost the script");
-                replicated.run(self.command("EVAL", self.source, keys, &arguments), answers).await
+                replicated
+                    .run(self.command("EVAL", self.source, keys, &arguments), answers)
+                    .await
             }
             result => result,
         }

@@ -13,12 +13,16 @@ pub(crate) async fn give_back_count(
     orders: &[&TakenOrder],
 ) -> Result<u64, StockError> {
     let reply = GIVE_BACK_COUNT
-        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks], |cmd| {
-            cmd.arg(orders.len()).arg(margin_ms);
-            column(cmd, orders.iter().map(|order| &order.id.as_bytes()[..]));
-            column(cmd, orders.iter().map(|order| order.buyer.as_str()));
-            column(cmd, orders.iter().map(|order| packed(order)));
-        })
+        .run(
+            connection,
+            &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks],
+            |cmd| {
+                cmd.arg(orders.len()).arg(margin_ms);
+                column(cmd, orders.iter().map(|order| &order.id.as_bytes()[..]));
+                column(cmd, orders.iter().map(|order| order.buyer.as_str()));
+                column(cmd, orders.iter().map(|order| packed(order)));
+            },
+        )
         .await?;
     let mut reply = Reply::new(reply)?;
     refusals(&mut reply, keys, "give_back_count")?;
@@ -35,21 +39,35 @@ pub(crate) struct Released {
 }
 
 /// Gives units back at the segment that gave them. `true`: the segment is the buyer's home too, and gives the count back with them.
-pub(crate) async fn release(connection: &Connection, keys: &Keys, orders: &[(&TakenOrder, bool)]) -> Result<Released, StockError> {
+pub(crate) async fn release(
+    connection: &Connection,
+    keys: &Keys,
+    orders: &[(&TakenOrder, bool)],
+) -> Result<Released, StockError> {
     let reply = RELEASE
-        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers, &keys.outbox], |cmd| {
-            cmd.arg(orders.len()).arg(&keys.name);
-            column(cmd, orders.iter().map(|(order, _)| &order.id.as_bytes()[..]));
-            column(cmd, orders.iter().map(|(order, _)| order.buyer.as_str()));
-            column(cmd, orders.iter().map(|(order, _)| packed(order)));
-            column(cmd, orders.iter().map(|(_, home)| u8::from(*home)));
-        })
+        .run(
+            connection,
+            &[&keys.stock, &keys.answers, &keys.buyers, &keys.outbox],
+            |cmd| {
+                cmd.arg(orders.len()).arg(&keys.name);
+                column(
+                    cmd,
+                    orders.iter().map(|(order, _)| &order.id.as_bytes()[..]),
+                );
+                column(cmd, orders.iter().map(|(order, _)| order.buyer.as_str()));
+                column(cmd, orders.iter().map(|(order, _)| packed(order)));
+                column(cmd, orders.iter().map(|(_, home)| u8::from(*home)));
+            },
+        )
         .await?;
     let mut reply = Reply::new(reply)?;
     refusals(&mut reply, keys, "release")?;
     let available = reply.unsigned()?;
     let _entry = reply.text()?;
-    Ok(Released { available, orders: reply.unsigned()? })
+    Ok(Released {
+        available,
+        orders: reply.unsigned()?,
+    })
 }
 
 fn packed(order: &TakenOrder) -> Box<[u8]> {

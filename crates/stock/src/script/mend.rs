@@ -7,8 +7,18 @@ use super::{ADJUST, HALT_SEGMENT, RESTORE_ORDERS, column, fenced, unknown_status
 use crate::{StockError, connection::Connection, keys::Keys, outbox, reply::Reply};
 
 /// Halts the segment for the holder of `token`; makes it anew, empty, if it is gone.
-pub(crate) async fn halt_segment(connection: &Connection, keys: &Keys, token: u64) -> Result<EntryId, StockError> {
-    let names = [&*keys.stock, &keys.answers, &keys.buyers, &keys.outbox, &keys.walks];
+pub(crate) async fn halt_segment(
+    connection: &Connection,
+    keys: &Keys,
+    token: u64,
+) -> Result<EntryId, StockError> {
+    let names = [
+        &*keys.stock,
+        &keys.answers,
+        &keys.buyers,
+        &keys.outbox,
+        &keys.walks,
+    ];
     let reply = HALT_SEGMENT
         .run(connection, &names, |cmd| {
             cmd.arg(token);
@@ -64,27 +74,44 @@ pub(crate) async fn restore_orders(
     restored: Restored<'_>,
 ) -> Result<(), StockError> {
     let head = |cmd: &mut Cmd, n: usize, what: &str| {
-        cmd.arg(n).arg(batch.token).arg(what).arg(margin_ms).arg(batch.last.to_string()).arg(batch.step);
+        cmd.arg(n)
+            .arg(batch.token)
+            .arg(what)
+            .arg(margin_ms)
+            .arg(batch.last.to_string())
+            .arg(batch.step);
     };
     let reply = RESTORE_ORDERS
-        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks], |cmd| match restored {
-            Restored::Answers(answers) => {
-                head(cmd, answers.len(), "answers");
-                column(cmd, answers.iter().map(|restored| &restored.id.as_bytes()[..]));
-                column(cmd, answers.iter().map(|restored| restored.answer.as_str()));
-                column(cmd, answers.iter().map(|restored| restored.packed.as_deref().unwrap_or_default()));
-            }
-            Restored::Buyers(pairs) => {
-                head(cmd, pairs.len(), "buyers");
-                column(cmd, pairs.iter().map(|(buyer, _)| *buyer));
-                column(cmd, pairs.iter().map(|(_, count)| *count));
-            }
-            Restored::Transfers(pairs) => {
-                head(cmd, pairs.len(), "transfers");
-                column(cmd, pairs.iter().map(|(id, _)| &id.as_bytes()[..]));
-                column(cmd, pairs.iter().map(|(_, moved)| moved.as_str()));
-            }
-        })
+        .run(
+            connection,
+            &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks],
+            |cmd| match restored {
+                Restored::Answers(answers) => {
+                    head(cmd, answers.len(), "answers");
+                    column(
+                        cmd,
+                        answers.iter().map(|restored| &restored.id.as_bytes()[..]),
+                    );
+                    column(cmd, answers.iter().map(|restored| restored.answer.as_str()));
+                    column(
+                        cmd,
+                        answers
+                            .iter()
+                            .map(|restored| restored.packed.as_deref().unwrap_or_default()),
+                    );
+                }
+                Restored::Buyers(pairs) => {
+                    head(cmd, pairs.len(), "buyers");
+                    column(cmd, pairs.iter().map(|(buyer, _)| *buyer));
+                    column(cmd, pairs.iter().map(|(_, count)| *count));
+                }
+                Restored::Transfers(pairs) => {
+                    head(cmd, pairs.len(), "transfers");
+                    column(cmd, pairs.iter().map(|(id, _)| &id.as_bytes()[..]));
+                    column(cmd, pairs.iter().map(|(_, moved)| moved.as_str()));
+                }
+            },
+        )
         .await?;
     let mut reply = Reply::new(reply)?;
     match &*reply.text()? {
@@ -122,19 +149,40 @@ pub struct Adjusted {
 }
 
 /// Sets the segment and opens it again, if nothing has come in since it was looked at.
-pub(crate) async fn adjust(connection: &Connection, keys: &Keys, adjustment: &Adjustment<'_>) -> Result<Adjusted, StockError> {
-    let Adjustment { token, last, available, epoch, restored, item } = adjustment;
+pub(crate) async fn adjust(
+    connection: &Connection,
+    keys: &Keys,
+    adjustment: &Adjustment<'_>,
+) -> Result<Adjusted, StockError> {
+    let Adjustment {
+        token,
+        last,
+        available,
+        epoch,
+        restored,
+        item,
+    } = adjustment;
     let config = SegmentConfig::from(*item);
     let reply = ADJUST
         .run(connection, &[&keys.stock, &keys.outbox], |cmd| {
-            cmd.arg(token).arg(last.to_string()).arg(available).arg(epoch).arg(config.state.as_str());
+            cmd.arg(token)
+                .arg(last.to_string())
+                .arg(available)
+                .arg(epoch)
+                .arg(config.state.as_str());
             super::open::limit_and_window(cmd, &config);
-            cmd.arg(u64::from(item.hold_seconds) * 1000).arg(item.segments).arg(&keys.name).arg(restored);
+            cmd.arg(u64::from(item.hold_seconds) * 1000)
+                .arg(item.segments)
+                .arg(&keys.name)
+                .arg(restored);
         })
         .await?;
     let mut reply = Reply::new(reply)?;
     match &*reply.text()? {
-        "adjusted" => Ok(Adjusted { entry: reply.parse()?, fingerprint: outbox::fingerprint_of_adjusted(*available, *epoch, *token) }),
+        "adjusted" => Ok(Adjusted {
+            entry: reply.parse()?,
+            fingerprint: outbox::fingerprint_of_adjusted(*available, *epoch, *token),
+        }),
         "moved" => Err(StockError::Moved(keys.segment.clone())),
         "fenced" => Err(fenced(keys, &mut reply)?),
         status => Err(unknown_status("adjust", status)),

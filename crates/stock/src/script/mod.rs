@@ -19,10 +19,14 @@ pub(crate) use ask::{AskBatch, AskReply, Asked, Exception, Gate, ask_home, ask_n
 pub(crate) use asks::Asks;
 pub(crate) use give_back::{give_back_count, release};
 pub use mend::Adjusted;
-pub(crate) use mend::{Adjustment, Batch, Restored, RestoredAnswer, adjust, halt_segment, restore_orders};
+pub(crate) use mend::{
+    Adjustment, Batch, Restored, RestoredAnswer, adjust, halt_segment, restore_orders,
+};
 pub use open::{Inspection, InspectionEntries, Opened, StateSet};
 pub(crate) use open::{inspect, open_segment, set_state};
-pub(crate) use settle::{DueWalk, FinishedWalk, WalkEnd, due_walks, finish_walk, forget_passes, forget_walk};
+pub(crate) use settle::{
+    DueWalk, FinishedWalk, WalkEnd, due_walks, finish_walk, forget_passes, forget_walk,
+};
 pub(crate) use transfer::{transfer_in, transfer_out};
 
 /// A file of `lua/`.
@@ -63,7 +67,9 @@ scripts! {
 
 /// The source as it is, unless a test leaves a safety device out.
 fn without_devices(source: &'static str) -> &'static str {
-    let weakened = |line: &str, by: &str| -> &'static str { Box::leak(source.replace(line, by).into_boxed_str()) };
+    let weakened = |line: &str, by: &str| -> &'static str {
+        Box::leak(source.replace(line, by).into_boxed_str())
+    };
     if !devices::is_on(Device::StickyAnswers) {
         // A segment that passed an order decides anew when it is asked again.
         weakened(
@@ -80,22 +86,44 @@ fn without_devices(source: &'static str) -> &'static str {
 impl Script {
     fn new(name: &'static str, source: &'static str) -> Self {
         let source = without_devices(source);
-        Self { name, source, sha: redis::Script::new(source).get_hash().to_owned() }
+        Self {
+            name,
+            source,
+            sha: redis::Script::new(source).get_hash().to_owned(),
+        }
     }
 
     /// Runs the script. If the server does not have it (it restarted, somebody flushed), the same call carries the source and heals it.
-    async fn run(&self, connection: &Connection, keys: &[&str], arguments: impl Fn(&mut Cmd)) -> Result<Value, StockError> {
+    async fn run(
+        &self,
+        connection: &Connection,
+        keys: &[&str],
+        arguments: impl Fn(&mut Cmd),
+    ) -> Result<Value, StockError> {
         let mut connection = connection.clone();
-        match self.command("EVALSHA", &self.sha, keys, &arguments).query_async(&mut connection).await {
+        match self
+            .command("EVALSHA", &self.sha, keys, &arguments)
+            .query_async(&mut connection)
+            .await
+        {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 tracing::info!(script = self.name, "the server had lost the script");
-                Ok(self.command("EVAL", self.source, keys, &arguments).query_async(&mut connection).await?)
+                Ok(self
+                    .command("EVAL", self.source, keys, &arguments)
+                    .query_async(&mut connection)
+                    .await?)
             }
             result => Ok(result?),
         }
     }
 
-    fn command(&self, verb: &str, script: &str, keys: &[&str], arguments: &impl Fn(&mut Cmd)) -> Cmd {
+    fn command(
+        &self,
+        verb: &str,
+        script: &str,
+        keys: &[&str],
+        arguments: &impl Fn(&mut Cmd),
+    ) -> Cmd {
         let mut cmd = redis::cmd(verb);
         cmd.arg(script).arg(keys.len()).arg(keys);
         arguments(&mut cmd);
@@ -114,7 +142,11 @@ pub(crate) async fn load_all(connection: &Connection) -> Result<(), StockError> 
     let loaded: Vec<bool> = exists.query_async(&mut connection).await?;
     for (script, loaded) in ALL.iter().zip(loaded) {
         if !loaded {
-            redis::cmd("SCRIPT").arg("LOAD").arg(script.source).exec_async(&mut connection).await?;
+            redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(script.source)
+                .exec_async(&mut connection)
+                .await?;
         }
     }
     Ok(())
@@ -132,7 +164,9 @@ fn refusals(reply: &mut Reply, keys: &Keys, script: &str) -> Result<i64, StockEr
     let status = reply.text()?;
     match &*status {
         "ok" => reply.int(),
-        "late" => Err(StockError::Late { now_ms: reply.int()? }),
+        "late" => Err(StockError::Late {
+            now_ms: reply.int()?,
+        }),
         "missing" => Err(StockError::Missing(keys.segment.clone())),
         "mending" => Err(StockError::Mending(keys.segment.clone())),
         "fenced" => {
@@ -144,7 +178,10 @@ fn refusals(reply: &mut Reply, keys: &Keys, script: &str) -> Result<i64, StockEr
 }
 
 fn fenced(keys: &Keys, reply: &mut Reply) -> Result<StockError, StockError> {
-    Ok(StockError::Fenced { segment: keys.segment.clone(), fence: reply.parse()? })
+    Ok(StockError::Fenced {
+        segment: keys.segment.clone(),
+        fence: reply.parse()?,
+    })
 }
 
 fn unknown_status(script: &str, status: &str) -> StockError {

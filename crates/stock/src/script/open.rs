@@ -16,8 +16,18 @@ pub enum Opened {
 }
 
 /// Creates the segment with its share of the item's stock.
-pub(crate) async fn open_segment(connection: &Connection, keys: &Keys, item: &Item) -> Result<Opened, StockError> {
-    let names = [&*keys.stock, &keys.answers, &keys.buyers, &keys.outbox, &keys.walks];
+pub(crate) async fn open_segment(
+    connection: &Connection,
+    keys: &Keys,
+    item: &Item,
+) -> Result<Opened, StockError> {
+    let names = [
+        &*keys.stock,
+        &keys.answers,
+        &keys.buyers,
+        &keys.outbox,
+        &keys.walks,
+    ];
     let reply = OPEN_SEGMENT
         .run(connection, &names, |cmd| {
             cmd.arg(item.share(keys.segment.segment))
@@ -49,7 +59,9 @@ fn limit(config: &SegmentConfig) -> u32 {
 }
 
 pub(super) fn limit_and_window(cmd: &mut Cmd, config: &SegmentConfig) {
-    cmd.arg(limit(config)).arg(ms(config.window.opens_at)).arg(ms(config.window.closes_at));
+    cmd.arg(limit(config))
+        .arg(ms(config.window.opens_at))
+        .arg(ms(config.window.closes_at));
 }
 
 /// What `set_state` did.
@@ -64,7 +76,11 @@ pub enum StateSet {
 }
 
 /// Sets the segment's state, limit and window, if their epoch is newer than what it has seen.
-pub(crate) async fn set_state(connection: &Connection, keys: &Keys, config: &SegmentConfig) -> Result<StateSet, StockError> {
+pub(crate) async fn set_state(
+    connection: &Connection,
+    keys: &Keys,
+    config: &SegmentConfig,
+) -> Result<StateSet, StockError> {
     let reply = SET_STATE
         .run(connection, &[&keys.stock, &keys.outbox], |cmd| {
             cmd.arg(config.state.as_str()).arg(config.epoch);
@@ -121,9 +137,21 @@ pub struct Inspection {
 impl Inspection {
     /// Whether a change with these settings has come through, and none after it.
     pub fn is_set_as(&self, config: &SegmentConfig) -> bool {
-        let has = (self.state, self.epoch, self.limit, self.opens_ms, self.closes_ms);
+        let has = (
+            self.state,
+            self.epoch,
+            self.limit,
+            self.opens_ms,
+            self.closes_ms,
+        );
         // What Redis has of a time is its milliseconds.
-        has == (config.state, config.epoch, u64::from(limit(config)), ms(config.window.opens_at), ms(config.window.closes_at))
+        has == (
+            config.state,
+            config.epoch,
+            u64::from(limit(config)),
+            ms(config.window.opens_at),
+            ms(config.window.closes_at),
+        )
     }
 }
 
@@ -139,8 +167,18 @@ pub enum InspectionEntries {
 }
 
 /// Shows the segment.
-pub(crate) async fn inspect(connection: &Connection, keys: &Keys, entries: InspectionEntries) -> Result<Inspection, StockError> {
-    let names = [&*keys.stock, &keys.answers, &keys.buyers, &keys.outbox, &keys.walks];
+pub(crate) async fn inspect(
+    connection: &Connection,
+    keys: &Keys,
+    entries: InspectionEntries,
+) -> Result<Inspection, StockError> {
+    let names = [
+        &*keys.stock,
+        &keys.answers,
+        &keys.buyers,
+        &keys.outbox,
+        &keys.walks,
+    ];
     let from = match entries {
         InspectionEntries::None => String::new(),
         InspectionEntries::All => "-".into(),

@@ -3,7 +3,9 @@
 use domain::{OrderId, TakenOrder};
 
 use super::{DUE_WALKS, FINISH_WALK, FORGET_PASSES, FORGET_WALK, column, refusals};
-use crate::{Answer, StockError, connection::Connection, keys::Keys, outbox, reply::Reply, script::Asked};
+use crate::{
+    Answer, StockError, connection::Connection, keys::Keys, outbox, reply::Reply, script::Asked,
+};
 
 /// How a walk ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +25,10 @@ impl WalkEnd {
     fn place(self) -> String {
         match self {
             Self::SoldOut => String::new(),
-            Self::Elsewhere { expires_ms, segment } => format!("{expires_ms}:{segment}"),
+            Self::Elsewhere {
+                expires_ms,
+                segment,
+            } => format!("{expires_ms}:{segment}"),
         }
     }
 }
@@ -43,14 +48,18 @@ pub(crate) async fn finish_walk(
     walks: &[FinishedWalk<'_>],
 ) -> Result<u64, StockError> {
     let reply = FINISH_WALK
-        .run(connection, &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks], |cmd| {
-            cmd.arg(walks.len()).arg(deadline_ms).arg(margin_ms);
-            column(cmd, walks.iter().map(|walk| &walk.asked.id.as_bytes()[..]));
-            column(cmd, walks.iter().map(|walk| walk.asked.buyer.as_str()));
-            column(cmd, walks.iter().map(|walk| &*walk.asked.packed));
-            column(cmd, walks.iter().map(|walk| walk.end.outcome()));
-            column(cmd, walks.iter().map(|walk| walk.end.place()));
-        })
+        .run(
+            connection,
+            &[&keys.stock, &keys.answers, &keys.buyers, &keys.walks],
+            |cmd| {
+                cmd.arg(walks.len()).arg(deadline_ms).arg(margin_ms);
+                column(cmd, walks.iter().map(|walk| &walk.asked.id.as_bytes()[..]));
+                column(cmd, walks.iter().map(|walk| walk.asked.buyer.as_str()));
+                column(cmd, walks.iter().map(|walk| &*walk.asked.packed));
+                column(cmd, walks.iter().map(|walk| walk.end.outcome()));
+                column(cmd, walks.iter().map(|walk| walk.end.place()));
+            },
+        )
         .await?;
     let mut reply = Reply::new(reply)?;
     refusals(&mut reply, keys, "finish_walk")?;
@@ -70,7 +79,12 @@ pub(crate) struct DueWalk {
 }
 
 /// The walks from this home that are due, `at_most` of them, without the first `skip`.
-pub(crate) async fn due_walks(connection: &Connection, keys: &Keys, at_most: usize, skip: usize) -> Result<Vec<DueWalk>, StockError> {
+pub(crate) async fn due_walks(
+    connection: &Connection,
+    keys: &Keys,
+    at_most: usize,
+    skip: usize,
+) -> Result<Vec<DueWalk>, StockError> {
     let reply = DUE_WALKS
         .run(connection, &[&keys.answers, &keys.walks], |cmd| {
             cmd.arg(at_most).arg(skip);
@@ -82,15 +96,29 @@ pub(crate) async fn due_walks(connection: &Connection, keys: &Keys, at_most: usi
     let mut walks = Vec::new();
     while !list.is_empty() {
         let (packed, due_ms, answer) = (list.bytes()?, list.int()?, list.bytes()?);
-        let (order, _) = outbox::unpack(&packed).ok_or_else(|| StockError::Unreadable(format!("the walk {packed:?}")))?;
-        let answer = if answer.is_empty() { None } else { Some(Answer::parse(&answer)?) };
-        walks.push(DueWalk { order, packed, due_ms, answer });
+        let (order, _) = outbox::unpack(&packed)
+            .ok_or_else(|| StockError::Unreadable(format!("the walk {packed:?}")))?;
+        let answer = if answer.is_empty() {
+            None
+        } else {
+            Some(Answer::parse(&answer)?)
+        };
+        walks.push(DueWalk {
+            order,
+            packed,
+            due_ms,
+            answer,
+        });
     }
     Ok(walks)
 }
 
 /// Drops what segments other than home remember of final walks: `passed` records up to the given deadlines.
-pub(crate) async fn forget_passes(connection: &Connection, keys: &Keys, walks: &[(OrderId, i64)]) -> Result<(), StockError> {
+pub(crate) async fn forget_passes(
+    connection: &Connection,
+    keys: &Keys,
+    walks: &[(OrderId, i64)],
+) -> Result<(), StockError> {
     FORGET_PASSES
         .run(connection, &[&keys.answers], |cmd| {
             cmd.arg(walks.len());
@@ -102,7 +130,11 @@ pub(crate) async fn forget_passes(connection: &Connection, keys: &Keys, walks: &
 }
 
 /// Forgets final walks at home, as they were listed. Returns how many.
-pub(crate) async fn forget_walk(connection: &Connection, keys: &Keys, walks: &[&DueWalk]) -> Result<u64, StockError> {
+pub(crate) async fn forget_walk(
+    connection: &Connection,
+    keys: &Keys,
+    walks: &[&DueWalk],
+) -> Result<u64, StockError> {
     let reply = FORGET_WALK
         .run(connection, &[&keys.answers, &keys.walks], |cmd| {
             cmd.arg(walks.len());

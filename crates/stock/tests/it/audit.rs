@@ -20,7 +20,10 @@ struct Book {
 /// Panics with the difference, if there is one.
 pub async fn audit(sale: &Sale) {
     // The test may have restarted the server.
-    eventually("the server being there", async || sale.stock.ready().await.is_ok()).await;
+    eventually("the server being there", async || {
+        sale.stock.ready().await.is_ok()
+    })
+    .await;
     let mut books = Vec::new();
     for segment in 0..sale.item.segments {
         books.push(read(sale, segment).await);
@@ -37,18 +40,51 @@ pub async fn audit(sale: &Sale) {
 }
 
 async fn read(sale: &Sale, segment: u16) -> Book {
-    let inspection = sale.stock.inspect(&sale.segment(segment), InspectionEntries::All).await.unwrap();
-    let mut entries = sale.trimmed.lock().unwrap().get(&segment).cloned().unwrap_or_default();
+    let inspection = sale
+        .stock
+        .inspect(&sale.segment(segment), InspectionEntries::All)
+        .await
+        .unwrap();
+    let mut entries = sale
+        .trimmed
+        .lock()
+        .unwrap()
+        .get(&segment)
+        .cloned()
+        .unwrap_or_default();
     entries.extend(inspection.entries);
-    assert!(entries.is_sorted_by(|a, b| a.id < b.id), "segment {segment}: entries out of order");
-    assert_eq!(entries.last().unwrap().id, inspection.last, "segment {segment}: the last entry is not what the segment says");
-    assert_eq!(entries[0].change, Change::Opened { units: sale.item.share(segment), epoch: sale.item.epoch });
+    assert!(
+        entries.is_sorted_by(|a, b| a.id < b.id),
+        "segment {segment}: entries out of order"
+    );
+    assert_eq!(
+        entries.last().unwrap().id,
+        inspection.last,
+        "segment {segment}: the last entry is not what the segment says"
+    );
+    assert_eq!(
+        entries[0].change,
+        Change::Opened {
+            units: sale.item.share(segment),
+            epoch: sale.item.epoch
+        }
+    );
     let (taken, released) = (orders(&entries, taken), orders(&entries, released));
-    Book { segment, dump: sale.dump(segment).await, entries, taken, released }
+    Book {
+        segment,
+        dump: sale.dump(segment).await,
+        entries,
+        taken,
+        released,
+    }
 }
 
 fn orders(entries: &[Entry], of: impl Fn(&Change) -> &[TakenOrder]) -> Vec<TakenOrder> {
-    entries.iter().flat_map(|entry| of(&entry.change)).cloned().collect()
+    entries
+        .iter()
+        .flat_map(|entry| of(&entry.change))
+        .cloned()
+        .collect()
 }
 
 fn taken(change: &Change) -> &[TakenOrder] {
@@ -69,25 +105,57 @@ fn released(change: &Change) -> &[TakenOrder] {
 fn the_entries_lead_to_what_is_available(sale: &Sale, book: &Book) {
     let replay = |available: i64, entry: &Entry| match (&entry.change, entry.change.effect()) {
         (_, Some(effect)) => available + effect,
-        (Change::Opened { units, .. } | Change::Adjusted { units, .. }, _) => i64::try_from(*units).unwrap(),
+        (Change::Opened { units, .. } | Change::Adjusted { units, .. }, _) => {
+            i64::try_from(*units).unwrap()
+        }
         (change, None) => panic!("{change:?} sets the counter to something that it does not say"),
     };
-    let given_back = sale.given_back.lock().unwrap().get(&book.segment).copied().unwrap_or(0);
+    let given_back = sale
+        .given_back
+        .lock()
+        .unwrap()
+        .get(&book.segment)
+        .copied()
+        .unwrap_or(0);
     let replayed = book.entries.iter().fold(0, replay) + given_back;
     let available: i64 = book.dump.stock["available"].parse().unwrap();
-    assert!(available >= 0, "{}:{} has {available} units", sale.item.id, book.segment);
-    assert_eq!(available, replayed, "{}:{}: what is available is not what the entries lead to", sale.item.id, book.segment);
+    assert!(
+        available >= 0,
+        "{}:{} has {available} units",
+        sale.item.id,
+        book.segment
+    );
+    assert_eq!(
+        available, replayed,
+        "{}:{}: what is available is not what the entries lead to",
+        sale.item.id, book.segment
+    );
 }
 
 fn taken_answers_are_the_taken_entries(book: &Book) {
     let mut expected: BTreeMap<_, _> = book.taken.iter().map(|order| (order.id, order)).collect();
     for order in &book.released {
-        assert_eq!(expected.remove(&order.id), Some(order), "segment {}: {} gave back what it did not have", book.segment, order.id);
+        assert_eq!(
+            expected.remove(&order.id),
+            Some(order),
+            "segment {}: {} gave back what it did not have",
+            book.segment,
+            order.id
+        );
     }
-    let expected: BTreeMap<_, _> = expected.into_iter().map(|(id, order)| (id, order.quantity.get())).collect();
-    let found: BTreeMap<_, _> =
-        answers(&book.dump).filter(|answer| answer.kind == 'T').map(|answer| (answer.order, answer.units)).collect();
-    assert_eq!(found, expected, "segment {}: what was taken and not given back is not what is remembered", book.segment);
+    let expected: BTreeMap<_, _> = expected
+        .into_iter()
+        .map(|(id, order)| (id, order.quantity.get()))
+        .collect();
+    let found: BTreeMap<_, _> = answers(&book.dump)
+        .filter(|answer| answer.kind == 'T')
+        .map(|answer| (answer.order, answer.units))
+        .collect();
+    assert_eq!(
+        found, expected,
+        "segment {}: what was taken and not given back is not what is remembered",
+        book.segment
+    );
 }
 
 /// A segment that lost its keys has forgotten transfers; a repeat of one comes with a token that is too low by now.
@@ -99,12 +167,28 @@ fn transfers_are_remembered(book: &Book) {
             Change::TransferredIn(transferred) => ('I', transferred),
             _ => continue,
         };
-        assert!(moved.insert(transferred.id, (kind, transferred.units)).is_none(), "transfer {} moved units twice", transferred.id);
+        assert!(
+            moved
+                .insert(transferred.id, (kind, transferred.units))
+                .is_none(),
+            "transfer {} moved units twice",
+            transferred.id
+        );
     }
-    for (id, answer) in book.dump.answers.iter().filter(|(_, answer)| answer.starts_with(['O', 'I'])) {
+    for (id, answer) in book
+        .dump
+        .answers
+        .iter()
+        .filter(|(_, answer)| answer.starts_with(['O', 'I']))
+    {
         let id = TransferId::from_bytes(id.as_slice().try_into().unwrap());
         let remembered = (answer.chars().next().unwrap(), answer[1..].parse().unwrap());
-        assert_eq!(moved.get(&id), Some(&remembered), "segment {}: transfer {id}", book.segment);
+        assert_eq!(
+            moved.get(&id),
+            Some(&remembered),
+            "segment {}: transfer {id}",
+            book.segment
+        );
     }
 }
 
@@ -117,14 +201,29 @@ fn no_order_took_twice(books: &[Book]) {
 
 /// "Elsewhere" names who has the units, and what is sold out has none anywhere.
 fn final_answers_are_true(sale: &Sale, books: &[Book]) {
-    let mut holder: BTreeMap<_, _> = books.iter().flat_map(|book| book.taken.iter().map(|order| (order.id, book.segment))).collect();
+    let mut holder: BTreeMap<_, _> = books
+        .iter()
+        .flat_map(|book| book.taken.iter().map(|order| (order.id, book.segment)))
+        .collect();
     for order in books.iter().flat_map(|book| &book.released) {
         holder.remove(&order.id);
     }
     for answer in books.iter().flat_map(|book| answers(&book.dump)) {
         match answer.kind {
-            'E' => assert_eq!(holder.get(&answer.order).copied(), answer.place, "{}: {}", sale.item.id, answer.order),
-            'S' => assert_eq!(holder.get(&answer.order), None, "{}: {} is called sold out", sale.item.id, answer.order),
+            'E' => assert_eq!(
+                holder.get(&answer.order).copied(),
+                answer.place,
+                "{}: {}",
+                sale.item.id,
+                answer.order
+            ),
+            'S' => assert_eq!(
+                holder.get(&answer.order),
+                None,
+                "{}: {} is called sold out",
+                sale.item.id,
+                answer.order
+            ),
             _ => {}
         }
     }
@@ -136,10 +235,24 @@ fn released_for_good(sale: &Sale, books: &[Book]) {
     for book in books {
         for order in &book.released {
             let home = &books[usize::from(home(sale, &order.buyer))];
-            let released = |dump: &Dump| dump.answer(order.id).is_some_and(|answer| answer.starts_with(&format!("R{}:", order.quantity)));
-            let was_lost = sale.lost.lock().unwrap().contains(&book.segment) && book.dump.answer(order.id).is_none();
-            assert!(released(&home.dump) && (was_lost || released(&book.dump)), "{}: {} was released", sale.item.id, order.id);
-            assert!(home.dump.gave_back.contains(order.buyer.as_str()), "{}: {} gave something back", sale.item.id, order.buyer);
+            let released = |dump: &Dump| {
+                dump.answer(order.id)
+                    .is_some_and(|answer| answer.starts_with(&format!("R{}:", order.quantity)))
+            };
+            let was_lost = sale.lost.lock().unwrap().contains(&book.segment)
+                && book.dump.answer(order.id).is_none();
+            assert!(
+                released(&home.dump) && (was_lost || released(&book.dump)),
+                "{}: {} was released",
+                sale.item.id,
+                order.id
+            );
+            assert!(
+                home.dump.gave_back.contains(order.buyer.as_str()),
+                "{}: {} gave something back",
+                sale.item.id,
+                order.buyer
+            );
         }
     }
 }
@@ -152,34 +265,77 @@ fn home(sale: &Sale, buyer: &BuyerId) -> u16 {
 /// and whose units somebody still has to return.
 fn buyers_are_counted(sale: &Sale, books: &[Book]) {
     let mut counts: BTreeMap<(u16, String), i64> = BTreeMap::new();
-    let took: BTreeSet<OrderId> = books.iter().flat_map(|book| book.taken.iter().map(|order| order.id)).collect();
-    let gave_back: BTreeSet<OrderId> = books.iter().flat_map(|book| book.released.iter().map(|order| order.id)).collect();
-    for order in books.iter().flat_map(|book| &book.taken).filter(|order| !gave_back.contains(&order.id)) {
+    let took: BTreeSet<OrderId> = books
+        .iter()
+        .flat_map(|book| book.taken.iter().map(|order| order.id))
+        .collect();
+    let gave_back: BTreeSet<OrderId> = books
+        .iter()
+        .flat_map(|book| book.released.iter().map(|order| order.id))
+        .collect();
+    for order in books
+        .iter()
+        .flat_map(|book| &book.taken)
+        .filter(|order| !gave_back.contains(&order.id))
+    {
         let home = home(sale, &order.buyer);
-        if !books[usize::from(home)].dump.answer(order.id).is_some_and(|answer| answer.starts_with('R')) {
-            *counts.entry((home, order.buyer.to_string())).or_default() += i64::from(order.quantity.get());
+        if !books[usize::from(home)]
+            .dump
+            .answer(order.id)
+            .is_some_and(|answer| answer.starts_with('R'))
+        {
+            *counts.entry((home, order.buyer.to_string())).or_default() +=
+                i64::from(order.quantity.get());
         }
     }
     for book in books {
         for (walker, units) in unfinished_walks(&book.dump) {
-            assert_eq!(home(sale, &walker.1), book.segment, "a walk in the list of a segment that is not its home");
+            assert_eq!(
+                home(sale, &walker.1),
+                book.segment,
+                "a walk in the list of a segment that is not its home"
+            );
             if !took.contains(&walker.0) {
-                *counts.entry((book.segment, walker.1.to_string())).or_default() += units;
+                *counts
+                    .entry((book.segment, walker.1.to_string()))
+                    .or_default() += units;
             }
         }
     }
-    let found = books.iter().flat_map(|book| book.dump.buyers.iter().map(|(buyer, count)| ((book.segment, buyer.clone()), *count)));
-    assert_eq!(found.collect::<BTreeMap<_, _>>(), counts, "{}: counts of buyers", sale.item.id);
+    let found = books.iter().flat_map(|book| {
+        book.dump
+            .buyers
+            .iter()
+            .map(|(buyer, count)| ((book.segment, buyer.clone()), *count))
+    });
+    assert_eq!(
+        found.collect::<BTreeMap<_, _>>(),
+        counts,
+        "{}: counts of buyers",
+        sale.item.id
+    );
     if let Some(limit) = most_allowed(sale, books) {
-        assert!(counts.values().all(|count| *count <= limit), "{}: a buyer holds more than the limit", sale.item.id);
+        assert!(
+            counts.values().all(|count| *count <= limit),
+            "{}: a buyer holds more than the limit",
+            sale.item.id
+        );
     }
 }
 
 /// The item's limit, or that of today if it has been raised. `None`: none.
 fn most_allowed(sale: &Sale, books: &[Book]) -> Option<i64> {
-    let today = books.iter().map(|book| book.dump.stock["limit"].parse::<i64>().unwrap());
-    let at_first = sale.item.limit_per_buyer.map_or(0, |limit| limit.get().into());
-    today.chain([at_first]).reduce(|a, b| if a == 0 || b == 0 { 0 } else { a.max(b) }).filter(|limit| *limit > 0)
+    let today = books
+        .iter()
+        .map(|book| book.dump.stock["limit"].parse::<i64>().unwrap());
+    let at_first = sale
+        .item
+        .limit_per_buyer
+        .map_or(0, |limit| limit.get().into());
+    today
+        .chain([at_first])
+        .reduce(|a, b| if a == 0 || b == 0 { 0 } else { a.max(b) })
+        .filter(|limit| *limit > 0)
 }
 
 /// Walks that home still answers with "passed".
@@ -190,7 +346,10 @@ fn unfinished_walks(dump: &Dump) -> Vec<((OrderId, BuyerId), i64)> {
         let units = i64::from(u32::from_be_bytes(packed[16..20].try_into().unwrap()));
         let buyer = BuyerId::new(std::str::from_utf8(&packed[21..]).unwrap()).unwrap();
         assert_eq!(usize::from(packed[20]), buyer.as_str().len());
-        if dump.answer(order).is_some_and(|answer| answer.starts_with('P')) {
+        if dump
+            .answer(order)
+            .is_some_and(|answer| answer.starts_with('P'))
+        {
             unfinished.push(((order, buyer), units));
         }
     }
@@ -206,13 +365,16 @@ struct Remembered {
 
 /// Answers to orders; what is remembered of transfers is left out.
 fn answers(dump: &Dump) -> impl Iterator<Item = Remembered> {
-    dump.answers.iter().filter(|(_, answer)| !answer.starts_with(['O', 'I'])).map(|(order, answer)| {
-        let mut parts = answer[1..].split(':');
-        Remembered {
-            order: OrderId::from_bytes(order.as_slice().try_into().unwrap()),
-            kind: answer.chars().next().unwrap(),
-            units: parts.next().unwrap().parse().unwrap(),
-            place: parts.nth(1).map(|place| place.parse().unwrap()),
-        }
-    })
+    dump.answers
+        .iter()
+        .filter(|(_, answer)| !answer.starts_with(['O', 'I']))
+        .map(|(order, answer)| {
+            let mut parts = answer[1..].split(':');
+            Remembered {
+                order: OrderId::from_bytes(order.as_slice().try_into().unwrap()),
+                kind: answer.chars().next().unwrap(),
+                units: parts.next().unwrap().parse().unwrap(),
+                place: parts.nth(1).map(|place| place.parse().unwrap()),
+            }
+        })
 }

@@ -41,7 +41,11 @@ async fn open(site: &Arc<Site>, terms: Terms) -> Arc<Sale> {
 }
 
 async fn patient(site: &Site) -> Arc<Stock> {
-    site.instance_with(StockSettings { hint_lifetime: Duration::from_secs(3600), ..site.settings() }).await
+    site.instance_with(StockSettings {
+        hint_lifetime: Duration::from_secs(3600),
+        ..site.settings()
+    })
+    .await
 }
 
 type AtOnce<'a> = Pin<Box<dyn Future<Output = Vec<Outcome>> + 'a>>;
@@ -49,43 +53,86 @@ type AtOnce<'a> = Pin<Box<dyn Future<Output = Vec<Outcome>> + 'a>>;
 /// Orders that leave together, once this is awaited. Unconstrained, or tokio would have them take turns with the lane before all are in it.
 fn at_once(item: &ItemStock, asks: Vec<Ask>) -> AtOnce<'_> {
     let orders = join_all(asks.into_iter().map(|ask| item.order(ask)));
-    Box::pin(unconstrained(async { orders.await.into_iter().map(Result::unwrap).collect() }))
+    Box::pin(unconstrained(async {
+        orders.await.into_iter().map(Result::unwrap).collect()
+    }))
 }
 
 /// Asks of buyers, one unit each.
 fn asks(sale: &Sale, key: &str, buyers: impl IntoIterator<Item = BuyerId>) -> Vec<Ask> {
-    buyers.into_iter().map(|buyer| sale.ask(&buyer, key, 1)).collect()
+    buyers
+        .into_iter()
+        .map(|buyer| sale.ask(&buyer, key, 1))
+        .collect()
 }
 
 /// What the server runs until the orders are answered.
-async fn cost_of(site: &Site, item: &ItemStock, asks: Vec<Ask>) -> (Vec<Outcome>, BTreeMap<String, u64>) {
+async fn cost_of(
+    site: &Site,
+    item: &ItemStock,
+    asks: Vec<Ask>,
+) -> (Vec<Outcome>, BTreeMap<String, u64>) {
     commands(&site.url, at_once(item, asks)).await.unwrap()
 }
 
 fn calls(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
-    expected.iter().map(|(command, calls)| ((*command).to_owned(), *calls)).collect()
+    expected
+        .iter()
+        .map(|(command, calls)| ((*command).to_owned(), *calls))
+        .collect()
 }
 
 /// ask_home: one EVALSHA and TIME; HMGET of the stock, of the answers and of the buyers' counts; XADD for all that were taken; HSET of the stock, the counts
 /// and the answers; XLEN, to know whether the recorder sleeps.
-const TAKE: [(&str, u64); 6] = [("evalsha", 1), ("time", 1), ("hmget", 3), ("xadd", 1), ("hset", 3), ("xlen", 1)];
+const TAKE: [(&str, u64); 6] = [
+    ("evalsha", 1),
+    ("time", 1),
+    ("hmget", 3),
+    ("xadd", 1),
+    ("hset", 3),
+    ("xlen", 1),
+];
 
 #[tokio::test]
 async fn a_batch_that_takes_costs_ten_commands_whatever_its_size() {
     alone(async |site| {
         let sale = open(&site, Terms::new(10_000, 1).limit(1)).await;
         let item = sale.at_first();
-        assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()), "from now on the instance knows the item");
+        assert!(
+            is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()),
+            "from now on the instance knows the item"
+        );
         let mut first = 1;
         for batch in BATCHES {
-            let (outcomes, cost) = cost_of(&site, &item, asks(&sale, "k", (first..first + batch).map(buyer))).await;
-            assert_eq!((held(&outcomes), cost), (batch, calls(&TAKE)), "{batch} orders");
+            let (outcomes, cost) = cost_of(
+                &site,
+                &item,
+                asks(&sale, "k", (first..first + batch).map(buyer)),
+            )
+            .await;
+            assert_eq!(
+                (held(&outcomes), cost),
+                (batch, calls(&TAKE)),
+                "{batch} orders"
+            );
             first += batch;
         }
         // The recorder has recorded everything and sleeps: a message wakes it.
-        let last = sale.stock.read_outbox(&sale.segment(0), None, 100).await.unwrap().last().unwrap().id;
+        let last = sale
+            .stock
+            .read_outbox(&sale.segment(0), None, 100)
+            .await
+            .unwrap()
+            .last()
+            .unwrap()
+            .id;
         sale.trim(0, last).await;
-        let (_, cost) = cost_of(&site, &item, asks(&sale, "k", (first..first + 128).map(buyer))).await;
+        let (_, cost) = cost_of(
+            &site,
+            &item,
+            asks(&sale, "k", (first..first + 128).map(buyer)),
+        )
+        .await;
         assert_eq!(cost, calls(&[&TAKE[..], &[("publish", 1)]].concat()));
     })
     .await;
@@ -95,18 +142,29 @@ async fn a_batch_that_takes_costs_ten_commands_whatever_its_size() {
 const LOOK: [(&str, u64); 3] = [("evalsha", 1), ("time", 1), ("hmget", 3)];
 
 #[tokio::test]
-async fn a_batch_that_was_answered_before_or_is_above_the_limit_costs_five_commands_whatever_its_size() {
+async fn a_batch_that_was_answered_before_or_is_above_the_limit_costs_five_commands_whatever_its_size()
+ {
     alone(async |site| {
         let sale = open(&site, Terms::new(10_000, 1).limit(1)).await;
         let item = sale.at_first();
         let buyers = || (0..128).map(buyer);
         assert_eq!(held(&at_once(&item, asks(&sale, "k", buyers())).await), 128);
         for batch in BATCHES {
-            let (outcomes, cost) = cost_of(&site, &item, asks(&sale, "k", buyers().take(batch))).await;
-            assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Held { replayed: true, .. })));
+            let (outcomes, cost) =
+                cost_of(&site, &item, asks(&sale, "k", buyers().take(batch))).await;
+            assert!(
+                outcomes
+                    .iter()
+                    .all(|outcome| matches!(outcome, Outcome::Held { replayed: true, .. }))
+            );
             assert_eq!(cost, calls(&LOOK), "{batch} repeats");
-            let (outcomes, cost) = cost_of(&site, &item, asks(&sale, "another", buyers().take(batch))).await;
-            assert!(outcomes.iter().all(|outcome| *outcome == Outcome::BuyerLimitReached));
+            let (outcomes, cost) =
+                cost_of(&site, &item, asks(&sale, "another", buyers().take(batch))).await;
+            assert!(
+                outcomes
+                    .iter()
+                    .all(|outcome| *outcome == Outcome::BuyerLimitReached)
+            );
             assert_eq!(cost, calls(&LOOK), "{batch} orders above the limit");
         }
     })
@@ -117,8 +175,14 @@ async fn a_batch_that_was_answered_before_or_is_above_the_limit_costs_five_comma
 async fn buy_up(site: &Site, sale: &Sale, segment: u16) {
     let left = sale.dump(segment).await.available();
     let other = patient(site).await.item(&sale.item);
-    let rivals = (0..).map(|n| BuyerId::new(format!("rival-{n}")).unwrap()).filter(|rival| rival.home(sale.item.segments) == segment);
-    let outcomes = at_once(&other, asks(sale, "k", rivals.take(usize::try_from(left).unwrap()))).await;
+    let rivals = (0..)
+        .map(|n| BuyerId::new(format!("rival-{n}")).unwrap())
+        .filter(|rival| rival.home(sale.item.segments) == segment);
+    let outcomes = at_once(
+        &other,
+        asks(sale, "k", rivals.take(usize::try_from(left).unwrap())),
+    )
+    .await;
     assert_eq!(held(&outcomes) as u64, left);
 }
 
@@ -127,12 +191,30 @@ async fn a_batch_that_finds_the_only_segment_empty_costs_seven_commands_whatever
     for batch in BATCHES {
         alone(async |site| {
             let sale = open(&site, Terms::new(200, 1).limit(1)).await;
-            assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()), "now the instance believes that 199 are left");
+            assert!(
+                is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()),
+                "now the instance believes that 199 are left"
+            );
             buy_up(&site, &sale, 0).await;
-            let (outcomes, cost) = cost_of(&site, &sale.at_first(), asks(&sale, "k", (1..=batch).map(buyer))).await;
+            let (outcomes, cost) = cost_of(
+                &site,
+                &sale.at_first(),
+                asks(&sale, "k", (1..=batch).map(buyer)),
+            )
+            .await;
             assert_eq!(sold_out(&outcomes), batch);
             // What each of them was told is remembered (HSET), and for how long (ZADD).
-            assert_eq!(cost, calls(&[("evalsha", 1), ("time", 1), ("hmget", 3), ("hset", 1), ("zadd", 1)]), "{batch} orders");
+            assert_eq!(
+                cost,
+                calls(&[
+                    ("evalsha", 1),
+                    ("time", 1),
+                    ("hmget", 3),
+                    ("hset", 1),
+                    ("zadd", 1)
+                ]),
+                "{batch} orders"
+            );
         })
         .await;
     }
@@ -143,7 +225,10 @@ async fn a_batch_whose_home_is_empty_costs_three_scripts_whatever_its_size() {
     for batch in BATCHES {
         alone(async |site| {
             let sale = open(&site, Terms::new(400, 2).limit(1)).await;
-            assert!(is_held(&sale.order(&sale.buyer_at(1, 0), "k", 1).await.unwrap()), "now the instance knows the item");
+            assert!(
+                is_held(&sale.order(&sale.buyer_at(1, 0), "k", 1).await.unwrap()),
+                "now the instance knows the item"
+            );
             buy_up(&site, &sale, 0).await;
             let strays = (0..batch).map(|n| sale.buyer_at(0, n)).collect::<Vec<_>>();
             let item = sale.at_first();
@@ -183,9 +268,21 @@ async fn who_is_turned_away_costs_no_command() {
             assert!(is_held(&sale.order(&buyer(n), "k", 1).await.unwrap()));
         }
         // One look at each segment, and at who holds something there: that takes the hint.
-        assert_eq!(sale.order(&buyer(9), "k", 1).await.unwrap(), Outcome::TurnedAway);
-        let (outcomes, cost) = cost_of(&site, &sale.at_first(), asks(&sale, "k", (1000..11_000).map(buyer))).await;
-        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::TurnedAway));
+        assert_eq!(
+            sale.order(&buyer(9), "k", 1).await.unwrap(),
+            Outcome::TurnedAway
+        );
+        let (outcomes, cost) = cost_of(
+            &site,
+            &sale.at_first(),
+            asks(&sale, "k", (1000..11_000).map(buyer)),
+        )
+        .await;
+        assert!(
+            outcomes
+                .iter()
+                .all(|outcome| *outcome == Outcome::TurnedAway)
+        );
         assert_eq!(cost, calls(&[]), "10,000 refusals");
     })
     .await;
@@ -193,11 +290,17 @@ async fn who_is_turned_away_costs_no_command() {
 
 /// Runs a test of allocations. It is not asynchronous, because it counts around the runtime.
 fn counting(units: u64, test: impl FnOnce(&Counted<'_>)) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let server = runtime.block_on(Redis::start()).unwrap();
     let site = Arc::new(runtime.block_on(Site::at(server.url(), vec![server.url()])));
     let sale = runtime.block_on(open(&site, Terms::new(units, 1).limit(1)));
-    test(&Counted { runtime: &runtime, sale: &sale });
+    test(&Counted {
+        runtime: &runtime,
+        sale: &sale,
+    });
     runtime.block_on(site::close(&site));
 }
 
@@ -209,14 +312,27 @@ struct Counted<'a> {
 impl Counted<'_> {
     /// Holds orders of one key against the bound, as many at once as each round has buyers: from the call to the answer, with their batch's way to Redis
     /// and back. The ask and the future itself are the caller's.
-    fn check(&self, bound: Bound, key: &str, mut round: impl FnMut() -> Vec<BuyerId>, is_right: fn(&Outcome) -> bool) {
+    fn check(
+        &self,
+        bound: Bound,
+        key: &str,
+        mut round: impl FnMut() -> Vec<BuyerId>,
+        is_right: fn(&Outcome) -> bool,
+    ) {
         let (item, mut orders) = (self.sale.at_first(), 0);
         let prepare = || {
             let asks = asks(self.sale, key, round());
             orders = asks.len();
             at_once(&item, asks)
         };
-        let run = |orders| assert!(self.runtime.block_on::<AtOnce<'_>>(orders).iter().all(is_right));
+        let run = |orders| {
+            assert!(
+                self.runtime
+                    .block_on::<AtOnce<'_>>(orders)
+                    .iter()
+                    .all(is_right)
+            )
+        };
         let spent = fewest_allocations(prepare, run);
         bound.check(spent, orders);
     }
@@ -234,8 +350,24 @@ fn newcomers(batch: usize) -> impl FnMut() -> Vec<BuyerId> {
 #[test]
 fn an_order_allocates_no_more_than_it_may() {
     counting(100_000, |counted| {
-        counted.check(Bound { what: "an order at batch 1", most: 33.0 }, "k", newcomers(1), is_held);
-        counted.check(Bound { what: "an order at batch 128", most: 5.0 }, "k", newcomers(128), is_held);
+        counted.check(
+            Bound {
+                what: "an order at batch 1",
+                most: 33.0,
+            },
+            "k",
+            newcomers(1),
+            is_held,
+        );
+        counted.check(
+            Bound {
+                what: "an order at batch 128",
+                most: 5.0,
+            },
+            "k",
+            newcomers(128),
+            is_held,
+        );
     });
 }
 
@@ -243,7 +375,15 @@ fn an_order_allocates_no_more_than_it_may() {
 fn a_repeat_allocates_no_more_than_it_may() {
     counting(1000, |counted| {
         let buyers = || (0..128).map(buyer).collect();
-        counted.check(Bound { what: "a repeat at batch 128", most: 7.2 }, "k", buyers, is_held);
+        counted.check(
+            Bound {
+                what: "a repeat at batch 128",
+                most: 7.2,
+            },
+            "k",
+            buyers,
+            is_held,
+        );
     });
 }
 
@@ -251,8 +391,18 @@ fn a_repeat_allocates_no_more_than_it_may() {
 fn who_is_turned_away_allocates_no_more_than_this() {
     counting(1, |counted| {
         let Counted { runtime, sale } = counted;
-        assert!(is_held(&runtime.block_on(sale.order(&buyer(0), "k", 1)).unwrap()));
+        assert!(is_held(
+            &runtime.block_on(sale.order(&buyer(0), "k", 1)).unwrap()
+        ));
         let is_turned_away = |outcome: &Outcome| *outcome == Outcome::TurnedAway;
-        counted.check(Bound { what: "a refusal by the hint", most: 0.1 }, "k", newcomers(128), is_turned_away);
+        counted.check(
+            Bound {
+                what: "a refusal by the hint",
+                most: 0.1,
+            },
+            "k",
+            newcomers(128),
+            is_turned_away,
+        );
     });
 }

@@ -17,11 +17,17 @@ pub async fn instances(sale: &Sale, count: usize) -> Vec<Arc<ItemStock>> {
 }
 
 /// Sends every ask at the same moment, to the instances in turn, and waits for all outcomes, which come in the order of the asks.
-pub async fn at_once(instances: &[Arc<ItemStock>], asks: Vec<Ask>) -> Vec<Result<Outcome, StockError>> {
+pub async fn at_once(
+    instances: &[Arc<ItemStock>],
+    asks: Vec<Ask>,
+) -> Vec<Result<Outcome, StockError>> {
     let (count, barrier) = (asks.len(), Arc::new(Barrier::new(asks.len())));
     let mut orders = JoinSet::new();
     for (index, ask) in asks.into_iter().enumerate() {
-        let (instance, barrier) = (Arc::clone(&instances[index % instances.len()]), Arc::clone(&barrier));
+        let (instance, barrier) = (
+            Arc::clone(&instances[index % instances.len()]),
+            Arc::clone(&barrier),
+        );
         orders.spawn(async move {
             barrier.wait().await;
             (index, instance.order(ask).await)
@@ -34,13 +40,23 @@ pub async fn at_once(instances: &[Arc<ItemStock>], asks: Vec<Ask>) -> Vec<Result
 
 /// The same where every order must have an answer.
 pub async fn all_answered(instances: &[Arc<ItemStock>], asks: Vec<Ask>) -> Vec<Outcome> {
-    at_once(instances, asks).await.into_iter().map(Result::unwrap).collect()
+    at_once(instances, asks)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect()
 }
 
 pub fn held(outcomes: &[Outcome]) -> usize {
-    outcomes.iter().filter(|outcome| crate::sale::is_held(outcome)).count()
+    outcomes
+        .iter()
+        .filter(|outcome| crate::sale::is_held(outcome))
+        .count()
 }
 
 pub fn sold_out(outcomes: &[Outcome]) -> usize {
-    outcomes.iter().filter(|outcome| outcome.is_sold_out()).count()
+    outcomes
+        .iter()
+        .filter(|outcome| outcome.is_sold_out())
+        .count()
 }

@@ -61,7 +61,14 @@ struct Match {
 impl Match {
     fn new(seed: u64, sequences: u64) -> Self {
         let (begun, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { seed, sequences, begun, failed, tally: Mutex::default(), difference: Mutex::default() }
+        Self {
+            seed,
+            sequences,
+            begun,
+            failed,
+            tally: Mutex::default(),
+            difference: Mutex::default(),
+        }
     }
 
     /// Plays until nothing is left.
@@ -80,14 +87,22 @@ impl Match {
 
     fn play_block(&self, seed: u64, sequences: u64, player: &RefCell<Player>) {
         let cases = sequences.try_into().unwrap();
-        let config = Config { cases, max_shrink_iters: 4000, failure_persistence: None, ..Config::default() };
-        let played =
-            TestRunner::new_with_rng(config, rng(seed)).run(&plan(), |plan| player.borrow_mut().play(&plan).map_err(TestCaseError::fail));
+        let config = Config {
+            cases,
+            max_shrink_iters: 4000,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        let played = TestRunner::new_with_rng(config, rng(seed)).run(&plan(), |plan| {
+            player.borrow_mut().play(&plan).map_err(TestCaseError::fail)
+        });
         if let Err(error) = played {
             self.failed.store(true, Ordering::Relaxed);
             let repeat = format!("STOCKADE_SEED={seed} STOCKADE_SEQUENCES={BLOCK} plays it again");
             let difference = match error {
-                TestError::Fail(reason, plan) => format!("{repeat}\n{plan:#?}\n{}", reason.message()),
+                TestError::Fail(reason, plan) => {
+                    format!("{repeat}\n{plan:#?}\n{}", reason.message())
+                }
                 TestError::Abort(reason) => format!("{repeat}\n{}", reason.message()),
             };
             self.difference.lock().unwrap().get_or_insert(difference);
@@ -103,13 +118,23 @@ fn rng(seed: u64) -> TestRng {
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable}: expected a whole number, found {text:?}")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable}: expected a whole number, found {text:?}")),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_scripts_and_their_model_agree_on_every_sequence() {
-    let server = Redis::builder().appendfsync(AppendFsync::No).start().await.unwrap();
-    let (seed, sequences) = (number("STOCKADE_SEED").unwrap_or_else(rand::random), number("STOCKADE_SEQUENCES").unwrap_or(SEQUENCES));
+    let server = Redis::builder()
+        .appendfsync(AppendFsync::No)
+        .start()
+        .await
+        .unwrap();
+    let (seed, sequences) = (
+        number("STOCKADE_SEED").unwrap_or_else(rand::random),
+        number("STOCKADE_SEQUENCES").unwrap_or(SEQUENCES),
+    );
     println!("STOCKADE_SEED={seed} STOCKADE_SEQUENCES={sequences}");
     let (played, begin) = (Match::new(seed, sequences), Instant::now());
     tokio::task::block_in_place(|| {
@@ -120,8 +145,14 @@ async fn the_scripts_and_their_model_agree_on_every_sequence() {
             }
         });
     });
-    let (tally, seconds) = (played.tally.into_inner().unwrap(), begin.elapsed().as_secs_f64());
-    println!("{} sequences, {} calls, {seconds:.1} s", tally.sequences, tally.calls);
+    let (tally, seconds) = (
+        played.tally.into_inner().unwrap(),
+        begin.elapsed().as_secs_f64(),
+    );
+    println!(
+        "{} sequences, {} calls, {seconds:.1} s",
+        tally.sequences, tally.calls
+    );
     if let Some(difference) = played.difference.into_inner().unwrap() {
         panic!("{difference}");
     }
@@ -132,17 +163,29 @@ async fn the_scripts_and_their_model_agree_on_every_sequence() {
 /// Sequences that never reach a refusal or a transition say nothing about it. A few of them need not reach all.
 fn everything_happened(tally: &Tally) {
     let table = TRANSITIONS.into();
-    assert!(tally.transitions.is_subset(&table), "not in the table: {:?}", tally.transitions.difference(&table));
+    assert!(
+        tally.transitions.is_subset(&table),
+        "not in the table: {:?}",
+        tally.transitions.difference(&table)
+    );
     if tally.sequences >= 1000 {
         let missing: Vec<_> = table.difference(&tally.transitions).collect();
         assert!(missing.is_empty(), "no sequence took {missing:?}");
-        let statuses = call::SCRIPTS.iter().flat_map(|(script, source, _)| statuses(source).into_iter().map(|status| (*script, status)));
-        let missing: Vec<_> = statuses.filter(|status| !tally.statuses.contains(status)).collect();
+        let statuses = call::SCRIPTS.iter().flat_map(|(script, source, _)| {
+            statuses(source).into_iter().map(|status| (*script, status))
+        });
+        let missing: Vec<_> = statuses
+            .filter(|status| !tally.statuses.contains(status))
+            .collect();
         assert!(missing.is_empty(), "no call was answered {missing:?}");
     }
 }
 
 /// Every `{'status', ...}` that the code returns.
 fn statuses(source: &str) -> Vec<String> {
-    source.split("return {'").skip(1).map(|rest| rest.split('\'').next().unwrap().to_owned()).collect()
+    source
+        .split("return {'")
+        .skip(1)
+        .map(|rest| rest.split('\'').next().unwrap().to_owned())
+        .collect()
 }

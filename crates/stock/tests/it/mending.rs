@@ -23,18 +23,50 @@ async fn memories(sale: &Sale) -> Vec<Memory> {
     let mut memories: BTreeMap<OrderId, Memory> = BTreeMap::new();
     let (holdings, mut taken) = (sale.holdings().await, Vec::new());
     for segment in 0..sale.item.segments {
-        let mut entries = sale.trimmed.lock().unwrap().get(&segment).cloned().unwrap_or_default();
-        entries.extend(sale.stock.read_outbox(&sale.segment(segment), None, 100_000).await.unwrap());
+        let mut entries = sale
+            .trimmed
+            .lock()
+            .unwrap()
+            .get(&segment)
+            .cloned()
+            .unwrap_or_default();
+        entries.extend(
+            sale.stock
+                .read_outbox(&sale.segment(segment), None, 100_000)
+                .await
+                .unwrap(),
+        );
         for entry in entries {
             if let Change::Taken { expires_at, orders } = entry.change {
-                taken.extend(orders.into_iter().map(|order| (segment, expires_at.as_millisecond(), order)));
+                taken.extend(
+                    orders
+                        .into_iter()
+                        .map(|order| (segment, expires_at.as_millisecond(), order)),
+                );
             }
         }
     }
     taken.sort_by_key(|(_, _, order)| order.id.attempt());
-    for (segment, expires_ms, TakenOrder { id, buyer, quantity }) in taken {
+    for (
+        segment,
+        expires_ms,
+        TakenOrder {
+            id,
+            buyer,
+            quantity,
+        },
+    ) in taken
+    {
         let has_units = holdings.iter().any(|back| back.order.id == id);
-        let memory = Memory { order: id.first(), attempt: id.attempt(), segment, buyer, quantity, expires_ms, taken: has_units };
+        let memory = Memory {
+            order: id.first(),
+            attempt: id.attempt(),
+            segment,
+            buyer,
+            quantity,
+            expires_ms,
+            taken: has_units,
+        };
         memories.insert(id.first(), memory);
     }
     memories.into_values().collect()
@@ -43,9 +75,20 @@ async fn memories(sale: &Sale) -> Vec<Memory> {
 /// As a reconciler does it.
 async fn mend(sale: &Sale, segment: u16, token: u64, available: u64, epoch: u64) -> Adjusted {
     let memories = memories(sale).await;
-    let halted = sale.stock.halt(&sale.segment(segment), token).await.unwrap();
-    let restoration = sale.stock.restore(&sale.item, &halted, &memories, &[]).await.unwrap();
-    sale.stock.adjust(&sale.item, &halted, restoration, available, epoch).await.unwrap()
+    let halted = sale
+        .stock
+        .halt(&sale.segment(segment), token)
+        .await
+        .unwrap();
+    let restoration = sale
+        .stock
+        .restore(&sale.item, &halted, &memories, &[])
+        .await
+        .unwrap();
+    sale.stock
+        .adjust(&sale.item, &halted, restoration, available, epoch)
+        .await
+        .unwrap()
 }
 
 /// Orders by id, so that retakes can be repeated, too.
@@ -57,7 +100,11 @@ struct Asked {
 /// What a repeat of the order answers, if the order has a record.
 fn repeated(outcome: &Outcome) -> Option<Outcome> {
     match outcome {
-        Outcome::Held { expires_at, .. } => Some(Outcome::Held { expires_at: *expires_at, replayed: true, recorded: false }),
+        Outcome::Held { expires_at, .. } => Some(Outcome::Held {
+            expires_at: *expires_at,
+            replayed: true,
+            recorded: false,
+        }),
         Outcome::Released => Some(Outcome::Released),
         _ => None,
     }
@@ -66,26 +113,54 @@ fn repeated(outcome: &Outcome) -> Option<Outcome> {
 /// Orders of all kinds: at home and elsewhere, given back, and taken anew after that.
 async fn lively_sale(sale: &Arc<Sale>) -> Vec<Asked> {
     let item = sale.at_first();
-    let asks: Vec<_> = (0..40).map(|n| sale.ask(&buyer(n % 30), &format!("k{}", n / 30), 1 + u32::try_from(n).unwrap() % 3)).collect();
+    let asks: Vec<_> = (0..40)
+        .map(|n| {
+            sale.ask(
+                &buyer(n % 30),
+                &format!("k{}", n / 30),
+                1 + u32::try_from(n).unwrap() % 3,
+            )
+        })
+        .collect();
     all_answered(&[Arc::clone(&item)], asks.clone()).await;
     let holdings = sale.holdings().await;
     let back: Vec<GiveBack> = holdings.into_iter().step_by(3).collect();
     assert!(back.len() > 5);
     item.give_back(&back).await.unwrap();
     let retake = |GiveBack { order, .. }: &GiveBack| {
-        let (order, quantity, ask) = (order.id.retake(1), order.quantity, sale.ask(&order.buyer, "retake", 1));
-        Ask { order, quantity, ..ask }
+        let (order, quantity, ask) = (
+            order.id.retake(1),
+            order.quantity,
+            sale.ask(&order.buyer, "retake", 1),
+        );
+        Ask {
+            order,
+            quantity,
+            ..ask
+        }
     };
     // The retakes first: who was told that nothing is left may buy what came back, too.
     let retakes: Vec<_> = back.iter().step_by(2).map(retake).collect();
     let mut asked = Vec::new();
     for ask in retakes.into_iter().chain(asks) {
-        asked.push(Asked { outcome: item.order(ask.clone()).await.unwrap(), ask });
+        asked.push(Asked {
+            outcome: item.order(ask.clone()).await.unwrap(),
+            ask,
+        });
     }
     // One that was taken anew and given back again.
-    let again = sale.holdings().await.into_iter().find(|back| back.order.id.attempt() == 1).unwrap();
+    let again = sale
+        .holdings()
+        .await
+        .into_iter()
+        .find(|back| back.order.id.attempt() == 1)
+        .unwrap();
     item.give_back(std::slice::from_ref(&again)).await.unwrap();
-    asked.iter_mut().find(|asked| asked.ask.order == again.order.id).unwrap().outcome = Outcome::Released;
+    asked
+        .iter_mut()
+        .find(|asked| asked.ask.order == again.order.id)
+        .unwrap()
+        .outcome = Outcome::Released;
     asked
 }
 
@@ -98,27 +173,53 @@ async fn an_emptied_segment_comes_back_with_every_answer_and_count(site: Arc<Sit
         let token = 10 - u64::from(segment);
         let available = before[usize::from(segment)].available();
         let Adjusted { entry, .. } = mend(&sale, segment, token, available, 2).await;
-        let inspection = sale.stock.inspect(&sale.segment(segment), InspectionEntries::From(entry)).await.unwrap();
-        assert_eq!((inspection.available, inspection.last, inspection.mending), (available, entry, None));
+        let inspection = sale
+            .stock
+            .inspect(&sale.segment(segment), InspectionEntries::From(entry))
+            .await
+            .unwrap();
+        assert_eq!(
+            (inspection.available, inspection.last, inspection.mending),
+            (available, entry, None)
+        );
         let dump = sale.dump(segment).await;
-        assert_eq!(dump.buyers, before[usize::from(segment)].buyers, "counts of buyers");
+        assert_eq!(
+            dump.buyers,
+            before[usize::from(segment)].buyers,
+            "counts of buyers"
+        );
         assert_eq!(dump.gave_back, before[usize::from(segment)].gave_back);
     }
     let instances = instances(&sale, 2).await;
     let mut records = 0;
     for Asked { ask, outcome } in &asked {
-        let Some(expected) = repeated(outcome) else { continue };
+        let Some(expected) = repeated(outcome) else {
+            continue;
+        };
         records += 1;
         for instance in &instances {
-            assert_eq!(instance.order(ask.clone()).await.unwrap(), expected, "{}", ask.order);
+            assert_eq!(
+                instance.order(ask.clone()).await.unwrap(),
+                expected,
+                "{}",
+                ask.order
+            );
         }
     }
     assert!(records > 20, "{records} orders with a record");
     let available: u64 = before.iter().map(sale::Dump::available).sum();
     assert_eq!(sale.available().await, available);
     // What is held is given back to a segment that has been told of it.
-    let held: u64 = sale.holdings().await.iter().map(|back| u64::from(back.order.quantity.get())).sum();
-    sale.at_first().give_back(&sale.holdings().await).await.unwrap();
+    let held: u64 = sale
+        .holdings()
+        .await
+        .iter()
+        .map(|back| u64::from(back.order.quantity.get()))
+        .sum();
+    sale.at_first()
+        .give_back(&sale.holdings().await)
+        .await
+        .unwrap();
     assert_eq!(sale.available().await, available + held);
 }
 
@@ -129,23 +230,44 @@ async fn counts_are_restored_with_those_of_unfinished_walks(site: Arc<Site>) {
     let deadline = sale.now_ms().await + 60_000;
     // One walk that took elsewhere and that nobody ended, and one that is under way.
     sale.begin_walk(&ann, "there", 1, deadline).await;
-    assert_eq!(sale.continue_walk(0, &ann, "there", 1, deadline).await, "taken");
+    assert_eq!(
+        sale.continue_walk(0, &ann, "there", 1, deadline).await,
+        "taken"
+    );
     sale.begin_walk(&ann, "under-way", 3, deadline).await;
     sale.begin_walk(&bob, "under-way", 1, deadline).await;
     let counts = sale.dump(1).await.buyers;
     assert_eq!(counts, [(ann.to_string(), 6), (bob.to_string(), 1)].into());
     // Somebody has miscounted.
     let mut wrong = redis::cmd("HSET");
-    wrong.arg(sale.names(1).buyers).arg(ann.as_str()).arg(1).arg(bob.as_str()).arg(8);
+    wrong
+        .arg(sale.names(1).buyers)
+        .arg(ann.as_str())
+        .arg(1)
+        .arg(bob.as_str())
+        .arg(8);
     let _: i64 = sale.redis(&wrong).await;
     mend(&sale, 1, 3, 0, 2).await;
     let home = sale.dump(1).await;
     assert_eq!(home.buyers, counts);
-    for (buyer, key, kind) in [(&ann, "here", 'T'), (&ann, "there", 'E'), (&ann, "under-way", 'P'), (&bob, "under-way", 'P')] {
-        assert!(home.answer(sale.order_id(buyer, key)).unwrap().starts_with(kind), "{buyer} {key}");
+    for (buyer, key, kind) in [
+        (&ann, "here", 'T'),
+        (&ann, "there", 'E'),
+        (&ann, "under-way", 'P'),
+        (&bob, "under-way", 'P'),
+    ] {
+        assert!(
+            home.answer(sale.order_id(buyer, key))
+                .unwrap()
+                .starts_with(kind),
+            "{buyer} {key}"
+        );
     }
     // The walks go on as if nothing had been.
-    assert_eq!(sale.order(&ann, "under-way", 3).await.unwrap(), Outcome::SoldOut);
+    assert_eq!(
+        sale.order(&ann, "under-way", 3).await.unwrap(),
+        Outcome::SoldOut
+    );
     assert!(is_held(&sale.order(&bob, "under-way", 1).await.unwrap()));
 }
 
@@ -166,16 +288,46 @@ async fn whoever_lost_the_right_to_mend_is_told_so(site: Arc<Site>) {
     };
     for refused in [
         sale.stock.halt(&key, 7).await.map(drop),
-        sale.stock.restore(&sale.item, &older, &[memory], &[]).await.map(drop),
-        sale.stock.adjust(&sale.item, &older, none, 9, 2).await.map(drop),
-        sale.stock.adjust(&sale.item, &Halted { token: 7, ..newer.clone() }, none, 9, 2).await.map(drop),
+        sale.stock
+            .restore(&sale.item, &older, &[memory], &[])
+            .await
+            .map(drop),
+        sale.stock
+            .adjust(&sale.item, &older, none, 9, 2)
+            .await
+            .map(drop),
+        sale.stock
+            .adjust(
+                &sale.item,
+                &Halted {
+                    token: 7,
+                    ..newer.clone()
+                },
+                none,
+                9,
+                2,
+            )
+            .await
+            .map(drop),
     ] {
-        assert!(matches!(&refused, Err(StockError::Fenced { segment, fence: 8 }) if *segment == key), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(StockError::Fenced { segment, fence: 8 }) if *segment == key),
+            "{refused:?}"
+        );
         assert!(!refused.unwrap_err().is_retryable());
     }
-    let moved = sale.stock.adjust(&sale.item, &Halted { token: 8, ..older }, none, 9, 2).await;
-    assert!(matches!(&moved, Err(error @ StockError::Moved(_)) if error.is_retryable()), "{moved:?}");
-    sale.stock.adjust(&sale.item, &newer, none, 4, 2).await.unwrap();
+    let moved = sale
+        .stock
+        .adjust(&sale.item, &Halted { token: 8, ..older }, none, 9, 2)
+        .await;
+    assert!(
+        matches!(&moved, Err(error @ StockError::Moved(_)) if error.is_retryable()),
+        "{moved:?}"
+    );
+    sale.stock
+        .adjust(&sale.item, &newer, none, 4, 2)
+        .await
+        .unwrap();
     assert!(is_held(&sale.order(&buyer(0), "k", 4).await.unwrap()));
 }
 
@@ -185,12 +337,24 @@ async fn more_orders_than_fit_into_one_call_are_restored(site: Arc<Site>) {
     let asks = buyers.iter().map(|buyer| sale.ask(buyer, "k", 1)).collect();
     all_answered(&[sale.at_first()], asks).await;
     let holdings = sale.holdings().await;
-    assert_eq!(sale.at_first().give_back(&holdings[..1200]).await.unwrap(), 1200, "nor do these fit into one");
+    assert_eq!(
+        sale.at_first().give_back(&holdings[..1200]).await.unwrap(),
+        1200,
+        "nor do these fit into one"
+    );
     let before = sale.dump(0).await;
     sale.lose(0).await;
     mend(&sale, 0, 1, 1200, 2).await;
     let after = sale.dump(0).await;
-    let kinds = |dump: &sale::Dump| dump.answers.iter().map(|(id, answer)| (id.clone(), answer.chars().next())).collect::<Vec<_>>();
+    let kinds = |dump: &sale::Dump| {
+        dump.answers
+            .iter()
+            .map(|(id, answer)| (id.clone(), answer.chars().next()))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(kinds(&after), kinds(&before));
-    assert_eq!((after.buyers, after.gave_back), (before.buyers, before.gave_back));
+    assert_eq!(
+        (after.buyers, after.gave_back),
+        (before.buyers, before.gave_back)
+    );
 }

@@ -45,7 +45,10 @@
 //! Each rule of the protocol is then left out alone, and the checker must find an order with two units, or a count that is wrong for good: a rule that could be
 //! left out without harm would be a rule that the model does not see.
 
-#![allow(clippy::print_stdout, reason = "the sizes and the traces are what a reader of a model wants to see")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the sizes and the traces are what a reader of a model wants to see"
+)]
 
 mod check;
 mod limit;
@@ -66,17 +69,44 @@ use self::{
     walk::Walk,
 };
 
-const ONE_ORDER: Walk = Walk { rules: Rules::ALL, ring: 3, orders: 1, attempts: 4, units: 2, limit: 1, returns: false };
+const ONE_ORDER: Walk = Walk {
+    rules: Rules::ALL,
+    ring: 3,
+    orders: 1,
+    attempts: 4,
+    units: 2,
+    limit: 1,
+    returns: false,
+};
 /// Two orders of one buyer who may have one. They meet only at home and over stock, so a shorter ring is enough.
-const TWO_ORDERS: Walk = Walk { ring: 2, orders: 2, attempts: 1, ..ONE_ORDER };
+const TWO_ORDERS: Walk = Walk {
+    ring: 2,
+    orders: 2,
+    attempts: 1,
+    ..ONE_ORDER
+};
 
 /// Orders are cancelled at any moment, and their units go back.
-const RETURNS: Walk = Walk { attempts: 2, returns: true, ..ONE_ORDER };
+const RETURNS: Walk = Walk {
+    attempts: 2,
+    returns: true,
+    ..ONE_ORDER
+};
 /// The second order is also a retake: the same buyer's, under another id, while the first one's unit goes back.
-const RETAKE: Walk = Walk { returns: true, ..TWO_ORDERS };
+const RETAKE: Walk = Walk {
+    returns: true,
+    ..TWO_ORDERS
+};
 
 fn assert_takes_twice(rules: Rules) {
-    let last = find_counterexample(Walk { rules, attempts: 3, ..ONE_ORDER }, TAKEN_ONCE);
+    let last = find_counterexample(
+        Walk {
+            rules,
+            attempts: 3,
+            ..ONE_ORDER
+        },
+        TAKEN_ONCE,
+    );
     assert!(last.orders.iter().any(|order| order.times_taken() == 2));
 }
 
@@ -103,68 +133,110 @@ fn a_retake_stays_within_the_buyers_limit() {
 #[test]
 #[ignore = "half a million states"]
 fn a_unit_goes_back_once_and_its_order_never_takes_again_at_a_larger_size() {
-    assert_sound(Walk { attempts: 3, ..RETURNS }, 400_000);
+    assert_sound(
+        Walk {
+            attempts: 3,
+            ..RETURNS
+        },
+        400_000,
+    );
 }
 
 #[test]
 fn without_sticky_passed_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { sticky_passed: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        sticky_passed: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn without_the_deadline_in_asks_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { deadline_in_asks: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        deadline_in_asks: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn without_waiting_for_the_deadlines_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { wait_for_deadlines: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        wait_for_deadlines: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn without_home_last_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { home_last: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        home_last: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn with_passed_records_that_expire_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { passed_never_expires: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        passed_never_expires: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn with_forget_passes_that_does_not_know_its_walk_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { forget_passes_knows_its_walk: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        forget_passes_knows_its_walk: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn with_forget_walk_that_does_not_know_its_walk_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { forget_walk_knows_its_walk: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        forget_walk_knows_its_walk: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn without_the_deadline_in_finish_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { deadline_in_finish: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        deadline_in_finish: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn with_only_the_first_deadline_remembered_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { home_remembers_the_latest_deadline: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        home_remembers_the_latest_deadline: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn without_a_margin_for_the_clocks_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules { margin_covers_the_clocks: false, ..Rules::ALL });
+    assert_takes_twice(Rules {
+        margin_covers_the_clocks: false,
+        ..Rules::ALL
+    });
 }
 
 #[test]
 fn without_home_last_a_crash_strands_a_passed_record() {
-    let rules = Rules { home_last: false, ..Rules::ALL };
+    let rules = Rules {
+        home_last: false,
+        ..Rules::ALL
+    };
     find_counterexample(Walk { rules, ..ONE_ORDER }, SETTLED);
 }
 
 #[test]
 fn without_the_deadline_in_finish_a_buyer_gets_more_than_the_limit() {
-    let rules = Rules { deadline_in_finish: false, ..Rules::ALL };
+    let rules = Rules {
+        deadline_in_finish: false,
+        ..Rules::ALL
+    };
     let walk = Walk {
         rules,
         // The outcome of the first walk is still under way when the second attempt sets out.
@@ -177,24 +249,36 @@ fn without_the_deadline_in_finish_a_buyer_gets_more_than_the_limit() {
 
 #[test]
 fn without_sticky_released_a_repeat_takes_again() {
-    let rules = Rules { released_is_remembered: false, ..Rules::ALL };
+    let rules = Rules {
+        released_is_remembered: false,
+        ..Rules::ALL
+    };
     find_counterexample(Walk { rules, ..RETURNS }, TAKES_ONCE_FOR_GOOD);
 }
 
 #[test]
 fn with_a_count_that_comes_back_twice_the_buyers_count_is_too_low() {
-    let rules = Rules { count_comes_back_once: false, ..Rules::ALL };
+    let rules = Rules {
+        count_comes_back_once: false,
+        ..Rules::ALL
+    };
     find_counterexample(Walk { rules, ..RETAKE }, COUNT);
 }
 
 #[test]
 fn with_the_unit_back_before_the_count_a_crash_leaves_a_count_that_nobody_knows_of() {
-    let rules = Rules { count_comes_back_first: false, ..Rules::ALL };
+    let rules = Rules {
+        count_comes_back_first: false,
+        ..Rules::ALL
+    };
     find_counterexample(Walk { rules, ..RETURNS }, SETTLED);
 }
 
 #[test]
 fn without_the_count_of_rejected_orders_a_buyer_is_counted_for_ever() {
-    let rules = Rules { rejected_gives_its_count_back: false, ..Rules::ALL };
+    let rules = Rules {
+        rejected_gives_its_count_back: false,
+        ..Rules::ALL
+    };
     find_counterexample(Walk { rules, ..RETURNS }, SETTLED);
 }

@@ -23,7 +23,10 @@ on_both!(
 );
 
 fn recorded(ask: Ask) -> Ask {
-    Ask { acknowledge: Acknowledge::Recorded, ..ask }
+    Ask {
+        acknowledge: Acknowledge::Recorded,
+        ..ask
+    }
 }
 
 fn begin(sale: &Arc<Sale>, buyer: &BuyerId) -> JoinHandle<Result<Outcome, StockError>> {
@@ -32,7 +35,10 @@ fn begin(sale: &Arc<Sale>, buyer: &BuyerId) -> JoinHandle<Result<Outcome, StockE
 }
 
 async fn entries(sale: &Sale, segment: u16, from: Option<EntryId>) -> Vec<Entry> {
-    sale.stock.read_outbox(&sale.segment(segment), from, 1000).await.unwrap()
+    sale.stock
+        .read_outbox(&sale.segment(segment), from, 1000)
+        .await
+        .unwrap()
 }
 
 /// The entry by which somebody took units from this segment.
@@ -40,7 +46,8 @@ async fn taken(sale: &Sale, segment: u16) -> ((EntryId, i64), Vec<OrderId>) {
     let mut found = None;
     eventually("an order taking its units", async || {
         let entry = entries(sale, segment, None).await.pop().unwrap();
-        found = Some(((entry.id, entry.fingerprint), orders(&entry))).filter(|(_, orders)| !orders.is_empty());
+        found = Some(((entry.id, entry.fingerprint), orders(&entry)))
+            .filter(|(_, orders)| !orders.is_empty());
         found.is_some()
     })
     .await;
@@ -49,9 +56,19 @@ async fn taken(sale: &Sale, segment: u16) -> ((EntryId, i64), Vec<OrderId>) {
 
 /// What a recorder says.
 async fn publish(sale: &Sale, segment: u16, entries: &[(EntryId, i64)], rejected: &[OrderId]) {
-    let recorded = RecordedEntries { segment: sale.segment(segment), entries: entries.to_vec(), rejected: rejected.to_vec() };
+    let recorded = RecordedEntries {
+        segment: sale.segment(segment),
+        entries: entries.to_vec(),
+        rejected: rejected.to_vec(),
+    };
     // Before the checkpoint lies nothing.
-    sale.stock.announce_recorded(vec![Announcement { recorded, checkpoint: EntryId::default() }]).await.unwrap();
+    sale.stock
+        .announce_recorded(vec![Announcement {
+            recorded,
+            checkpoint: EntryId::default(),
+        }])
+        .await
+        .unwrap();
 }
 
 async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<Site>) {
@@ -62,19 +79,58 @@ async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<S
         let (entry, orders) = taken(&sale, key).await;
         assert_eq!(orders, [sale.order_id(&ann, "k")]);
         let (id, fingerprint) = entry;
-        let (earlier, later) = (EntryId { ms: id.ms - 1, seq: 0 }, EntryId { ms: id.ms + 1, seq: 0 });
-        publish(&sale, key, &[(earlier, fingerprint), (later, fingerprint)], &[]).await;
+        let (earlier, later) = (
+            EntryId {
+                ms: id.ms - 1,
+                seq: 0,
+            },
+            EntryId {
+                ms: id.ms + 1,
+                seq: 0,
+            },
+        );
+        publish(
+            &sale,
+            key,
+            &[(earlier, fingerprint), (later, fingerprint)],
+            &[],
+        )
+        .await;
         publish(&sale, key, &[(id, fingerprint + 1)], &[]).await;
         publish(&sale, 1 - key, &[entry], &[]).await;
         assert_eq!(sale.stock.overdue(Duration::ZERO).len(), 1);
         assert!(!order.is_finished());
         publish(&sale, key, &[(earlier, 0), entry], &[]).await;
         let outcome = order.await.unwrap().unwrap();
-        assert!(matches!(outcome, Outcome::Held { replayed: false, recorded: true, .. }), "{outcome:?}");
+        assert!(
+            matches!(
+                outcome,
+                Outcome::Held {
+                    replayed: false,
+                    recorded: true,
+                    ..
+                }
+            ),
+            "{outcome:?}"
+        );
     }
     assert!(sale.stock.overdue(Duration::ZERO).is_empty());
-    let again = sale.at_first().order(recorded(sale.ask(&sale.buyer_at(0, 0), "k", 1))).await.unwrap();
-    assert!(matches!(again, Outcome::Held { replayed: true, recorded: false, .. }), "the ledger is to be asked: {again:?}");
+    let again = sale
+        .at_first()
+        .order(recorded(sale.ask(&sale.buyer_at(0, 0), "k", 1)))
+        .await
+        .unwrap();
+    assert!(
+        matches!(
+            again,
+            Outcome::Held {
+                replayed: true,
+                recorded: false,
+                ..
+            }
+        ),
+        "the ledger is to be asked: {again:?}"
+    );
 }
 
 async fn an_order_that_the_ledger_rejects_is_told_so(site: Arc<Site>) {
@@ -84,11 +140,25 @@ async fn an_order_that_the_ledger_rejects_is_told_so(site: Arc<Site>) {
     taken(&sale, 0).await;
     let second = begin(&sale, &bob);
     eventually("both taking", async || sale.available().await == 0).await;
-    eventually("both waiting", async || sale.stock.overdue(Duration::ZERO).iter().map(|(_, orders)| orders.len()).sum::<usize>() == 2)
-        .await;
-    let both: Vec<_> = entries(&sale, 0, None).await.iter().map(|entry| (entry.id, entry.fingerprint)).collect();
+    eventually("both waiting", async || {
+        sale.stock
+            .overdue(Duration::ZERO)
+            .iter()
+            .map(|(_, orders)| orders.len())
+            .sum::<usize>()
+            == 2
+    })
+    .await;
+    let both: Vec<_> = entries(&sale, 0, None)
+        .await
+        .iter()
+        .map(|entry| (entry.id, entry.fingerprint))
+        .collect();
     publish(&sale, 0, &both, &[sale.order_id(&bob, "k")]).await;
-    assert!(matches!(first.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
+    assert!(matches!(
+        first.await.unwrap().unwrap(),
+        Outcome::Held { recorded: true, .. }
+    ));
     assert_eq!(second.await.unwrap().unwrap(), Outcome::Rejected);
 }
 
@@ -98,10 +168,20 @@ async fn who_waits_beside_a_recorder_is_told_without_a_message(site: Arc<Site>) 
     for (segment, recorder) in [(0, &sale.stock), (1, &beside)] {
         let order = begin(&sale, &sale.buyer_at(segment, 0));
         let (entry, _) = taken(&sale, segment).await;
-        let recorded = RecordedEntries { segment: sale.segment(segment), entries: vec![entry], rejected: vec![] };
+        let recorded = RecordedEntries {
+            segment: sale.segment(segment),
+            entries: vec![entry],
+            rejected: vec![],
+        };
         // If the reply is still under way, this is kept for it.
-        recorder.tell_who_waits_here(&[Announcement { recorded, checkpoint: entry.0 }]);
-        assert!(matches!(order.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
+        recorder.tell_who_waits_here(&[Announcement {
+            recorded,
+            checkpoint: entry.0,
+        }]);
+        assert!(matches!(
+            order.await.unwrap().unwrap(),
+            Outcome::Held { recorded: true, .. }
+        ));
     }
 }
 
@@ -110,39 +190,85 @@ async fn a_lost_message_is_made_up_for(site: Arc<Site>) {
     let ann = sale.buyer_at(1, 0);
     let order = begin(&sale, &ann);
     let (entry, _) = taken(&sale, 1).await;
-    eventually("the order being overdue", async || !sale.stock.overdue(Duration::from_millis(50)).is_empty()).await;
+    eventually("the order being overdue", async || {
+        !sale.stock.overdue(Duration::from_millis(50)).is_empty()
+    })
+    .await;
     let overdue = sale.stock.overdue(Duration::from_millis(50));
-    assert_eq!(overdue, [(sale.segment(1), vec![(entry.0, sale.order_id(&ann, "k"))])]);
+    assert_eq!(
+        overdue,
+        [(sale.segment(1), vec![(entry.0, sale.order_id(&ann, "k"))])]
+    );
     assert!(!order.is_finished());
-    sale.stock.resolve(&sale.segment(1), &HashMap::from([(sale.order_id(&ann, "k"), Fate::Recorded)]));
-    assert!(matches!(order.await.unwrap().unwrap(), Outcome::Held { recorded: true, .. }));
+    sale.stock.resolve(
+        &sale.segment(1),
+        &HashMap::from([(sale.order_id(&ann, "k"), Fate::Recorded)]),
+    );
+    assert!(matches!(
+        order.await.unwrap().unwrap(),
+        Outcome::Held { recorded: true, .. }
+    ));
 }
 
 async fn an_order_that_is_never_recorded_is_unknown_and_keeps_its_units(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let ann = sale.buyer_at(1, 0);
-    let ask = Ask { within: Duration::from_millis(300), ..recorded(sale.ask(&ann, "k", 1)) };
-    assert!(matches!(sale.at_first().order(ask).await, Err(StockError::OutcomeUnknown(_))));
+    let ask = Ask {
+        within: Duration::from_millis(300),
+        ..recorded(sale.ask(&ann, "k", 1))
+    };
+    assert!(matches!(
+        sale.at_first().order(ask).await,
+        Err(StockError::OutcomeUnknown(_))
+    ));
     for instance in instances(&sale, 2).await {
-        let again = instance.order(recorded(sale.ask(&ann, "k", 1))).await.unwrap();
-        assert!(matches!(again, Outcome::Held { replayed: true, recorded: false, .. }), "{again:?}");
+        let again = instance
+            .order(recorded(sale.ask(&ann, "k", 1)))
+            .await
+            .unwrap();
+        assert!(
+            matches!(
+                again,
+                Outcome::Held {
+                    replayed: true,
+                    recorded: false,
+                    ..
+                }
+            ),
+            "{again:?}"
+        );
     }
     assert_eq!(sale.available().await, 0);
 }
 
 /// Reads, tells, trims, until it is told to stop.
-async fn record(sale: Arc<Sale>, segment: u16, rejects: fn(&OrderId) -> bool, stop: CancellationToken) {
+async fn record(
+    sale: Arc<Sale>,
+    segment: u16,
+    rejects: fn(&OrderId) -> bool,
+    stop: CancellationToken,
+) {
     let mut checkpoint = None;
     while !stop.is_cancelled() {
         let read = entries(&sale, segment, checkpoint).await;
-        let new = if checkpoint.is_some() { &read[1..] } else { &read[..] };
-        assert!(checkpoint.is_none() || Some(read[0].id) == checkpoint, "the anchor stays");
+        let new = if checkpoint.is_some() {
+            &read[1..]
+        } else {
+            &read[..]
+        };
+        assert!(
+            checkpoint.is_none() || Some(read[0].id) == checkpoint,
+            "the anchor stays"
+        );
         let Some(last) = new.last() else {
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
         };
         let rejected: Vec<_> = new.iter().flat_map(orders).filter(rejects).collect();
-        let recorded: Vec<_> = new.iter().map(|entry| (entry.id, entry.fingerprint)).collect();
+        let recorded: Vec<_> = new
+            .iter()
+            .map(|entry| (entry.id, entry.fingerprint))
+            .collect();
         publish(&sale, segment, &recorded, &rejected).await;
         sale.trim(segment, last.id).await;
         checkpoint = Some(last.id);
@@ -164,13 +290,19 @@ async fn a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed(s
     for segment in 0..3 {
         recorders.spawn(record(Arc::clone(&sale), segment, rejects, stop.clone()));
     }
-    let asks: Vec<_> = (0..700).map(|n| recorded(sale.ask(&buyer(n), "k", 1))).collect();
+    let asks: Vec<_> = (0..700)
+        .map(|n| recorded(sale.ask(&buyer(n), "k", 1)))
+        .collect();
     let orders: Vec<_> = asks.iter().map(|ask| ask.order).collect();
     let outcomes = all_answered(&instances, asks).await;
     let mut taken = 0;
     for (order, outcome) in orders.iter().zip(&outcomes) {
         match outcome {
-            Outcome::Held { recorded: true, replayed: false, .. } => assert!(!rejects(order)),
+            Outcome::Held {
+                recorded: true,
+                replayed: false,
+                ..
+            } => assert!(!rejects(order)),
             Outcome::Rejected => assert!(rejects(order)),
             Outcome::SoldOut | Outcome::TurnedAway => continue,
             other => panic!("{other:?}"),

@@ -16,7 +16,10 @@ use crate::{
 };
 
 fn replicated(stock: u64, segments: u16) -> Terms {
-    Terms { durability: Durability::Replicated, ..Terms::new(stock, segments) }
+    Terms {
+        durability: Durability::Replicated,
+        ..Terms::new(stock, segments)
+    }
 }
 
 /// A master and its replicas, of which so many must confirm.
@@ -27,9 +30,18 @@ struct Servers {
 
 impl Servers {
     async fn start(replicas: usize) -> Self {
-        let mut servers = Self { master: Redis::start().await.unwrap(), replicas: Vec::new() };
+        let mut servers = Self {
+            master: Redis::start().await.unwrap(),
+            replicas: Vec::new(),
+        };
         for _ in 0..replicas {
-            servers.replicas.push(Redis::builder().replica_of(&servers.master).start().await.unwrap());
+            servers.replicas.push(
+                Redis::builder()
+                    .replica_of(&servers.master)
+                    .start()
+                    .await
+                    .unwrap(),
+            );
         }
         servers.follow().await;
         servers
@@ -37,7 +49,10 @@ impl Servers {
 
     /// Waits until every replica has everything.
     async fn follow(&self) {
-        self.master.is_followed_by(self.replicas.len()).await.unwrap();
+        self.master
+            .is_followed_by(self.replicas.len())
+            .await
+            .unwrap();
     }
 
     async fn site(&self) -> Site {
@@ -46,12 +61,18 @@ impl Servers {
 }
 
 async fn open(site: &Arc<Site>, terms: Terms, replicas: u16) -> Arc<Sale> {
-    let settings = StockSettings { replicas, ..site.settings() };
+    let settings = StockSettings {
+        replicas,
+        ..site.settings()
+    };
     sale::open_with(site, terms, site.instance_with(settings).await).await
 }
 
 fn briefly(sale: &Sale, buyer: &BuyerId) -> Ask {
-    Ask { within: Duration::from_millis(700), ..sale.ask(buyer, "k", 1) }
+    Ask {
+        within: Duration::from_millis(700),
+        ..sale.ask(buyer, "k", 1)
+    }
 }
 
 fn is_unknown(outcome: &Result<Outcome, StockError>) -> bool {
@@ -68,12 +89,28 @@ async fn an_order_is_unknown_while_no_replica_has_it_and_nothing_is_undone() {
         servers.replicas[0].lag().await.unwrap();
         let asks: Vec<_> = (1..9).map(|n| briefly(&sale, &buyer(n))).collect();
         // Each has been asked for several times by then: a repeat finds its answer, writes nothing, and must not be confirmed for that.
-        assert!(at_once(&[sale.at_first()], asks.clone()).await.iter().all(is_unknown));
+        assert!(
+            at_once(&[sale.at_first()], asks.clone())
+                .await
+                .iter()
+                .all(is_unknown)
+        );
         assert_eq!(sale.available().await, 91, "the units are theirs");
-        assert!(at_once(&[sale.instance().await], asks.clone()).await.iter().all(is_unknown), "nor from another process");
+        assert!(
+            at_once(&[sale.instance().await], asks.clone())
+                .await
+                .iter()
+                .all(is_unknown),
+            "nor from another process"
+        );
         servers.replicas[0].catch_up().await.unwrap();
         let outcomes = all_answered(&[sale.at_first()], asks).await;
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Held { replayed: true, .. })), "{outcomes:?}");
+        assert!(
+            outcomes
+                .iter()
+                .all(|outcome| matches!(outcome, Outcome::Held { replayed: true, .. })),
+            "{outcomes:?}"
+        );
         assert_eq!(sale.available().await, 91);
     })
     .await;
@@ -89,11 +126,21 @@ async fn a_refusal_is_not_made_of_a_missing_replica() {
         servers.follow().await;
         servers.replicas[0].lag().await.unwrap();
         let walks_on = sale.buyer_at(0, 1);
-        assert!(is_unknown(&sale.at_first().order(briefly(&sale, &walks_on)).await));
+        assert!(is_unknown(
+            &sale.at_first().order(briefly(&sale, &walks_on)).await
+        ));
         servers.replicas[0].catch_up().await.unwrap();
         assert!(is_held(&sale.order(&walks_on, "k", 1).await.unwrap()));
-        assert_eq!(sale.order(&ann, "second", 1).await.unwrap(), Outcome::BuyerLimitReached);
-        assert!(sale.order(&sale.buyer_at(1, 0), "k", 1).await.unwrap().is_sold_out());
+        assert_eq!(
+            sale.order(&ann, "second", 1).await.unwrap(),
+            Outcome::BuyerLimitReached
+        );
+        assert!(
+            sale.order(&sale.buyer_at(1, 0), "k", 1)
+                .await
+                .unwrap()
+                .is_sold_out()
+        );
     })
     .await;
 }
@@ -102,7 +149,14 @@ async fn a_refusal_is_not_made_of_a_missing_replica() {
 async fn as_many_replicas_must_confirm_as_were_asked_for() {
     let servers = Servers::start(2).await;
     // How many must confirm, how many lag, whether an order is acknowledged.
-    let table = [(1, 0, true), (1, 1, true), (1, 2, false), (2, 0, true), (2, 1, false), (2, 2, false)];
+    let table = [
+        (1, 0, true),
+        (1, 1, true),
+        (1, 2, false),
+        (2, 0, true),
+        (2, 1, false),
+        (2, 2, false),
+    ];
     site::run(servers.site().await, async |site: Arc<Site>| {
         for (replicas, lagging, acknowledged) in table {
             let sale = open(&site, replicated(10, 1), replicas).await;
@@ -111,8 +165,15 @@ async fn as_many_replicas_must_confirm_as_were_asked_for() {
                 replica.lag().await.unwrap();
             }
             let outcome = sale.at_first().order(briefly(&sale, &buyer(0))).await;
-            let expected = if acknowledged { outcome.as_ref().is_ok_and(is_held) } else { is_unknown(&outcome) };
-            assert!(expected, "{replicas} must confirm, {lagging} of 2 lag: {outcome:?}");
+            let expected = if acknowledged {
+                outcome.as_ref().is_ok_and(is_held)
+            } else {
+                is_unknown(&outcome)
+            };
+            assert!(
+                expected,
+                "{replicas} must confirm, {lagging} of 2 lag: {outcome:?}"
+            );
             for replica in &servers.replicas[..lagging] {
                 replica.catch_up().await.unwrap();
             }
@@ -132,7 +193,15 @@ async fn an_acknowledged_order_survives_the_promotion_of_a_replica_that_has_it_a
     ] {
         let mut servers = Servers::start(2).await;
         let site = Arc::new(servers.site().await);
-        let sale = open(&site, Terms { durability, ..Terms::new(10, 1) }, 1).await;
+        let sale = open(
+            &site,
+            Terms {
+                durability,
+                ..Terms::new(10, 1)
+            },
+            1,
+        )
+        .await;
         servers.follow().await;
         servers.replicas[1].lag().await.unwrap();
         assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()));
@@ -141,10 +210,22 @@ async fn an_acknowledged_order_survives_the_promotion_of_a_replica_that_has_it_a
         chosen.notices_its_masters_end().await.unwrap();
         chosen.catch_up().await.unwrap();
         chosen.promote().await.unwrap();
-        let stock = Stock::connect(StockSettings::new(chosen.url())).await.unwrap();
-        let unreplicated = domain::Item { durability: Durability::Accepted, ..sale.item.clone() };
-        let again = stock.item(&unreplicated).order(sale.ask(&buyer(0), "k", 1)).await.unwrap();
-        assert!(matches!(again, Outcome::Held { replayed, .. } if replayed == survives), "{durability}, {promoted}: {again:?}");
+        let stock = Stock::connect(StockSettings::new(chosen.url()))
+            .await
+            .unwrap();
+        let unreplicated = domain::Item {
+            durability: Durability::Accepted,
+            ..sale.item.clone()
+        };
+        let again = stock
+            .item(&unreplicated)
+            .order(sale.ask(&buyer(0), "k", 1))
+            .await
+            .unwrap();
+        assert!(
+            matches!(again, Outcome::Held { replayed, .. } if replayed == survives),
+            "{durability}, {promoted}: {again:?}"
+        );
     }
 }
 
@@ -165,11 +246,22 @@ async fn a_crowd_is_confirmed() {
     let servers = Servers::start(1).await;
     site::run(servers.site().await, async |site: Arc<Site>| {
         for durability in [Durability::Accepted, Durability::Replicated] {
-            let sale = open(&site, Terms { durability, ..Terms::new(3000, 4) }, 1).await;
+            let sale = open(
+                &site,
+                Terms {
+                    durability,
+                    ..Terms::new(3000, 4)
+                },
+                1,
+            )
+            .await;
             let asks: Vec<_> = (0..3000).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
             let began = Instant::now();
             assert_eq!(held(&all_answered(&[sale.at_first()], asks).await), 3000);
-            println!("3000 {durability} orders at once: {:.0} ms", began.elapsed().as_secs_f64() * 1000.0);
+            println!(
+                "3000 {durability} orders at once: {:.0} ms",
+                began.elapsed().as_secs_f64() * 1000.0
+            );
         }
     })
     .await;
@@ -178,31 +270,76 @@ async fn a_crowd_is_confirmed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_cluster_each_shard_answers_for_its_own_replicas_and_survives_its_master() {
     let mut cluster = RedisCluster::start_with(3, 1).await.unwrap();
-    let site = Arc::new(Site::at(cluster.url(), cluster.nodes()[..3].iter().map(Redis::url).collect()).await);
+    let site = Arc::new(
+        Site::at(
+            cluster.url(),
+            cluster.nodes()[..3].iter().map(Redis::url).collect(),
+        )
+        .await,
+    );
     let sale = open(&site, replicated(600, 12), 1).await;
-    let asks = |from: usize, within: Duration| (from..from + 40).map(|n| Ask { within, ..sale.ask(&buyer(n), "k", 1) }).collect::<Vec<_>>();
+    let asks = |from: usize, within: Duration| {
+        (from..from + 40)
+            .map(|n| Ask {
+                within,
+                ..sale.ask(&buyer(n), "k", 1)
+            })
+            .collect::<Vec<_>>()
+    };
     let long = Duration::from_secs(20);
-    assert_eq!(held(&all_answered(&[sale.at_first()], asks(0, long)).await), 40);
+    assert_eq!(
+        held(&all_answered(&[sale.at_first()], asks(0, long)).await),
+        40
+    );
 
     let lagging = cluster.shard(0)[1];
     cluster.nodes()[lagging].lag().await.unwrap();
     let outcomes = at_once(&[sale.at_first()], asks(40, Duration::from_secs(1))).await;
-    let unknown = outcomes.iter().filter(|outcome| is_unknown(outcome)).count();
-    assert!((1..40).contains(&unknown), "{unknown} of 40 are at home on the shard whose replica lags");
-    assert!(outcomes.iter().all(|outcome| is_unknown(outcome) || outcome.as_ref().is_ok_and(is_held)));
+    let unknown = outcomes
+        .iter()
+        .filter(|outcome| is_unknown(outcome))
+        .count();
+    assert!(
+        (1..40).contains(&unknown),
+        "{unknown} of 40 are at home on the shard whose replica lags"
+    );
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| is_unknown(outcome) || outcome.as_ref().is_ok_and(is_held))
+    );
     cluster.nodes()[lagging].catch_up().await.unwrap();
-    assert_eq!(held(&all_answered(&[sale.at_first()], asks(40, long)).await), 40);
+    assert_eq!(
+        held(&all_answered(&[sale.at_first()], asks(40, long)).await),
+        40
+    );
 
     let killed = Instant::now();
     let old = cluster.kill_master(0).await.unwrap();
     assert_eq!(cluster.until_writable(0).await.unwrap(), lagging);
     // Its only replica is the master now: nobody is there to confirm until the old one has come back.
     cluster.nodes_mut()[old].restart().await.unwrap();
-    let again = all_answered(&[sale.at_first()], asks(0, long).into_iter().chain(asks(40, long)).collect()).await;
-    println!("from the kill of a master to the last order of 80 confirmed: {:.2} s", killed.elapsed().as_secs_f64());
-    assert!(again.iter().all(|outcome| matches!(outcome, Outcome::Held { replayed: true, .. })), "{again:?}");
-    let available =
-        async || sale.at_first().inspect(stock::InspectionEntries::None).await.map(|all| all.iter().map(|s| s.available).sum::<u64>());
+    let again = all_answered(
+        &[sale.at_first()],
+        asks(0, long).into_iter().chain(asks(40, long)).collect(),
+    )
+    .await;
+    println!(
+        "from the kill of a master to the last order of 80 confirmed: {:.2} s",
+        killed.elapsed().as_secs_f64()
+    );
+    assert!(
+        again
+            .iter()
+            .all(|outcome| matches!(outcome, Outcome::Held { replayed: true, .. })),
+        "{again:?}"
+    );
+    let available = async || {
+        sale.at_first()
+            .inspect(stock::InspectionEntries::None)
+            .await
+            .map(|all| all.iter().map(|s| s.available).sum::<u64>())
+    };
     eventually("every shard answering", async || available().await.is_ok()).await;
     assert_eq!(available().await.unwrap(), 520);
 }

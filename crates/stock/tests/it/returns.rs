@@ -34,17 +34,26 @@ const HINT_LIFETIME: Duration = Duration::from_secs(60);
 
 /// An instance that believes for a long time that nothing is left.
 async fn stubborn(site: &Site) -> Arc<stock::Stock> {
-    site.instance_with(StockSettings { hint_lifetime: HINT_LIFETIME, ..site.settings() }).await
+    site.instance_with(StockSettings {
+        hint_lifetime: HINT_LIFETIME,
+        ..site.settings()
+    })
+    .await
 }
 
 async fn what_is_given_back_by_several_at_once_comes_back_once(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(120, 3).limit(3)).await;
     // More than there is: some of them walk.
-    let asks = (0..90).map(|n| sale.ask(&buyer(n), "k", 1 + u32::try_from(n).unwrap() % 3)).collect();
+    let asks = (0..90)
+        .map(|n| sale.ask(&buyer(n), "k", 1 + u32::try_from(n).unwrap() % 3))
+        .collect();
     let held = held(&all_answered(&instances(&sale, 2).await, asks).await);
     let mut holdings = sale.holdings().await;
     assert_eq!(holdings.len(), held);
-    let (kept, once) = (holdings.split_off(holdings.len() - 10), holdings.len() as u64);
+    let (kept, once) = (
+        holdings.split_off(holdings.len() - 10),
+        holdings.len() as u64,
+    );
     // With an order twice in the same call.
     holdings.push(holdings[0].clone());
     let mut givers = JoinSet::new();
@@ -52,17 +61,38 @@ async fn what_is_given_back_by_several_at_once_comes_back_once(site: Arc<Site>) 
         let holdings = holdings.clone();
         givers.spawn(async move { instance.give_back(&holdings).await.unwrap() });
     }
-    assert_eq!(givers.join_all().await.into_iter().sum::<u64>(), once, "each order by one of them");
-    assert_eq!(sale.at_first().give_back(&holdings).await.unwrap(), 0, "a repeat changes nothing");
-    let kept: u64 = kept.iter().map(|back| u64::from(back.order.quantity.get())).sum();
+    assert_eq!(
+        givers.join_all().await.into_iter().sum::<u64>(),
+        once,
+        "each order by one of them"
+    );
+    assert_eq!(
+        sale.at_first().give_back(&holdings).await.unwrap(),
+        0,
+        "a repeat changes nothing"
+    );
+    let kept: u64 = kept
+        .iter()
+        .map(|back| u64::from(back.order.quantity.get()))
+        .sum();
     assert_eq!(sale.available().await, 120 - kept);
 }
 
 async fn refused_by_hint(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
     eventually("the hint", async || {
-        assert!(item.order(sale.ask(buyer, "in-vain", 1)).await.unwrap().is_sold_out());
+        assert!(
+            item.order(sale.ask(buyer, "in-vain", 1))
+                .await
+                .unwrap()
+                .is_sold_out()
+        );
         let before = sale.dumps().await;
-        assert!(item.order(sale.ask(buyer, "in-vain-again", 1)).await.unwrap().is_sold_out());
+        assert!(
+            item.order(sale.ask(buyer, "in-vain-again", 1))
+                .await
+                .unwrap()
+                .is_sold_out()
+        );
         sale.dumps().await == before
     })
     .await;
@@ -70,7 +100,10 @@ async fn refused_by_hint(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
 
 async fn soon_held(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
     let begin = Instant::now();
-    eventually("the unit being sold", async || is_held(&item.order(sale.ask(buyer, "k", 1)).await.unwrap())).await;
+    eventually("the unit being sold", async || {
+        is_held(&item.order(sale.ask(buyer, "k", 1)).await.unwrap())
+    })
+    .await;
     println!("sold {:?} after it came back", begin.elapsed());
     assert!(begin.elapsed() < HINT_LIFETIME / 4);
 }
@@ -86,21 +119,30 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
     }
     let holdings = sale.holdings().await;
     sale.at_first().give_back(&holdings[..2]).await.unwrap();
-    assert!(is_held(&sale.order(&buyer(10), "k", 1).await.unwrap()), "whoever gave it back knows at once");
+    assert!(
+        is_held(&sale.order(&buyer(10), "k", 1).await.unwrap()),
+        "whoever gave it back knows at once"
+    );
     soon_held(&sale, &other, &buyer(11)).await;
 
     // The same for a unit that comes from elsewhere, and for one that the ledger knows of.
     for item in [&sale.at_first(), &other] {
         refused_by_hint(&sale, item, &buyer(50)).await;
     }
-    sale.stock.transfer_in(&sale.segment(1), TransferId::random(), 2, 1).await.unwrap();
+    sale.stock
+        .transfer_in(&sale.segment(1), TransferId::random(), 2, 1)
+        .await
+        .unwrap();
     soon_held(&sale, &other, &buyer(12)).await;
     soon_held(&sale, &sale.at_first(), &buyer(13)).await;
     for item in [&sale.at_first(), &other] {
         refused_by_hint(&sale, item, &buyer(50)).await;
     }
     let halted = sale.stock.halt(&sale.segment(2), 2).await.unwrap();
-    sale.stock.adjust(&sale.item, &halted, Restoration::default(), 2, 2).await.unwrap();
+    sale.stock
+        .adjust(&sale.item, &halted, Restoration::default(), 2, 2)
+        .await
+        .unwrap();
     soon_held(&sale, &other, &buyer(14)).await;
     soon_held(&sale, &sale.at_first(), &buyer(15)).await;
 }
@@ -112,16 +154,41 @@ async fn a_buyer_who_gave_back_may_buy_again(site: Arc<Site>) {
     for key in ["1", "2", "3"] {
         assert!(is_held(&sale.order(&ann, key, 1).await.unwrap()));
     }
-    assert_eq!(sale.order(&ann, "4", 1).await.unwrap(), Outcome::BuyerLimitReached);
+    assert_eq!(
+        sale.order(&ann, "4", 1).await.unwrap(),
+        Outcome::BuyerLimitReached
+    );
     for back in sale.holdings().await {
-        assert_eq!(sale.at_first().give_back(std::slice::from_ref(&back)).await.unwrap(), 1);
+        assert_eq!(
+            sale.at_first()
+                .give_back(std::slice::from_ref(&back))
+                .await
+                .unwrap(),
+            1
+        );
         let again = format!("instead-of-{}", back.order.id);
-        assert_eq!(sale.order(&ann, &again, 2).await.unwrap(), Outcome::BuyerLimitReached);
-        assert!(is_held(&sale.order(&ann, &again, 1).await.unwrap()), "from segment {}", back.segment);
-        assert_eq!(sale.order(&ann, "5", 1).await.unwrap(), Outcome::BuyerLimitReached);
+        assert_eq!(
+            sale.order(&ann, &again, 2).await.unwrap(),
+            Outcome::BuyerLimitReached
+        );
+        assert!(
+            is_held(&sale.order(&ann, &again, 1).await.unwrap()),
+            "from segment {}",
+            back.segment
+        );
+        assert_eq!(
+            sale.order(&ann, "5", 1).await.unwrap(),
+            Outcome::BuyerLimitReached
+        );
     }
-    sale.at_first().give_back(&sale.holdings().await).await.unwrap();
-    assert_eq!((sale.dump(0).await.buyers.len(), sale.available().await), (0, 6));
+    sale.at_first()
+        .give_back(&sale.holdings().await)
+        .await
+        .unwrap();
+    assert_eq!(
+        (sale.dump(0).await.buyers.len(), sale.available().await),
+        (0, 6)
+    );
 }
 
 async fn an_order_that_was_given_back_is_released_for_good(site: Arc<Site>) {
@@ -131,15 +198,32 @@ async fn an_order_that_was_given_back_is_released_for_good(site: Arc<Site>) {
         assert!(is_held(&sale.order(buyer, "k", 1).await.unwrap()));
     }
     let released = async |when: &str| {
-        for instance in [sale.at_first(), sale.instance().await, stubborn(&site).await.item(&sale.item)] {
+        for instance in [
+            sale.at_first(),
+            sale.instance().await,
+            stubborn(&site).await.item(&sale.item),
+        ] {
             for buyer in [&ann, &bob] {
-                assert_eq!(instance.order(sale.ask(buyer, "k", 1)).await.unwrap(), Outcome::Released, "{when}");
+                assert_eq!(
+                    instance.order(sale.ask(buyer, "k", 1)).await.unwrap(),
+                    Outcome::Released,
+                    "{when}"
+                );
             }
             let reused = instance.order(sale.ask(&bob, "k", 2)).await.unwrap();
-            assert_eq!(reused, Outcome::KeyReused { quantity: Quantity::ONE }, "{when}");
+            assert_eq!(
+                reused,
+                Outcome::KeyReused {
+                    quantity: Quantity::ONE
+                },
+                "{when}"
+            );
         }
     };
-    sale.at_first().give_back(&sale.holdings().await).await.unwrap();
+    sale.at_first()
+        .give_back(&sale.holdings().await)
+        .await
+        .unwrap();
     released("with units there").await;
     assert_eq!(sale.available().await, 2);
     for n in 0..2 {
@@ -152,8 +236,14 @@ async fn an_order_that_was_given_back_is_released_for_good(site: Arc<Site>) {
     released("when the sale is over").await;
     sale.set_state(ItemState::Open, 3).await.unwrap();
     // They may have the units anew, under another id.
-    sale.at_first().give_back(&sale.holdings().await).await.unwrap();
-    let retake = stock::Ask { order: sale.order_id(&ann, "k").retake(1), ..sale.ask(&ann, "k", 1) };
+    sale.at_first()
+        .give_back(&sale.holdings().await)
+        .await
+        .unwrap();
+    let retake = stock::Ask {
+        order: sale.order_id(&ann, "k").retake(1),
+        ..sale.ask(&ann, "k", 1)
+    };
     assert!(is_held(&sale.at_first().order(retake).await.unwrap()));
     released("and that changes nothing").await;
 }
@@ -185,9 +275,15 @@ async fn buy_and_regret(sale: &Sale, instance: &ItemStock, worker: usize) -> usi
         if is_held(&outcome) && turn % 4 != 3 {
             let segment = find(sale, id).await;
             // The other one may have given it back already: both have asked for it.
-            let back = instance.give_back(&[sale.to_return(&buyer, &key, units, segment)]).await.unwrap();
+            let back = instance
+                .give_back(&[sale.to_return(&buyer, &key, units, segment)])
+                .await
+                .unwrap();
             regretted += usize::try_from(back).unwrap();
-            assert_eq!(instance.order(sale.ask(&buyer, &key, units)).await.unwrap(), Outcome::Released);
+            assert_eq!(
+                instance.order(sale.ask(&buyer, &key, units)).await.unwrap(),
+                Outcome::Released
+            );
         }
     }
     regretted
@@ -197,7 +293,8 @@ async fn buy_and_regret(sale: &Sale, instance: &ItemStock, worker: usize) -> usi
 async fn find(sale: &Sale, order: OrderId) -> u16 {
     for segment in 0..sale.item.segments {
         let mut cmd = redis::cmd("HGET");
-        cmd.arg(sale.names(segment).answers).arg(&order.as_bytes()[..]);
+        cmd.arg(sale.names(segment).answers)
+            .arg(&order.as_bytes()[..]);
         let answer: Option<String> = sale.redis(&cmd).await;
         if answer.is_some_and(|answer| answer.starts_with('T')) {
             return segment;
@@ -233,44 +330,101 @@ async fn a_change_of_limit_and_window_is_obeyed_by_every_segment_and_instance(si
         for instance in &instances {
             turn += 1;
             for buyer in &buyers {
-                let outcome = instance.order(sale.ask(buyer, &format!("k{turn}"), 1)).await.unwrap();
+                let outcome = instance
+                    .order(sale.ask(buyer, &format!("k{turn}"), 1))
+                    .await
+                    .unwrap();
                 assert!(expected(&outcome), "{what}: {outcome:?}");
             }
         }
     };
     let limit = |units: u32| Some(Quantity::new(units).unwrap());
     let configure = async |epoch: u64, limit_per_buyer: Option<Quantity>, window: Window| {
-        let item = Item { epoch, limit_per_buyer, window, ..sale.item.clone() };
-        assert_eq!(sale.stock.configure(&item).await.unwrap(), [StateSet::Set; 3]);
-        assert_eq!(sale.stock.configure(&item).await.unwrap(), [StateSet::Same; 3]);
+        let item = Item {
+            epoch,
+            limit_per_buyer,
+            window,
+            ..sale.item.clone()
+        };
+        assert_eq!(
+            sale.stock.configure(&item).await.unwrap(),
+            [StateSet::Set; 3]
+        );
+        assert_eq!(
+            sale.stock.configure(&item).await.unwrap(),
+            [StateSet::Same; 3]
+        );
     };
     let hour = SignedDuration::from_hours(1);
     let (past, future) = (Timestamp::now() - hour, Timestamp::now() + hour);
-    let not_open = |outcome: &Outcome| matches!(outcome, Outcome::NotOpen { state, .. } if state == "open");
+    let not_open =
+        |outcome: &Outcome| matches!(outcome, Outcome::NotOpen { state, .. } if state == "open");
     let always = Window::default();
 
     configure(2, limit(2), always).await;
     each("two for each", &is_held).await;
-    each("and no more", &|outcome| *outcome == Outcome::BuyerLimitReached).await;
+    each("and no more", &|outcome| {
+        *outcome == Outcome::BuyerLimitReached
+    })
+    .await;
     configure(3, None, always).await;
     each("no limit", &is_held).await;
     configure(4, limit(1), always).await;
-    each("a limit below what they have", &|outcome| *outcome == Outcome::BuyerLimitReached).await;
-    configure(5, limit(100), Window { opens_at: Some(future), closes_at: None }).await;
+    each("a limit below what they have", &|outcome| {
+        *outcome == Outcome::BuyerLimitReached
+    })
+    .await;
+    configure(
+        5,
+        limit(100),
+        Window {
+            opens_at: Some(future),
+            closes_at: None,
+        },
+    )
+    .await;
     each("not yet", &not_open).await;
-    configure(6, limit(100), Window { opens_at: Some(past), closes_at: Some(future) }).await;
+    configure(
+        6,
+        limit(100),
+        Window {
+            opens_at: Some(past),
+            closes_at: Some(future),
+        },
+    )
+    .await;
     each("now", &is_held).await;
-    configure(7, limit(100), Window { opens_at: None, closes_at: Some(past) }).await;
+    configure(
+        7,
+        limit(100),
+        Window {
+            opens_at: None,
+            closes_at: Some(past),
+        },
+    )
+    .await;
     each("not any more", &not_open).await;
-    assert_eq!(sale.set_state(ItemState::Open, 6).await.unwrap(), [StateSet::Stale; 3], "what is older stands back");
+    assert_eq!(
+        sale.set_state(ItemState::Open, 6).await.unwrap(),
+        [StateSet::Stale; 3],
+        "what is older stands back"
+    );
     each("still not", &not_open).await;
-    let inspection = sale.stock.inspect(&sale.segment(2), stock::InspectionEntries::None).await.unwrap();
-    assert_eq!((inspection.limit, inspection.opens_ms, inspection.closes_ms), (100, 0, past.as_millisecond()));
+    let inspection = sale
+        .stock
+        .inspect(&sale.segment(2), stock::InspectionEntries::None)
+        .await
+        .unwrap();
+    assert_eq!(
+        (inspection.limit, inspection.opens_ms, inspection.closes_ms),
+        (100, 0, past.as_millisecond())
+    );
 }
 
 /// Whether the segment and the buyer's home answer.
 fn is_reachable(sale: &Sale, down: &[u16], back: &GiveBack) -> bool {
-    let home = u16::try_from(back.order.buyer.stable_hash() % u64::from(sale.item.segments)).unwrap();
+    let home =
+        u16::try_from(back.order.buyer.stable_hash() % u64::from(sale.item.segments)).unwrap();
     !down.contains(&back.segment) && !down.contains(&home)
 }
 
@@ -281,7 +435,10 @@ async fn segments_at(sale: &Sale, master: &Redis) -> Vec<u16> {
     let mut segments = Vec::new();
     for segment in 0..sale.item.segments {
         // It refuses to speak of a key that another master has.
-        let exists = redis::cmd("EXISTS").arg(sale.names(segment).stock).query_async::<bool>(&mut connection).await;
+        let exists = redis::cmd("EXISTS")
+            .arg(sale.names(segment).stock)
+            .query_async::<bool>(&mut connection)
+            .await;
         segments.extend(exists.is_ok().then_some(segment));
     }
     segments
@@ -290,7 +447,11 @@ async fn segments_at(sale: &Sale, master: &Redis) -> Vec<u16> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_is_silent_keeps_only_its_own_units() {
     let cluster = RedisCluster::start(3).await.unwrap();
-    let site = Site::at(cluster.url(), cluster.nodes().iter().map(Redis::url).collect()).await;
+    let site = Site::at(
+        cluster.url(),
+        cluster.nodes().iter().map(Redis::url).collect(),
+    )
+    .await;
     site::run(site, async |site: Arc<Site>| {
         let sale = sale::open(&site, Terms::new(240, 12).limit(2)).await;
         let asks = (0..200).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
@@ -302,25 +463,43 @@ async fn a_master_that_is_silent_keeps_only_its_own_units() {
         cluster.nodes()[0].pause().await.unwrap();
         let failed = sale.at_first().give_back(&holdings).await.unwrap_err();
         assert!(failed.is_retryable(), "{failed}");
-        let reachable: Vec<_> = holdings.iter().filter(|back| is_reachable(&sale, &down, back)).collect();
+        let reachable: Vec<_> = holdings
+            .iter()
+            .filter(|back| is_reachable(&sale, &down, back))
+            .collect();
         for back in &reachable {
-            let answer = sale.dump(back.segment).await.answer(back.order.id).unwrap().to_owned();
-            assert!(answer.starts_with("R1:"), "segment {} answers, and so does home: {answer}", back.segment);
+            let answer = sale
+                .dump(back.segment)
+                .await
+                .answer(back.order.id)
+                .unwrap()
+                .to_owned();
+            assert!(
+                answer.starts_with("R1:"),
+                "segment {} answers, and so does home: {answer}",
+                back.segment
+            );
         }
         cluster.nodes()[0].resume().await.unwrap();
         let mut rest = 0;
-        eventually("everything having been given back", async || match sale.at_first().give_back(&holdings).await {
-            Ok(released) => {
-                rest += released;
-                true
-            }
-            Err(error) => {
-                assert!(error.is_retryable(), "{error}");
-                false
+        eventually("everything having been given back", async || {
+            match sale.at_first().give_back(&holdings).await {
+                Ok(released) => {
+                    rest += released;
+                    true
+                }
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error}");
+                    false
+                }
             }
         })
         .await;
-        println!("{} of {} orders while a master was silent, {rest} afterwards", reachable.len(), holdings.len());
+        println!(
+            "{} of {} orders while a master was silent, {rest} afterwards",
+            reachable.len(),
+            holdings.len()
+        );
         assert!(!reachable.is_empty() && reachable.len() < holdings.len());
         assert_eq!(sale.available().await, 240);
         assert_eq!(sale.at_first().give_back(&holdings).await.unwrap(), 0);
@@ -328,24 +507,57 @@ async fn a_master_that_is_silent_keeps_only_its_own_units() {
     .await;
 }
 
-async fn a_server_without_memory_takes_back_and_lets_itself_be_mended(site: Arc<Site>, _server: &mut Redis) {
+async fn a_server_without_memory_takes_back_and_lets_itself_be_mended(
+    site: Arc<Site>,
+    _server: &mut Redis,
+) {
     let sale = sale::open(&site, Terms::new(4, 2).limit(2)).await;
     let [ann, bob] = [0, 1].map(|n| sale.buyer_at(0, n));
     for (buyer, key) in [(&ann, "1"), (&bob, "1"), (&ann, "elsewhere")] {
         assert!(is_held(&sale.order(buyer, key, 1).await.unwrap()));
     }
     let elsewhere = sale.order_id(&ann, "elsewhere");
-    eventually("home hearing of it", async || sale.dump(0).await.answer(elsewhere).is_some_and(|answer| answer.starts_with('E'))).await;
-    let maxmemory = async |bytes: u64| -> () { sale.redis(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes)).await };
+    eventually("home hearing of it", async || {
+        sale.dump(0)
+            .await
+            .answer(elsewhere)
+            .is_some_and(|answer| answer.starts_with('E'))
+    })
+    .await;
+    let maxmemory = async |bytes: u64| -> () {
+        sale.redis(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes))
+            .await
+    };
     maxmemory(1).await;
     let before = sale.dumps().await;
-    let refused = sale.stock.transfer_out(&sale.segment(1), TransferId::random(), 1, 1).await.unwrap_err();
-    assert!(refused.is_retryable() && refused.to_string().contains("OOM"), "{refused}");
-    assert_eq!(sale.dumps().await, before, "units that left would have to arrive somewhere");
+    let refused = sale
+        .stock
+        .transfer_out(&sale.segment(1), TransferId::random(), 1, 1)
+        .await
+        .unwrap_err();
+    assert!(
+        refused.is_retryable() && refused.to_string().contains("OOM"),
+        "{refused}"
+    );
+    assert_eq!(
+        sale.dumps().await,
+        before,
+        "units that left would have to arrive somewhere"
+    );
 
     let item = sale.at_first();
-    assert_eq!(item.give_back(&sale.holdings().await).await.unwrap(), 3, "at home and elsewhere");
-    assert_eq!(sale.stock.transfer_in(&sale.segment(1), TransferId::random(), 2, 1).await.unwrap(), 2);
+    assert_eq!(
+        item.give_back(&sale.holdings().await).await.unwrap(),
+        3,
+        "at home and elsewhere"
+    );
+    assert_eq!(
+        sale.stock
+            .transfer_in(&sale.segment(1), TransferId::random(), 2, 1)
+            .await
+            .unwrap(),
+        2
+    );
     sale.lose(0).await;
     let halted = sale.stock.halt(&sale.segment(0), 2).await.unwrap();
     let released = |buyer: &BuyerId, key: &str, segment: u16| domain::Memory {
@@ -357,12 +569,29 @@ async fn a_server_without_memory_takes_back_and_lets_itself_be_mended(site: Arc<
         expires_ms: 0,
         taken: false,
     };
-    let memories = [released(&ann, "1", 0), released(&bob, "1", 0), released(&ann, "elsewhere", 1)];
-    let restoration = sale.stock.restore(&sale.item, &halted, &memories, &[]).await.unwrap();
-    sale.stock.adjust(&sale.item, &halted, restoration, 2, 2).await.unwrap();
+    let memories = [
+        released(&ann, "1", 0),
+        released(&bob, "1", 0),
+        released(&ann, "elsewhere", 1),
+    ];
+    let restoration = sale
+        .stock
+        .restore(&sale.item, &halted, &memories, &[])
+        .await
+        .unwrap();
+    sale.stock
+        .adjust(&sale.item, &halted, restoration, 2, 2)
+        .await
+        .unwrap();
     item.settle_walks().await.unwrap();
     maxmemory(0).await;
-    assert_eq!(sale.stock.transfer_out(&sale.segment(1), TransferId::random(), 1, 1).await.unwrap(), 1);
+    assert_eq!(
+        sale.stock
+            .transfer_out(&sale.segment(1), TransferId::random(), 1, 1)
+            .await
+            .unwrap(),
+        1
+    );
     for (buyer, key) in [(&ann, "1"), (&bob, "1"), (&ann, "elsewhere")] {
         assert_eq!(sale.order(buyer, key, 1).await.unwrap(), Outcome::Released);
     }

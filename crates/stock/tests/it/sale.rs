@@ -8,7 +8,8 @@ use std::{
 };
 
 use domain::{
-    BuyerId, Change, Durability, Entry, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId, Quantity, SegmentKey, TakenOrder, Window,
+    BuyerId, Change, Durability, Entry, EntryId, IdempotencyKey, Item, ItemId, ItemState, OrderId,
+    Quantity, SegmentKey, TakenOrder, Window,
 };
 use futures::{Stream, StreamExt};
 use redis::{Cmd, FromRedisValue, Msg};
@@ -28,11 +29,21 @@ pub struct Terms {
 
 impl Terms {
     pub fn new(stock: u64, segments: u16) -> Self {
-        Self { stock, segments, limit: None, window: Window::default(), state: ItemState::Open, durability: Durability::Accepted }
+        Self {
+            stock,
+            segments,
+            limit: None,
+            window: Window::default(),
+            state: ItemState::Open,
+            durability: Durability::Accepted,
+        }
     }
 
     pub fn limit(self, units: u32) -> Self {
-        Self { limit: Some(units), ..self }
+        Self {
+            limit: Some(units),
+            ..self
+        }
     }
 }
 
@@ -91,9 +102,19 @@ pub async fn open_with(site: &Arc<Site>, terms: Terms, stock: Arc<Stock>) -> Arc
         epoch: 1,
         version: 1,
     };
-    assert_eq!(stock.open(&item).await.unwrap(), usize::from(terms.segments));
+    assert_eq!(
+        stock.open(&item).await.unwrap(),
+        usize::from(terms.segments)
+    );
     let (given_back, trimmed, lost) = Default::default();
-    let sale = Arc::new(Sale { site: Arc::clone(site), item, stock, given_back, trimmed, lost });
+    let sale = Arc::new(Sale {
+        site: Arc::clone(site),
+        item,
+        stock,
+        given_back,
+        trimmed,
+        lost,
+    });
     site.sales.lock().unwrap().push(Arc::clone(&sale));
     sale
 }
@@ -110,16 +131,34 @@ impl Sale {
     }
 
     /// Opens, pauses or closes every segment.
-    pub async fn set_state(&self, state: ItemState, epoch: u64) -> Result<Vec<StateSet>, StockError> {
-        self.stock.configure(&Item { state, epoch, ..self.item.clone() }).await
+    pub async fn set_state(
+        &self,
+        state: ItemState,
+        epoch: u64,
+    ) -> Result<Vec<StateSet>, StockError> {
+        self.stock
+            .configure(&Item {
+                state,
+                epoch,
+                ..self.item.clone()
+            })
+            .await
     }
 
     pub fn segment(&self, segment: u16) -> SegmentKey {
-        SegmentKey { item: self.item.id.clone(), segment }
+        SegmentKey {
+            item: self.item.id.clone(),
+            segment,
+        }
     }
 
     pub fn order_id(&self, buyer: &BuyerId, key: &str) -> OrderId {
-        OrderId::derive(&self.item.id, self.item.id.tag(), buyer, &IdempotencyKey::new(key).unwrap())
+        OrderId::derive(
+            &self.item.id,
+            self.item.id.tag(),
+            buyer,
+            &IdempotencyKey::new(key).unwrap(),
+        )
     }
 
     pub fn ask(&self, buyer: &BuyerId, key: &str, units: u32) -> Ask {
@@ -133,13 +172,20 @@ impl Sale {
     }
 
     /// Orders at the first instance.
-    pub async fn order(&self, buyer: &BuyerId, key: &str, units: u32) -> Result<Outcome, StockError> {
+    pub async fn order(
+        &self,
+        buyer: &BuyerId,
+        key: &str,
+        units: u32,
+    ) -> Result<Outcome, StockError> {
         self.at_first().order(self.ask(buyer, key, units)).await
     }
 
     /// The n-th buyer whose home is this segment.
     pub fn buyer_at(&self, home: u16, n: usize) -> BuyerId {
-        let at_home = |buyer: &BuyerId| buyer.stable_hash() % u64::from(self.item.segments) == u64::from(home);
+        let at_home = |buyer: &BuyerId| {
+            buyer.stable_hash() % u64::from(self.item.segments) == u64::from(home)
+        };
         (0..).map(buyer).filter(at_home).nth(n).unwrap()
     }
 
@@ -158,7 +204,9 @@ impl Sale {
     pub async fn redis<T: FromRedisValue>(&self, cmd: &Cmd) -> T {
         for _ in 0..100 {
             match self.try_redis(cmd).await {
-                Err(error) if error.is_io_error() => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error) if error.is_io_error() => {
+                    tokio::time::sleep(Duration::from_millis(20)).await
+                }
                 result => return result.unwrap(),
             }
         }
@@ -172,12 +220,27 @@ impl Sale {
     /// Units come back to a segment, from nowhere that the outbox knows.
     pub async fn give_back(&self, segment: u16, units: i64) {
         *self.given_back.lock().unwrap().entry(segment).or_default() += units;
-        let _: i64 = self.redis(redis::cmd("HINCRBY").arg(self.names(segment).stock).arg("available").arg(units)).await;
+        let _: i64 = self
+            .redis(
+                redis::cmd("HINCRBY")
+                    .arg(self.names(segment).stock)
+                    .arg("available")
+                    .arg(units),
+            )
+            .await;
     }
 
     pub async fn dump(&self, segment: u16) -> Dump {
         let names = self.names(segment);
-        let walks: Vec<(Vec<u8>, String)> = self.redis(redis::cmd("ZRANGE").arg(&names.walks).arg(0).arg(-1).arg("WITHSCORES")).await;
+        let walks: Vec<(Vec<u8>, String)> = self
+            .redis(
+                redis::cmd("ZRANGE")
+                    .arg(&names.walks)
+                    .arg(0)
+                    .arg(-1)
+                    .arg("WITHSCORES"),
+            )
+            .await;
         let (marks, buyers): (BTreeMap<String, i64>, _) = self
             .redis::<BTreeMap<String, i64>>(redis::cmd("HGETALL").arg(&names.buyers))
             .await
@@ -212,11 +275,28 @@ impl Sale {
 
     /// Every key of the segment is gone. The audit goes on to know what was in its outbox.
     pub async fn lose(&self, segment: u16) {
-        let entries = self.stock.read_outbox(&self.segment(segment), None, 100_000).await.unwrap();
-        self.trimmed.lock().unwrap().entry(segment).or_default().extend(entries);
+        let entries = self
+            .stock
+            .read_outbox(&self.segment(segment), None, 100_000)
+            .await
+            .unwrap();
+        self.trimmed
+            .lock()
+            .unwrap()
+            .entry(segment)
+            .or_default()
+            .extend(entries);
         self.lost.lock().unwrap().insert(segment);
-        let Names { stock, answers, buyers, outbox, walks } = self.names(segment);
-        let () = self.redis(redis::cmd("DEL").arg(&[stock, answers, buyers, outbox, walks])).await;
+        let Names {
+            stock,
+            answers,
+            buyers,
+            outbox,
+            walks,
+        } = self.names(segment);
+        let () = self
+            .redis(redis::cmd("DEL").arg(&[stock, answers, buyers, outbox, walks]))
+            .await;
         self.next_ms().await;
     }
 
@@ -228,11 +308,28 @@ impl Sale {
 
     /// Drops the entries before the checkpoint, as the recorder does. The audit goes on to know them.
     pub async fn trim(&self, segment: u16, checkpoint: EntryId) {
-        let entries = self.stock.read_outbox(&self.segment(segment), None, 100_000).await.unwrap();
-        let gone: Vec<_> = entries.into_iter().filter(|entry| entry.id < checkpoint).collect();
-        let trimmed = self.stock.trim_outboxes(&[(self.segment(segment), checkpoint)]).await.remove(0).unwrap();
+        let entries = self
+            .stock
+            .read_outbox(&self.segment(segment), None, 100_000)
+            .await
+            .unwrap();
+        let gone: Vec<_> = entries
+            .into_iter()
+            .filter(|entry| entry.id < checkpoint)
+            .collect();
+        let trimmed = self
+            .stock
+            .trim_outboxes(&[(self.segment(segment), checkpoint)])
+            .await
+            .remove(0)
+            .unwrap();
         assert_eq!(trimmed.dropped, gone.len() as u64);
-        self.trimmed.lock().unwrap().entry(segment).or_default().extend(gone);
+        self.trimmed
+            .lock()
+            .unwrap()
+            .entry(segment)
+            .or_default()
+            .extend(gone);
     }
 
     /// Hears what is said of a segment on a channel from now on.
@@ -240,21 +337,41 @@ impl Sale {
         let client = redis::Client::open(self.site.masters[0].as_str()).unwrap();
         let mut subscription = client.get_async_pubsub().await.unwrap();
         subscription.subscribe(channel).await.unwrap();
-        Listener { messages: Box::pin(subscription.into_on_message()), segment: self.segment(segment).to_string() }
+        Listener {
+            messages: Box::pin(subscription.into_on_message()),
+            segment: self.segment(segment).to_string(),
+        }
     }
 
     /// Everything that orders have, by the outboxes.
     pub async fn holdings(&self) -> Vec<GiveBack> {
         let mut holdings = BTreeMap::new();
         for segment in 0..self.item.segments {
-            let mut entries = self.trimmed.lock().unwrap().get(&segment).cloned().unwrap_or_default();
-            entries.extend(self.stock.read_outbox(&self.segment(segment), None, 100_000).await.unwrap());
+            let mut entries = self
+                .trimmed
+                .lock()
+                .unwrap()
+                .get(&segment)
+                .cloned()
+                .unwrap_or_default();
+            entries.extend(
+                self.stock
+                    .read_outbox(&self.segment(segment), None, 100_000)
+                    .await
+                    .unwrap(),
+            );
             for entry in entries {
                 match entry.change {
                     Change::Taken { orders, .. } => {
-                        holdings.extend(orders.into_iter().map(|order| (order.id, GiveBack { segment, order })));
+                        holdings.extend(
+                            orders
+                                .into_iter()
+                                .map(|order| (order.id, GiveBack { segment, order })),
+                        );
                     }
-                    Change::Released { orders } => orders.iter().for_each(|order| drop(holdings.remove(&order.id))),
+                    Change::Released { orders } => orders
+                        .iter()
+                        .for_each(|order| drop(holdings.remove(&order.id))),
                     _ => {}
                 }
             }
@@ -265,7 +382,14 @@ impl Sale {
     /// An order's units, to be given back.
     pub fn to_return(&self, buyer: &BuyerId, key: &str, units: u32, segment: u16) -> GiveBack {
         let (id, quantity) = (self.order_id(buyer, key), Quantity::new(units).unwrap());
-        GiveBack { segment, order: TakenOrder { id, buyer: buyer.clone(), quantity } }
+        GiveBack {
+            segment,
+            order: TakenOrder {
+                id,
+                buyer: buyer.clone(),
+                quantity,
+            },
+        }
     }
 
     /// Milliseconds by the clock of a server.
@@ -286,13 +410,21 @@ impl Listener {
         let about = |text: &str| text.split(' ').next() == Some(&self.segment);
         let message = async {
             loop {
-                let text: String = self.messages.next().await.expect("the subscription is over").get_payload().unwrap();
+                let text: String = self
+                    .messages
+                    .next()
+                    .await
+                    .expect("the subscription is over")
+                    .get_payload()
+                    .unwrap();
                 if about(&text) {
                     return text;
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), message).await.expect("nobody said anything")
+        tokio::time::timeout(Duration::from_secs(10), message)
+            .await
+            .expect("nobody said anything")
     }
 }
 
@@ -319,7 +451,10 @@ pub fn is_held(outcome: &Outcome) -> bool {
 pub async fn eventually(what: &str, mut happened: impl AsyncFnMut() -> bool) {
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while !happened().await {
-        assert!(std::time::Instant::now() < deadline, "{what} did not happen");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{what} did not happen"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

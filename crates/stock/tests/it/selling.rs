@@ -32,7 +32,11 @@ async fn the_last_unit_is_sold_once(site: Arc<Site>) {
         let sale = sale::open(&site, Terms::new(1, 1 + round % 4)).await;
         let asks = (0..64).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
         let outcomes = all_answered(&[sale.at_first()], asks).await;
-        assert_eq!((held(&outcomes), sold_out(&outcomes)), (1, 63), "round {round}");
+        assert_eq!(
+            (held(&outcomes), sold_out(&outcomes)),
+            (1, 63),
+            "round {round}"
+        );
     }
 }
 
@@ -40,11 +44,20 @@ async fn the_last_unit_is_sold_once(site: Arc<Site>) {
 async fn closed_loop(sale: &Arc<Sale>, instances: &[Arc<ItemStock>], workers: usize) -> u64 {
     let mut loops = JoinSet::new();
     for worker in 0..workers {
-        let (sale, item) = (Arc::clone(sale), Arc::clone(&instances[worker % instances.len()]));
+        let (sale, item) = (
+            Arc::clone(sale),
+            Arc::clone(&instances[worker % instances.len()]),
+        );
         loops.spawn(async move {
             for turn in 0.. {
-                match item.order(sale.ask(&buyer(worker + 1000 * turn), "k", 1)).await.unwrap() {
-                    Outcome::Held { replayed: false, .. } => {}
+                match item
+                    .order(sale.ask(&buyer(worker + 1000 * turn), "k", 1))
+                    .await
+                    .unwrap()
+                {
+                    Outcome::Held {
+                        replayed: false, ..
+                    } => {}
                     Outcome::SoldOut | Outcome::TurnedAway => return turn as u64,
                     other => panic!("{other:?}"),
                 }
@@ -56,10 +69,23 @@ async fn closed_loop(sale: &Arc<Sale>, instances: &[Arc<ItemStock>], workers: us
 }
 
 async fn whatever_the_segments_the_stock_is_sold_to_the_last_unit_and_no_further(site: Arc<Site>) {
-    for (stock, segments) in [(0, 1), (0, 3), (1, 8), (5, 8), (9, 8), (400, 1), (400, 3), (401, 8)] {
+    for (stock, segments) in [
+        (0, 1),
+        (0, 3),
+        (1, 8),
+        (5, 8),
+        (9, 8),
+        (400, 1),
+        (400, 3),
+        (401, 8),
+    ] {
         let sale = sale::open(&site, Terms::new(stock, segments)).await;
         let instances = instances(&sale, 3).await;
-        assert_eq!(closed_loop(&sale, &instances, 48).await, stock, "{segments} segments");
+        assert_eq!(
+            closed_loop(&sale, &instances, 48).await,
+            stock,
+            "{segments} segments"
+        );
         assert_eq!(sale.available().await, 0);
     }
 }
@@ -69,11 +95,31 @@ async fn retries_of_one_order_at_several_instances_are_one_order(site: Arc<Site>
     for (stock, segments, home) in [(10, 3, 0), (1, 3, 2), (2, 4, 3)] {
         let sale = sale::open(&site, Terms::new(stock, segments)).await;
         let (instances, ann) = (instances(&sale, 4).await, sale.buyer_at(home, 0));
-        let outcomes = all_answered(&instances, (0..32).map(|_| sale.ask(&ann, "k", 1)).collect()).await;
+        let outcomes = all_answered(
+            &instances,
+            (0..32).map(|_| sale.ask(&ann, "k", 1)).collect(),
+        )
+        .await;
         let first = &outcomes[0];
-        assert!(outcomes.iter().all(|outcome| expiry(outcome) == expiry(first)), "{outcomes:?}");
+        assert!(
+            outcomes
+                .iter()
+                .all(|outcome| expiry(outcome) == expiry(first)),
+            "{outcomes:?}"
+        );
         assert_eq!(sale.available().await, stock - 1);
-        let fresh = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Held { replayed: false, .. })).count();
+        let fresh = outcomes
+            .iter()
+            .filter(|outcome| {
+                matches!(
+                    outcome,
+                    Outcome::Held {
+                        replayed: false,
+                        ..
+                    }
+                )
+            })
+            .count();
         assert_eq!(fresh, 1, "one of them took, the others were told of it");
     }
 }
@@ -90,10 +136,25 @@ async fn a_buyer_never_holds_more_than_the_limit(site: Arc<Site>) {
         // Half a unit for each segment: every other walk has to leave home.
         let sale = sale::open(&site, Terms::new(3, 4).limit(2)).await;
         let (instances, ann) = (instances(&sale, 3).await, sale.buyer_at(home, 0));
-        let outcomes = all_answered(&instances, (0..20).map(|n| sale.ask(&ann, &format!("k{n}"), 1)).collect()).await;
-        let limited = outcomes.iter().filter(|outcome| **outcome == Outcome::BuyerLimitReached).count();
+        let outcomes = all_answered(
+            &instances,
+            (0..20)
+                .map(|n| sale.ask(&ann, &format!("k{n}"), 1))
+                .collect(),
+        )
+        .await;
+        let limited = outcomes
+            .iter()
+            .filter(|outcome| **outcome == Outcome::BuyerLimitReached)
+            .count();
         assert_eq!((held(&outcomes), limited), (2, 18), "{outcomes:?}");
-        let again = all_answered(&instances, (0..20).map(|n| sale.ask(&ann, &format!("k{n}"), 1)).collect()).await;
+        let again = all_answered(
+            &instances,
+            (0..20)
+                .map(|n| sale.ask(&ann, &format!("k{n}"), 1))
+                .collect(),
+        )
+        .await;
         assert_eq!(held(&again), 2, "a repeat is not counted again");
     }
 }
@@ -101,40 +162,73 @@ async fn a_buyer_never_holds_more_than_the_limit(site: Arc<Site>) {
 async fn a_sold_out_walk_gives_the_buyers_count_back(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3).limit(2)).await;
     let ann = sale.buyer_at(1, 0);
-    assert_eq!(sale.order(&ann, "too-many", 2).await.unwrap(), Outcome::SoldOut, "no segment has two");
+    assert_eq!(
+        sale.order(&ann, "too-many", 2).await.unwrap(),
+        Outcome::SoldOut,
+        "no segment has two"
+    );
     assert_eq!(sale.dump(1).await.buyers.get(ann.as_str()), None);
     assert!(is_held(&sale.order(&ann, "one", 1).await.unwrap()));
     assert!(is_held(&sale.order(&ann, "two", 1).await.unwrap()));
-    assert_eq!(sale.order(&ann, "three", 1).await.unwrap(), Outcome::BuyerLimitReached);
+    assert_eq!(
+        sale.order(&ann, "three", 1).await.unwrap(),
+        Outcome::BuyerLimitReached
+    );
     assert_eq!(sale.dump(1).await.buyers[ann.as_str()], 2);
 }
 
 async fn a_key_that_is_used_again_for_another_quantity_is_refused(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
-    let reused = |units| Outcome::KeyReused { quantity: Quantity::new(units).unwrap() };
+    let reused = |units| Outcome::KeyReused {
+        quantity: Quantity::new(units).unwrap(),
+    };
     assert!(is_held(&sale.order(&ann, "k", 2).await.unwrap()));
-    assert_eq!(sale.order(&ann, "k", 1).await.unwrap(), reused(2), "taken at home");
+    assert_eq!(
+        sale.order(&ann, "k", 1).await.unwrap(),
+        reused(2),
+        "taken at home"
+    );
     assert!(is_held(&sale.order(&bob, "k", 1).await.unwrap()));
-    assert_eq!(sale.order(&bob, "k", 2).await.unwrap(), reused(1), "taken elsewhere");
-    assert_eq!(sale.order(&bob, "sold-out", 2).await.unwrap(), Outcome::SoldOut);
+    assert_eq!(
+        sale.order(&bob, "k", 2).await.unwrap(),
+        reused(1),
+        "taken elsewhere"
+    );
+    assert_eq!(
+        sale.order(&bob, "sold-out", 2).await.unwrap(),
+        Outcome::SoldOut
+    );
     assert_eq!(sale.order(&bob, "sold-out", 1).await.unwrap(), reused(2));
 }
 
 async fn a_key_reused_while_its_walk_is_unfinished_gets_no_walk_of_its_own(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let ann = sale.buyer_at(1, 0);
-    sale.begin_walk(&ann, "k", 1, sale.now_ms().await + 60_000).await;
+    sale.begin_walk(&ann, "k", 1, sale.now_ms().await + 60_000)
+        .await;
     let before = sale.dumps().await;
     // The second request has more time than the first one had, which an attempt of the same order would bring home.
-    let ask = stock::Ask { within: std::time::Duration::from_secs(120), ..sale.ask(&ann, "k", 2) };
-    assert_eq!(sale.at_first().order(ask).await.unwrap(), Outcome::KeyReused { quantity: Quantity::ONE });
+    let ask = stock::Ask {
+        within: std::time::Duration::from_secs(120),
+        ..sale.ask(&ann, "k", 2)
+    };
+    assert_eq!(
+        sale.at_first().order(ask).await.unwrap(),
+        Outcome::KeyReused {
+            quantity: Quantity::ONE
+        }
+    );
     assert_eq!(sale.dumps().await, before);
 }
 
 async fn an_order_is_never_filled_in_part(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3)).await;
-    let outcomes = all_answered(&[sale.at_first()], (0..10).map(|n| sale.ask(&buyer(n), "k", 2)).collect()).await;
+    let outcomes = all_answered(
+        &[sale.at_first()],
+        (0..10).map(|n| sale.ask(&buyer(n), "k", 2)).collect(),
+    )
+    .await;
     assert_eq!(sold_out(&outcomes), 10);
     assert_eq!(sale.available().await, 3);
 }
@@ -142,17 +236,28 @@ async fn an_order_is_never_filled_in_part(site: Arc<Site>) {
 async fn a_retry_after_a_unit_came_back_never_takes_a_second_one(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 3)).await;
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(2, 0));
-    assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()), "at segment 0, the last of her ring");
+    assert!(
+        is_held(&sale.order(&ann, "k", 1).await.unwrap()),
+        "at segment 0, the last of her ring"
+    );
     // He walks; a refusal by the hint would leave no record, and bind nobody.
-    sale.begin_walk(&bob, "k", 1, sale.now_ms().await + 60_000).await;
+    sale.begin_walk(&bob, "k", 1, sale.now_ms().await + 60_000)
+        .await;
     assert_eq!(sale.order(&bob, "k", 1).await.unwrap(), Outcome::SoldOut);
     // Every segment that has passed either of them has a unit again.
     for segment in 0..3 {
         sale.give_back(segment, 1).await;
     }
     for instance in instances(&sale, 3).await {
-        assert!(matches!(instance.order(sale.ask(&ann, "k", 1)).await.unwrap(), Outcome::Held { replayed: true, .. }));
-        assert_eq!(instance.order(sale.ask(&bob, "k", 1)).await.unwrap(), Outcome::SoldOut, "sold out is his answer for good");
+        assert!(matches!(
+            instance.order(sale.ask(&ann, "k", 1)).await.unwrap(),
+            Outcome::Held { replayed: true, .. }
+        ));
+        assert_eq!(
+            instance.order(sale.ask(&bob, "k", 1)).await.unwrap(),
+            Outcome::SoldOut,
+            "sold out is his answer for good"
+        );
     }
     assert_eq!(sale.available().await, 3);
 }
@@ -160,7 +265,10 @@ async fn a_retry_after_a_unit_came_back_never_takes_a_second_one(site: Arc<Site>
 async fn an_item_sells_only_while_it_is_open(site: Arc<Site>) {
     let hour = SignedDuration::from_hours(1);
     let (past, future) = (Timestamp::now() - hour, Timestamp::now() + hour);
-    let window = |opens_at, closes_at| Window { opens_at, closes_at };
+    let window = |opens_at, closes_at| Window {
+        opens_at,
+        closes_at,
+    };
     let table = [
         (ItemState::Open, window(None, None), true),
         (ItemState::Open, window(Some(past), Some(future)), true),
@@ -170,13 +278,28 @@ async fn an_item_sells_only_while_it_is_open(site: Arc<Site>) {
         (ItemState::Closed, window(None, Some(future)), false),
     ];
     for (state, window, sells) in table {
-        let sale = sale::open(&site, Terms { state, window, ..Terms::new(1, 2) }).await;
+        let sale = sale::open(
+            &site,
+            Terms {
+                state,
+                window,
+                ..Terms::new(1, 2)
+            },
+        )
+        .await;
         let outcome = sale.order(&sale.buyer_at(0, 0), "k", 1).await.unwrap();
         let ms = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
         match &outcome {
-            Outcome::NotOpen { state: said, opens_at, closes_at } => {
+            Outcome::NotOpen {
+                state: said,
+                opens_at,
+                closes_at,
+            } => {
                 assert_eq!(said, state.as_str());
-                assert_eq!((ms(*opens_at), ms(*closes_at)), (ms(window.opens_at), ms(window.closes_at)));
+                assert_eq!(
+                    (ms(*opens_at), ms(*closes_at)),
+                    (ms(window.opens_at), ms(window.closes_at))
+                );
             }
             other => assert!(sells && is_held(other), "{other:?}"),
         }
@@ -187,11 +310,29 @@ async fn an_item_sells_only_while_it_is_open(site: Arc<Site>) {
 async fn what_an_order_holds_is_found_wherever_it_is(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 3)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(1, 0));
-    let find = async |buyer: &domain::BuyerId| sale.at_first().find_unrecorded(sale.order_id(buyer, "k")).await.unwrap();
+    let find = async |buyer: &domain::BuyerId| {
+        sale.at_first()
+            .find_unrecorded(sale.order_id(buyer, "k"))
+            .await
+            .unwrap()
+    };
     assert_eq!(find(&bob).await, None);
-    let Outcome::Held { expires_at, .. } = sale.order(&bob, "k", 1).await.unwrap() else { panic!() };
-    let order = domain::TakenOrder { id: sale.order_id(&bob, "k"), buyer: bob.clone(), quantity: Quantity::ONE };
-    assert_eq!(find(&bob).await, Some(stock::Unrecorded { order, segment: 0, expires_at }));
+    let Outcome::Held { expires_at, .. } = sale.order(&bob, "k", 1).await.unwrap() else {
+        panic!()
+    };
+    let order = domain::TakenOrder {
+        id: sale.order_id(&bob, "k"),
+        buyer: bob.clone(),
+        quantity: Quantity::ONE,
+    };
+    assert_eq!(
+        find(&bob).await,
+        Some(stock::Unrecorded {
+            order,
+            segment: 0,
+            expires_at
+        })
+    );
     assert!(sale.order(&ann, "k", 1).await.unwrap().is_sold_out());
     assert_eq!(find(&ann).await, None);
 }

@@ -21,7 +21,13 @@ use crate::{
 
 /// A sale whose stock the sentinels lead to; looked at from outside on the first master.
 async fn sale_at(group: &RedisSentinel, stock: u64) -> Arc<Sale> {
-    let site = Arc::new(Site::at(group.url(), vec![group.servers()[group.master().await.unwrap()].url()]).await);
+    let site = Arc::new(
+        Site::at(
+            group.url(),
+            vec![group.servers()[group.master().await.unwrap()].url()],
+        )
+        .await,
+    );
     sale::open(&site, Terms::new(stock, 2)).await
 }
 
@@ -52,14 +58,32 @@ struct Stream {
 
 impl Stream {
     fn start(sale: &Arc<Sale>, instances: &[Arc<ItemStock>]) -> Self {
-        let mut stream = Self { stop: Arc::default(), next: Arc::default(), succeeded: Arc::default(), buyers: JoinSet::new() };
+        let mut stream = Self {
+            stop: Arc::default(),
+            next: Arc::default(),
+            succeeded: Arc::default(),
+            buyers: JoinSet::new(),
+        };
         for n in 0..16 {
-            let (sale, item) = (Arc::clone(sale), Arc::clone(&instances[n % instances.len()]));
-            let (stop, next, succeeded) = (Arc::clone(&stream.stop), Arc::clone(&stream.next), Arc::clone(&stream.succeeded));
+            let (sale, item) = (
+                Arc::clone(sale),
+                Arc::clone(&instances[n % instances.len()]),
+            );
+            let (stop, next, succeeded) = (
+                Arc::clone(&stream.stop),
+                Arc::clone(&stream.next),
+                Arc::clone(&stream.succeeded),
+            );
             stream.buyers.spawn(async move {
                 while !stop.load(Ordering::SeqCst) {
-                    let ask = Ask { within: Duration::from_secs(30), ..sale.ask(&buyer(next.fetch_add(1, Ordering::SeqCst)), "k", 1) };
-                    assert!(is_held(&item.order(ask).await.unwrap()), "everybody is answered, if late");
+                    let ask = Ask {
+                        within: Duration::from_secs(30),
+                        ..sale.ask(&buyer(next.fetch_add(1, Ordering::SeqCst)), "k", 1)
+                    };
+                    assert!(
+                        is_held(&item.order(ask).await.unwrap()),
+                        "everybody is answered, if late"
+                    );
                     succeeded.fetch_add(1, Ordering::SeqCst);
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
@@ -75,7 +99,10 @@ impl Stream {
     /// Waits until `count` more orders have succeeded.
     async fn goes_on(&self, count: usize) {
         let before = self.succeeded();
-        eventually("orders that succeed", async || self.succeeded() >= before + count).await;
+        eventually("orders that succeed", async || {
+            self.succeeded() >= before + count
+        })
+        .await;
     }
 
     /// How many orders there were.
@@ -103,13 +130,24 @@ async fn a_crowd_keeps_ordering_through_a_failover() {
         (promoted - killed).as_secs_f64(),
         promoted.elapsed().as_secs_f64()
     );
-    assert!(promoted.elapsed() < Duration::from_secs(5), "{:?}", promoted.elapsed());
+    assert!(
+        promoted.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        promoted.elapsed()
+    );
     stream.goes_on(100).await;
     let orders = stream.stop().await;
     // What the failover lost, a repeat takes; what it did not lose, a repeat finds.
-    let again = all_answered(&instances, (0..orders).map(|n| sale.ask(&buyer(n), "k", 1)).collect()).await;
+    let again = all_answered(
+        &instances,
+        (0..orders).map(|n| sale.ask(&buyer(n), "k", 1)).collect(),
+    )
+    .await;
     assert_eq!(held(&again), orders);
-    assert_eq!(audit_on_the_master(&sale, &group).await, 100_000 - orders as u64);
+    assert_eq!(
+        audit_on_the_master(&sale, &group).await,
+        100_000 - orders as u64
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,18 +161,35 @@ async fn an_old_master_that_wakes_up_is_not_used_any_more() {
     group.servers()[0].is_followed_by(1).await.unwrap();
     group.servers()[0].pause().await.unwrap();
     assert_eq!(group.successor_of(0).await.unwrap(), 1);
-    let ask = |n| Ask { within: Duration::from_secs(20), ..sale.ask(&buyer(n), "k", 1) };
-    assert!(is_held(&sale.at_first().order(ask(1)).await.unwrap()), "the first connection never broke, and is left all the same");
+    let ask = |n| Ask {
+        within: Duration::from_secs(20),
+        ..sale.ask(&buyer(n), "k", 1)
+    };
+    assert!(
+        is_held(&sale.at_first().order(ask(1)).await.unwrap()),
+        "the first connection never broke, and is left all the same"
+    );
     group.servers()[0].resume().await.unwrap();
     for n in 2..300 {
         assert!(is_held(&sale.at_first().order(ask(n)).await.unwrap()));
     }
     group.becomes_replica(0).await.unwrap();
-    assert_eq!(audit_on_the_master(&sale, &group).await, 700, "every order is where it survives");
+    assert_eq!(
+        audit_on_the_master(&sale, &group).await,
+        700,
+        "every order is where it survives"
+    );
     // The subscription's connection never broke either.
     while wakeups.try_recv().is_ok() {}
-    let () = tell(&group.servers()[1], redis::cmd("PUBLISH").arg("stockade:outbox").arg("vase:0")).await;
-    let woken = tokio::time::timeout(Duration::from_secs(5), wakeups.recv()).await.unwrap().unwrap();
+    let () = tell(
+        &group.servers()[1],
+        redis::cmd("PUBLISH").arg("stockade:outbox").arg("vase:0"),
+    )
+    .await;
+    let woken = tokio::time::timeout(Duration::from_secs(5), wakeups.recv())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(woken.unwrap().to_string(), "vase:0");
 }
 
@@ -147,7 +202,10 @@ async fn a_planned_failover_is_noticed_by_the_clock_only() {
     group.fail_over().await.unwrap();
     let promoted = Instant::now();
     stream.goes_on(1).await;
-    println!("promotion to first success {:.3} s", promoted.elapsed().as_secs_f64());
+    println!(
+        "promotion to first success {:.3} s",
+        promoted.elapsed().as_secs_f64()
+    );
     stream.goes_on(100).await;
     stream.stop().await;
     group.becomes_replica(0).await.unwrap();
@@ -161,10 +219,16 @@ async fn one_failover_after_another_is_followed() {
     for n in 0..3 {
         let old = group.kill_master().await.unwrap();
         group.successor_of(old).await.unwrap();
-        let ask = Ask { within: Duration::from_secs(20), ..sale.ask(&buyer(n), "k", 1) };
+        let ask = Ask {
+            within: Duration::from_secs(20),
+            ..sale.ask(&buyer(n), "k", 1)
+        };
         assert!(is_held(&sale.at_first().order(ask).await.unwrap()));
         group.restart_as_replica(old).await.unwrap();
-        group.servers()[group.master().await.unwrap()].is_followed_by(1).await.unwrap();
+        group.servers()[group.master().await.unwrap()]
+            .is_followed_by(1)
+            .await
+            .unwrap();
     }
     assert_eq!(audit_on_the_master(&sale, &group).await, 997);
 }
@@ -175,9 +239,16 @@ async fn sentinels_that_are_down_are_passed_over() {
     for dead in 0..2 {
         group.sentinels_mut()[dead].kill().await.unwrap();
     }
-    stock::Stock::connect(StockSettings::new(group.url())).await.unwrap();
+    stock::Stock::connect(StockSettings::new(group.url()))
+        .await
+        .unwrap();
     group.sentinels_mut()[2].kill().await.unwrap();
-    let nobody = tokio::time::timeout(Duration::from_secs(5), stock::Stock::connect(StockSettings::new(group.url()))).await.unwrap();
+    let nobody = tokio::time::timeout(
+        Duration::from_secs(5),
+        stock::Stock::connect(StockSettings::new(group.url())),
+    )
+    .await
+    .unwrap();
     assert!(matches!(nobody.err(), Some(StockError::Redis(_))));
 }
 
@@ -185,25 +256,61 @@ async fn sentinels_that_are_down_are_passed_over() {
 async fn a_name_that_no_sentinel_knows_is_an_error_that_says_so() {
     let group = RedisSentinel::start(0).await.unwrap();
     let url = group.url().replace("/stock", "/shop");
-    let error = stock::Stock::connect(StockSettings::new(url)).await.err().unwrap();
-    assert!(error.to_string().contains("no sentinel names a master"), "{error}");
+    let error = stock::Stock::connect(StockSettings::new(url))
+        .await
+        .err()
+        .unwrap();
+    assert!(
+        error.to_string().contains("no sentinel names a master"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn credentials_are_for_the_servers_and_for_sentinels_that_want_them() {
     let group = RedisSentinel::start(1).await.unwrap();
     let url = group.url().replace("://", "://:secret@");
-    let connects = async || stock::Stock::connect(StockSettings::new(&url)).await.map(|_| ());
-    let sentinels: Vec<_> = group.sentinels().iter().map(|sentinel| format!("redis://127.0.0.1:{}", sentinel.port())).collect();
+    let connects = async || {
+        stock::Stock::connect(StockSettings::new(&url))
+            .await
+            .map(|_| ())
+    };
+    let sentinels: Vec<_> = group
+        .sentinels()
+        .iter()
+        .map(|sentinel| format!("redis://127.0.0.1:{}", sentinel.port()))
+        .collect();
     for sentinel in &sentinels {
-        let () = at(sentinel, redis::cmd("SENTINEL").arg("SET").arg("stock").arg("auth-pass").arg("secret")).await;
+        let () = at(
+            sentinel,
+            redis::cmd("SENTINEL")
+                .arg("SET")
+                .arg("stock")
+                .arg("auth-pass")
+                .arg("secret"),
+        )
+        .await;
     }
     for server in group.servers() {
-        let () = tell(server, redis::cmd("CONFIG").arg("SET").arg(&["masterauth", "secret", "requirepass", "secret"])).await;
+        let () = tell(
+            server,
+            redis::cmd("CONFIG")
+                .arg("SET")
+                .arg(&["masterauth", "secret", "requirepass", "secret"]),
+        )
+        .await;
     }
     connects().await.expect("sentinels without a password");
     for sentinel in &sentinels {
-        let () = at(sentinel, redis::cmd("ACL").arg("SETUSER").arg("default").arg("resetpass").arg(">secret")).await;
+        let () = at(
+            sentinel,
+            redis::cmd("ACL")
+                .arg("SETUSER")
+                .arg("default")
+                .arg("resetpass")
+                .arg(">secret"),
+        )
+        .await;
     }
     connects().await.expect("sentinels with the same password");
     let without = stock::Stock::connect(StockSettings::new(group.url())).await;
@@ -216,5 +323,7 @@ async fn tell(server: &Redis, cmd: &redis::Cmd) {
 
 async fn at(url: &str, cmd: &redis::Cmd) {
     let client = redis::Client::open(url).unwrap();
-    cmd.exec_async(&mut client.get_multiplexed_async_connection().await.unwrap()).await.unwrap();
+    cmd.exec_async(&mut client.get_multiplexed_async_connection().await.unwrap())
+        .await
+        .unwrap();
 }

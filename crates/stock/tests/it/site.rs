@@ -87,18 +87,34 @@ impl Site {
     }
 
     pub async fn cluster() -> Self {
-        let cluster = CLUSTER.get_or_try_init(|| RedisCluster::start(3)).await.unwrap();
-        Self::at(cluster.url(), cluster.nodes().iter().map(Redis::url).collect()).await
+        let cluster = CLUSTER
+            .get_or_try_init(|| RedisCluster::start(3))
+            .await
+            .unwrap();
+        Self::at(
+            cluster.url(),
+            cluster.nodes().iter().map(Redis::url).collect(),
+        )
+        .await
     }
 
     pub async fn at(url: String, masters: Vec<String>) -> Self {
         let redis = connect(&masters).await;
-        Self { url, masters, redis, sales: Mutex::default(), instances: Mutex::default() }
+        Self {
+            url,
+            masters,
+            redis,
+            sales: Mutex::default(),
+            instances: Mutex::default(),
+        }
     }
 
     /// The defaults, but walks are forgotten soon.
     pub fn settings(&self) -> StockSettings {
-        StockSettings { forget_margin: std::time::Duration::from_millis(300), ..StockSettings::new(&self.url) }
+        StockSettings {
+            forget_margin: std::time::Duration::from_millis(300),
+            ..StockSettings::new(&self.url)
+        }
     }
 
     /// One more process, as it were.

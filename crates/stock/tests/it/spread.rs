@@ -14,7 +14,12 @@ async fn slots_in_use(master: &str, slots: &BTreeSet<u16>) -> usize {
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let mut in_use = 0;
     for slot in slots {
-        let keys: u64 = redis::cmd("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot).query_async(&mut connection).await.unwrap();
+        let keys: u64 = redis::cmd("CLUSTER")
+            .arg("COUNTKEYSINSLOT")
+            .arg(slot)
+            .query_async(&mut connection)
+            .await
+            .unwrap();
         in_use += usize::from(keys >= 5);
     }
     in_use
@@ -29,10 +34,23 @@ async fn the_segments_of_one_item_use_every_master() {
         for segment in 0..24 {
             let names = sale.names(segment);
             let mut of_segment = Vec::new();
-            for key in [names.stock, names.answers, names.buyers, names.outbox, names.walks] {
+            for key in [
+                names.stock,
+                names.answers,
+                names.buyers,
+                names.outbox,
+                names.walks,
+            ] {
                 let client = redis::Client::open(site.masters[0].as_str()).unwrap();
                 let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-                of_segment.push(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key).query_async::<u16>(&mut connection).await.unwrap());
+                of_segment.push(
+                    redis::cmd("CLUSTER")
+                        .arg("KEYSLOT")
+                        .arg(key)
+                        .query_async::<u16>(&mut connection)
+                        .await
+                        .unwrap(),
+                );
             }
             of_segment.dedup();
             assert_eq!(of_segment.len(), 1, "the keys of a segment share a slot");
@@ -43,15 +61,25 @@ async fn the_segments_of_one_item_use_every_master() {
             in_use.push(slots_in_use(master, &slots).await);
         }
         assert!(in_use.iter().all(|slots| *slots > 0), "{in_use:?}");
-        assert_eq!(in_use.iter().sum::<usize>(), slots.len(), "each slot is on one master");
+        assert_eq!(
+            in_use.iter().sum::<usize>(),
+            slots.len(),
+            "each slot is on one master"
+        );
 
         let asks = (0..400).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
-        assert_eq!(held(&all_answered(&instances(&sale, 2).await, asks).await), 240);
+        assert_eq!(
+            held(&all_answered(&instances(&sale, 2).await, asks).await),
+            240
+        );
     })
     .await;
 }
 
 #[tokio::test]
 async fn one_server_is_one_master() {
-    site::run(Site::single().await, async |site: Arc<Site>| assert_eq!(site.instance().await.masters(), 1)).await;
+    site::run(Site::single().await, async |site: Arc<Site>| {
+        assert_eq!(site.instance().await.masters(), 1)
+    })
+    .await;
 }

@@ -53,7 +53,9 @@ impl RedisCluster {
     async fn takes_writes(&self, shard: usize, node: usize) -> bool {
         let first = SLOTS * shard / self.masters;
         let end = SLOTS * (shard + 1) / self.masters;
-        write_and_delete(&self.nodes[node], first..end).await.is_ok()
+        write_and_delete(&self.nodes[node], first..end)
+            .await
+            .is_ok()
     }
 }
 
@@ -62,8 +64,21 @@ async fn write_and_delete(node: &Redis, slots: std::ops::Range<usize>) -> RedisR
     let client = redis::Client::open(node.url())?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let mut key = String::from("testbed");
-    while !slots.contains(&cmd("CLUSTER").arg("KEYSLOT").arg(&key).query_async(&mut connection).await?) {
+    while !slots.contains(
+        &cmd("CLUSTER")
+            .arg("KEYSLOT")
+            .arg(&key)
+            .query_async(&mut connection)
+            .await?,
+    ) {
         key.push('+');
     }
-    redis::pipe().cmd("SET").arg(&key).arg("").cmd("DEL").arg(&key).exec_async(&mut connection).await
+    redis::pipe()
+        .cmd("SET")
+        .arg(&key)
+        .arg("")
+        .cmd("DEL")
+        .arg(&key)
+        .exec_async(&mut connection)
+        .await
 }

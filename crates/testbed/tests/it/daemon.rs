@@ -8,14 +8,19 @@ use crate::support::{eventually, is_alive};
 
 fn counting() -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "echo begins; trap 'echo ends; exit' TERM; while :; do sleep 0.05; done"]);
+    command.args([
+        "-c",
+        "echo begins; trap 'echo ends; exit' TERM; while :; do sleep 0.05; done",
+    ]);
     command
 }
 
 #[tokio::test]
 async fn a_program_is_killed_paused_and_started_again_and_its_output_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let mut daemon = Daemon::start("counting", folder.path().join("log"), counting).await.unwrap();
+    let mut daemon = Daemon::start("counting", folder.path().join("log"), counting)
+        .await
+        .unwrap();
     let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
     eventually("its first line", || log() == "begins\n");
     let first = daemon.pid();
@@ -33,7 +38,9 @@ async fn a_program_is_killed_paused_and_started_again_and_its_output_kept() {
 #[tokio::test]
 async fn a_dropped_program_is_gone() {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = Daemon::start("counting", folder.path().join("log"), counting).await.unwrap();
+    let daemon = Daemon::start("counting", folder.path().join("log"), counting)
+        .await
+        .unwrap();
     let pid = daemon.pid();
     drop(daemon);
     assert!(!is_alive(pid));

@@ -25,7 +25,10 @@ async fn a_full_disk_takes_nothing_until_there_is_room() {
     let Some(disk) = disk(4).await else { return };
     let file = disk.path().join("a");
     assert!(disk.fill().unwrap() > 3 << 20);
-    assert_eq!(std::fs::write(&file, vec![1; 8192]).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(
+        std::fs::write(&file, vec![1; 8192]).unwrap_err().kind(),
+        std::io::ErrorKind::StorageFull
+    );
     disk.make_room().unwrap();
     std::fs::write(&file, vec![1; 8192]).unwrap();
     disk.make_room().expect("nothing is to be done twice");
@@ -42,18 +45,28 @@ async fn a_dropped_disk_is_gone() {
 #[tokio::test]
 async fn a_redis_on_a_full_disk_refuses_writes_and_takes_them_again() {
     let Some(disk) = disk(8).await else { return };
-    let redis = Redis::builder().dir(disk.path().join("redis")).appendfsync(testbed::AppendFsync::EverySecond).start().await.unwrap();
+    let redis = Redis::builder()
+        .dir(disk.path().join("redis"))
+        .appendfsync(testbed::AppendFsync::EverySecond)
+        .start()
+        .await
+        .unwrap();
     disk.fill().unwrap();
     let long = "x".repeat(10_000);
     // The write that does not fit may itself be acknowledged; those after it are not.
     let _ = ask::<()>(&redis.url(), cmd("SET").arg("a").arg(&long)).await;
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-    let refused = ask::<()>(&redis.url(), cmd("SET").arg("b").arg(&long)).await.unwrap_err();
+    let refused = ask::<()>(&redis.url(), cmd("SET").arg("b").arg(&long))
+        .await
+        .unwrap_err();
     assert!(refused.to_string().contains("MISCONF"), "{refused}");
     disk.make_room().unwrap();
     let mut taken = false;
     for _ in 0..50 {
-        taken = taken || ask::<()>(&redis.url(), cmd("SET").arg("b").arg(1)).await.is_ok();
+        taken = taken
+            || ask::<()>(&redis.url(), cmd("SET").arg("b").arg(1))
+                .await
+                .is_ok();
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     assert!(taken);
@@ -62,13 +75,20 @@ async fn a_redis_on_a_full_disk_refuses_writes_and_takes_them_again() {
 #[tokio::test]
 async fn a_postgres_on_a_full_disk_refuses_what_needs_room_and_lives() {
     let Some(disk) = disk(160).await else { return };
-    let mut postgres = Postgres::builder().dir(disk.path().join("postgres")).start().await.unwrap();
+    let mut postgres = Postgres::builder()
+        .dir(disk.path().join("postgres"))
+        .start()
+        .await
+        .unwrap();
     let url = postgres.create_database("full").await.unwrap();
     psql(&url, "CREATE TABLE a (b text)").unwrap();
     disk.fill().unwrap();
     let fill = "INSERT INTO a SELECT repeat(md5(n::text), 100) FROM generate_series(1, 20000) n";
     let refused = psql(&url, fill).unwrap_err();
-    assert!(refused.contains("No space left") || refused.contains("connection"), "{refused}");
+    assert!(
+        refused.contains("No space left") || refused.contains("connection"),
+        "{refused}"
+    );
     disk.make_room().unwrap();
     // Without room for its write-ahead log it ends, and somebody has to start it again.
     if psql(&url, "SELECT 1").is_err() {
@@ -78,6 +98,13 @@ async fn a_postgres_on_a_full_disk_refuses_what_needs_room_and_lives() {
 }
 
 fn psql(url: &str, statement: &str) -> Result<(), String> {
-    let output = std::process::Command::new("psql").args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", statement, url]).output().unwrap();
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    let output = std::process::Command::new("psql")
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", statement, url])
+        .output()
+        .unwrap();
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }

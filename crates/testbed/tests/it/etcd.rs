@@ -8,7 +8,10 @@ use crate::support::{exchange, is_alive};
 
 /// Asks the JSON gateway. Keys and values are in base 64: `YQ==` is `a`, `MQ==` is `1`.
 fn post(etcd: &Etcd, path: &str, body: &str) -> std::io::Result<String> {
-    let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v3/{path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     exchange(etcd.port(), format!("{head}{body}").as_bytes())
 }
 
@@ -18,7 +21,9 @@ fn put_a(etcd: &Etcd) {
 }
 
 fn has_a(etcd: &Etcd) -> bool {
-    post(etcd, "kv/range", r#"{"key":"YQ=="}"#).unwrap().contains(r#""value":"MQ==""#)
+    post(etcd, "kv/range", r#"{"key":"YQ=="}"#)
+        .unwrap()
+        .contains(r#""value":"MQ==""#)
 }
 
 #[tokio::test]
@@ -56,7 +61,10 @@ async fn a_paused_server_is_silent_until_it_is_resumed() {
 async fn a_killed_server_says_that_it_does_not_run() {
     let mut etcd = Etcd::start().await.unwrap();
     etcd.kill().await.unwrap();
-    assert!(matches!(etcd.pause().await, Err(TestbedError::NotRunning { .. })));
+    assert!(matches!(
+        etcd.pause().await,
+        Err(TestbedError::NotRunning { .. })
+    ));
     etcd.kill().await.expect("killing twice is killing once");
 }
 
@@ -64,10 +72,16 @@ async fn a_killed_server_says_that_it_does_not_run() {
 async fn a_dropped_or_stopped_server_is_gone_with_its_folder() {
     let (dropped, stopped) = (Etcd::start().await.unwrap(), Etcd::start().await.unwrap());
     let left = [&dropped, &stopped].map(|server| (server.pid(), PathBuf::from(server.dir())));
-    assert!(left.iter().all(|(pid, folder)| is_alive(*pid) && folder.exists()));
+    assert!(
+        left.iter()
+            .all(|(pid, folder)| is_alive(*pid) && folder.exists())
+    );
     drop(dropped);
     stopped.stop().await.unwrap();
-    assert!(left.iter().all(|(pid, folder)| !is_alive(*pid) && !folder.exists()));
+    assert!(
+        left.iter()
+            .all(|(pid, folder)| !is_alive(*pid) && !folder.exists())
+    );
 }
 
 #[tokio::test]
@@ -102,9 +116,17 @@ async fn a_kept_folder_keeps_its_data_on_another_port() {
 
 #[tokio::test]
 async fn a_server_that_ends_at_start_says_why() {
-    let error = Etcd::builder().config("election-timeout", "11").start().await.err().unwrap();
+    let error = Etcd::builder()
+        .config("election-timeout", "11")
+        .start()
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, TestbedError::EndedAtStart { .. }));
-    assert!(error.to_string().contains("election-timeout[11ms]"), "{error}");
+    assert!(
+        error.to_string().contains("election-timeout[11ms]"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

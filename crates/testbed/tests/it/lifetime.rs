@@ -34,7 +34,10 @@ async fn a_dropped_postgres_is_gone_with_its_folder() {
 
 #[tokio::test]
 async fn a_stopped_server_is_gone() {
-    let (redis, postgres) = (Redis::start().await.unwrap(), Postgres::start().await.unwrap());
+    let (redis, postgres) = (
+        Redis::start().await.unwrap(),
+        Postgres::start().await.unwrap(),
+    );
     let (first, second) = (redis.pid(), postgres.pid());
     redis.stop().await.unwrap();
     postgres.stop().await.unwrap();
@@ -44,10 +47,18 @@ async fn a_stopped_server_is_gone() {
 /// The signal at the parent's death means the parent thread; here the thread that asked for the server ends first.
 #[test]
 fn a_server_outlives_the_thread_and_the_runtime_that_started_it() {
-    let start = || tokio::runtime::Runtime::new().unwrap().block_on(Redis::start()).unwrap();
+    let start = || {
+        tokio::runtime::Runtime::new()
+            .unwrap()
+            .block_on(Redis::start())
+            .unwrap()
+    };
     let redis = std::thread::spawn(start).join().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(100));
-    let pong: String = tokio::runtime::Runtime::new().unwrap().block_on(ask(&redis.url(), &cmd("PING"))).unwrap();
+    let pong: String = tokio::runtime::Runtime::new()
+        .unwrap()
+        .block_on(ask(&redis.url(), &cmd("PING")))
+        .unwrap();
     assert_eq!(pong, "PONG");
 }
 
@@ -56,7 +67,9 @@ fn a_server_outlives_the_thread_and_the_runtime_that_started_it() {
 fn no_server_outlives_a_killed_process() {
     let folder = reachable_folder();
     let servers = killed_with_servers_in(folder.path());
-    eventually("the end of the servers", || !servers.iter().any(|pid| is_alive(*pid)));
+    eventually("the end of the servers", || {
+        !servers.iter().any(|pid| is_alive(*pid))
+    });
 }
 
 #[tokio::test]
@@ -64,7 +77,9 @@ fn no_server_outlives_a_killed_process() {
 async fn kept_folders_can_be_used_again_after_their_process_was_killed() {
     let folder = reachable_folder();
     let servers = killed_with_servers_in(folder.path());
-    eventually("the end of the servers", || !servers.iter().any(|pid| is_alive(*pid)));
+    eventually("the end of the servers", || {
+        !servers.iter().any(|pid| is_alive(*pid))
+    });
     let (redis, _postgres) = servers_in(folder.path()).await;
     assert_eq!(ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(), 1);
 }
@@ -81,8 +96,19 @@ async fn starts_servers_and_waits_to_be_killed() {
 }
 
 async fn servers_in(folder: &Path) -> (Redis, Postgres) {
-    let redis = Redis::builder().dir(folder.join("redis")).start().await.unwrap();
-    (redis, Postgres::builder().dir(folder.join("postgres")).start().await.unwrap())
+    let redis = Redis::builder()
+        .dir(folder.join("redis"))
+        .start()
+        .await
+        .unwrap();
+    (
+        redis,
+        Postgres::builder()
+            .dir(folder.join("postgres"))
+            .start()
+            .await
+            .unwrap(),
+    )
 }
 
 /// Runs a process that starts servers, kills it, and returns who the servers were.
@@ -97,12 +123,28 @@ fn killed_with_servers_in(folder: &Path) -> Vec<u32> {
 
 fn this_program_again(test: &str, folder: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("lifetime::{test}"), "--ignored", "--nocapture"]).env(FOLDER, folder);
-    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    command
+        .args([
+            "--exact",
+            &format!("lifetime::{test}"),
+            "--ignored",
+            "--nocapture",
+        ])
+        .env(FOLDER, folder);
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 fn servers_of(process: &mut Child) -> Vec<u32> {
-    let lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let line = lines.filter_map(|line| line.strip_prefix("servers ").map(str::to_owned)).next().expect("a line with the servers");
+    let lines = BufReader::new(process.stderr.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    let line = lines
+        .filter_map(|line| line.strip_prefix("servers ").map(str::to_owned))
+        .next()
+        .expect("a line with the servers");
     line.split(' ').map(|pid| pid.parse().unwrap()).collect()
 }

@@ -9,8 +9,19 @@ use crate::support::is_alive;
 /// Runs SQL with `mariadb` and returns what it prints, or what it complains about.
 fn sql(port: u16, db: &str, text: &str) -> Result<String, String> {
     let mut command = Command::new("mariadb");
-    command.args(["--no-defaults", "--protocol=tcp", "-h127.0.0.1", "-uroot", "--connect-timeout=1", "-N", "-B"]);
-    let output = command.args([&format!("-P{port}"), "-D", db, "-e", text]).output().unwrap();
+    command.args([
+        "--no-defaults",
+        "--protocol=tcp",
+        "-h127.0.0.1",
+        "-uroot",
+        "--connect-timeout=1",
+        "-N",
+        "-B",
+    ]);
+    let output = command
+        .args([&format!("-P{port}"), "-D", db, "-e", text])
+        .output()
+        .unwrap();
     if output.status.success() {
         Ok(String::from_utf8(output.stdout).unwrap().trim().into())
     } else {
@@ -22,7 +33,12 @@ fn sql(port: u16, db: &str, text: &str) -> Result<String, String> {
 async fn commits_survive_kill_and_restart() {
     let mut mariadb = MariaDb::start().await.unwrap();
     mariadb.create_database("shop").await.unwrap();
-    sql(mariadb.port(), "shop", "CREATE TABLE t (n int) ENGINE=InnoDB; INSERT INTO t SELECT seq FROM mysql.seq_1_to_1000").unwrap();
+    sql(
+        mariadb.port(),
+        "shop",
+        "CREATE TABLE t (n int) ENGINE=InnoDB; INSERT INTO t SELECT seq FROM mysql.seq_1_to_1000",
+    )
+    .unwrap();
     let (port, pid) = (mariadb.port(), mariadb.pid());
     mariadb.kill().await.unwrap();
     assert!(sql(port, "shop", "SELECT 1").is_err());
@@ -46,7 +62,10 @@ async fn a_paused_server_is_silent_until_it_is_resumed() {
 async fn a_killed_server_says_that_it_does_not_run() {
     let mut mariadb = MariaDb::start().await.unwrap();
     mariadb.kill().await.unwrap();
-    assert!(matches!(mariadb.pause().await, Err(TestbedError::NotRunning { .. })));
+    assert!(matches!(
+        mariadb.pause().await,
+        Err(TestbedError::NotRunning { .. })
+    ));
     mariadb.kill().await.expect("killing twice is killing once");
 }
 
@@ -55,10 +74,16 @@ async fn a_dropped_or_stopped_server_is_gone_with_its_folder() {
     let (dropped, stopped) = tokio::join!(MariaDb::start(), MariaDb::start());
     let (dropped, stopped) = (dropped.unwrap(), stopped.unwrap());
     let left = [&dropped, &stopped].map(|server| (server.pid(), PathBuf::from(server.dir())));
-    assert!(left.iter().all(|(pid, folder)| is_alive(*pid) && folder.exists()));
+    assert!(
+        left.iter()
+            .all(|(pid, folder)| is_alive(*pid) && folder.exists())
+    );
     drop(dropped);
     stopped.stop().await.unwrap();
-    assert!(left.iter().all(|(pid, folder)| !is_alive(*pid) && !folder.exists()));
+    assert!(
+        left.iter()
+            .all(|(pid, folder)| !is_alive(*pid) && !folder.exists())
+    );
 }
 
 #[tokio::test]
@@ -66,9 +91,15 @@ async fn each_database_has_its_own_url() {
     let mariadb = MariaDb::start().await.unwrap();
     for name in ["a", "with space and `quotes`", "--looks-like-an-option"] {
         mariadb.create_database(name).await.unwrap();
-        assert_eq!(sql(mariadb.port(), name, "SELECT database()").unwrap(), name);
+        assert_eq!(
+            sql(mariadb.port(), name, "SELECT database()").unwrap(),
+            name
+        );
     }
-    assert_eq!(mariadb.create_database("b").await.unwrap(), format!("mysql://root@127.0.0.1:{}/b", mariadb.port()));
+    assert_eq!(
+        mariadb.create_database("b").await.unwrap(),
+        format!("mysql://root@127.0.0.1:{}/b", mariadb.port())
+    );
 }
 
 #[tokio::test]
@@ -82,7 +113,11 @@ async fn a_database_is_not_created_twice() {
 
 #[tokio::test]
 async fn commits_are_flushed_and_settings_are_used() {
-    let mariadb = MariaDb::builder().config("max_connections", "17").start().await.unwrap();
+    let mariadb = MariaDb::builder()
+        .config("max_connections", "17")
+        .start()
+        .await
+        .unwrap();
     let settings = [
         ("innodb_flush_log_at_trx_commit", "1"),
         ("max_connections", "17"),
@@ -90,7 +125,11 @@ async fn commits_are_flushed_and_settings_are_used() {
         ("character_set_server", "utf8mb4"),
     ];
     for (key, value) in settings {
-        assert_eq!(sql(mariadb.port(), "mysql", &format!("SELECT @@{key}")).unwrap(), value, "{key}");
+        assert_eq!(
+            sql(mariadb.port(), "mysql", &format!("SELECT @@{key}")).unwrap(),
+            value,
+            "{key}"
+        );
     }
 }
 
@@ -125,7 +164,12 @@ async fn an_interrupted_first_start_is_made_good_and_a_kept_folder_keeps_its_dat
 
 #[tokio::test]
 async fn a_server_that_ends_at_start_says_why() {
-    let error = MariaDb::builder().config("no_such_setting", "1").start().await.err().unwrap();
+    let error = MariaDb::builder()
+        .config("no_such_setting", "1")
+        .start()
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, TestbedError::EndedAtStart { .. }));
     assert!(error.to_string().contains("no_such_setting"), "{error}");
 }
@@ -140,8 +184,19 @@ async fn a_start_can_be_spawned() {
 #[tokio::test]
 async fn a_server_tells_the_time_by_the_clock_that_it_is_given() {
     let clock = testbed::Clock::new().await.unwrap();
-    let mariadb = MariaDb::builder().clock(&clock).await.unwrap().start().await.unwrap();
-    let seconds = || sql(mariadb.port(), "mysql", "SELECT UNIX_TIMESTAMP()").unwrap().parse::<i64>().unwrap();
+    let mariadb = MariaDb::builder()
+        .clock(&clock)
+        .await
+        .unwrap()
+        .start()
+        .await
+        .unwrap();
+    let seconds = || {
+        sql(mariadb.port(), "mysql", "SELECT UNIX_TIMESTAMP()")
+            .unwrap()
+            .parse::<i64>()
+            .unwrap()
+    };
     let before = seconds();
     clock.set(60_000).unwrap();
     assert!((60..=70).contains(&(seconds() - before)));

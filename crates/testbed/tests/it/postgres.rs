@@ -8,7 +8,21 @@ use crate::support::{eventually, is_alive, reachable_folder};
 
 /// Runs SQL with `psql` and returns what it prints, or what it complains about.
 fn sql(url: &str, text: &str) -> Result<String, String> {
-    let output = Command::new("psql").args(["-X", "-w", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text, url]).output().unwrap();
+    let output = Command::new("psql")
+        .args([
+            "-X",
+            "-w",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-c",
+            text,
+            url,
+        ])
+        .output()
+        .unwrap();
     if output.status.success() {
         Ok(String::from_utf8(output.stdout).unwrap().trim().into())
     } else {
@@ -20,7 +34,11 @@ fn sql(url: &str, text: &str) -> Result<String, String> {
 async fn commits_survive_kill_and_restart() {
     let mut postgres = Postgres::start().await.unwrap();
     let url = postgres.create_database("shop").await.unwrap();
-    sql(&url, "CREATE TABLE t (n int); INSERT INTO t SELECT generate_series(1, 1000)").unwrap();
+    sql(
+        &url,
+        "CREATE TABLE t (n int); INSERT INTO t SELECT generate_series(1, 1000)",
+    )
+    .unwrap();
     let pid = postgres.pid();
     postgres.kill().await.unwrap();
     assert!(sql(&url, "SELECT 1").is_err());
@@ -34,10 +52,15 @@ async fn commits_survive_kill_and_restart() {
 async fn a_kill_ends_the_sessions_too() {
     let mut postgres = Postgres::start().await.unwrap();
     let url = postgres.url("postgres");
-    let mut session =
-        Command::new("psql").args(["-X", "-w", "-c", "SELECT pg_sleep(60)", &url]).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut session = Command::new("psql")
+        .args(["-X", "-w", "-c", "SELECT pg_sleep(60)", &url])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     let sleeping = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    eventually("the session's start", || !sql(&url, sleeping).unwrap().is_empty());
+    eventually("the session's start", || {
+        !sql(&url, sleeping).unwrap().is_empty()
+    });
     let backend = sql(&url, sleeping).unwrap().parse().unwrap();
     postgres.kill().await.unwrap();
     assert!(!is_alive(backend));
@@ -51,7 +74,10 @@ async fn each_database_has_its_own_url() {
         postgres.create_database(name).await.unwrap();
     }
     let url = postgres.create_database("b").await.unwrap();
-    assert_eq!(url, format!("postgres://postgres@127.0.0.1:{}/b", postgres.port()));
+    assert_eq!(
+        url,
+        format!("postgres://postgres@127.0.0.1:{}/b", postgres.port())
+    );
     assert_eq!(sql(&url, "SELECT current_database()").unwrap(), "b");
 }
 
@@ -67,15 +93,28 @@ async fn a_database_is_not_created_twice() {
 #[tokio::test]
 async fn databases_can_be_created_at_once() {
     let postgres = Postgres::start().await.unwrap();
-    let (a, b, c) = tokio::join!(postgres.create_database("a"), postgres.create_database("b"), postgres.create_database("c"));
+    let (a, b, c) = tokio::join!(
+        postgres.create_database("a"),
+        postgres.create_database("b"),
+        postgres.create_database("c")
+    );
     assert!(a.is_ok() && b.is_ok() && c.is_ok());
 }
 
 #[tokio::test]
 async fn commits_are_flushed_and_settings_are_used() {
-    let postgres = Postgres::builder().config("max_connections", "17").start().await.unwrap();
+    let postgres = Postgres::builder()
+        .config("max_connections", "17")
+        .start()
+        .await
+        .unwrap();
     let url = postgres.url("postgres");
-    for (key, value) in [("fsync", "on"), ("synchronous_commit", "on"), ("max_connections", "17"), ("unix_socket_directories", "")] {
+    for (key, value) in [
+        ("fsync", "on"),
+        ("synchronous_commit", "on"),
+        ("max_connections", "17"),
+        ("unix_socket_directories", ""),
+    ] {
         assert_eq!(sql(&url, &format!("SHOW {key}")).unwrap(), value, "{key}");
     }
 }
@@ -111,13 +150,22 @@ async fn a_kept_folder_keeps_its_data() {
 async fn an_interrupted_first_start_is_made_good() {
     let folder = reachable_folder();
     fs::create_dir_all(folder.path().join("kept/data.unfinished/base")).unwrap();
-    let postgres = Postgres::builder().dir(folder.path().join("kept")).start().await.unwrap();
+    let postgres = Postgres::builder()
+        .dir(folder.path().join("kept"))
+        .start()
+        .await
+        .unwrap();
     assert_eq!(sql(&postgres.url("postgres"), "SELECT 1").unwrap(), "1");
 }
 
 #[tokio::test]
 async fn a_server_that_ends_at_start_says_why() {
-    let error = Postgres::builder().config("no_such_setting", "1").start().await.err().unwrap();
+    let error = Postgres::builder()
+        .config("no_such_setting", "1")
+        .start()
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, TestbedError::EndedAtStart { .. }));
     assert!(error.to_string().contains("no_such_setting"), "{error}");
 }
@@ -132,8 +180,22 @@ async fn a_start_can_be_spawned() {
 #[tokio::test]
 async fn a_server_tells_the_time_by_the_clock_that_it_is_given() {
     let clock = testbed::Clock::new().await.unwrap();
-    let postgres = Postgres::builder().clock(&clock).await.unwrap().start().await.unwrap();
-    let seconds = || sql(&postgres.url("postgres"), "SELECT floor(extract(epoch FROM clock_timestamp()))").unwrap().parse::<i64>().unwrap();
+    let postgres = Postgres::builder()
+        .clock(&clock)
+        .await
+        .unwrap()
+        .start()
+        .await
+        .unwrap();
+    let seconds = || {
+        sql(
+            &postgres.url("postgres"),
+            "SELECT floor(extract(epoch FROM clock_timestamp()))",
+        )
+        .unwrap()
+        .parse::<i64>()
+        .unwrap()
+    };
     let before = seconds();
     clock.set(60_000).unwrap();
     assert!((60..=70).contains(&(seconds() - before)));

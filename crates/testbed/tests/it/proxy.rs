@@ -37,16 +37,27 @@ async fn what_passes_arrives_also_if_it_is_long() {
     let (_redis, _proxy, url) = redis_behind_a_proxy().await;
     let long = "x".repeat(1_000_000);
     let () = ask(&url, cmd("SET").arg("a").arg(&long)).await.unwrap();
-    assert_eq!(ask::<String>(&url, cmd("GET").arg("a")).await.unwrap(), long);
+    assert_eq!(
+        ask::<String>(&url, cmd("GET").arg("a")).await.unwrap(),
+        long
+    );
 }
 
 #[tokio::test]
 async fn what_is_held_arrives_when_its_sender_has_given_up() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
     // The client says hello first. So that only the command is held, it is sent on a connection that was made before.
-    let mut connection = ::redis::Client::open(&*url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
     proxy.set(Traffic::Hold);
-    let given_up = tokio::time::timeout(Duration::from_millis(200), cmd("SET").arg("a").arg(1).exec_async(&mut connection)).await;
+    let given_up = tokio::time::timeout(
+        Duration::from_millis(200),
+        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
+    )
+    .await;
     assert!(given_up.is_err() && !has(&redis, "a").await);
     proxy.set(Traffic::Pass);
     assert!(gets(&redis, "a").await);
@@ -56,40 +67,83 @@ async fn what_is_held_arrives_when_its_sender_has_given_up() {
 #[tokio::test]
 async fn a_command_whose_answer_is_held_is_carried_out() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
-    let mut connection = ::redis::Client::open(&*url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
     proxy.set(Traffic::HoldAnswers);
-    let given_up = tokio::time::timeout(Duration::from_millis(200), cmd("SET").arg("a").arg(1).exec_async(&mut connection)).await;
+    let given_up = tokio::time::timeout(
+        Duration::from_millis(200),
+        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
+    )
+    .await;
     assert!(given_up.is_err() && has(&redis, "a").await);
 }
 
 #[tokio::test]
 async fn a_held_request_is_lost_by_a_reset() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
-    let mut connection = ::redis::Client::open(&*url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
     proxy.set(Traffic::HoldRequests);
-    let given_up = tokio::time::timeout(Duration::from_millis(200), cmd("SET").arg("a").arg(1).exec_async(&mut connection)).await;
+    let given_up = tokio::time::timeout(
+        Duration::from_millis(200),
+        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
+    )
+    .await;
     assert!(given_up.is_err());
     proxy.set(Traffic::Reset);
-    assert!(set(&url, "b").await.unwrap_err().is_io_error(), "new connections are cut");
+    assert!(
+        set(&url, "b").await.unwrap_err().is_io_error(),
+        "new connections are cut"
+    );
     proxy.set(Traffic::Pass);
     set(&url, "c").await.unwrap();
-    assert_eq!((has(&redis, "a").await, has(&redis, "b").await, has(&redis, "c").await), (false, false, true));
+    assert_eq!(
+        (
+            has(&redis, "a").await,
+            has(&redis, "b").await,
+            has(&redis, "c").await
+        ),
+        (false, false, true)
+    );
 }
 
 #[tokio::test]
 async fn what_is_delayed_arrives_later() {
     let (_redis, proxy, url) = redis_behind_a_proxy().await;
-    let mut connection = ::redis::Client::open(&*url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
     proxy.set(Traffic::Delay(Duration::from_millis(60)));
     let asked = Instant::now();
-    let () = cmd("SET").arg("a").arg(1).query_async(&mut connection).await.unwrap();
-    assert!(asked.elapsed() >= Duration::from_millis(120), "there and back: {:?}", asked.elapsed());
+    let () = cmd("SET")
+        .arg("a")
+        .arg(1)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert!(
+        asked.elapsed() >= Duration::from_millis(120),
+        "there and back: {:?}",
+        asked.elapsed()
+    );
 }
 
 #[tokio::test]
 async fn a_proxy_goes_with_its_handle_and_its_connections_with_it() {
     let (_redis, proxy, url) = redis_behind_a_proxy().await;
-    let mut connection = ::redis::Client::open(&*url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
     drop(proxy);
     assert!(cmd("PING").exec_async(&mut connection).await.is_err());
     assert!(set(&url, "a").await.is_err());

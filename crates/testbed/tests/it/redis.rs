@@ -31,7 +31,11 @@ async fn acknowledged_writes_survive_kill_and_restart() {
 
 #[tokio::test]
 async fn a_server_without_append_only_file_forgets_everything() {
-    let mut redis = Redis::builder().appendfsync(AppendFsync::No).start().await.unwrap();
+    let mut redis = Redis::builder()
+        .appendfsync(AppendFsync::No)
+        .start()
+        .await
+        .unwrap();
     let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
     redis.restart().await.unwrap();
     assert_eq!(ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(), 0);
@@ -39,30 +43,57 @@ async fn a_server_without_append_only_file_forgets_everything() {
 
 #[tokio::test]
 async fn restart_waits_until_the_data_is_loaded() {
-    let mut redis =
-        Redis::builder().config("key-load-delay", "20").config("loading-process-events-interval-bytes", "1024").start().await.unwrap();
+    let mut redis = Redis::builder()
+        .config("key-load-delay", "20")
+        .config("loading-process-events-interval-bytes", "1024")
+        .start()
+        .await
+        .unwrap();
     let fill = "for i = 1, 20000 do redis.call('SET', i, i) end";
-    let () = ask(&redis.url(), cmd("EVAL").arg(fill).arg(0)).await.unwrap();
+    let () = ask(&redis.url(), cmd("EVAL").arg(fill).arg(0))
+        .await
+        .unwrap();
     redis.restart().await.unwrap();
-    assert_eq!(ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(), 20_000);
+    assert_eq!(
+        ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(),
+        20_000
+    );
 }
 
 #[tokio::test]
 async fn the_defaults_are_those_that_stock_needs() {
     let redis = Redis::start().await.unwrap();
-    for (key, value) in
-        [("appendonly", "yes"), ("appendfsync", "always"), ("maxmemory-policy", "noeviction"), ("save", ""), ("bind", "127.0.0.1")]
-    {
-        let (_, found): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg(key)).await.unwrap();
+    for (key, value) in [
+        ("appendonly", "yes"),
+        ("appendfsync", "always"),
+        ("maxmemory-policy", "noeviction"),
+        ("save", ""),
+        ("bind", "127.0.0.1"),
+    ] {
+        let (_, found): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg(key))
+            .await
+            .unwrap();
         assert_eq!(found, value, "{key}");
     }
 }
 
 #[tokio::test]
 async fn a_setting_replaces_the_default() {
-    let redis = Redis::builder().config("save", "900 1").config("maxmemory-policy", "allkeys-lru").start().await.unwrap();
-    let (_, save): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg("save")).await.unwrap();
-    let (_, policy): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg("maxmemory-policy")).await.unwrap();
+    let redis = Redis::builder()
+        .config("save", "900 1")
+        .config("maxmemory-policy", "allkeys-lru")
+        .start()
+        .await
+        .unwrap();
+    let (_, save): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg("save"))
+        .await
+        .unwrap();
+    let (_, policy): (String, String) = ask(
+        &redis.url(),
+        cmd("CONFIG").arg("GET").arg("maxmemory-policy"),
+    )
+    .await
+    .unwrap();
     assert_eq!((save.as_str(), policy.as_str()), ("900 1", "allkeys-lru"));
 }
 
@@ -71,7 +102,9 @@ async fn servers_started_at_once_have_ports_of_their_own() {
     let (a, b, c) = tokio::join!(Redis::start(), Redis::start(), Redis::start());
     let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
     assert!(a.port() != b.port() && b.port() != c.port() && a.port() != c.port());
-    let () = ask(&a.url(), cmd("SET").arg("only in a").arg(1)).await.unwrap();
+    let () = ask(&a.url(), cmd("SET").arg("only in a").arg(1))
+        .await
+        .unwrap();
     assert_eq!(ask::<u32>(&b.url(), &cmd("DBSIZE")).await.unwrap(), 0);
 }
 
@@ -95,7 +128,10 @@ async fn another_redis_on_a_fixed_port_is_not_taken_for_ours() {
 #[tokio::test]
 async fn a_fixed_port_is_used() {
     let port = free_port().await;
-    assert_eq!(Redis::builder().port(port).start().await.unwrap().url(), format!("redis://127.0.0.1:{port}"));
+    assert_eq!(
+        Redis::builder().port(port).start().await.unwrap().url(),
+        format!("redis://127.0.0.1:{port}")
+    );
 }
 
 #[tokio::test]
@@ -106,7 +142,10 @@ async fn a_kept_folder_keeps_its_data() {
     let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
     redis.stop().await.unwrap();
     let redis = Redis::builder().dir(&kept).start().await.unwrap();
-    assert_eq!(ask::<u32>(&redis.url(), cmd("GET").arg("a")).await.unwrap(), 1);
+    assert_eq!(
+        ask::<u32>(&redis.url(), cmd("GET").arg("a")).await.unwrap(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -122,9 +161,17 @@ async fn a_paused_server_is_silent_until_it_is_resumed() {
     let redis = Redis::start().await.unwrap();
     redis.pause().await.unwrap();
     redis.pause().await.expect("pausing twice is pausing once");
-    assert!(ask::<String>(&redis.url(), &cmd("PING")).await.unwrap_err().is_timeout());
+    assert!(
+        ask::<String>(&redis.url(), &cmd("PING"))
+            .await
+            .unwrap_err()
+            .is_timeout()
+    );
     redis.resume().await.unwrap();
-    assert_eq!(ask::<String>(&redis.url(), &cmd("PING")).await.unwrap(), "PONG");
+    assert_eq!(
+        ask::<String>(&redis.url(), &cmd("PING")).await.unwrap(),
+        "PONG"
+    );
 }
 
 #[tokio::test]
@@ -141,21 +188,38 @@ async fn a_paused_server_can_be_stopped_and_killed() {
 async fn a_killed_server_says_that_it_does_not_run() {
     let mut redis = Redis::start().await.unwrap();
     redis.kill().await.unwrap();
-    assert!(matches!(redis.pause().await, Err(TestbedError::NotRunning { .. })));
+    assert!(matches!(
+        redis.pause().await,
+        Err(TestbedError::NotRunning { .. })
+    ));
     redis.kill().await.expect("killing twice is killing once");
 }
 
 #[tokio::test]
 async fn a_missing_program_is_named_with_a_hint() {
-    let error = Redis::builder().program("/nowhere/redis-server").start().await.err().unwrap();
+    let error = Redis::builder()
+        .program("/nowhere/redis-server")
+        .start()
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, TestbedError::NotInstalled { .. }));
-    assert!(error.to_string().contains("/nowhere/redis-server is not installed"));
+    assert!(
+        error
+            .to_string()
+            .contains("/nowhere/redis-server is not installed")
+    );
     assert!(error.to_string().contains("apt-get install redis-server"));
 }
 
 #[tokio::test]
 async fn a_server_that_ends_at_start_says_why() {
-    let error = Redis::builder().config("no-such-setting", "1").start().await.err().unwrap();
+    let error = Redis::builder()
+        .config("no-such-setting", "1")
+        .start()
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, TestbedError::EndedAtStart { .. }));
     assert!(error.to_string().contains("no-such-setting"), "{error}");
 }
@@ -163,11 +227,31 @@ async fn a_server_that_ends_at_start_says_why() {
 #[tokio::test]
 async fn a_restart_is_not_explained_by_an_older_log() {
     let folder = tempfile::tempdir().unwrap();
-    let program = script(folder.path(), "#!/bin/sh\nif [ -e once ]; then echo second; else touch once; echo first; fi\n");
+    let program = script(
+        folder.path(),
+        "#!/bin/sh\nif [ -e once ]; then echo second; else touch once; echo first; fi\n",
+    );
     let kept = folder.path().join("data");
     let builder = Redis::builder().program(program).dir(kept);
-    assert!(builder.clone().start().await.err().unwrap().to_string().ends_with("first"));
-    assert!(builder.start().await.err().unwrap().to_string().ends_with("log:\nsecond"));
+    assert!(
+        builder
+            .clone()
+            .start()
+            .await
+            .err()
+            .unwrap()
+            .to_string()
+            .ends_with("first")
+    );
+    assert!(
+        builder
+            .start()
+            .await
+            .err()
+            .unwrap()
+            .to_string()
+            .ends_with("log:\nsecond")
+    );
 }
 
 #[tokio::test]
@@ -175,9 +259,14 @@ async fn a_server_without_memory_takes_no_write_until_it_gets_some_back() {
     let redis = Redis::start().await.unwrap();
     let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
     redis.run_out_of_memory().await.unwrap();
-    let refused = ask::<()>(&redis.url(), cmd("SET").arg("a").arg(2)).await.unwrap_err();
+    let refused = ask::<()>(&redis.url(), cmd("SET").arg("a").arg(2))
+        .await
+        .unwrap_err();
     assert!(refused.to_string().contains("OOM"), "{refused}");
-    assert_eq!(ask::<u32>(&redis.url(), cmd("GET").arg("a")).await.unwrap(), 1);
+    assert_eq!(
+        ask::<u32>(&redis.url(), cmd("GET").arg("a")).await.unwrap(),
+        1
+    );
     redis.get_memory_back().await.unwrap();
     let () = ask(&redis.url(), cmd("SET").arg("a").arg(3)).await.unwrap();
 }

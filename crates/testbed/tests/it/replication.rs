@@ -8,7 +8,9 @@ use testbed::Redis;
 use crate::support::ask;
 
 async fn set(server: &Redis, key: &str) {
-    let () = ask(&server.url(), cmd("SET").arg(key).arg(1)).await.unwrap();
+    let () = ask(&server.url(), cmd("SET").arg(key).arg(1))
+        .await
+        .unwrap();
 }
 
 async fn has(server: &Redis, key: &str) -> bool {
@@ -26,7 +28,11 @@ async fn master_and_replica() -> (Redis, Redis) {
 async fn a_replica_that_follows_has_what_its_master_wrote_when_the_master_is_killed() {
     let (mut master, replica) = master_and_replica().await;
     set(&master, "a").await;
-    assert_eq!(ask::<u32>(&master.url(), &cmd("DBSIZE")).await.unwrap(), 1, "the proof that it follows leaves nothing behind");
+    assert_eq!(
+        ask::<u32>(&master.url(), &cmd("DBSIZE")).await.unwrap(),
+        1,
+        "the proof that it follows leaves nothing behind"
+    );
     master.kill().await.unwrap();
     replica.notices_its_masters_end().await.unwrap();
     replica.promote().await.unwrap();
@@ -46,7 +52,13 @@ async fn what_a_lagging_replica_had_not_carried_out_is_lost_with_its_master() {
     replica.notices_its_masters_end().await.unwrap();
     replica.catch_up().await.unwrap();
     replica.promote().await.unwrap();
-    assert_eq!((has(&replica, "before").await, has(&replica, "meanwhile").await), (true, false));
+    assert_eq!(
+        (
+            has(&replica, "before").await,
+            has(&replica, "meanwhile").await
+        ),
+        (true, false)
+    );
 }
 
 #[tokio::test]
@@ -70,5 +82,11 @@ async fn roles_survive_a_restart() {
     new.restart().await.unwrap();
     old.restart().await.unwrap();
     new.is_followed_by(1).await.unwrap();
-    assert_eq!((old.is_master().await.unwrap(), new.is_master().await.unwrap()), (false, true));
+    assert_eq!(
+        (
+            old.is_master().await.unwrap(),
+            new.is_master().await.unwrap()
+        ),
+        (false, true)
+    );
 }

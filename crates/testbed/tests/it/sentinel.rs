@@ -8,7 +8,9 @@ use testbed::{Redis, RedisSentinel};
 use crate::support::ask;
 
 async fn set(server: &Redis, key: &str) {
-    let () = ask(&server.url(), cmd("SET").arg(key).arg(1)).await.unwrap();
+    let () = ask(&server.url(), cmd("SET").arg(key).arg(1))
+        .await
+        .unwrap();
 }
 
 async fn has(server: &Redis, key: &str) -> bool {
@@ -19,9 +21,19 @@ async fn has(server: &Redis, key: &str) -> bool {
 async fn the_url_names_every_sentinel_and_the_master() {
     let began = Instant::now();
     let group = RedisSentinel::start(2).await.unwrap();
-    eprintln!("one master, two replicas and three sentinels agreed after {:?}", began.elapsed());
-    let ports: Vec<_> = group.sentinels().iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
-    assert_eq!(group.url(), format!("redis+sentinel://{}/stock", ports.join(",")));
+    eprintln!(
+        "one master, two replicas and three sentinels agreed after {:?}",
+        began.elapsed()
+    );
+    let ports: Vec<_> = group
+        .sentinels()
+        .iter()
+        .map(|sentinel| format!("127.0.0.1:{}", sentinel.port()))
+        .collect();
+    assert_eq!(
+        group.url(),
+        format!("redis+sentinel://{}/stock", ports.join(","))
+    );
     assert_eq!(group.master().await.unwrap(), 0);
 }
 

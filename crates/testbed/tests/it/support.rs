@@ -13,8 +13,12 @@ use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisResult};
 /// Runs one command on a connection of its own, which waits half a second for the answer.
 pub async fn ask<T: FromRedisValue>(url: &str, command: &Cmd) -> RedisResult<T> {
     let patience = Some(Duration::from_millis(500));
-    let config = AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
-    let mut connection = ::redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(patience)
+        .set_response_timeout(patience);
+    let mut connection = ::redis::Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?;
     command.query_async(&mut connection).await
 }
 
@@ -30,7 +34,10 @@ pub fn exchange(port: u16, request: &[u8]) -> io::Result<String> {
 
 /// Whether the process is there and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
-    let output = std::process::Command::new("ps").args(["-o", "state=", "-p", &pid.to_string()]).output().unwrap();
+    let output = std::process::Command::new("ps")
+        .args(["-o", "state=", "-p", &pid.to_string()])
+        .output()
+        .unwrap();
     let state = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     !state.is_empty() && !state.starts_with('Z')
 }

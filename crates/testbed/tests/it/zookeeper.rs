@@ -16,7 +16,9 @@ const NODES_AT_FIRST: u32 = 5;
 
 fn nodes(zookeeper: &ZooKeeper) -> io::Result<u32> {
     let answer = exchange(zookeeper.port(), b"srvr")?;
-    let count = answer.lines().find_map(|line| line.strip_prefix("Node count: ")?.parse().ok());
+    let count = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("Node count: ")?.parse().ok());
     count.ok_or_else(|| io::Error::other(answer))
 }
 
@@ -32,7 +34,16 @@ impl Session {
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         let mut session = Self { stream, timeout_ms };
         // Version, last transaction seen, timeout, session, password.
-        let answer = session.ask(&[&[0; 12][..], &timeout_ms.to_be_bytes(), &[0; 8], &16_u32.to_be_bytes(), &[0; 16]].concat())?;
+        let answer = session.ask(
+            &[
+                &[0; 12][..],
+                &timeout_ms.to_be_bytes(),
+                &[0; 8],
+                &16_u32.to_be_bytes(),
+                &[0; 16],
+            ]
+            .concat(),
+        )?;
         session.timeout_ms = u32::from_be_bytes(answer[4..8].try_into().unwrap());
         Ok(session)
     }
@@ -42,8 +53,24 @@ impl Session {
         const CREATE: u32 = 1;
         const ALL: u32 = 31;
         let number = |n: u32| n.to_be_bytes().to_vec();
-        let text = |text: &str| [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text.as_bytes()].concat();
-        let request = [number(1), number(CREATE), text(path), number(0), number(1), number(ALL), text("world"), text("anyone"), number(0)];
+        let text = |text: &str| {
+            [
+                &u32::try_from(text.len()).unwrap().to_be_bytes()[..],
+                text.as_bytes(),
+            ]
+            .concat()
+        };
+        let request = [
+            number(1),
+            number(CREATE),
+            text(path),
+            number(0),
+            number(1),
+            number(ALL),
+            text("world"),
+            text("anyone"),
+            number(0),
+        ];
         // The request's number, the transaction, the error.
         let answer = self.ask(&request.concat())?;
         assert_eq!(answer[12..16], [0; 4], "the error that {path} met");
@@ -51,7 +78,8 @@ impl Session {
     }
 
     fn ask(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
-        self.stream.write_all(&u32::try_from(request.len()).unwrap().to_be_bytes())?;
+        self.stream
+            .write_all(&u32::try_from(request.len()).unwrap().to_be_bytes())?;
         self.stream.write_all(request)?;
         let mut length = [0; 4];
         self.stream.read_exact(&mut length)?;
@@ -65,7 +93,10 @@ impl Session {
 async fn acknowledged_writes_survive_kill_and_restart() {
     let mut zookeeper = ZooKeeper::start().await.unwrap();
     assert_eq!(nodes(&zookeeper).unwrap(), NODES_AT_FIRST);
-    Session::open(&zookeeper, 1000).unwrap().create("/a").unwrap();
+    Session::open(&zookeeper, 1000)
+        .unwrap()
+        .create("/a")
+        .unwrap();
     let (url, pid) = (zookeeper.url(), zookeeper.pid());
     zookeeper.kill().await.unwrap();
     assert!(nodes(&zookeeper).is_err());
@@ -80,7 +111,10 @@ async fn acknowledged_writes_survive_kill_and_restart() {
 async fn sessions_may_be_short_and_long() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     for (wanted, granted) in [(1, 200), (300, 300), (60_000, 60_000)] {
-        assert_eq!(Session::open(&zookeeper, wanted).unwrap().timeout_ms, granted);
+        assert_eq!(
+            Session::open(&zookeeper, wanted).unwrap().timeout_ms,
+            granted
+        );
     }
 }
 
@@ -97,8 +131,14 @@ async fn a_paused_server_is_silent_until_it_is_resumed() {
 async fn a_killed_server_says_that_it_does_not_run() {
     let mut zookeeper = ZooKeeper::start().await.unwrap();
     zookeeper.kill().await.unwrap();
-    assert!(matches!(zookeeper.pause().await, Err(TestbedError::NotRunning { .. })));
-    zookeeper.kill().await.expect("killing twice is killing once");
+    assert!(matches!(
+        zookeeper.pause().await,
+        Err(TestbedError::NotRunning { .. })
+    ));
+    zookeeper
+        .kill()
+        .await
+        .expect("killing twice is killing once");
 }
 
 #[tokio::test]
@@ -107,10 +147,16 @@ async fn a_dropped_or_stopped_server_is_gone_with_its_folder() {
     let (dropped, stopped) = (dropped.unwrap(), stopped.unwrap());
     assert_ne!(dropped.port(), stopped.port());
     let left = [&dropped, &stopped].map(|server| (server.pid(), PathBuf::from(server.dir())));
-    assert!(left.iter().all(|(pid, folder)| is_alive(*pid) && folder.exists()));
+    assert!(
+        left.iter()
+            .all(|(pid, folder)| is_alive(*pid) && folder.exists())
+    );
     drop(dropped);
     stopped.stop().await.unwrap();
-    assert!(left.iter().all(|(pid, folder)| !is_alive(*pid) && !folder.exists()));
+    assert!(
+        left.iter()
+            .all(|(pid, folder)| !is_alive(*pid) && !folder.exists())
+    );
 }
 
 #[tokio::test]
@@ -126,7 +172,10 @@ async fn a_kept_folder_keeps_its_data() {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("with a space, and é");
     let zookeeper = ZooKeeper::builder().dir(&kept).start().await.unwrap();
-    Session::open(&zookeeper, 1000).unwrap().create("/a").unwrap();
+    Session::open(&zookeeper, 1000)
+        .unwrap()
+        .create("/a")
+        .unwrap();
     zookeeper.stop().await.unwrap();
     let zookeeper = ZooKeeper::builder().dir(&kept).start().await.unwrap();
     assert_eq!(nodes(&zookeeper).unwrap(), NODES_AT_FIRST + 1);
@@ -134,7 +183,12 @@ async fn a_kept_folder_keeps_its_data() {
 
 #[tokio::test]
 async fn a_server_that_ends_at_start_says_why() {
-    let error = ZooKeeper::builder().config("tickTime", "soon").start().await.err().unwrap();
+    let error = ZooKeeper::builder()
+        .config("tickTime", "soon")
+        .start()
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, TestbedError::EndedAtStart { .. }));
     assert!(error.to_string().contains("soon"), "{error}");
 }

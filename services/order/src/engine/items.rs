@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use domain::{IdempotencyKey, Item, ItemId, TransferId};
-use ledger::{Changed, Created, ItemChange, JournalEntry, SegmentRow, StockChange, StockPart, TransferState};
+use ledger::{
+    Changed, Created, ItemChange, JournalEntry, SegmentRow, StockChange, StockPart, TransferState,
+};
 use stock::{Inspection, InspectionEntries};
 
 use super::{Engine, EngineError};
@@ -49,7 +51,10 @@ pub struct SegmentView {
 impl Engine {
     /// Creates the item, or finds it as it was created. `None`: another item has this id. May be repeated after any failure.
     pub async fn create_item(&self, item: &Item) -> Result<Option<Item>, EngineError> {
-        let (Created::New(item) | Created::Same(item)) = self.ledger.create_item(item).await? else { return Ok(None) };
+        let (Created::New(item) | Created::Same(item)) = self.ledger.create_item(item).await?
+        else {
+            return Ok(None);
+        };
         for row in self.ledger.segments(&item.id).await? {
             // A segment of which something was recorded is in Redis, or its history is lost: then it must not start again with all units.
             if row.checkpoint.is_none() {
@@ -61,7 +66,13 @@ impl Engine {
     }
 
     /// Changes state, limit or window. The ledger decides; the segments follow, by epoch. May be repeated after any failure.
-    pub async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, EngineError> {
+    pub async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, EngineError> {
         let changed = self.ledger.change_item(id, change, expected, actor).await?;
         if let Changed::Item(item) = &changed {
             self.stock.configure(item).await?;
@@ -80,12 +91,20 @@ impl Engine {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Stocked, EngineError> {
-        let Some(item) = self.ledger.item(id).await? else { return Ok(Stocked::NoItem) };
+        let Some(item) = self.ledger.item(id).await? else {
+            return Ok(Stocked::NoItem);
+        };
         let change = self.stock_change(&item, wish, key).await?;
-        match self.ledger.change_stock_by(id, &change, wish.units(), expected, actor).await? {
+        match self
+            .ledger
+            .change_stock_by(id, &change, wish.units(), expected, actor)
+            .await?
+        {
             Changed::NoItem => Ok(Stocked::NoItem),
             Changed::OtherVersion(item) => Ok(Stocked::OtherVersion(item.version)),
-            Changed::OtherChange(item) => Ok(Stocked::KeyReused { version: item.version }),
+            Changed::OtherChange(item) => Ok(Stocked::KeyReused {
+                version: item.version,
+            }),
             Changed::Item(_) => self.wait_for_transfers(&change).await,
         }
     }
@@ -100,7 +119,9 @@ impl Engine {
         expected: u64,
         actor: &str,
     ) -> Result<StockSet, EngineError> {
-        let Some(seen) = self.view_item(id).await? else { return Ok(StockSet::NoItem) };
+        let Some(seen) = self.view_item(id).await? else {
+            return Ok(StockSet::NoItem);
+        };
         if seen.item.version != expected {
             return Ok(StockSet::OtherVersion(seen.item.version));
         }
@@ -114,16 +135,31 @@ impl Engine {
             None => StockWish::TakeBack(seen.item.stock - wanted),
         };
         if matches!(wish, StockWish::TakeBack(units) if units > seen.available) {
-            return Ok(StockSet::NotEnough { available: seen.available });
+            return Ok(StockSet::NotEnough {
+                available: seen.available,
+            });
         }
-        Ok(match self.change_stock(id, wish, key, Some(expected), actor).await? {
-            Stocked::NoItem => StockSet::NoItem,
-            // Somebody else's wish for the same version came first.
-            Stocked::OtherVersion(version) | Stocked::KeyReused { version } => StockSet::OtherVersion(version),
-            Stocked::Item { settled: true, moved } if moved == wish.units() => StockSet::Done,
-            Stocked::Item { settled: true, moved: 0 } => StockSet::NothingLeft,
-            Stocked::Item { .. } => StockSet::NotYetOrNotAll,
-        })
+        Ok(
+            match self
+                .change_stock(id, wish, key, Some(expected), actor)
+                .await?
+            {
+                Stocked::NoItem => StockSet::NoItem,
+                // Somebody else's wish for the same version came first.
+                Stocked::OtherVersion(version) | Stocked::KeyReused { version } => {
+                    StockSet::OtherVersion(version)
+                }
+                Stocked::Item {
+                    settled: true,
+                    moved,
+                } if moved == wish.units() => StockSet::Done,
+                Stocked::Item {
+                    settled: true,
+                    moved: 0,
+                } => StockSet::NothingLeft,
+                Stocked::Item { .. } => StockSet::NotYetOrNotAll,
+            },
+        )
     }
 
     async fn has_version(&self, id: &ItemId, expected: u64) -> Result<StockSet, EngineError> {
@@ -138,17 +174,44 @@ impl Engine {
     pub async fn taking_back(&self, id: &ItemId) -> Result<u64, EngineError> {
         let open = self.ledger.open_transfers(Some(id)).await?;
         let leaving = open.iter().filter(|transfer| transfer.to.is_none());
-        Ok(leaving.map(|transfer| if transfer.state == TransferState::Planned { transfer.asked } else { transfer.moved }).sum())
+        Ok(leaving
+            .map(|transfer| {
+                if transfer.state == TransferState::Planned {
+                    transfer.asked
+                } else {
+                    transfer.moved
+                }
+            })
+            .sum())
     }
 
-    async fn stock_change(&self, item: &Item, wish: StockWish, key: &IdempotencyKey) -> Result<StockChange, EngineError> {
-        let part = |segment: u16, units| StockPart { transfer: TransferId::derive(&item.id, key, segment), segment, units };
-        let parts = |units: Vec<u64>| (0..item.segments).zip(units).map(|(segment, units)| part(segment, units)).collect();
+    async fn stock_change(
+        &self,
+        item: &Item,
+        wish: StockWish,
+        key: &IdempotencyKey,
+    ) -> Result<StockChange, EngineError> {
+        let part = |segment: u16, units| StockPart {
+            transfer: TransferId::derive(&item.id, key, segment),
+            segment,
+            units,
+        };
+        let parts = |units: Vec<u64>| {
+            (0..item.segments)
+                .zip(units)
+                .map(|(segment, units)| part(segment, units))
+                .collect()
+        };
         Ok(match wish {
             StockWish::Add(units) => StockChange::TopUp(parts(even_shares(units, item.segments))),
             StockWish::TakeBack(units) => {
-                let available = self.know(item.clone()).stock.inspect(InspectionEntries::None).await?;
-                let available: Vec<u64> = available.iter().map(|segment| segment.available).collect();
+                let available = self
+                    .know(item.clone())
+                    .stock
+                    .inspect(InspectionEntries::None)
+                    .await?;
+                let available: Vec<u64> =
+                    available.iter().map(|segment| segment.available).collect();
                 StockChange::TakeBack(parts(shares_of(units, &available)))
             }
         })
@@ -160,9 +223,14 @@ impl Engine {
         let until = tokio::time::Instant::now() + SETTLE_WITHIN;
         loop {
             let transfers = self.ledger.transfers(&ids).await?;
-            let settled = transfers.iter().all(|transfer| transfer.state == TransferState::Done);
+            let settled = transfers
+                .iter()
+                .all(|transfer| transfer.state == TransferState::Done);
             if settled || tokio::time::Instant::now() > until {
-                return Ok(Stocked::Item { settled, moved: transfers.iter().map(|transfer| transfer.moved).sum() });
+                return Ok(Stocked::Item {
+                    settled,
+                    moved: transfers.iter().map(|transfer| transfer.moved).sum(),
+                });
             }
             tokio::time::sleep(SETTLE_LOOK).await;
         }
@@ -174,16 +242,30 @@ impl Engine {
     }
 
     /// The latest entries of the item's journal, newest first.
-    pub async fn journal(&self, id: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, EngineError> {
+    pub async fn journal(
+        &self,
+        id: &ItemId,
+        at_most: usize,
+    ) -> Result<Vec<JournalEntry>, EngineError> {
         Ok(self.ledger.journal(id, at_most).await?)
     }
 
     /// The item with its numbers.
     pub async fn view_item(&self, id: &ItemId) -> Result<Option<ItemView>, EngineError> {
-        let Some(item) = self.ledger.item(id).await? else { return Ok(None) };
+        let Some(item) = self.ledger.item(id).await? else {
+            return Ok(None);
+        };
         let rows = self.ledger.segments(id).await?;
-        let inspections = self.know(item.clone()).stock.inspect(InspectionEntries::None).await?;
-        let segments: Vec<_> = rows.iter().zip(&inspections).map(|(row, inspection)| view(row, inspection)).collect();
+        let inspections = self
+            .know(item.clone())
+            .stock
+            .inspect(InspectionEntries::None)
+            .await?;
+        let segments: Vec<_> = rows
+            .iter()
+            .zip(&inspections)
+            .map(|(row, inspection)| view(row, inspection))
+            .collect();
         let sum = |units: fn(&SegmentView) -> u64| segments.iter().map(units).sum();
         Ok(Some(ItemView {
             available: sum(|segment| segment.available),
@@ -262,7 +344,9 @@ pub enum StockSet {
 /// Even shares, the first ones taking the rest: the same for every repeat.
 fn even_shares(units: u64, segments: u16) -> Vec<u64> {
     let segments = u64::from(segments);
-    (0..segments).map(|segment| units / segments + u64::from(segment < units % segments)).collect()
+    (0..segments)
+        .map(|segment| units / segments + u64::from(segment < units % segments))
+        .collect()
 }
 
 /// From each segment in turn as much as it has, until there is enough. The first one is always named, also if it gives nothing: by its part a repeat is
@@ -284,7 +368,11 @@ fn view(row: &SegmentRow, inspection: &Inspection) -> SegmentView {
         segment: row.key.segment,
         allocated: row.allocated,
         available,
-        held: row.allocated.saturating_sub(available).saturating_sub(row.confirmed).saturating_sub(row.returning),
+        held: row
+            .allocated
+            .saturating_sub(available)
+            .saturating_sub(row.confirmed)
+            .saturating_sub(row.returning),
         confirmed: row.confirmed,
         returning: row.returning,
         walks: inspection.walks,

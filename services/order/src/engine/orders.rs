@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use domain::{BuyerId, Durability, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity, TakenOrder};
+use domain::{
+    BuyerId, Durability, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity, TakenOrder,
+};
 use jiff::Timestamp;
 use stock::{Acknowledge, Ask, Outcome, StockError, Unrecorded};
 use tokio::time::Instant;
@@ -75,7 +77,10 @@ impl Engine {
         let until = Instant::now() + self.settings.order_within;
         let known = match self.items.get(&placement.item) {
             Some(known) => known,
-            None => match self.in_time_until(until, self.known(&placement.item)).await? {
+            None => match self
+                .in_time_until(until, self.known(&placement.item))
+                .await?
+            {
                 Some(known) => known,
                 None => return Ok(Placed::ItemNotFound),
             },
@@ -83,41 +88,85 @@ impl Engine {
         let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);
         let acknowledge = acknowledge(&known, placement.respond_async);
         let within = until.saturating_duration_since(Instant::now());
-        let ask = Ask { order: id, buyer: placement.buyer, quantity: placement.quantity, acknowledge, within };
+        let ask = Ask {
+            order: id,
+            buyer: placement.buyer,
+            quantity: placement.quantity,
+            acknowledge,
+            within,
+        };
         let outcome = match known.stock.order(ask).await {
             Ok(outcome) => outcome,
-            Err(StockError::OutcomeUnknown(_)) => return Err(EngineError::OutcomeUnknown(self.settings.order_within)),
+            Err(StockError::OutcomeUnknown(_)) => {
+                return Err(EngineError::OutcomeUnknown(self.settings.order_within));
+            }
             Err(error) => return Err(error.into()),
         };
         match said(acknowledge, outcome, id, placement.quantity) {
             Said::Placed(placed) => Ok(placed),
             // Boxed, since it is rare, and would make the future of every order larger.
-            Said::Open(question) => Box::pin(self.in_time_until(until, self.ask_ledger(question, id, placement.quantity, until))).await,
+            Said::Open(question) => {
+                Box::pin(self.in_time_until(
+                    until,
+                    self.ask_ledger(question, id, placement.quantity, until),
+                ))
+                .await
+            }
         }
     }
 
-    async fn ask_ledger(&self, question: Question, id: OrderId, quantity: Quantity, until: Instant) -> Result<Placed, EngineError> {
+    async fn ask_ledger(
+        &self,
+        question: Question,
+        id: OrderId,
+        quantity: Quantity,
+        until: Instant,
+    ) -> Result<Placed, EngineError> {
         Ok(match question {
-            Question::IsThereOne { otherwise } => self.in_ledger(id, quantity).await?.unwrap_or(otherwise),
-            Question::HasItMoved { held } => self.ledger.order(id).await?.map_or(held, |order| moved_on(order, true)),
-            Question::WhatBecameOfIt { replayed } => moved_on(self.wait_for_order(id, 0, until).await?, replayed),
+            Question::IsThereOne { otherwise } => {
+                self.in_ledger(id, quantity).await?.unwrap_or(otherwise)
+            }
+            Question::HasItMoved { held } => self
+                .ledger
+                .order(id)
+                .await?
+                .map_or(held, |order| moved_on(order, true)),
+            Question::WhatBecameOfIt { replayed } => {
+                moved_on(self.wait_for_order(id, 0, until).await?, replayed)
+            }
         })
     }
 
     /// What the ledger says of an order that the stock does not know.
-    async fn in_ledger(&self, id: OrderId, quantity: Quantity) -> Result<Option<Placed>, EngineError> {
+    async fn in_ledger(
+        &self,
+        id: OrderId,
+        quantity: Quantity,
+    ) -> Result<Option<Placed>, EngineError> {
         let placed = |order: Order| match order.quantity == quantity {
             true => moved_on(order, true),
-            false => Placed::KeyReused { quantity: order.quantity },
+            false => Placed::KeyReused {
+                quantity: order.quantity,
+            },
         };
         Ok(self.ledger.order(id).await?.map(placed))
     }
 
     /// Waits until the ledger has the order, and this attempt of it.
-    pub(super) async fn wait_for_order(&self, id: OrderId, attempt: u8, until: Instant) -> Result<Order, EngineError> {
+    pub(super) async fn wait_for_order(
+        &self,
+        id: OrderId,
+        attempt: u8,
+        until: Instant,
+    ) -> Result<Order, EngineError> {
         let mut pause = LOOK_FIRST;
         loop {
-            if let Some(order) = self.ledger.order(id).await?.filter(|order| order.attempt >= attempt) {
+            if let Some(order) = self
+                .ledger
+                .order(id)
+                .await?
+                .filter(|order| order.attempt >= attempt)
+            {
                 return Ok(order);
             }
             if Instant::now() + pause > until {
@@ -129,7 +178,11 @@ impl Engine {
     }
 
     /// The order, if the ledger or a segment has it, and if it is the buyer's (`None`: whoever's it is).
-    pub async fn find_order(&self, id: OrderId, buyer: Option<&BuyerId>) -> Result<Option<Order>, EngineError> {
+    pub async fn find_order(
+        &self,
+        id: OrderId,
+        buyer: Option<&BuyerId>,
+    ) -> Result<Option<Order>, EngineError> {
         let mut found = self.ledger.order(id).await?;
         if found.is_none() {
             found = self.find_unrecorded(id).await?;
@@ -143,9 +196,20 @@ impl Engine {
 
     async fn find_unrecorded(&self, id: OrderId) -> Result<Option<Order>, EngineError> {
         for item in self.ledger.items_tagged(id.tag()).await? {
-            let Some(known) = self.known(&item.id).await? else { continue };
-            if let Some(Unrecorded { order, segment, expires_at }) = known.stock.find_unrecorded(id).await? {
-                let TakenOrder { id, buyer, quantity } = order;
+            let Some(known) = self.known(&item.id).await? else {
+                continue;
+            };
+            if let Some(Unrecorded {
+                order,
+                segment,
+                expires_at,
+            }) = known.stock.find_unrecorded(id).await?
+            {
+                let TakenOrder {
+                    id,
+                    buyer,
+                    quantity,
+                } = order;
                 return Ok(Some(Order {
                     id,
                     item: item.id,
@@ -185,14 +249,33 @@ enum Question {
 fn said(acknowledge: Acknowledge, outcome: Outcome, id: OrderId, quantity: Quantity) -> Said {
     match outcome {
         Outcome::KeyReused { quantity } => Said::Placed(Placed::KeyReused { quantity }),
-        Outcome::NotOpen { state, opens_at, .. } => Said::Placed(Placed::NotOpen { state, opens_at }),
+        Outcome::NotOpen {
+            state, opens_at, ..
+        } => Said::Placed(Placed::NotOpen { state, opens_at }),
         Outcome::TurnedAway | Outcome::Rejected => Said::Placed(Placed::SoldOut),
-        Outcome::SoldOut => Said::Open(Question::IsThereOne { otherwise: Placed::SoldOut }),
-        Outcome::BuyerLimitReached => Said::Open(Question::IsThereOne { otherwise: Placed::BuyerLimitReached }),
-        Outcome::Held { expires_at, replayed, recorded } => {
-            let held = Placed::Order { id, quantity, state: OrderState::Held, expires_at, replayed, recorded };
+        Outcome::SoldOut => Said::Open(Question::IsThereOne {
+            otherwise: Placed::SoldOut,
+        }),
+        Outcome::BuyerLimitReached => Said::Open(Question::IsThereOne {
+            otherwise: Placed::BuyerLimitReached,
+        }),
+        Outcome::Held {
+            expires_at,
+            replayed,
+            recorded,
+        } => {
+            let held = Placed::Order {
+                id,
+                quantity,
+                state: OrderState::Held,
+                expires_at,
+                replayed,
+                recorded,
+            };
             match acknowledge {
-                Acknowledge::Recorded if !recorded => Said::Open(Question::WhatBecameOfIt { replayed }),
+                Acknowledge::Recorded if !recorded => {
+                    Said::Open(Question::WhatBecameOfIt { replayed })
+                }
                 Acknowledge::Accepted if replayed => Said::Open(Question::HasItMoved { held }),
                 Acknowledge::Recorded | Acknowledge::Accepted => Said::Placed(held),
             }
@@ -203,10 +286,23 @@ fn said(acknowledge: Acknowledge, outcome: Outcome, id: OrderId, quantity: Quant
 
 /// An order that was placed before, as the ledger has it.
 fn moved_on(order: Order, replayed: bool) -> Placed {
-    let Order { id, quantity, state, expires_at, .. } = order;
+    let Order {
+        id,
+        quantity,
+        state,
+        expires_at,
+        ..
+    } = order;
     match state {
         OrderState::Rejected => Placed::SoldOut,
-        state => Placed::Order { id, quantity, state, expires_at, replayed, recorded: true },
+        state => Placed::Order {
+            id,
+            quantity,
+            state,
+            expires_at,
+            replayed,
+            recorded: true,
+        },
     }
 }
 
@@ -214,6 +310,8 @@ fn acknowledge(known: &KnownItem, respond_async: bool) -> Acknowledge {
     match known.item.durability {
         Durability::Recorded if !respond_async => Acknowledge::Recorded,
         // What replicas must have confirmed, the stock answers when they have.
-        Durability::Recorded | Durability::Accepted | Durability::Replicated => Acknowledge::Accepted,
+        Durability::Recorded | Durability::Accepted | Durability::Replicated => {
+            Acknowledge::Accepted
+        }
     }
 }

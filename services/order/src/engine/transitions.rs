@@ -38,7 +38,14 @@ pub(crate) struct Transitions {
 
 impl Transitions {
     pub(crate) fn new(ledger: Arc<dyn Ledger>, within: Duration) -> Self {
-        Self { ledger, within, items: Cache::builder().max_capacity(10_000).time_to_idle(IDLE).build() }
+        Self {
+            ledger,
+            within,
+            items: Cache::builder()
+                .max_capacity(10_000)
+                .time_to_idle(IDLE)
+                .build(),
+        }
     }
 
     /// Makes the transition with the item's next batch. `None`: somebody else was faster.
@@ -51,7 +58,11 @@ impl Transitions {
         });
         let sent = item.send(Request { transition, answer }).await;
         // If the task is gone, the runtime is going.
-        if sent.is_err() { Err(ended()) } else { answered.await.unwrap_or_else(|_| Err(ended())) }
+        if sent.is_err() {
+            Err(ended())
+        } else {
+            answered.await.unwrap_or_else(|_| Err(ended()))
+        }
     }
 }
 
@@ -63,7 +74,10 @@ async fn work(ledger: Arc<dyn Ledger>, within: Duration, mut requests: mpsc::Rec
     let mut batch = Vec::new();
     while requests.recv_many(&mut batch, AT_ONCE).await > 0 {
         // Whoever waited longer than this is answered "unknown" as the answers are dropped, and asks again.
-        if timeout(within, make_all(&*ledger, std::mem::take(&mut batch))).await.is_err() {
+        if timeout(within, make_all(&*ledger, std::mem::take(&mut batch)))
+            .await
+            .is_err()
+        {
             tracing::warn!(?within, "the ledger did not answer a batch of transitions");
         }
     }
@@ -72,11 +86,16 @@ async fn work(ledger: Arc<dyn Ledger>, within: Duration, mut requests: mpsc::Rec
 async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) {
     let mut seen = HashSet::new();
     // Two steps of one order were decided on the same version: one wins, and the other is to look again.
-    let (requests, late): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| seen.insert(request.transition.order.id));
+    let (requests, late): (Vec<_>, Vec<_>) = requests
+        .into_iter()
+        .partition(|request| seen.insert(request.transition.order.id));
     for request in late {
         let _ = request.answer.send(Ok(None));
     }
-    let (transitions, answers): (Vec<_>, Vec<_>) = requests.into_iter().map(|request| (request.transition, request.answer)).unzip();
+    let (transitions, answers): (Vec<_>, Vec<_>) = requests
+        .into_iter()
+        .map(|request| (request.transition, request.answer))
+        .unzip();
     match ledger.transition(&transitions).await {
         Ok(orders) => {
             for (answer, order) in answers.into_iter().zip(orders) {
@@ -88,10 +107,21 @@ async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) {
 }
 
 /// An error belongs to one of them, perhaps. Each by itself, so that it is told to whom it concerns.
-async fn fail_each(ledger: &dyn Ledger, error: LedgerError, transitions: Vec<Transition>, answers: Vec<oneshot::Sender<Answer>>) {
-    tracing::debug!(error = &error as &dyn std::error::Error, "a batch of transitions failed");
+async fn fail_each(
+    ledger: &dyn Ledger,
+    error: LedgerError,
+    transitions: Vec<Transition>,
+    answers: Vec<oneshot::Sender<Answer>>,
+) {
+    tracing::debug!(
+        error = &error as &dyn std::error::Error,
+        "a batch of transitions failed"
+    );
     for (transition, answer) in transitions.into_iter().zip(answers) {
-        let made = ledger.transition(&[transition]).await.map(|mut orders| orders.pop().flatten());
+        let made = ledger
+            .transition(&[transition])
+            .await
+            .map(|mut orders| orders.pop().flatten());
         let _ = answer.send(made.map_err(EngineError::from));
     }
 }

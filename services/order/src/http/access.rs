@@ -44,8 +44,11 @@ impl FromRequestParts<App> for Buyer {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let claims = bearer(&parts.headers).and_then(|token| app.credentials.buyer(token));
-        let claims =
-            claims.ok_or_else(|| Problem::unauthorized("a buyer's JWT that is signed, not expired, and names the buyer in `sub`"))?;
+        let claims = claims.ok_or_else(|| {
+            Problem::unauthorized(
+                "a buyer's JWT that is signed, not expired, and names the buyer in `sub`",
+            )
+        })?;
         Ok(Self(Arc::unwrap_or_clone(claims).sub))
     }
 }
@@ -55,7 +58,9 @@ impl FromRequestParts<App> for Admin {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let MaybeAdmin(admin) = MaybeAdmin::from_request_parts(parts, app).await?;
-        admin.then_some(Self).ok_or_else(|| Problem::unauthorized("the admin token"))
+        admin
+            .then_some(Self)
+            .ok_or_else(|| Problem::unauthorized("the admin token"))
     }
 }
 
@@ -63,7 +68,9 @@ impl FromRequestParts<App> for MaybeAdmin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        Ok(Self(bearer(&parts.headers).is_some_and(|token| app.credentials.is_admin(token))))
+        Ok(Self(
+            bearer(&parts.headers).is_some_and(|token| app.credentials.is_admin(token)),
+        ))
     }
 }
 
@@ -74,7 +81,9 @@ impl FromRequestParts<App> for BuyerOrAdmin {
         if MaybeAdmin::from_request_parts(parts, app).await?.0 {
             return Ok(Self::Admin);
         }
-        Buyer::from_request_parts(parts, app).await.map(|Buyer(buyer)| Self::Buyer(buyer))
+        Buyer::from_request_parts(parts, app)
+            .await
+            .map(|Buyer(buyer)| Self::Buyer(buyer))
     }
 }
 

@@ -34,12 +34,18 @@ impl FromRequest<App> for Raw {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        to_bytes(request.into_body(), app.body_bytes).await.map(Self).map_err(|error| unreadable(&error))
+        to_bytes(request.into_body(), app.body_bytes)
+            .await
+            .map(Self)
+            .map_err(|error| unreadable(&error))
     }
 }
 
 fn unreadable(error: &axum::Error) -> Problem {
-    if error.source().is_some_and(<dyn std::error::Error>::is::<LengthLimitError>) {
+    if error
+        .source()
+        .is_some_and(<dyn std::error::Error>::is::<LengthLimitError>)
+    {
         Problem::too_large()
     } else {
         Problem::invalid("body", "it could not be read")
@@ -54,22 +60,33 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 fn parse_with_paths<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| refused(&error))?;
-    json.end().map_err(|_| Problem::invalid("body", "expected one JSON object and nothing after it"))?;
+    json.end()
+        .map_err(|_| Problem::invalid("body", "expected one JSON object and nothing after it"))?;
     Ok(value)
 }
 
 fn refused(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     let message = error.inner().to_string();
     // serde_json adds the place in the text, which helps nobody who built the body with a library.
-    let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+    let message = message
+        .split(" at line ")
+        .next()
+        .unwrap_or_default()
+        .to_owned();
     let path = error.path().to_string();
-    let field = if matches!(&*path, "." | "?") { quoted(&message).unwrap_or("body").to_owned() } else { path };
+    let field = if matches!(&*path, "." | "?") {
+        quoted(&message).unwrap_or("body").to_owned()
+    } else {
+        path
+    };
     Problem::invalid(field, message)
 }
 
 /// The field that a message like "missing field `stock`" speaks of.
 fn quoted(message: &str) -> Option<&str> {
-    let known = ["missing field", "unknown field", "duplicate field"].iter().any(|start| message.starts_with(start));
+    let known = ["missing field", "unknown field", "duplicate field"]
+        .iter()
+        .any(|start| message.starts_with(start));
     known.then(|| message.split('`').nth(1)).flatten()
 }
 
@@ -90,7 +107,9 @@ impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
 
             fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
                 let inside = (MIN..=MAX).contains(&number);
-                inside.then_some(number).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
+                inside
+                    .then_some(number)
+                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
             }
         }
 
@@ -119,7 +138,10 @@ mod tests {
             ("[]", "body"),
             ("{", "body"),
             ("{}", "stock: missing field `stock`"),
-            (r#"{"stock":0}"#, "stock: invalid value: integer `0`, expected a whole number from 1 to 9"),
+            (
+                r#"{"stock":0}"#,
+                "stock: invalid value: integer `0`, expected a whole number from 1 to 9",
+            ),
             (r#"{"stock":-1}"#, "expected a whole number from 1 to 9"),
             (r#"{"stock":1.5}"#, "expected a whole number from 1 to 9"),
             (r#"{"stock":"1"}"#, "expected a whole number from 1 to 9"),

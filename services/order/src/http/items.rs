@@ -77,9 +77,16 @@ pub(crate) struct NewState {
 }
 
 /// A word of ours, with an error that lists the words.
-fn word<'de, D: Deserializer<'de>, T: std::str::FromStr<Err = domain::Invalid>>(deserializer: D) -> Result<Option<T>, D::Error> {
+fn word<'de, D: Deserializer<'de>, T: std::str::FromStr<Err = domain::Invalid>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
-    text.map(|text| text.parse().map_err(|error: T::Err| serde::de::Error::custom(format_args!("expected {}", error.expected)))).transpose()
+    text.map(|text| {
+        text.parse().map_err(|error: T::Err| {
+            serde::de::Error::custom(format_args!("expected {}", error.expected))
+        })
+    })
+    .transpose()
 }
 
 /// An item and its numbers.
@@ -148,15 +155,40 @@ pub(crate) struct SegmentBody {
 
 impl From<SegmentView> for SegmentBody {
     fn from(view: SegmentView) -> Self {
-        let SegmentView { segment, allocated, available, held, confirmed, returning, walks, outbox } = view;
-        Self { segment, allocated, available, held, confirmed, returning, walks, outbox }
+        let SegmentView {
+            segment,
+            allocated,
+            available,
+            held,
+            confirmed,
+            returning,
+            walks,
+            outbox,
+        } = view;
+        Self {
+            segment,
+            allocated,
+            available,
+            held,
+            confirmed,
+            returning,
+            walks,
+            outbox,
+        }
     }
 }
 
 impl ItemBody {
     /// `taking_back`: for an admin.
     fn new(view: ItemView, taking_back: Option<u64>) -> Self {
-        let ItemView { item, available, held, confirmed, returning, segments } = view;
+        let ItemView {
+            item,
+            available,
+            held,
+            confirmed,
+            returning,
+            segments,
+        } = view;
         Self {
             id: item.id,
             title: item.title,
@@ -175,22 +207,34 @@ impl ItemBody {
             closes_at: item.window.closes_at,
             hold_seconds: item.hold_seconds,
             durability: item.durability,
-            segments: taking_back.is_some().then(|| segments.into_iter().map(SegmentBody::from).collect()),
+            segments: taking_back
+                .is_some()
+                .then(|| segments.into_iter().map(SegmentBody::from).collect()),
         }
     }
 }
 
 impl NewItem {
     fn into_item(self, masters: u16) -> Result<Item, Problem> {
-        let window = Window { opens_at: self.opens_at.map(whole_ms), closes_at: self.closes_at.map(whole_ms) };
+        let window = Window {
+            opens_at: self.opens_at.map(whole_ms),
+            closes_at: self.closes_at.map(whole_ms),
+        };
         check_window(window)?;
         let stock = self.stock.0;
         Ok(Item {
             title: title(self.title, &self.id)?,
             price_cents: self.price_cents.map_or(0, |price| price.0),
             currency: currency(self.currency)?,
-            limit_per_buyer: self.limit_per_buyer.map(|limit| narrow(limit.0)).map(Quantity::new).transpose()?,
-            segments: self.segments.map_or_else(|| default_segments(stock, masters), |segments| narrow(segments.0)),
+            limit_per_buyer: self
+                .limit_per_buyer
+                .map(|limit| narrow(limit.0))
+                .map(Quantity::new)
+                .transpose()?,
+            segments: self.segments.map_or_else(
+                || default_segments(stock, masters),
+                |segments| narrow(segments.0),
+            ),
             window,
             hold_seconds: narrow(self.hold_seconds.map_or(HOLD_SECONDS, |hold| hold.0)),
             durability: self.durability.unwrap_or(Durability::Recorded),
@@ -214,29 +258,44 @@ pub(crate) fn whole_ms(time: Timestamp) -> Timestamp {
 }
 
 pub(crate) fn check_window(window: Window) -> Result<(), Problem> {
-    for (field, time) in [("opens_at", window.opens_at), ("closes_at", window.closes_at)] {
+    for (field, time) in [
+        ("opens_at", window.opens_at),
+        ("closes_at", window.closes_at),
+    ] {
         // To the scripts, 0 is an open end.
         if time.is_some_and(|time| !(1..TIMES_END_MS).contains(&time.as_millisecond())) {
-            return Err(Problem::invalid(field, "expected a time after 1970-01-01T00:00:00Z and before the year 9999"));
+            return Err(Problem::invalid(
+                field,
+                "expected a time after 1970-01-01T00:00:00Z and before the year 9999",
+            ));
         }
     }
     match (window.opens_at, window.closes_at) {
-        (Some(opens_at), Some(closes_at)) if closes_at <= opens_at => Err(Problem::invalid("closes_at", "expected a time after opens_at")),
+        (Some(opens_at), Some(closes_at)) if closes_at <= opens_at => Err(Problem::invalid(
+            "closes_at",
+            "expected a time after opens_at",
+        )),
         _ => Ok(()),
     }
 }
 
 fn title(title: Option<String>, id: &ItemId) -> Result<String, Problem> {
     let title = title.unwrap_or_else(|| id.to_string());
-    let fits = (1..=TITLE_MAX).contains(&title.chars().count()) && !title.chars().any(char::is_control);
-    fits.then_some(title)
-        .ok_or_else(|| Problem::invalid("title", format_args!("expected 1 to {TITLE_MAX} characters, no control characters")))
+    let fits =
+        (1..=TITLE_MAX).contains(&title.chars().count()) && !title.chars().any(char::is_control);
+    fits.then_some(title).ok_or_else(|| {
+        Problem::invalid(
+            "title",
+            format_args!("expected 1 to {TITLE_MAX} characters, no control characters"),
+        )
+    })
 }
 
 fn currency(currency: Option<String>) -> Result<String, Problem> {
     let currency = currency.unwrap_or_else(|| "USD".into());
     let fits = currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase());
-    fits.then_some(currency).ok_or_else(|| Problem::invalid("currency", "expected three capital letters (ISO 4217)"))
+    fits.then_some(currency)
+        .ok_or_else(|| Problem::invalid("currency", "expected three capital letters (ISO 4217)"))
 }
 
 /// Several, so that each master gets one: a hash slot is linear in the key, and segments 0 and 1 of any item lie in the same half of the slots.
@@ -246,7 +305,11 @@ const SEGMENTS_PER_MASTER: u16 = 4;
 /// an order for two would find ones.
 fn default_segments(stock: u64, masters: u16) -> u16 {
     let worthwhile = u16::try_from(stock / 100).unwrap_or(u16::MAX).max(1);
-    let useful = if masters > 1 { masters.saturating_mul(SEGMENTS_PER_MASTER) } else { 1 };
+    let useful = if masters > 1 {
+        masters.saturating_mul(SEGMENTS_PER_MASTER)
+    } else {
+        1
+    };
     useful.min(Item::MAX_SEGMENTS).min(worthwhile)
 }
 
@@ -255,19 +318,41 @@ fn default_segments(stock: u64, masters: u16) -> u16 {
     responses((status = 201, description = "created, now or before", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 409, description = "`item_exists`: with another body", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn create(State(app): State<App>, _: Admin, Json(new): Json<NewItem>) -> Result<Response, Problem> {
+pub(crate) async fn create(
+    State(app): State<App>,
+    _: Admin,
+    Json(new): Json<NewItem>,
+) -> Result<Response, Problem> {
     let item = new.into_item(app.engine.stock.masters())?;
-    let created = app.engine.create_item(&item).await?.ok_or_else(Problem::item_exists)?;
+    let created = app
+        .engine
+        .create_item(&item)
+        .await?
+        .ok_or_else(Problem::item_exists)?;
     let location = format!("/items/{}", created.id);
     let (version, body) = view(&app, &created.id, true).await?;
-    let headers = [(header::LOCATION, HeaderValue::try_from(location).map_err(|_| Problem::internal())?), (header::ETAG, etag(version))];
+    let headers = [
+        (
+            header::LOCATION,
+            HeaderValue::try_from(location).map_err(|_| Problem::internal())?,
+        ),
+        (header::ETAG, etag(version)),
+    ];
     Ok((StatusCode::CREATED, headers, axum::Json(body)).into_response())
 }
 
 /// The item, and its version for `ETag`.
 pub(crate) async fn view(app: &App, id: &ItemId, admin: bool) -> Result<(u64, ItemBody), Problem> {
-    let view = app.engine.view_item(id).await?.ok_or_else(Problem::item_not_found)?;
-    let taking_back = if admin { Some(app.engine.taking_back(id).await?) } else { None };
+    let view = app
+        .engine
+        .view_item(id)
+        .await?
+        .ok_or_else(Problem::item_not_found)?;
+    let taking_back = if admin {
+        Some(app.engine.taking_back(id).await?)
+    } else {
+        None
+    };
     Ok((view.item.version, ItemBody::new(view, taking_back)))
 }
 
@@ -278,11 +363,19 @@ pub(crate) fn item_id(item: &str) -> Result<ItemId, Problem> {
 /// Shows an item. Admins also see its segments.
 #[utoipa::path(get, path = "/items/{item}", tag = "buyers", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the item", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem)))]
-pub(crate) async fn show(State(app): State<App>, MaybeAdmin(admin): MaybeAdmin, Name(item): Name) -> Result<Response, Problem> {
+pub(crate) async fn show(
+    State(app): State<App>,
+    MaybeAdmin(admin): MaybeAdmin,
+    Name(item): Name,
+) -> Result<Response, Problem> {
     let (version, body) = view(&app, &item_id(&item)?, admin).await?;
     // The version is for whoever may change the item; a page that buyers see has the same tag while its numbers move.
     let etag = admin.then(|| [(header::ETAG, etag(version))]);
-    Ok((etag.into_iter().flatten().collect::<HeaderMap>(), axum::Json(body)).into_response())
+    Ok((
+        etag.into_iter().flatten().collect::<HeaderMap>(),
+        axum::Json(body),
+    )
+        .into_response())
 }
 
 /// Opens, pauses or closes an item.
@@ -300,8 +393,19 @@ pub(crate) async fn set_state(
     Json(new): Json<NewState>,
 ) -> Result<Response, Problem> {
     let (id, expected) = (item_id(&item)?, if_match(&headers)?);
-    let state = new.state.ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
-    changed(&app, &id, &ItemChange { state: Some(state), ..ItemChange::default() }, expected).await
+    let state = new
+        .state
+        .ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
+    changed(
+        &app,
+        &id,
+        &ItemChange {
+            state: Some(state),
+            ..ItemChange::default()
+        },
+        expected,
+    )
+    .await
 }
 
 /// Proves, from one look at each segment and one at the ledger, that nothing was oversold, stranded or lost.
@@ -309,7 +413,13 @@ pub(crate) async fn set_state(
     responses((status = 200, description = "the identity, by segment and for the item", body = AuditReport),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn audit(State(app): State<App>, _: Admin, Name(item): Name) -> Result<Response, Problem> {
-    let report = audit::audit(&app.engine.stock, &*app.engine.ledger, &item_id(&item)?).await.map_err(EngineError::from)?;
+pub(crate) async fn audit(
+    State(app): State<App>,
+    _: Admin,
+    Name(item): Name,
+) -> Result<Response, Problem> {
+    let report = audit::audit(&app.engine.stock, &*app.engine.ledger, &item_id(&item)?)
+        .await
+        .map_err(EngineError::from)?;
     Ok(axum::Json(report.ok_or_else(Problem::item_not_found)?).into_response())
 }

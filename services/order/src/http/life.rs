@@ -38,16 +38,23 @@ pub(crate) struct NewPayment {
 impl NewPayment {
     /// Whether it speaks of this order, or of none.
     fn may_be_of(&self, order: OrderId) -> bool {
-        self.order.as_ref().is_none_or(|named| named.parse().map(OrderId::first) == Ok(order))
+        self.order
+            .as_ref()
+            .is_none_or(|named| named.parse().map(OrderId::first) == Ok(order))
     }
 
     fn into_payment(self) -> Result<Payment, Invalid> {
-        Ok(Payment { id: PaymentId::new(&self.payment)?, amount_cents: self.amount_cents.map(|amount| amount.0) })
+        Ok(Payment {
+            id: PaymentId::new(&self.payment)?,
+            amount_cents: self.amount_cents.map(|amount| amount.0),
+        })
     }
 }
 
 fn order_id(text: &str) -> Result<OrderId, Problem> {
-    text.parse().map(OrderId::first).map_err(|_| Problem::order_not_found())
+    text.parse()
+        .map(OrderId::first)
+        .map_err(|_| Problem::order_not_found())
 }
 
 fn shown(order: &Order) -> Response {
@@ -65,14 +72,27 @@ fn shown(order: &Order) -> Response {
         (status = 409, description = "`order_not_payable`, `already_paid`: the money is to be given back", body = Problem),
         (status = 422, description = "`amount_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
-pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: HeaderMap, Raw(raw): Raw) -> Result<Response, Problem> {
-    let key = app.payments.as_ref().ok_or_else(Problem::no_payment_secret)?;
+pub(crate) async fn pay(
+    State(app): State<App>,
+    Name(order): Name,
+    headers: HeaderMap,
+    Raw(raw): Raw,
+) -> Result<Response, Problem> {
+    let key = app
+        .payments
+        .as_ref()
+        .ok_or_else(Problem::no_payment_secret)?;
     key.check(&headers, &raw)?;
     let (payment, order) = (body::parse::<NewPayment>(&raw)?, order_id(&order)?);
     if !payment.may_be_of(order) {
         return Err(Problem::other_order());
     }
-    match app.engine.pay(order, &payment.into_payment()?).await.map_err(|error| Problem::of_payment(&error))? {
+    match app
+        .engine
+        .pay(order, &payment.into_payment()?)
+        .await
+        .map_err(|error| Problem::of_payment(&error))?
+    {
         Paid::Order(order) => Ok(shown(&order)),
         Paid::NotFound => Err(Problem::order_not_found()),
         Paid::NotPayable(state) => Err(Problem::not_payable(state)),
@@ -88,7 +108,11 @@ pub(crate) async fn pay(State(app): State<App>, Name(order): Name, headers: Head
         (status = 409, description = "`order_not_cancellable`: it is paid, or has ended otherwise", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
-pub(crate) async fn cancel(State(app): State<App>, who: BuyerOrAdmin, Name(order): Name) -> Result<Response, Problem> {
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    who: BuyerOrAdmin,
+    Name(order): Name,
+) -> Result<Response, Problem> {
     match app.engine.cancel(order_id(&order)?, who.buyer()).await? {
         Ended::Order(order) => Ok(shown(&order)),
         Ended::NotFound => Err(Problem::order_not_found()),
@@ -103,7 +127,11 @@ pub(crate) async fn cancel(State(app): State<App>, who: BuyerOrAdmin, Name(order
         (status = 409, description = "`order_not_refundable`: nobody has paid it", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn refund(State(app): State<App>, _: Admin, Name(order): Name) -> Result<Response, Problem> {
+pub(crate) async fn refund(
+    State(app): State<App>,
+    _: Admin,
+    Name(order): Name,
+) -> Result<Response, Problem> {
     match app.engine.refund(order_id(&order)?).await? {
         Ended::Order(order) => Ok(shown(&order)),
         Ended::NotFound => Err(Problem::order_not_found()),

@@ -27,9 +27,13 @@ struct Secured;
 impl Modify for Secured {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let components = openapi.components.get_or_insert_default();
-        let jwt =
-            HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").description(Some("a JWT whose `sub` is the buyer"));
-        let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("the admin token"));
+        let jwt = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .bearer_format("JWT")
+            .description(Some("a JWT whose `sub` is the buyer"));
+        let token = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("the admin token"));
         components.add_security_scheme("buyer", SecurityScheme::Http(jwt.build()));
         components.add_security_scheme("admin", SecurityScheme::Http(token.build()));
     }
@@ -52,6 +56,16 @@ pub(crate) async fn readyz(State(operators): State<Operators>) -> Result<&'stati
 /// Metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operators", responses((status = 200, description = "Prometheus text format", body = String)))]
 pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
-    let text = operators.metrics.map(|metrics| metrics.render()).unwrap_or_default();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    let text = operators
+        .metrics
+        .map(|metrics| metrics.render())
+        .unwrap_or_default();
+    (
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        text,
+    )
+        .into_response()
 }

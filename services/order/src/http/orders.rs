@@ -55,8 +55,21 @@ pub(crate) struct OrderBody<'a> {
 
 impl<'a> OrderBody<'a> {
     pub(crate) fn of(order: &'a Order) -> Self {
-        let Order { id, item, quantity, state, expires_at, .. } = order;
-        Self { id: *id, item, quantity: *quantity, state: *state, expires_at: *expires_at }
+        let Order {
+            id,
+            item,
+            quantity,
+            state,
+            expires_at,
+            ..
+        } = order;
+        Self {
+            id: *id,
+            item,
+            quantity: *quantity,
+            state: *state,
+            expires_at: *expires_at,
+        }
     }
 }
 
@@ -84,14 +97,41 @@ pub(crate) async fn place(
     let key = headers.key?;
     let item = ItemId::new(&item).map_err(|_| Problem::item_not_found())?;
     let quantity = Quantity::try_from(u32::try_from(order.quantity.0).unwrap_or(u32::MAX))?;
-    let placement = Placement { item: item.clone(), buyer, key, quantity, respond_async: headers.respond_async };
+    let placement = Placement {
+        item: item.clone(),
+        buyer,
+        key,
+        quantity,
+        respond_async: headers.respond_async,
+    };
     let placed = app.engine.place(placement).await;
     app.orders.count(&placed, started);
     app.outage.note(&placed);
     match placed.map_err(|error| Problem::of_order(&error))? {
-        Placed::Order { id, quantity, state, expires_at, replayed, recorded } => {
-            let status = if recorded { StatusCode::CREATED } else { StatusCode::ACCEPTED };
-            Ok(placed_order(status, replayed, &OrderBody { id, item: &item, quantity, state, expires_at }))
+        Placed::Order {
+            id,
+            quantity,
+            state,
+            expires_at,
+            replayed,
+            recorded,
+        } => {
+            let status = if recorded {
+                StatusCode::CREATED
+            } else {
+                StatusCode::ACCEPTED
+            };
+            Ok(placed_order(
+                status,
+                replayed,
+                &OrderBody {
+                    id,
+                    item: &item,
+                    quantity,
+                    state,
+                    expires_at,
+                },
+            ))
         }
         Placed::SoldOut => Ok(problem::sold_out()),
         Placed::BuyerLimitReached => Err(Problem::buyer_limit_reached()),
@@ -111,7 +151,10 @@ impl FromRequestParts<App> for OrderHeaders {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
-        Ok(Self { key: read_key(&parts.headers), respond_async: respond_async(&parts.headers) })
+        Ok(Self {
+            key: read_key(&parts.headers),
+            respond_async: respond_async(&parts.headers),
+        })
     }
 }
 
@@ -120,14 +163,22 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Pro
 }
 
 fn read_key(headers: &HeaderMap) -> Result<IdempotencyKey, Invalid> {
-    let value = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default());
+    let value = headers
+        .get(IDEMPOTENCY_KEY)
+        .map(|value| value.to_str().unwrap_or_default());
     IdempotencyKey::new(value.unwrap_or_default())
 }
 
 /// RFC 7240: several preferences, comma-separated, perhaps in several headers.
 fn respond_async(headers: &HeaderMap) -> bool {
-    let preferences = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-    preferences.map(str::trim).any(|preference| preference.eq_ignore_ascii_case("respond-async"))
+    let preferences = headers
+        .get_all("prefer")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    preferences
+        .map(str::trim)
+        .any(|preference| preference.eq_ignore_ascii_case("respond-async"))
 }
 
 fn placed_order(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Response {
@@ -144,7 +195,15 @@ fn placed_order(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Re
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let body = serde_json::to_vec(body).unwrap_or_default();
-    (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
+    (
+        status,
+        [(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        )],
+        body,
+    )
+        .into_response()
 }
 
 /// The metrics of orders. To look one up by its name for each order would cost as much as to check its buyer.
@@ -199,8 +258,16 @@ impl OrderMetrics {
     responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`order_not_found`: also for anybody else's", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
-pub(crate) async fn show(State(app): State<App>, who: BuyerOrAdmin, Name(order): Name) -> Result<Response, Problem> {
+pub(crate) async fn show(
+    State(app): State<App>,
+    who: BuyerOrAdmin,
+    Name(order): Name,
+) -> Result<Response, Problem> {
     let id = order.parse().map_err(|_| Problem::order_not_found())?;
-    let order = app.engine.find_order(id, who.buyer()).await?.ok_or_else(Problem::order_not_found)?;
+    let order = app
+        .engine
+        .find_order(id, who.buyer())
+        .await?
+        .ok_or_else(Problem::order_not_found)?;
     Ok(json(StatusCode::OK, &OrderBody::of(&order)))
 }

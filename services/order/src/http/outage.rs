@@ -23,10 +23,15 @@ impl Outage {
         let now = || jiff::Timestamp::now().as_millisecond();
         match placed {
             Err(error) if self.begins(now()) => {
-                tracing::warn!(error = error as &dyn std::error::Error, "orders are failing: their outcome is unknown");
+                tracing::warn!(
+                    error = error as &dyn std::error::Error,
+                    "orders are failing: their outcome is unknown"
+                );
             }
             // Other answers may come without asking a store.
-            Ok(Placed::Order { .. }) if self.is_on() && self.ends(now()) => tracing::info!("orders succeed again"),
+            Ok(Placed::Order { .. }) if self.is_on() && self.ends(now()) => {
+                tracing::info!("orders succeed again")
+            }
             _ => {}
         }
     }
@@ -43,7 +48,12 @@ impl Outage {
         let last = self.last_failure.load(Ordering::Relaxed);
         let quiet = Duration::from_millis(u64::try_from(now - last).unwrap_or_default()) >= QUIET;
         // A failure or another success may have come in between: only one of them tells.
-        last != 0 && quiet && self.last_failure.compare_exchange(last, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        last != 0
+            && quiet
+            && self
+                .last_failure
+                .compare_exchange(last, 0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 }
 
@@ -67,7 +77,11 @@ mod tests {
             (19_002, true, true),
         ];
         for (now, failed, news) in table {
-            let told = if failed { outage.begins(now) } else { outage.ends(now) };
+            let told = if failed {
+                outage.begins(now)
+            } else {
+                outage.ends(now)
+            };
             assert_eq!(told, news, "at {now}");
         }
     }

@@ -27,7 +27,10 @@ pub struct PaymentKey {
 impl PaymentKey {
     /// Checks with `secret` and takes no message whose time is further away than `window`.
     pub fn new(secret: &[u8], window: Duration) -> Self {
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, secret), window }
+        Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, secret),
+            window,
+        }
     }
 
     /// The header's value for a body that is sent now. For tests, tools and providers written with this crate.
@@ -39,16 +42,24 @@ impl PaymentKey {
 
     pub(crate) fn check(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
         let value = headers.get(SIGNATURE).and_then(|value| value.to_str().ok());
-        let value = value.ok_or_else(|| Problem::invalid_signature("expected the header Stockade-Signature: t=SECONDS,v1=HEX"))?;
+        let value = value.ok_or_else(|| {
+            Problem::invalid_signature("expected the header Stockade-Signature: t=SECONDS,v1=HEX")
+        })?;
         self.check_at(value, body, Timestamp::now().as_second())
     }
 
     fn check_at(&self, value: &str, body: &[u8], now: i64) -> Result<(), Problem> {
-        let (time, tags) = parse(value).ok_or_else(|| Problem::invalid_signature("expected t=SECONDS,v1=HEX"))?;
+        let (time, tags) =
+            parse(value).ok_or_else(|| Problem::invalid_signature("expected t=SECONDS,v1=HEX"))?;
         let text = signed_text(time, body);
         // Several, while a provider changes its secret. The comparison takes the same time however much of a tag is right.
-        if !tags.iter().any(|tag| hmac::verify(&self.key, &text, tag).is_ok()) {
-            return Err(Problem::invalid_signature("v1 is not the HMAC-SHA256 of the time, a dot and the body"));
+        if !tags
+            .iter()
+            .any(|tag| hmac::verify(&self.key, &text, tag).is_ok())
+        {
+            return Err(Problem::invalid_signature(
+                "v1 is not the HMAC-SHA256 of the time, a dot and the body",
+            ));
         }
         if now.abs_diff(time) > self.window.as_secs() {
             let window = self.window.as_secs();
@@ -82,9 +93,17 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text.chars().map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect::<Option<_>>()?;
+    let digits: Vec<u8> = text
+        .chars()
+        .map(|digit| {
+            digit
+                .to_digit(16)
+                .and_then(|digit| u8::try_from(digit).ok())
+        })
+        .collect::<Option<_>>()?;
     let (pairs, rest) = digits.as_chunks::<2>();
-    rest.is_empty().then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
+    rest.is_empty()
+        .then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
 }
 
 #[cfg(test)]
@@ -100,18 +119,47 @@ mod tests {
         let key = PaymentKey::new(b"a secret of the shop", Duration::from_secs(300));
         let now = Timestamp::now().as_second();
         let value = key.sign(b"{}");
-        let good = |key: &PaymentKey, value: &str, body: &[u8], now| key.check_at(value, body, now).is_ok();
+        let good = |key: &PaymentKey, value: &str, body: &[u8], now| {
+            key.check_at(value, body, now).is_ok()
+        };
         assert!(good(&key, &value, b"{}", now));
-        assert!(good(&key, &format!("{value},v1=00,v2=x"), b"{}", now), "more tags do no harm");
-        assert!(good(&key, &value.to_uppercase().replace("T=", "t=").replace("V1=", "v1="), b"{}", now));
+        assert!(
+            good(&key, &format!("{value},v1=00,v2=x"), b"{}", now),
+            "more tags do no harm"
+        );
+        assert!(good(
+            &key,
+            &value
+                .to_uppercase()
+                .replace("T=", "t=")
+                .replace("V1=", "v1="),
+            b"{}",
+            now
+        ));
         assert!(!good(&key, &value, b"{ }", now));
-        assert!(!good(&PaymentKey::new(b"another secret", Duration::from_secs(300)), &value, b"{}", now));
+        assert!(!good(
+            &PaymentKey::new(b"another secret", Duration::from_secs(300)),
+            &value,
+            b"{}",
+            now
+        ));
         for late in [now + 302, now - 302] {
             assert!(!good(&key, &value, b"{}", late));
         }
         let other_time = value.replace(&format!("t={now}"), &format!("t={}", now + 5));
-        assert!(!good(&key, &other_time, b"{}", now), "the time is signed too");
-        for bad in ["", "t=1", "v1=00", "t=x,v1=00", "t=1,v1=0", "t=1,v1=zz", "t=1;v1=00"] {
+        assert!(
+            !good(&key, &other_time, b"{}", now),
+            "the time is signed too"
+        );
+        for bad in [
+            "",
+            "t=1",
+            "v1=00",
+            "t=x,v1=00",
+            "t=1,v1=0",
+            "t=1,v1=zz",
+            "t=1;v1=00",
+        ] {
             assert!(!good(&key, bad, b"{}", now), "{bad:?}");
         }
     }
@@ -120,7 +168,11 @@ mod tests {
     #[test]
     fn the_signature_is_what_others_compute() {
         let key = PaymentKey::new(b"Jefe", Duration::from_secs(300));
-        let value = "t=1700000000,v1=be58a524c57faff791d2efc5092c4bb91bbefd0b8fee0a5d6e53ebfa6405d25e";
-        assert!(key.check_at(value, br#"{"payment":"pay_1"}"#, 1_700_000_000).is_ok());
+        let value =
+            "t=1700000000,v1=be58a524c57faff791d2efc5092c4bb91bbefd0b8fee0a5d6e53ebfa6405d25e";
+        assert!(
+            key.check_at(value, br#"{"payment":"pay_1"}"#, 1_700_000_000)
+                .is_ok()
+        );
     }
 }

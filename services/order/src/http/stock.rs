@@ -68,31 +68,55 @@ pub(crate) struct ItemPatch {
 }
 
 /// Tells a field that is null from one that is not there.
-fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(deserializer).map(Some)
 }
 
 impl ItemPatch {
     fn into_change(self, now: Window) -> Result<ItemChange, Problem> {
-        let time = |wish: Option<Option<Timestamp>>, now| wish.map_or(now, |time| time.map(whole_ms));
-        let window = Window { opens_at: time(self.opens_at, now.opens_at), closes_at: time(self.closes_at, now.closes_at) };
+        let time =
+            |wish: Option<Option<Timestamp>>, now| wish.map_or(now, |time| time.map(whole_ms));
+        let window = Window {
+            opens_at: time(self.opens_at, now.opens_at),
+            closes_at: time(self.closes_at, now.closes_at),
+        };
         check_window(window)?;
-        let limit =
-            self.limit_per_buyer.map(|limit| limit.map(|limit| Quantity::new(u32::try_from(limit.0).unwrap_or(u32::MAX))).transpose());
-        Ok(ItemChange { state: None, limit_per_buyer: limit.transpose()?, window: (window != now).then_some(window) })
+        let limit = self.limit_per_buyer.map(|limit| {
+            limit
+                .map(|limit| Quantity::new(u32::try_from(limit.0).unwrap_or(u32::MAX)))
+                .transpose()
+        });
+        Ok(ItemChange {
+            state: None,
+            limit_per_buyer: limit.transpose()?,
+            window: (window != now).then_some(window),
+        })
     }
 }
 
 /// The version in `If-Match`, as `ETag` gave it.
 pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let version = value.to_str().ok().and_then(|text| text.trim().trim_matches('"').parse().ok());
-    version.map(Some).ok_or_else(|| Problem::invalid("If-Match", "expected the item's version in quotes, as ETag gave it"))
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        return Ok(None);
+    };
+    let version = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.trim().trim_matches('"').parse().ok());
+    version.map(Some).ok_or_else(|| {
+        Problem::invalid(
+            "If-Match",
+            "expected the item's version in quotes, as ETag gave it",
+        )
+    })
 }
 
 /// The item's version, for `If-Match`.
 pub(crate) fn etag(version: u64) -> HeaderValue {
-    HeaderValue::try_from(format!("\"{version}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
+    HeaderValue::try_from(format!("\"{version}\""))
+        .unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
 }
 
 async fn item_shown(app: &App, status: StatusCode, id: &ItemId) -> Result<Response, Problem> {
@@ -102,7 +126,18 @@ async fn item_shown(app: &App, status: StatusCode, id: &ItemId) -> Result<Respon
 
 async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, Problem> {
     match stocked {
-        Stocked::Item { settled, .. } => item_shown(app, if settled { StatusCode::OK } else { StatusCode::ACCEPTED }, id).await,
+        Stocked::Item { settled, .. } => {
+            item_shown(
+                app,
+                if settled {
+                    StatusCode::OK
+                } else {
+                    StatusCode::ACCEPTED
+                },
+                id,
+            )
+            .await
+        }
         Stocked::KeyReused { .. } => Err(Problem::stock_key_reused()),
         Stocked::OtherVersion(version) => Err(Problem::version_mismatch(version)),
         Stocked::NoItem => Err(Problem::item_not_found()),
@@ -125,22 +160,40 @@ pub(crate) async fn move_stock(
     headers: HeaderMap,
     Json(wish): Json<StockMove>,
 ) -> Result<Response, Problem> {
-    let (id, key, expected) = (item_id(&item)?, idempotency_key(&headers)?, if_match(&headers)?);
+    let (id, key, expected) = (
+        item_id(&item)?,
+        idempotency_key(&headers)?,
+        if_match(&headers)?,
+    );
     let wish = match (wish.add, wish.take_back) {
         (Some(units), None) => StockWish::Add(units.0),
         (None, Some(units)) => StockWish::TakeBack(units.0),
         _ => return Err(Problem::invalid("add", "expected either add or take_back")),
     };
     check_total(&app, &id, wish).await?;
-    let changed = app.engine.change_stock(&id, wish, &key, expected, ACTOR).await?;
+    let changed = app
+        .engine
+        .change_stock(&id, wish, &key, expected, ACTOR)
+        .await?;
     stocked(&app, &id, changed).await
 }
 
 async fn check_total(app: &App, id: &ItemId, wish: StockWish) -> Result<(), Problem> {
-    let StockWish::Add(units) = wish else { return Ok(()) };
-    let item = app.engine.item(id).await?.ok_or_else(Problem::item_not_found)?;
+    let StockWish::Add(units) = wish else {
+        return Ok(());
+    };
+    let item = app
+        .engine
+        .item(id)
+        .await?
+        .ok_or_else(Problem::item_not_found)?;
     let fits = item.stock + units <= Item::MAX_STOCK;
-    fits.then_some(()).ok_or_else(|| Problem::invalid("add", format_args!("expected a total of {} at most", Item::MAX_STOCK)))
+    fits.then_some(()).ok_or_else(|| {
+        Problem::invalid(
+            "add",
+            format_args!("expected a total of {} at most", Item::MAX_STOCK),
+        )
+    })
 }
 
 /// Sets the stock of an item, if it is still the version that was looked at: for a system that keeps the stock of many shops.
@@ -164,7 +217,11 @@ pub(crate) async fn set_stock(
     let expected = if_match(&headers)?.ok_or_else(Problem::if_match_required)?;
     // A version stands for one change: a repeat of this request finds another one.
     let key = IdempotencyKey::new(format!("stock-of-version-{expected}"))?;
-    match app.engine.set_stock(&id, wish.stock.0, &key, expected, ACTOR).await? {
+    match app
+        .engine
+        .set_stock(&id, wish.stock.0, &key, expected, ACTOR)
+        .await?
+    {
         StockSet::Done => item_shown(&app, StatusCode::OK, &id).await,
         StockSet::NotYetOrNotAll => item_shown(&app, StatusCode::ACCEPTED, &id).await,
         StockSet::NotEnough { available } => Err(Problem::not_enough_unsold(available)),
@@ -190,16 +247,27 @@ pub(crate) async fn patch(
     Json(wish): Json<ItemPatch>,
 ) -> Result<Response, Problem> {
     let (id, expected) = (item_id(&item)?, if_match(&headers)?);
-    let now = app.engine.item(&id).await?.ok_or_else(Problem::item_not_found)?;
+    let now = app
+        .engine
+        .item(&id)
+        .await?
+        .ok_or_else(Problem::item_not_found)?;
     let change = wish.into_change(now.window)?;
     changed(&app, &id, &change, expected).await
 }
 
 /// Makes the change, if the item's version is `expected`, and shows the item.
-pub(crate) async fn changed(app: &App, id: &ItemId, change: &ItemChange, expected: Option<u64>) -> Result<Response, Problem> {
+pub(crate) async fn changed(
+    app: &App,
+    id: &ItemId,
+    change: &ItemChange,
+    expected: Option<u64>,
+) -> Result<Response, Problem> {
     match app.engine.change_item(id, change, expected, ACTOR).await? {
         Changed::Item(item) => item_shown(app, StatusCode::OK, &item.id).await,
-        Changed::OtherVersion(item) | Changed::OtherChange(item) => Err(Problem::version_mismatch(item.version)),
+        Changed::OtherVersion(item) | Changed::OtherChange(item) => {
+            Err(Problem::version_mismatch(item.version))
+        }
         Changed::NoItem => Err(Problem::item_not_found()),
     }
 }
@@ -229,7 +297,15 @@ pub(crate) struct JournalBody {
 impl From<JournalEntry> for JournalBody {
     fn from(entry: JournalEntry) -> Self {
         let JournalEntry { id, at, entry } = entry;
-        Self { id, at, actor: entry.actor, action: entry.action, token: entry.token, before: entry.before, after: entry.after }
+        Self {
+            id,
+            at,
+            actor: entry.actor,
+            action: entry.action,
+            token: entry.token,
+            before: entry.before,
+            after: entry.after,
+        }
     }
 }
 
@@ -238,9 +314,22 @@ impl From<JournalEntry> for JournalBody {
     responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn journal(State(app): State<App>, _: Admin, Name(item): Name) -> Result<Response, Problem> {
+pub(crate) async fn journal(
+    State(app): State<App>,
+    _: Admin,
+    Name(item): Name,
+) -> Result<Response, Problem> {
     let id = item_id(&item)?;
-    app.engine.item(&id).await?.ok_or_else(Problem::item_not_found)?;
+    app.engine
+        .item(&id)
+        .await?
+        .ok_or_else(Problem::item_not_found)?;
     let entries = app.engine.journal(&id, JOURNAL_MAX).await?;
-    Ok(axum::Json(entries.into_iter().map(JournalBody::from).collect::<Vec<_>>()).into_response())
+    Ok(axum::Json(
+        entries
+            .into_iter()
+            .map(JournalBody::from)
+            .collect::<Vec<_>>(),
+    )
+    .into_response())
 }

@@ -13,25 +13,40 @@ use crate::shop::{ADMIN, Answer, Options, Shop, open, open_each, token};
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_held_and_a_repeat_is_the_same_order() {
     open_each(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 10, "segments": 3, "hold_seconds": 60 })).await;
+        let item = shop
+            .create(json!({ "stock": 10, "segments": 3, "hold_seconds": 60 }))
+            .await;
         let first = shop.order(&item, "ann", "key-1", 2).await;
         first.is_held();
-        assert_eq!((&first.body["item"], &first.body["quantity"]), (&json!(item), &json!(2)));
-        let expires_at: jiff::Timestamp = first.body["expires_at"].as_str().unwrap().parse().unwrap();
+        assert_eq!(
+            (&first.body["item"], &first.body["quantity"]),
+            (&json!(item), &json!(2))
+        );
+        let expires_at: jiff::Timestamp =
+            first.body["expires_at"].as_str().unwrap().parse().unwrap();
         let hold = expires_at.as_second() - jiff::Timestamp::now().as_second();
         assert!((55..=61).contains(&hold), "{hold}");
         assert_eq!(first.header("idempotent-replayed"), None);
         let location = first.header("location").unwrap().to_owned();
-        assert_eq!(location, format!("/orders/{}", first.body["id"].as_str().unwrap()));
+        assert_eq!(
+            location,
+            format!("/orders/{}", first.body["id"].as_str().unwrap())
+        );
 
         let second = shop.order(&item, "ann", "key-1", 2).await;
         assert_eq!((second.status, &second.body), (201, &first.body));
         assert_eq!(second.header("idempotent-replayed"), Some("true"));
         assert_eq!(second.header("location"), Some(&*location));
 
-        shop.order(&item, "ann", "key-1", 1).await.is(422, "idempotency_key_reused");
+        shop.order(&item, "ann", "key-1", 1)
+            .await
+            .is(422, "idempotency_key_reused");
         let other = shop.order(&item, "bob", "key-1", 2).await;
-        assert_ne!(other.is_held().body["id"], first.body["id"], "another buyer's key is another order");
+        assert_ne!(
+            other.is_held().body["id"],
+            first.body["id"],
+            "another buyer's key is another order"
+        );
     })
     .await;
 }
@@ -42,15 +57,26 @@ async fn an_order_is_shown_to_its_buyer_and_admins_only() {
         let item = shop.create(json!({ "stock": 1 })).await;
         let order = shop.order(&item, "ann", "k", 1).await;
         let path = order.header("location").unwrap();
-        for request in [shop.buyer("ann", Method::GET, path), shop.admin(Method::GET, path)] {
+        for request in [
+            shop.buyer("ann", Method::GET, path),
+            shop.admin(Method::GET, path),
+        ] {
             let shown = Answer::of(request).await;
             assert_eq!((shown.status, &shown.body), (200, &order.body));
         }
-        Answer::of(shop.buyer("bob", Method::GET, path)).await.is(404, "order_not_found");
-        Answer::of(shop.anyone(Method::GET, path)).await.is(401, "unauthorized");
+        Answer::of(shop.buyer("bob", Method::GET, path))
+            .await
+            .is(404, "order_not_found");
+        Answer::of(shop.anyone(Method::GET, path))
+            .await
+            .is(401, "unauthorized");
         let nobodys = "/orders/00000000-0000-8000-8000-000000000000";
-        Answer::of(shop.buyer("ann", Method::GET, nobodys)).await.is(404, "order_not_found");
-        Answer::of(shop.admin(Method::GET, "/orders/nonsense")).await.is(404, "order_not_found");
+        Answer::of(shop.buyer("ann", Method::GET, nobodys))
+            .await
+            .is(404, "order_not_found");
+        Answer::of(shop.admin(Method::GET, "/orders/nonsense"))
+            .await
+            .is(404, "order_not_found");
     })
     .await;
 }
@@ -78,23 +104,55 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
             (r#"{"quantity":1}{"quantity":1}"#, "body"),
         ];
         for (body, field) in bodies {
-            let request = shop.buyer("ann", Method::POST, &path).header("Idempotency-Key", "k").body(body);
+            let request = shop
+                .buyer("ann", Method::POST, &path)
+                .header("Idempotency-Key", "k")
+                .body(body);
             let answer = Answer::of(request).await;
-            assert_eq!(answer.is(400, "invalid_request").body["field"], field, "{body}");
-            let expected = if field == "quantity" && !["{}", TWICE].contains(&body) { "expected" } else { "" };
-            assert!(answer.body["detail"].as_str().unwrap().contains(expected), "{answer:?}");
+            assert_eq!(
+                answer.is(400, "invalid_request").body["field"],
+                field,
+                "{body}"
+            );
+            let expected = if field == "quantity" && !["{}", TWICE].contains(&body) {
+                "expected"
+            } else {
+                ""
+            };
+            assert!(
+                answer.body["detail"].as_str().unwrap().contains(expected),
+                "{answer:?}"
+            );
         }
         let long = "x".repeat(256);
         for key in [None, Some(""), Some("two words"), Some(&*long)] {
-            let request = shop.buyer("ann", Method::POST, &path).json(&json!({ "quantity": 1 }));
-            let request = key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key));
-            assert_eq!(Answer::of(request).await.is(400, "invalid_request").body["field"], "Idempotency-Key", "{key:?}");
+            let request = shop
+                .buyer("ann", Method::POST, &path)
+                .json(&json!({ "quantity": 1 }));
+            let request = key.into_iter().fold(request, |request, key| {
+                request.header("Idempotency-Key", key)
+            });
+            assert_eq!(
+                Answer::of(request).await.is(400, "invalid_request").body["field"],
+                "Idempotency-Key",
+                "{key:?}"
+            );
         }
-        shop.order("no-such-item", "ann", "k", 1).await.is(404, "item_not_found");
-        shop.order("no%20such%7Bitem", "ann", "k", 1).await.is(404, "item_not_found");
-        shop.order("%ff", "ann", "k", 1).await.is(404, "item_not_found");
-        Answer::of(shop.anyone(Method::GET, "/items/%ff")).await.is(404, "item_not_found");
-        Answer::of(shop.buyer("ann", Method::GET, "/orders/%ff")).await.is(404, "order_not_found");
+        shop.order("no-such-item", "ann", "k", 1)
+            .await
+            .is(404, "item_not_found");
+        shop.order("no%20such%7Bitem", "ann", "k", 1)
+            .await
+            .is(404, "item_not_found");
+        shop.order("%ff", "ann", "k", 1)
+            .await
+            .is(404, "item_not_found");
+        Answer::of(shop.anyone(Method::GET, "/items/%ff"))
+            .await
+            .is(404, "item_not_found");
+        Answer::of(shop.buyer("ann", Method::GET, "/orders/%ff"))
+            .await
+            .is(404, "order_not_found");
         let shown = Answer::of(shop.admin(Method::GET, &format!("/items/{item}"))).await;
         assert_eq!(shown.body["available"], 5);
     })
@@ -112,18 +170,31 @@ async fn only_who_may_is_let_in() {
             Some("Basic YW5uOmFubg==".to_owned()),
             Some("Bearer".into()),
             Some("Bearer nonsense".into()),
-            Some(format!("Bearer {head}.{}", signature.chars().rev().collect::<String>())),
+            Some(format!(
+                "Bearer {head}.{}",
+                signature.chars().rev().collect::<String>()
+            )),
             Some("Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.".into()),
         ];
         for authorization in &bad {
             let with = |request: reqwest::RequestBuilder| {
-                authorization.iter().fold(request, |request, value| request.header("Authorization", value))
+                authorization.iter().fold(request, |request, value| {
+                    request.header("Authorization", value)
+                })
             };
-            let order =
-                shop.anyone(Method::POST, &format!("/items/{item}/orders")).header("Idempotency-Key", "k").json(&json!({ "quantity": 1 }));
+            let order = shop
+                .anyone(Method::POST, &format!("/items/{item}/orders"))
+                .header("Idempotency-Key", "k")
+                .json(&json!({ "quantity": 1 }));
             let answer = Answer::of(with(order)).await;
-            assert_eq!(answer.is(401, "unauthorized").header("www-authenticate"), Some("Bearer"), "{authorization:?}");
-            let create = shop.anyone(Method::POST, "/items").json(&json!({ "id": "x", "stock": 1 }));
+            assert_eq!(
+                answer.is(401, "unauthorized").header("www-authenticate"),
+                Some("Bearer"),
+                "{authorization:?}"
+            );
+            let create = shop
+                .anyone(Method::POST, "/items")
+                .json(&json!({ "id": "x", "stock": 1 }));
             Answer::of(with(create)).await.is(401, "unauthorized");
         }
         let calls = [
@@ -132,13 +203,23 @@ async fn only_who_may_is_let_in() {
             (Method::GET, format!("/items/{item}/audit")),
         ];
         for (method, path) in calls {
-            Answer::of(shop.buyer("ann", method, &path).json(&json!({}))).await.is(401, "unauthorized");
+            Answer::of(shop.buyer("ann", method, &path).json(&json!({})))
+                .await
+                .is(401, "unauthorized");
         }
-        let order =
-            shop.admin(Method::POST, &format!("/items/{item}/orders")).header("Idempotency-Key", "k").json(&json!({ "quantity": 1 }));
+        let order = shop
+            .admin(Method::POST, &format!("/items/{item}/orders"))
+            .header("Idempotency-Key", "k")
+            .json(&json!({ "quantity": 1 }));
         Answer::of(order).await.is(401, "unauthorized");
-        let lower = shop.anyone(Method::GET, &format!("/items/{item}/audit")).header("authorization", format!("bearer {ADMIN}"));
-        assert_eq!(Answer::of(lower).await.status, 200, "the scheme's case does not matter");
+        let lower = shop
+            .anyone(Method::GET, &format!("/items/{item}/audit"))
+            .header("authorization", format!("bearer {ADMIN}"));
+        assert_eq!(
+            Answer::of(lower).await.status,
+            200,
+            "the scheme's case does not matter"
+        );
     })
     .await;
 }
@@ -167,16 +248,34 @@ S+q+NrJ8vHtw22TJ0beOP9GCnwL7owqvS2TsDv+nGflmjDd7Lw5YBqowew==
 #[tokio::test(flavor = "multi_thread")]
 async fn a_public_key_checks_tokens_and_signs_none() {
     open(Options::default(), async |shop| {
-        let ed = (Algorithm::EdDSA, EncodingKey::from_ed_pem(ED_PRIVATE.as_bytes()).unwrap());
-        let ec = (Algorithm::ES256, EncodingKey::from_ec_pem(EC_PRIVATE.as_bytes()).unwrap());
+        let ed = (
+            Algorithm::EdDSA,
+            EncodingKey::from_ed_pem(ED_PRIVATE.as_bytes()).unwrap(),
+        );
+        let ec = (
+            Algorithm::ES256,
+            EncodingKey::from_ec_pem(EC_PRIVATE.as_bytes()).unwrap(),
+        );
         for (public, own, others) in [(ED_PUBLIC, &ed, &ec), (EC_PUBLIC, &ec, &ed)] {
             let router = router_with(&shop, public);
             // Whoever has the public key could sign with it, if we took it for a secret.
-            let forged = (Algorithm::HS256, EncodingKey::from_secret(public.as_bytes()));
-            let trimmed = (Algorithm::HS256, EncodingKey::from_secret(public.trim().as_bytes()));
-            for ((algorithm, key), expected) in [(own, 404), (others, 401), (&forged, 401), (&trimmed, 401)] {
+            let forged = (
+                Algorithm::HS256,
+                EncodingKey::from_secret(public.as_bytes()),
+            );
+            let trimmed = (
+                Algorithm::HS256,
+                EncodingKey::from_secret(public.trim().as_bytes()),
+            );
+            for ((algorithm, key), expected) in
+                [(own, 404), (others, 401), (&forged, 401), (&trimmed, 401)]
+            {
                 let token = signed(*algorithm, key, &json!({ "sub": "ann" }));
-                assert_eq!(status_of(&router, &token).await, expected, "{algorithm:?} for {public}");
+                assert_eq!(
+                    status_of(&router, &token).await,
+                    expected,
+                    "{algorithm:?} for {public}"
+                );
             }
         }
         assert!(Credentials::new(&BuyerKey::PublicKey(b"a secret".into()), ADMIN).is_err());
@@ -187,7 +286,10 @@ async fn a_public_key_checks_tokens_and_signs_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_good_from_its_first_moment_to_its_last() {
     open(Options::default(), async |shop| {
-        let (router, key) = (router_with(&shop, ED_PUBLIC), EncodingKey::from_ed_pem(ED_PRIVATE.as_bytes()).unwrap());
+        let (router, key) = (
+            router_with(&shop, ED_PUBLIC),
+            EncodingKey::from_ed_pem(ED_PRIVATE.as_bytes()).unwrap(),
+        );
         let now = jiff::Timestamp::now().as_second() as f64;
         let table = [
             (json!({}), 404),
@@ -205,22 +307,53 @@ async fn a_token_is_good_from_its_first_moment_to_its_last() {
             claims["sub"] = json!("ann");
             let token = signed(Algorithm::EdDSA, &key, &claims);
             for _ in 0..2 {
-                assert_eq!(status_of(&router, &token).await, expected, "{claims}, also from the cache");
+                assert_eq!(
+                    status_of(&router, &token).await,
+                    expected,
+                    "{claims}, also from the cache"
+                );
             }
         }
         let nearly = jiff::Timestamp::now().as_duration().as_secs_f64() + 0.7;
-        let early = signed(Algorithm::EdDSA, &key, &json!({ "sub": "ann", "nbf": nearly }));
-        let late = signed(Algorithm::EdDSA, &key, &json!({ "sub": "ann", "exp": nearly }));
-        assert_eq!((status_of(&router, &early).await, status_of(&router, &late).await), (401, 404));
+        let early = signed(
+            Algorithm::EdDSA,
+            &key,
+            &json!({ "sub": "ann", "nbf": nearly }),
+        );
+        let late = signed(
+            Algorithm::EdDSA,
+            &key,
+            &json!({ "sub": "ann", "exp": nearly }),
+        );
+        assert_eq!(
+            (
+                status_of(&router, &early).await,
+                status_of(&router, &late).await
+            ),
+            (401, 404)
+        );
         tokio::time::sleep(std::time::Duration::from_millis(800)).await;
-        assert_eq!((status_of(&router, &early).await, status_of(&router, &late).await), (404, 401), "the cache does not stop the clock");
+        assert_eq!(
+            (
+                status_of(&router, &early).await,
+                status_of(&router, &late).await
+            ),
+            (404, 401),
+            "the cache does not stop the clock"
+        );
     })
     .await;
 }
 
 fn router_with(shop: &Shop, public_key: &str) -> axum::Router {
     let credentials = Credentials::new(&BuyerKey::PublicKey(public_key.into()), ADMIN).unwrap();
-    order::router(Arc::clone(&shop.engines[0]), Arc::new(credentials), None, None, &Limits::default())
+    order::router(
+        Arc::clone(&shop.engines[0]),
+        Arc::new(credentials),
+        None,
+        None,
+        &Limits::default(),
+    )
 }
 
 fn signed(algorithm: Algorithm, key: &EncodingKey, claims: &serde_json::Value) -> String {
@@ -229,8 +362,12 @@ fn signed(algorithm: Algorithm, key: &EncodingKey, claims: &serde_json::Value) -
 
 /// 404 for a buyer, because there is no such order; 401 for anybody else.
 async fn status_of(router: &axum::Router, token: &str) -> u16 {
-    let request = http::Request::get("/orders/none").header("authorization", format!("Bearer {token}"));
-    let response = router.clone().oneshot(request.body(axum::body::Body::empty()).unwrap()).await;
+    let request =
+        http::Request::get("/orders/none").header("authorization", format!("Bearer {token}"));
+    let response = router
+        .clone()
+        .oneshot(request.body(axum::body::Body::empty()).unwrap())
+        .await;
     response.unwrap().status().as_u16()
 }
 
@@ -319,44 +456,89 @@ async fn an_item_has_sensible_defaults() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_sells_only_while_it_is_open() {
-    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 5, "segments": 2 })).await;
-        let before = shop.order(&item, "ann", "before", 1).await;
-        before.is_held();
-        for state in ["paused", "closed"] {
-            let set = Answer::of(shop.admin(Method::PUT, &format!("/items/{item}/state")).json(&json!({ "state": state }))).await;
-            assert_eq!((set.status, &set.body["state"]), (200, &json!(state)));
-            let refused = Answer::of(shop.order_at(1, &item, "ann", state, 1)).await;
-            assert_eq!(refused.is(409, "not_open").body["state"], state);
-            assert!(refused.body["opens_at"].is_null() && refused.body.as_object().unwrap().contains_key("opens_at"));
-            let replay = shop.order(&item, "ann", "before", 1).await;
-            assert_eq!(replay.is_held().body, before.body, "what was answered stays answered");
-        }
-        let set = Answer::of(shop.admin(Method::PUT, &format!("/items/{item}/state")).json(&json!({ "state": "open" }))).await;
-        assert_eq!(set.status, 200);
-        shop.order(&item, "ann", "paused", 1).await.is_held();
-        let wrong = [json!({}), json!({ "state": "ajar" }), json!({ "state": 1 }), json!({ "state": null })];
-        for body in wrong {
-            let answer = Answer::of(shop.admin(Method::PUT, &format!("/items/{item}/state")).json(&body)).await;
-            assert_eq!(answer.is(400, "invalid_request").body["field"], "state", "{body}");
-        }
-        let missing = shop.admin(Method::PUT, "/items/no-such-item/state").json(&json!({ "state": "open" }));
-        Answer::of(missing).await.is(404, "item_not_found");
-    })
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop.create(json!({ "stock": 5, "segments": 2 })).await;
+            let before = shop.order(&item, "ann", "before", 1).await;
+            before.is_held();
+            for state in ["paused", "closed"] {
+                let set = Answer::of(
+                    shop.admin(Method::PUT, &format!("/items/{item}/state"))
+                        .json(&json!({ "state": state })),
+                )
+                .await;
+                assert_eq!((set.status, &set.body["state"]), (200, &json!(state)));
+                let refused = Answer::of(shop.order_at(1, &item, "ann", state, 1)).await;
+                assert_eq!(refused.is(409, "not_open").body["state"], state);
+                assert!(
+                    refused.body["opens_at"].is_null()
+                        && refused.body.as_object().unwrap().contains_key("opens_at")
+                );
+                let replay = shop.order(&item, "ann", "before", 1).await;
+                assert_eq!(
+                    replay.is_held().body,
+                    before.body,
+                    "what was answered stays answered"
+                );
+            }
+            let set = Answer::of(
+                shop.admin(Method::PUT, &format!("/items/{item}/state"))
+                    .json(&json!({ "state": "open" })),
+            )
+            .await;
+            assert_eq!(set.status, 200);
+            shop.order(&item, "ann", "paused", 1).await.is_held();
+            let wrong = [
+                json!({}),
+                json!({ "state": "ajar" }),
+                json!({ "state": 1 }),
+                json!({ "state": null }),
+            ];
+            for body in wrong {
+                let answer = Answer::of(
+                    shop.admin(Method::PUT, &format!("/items/{item}/state"))
+                        .json(&body),
+                )
+                .await;
+                assert_eq!(
+                    answer.is(400, "invalid_request").body["field"],
+                    "state",
+                    "{body}"
+                );
+            }
+            let missing = shop
+                .admin(Method::PUT, "/items/no-such-item/state")
+                .json(&json!({ "state": "open" }));
+            Answer::of(missing).await.is(404, "item_not_found");
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_sells_only_inside_its_window() {
     open(Options::default(), async |shop| {
-        let early = shop.create(json!({ "stock": 5, "opens_at": "2099-01-01T00:00:00Z" })).await;
+        let early = shop
+            .create(json!({ "stock": 5, "opens_at": "2099-01-01T00:00:00Z" }))
+            .await;
         let answer = shop.order(&early, "ann", "k", 1).await;
-        assert_eq!(answer.is(409, "not_open").body["opens_at"], "2099-01-01T00:00:00Z");
-        let late = shop.create(json!({ "stock": 5, "closes_at": "2020-01-01T00:00:00Z" })).await;
+        assert_eq!(
+            answer.is(409, "not_open").body["opens_at"],
+            "2099-01-01T00:00:00Z"
+        );
+        let late = shop
+            .create(json!({ "stock": 5, "closes_at": "2020-01-01T00:00:00Z" }))
+            .await;
         shop.order(&late, "ann", "k", 1).await.is(409, "not_open");
 
         let opens_at = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(400);
-        let soon = shop.create(json!({ "stock": 5, "opens_at": opens_at })).await;
+        let soon = shop
+            .create(json!({ "stock": 5, "opens_at": opens_at }))
+            .await;
         shop.order(&soon, "ann", "k", 1).await.is(409, "not_open");
         let waited = std::time::Instant::now();
         while shop.order(&soon, "ann", "k", 1).await.status != 201 {
@@ -370,7 +552,9 @@ async fn an_item_sells_only_inside_its_window() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_describes_itself_without_the_internet() {
     open(Options::default(), async |shop| {
-        let api = Answer::of(shop.anyone(Method::GET, "/openapi.json")).await.body;
+        let api = Answer::of(shop.anyone(Method::GET, "/openapi.json"))
+            .await
+            .body;
         let calls = [
             ("/items", "post"),
             ("/items/{item}", "get"),
@@ -392,13 +576,25 @@ async fn the_api_describes_itself_without_the_internet() {
         for (path, method) in calls {
             assert!(api["paths"][path][method].is_object(), "{method} {path}");
         }
-        let described: usize = api["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum();
+        let described: usize = api["paths"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|path| path.as_object().unwrap().len())
+            .sum();
         assert_eq!(described, calls.len());
         for code in ["sold_out", "buyer_limit_reached", "not_open"] {
-            let conflict = api["paths"]["/items/{item}/orders"]["post"]["responses"]["409"]["description"].as_str().unwrap();
+            let conflict =
+                api["paths"]["/items/{item}/orders"]["post"]["responses"]["409"]["description"]
+                    .as_str()
+                    .unwrap();
             assert!(conflict.contains(code));
         }
-        for page in ["/docs/", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"] {
+        for page in [
+            "/docs/",
+            "/docs/swagger-ui-bundle.js",
+            "/docs/swagger-ui.css",
+        ] {
             let answer = Answer::of(shop.anyone(Method::GET, page)).await;
             assert_eq!(answer.status, 200, "{page}");
             let text = answer.body.as_str().unwrap_or_default();
@@ -414,18 +610,34 @@ async fn operators_see_health_readiness_and_metrics() {
         let item = shop.create(json!({ "stock": 1 })).await;
         shop.order(&item, "ann", "k", 1).await.is_held();
         for path in ["/healthz", "/readyz"] {
-            assert_eq!(Answer::of(shop.anyone(Method::GET, path)).await.status, 200, "{path}");
+            assert_eq!(
+                Answer::of(shop.anyone(Method::GET, path)).await.status,
+                200,
+                "{path}"
+            );
         }
         let metrics = Answer::of(shop.anyone(Method::GET, "/metrics")).await;
         let text = metrics.body.as_str().unwrap();
-        for name in ["stockade_orders_total{outcome=\"held\"}", "stockade_order_seconds_bucket", "stockade_batch_orders_bucket"] {
+        for name in [
+            "stockade_orders_total{outcome=\"held\"}",
+            "stockade_order_seconds_bucket",
+            "stockade_batch_orders_bucket",
+        ] {
             assert!(text.contains(name), "{name}");
         }
         for path in ["/no/such/path", "/docs/no-such-page", "/docs/%ff"] {
-            Answer::of(shop.anyone(Method::GET, path)).await.is(404, "not_found");
+            Answer::of(shop.anyone(Method::GET, path))
+                .await
+                .is(404, "not_found");
         }
-        for (method, path) in [(Method::DELETE, "/items"), (Method::POST, "/openapi.json"), (Method::POST, "/docs/")] {
-            Answer::of(shop.anyone(method, path)).await.is(405, "method_not_allowed");
+        for (method, path) in [
+            (Method::DELETE, "/items"),
+            (Method::POST, "/openapi.json"),
+            (Method::POST, "/docs/"),
+        ] {
+            Answer::of(shop.anyone(method, path))
+                .await
+                .is(405, "method_not_allowed");
         }
     })
     .await;

@@ -15,8 +15,16 @@ impl Shop {
     }
 
     /// The same with a signature that may be wrong.
-    pub fn report_signed(&self, instance: usize, order: &str, signature: &str, raw: Vec<u8>) -> RequestBuilder {
-        self.at(instance, Method::POST, &format!("/orders/{order}/payment")).header("Stockade-Signature", signature).body(raw)
+    pub fn report_signed(
+        &self,
+        instance: usize,
+        order: &str,
+        signature: &str,
+        raw: Vec<u8>,
+    ) -> RequestBuilder {
+        self.at(instance, Method::POST, &format!("/orders/{order}/payment"))
+            .header("Stockade-Signature", signature)
+            .body(raw)
     }
 
     pub async fn pay_at(&self, instance: usize, order: &str, payment: &str) -> Answer {
@@ -28,7 +36,11 @@ impl Shop {
     }
 
     pub async fn cancel_at(&self, instance: usize, buyer: &str, order: &str) -> Answer {
-        Answer::of(self.at(instance, Method::DELETE, &format!("/orders/{order}")).bearer_auth(token(buyer))).await
+        Answer::of(
+            self.at(instance, Method::DELETE, &format!("/orders/{order}"))
+                .bearer_auth(token(buyer)),
+        )
+        .await
     }
 
     pub async fn cancel(&self, buyer: &str, order: &str) -> Answer {
@@ -36,7 +48,11 @@ impl Shop {
     }
 
     pub async fn refund_at(&self, instance: usize, order: &str) -> Answer {
-        Answer::of(self.at(instance, Method::POST, &format!("/orders/{order}/refund")).bearer_auth(ADMIN)).await
+        Answer::of(
+            self.at(instance, Method::POST, &format!("/orders/{order}/refund"))
+                .bearer_auth(ADMIN),
+        )
+        .await
     }
 
     pub async fn refund(&self, order: &str) -> Answer {
@@ -51,7 +67,10 @@ impl Shop {
 
     pub async fn state_of(&self, order: &str) -> String {
         let answer = Answer::of(self.admin(Method::GET, &format!("/orders/{order}"))).await;
-        answer.body["state"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+        answer.body["state"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer:?}"))
+            .to_owned()
     }
 
     /// Waits until the order is in this state.
@@ -62,20 +81,33 @@ impl Shop {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("{order} is {} after ten seconds, not {state}", self.state_of(order).await);
+        panic!(
+            "{order} is {} after ten seconds, not {state}",
+            self.state_of(order).await
+        );
     }
 
     /// The entries of the item's journal that speak of this action, the latest first.
     pub async fn journal(&self, item: &str, action: &str) -> Vec<Value> {
         let answer = Answer::of(self.admin(Method::GET, &format!("/items/{item}/journal"))).await;
-        let entries = answer.body.as_array().unwrap_or_else(|| panic!("{answer:?}"));
-        entries.iter().filter(|entry| entry["action"] == action).cloned().collect()
+        let entries = answer
+            .body
+            .as_array()
+            .unwrap_or_else(|| panic!("{answer:?}"));
+        entries
+            .iter()
+            .filter(|entry| entry["action"] == action)
+            .cloned()
+            .collect()
     }
 
     /// Names of the payments that nobody could take, sorted.
     pub async fn stray_payments(&self, item: &str) -> Vec<String> {
         let entries = self.journal(item, "stray_payment").await;
-        let mut payments: Vec<_> = entries.iter().map(|entry| entry["after"]["payment"].as_str().unwrap().to_owned()).collect();
+        let mut payments: Vec<_> = entries
+            .iter()
+            .map(|entry| entry["after"]["payment"].as_str().unwrap().to_owned())
+            .collect();
         payments.sort_unstable();
         payments
     }

@@ -42,15 +42,25 @@ type Answers = Pin<Box<dyn Future<Output = Vec<Response<Body>>>>>;
 const BUYERS: usize = 128;
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// The hint is good for the whole test: looks would be counted, and come with the clock.
 async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
     let ledger = ledger::connect(database_url, 4).await.unwrap();
     ledger.migrate().await.unwrap();
-    let settings = StockSettings { hint_lifetime: Duration::from_secs(3600), ..StockSettings::new(redis_url) };
-    Engine::new(Stock::connect(settings).await.unwrap(), ledger, EngineSettings::default())
+    let settings = StockSettings {
+        hint_lifetime: Duration::from_secs(3600),
+        ..StockSettings::new(redis_url)
+    };
+    Engine::new(
+        Stock::connect(settings).await.unwrap(),
+        ledger,
+        EngineSettings::default(),
+    )
 }
 
 fn item(stock: u64) -> Item {
@@ -79,26 +89,66 @@ impl Service {
         let engine = runtime.block_on(engine(&redis.url(), &database_url));
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
         let metrics = order::metrics::install();
-        let router = order::router(Arc::clone(&engine), Arc::new(credentials), None, metrics, &Limits::default());
-        let item = runtime.block_on(engine.create_item(&item(stock))).unwrap().unwrap();
-        let tokens = (0..2 * BUYERS).map(|buyer| token(&format!("buyer-{buyer}"))).collect();
-        Self { runtime, engine, router, item, tokens, first: 0, keys: 0, redis, database_url, _folder: folder }
+        let router = order::router(
+            Arc::clone(&engine),
+            Arc::new(credentials),
+            None,
+            metrics,
+            &Limits::default(),
+        );
+        let item = runtime
+            .block_on(engine.create_item(&item(stock)))
+            .unwrap()
+            .unwrap();
+        let tokens = (0..2 * BUYERS)
+            .map(|buyer| token(&format!("buyer-{buyer}")))
+            .collect();
+        Self {
+            runtime,
+            engine,
+            router,
+            item,
+            tokens,
+            first: 0,
+            keys: 0,
+            redis,
+            database_url,
+            _folder: folder,
+        }
     }
 
     /// Requests for a unit each, of a key that is new, and their way through the router as soon as it is awaited. Unconstrained, or tokio would have them
     /// take turns with the lane before all are in it.
     fn orders(&mut self, count: usize, wait: bool) -> Answers {
-        let answers: Vec<_> = (0..count).map(|n| self.router.clone().oneshot(self.request(n, wait))).collect();
+        let answers: Vec<_> = (0..count)
+            .map(|n| self.router.clone().oneshot(self.request(n, wait)))
+            .collect();
         self.keys += 1;
-        Box::pin(unconstrained(async { join_all(answers).await.into_iter().map(Result::unwrap).collect() }))
+        Box::pin(unconstrained(async {
+            join_all(answers)
+                .await
+                .into_iter()
+                .map(Result::unwrap)
+                .collect()
+        }))
     }
 
     fn request(&self, buyer: usize, wait: bool) -> Request<Body> {
         let request = Request::post(format!("/items/{}/orders", self.item.id))
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.tokens[self.first + buyer % BUYERS]))
+            .header(
+                header::AUTHORIZATION,
+                format!("Bearer {}", self.tokens[self.first + buyer % BUYERS]),
+            )
             .header(header::CONTENT_TYPE, "application/json")
-            .header("Idempotency-Key", format!("key-{}-{}", self.keys, buyer / BUYERS));
-        let request = if wait { request } else { request.header("Prefer", "respond-async") };
+            .header(
+                "Idempotency-Key",
+                format!("key-{}-{}", self.keys, buyer / BUYERS),
+            );
+        let request = if wait {
+            request
+        } else {
+            request.header("Prefer", "respond-async")
+        };
         request.body(Body::from(r#"{"quantity":1}"#)).unwrap()
     }
 
@@ -107,24 +157,42 @@ impl Service {
         let service = std::cell::RefCell::new(self);
         let run = |answers: Answers| {
             let answers = service.borrow().runtime.block_on(answers);
-            assert!(answers.iter().all(|answer| answer.status() == status), "{:?}", answers.first());
+            assert!(
+                answers.iter().all(|answer| answer.status() == status),
+                "{:?}",
+                answers.first()
+            );
         };
         let spent = fewest_allocations(|| service.borrow_mut().orders(count, wait), run);
         bound.check(spent, count);
     }
 
     /// Answers, and what Redis and the database were asked for them.
-    fn stores_asked(&mut self, count: usize, status: StatusCode) -> (Vec<(String, u64)>, Vec<String>) {
+    fn stores_asked(
+        &mut self,
+        count: usize,
+        status: StatusCode,
+    ) -> (Vec<(String, u64)>, Vec<String>) {
         let (url, orders) = (self.redis.url(), self.orders(count, false));
-        let ((answers, statements), commands) = self.runtime.block_on(commands(&url, statements(orders))).unwrap();
-        assert!(answers.iter().all(|answer| answer.status() == status), "{:?}", answers.first());
+        let ((answers, statements), commands) = self
+            .runtime
+            .block_on(commands(&url, statements(orders)))
+            .unwrap();
+        assert!(
+            answers.iter().all(|answer| answer.status() == status),
+            "{:?}",
+            answers.first()
+        );
         (commands.into_iter().collect(), statements)
     }
 
     /// Nothing is oversold, stranded or lost; what nobody has recorded is in flight.
     fn close(self) {
         self.runtime.block_on(async {
-            let report = audit::audit(&self.engine.stock, &*self.engine.ledger, &self.item.id).await.unwrap().unwrap();
+            let report = audit::audit(&self.engine.stock, &*self.engine.ledger, &self.item.id)
+                .await
+                .unwrap()
+                .unwrap();
             assert_eq!((report.drift, report.oversold), (0, 0), "{report:?}");
             self.engine.stock.shutdown().await;
         });
@@ -145,7 +213,13 @@ impl Recording {
         let thread = std::thread::spawn(move || {
             runtime().block_on(async {
                 let engine = engine(&redis_url, &database_url).await;
-                recorder::run(Arc::clone(&engine.stock), Arc::clone(&engine.ledger), RecorderSettings::default(), stopped).await;
+                recorder::run(
+                    Arc::clone(&engine.stock),
+                    Arc::clone(&engine.ledger),
+                    RecorderSettings::default(),
+                    stopped,
+                )
+                .await;
                 engine.stock.shutdown().await;
             });
         });
@@ -161,8 +235,24 @@ impl Recording {
 #[test]
 fn an_accepted_order_allocates_no_more_than_it_may() {
     let mut service = Service::selling(100_000);
-    service.check(Bound { what: "an accepted order over HTTP at batch 1", most: 60.0 }, 1, false, StatusCode::ACCEPTED);
-    service.check(Bound { what: "an accepted order over HTTP at batch 128", most: 32.0 }, 128, false, StatusCode::ACCEPTED);
+    service.check(
+        Bound {
+            what: "an accepted order over HTTP at batch 1",
+            most: 60.0,
+        },
+        1,
+        false,
+        StatusCode::ACCEPTED,
+    );
+    service.check(
+        Bound {
+            what: "an accepted order over HTTP at batch 128",
+            most: 32.0,
+        },
+        128,
+        false,
+        StatusCode::ACCEPTED,
+    );
     service.close();
 }
 
@@ -170,8 +260,24 @@ fn an_accepted_order_allocates_no_more_than_it_may() {
 fn a_recorded_order_allocates_no_more_than_it_may() {
     let mut service = Service::selling(100_000);
     let recording = Recording::of(&service);
-    service.check(Bound { what: "a recorded order over HTTP at batch 1", most: 71.0 }, 1, true, StatusCode::CREATED);
-    service.check(Bound { what: "a recorded order over HTTP at batch 128", most: 32.0 }, 128, true, StatusCode::CREATED);
+    service.check(
+        Bound {
+            what: "a recorded order over HTTP at batch 1",
+            most: 71.0,
+        },
+        1,
+        true,
+        StatusCode::CREATED,
+    );
+    service.check(
+        Bound {
+            what: "a recorded order over HTTP at batch 128",
+            most: 32.0,
+        },
+        128,
+        true,
+        StatusCode::CREATED,
+    );
     recording.stop();
     service.close();
 }
@@ -179,7 +285,15 @@ fn a_recorded_order_allocates_no_more_than_it_may() {
 #[test]
 fn a_refusal_allocates_no_more_than_it_may() {
     let mut service = Service::selling(0);
-    service.check(Bound { what: "a refusal over HTTP", most: 22.0 }, 128, true, StatusCode::CONFLICT);
+    service.check(
+        Bound {
+            what: "a refusal over HTTP",
+            most: 22.0,
+        },
+        128,
+        true,
+        StatusCode::CONFLICT,
+    );
     service.close();
 }
 
@@ -190,11 +304,28 @@ fn an_order_asks_redis_by_the_batch_and_the_database_never() {
     // What is begun together may leave in two batches: between the router and the lane a request may yield.
     for (count, batches_most) in [(1, 1), (128, 2)] {
         let (commands, statements) = service.stores_asked(count, StatusCode::ACCEPTED);
-        let batches = commands.iter().find(|(command, _)| command == "evalsha").map_or(0, |(_, calls)| *calls);
-        assert!((1..=batches_most).contains(&batches), "{count} orders left in {batches} batches: {commands:?}");
+        let batches = commands
+            .iter()
+            .find(|(command, _)| command == "evalsha")
+            .map_or(0, |(_, calls)| *calls);
+        assert!(
+            (1..=batches_most).contains(&batches),
+            "{count} orders left in {batches} batches: {commands:?}"
+        );
         // As crates/stock counts them for a batch: nothing of the service comes to it.
-        let expected = [("evalsha", 1), ("hmget", 3), ("hset", 3), ("time", 1), ("xadd", 1), ("xlen", 1)];
-        assert_eq!(commands, expected.map(|(command, calls)| (command.to_owned(), calls * batches)), "{count} orders");
+        let expected = [
+            ("evalsha", 1),
+            ("hmget", 3),
+            ("hset", 3),
+            ("time", 1),
+            ("xadd", 1),
+            ("xlen", 1),
+        ];
+        assert_eq!(
+            commands,
+            expected.map(|(command, calls)| (command.to_owned(), calls * batches)),
+            "{count} orders"
+        );
         assert_eq!(statements, [""; 0], "{count} orders");
     }
     service.close();
@@ -207,11 +338,21 @@ fn a_refusal_of_an_empty_item_asks_nobody() {
     // Others than those who have something: these would be answered from the records. The first of them takes the hint.
     service.first = BUYERS;
     service.stores_asked(1, StatusCode::CONFLICT);
-    assert_eq!(service.stores_asked(10_000, StatusCode::CONFLICT), (Vec::new(), Vec::new()));
+    assert_eq!(
+        service.stores_asked(10_000, StatusCode::CONFLICT),
+        (Vec::new(), Vec::new())
+    );
     // It would have been noticed: who holds something is refused by the records only.
     service.first = 0;
     let (commands, statements) = service.stores_asked(3, StatusCode::CONFLICT);
     assert!(commands.contains(&("evalsha".into(), 1)), "{commands:?}");
-    assert_eq!(statements.iter().filter(|statement| *statement == "SELECT").count(), 3, "{statements:?}");
+    assert_eq!(
+        statements
+            .iter()
+            .filter(|statement| *statement == "SELECT")
+            .count(),
+        3,
+        "{statements:?}"
+    );
     service.close();
 }

@@ -7,71 +7,154 @@ use crate::shop::{Answer, Options, Shop, open, open_each};
 
 impl Shop {
     async fn patch(&self, item: &str, wish: &Value) -> Answer {
-        Answer::of(self.admin(Method::PATCH, &format!("/items/{item}")).json(wish)).await
+        Answer::of(
+            self.admin(Method::PATCH, &format!("/items/{item}"))
+                .json(wish),
+        )
+        .await
     }
 
     async fn set_state(&self, item: &str, state: &str) -> Answer {
-        Answer::of(self.admin(Method::PUT, &format!("/items/{item}/state")).json(&json!({ "state": state }))).await
+        Answer::of(
+            self.admin(Method::PUT, &format!("/items/{item}/state"))
+                .json(&json!({ "state": state })),
+        )
+        .await
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_limit_is_obeyed_at_once_by_every_instance() {
-    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 50, "segments": 4, "limit_per_buyer": 1 })).await;
-        let order = async |instance, buyer, key: &str| Answer::of(shop.order_at(instance, &item, buyer, key, 1)).await;
-        for instance in 0..2 {
-            order(instance, "warm", "k").await;
-        }
-        order(1, "ann", "k-1").await.is_held();
-        order(1, "ann", "k-2").await.is(409, "buyer_limit_reached");
-        assert_eq!(shop.patch(&item, &json!({ "limit_per_buyer": 3 })).await.body["limit_per_buyer"], 3);
-        order(1, "ann", "k-2").await.is_held();
-        order(0, "ann", "k-3").await.is_held();
-        order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
-        // Who has more than a new limit allows keeps it, and gets no more.
-        assert_eq!(shop.patch(&item, &json!({ "limit_per_buyer": 2 })).await.status, 200);
-        order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
-        order(1, "ann", "k-3").await.is_held();
-        let unlimited = shop.patch(&item, &json!({ "limit_per_buyer": null })).await;
-        assert_eq!((unlimited.status, &unlimited.body["limit_per_buyer"]), (200, &Value::Null));
-        for key in 4..8 {
-            order(key % 2, "ann", &format!("k-{key}")).await.is_held();
-        }
-        let told: Vec<_> =
-            shop.journal(&item, "limit").await.into_iter().map(|entry| (entry["before"].clone(), entry["after"].clone())).collect();
-        let limits: Vec<_> = told.iter().map(|(before, after)| (&before["limit_per_buyer"], &after["limit_per_buyer"])).collect();
-        assert_eq!(limits, [(&json!(2), &Value::Null), (&json!(3), &json!(2)), (&json!(1), &json!(3))]);
-        assert_eq!(shop.units(&item).await, [50 - 8, 8, 0]);
-    })
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop
+                .create(json!({ "stock": 50, "segments": 4, "limit_per_buyer": 1 }))
+                .await;
+            let order = async |instance, buyer, key: &str| {
+                Answer::of(shop.order_at(instance, &item, buyer, key, 1)).await
+            };
+            for instance in 0..2 {
+                order(instance, "warm", "k").await;
+            }
+            order(1, "ann", "k-1").await.is_held();
+            order(1, "ann", "k-2").await.is(409, "buyer_limit_reached");
+            assert_eq!(
+                shop.patch(&item, &json!({ "limit_per_buyer": 3 }))
+                    .await
+                    .body["limit_per_buyer"],
+                3
+            );
+            order(1, "ann", "k-2").await.is_held();
+            order(0, "ann", "k-3").await.is_held();
+            order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
+            // Who has more than a new limit allows keeps it, and gets no more.
+            assert_eq!(
+                shop.patch(&item, &json!({ "limit_per_buyer": 2 }))
+                    .await
+                    .status,
+                200
+            );
+            order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
+            order(1, "ann", "k-3").await.is_held();
+            let unlimited = shop.patch(&item, &json!({ "limit_per_buyer": null })).await;
+            assert_eq!(
+                (unlimited.status, &unlimited.body["limit_per_buyer"]),
+                (200, &Value::Null)
+            );
+            for key in 4..8 {
+                order(key % 2, "ann", &format!("k-{key}")).await.is_held();
+            }
+            let told: Vec<_> = shop
+                .journal(&item, "limit")
+                .await
+                .into_iter()
+                .map(|entry| (entry["before"].clone(), entry["after"].clone()))
+                .collect();
+            let limits: Vec<_> = told
+                .iter()
+                .map(|(before, after)| (&before["limit_per_buyer"], &after["limit_per_buyer"]))
+                .collect();
+            assert_eq!(
+                limits,
+                [
+                    (&json!(2), &Value::Null),
+                    (&json!(3), &json!(2)),
+                    (&json!(1), &json!(3))
+                ]
+            );
+            assert_eq!(shop.units(&item).await, [50 - 8, 8, 0]);
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_window_is_obeyed_at_once_by_every_instance() {
-    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 50, "segments": 4 })).await;
-        let order = async |instance, key: &str| Answer::of(shop.order_at(instance, &item, "ann", key, 1)).await;
-        for instance in 0..2 {
-            order(instance, &format!("warm-{instance}")).await.is_held();
-        }
-        let later = shop.patch(&item, &json!({ "opens_at": "2099-01-01T00:00:00Z" })).await;
-        assert_eq!((later.status, &later.body["opens_at"], &later.body["closes_at"]), (200, &json!("2099-01-01T00:00:00Z"), &Value::Null));
-        assert_eq!(order(1, "k").await.is(409, "not_open").body["opens_at"], "2099-01-01T00:00:00Z");
-        let over = shop.patch(&item, &json!({ "opens_at": null, "closes_at": "2020-01-01T00:00:00Z" })).await;
-        assert_eq!((&over.body["opens_at"], &over.body["closes_at"]), (&Value::Null, &json!("2020-01-01T00:00:00Z")));
-        for instance in 0..2 {
-            order(instance, "k").await.is(409, "not_open");
-        }
-        shop.patch(&item, &json!({ "closes_at": "2099-01-01T00:00:00.123456789Z" })).await;
-        order(1, "k").await.is_held();
-        let entry = shop.journal(&item, "window").await.swap_remove(0);
-        assert_eq!(
-            (&entry["before"]["window"]["closes_at"], &entry["after"]["window"]["closes_at"]),
-            (&json!("2020-01-01T00:00:00Z"), &json!("2099-01-01T00:00:00.123Z"))
-        );
-        assert_eq!(shop.units(&item).await, [47, 3, 0]);
-    })
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop.create(json!({ "stock": 50, "segments": 4 })).await;
+            let order = async |instance, key: &str| {
+                Answer::of(shop.order_at(instance, &item, "ann", key, 1)).await
+            };
+            for instance in 0..2 {
+                order(instance, &format!("warm-{instance}")).await.is_held();
+            }
+            let later = shop
+                .patch(&item, &json!({ "opens_at": "2099-01-01T00:00:00Z" }))
+                .await;
+            assert_eq!(
+                (
+                    later.status,
+                    &later.body["opens_at"],
+                    &later.body["closes_at"]
+                ),
+                (200, &json!("2099-01-01T00:00:00Z"), &Value::Null)
+            );
+            assert_eq!(
+                order(1, "k").await.is(409, "not_open").body["opens_at"],
+                "2099-01-01T00:00:00Z"
+            );
+            let over = shop
+                .patch(
+                    &item,
+                    &json!({ "opens_at": null, "closes_at": "2020-01-01T00:00:00Z" }),
+                )
+                .await;
+            assert_eq!(
+                (&over.body["opens_at"], &over.body["closes_at"]),
+                (&Value::Null, &json!("2020-01-01T00:00:00Z"))
+            );
+            for instance in 0..2 {
+                order(instance, "k").await.is(409, "not_open");
+            }
+            shop.patch(
+                &item,
+                &json!({ "closes_at": "2099-01-01T00:00:00.123456789Z" }),
+            )
+            .await;
+            order(1, "k").await.is_held();
+            let entry = shop.journal(&item, "window").await.swap_remove(0);
+            assert_eq!(
+                (
+                    &entry["before"]["window"]["closes_at"],
+                    &entry["after"]["window"]["closes_at"]
+                ),
+                (
+                    &json!("2020-01-01T00:00:00Z"),
+                    &json!("2099-01-01T00:00:00.123Z")
+                )
+            );
+            assert_eq!(shop.units(&item).await, [47, 3, 0]);
+        },
+    )
     .await;
 }
 
@@ -79,20 +162,48 @@ async fn a_new_window_is_obeyed_at_once_by_every_instance() {
 async fn what_is_not_named_stays_and_what_changes_nothing_is_no_change() {
     open(Options::default(), async |shop| {
         let closes = "2099-01-01T00:00:00Z";
-        let item = shop.create(json!({ "stock": 5, "limit_per_buyer": 2, "closes_at": closes })).await;
+        let item = shop
+            .create(json!({ "stock": 5, "limit_per_buyer": 2, "closes_at": closes }))
+            .await;
         let version = shop.version(&item).await;
-        for same in [json!({}), json!({ "limit_per_buyer": 2 }), json!({ "closes_at": closes }), json!({ "opens_at": null })] {
+        for same in [
+            json!({}),
+            json!({ "limit_per_buyer": 2 }),
+            json!({ "closes_at": closes }),
+            json!({ "opens_at": null }),
+        ] {
             let answer = shop.patch(&item, &same).await;
-            assert_eq!((answer.status, answer.header("etag")), (200, Some(&*version)), "{same}");
+            assert_eq!(
+                (answer.status, answer.header("etag")),
+                (200, Some(&*version)),
+                "{same}"
+            );
         }
         let answer = shop.patch(&item, &json!({ "limit_per_buyer": 4 })).await;
-        assert_eq!((&answer.body["closes_at"], &answer.body["limit_per_buyer"]), (&json!(closes), &json!(4)));
+        assert_eq!(
+            (&answer.body["closes_at"], &answer.body["limit_per_buyer"]),
+            (&json!(closes), &json!(4))
+        );
         assert_ne!(answer.header("etag"), Some(&*version));
-        assert_eq!(Answer::of(shop.admin(Method::GET, &format!("/items/{item}/journal"))).await.body.as_array().unwrap().len(), 1);
-        let late = shop.admin(Method::PATCH, &format!("/items/{item}")).header("If-Match", &version).json(&json!({ "limit_per_buyer": 5 }));
+        assert_eq!(
+            Answer::of(shop.admin(Method::GET, &format!("/items/{item}/journal")))
+                .await
+                .body
+                .as_array()
+                .unwrap()
+                .len(),
+            1
+        );
+        let late = shop
+            .admin(Method::PATCH, &format!("/items/{item}"))
+            .header("If-Match", &version)
+            .json(&json!({ "limit_per_buyer": 5 }));
         Answer::of(late).await.is(412, "version_mismatch");
         let seen = shop.version(&item).await;
-        let now = shop.admin(Method::PATCH, &format!("/items/{item}")).header("If-Match", &seen).json(&json!({ "limit_per_buyer": 5 }));
+        let now = shop
+            .admin(Method::PATCH, &format!("/items/{item}"))
+            .header("If-Match", &seen)
+            .json(&json!({ "limit_per_buyer": 5 }));
         assert_eq!(Answer::of(now).await.body["limit_per_buyer"], 5);
     })
     .await;
@@ -104,19 +215,34 @@ async fn a_state_that_was_decided_on_another_version_is_not_set() {
         let item = shop.create(json!({ "stock": 5 })).await;
         let path = format!("/items/{item}/state");
         let set = async |version: &str, state: &str| {
-            Answer::of(shop.admin(Method::PUT, &path).header("If-Match", version).json(&json!({ "state": state }))).await
+            Answer::of(
+                shop.admin(Method::PUT, &path)
+                    .header("If-Match", version)
+                    .json(&json!({ "state": state })),
+            )
+            .await
         };
         let seen = shop.version(&item).await;
         let paused = shop.set_state(&item, "paused").await;
         assert_eq!(paused.header("etag"), Some(&*shop.version(&item).await));
         assert_ne!(paused.header("etag"), Some(&*seen));
-        assert_eq!(set(&seen, "closed").await.is(412, "version_mismatch").body["field"], "If-Match");
-        assert_eq!(set("x", "closed").await.is(400, "invalid_request").body["field"], "If-Match");
+        assert_eq!(
+            set(&seen, "closed").await.is(412, "version_mismatch").body["field"],
+            "If-Match"
+        );
+        assert_eq!(
+            set("x", "closed").await.is(400, "invalid_request").body["field"],
+            "If-Match"
+        );
         assert_eq!(shop.journal(&item, "state").await.len(), 1);
         let seen = shop.version(&item).await;
         for _ in 0..2 {
             let open = set(&seen, "open").await;
-            assert_eq!((open.status, &open.body["state"]), (200, &json!("open")), "a repeat finds its change");
+            assert_eq!(
+                (open.status, &open.body["state"]),
+                (200, &json!("open")),
+                "a repeat finds its change"
+            );
             assert_eq!(open.header("etag"), Some(&*shop.version(&item).await));
         }
         assert_eq!(shop.journal(&item, "state").await.len(), 2);
@@ -127,7 +253,9 @@ async fn a_state_that_was_decided_on_another_version_is_not_set() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes_nothing() {
     open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 5, "opens_at": "2020-01-01T00:00:00Z" })).await;
+        let item = shop
+            .create(json!({ "stock": 5, "opens_at": "2020-01-01T00:00:00Z" }))
+            .await;
         let version = shop.version(&item).await;
         let table = [
             (json!({ "limit_per_buyer": 0 }), "limit_per_buyer"),
@@ -137,19 +265,35 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
             (json!({ "closes_at": "9999-01-01T00:00:00Z" }), "closes_at"),
             // Before what the item has already.
             (json!({ "closes_at": "2019-01-01T00:00:00Z" }), "closes_at"),
-            (json!({ "opens_at": "2021-01-01T00:00:00Z", "closes_at": "2021-01-01T00:00:00Z" }), "closes_at"),
+            (
+                json!({ "opens_at": "2021-01-01T00:00:00Z", "closes_at": "2021-01-01T00:00:00Z" }),
+                "closes_at",
+            ),
             (json!({ "stock": 7 }), "stock"),
             (json!({ "title": "Other" }), "title"),
         ];
         for (wish, field) in table {
             let refused = shop.patch(&item, &wish).await;
-            assert_eq!(refused.is(400, "invalid_request").body["field"], field, "{wish}");
+            assert_eq!(
+                refused.is(400, "invalid_request").body["field"],
+                field,
+                "{wish}"
+            );
         }
-        shop.patch("no-such-item", &json!({ "limit_per_buyer": 1 })).await.is(404, "item_not_found");
-        let by_buyer = shop.buyer("ann", Method::PATCH, &format!("/items/{item}")).json(&json!({ "limit_per_buyer": 1 }));
+        shop.patch("no-such-item", &json!({ "limit_per_buyer": 1 }))
+            .await
+            .is(404, "item_not_found");
+        let by_buyer = shop
+            .buyer("ann", Method::PATCH, &format!("/items/{item}"))
+            .json(&json!({ "limit_per_buyer": 1 }));
         Answer::of(by_buyer).await.is(401, "unauthorized");
         assert_eq!(shop.version(&item).await, version);
-        assert_eq!(Answer::of(shop.admin(Method::GET, &format!("/items/{item}/journal"))).await.body, json!([]));
+        assert_eq!(
+            Answer::of(shop.admin(Method::GET, &format!("/items/{item}/journal")))
+                .await
+                .body,
+            json!([])
+        );
     })
     .await;
 }
@@ -157,29 +301,70 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
 #[tokio::test(flavor = "multi_thread")]
 async fn the_journal_tells_admins_who_changed_what_the_latest_first() {
     open(Options::reconciled(), async |shop| {
-        let item = shop.create(json!({ "stock": 5, "limit_per_buyer": 1 })).await;
+        let item = shop
+            .create(json!({ "stock": 5, "limit_per_buyer": 1 }))
+            .await;
         for state in ["paused", "paused", "closed", "open"] {
             assert_eq!(shop.set_state(&item, state).await.status, 200);
         }
-        shop.patch(&item, &json!({ "limit_per_buyer": 2, "opens_at": "2020-01-01T00:00:00Z" })).await;
+        shop.patch(
+            &item,
+            &json!({ "limit_per_buyer": 2, "opens_at": "2020-01-01T00:00:00Z" }),
+        )
+        .await;
         shop.move_stock(0, &item, "k", &json!({ "add": 1 })).await;
         let path = format!("/items/{item}/journal");
         let journal = Answer::of(shop.admin(Method::GET, &path)).await.body;
         let entries = journal.as_array().unwrap();
-        let actions: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
-        assert_eq!(actions, ["top_up", "limit,window", "state", "state", "state"], "a change to what it had is none");
-        let states: Vec<_> = entries[2..].iter().map(|entry| (&entry["before"]["state"], &entry["after"]["state"])).collect();
+        let actions: Vec<_> = entries
+            .iter()
+            .map(|entry| entry["action"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            actions,
+            ["top_up", "limit,window", "state", "state", "state"],
+            "a change to what it had is none"
+        );
+        let states: Vec<_> = entries[2..]
+            .iter()
+            .map(|entry| (&entry["before"]["state"], &entry["after"]["state"]))
+            .collect();
         let [open, paused, closed] = ["open", "paused", "closed"].map(|state| json!(state));
-        assert_eq!(states, [(&closed, &open), (&paused, &closed), (&open, &paused)]);
-        assert!(entries.windows(2).all(|pair| pair[0]["id"].as_u64() > pair[1]["id"].as_u64()));
+        assert_eq!(
+            states,
+            [(&closed, &open), (&paused, &closed), (&open, &paused)]
+        );
+        assert!(
+            entries
+                .windows(2)
+                .all(|pair| pair[0]["id"].as_u64() > pair[1]["id"].as_u64())
+        );
         for entry in entries {
-            assert!(entry["at"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
-            assert_eq!((&entry["actor"], &entry["token"]), (&json!("admin"), &Value::Null));
-            assert!(entry["after"]["version"].as_u64() > entry["before"]["version"].as_u64(), "{entry}");
+            assert!(
+                entry["at"]
+                    .as_str()
+                    .unwrap()
+                    .parse::<jiff::Timestamp>()
+                    .is_ok()
+            );
+            assert_eq!(
+                (&entry["actor"], &entry["token"]),
+                (&json!("admin"), &Value::Null)
+            );
+            assert!(
+                entry["after"]["version"].as_u64() > entry["before"]["version"].as_u64(),
+                "{entry}"
+            );
         }
-        Answer::of(shop.buyer("ann", Method::GET, &path)).await.is(401, "unauthorized");
-        Answer::of(shop.anyone(Method::GET, &path)).await.is(401, "unauthorized");
-        Answer::of(shop.admin(Method::GET, "/items/no-such-item/journal")).await.is(404, "item_not_found");
+        Answer::of(shop.buyer("ann", Method::GET, &path))
+            .await
+            .is(401, "unauthorized");
+        Answer::of(shop.anyone(Method::GET, &path))
+            .await
+            .is(401, "unauthorized");
+        Answer::of(shop.admin(Method::GET, "/items/no-such-item/journal"))
+            .await
+            .is(404, "item_not_found");
     })
     .await;
 }

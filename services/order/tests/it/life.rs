@@ -9,7 +9,15 @@ use crate::{
     shop::{Answer, Options, Shop, open, open_each},
 };
 
-const STATES: [&str; 7] = ["held", "confirmed", "cancelled", "expired", "refund_due", "refunded", "rejected"];
+const STATES: [&str; 7] = [
+    "held",
+    "confirmed",
+    "cancelled",
+    "expired",
+    "refund_due",
+    "refunded",
+    "rejected",
+];
 
 /// Under what each of the calls is tried, in every state: the payment that the order has, if it has one; another payment; and so on.
 const CALLS: [&str; 4] = ["its payment", "another payment", "cancel", "refund"];
@@ -19,21 +27,83 @@ type Outcome = Result<&'static str, &'static str>;
 
 /// Of the calls, in their order.
 const PICTURE: [(&str, [Outcome; 4]); 7] = [
-    ("held", [Ok("confirmed"), Ok("confirmed"), Ok("cancelled"), Err("order_not_refundable")]),
-    ("confirmed", [Ok("confirmed"), Err("already_paid"), Err("order_not_cancellable"), Ok("refunded")]),
-    ("cancelled", [Err("order_not_payable"), Err("order_not_payable"), Ok("cancelled"), Err("order_not_refundable")]),
-    ("expired", [Ok("confirmed"), Ok("confirmed"), Err("order_not_cancellable"), Err("order_not_refundable")]),
-    ("refund_due", [Ok("refund_due"), Err("already_paid"), Err("order_not_cancellable"), Ok("refunded")]),
-    ("refunded", [Ok("refunded"), Err("order_not_payable"), Err("order_not_cancellable"), Ok("refunded")]),
-    ("rejected", [Err("order_not_payable"), Err("order_not_payable"), Err("order_not_cancellable"), Err("order_not_refundable")]),
+    (
+        "held",
+        [
+            Ok("confirmed"),
+            Ok("confirmed"),
+            Ok("cancelled"),
+            Err("order_not_refundable"),
+        ],
+    ),
+    (
+        "confirmed",
+        [
+            Ok("confirmed"),
+            Err("already_paid"),
+            Err("order_not_cancellable"),
+            Ok("refunded"),
+        ],
+    ),
+    (
+        "cancelled",
+        [
+            Err("order_not_payable"),
+            Err("order_not_payable"),
+            Ok("cancelled"),
+            Err("order_not_refundable"),
+        ],
+    ),
+    (
+        "expired",
+        [
+            Ok("confirmed"),
+            Ok("confirmed"),
+            Err("order_not_cancellable"),
+            Err("order_not_refundable"),
+        ],
+    ),
+    (
+        "refund_due",
+        [
+            Ok("refund_due"),
+            Err("already_paid"),
+            Err("order_not_cancellable"),
+            Ok("refunded"),
+        ],
+    ),
+    (
+        "refunded",
+        [
+            Ok("refunded"),
+            Err("order_not_payable"),
+            Err("order_not_cancellable"),
+            Ok("refunded"),
+        ],
+    ),
+    (
+        "rejected",
+        [
+            Err("order_not_payable"),
+            Err("order_not_payable"),
+            Err("order_not_cancellable"),
+            Err("order_not_refundable"),
+        ],
+    ),
 ];
 
 /// An order of ann's, of an item of its own, that has come to this state.
 async fn order_in(shop: &Shop, state: &str) -> (String, String) {
-    let hold = if matches!(state, "expired" | "refund_due") { 1 } else { 600 };
+    let hold = if matches!(state, "expired" | "refund_due") {
+        1
+    } else {
+        600
+    };
     // Where it is to be rejected, Redis has a unit that the ledger does not know.
     let stock = u64::from(state != "rejected");
-    let item = shop.create(json!({ "stock": stock, "hold_seconds": hold })).await;
+    let item = shop
+        .create(json!({ "stock": stock, "hold_seconds": hold }))
+        .await;
     if state == "rejected" {
         return (item.clone(), rejected(shop, &item).await);
     }
@@ -77,7 +147,9 @@ async fn bought(shop: &Shop, item: &str, buyer: &str) -> String {
 
 async fn rejected(shop: &Shop, item: &str) -> String {
     let mut cmd = redis::cmd("HINCRBY");
-    cmd.arg(format!("stock:{{{item}:0}}")).arg("available").arg(1);
+    cmd.arg(format!("stock:{{{item}:0}}"))
+        .arg("available")
+        .arg(1);
     run(&shop.redis_url, &cmd).await;
     shop.order(item, "ann", "k", 1).await.is(409, "sold_out");
     let path = crate::levels::path_of(item, "ann", "k");
@@ -102,13 +174,20 @@ async fn try_call(shop: &Shop, state: &str, name: &str, expected: Outcome) {
     let is_of_no_arrow = |answer: &Answer, code: &str| {
         answer.is(409, code);
         // Who is refused is told the state that refused it; where the payment is what is wrong, there is no state to be told.
-        assert!(code == "already_paid" || answer.body["state"] == state, "{state}, {name}: {answer:?}");
+        assert!(
+            code == "already_paid" || answer.body["state"] == state,
+            "{state}, {name}: {answer:?}"
+        );
     };
     match expected {
         Ok(becomes) => {
             first.is_now(becomes);
             let again = call(shop, name, &order).await;
-            assert_eq!((again.status, &again.body), (200, &first.body), "{state}, {name}, again");
+            assert_eq!(
+                (again.status, &again.body),
+                (200, &first.body),
+                "{state}, {name}, again"
+            );
         }
         Err(code) => {
             is_of_no_arrow(&first, code);
@@ -124,9 +203,12 @@ async fn try_call(shop: &Shop, state: &str, name: &str, expected: Outcome) {
 async fn every_arrow_of_the_picture_is_there_and_no_other() {
     open_each(Options::reconciled(), async |shop| {
         let shop = &shop;
-        let tries = PICTURE
-            .iter()
-            .flat_map(|(state, outcomes)| CALLS.iter().zip(outcomes).map(move |(name, expected)| try_call(shop, state, name, *expected)));
+        let tries = PICTURE.iter().flat_map(|(state, outcomes)| {
+            CALLS
+                .iter()
+                .zip(outcomes)
+                .map(move |(name, expected)| try_call(shop, state, name, *expected))
+        });
         join_all(tries).await;
     })
     .await;
@@ -134,29 +216,48 @@ async fn every_arrow_of_the_picture_is_there_and_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_repeats_the_order_is_told_where_it_stands_and_nothing_is_taken_again() {
-    open_each(Options { instances: 2, ..Options::reconciled() }, async |shop| {
-        let repeats = STATES.iter().map(|state| {
-            let shop = &shop;
-            async move {
-                let (item, order) = order_in(shop, state).await;
-                let before = shop.units(&item).await;
-                for instance in [0, 1, 1] {
-                    let again = Answer::of(shop.order_at(instance, &item, "ann", "k", 1)).await;
-                    if *state == "rejected" {
-                        again.is(409, "sold_out");
-                        continue;
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::reconciled()
+        },
+        async |shop| {
+            let repeats = STATES.iter().map(|state| {
+                let shop = &shop;
+                async move {
+                    let (item, order) = order_in(shop, state).await;
+                    let before = shop.units(&item).await;
+                    for instance in [0, 1, 1] {
+                        let again = Answer::of(shop.order_at(instance, &item, "ann", "k", 1)).await;
+                        if *state == "rejected" {
+                            again.is(409, "sold_out");
+                            continue;
+                        }
+                        assert_eq!(
+                            (again.status, &again.body["state"], &again.body["id"]),
+                            (201, &json!(state), &json!(order)),
+                            "{again:?}"
+                        );
+                        assert_eq!(again.header("idempotent-replayed"), Some("true"));
+                        let async_again = Answer::of(
+                            shop.order_at(instance, &item, "ann", "k", 1)
+                                .header("Prefer", "respond-async"),
+                        )
+                        .await;
+                        assert_eq!(
+                            async_again.body, again.body,
+                            "also for who does not want to wait"
+                        );
+                        shop.order(&item, "ann", "k", 2)
+                            .await
+                            .is(422, "idempotency_key_reused");
                     }
-                    assert_eq!((again.status, &again.body["state"], &again.body["id"]), (201, &json!(state), &json!(order)), "{again:?}");
-                    assert_eq!(again.header("idempotent-replayed"), Some("true"));
-                    let async_again = Answer::of(shop.order_at(instance, &item, "ann", "k", 1).header("Prefer", "respond-async")).await;
-                    assert_eq!(async_again.body, again.body, "also for who does not want to wait");
-                    shop.order(&item, "ann", "k", 2).await.is(422, "idempotency_key_reused");
+                    assert_eq!(shop.units(&item).await, before, "{state}");
                 }
-                assert_eq!(shop.units(&item).await, before, "{state}");
-            }
-        });
-        join_all(repeats).await;
-    })
+            });
+            join_all(repeats).await;
+        },
+    )
     .await;
 }
 
@@ -167,13 +268,17 @@ async fn an_order_is_cancelled_by_its_buyer_or_an_admin_and_by_nobody_else() {
         let order = shop.hold(&item, "ann", "k").await;
         let path = format!("/orders/{order}");
         shop.cancel("bob", &order).await.is(404, "order_not_found");
-        Answer::of(shop.anyone(Method::DELETE, &path)).await.is(401, "unauthorized");
+        Answer::of(shop.anyone(Method::DELETE, &path))
+            .await
+            .is(401, "unauthorized");
         for nobodys in ["00000000-0000-8000-8000-000000000000", "nonsense"] {
             shop.cancel("ann", nobodys).await.is(404, "order_not_found");
             shop.refund(nobodys).await.is(404, "order_not_found");
         }
         assert_eq!(shop.state_of(&order).await, "held");
-        Answer::of(shop.admin(Method::DELETE, &path)).await.is_now("cancelled");
+        Answer::of(shop.admin(Method::DELETE, &path))
+            .await
+            .is_now("cancelled");
         // To another buyer it does not even exist any more than before.
         shop.cancel("bob", &order).await.is(404, "order_not_found");
         shop.cancel("ann", &order).await.is_now("cancelled");
@@ -188,8 +293,12 @@ async fn money_is_given_back_by_admins_only() {
         let order = shop.hold(&item, "ann", "k").await;
         shop.pay(&order, "pay-1").await.is_now("confirmed");
         let path = format!("/orders/{order}/refund");
-        Answer::of(shop.buyer("ann", Method::POST, &path)).await.is(401, "unauthorized");
-        Answer::of(shop.anyone(Method::POST, &path)).await.is(401, "unauthorized");
+        Answer::of(shop.buyer("ann", Method::POST, &path))
+            .await
+            .is(401, "unauthorized");
+        Answer::of(shop.anyone(Method::POST, &path))
+            .await
+            .is(401, "unauthorized");
         assert_eq!(shop.units(&item).await, [0, 0, 1]);
         shop.refund(&order).await.is_now("refunded");
         assert_eq!(shop.units(&item).await, [1, 0, 0], "the unit came back");
@@ -199,19 +308,27 @@ async fn money_is_given_back_by_admins_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_only_its_segment_has_is_cancelled_when_the_ledger_has_it() {
-    open_each(Options { recorder: false, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 3, "segments": 3, "durability": "accepted" })).await;
-        let order = shop.order(&item, "ann", "k", 1).await;
-        assert_eq!(order.status, 202);
-        let id = order.body["id"].as_str().unwrap();
-        let cancelling = shop.cancel("ann", id);
-        let recording = async {
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-            assert_eq!(shop.state_of(id).await, "held");
-            shop.start_recorder();
-        };
-        tokio::join!(cancelling, recording).0.is_now("cancelled");
-        assert_eq!(shop.units(&item).await, [3, 0, 0]);
-    })
+    open_each(
+        Options {
+            recorder: false,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop
+                .create(json!({ "stock": 3, "segments": 3, "durability": "accepted" }))
+                .await;
+            let order = shop.order(&item, "ann", "k", 1).await;
+            assert_eq!(order.status, 202);
+            let id = order.body["id"].as_str().unwrap();
+            let cancelling = shop.cancel("ann", id);
+            let recording = async {
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                assert_eq!(shop.state_of(id).await, "held");
+                shop.start_recorder();
+            };
+            tokio::join!(cancelling, recording).0.is_now("cancelled");
+            assert_eq!(shop.units(&item).await, [3, 0, 0]);
+        },
+    )
     .await;
 }

@@ -10,7 +10,11 @@ use crate::shop::{Answer, Options, Shop, open, open_each};
 const ORDERS: usize = 200;
 
 async fn held(shop: &Shop, item: &str, orders: usize) -> Vec<String> {
-    join_all((0..orders).map(|buyer| async move { shop.hold(item, &format!("buyer-{buyer}"), "k").await })).await
+    join_all(
+        (0..orders)
+            .map(|buyer| async move { shop.hold(item, &format!("buyer-{buyer}"), "k").await }),
+    )
+    .await
 }
 
 /// How often each pair of answers came, by state or code.
@@ -19,110 +23,200 @@ struct Outcomes(BTreeMap<(String, String), usize>);
 
 impl Outcomes {
     fn count(&mut self, one: &Answer, other: &Answer) {
-        let word = |answer: &Answer| answer.body[if answer.status == 200 { "state" } else { "code" }].as_str().unwrap().to_owned();
+        let word = |answer: &Answer| {
+            answer.body[if answer.status == 200 {
+                "state"
+            } else {
+                "code"
+            }]
+            .as_str()
+            .unwrap()
+            .to_owned()
+        };
         *self.0.entry((word(one), word(other))).or_default() += 1;
     }
 
     fn of(&self, one: &str, other: &str) -> usize {
-        self.0.get(&(one.to_owned(), other.to_owned())).copied().unwrap_or_default()
+        self.0
+            .get(&(one.to_owned(), other.to_owned()))
+            .copied()
+            .unwrap_or_default()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
-    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 300, "segments": 3 })).await;
-        let orders = held(&shop, &item, ORDERS).await;
-        let races = orders.iter().enumerate().map(|(buyer, order)| {
-            let (shop, late) = (&shop, Duration::from_micros(buyer as u64 % 20 * 200));
-            // Each of the two is the later one for some orders, so that each wins some.
-            let (pay_late, cancel_late) = if buyer % 3 == 0 { (late, Duration::ZERO) } else { (Duration::ZERO, late) };
-            async move {
-                let cancel = async {
-                    tokio::time::sleep(cancel_late).await;
-                    shop.cancel_at(buyer / 2 % 2, &format!("buyer-{buyer}"), order).await
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop.create(json!({ "stock": 300, "segments": 3 })).await;
+            let orders = held(&shop, &item, ORDERS).await;
+            let races = orders.iter().enumerate().map(|(buyer, order)| {
+                let (shop, late) = (&shop, Duration::from_micros(buyer as u64 % 20 * 200));
+                // Each of the two is the later one for some orders, so that each wins some.
+                let (pay_late, cancel_late) = if buyer % 3 == 0 {
+                    (late, Duration::ZERO)
+                } else {
+                    (Duration::ZERO, late)
                 };
-                let pay = async {
-                    tokio::time::sleep(pay_late).await;
-                    shop.pay_at(buyer % 2, order, &format!("pay-{buyer}")).await
+                async move {
+                    let cancel = async {
+                        tokio::time::sleep(cancel_late).await;
+                        shop.cancel_at(buyer / 2 % 2, &format!("buyer-{buyer}"), order)
+                            .await
+                    };
+                    let pay = async {
+                        tokio::time::sleep(pay_late).await;
+                        shop.pay_at(buyer % 2, order, &format!("pay-{buyer}")).await
+                    };
+                    tokio::join!(pay, cancel)
+                }
+            });
+            let mut outcomes = Outcomes::default();
+            for (buyer, (paid, cancelled)) in join_all(races).await.iter().enumerate() {
+                outcomes.count(paid, cancelled);
+                let (winner, loser) = if paid.status == 200 {
+                    ("confirmed", cancelled)
+                } else {
+                    ("cancelled", paid)
                 };
-                tokio::join!(pay, cancel)
+                assert_eq!(loser.body["state"], winner, "the loser is told who won");
+                assert_eq!(shop.state_of(&orders[buyer]).await, winner);
             }
-        });
-        let mut outcomes = Outcomes::default();
-        for (buyer, (paid, cancelled)) in join_all(races).await.iter().enumerate() {
-            outcomes.count(paid, cancelled);
-            let (winner, loser) = if paid.status == 200 { ("confirmed", cancelled) } else { ("cancelled", paid) };
-            assert_eq!(loser.body["state"], winner, "the loser is told who won");
-            assert_eq!(shop.state_of(&orders[buyer]).await, winner);
-        }
-        let (paid, cancelled) = (outcomes.of("confirmed", "order_not_cancellable"), outcomes.of("order_not_payable", "cancelled"));
-        eprintln!("{paid} paid, {cancelled} cancelled");
-        assert_eq!(paid + cancelled, ORDERS, "{outcomes:?}");
-        assert!(paid > 0 && cancelled > 0, "nobody raced: {outcomes:?}");
-        assert_eq!(shop.units(&item).await, [300 - paid as u64, 0, paid as u64]);
-        assert_eq!(shop.stray_payments(&item).await.len(), cancelled, "what could not be taken is to be given back");
-    })
+            let (paid, cancelled) = (
+                outcomes.of("confirmed", "order_not_cancellable"),
+                outcomes.of("order_not_payable", "cancelled"),
+            );
+            eprintln!("{paid} paid, {cancelled} cancelled");
+            assert_eq!(paid + cancelled, ORDERS, "{outcomes:?}");
+            assert!(paid > 0 && cancelled > 0, "nobody raced: {outcomes:?}");
+            assert_eq!(shop.units(&item).await, [300 - paid as u64, 0, paid as u64]);
+            assert_eq!(
+                shop.stray_payments(&item).await.len(),
+                cancelled,
+                "what could not be taken is to be given back"
+            );
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_races_the_end_of_the_hold_is_never_lost() {
-    open_each(Options { instances: 2, ..Options::reconciled() }, async |shop| {
-        let item = shop.create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 })).await;
-        let placed = join_all((0..ORDERS).map(|n| shop.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1)).map(Answer::of)).await;
-        let races = placed.iter().enumerate().map(|(buyer, order)| {
-            let shop = &shop;
-            async move {
-                let over: jiff::Timestamp = order.is_held().body["expires_at"].as_str().unwrap().parse().unwrap();
-                // From a little before the end to a little after it.
-                let ms = i64::try_from(buyer).unwrap() % 100 - 30;
-                let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
-                tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
-                shop.pay_at(buyer % 2, order.body["id"].as_str().unwrap(), &format!("pay-{buyer}")).await
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::reconciled()
+        },
+        async |shop| {
+            let item = shop
+                .create(
+                    json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }),
+                )
+                .await;
+            let placed = join_all(
+                (0..ORDERS)
+                    .map(|n| shop.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
+                    .map(Answer::of),
+            )
+            .await;
+            let races = placed.iter().enumerate().map(|(buyer, order)| {
+                let shop = &shop;
+                async move {
+                    let over: jiff::Timestamp = order.is_held().body["expires_at"]
+                        .as_str()
+                        .unwrap()
+                        .parse()
+                        .unwrap();
+                    // From a little before the end to a little after it.
+                    let ms = i64::try_from(buyer).unwrap() % 100 - 30;
+                    let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
+                    tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
+                    shop.pay_at(
+                        buyer % 2,
+                        order.body["id"].as_str().unwrap(),
+                        &format!("pay-{buyer}"),
+                    )
+                    .await
+                }
+            });
+            let paid = join_all(races).await;
+            let retaken = paid
+                .iter()
+                .zip(&placed)
+                .filter(|(paid, placed)| paid.body["expires_at"] != placed.body["expires_at"])
+                .count();
+            eprintln!("{ORDERS} paid, of which {retaken} after their hold");
+            for answer in &paid {
+                answer.is_now("confirmed");
             }
-        });
-        let paid = join_all(races).await;
-        let retaken = paid.iter().zip(&placed).filter(|(paid, placed)| paid.body["expires_at"] != placed.body["expires_at"]).count();
-        eprintln!("{ORDERS} paid, of which {retaken} after their hold");
-        for answer in &paid {
-            answer.is_now("confirmed");
-        }
-        assert_eq!(shop.units(&item).await, [300 - ORDERS as u64, 0, ORDERS as u64]);
-        assert!(shop.stray_payments(&item).await.is_empty());
-    })
+            assert_eq!(
+                shop.units(&item).await,
+                [300 - ORDERS as u64, 0, ORDERS as u64]
+            );
+            assert!(shop.stray_payments(&item).await.is_empty());
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins() {
-    open(Options { instances: 2, ..Options::reconciled() }, async |shop| {
-        let item = shop.create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 })).await;
-        let placed = join_all((0..ORDERS).map(|n| shop.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1)).map(Answer::of)).await;
-        let races = placed.iter().enumerate().map(|(buyer, order)| {
-            let shop = &shop;
-            async move {
-                let over: jiff::Timestamp = order.is_held().body["expires_at"].as_str().unwrap().parse().unwrap();
-                let ms = i64::try_from(buyer).unwrap() % 60 - 20;
-                let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
-                tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
-                shop.cancel_at(buyer % 2, &format!("buyer-{buyer}"), order.body["id"].as_str().unwrap()).await
+    open(
+        Options {
+            instances: 2,
+            ..Options::reconciled()
+        },
+        async |shop| {
+            let item = shop
+                .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 }))
+                .await;
+            let placed = join_all(
+                (0..ORDERS)
+                    .map(|n| shop.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
+                    .map(Answer::of),
+            )
+            .await;
+            let races = placed.iter().enumerate().map(|(buyer, order)| {
+                let shop = &shop;
+                async move {
+                    let over: jiff::Timestamp = order.is_held().body["expires_at"]
+                        .as_str()
+                        .unwrap()
+                        .parse()
+                        .unwrap();
+                    let ms = i64::try_from(buyer).unwrap() % 60 - 20;
+                    let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
+                    tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
+                    shop.cancel_at(
+                        buyer % 2,
+                        &format!("buyer-{buyer}"),
+                        order.body["id"].as_str().unwrap(),
+                    )
+                    .await
+                }
+            });
+            let (mut cancelled, mut expired) = (0, 0);
+            for answer in join_all(races).await {
+                if answer.status == 200 {
+                    answer.is_now("cancelled");
+                    cancelled += 1;
+                } else {
+                    assert_eq!(
+                        answer.is(409, "order_not_cancellable").body["state"],
+                        "expired"
+                    );
+                    expired += 1;
+                }
             }
-        });
-        let (mut cancelled, mut expired) = (0, 0);
-        for answer in join_all(races).await {
-            if answer.status == 200 {
-                answer.is_now("cancelled");
-                cancelled += 1;
-            } else {
-                assert_eq!(answer.is(409, "order_not_cancellable").body["state"], "expired");
-                expired += 1;
-            }
-        }
-        eprintln!("{cancelled} cancelled, {expired} expired");
-        assert_eq!(cancelled + expired, ORDERS);
-        assert_eq!(shop.units(&item).await, [300, 0, 0]);
-    })
+            eprintln!("{cancelled} cancelled, {expired} expired");
+            assert_eq!(cancelled + expired, ORDERS);
+            assert_eq!(shop.units(&item).await, [300, 0, 0]);
+        },
+    )
     .await;
 }
 
@@ -172,17 +266,27 @@ async fn late_payers_and_a_crowd_share_what_comes_back_and_no_unit_is_sold_twice
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refund_that_is_asked_for_everywhere_at_once_gives_units_back_once() {
-    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 20, "segments": 4 })).await;
-        let orders = held(&shop, &item, 20).await;
-        for (n, order) in orders.iter().enumerate() {
-            shop.pay(order, &format!("pay-{n}")).await.is_now("confirmed");
-        }
-        let refunds = orders.iter().flat_map(|order| (0..4).map(|n| shop.refund_at(n % 2, order)));
-        for answer in join_all(refunds).await {
-            answer.is_now("refunded");
-        }
-        assert_eq!(shop.units(&item).await, [20, 0, 0]);
-    })
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop.create(json!({ "stock": 20, "segments": 4 })).await;
+            let orders = held(&shop, &item, 20).await;
+            for (n, order) in orders.iter().enumerate() {
+                shop.pay(order, &format!("pay-{n}"))
+                    .await
+                    .is_now("confirmed");
+            }
+            let refunds = orders
+                .iter()
+                .flat_map(|order| (0..4).map(|n| shop.refund_at(n % 2, order)));
+            for answer in join_all(refunds).await {
+                answer.is_now("refunded");
+            }
+            assert_eq!(shop.units(&item).await, [20, 0, 0]);
+        },
+    )
     .await;
 }

@@ -21,11 +21,19 @@ struct Tally {
 
 impl Tally {
     fn of(answers: &[Answer]) -> Self {
-        let mut tally = Self { orders: HashSet::new(), units: 0, sold_out: 0, limited: 0 };
+        let mut tally = Self {
+            orders: HashSet::new(),
+            units: 0,
+            sold_out: 0,
+            limited: 0,
+        };
         for answer in answers {
             match (answer.status, answer.code()) {
                 (201, _) => {
-                    if tally.orders.insert(answer.body["id"].as_str().unwrap().to_owned()) {
+                    if tally
+                        .orders
+                        .insert(answer.body["id"].as_str().unwrap().to_owned())
+                    {
                         tally.units += answer.body["quantity"].as_u64().unwrap();
                     }
                 }
@@ -39,127 +47,231 @@ impl Tally {
 }
 
 async fn crowd(shop: &Shop, item: &str, buyers: usize, instances: usize) -> Vec<Answer> {
-    let orders = (0..buyers).map(|buyer| Answer::of(shop.order_at(buyer % instances, item, &format!("buyer-{buyer}"), "k", 1)));
+    let orders = (0..buyers).map(|buyer| {
+        Answer::of(shop.order_at(buyer % instances, item, &format!("buyer-{buyer}"), "k", 1))
+    });
     join_all(orders).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_gets_exactly_the_stock_however_many_segments() {
-    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
-        for (stock, segments, buyers) in [(40, 1, 150), (40, 3, 150), (41, 8, 150), (3, 8, 100), (1, 8, 64)] {
-            let item = shop.create(json!({ "stock": stock, "segments": segments })).await;
-            let tally = Tally::of(&crowd(&shop, &item, buyers, 2).await);
-            assert_eq!((tally.units, tally.sold_out), (stock, buyers - usize::try_from(stock).unwrap()), "{segments} segments");
-            let shown = Answer::of(shop.anyone(Method::GET, &format!("/items/{item}"))).await.body;
-            assert_eq!((&shown["sold_out"], &shown["available"], &shown["held"]), (&json!(true), &json!(0), &json!(stock)));
-        }
-    })
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |shop| {
+            for (stock, segments, buyers) in [
+                (40, 1, 150),
+                (40, 3, 150),
+                (41, 8, 150),
+                (3, 8, 100),
+                (1, 8, 64),
+            ] {
+                let item = shop
+                    .create(json!({ "stock": stock, "segments": segments }))
+                    .await;
+                let tally = Tally::of(&crowd(&shop, &item, buyers, 2).await);
+                assert_eq!(
+                    (tally.units, tally.sold_out),
+                    (stock, buyers - usize::try_from(stock).unwrap()),
+                    "{segments} segments"
+                );
+                let shown = Answer::of(shop.anyone(Method::GET, &format!("/items/{item}")))
+                    .await
+                    .body;
+                assert_eq!(
+                    (&shown["sold_out"], &shown["available"], &shown["held"]),
+                    (&json!(true), &json!(0), &json!(stock))
+                );
+            }
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_unit_is_sold_once() {
-    open_each(Options { instances: 3, ..Options::default() }, async |shop| {
-        for round in 0..5 {
-            let item = shop.create(json!({ "stock": 1, "segments": 1 + round })).await;
-            let tally = Tally::of(&crowd(&shop, &item, 64, 3).await);
-            assert_eq!((tally.units, tally.sold_out), (1, 63));
-        }
-    })
+    open_each(
+        Options {
+            instances: 3,
+            ..Options::default()
+        },
+        async |shop| {
+            for round in 0..5 {
+                let item = shop
+                    .create(json!({ "stock": 1, "segments": 1 + round }))
+                    .await;
+                let tally = Tally::of(&crowd(&shop, &item, 64, 3).await);
+                assert_eq!((tally.units, tally.sold_out), (1, 63));
+            }
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_at_several_instances_at_once_are_one_order() {
-    open_each(Options { instances: 3, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 20, "segments": 3 })).await;
-        for key in ["a", "b", "c"] {
-            let retries = (0..30).map(|retry| Answer::of(shop.order_at(retry % 3, &item, "ann", key, 1)));
-            let answers = join_all(retries).await;
-            assert!(answers.iter().all(|answer| answer.status == 201 && answer.body == answers[0].body), "{answers:?}");
-            let first_time = answers.iter().filter(|answer| answer.header("idempotent-replayed").is_none()).count();
-            assert_eq!(first_time, 1, "all but one are replays");
-        }
-        assert_eq!(shop.settled_audit(&item).await["held"], 3);
-    })
+    open_each(
+        Options {
+            instances: 3,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop.create(json!({ "stock": 20, "segments": 3 })).await;
+            for key in ["a", "b", "c"] {
+                let retries =
+                    (0..30).map(|retry| Answer::of(shop.order_at(retry % 3, &item, "ann", key, 1)));
+                let answers = join_all(retries).await;
+                assert!(
+                    answers
+                        .iter()
+                        .all(|answer| answer.status == 201 && answer.body == answers[0].body),
+                    "{answers:?}"
+                );
+                let first_time = answers
+                    .iter()
+                    .filter(|answer| answer.header("idempotent-replayed").is_none())
+                    .count();
+                assert_eq!(first_time, 1, "all but one are replays");
+            }
+            assert_eq!(shop.settled_audit(&item).await["held"], 3);
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_buyer_never_holds_more_than_the_limit() {
-    open_each(Options { instances: 3, ..Options::default() }, async |shop| {
-        // Small segments, so that many walks leave home.
-        let item = shop.create(json!({ "stock": 16, "segments": 8, "limit_per_buyer": 2 })).await;
-        let keys = 0..10;
-        let orders = keys.flat_map(|key| {
-            let shop = &shop;
-            let item = &item;
-            (0..6).map(move |buyer| Answer::of(shop.order_at(key % 3, item, &format!("buyer-{buyer}"), &format!("key-{key}"), 1)))
-        });
-        let answers = join_all(orders).await;
-        let tally = Tally::of(&answers);
-        assert_eq!((tally.units, tally.limited), (12, 48), "six buyers, two each");
-        // A quantity above the limit is refused whole, and so is one that would go over it.
-        shop.order(&item, "carol", "three", 3).await.is(409, "buyer_limit_reached");
-        shop.order(&item, "carol", "one", 1).await.is_held();
-        shop.order(&item, "carol", "two", 2).await.is(409, "buyer_limit_reached");
-    })
+    open_each(
+        Options {
+            instances: 3,
+            ..Options::default()
+        },
+        async |shop| {
+            // Small segments, so that many walks leave home.
+            let item = shop
+                .create(json!({ "stock": 16, "segments": 8, "limit_per_buyer": 2 }))
+                .await;
+            let keys = 0..10;
+            let orders = keys.flat_map(|key| {
+                let shop = &shop;
+                let item = &item;
+                (0..6).map(move |buyer| {
+                    Answer::of(shop.order_at(
+                        key % 3,
+                        item,
+                        &format!("buyer-{buyer}"),
+                        &format!("key-{key}"),
+                        1,
+                    ))
+                })
+            });
+            let answers = join_all(orders).await;
+            let tally = Tally::of(&answers);
+            assert_eq!(
+                (tally.units, tally.limited),
+                (12, 48),
+                "six buyers, two each"
+            );
+            // A quantity above the limit is refused whole, and so is one that would go over it.
+            shop.order(&item, "carol", "three", 3)
+                .await
+                .is(409, "buyer_limit_reached");
+            shop.order(&item, "carol", "one", 1).await.is_held();
+            shop.order(&item, "carol", "two", 2)
+                .await
+                .is(409, "buyer_limit_reached");
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_winner_can_ask_again_after_the_item_is_sold_out() {
-    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 30, "segments": 4, "limit_per_buyer": 1 })).await;
-        let first = crowd(&shop, &item, 100, 2).await;
-        let second = crowd(&shop, &item, 100, 2).await;
-        for (first, second) in first.iter().zip(&second) {
-            if first.status == 201 {
-                assert_eq!((second.status, &second.body), (201, &first.body));
-                assert_eq!(second.header("idempotent-replayed"), Some("true"));
-            } else {
-                second.is(409, "sold_out");
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop
+                .create(json!({ "stock": 30, "segments": 4, "limit_per_buyer": 1 }))
+                .await;
+            let first = crowd(&shop, &item, 100, 2).await;
+            let second = crowd(&shop, &item, 100, 2).await;
+            for (first, second) in first.iter().zip(&second) {
+                if first.status == 201 {
+                    assert_eq!((second.status, &second.body), (201, &first.body));
+                    assert_eq!(second.header("idempotent-replayed"), Some("true"));
+                } else {
+                    second.is(409, "sold_out");
+                }
             }
-        }
-        let winner = first.iter().position(|answer| answer.status == 201).unwrap();
-        shop.order(&item, &format!("buyer-{winner}"), "another", 1).await.is(409, "buyer_limit_reached");
-    })
+            let winner = first
+                .iter()
+                .position(|answer| answer.status == 201)
+                .unwrap();
+            shop.order(&item, &format!("buyer-{winner}"), "another", 1)
+                .await
+                .is(409, "buyer_limit_reached");
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_is_in_order_at_every_moment_of_a_sale() {
-    open_each(Options { instances: 2, ..Options::default() }, async |shop| {
-        let item = shop.create(json!({ "stock": 5000, "segments": 4 })).await;
-        let (over, audits) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let sale = async {
-            // Until it has been audited several times, however long an audit takes on this machine.
-            for wave in 0.. {
-                if wave >= 12 && audits.load(Ordering::Relaxed) > 1 {
-                    break;
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |shop| {
+            let item = shop.create(json!({ "stock": 5000, "segments": 4 })).await;
+            let (over, audits) = (AtomicBool::new(false), AtomicUsize::new(0));
+            let sale = async {
+                // Until it has been audited several times, however long an audit takes on this machine.
+                for wave in 0.. {
+                    if wave >= 12 && audits.load(Ordering::Relaxed) > 1 {
+                        break;
+                    }
+                    assert!(wave < 50, "the sale was over before it could be audited");
+                    let orders = (0..100).map(|n| {
+                        Answer::of(shop.order_at(
+                            n % 2,
+                            &item,
+                            &format!("buyer-{n}"),
+                            &format!("k-{wave}"),
+                            1,
+                        ))
+                    });
+                    for answer in join_all(orders).await {
+                        answer.is_held();
+                    }
                 }
-                assert!(wave < 50, "the sale was over before it could be audited");
-                let orders = (0..100).map(|n| Answer::of(shop.order_at(n % 2, &item, &format!("buyer-{n}"), &format!("k-{wave}"), 1)));
-                for answer in join_all(orders).await {
-                    answer.is_held();
+                over.store(true, Ordering::Relaxed);
+            };
+            let auditor = async {
+                while !over.load(Ordering::Relaxed) {
+                    let answer =
+                        Answer::of(shop.admin(Method::GET, &format!("/items/{item}/audit"))).await;
+                    if answer.status == 503 {
+                        // A look that took too long on a busy machine says nothing.
+                        continue;
+                    }
+                    let audit = answer.body;
+                    assert_eq!(
+                        (&audit["drift"], &audit["oversold"], &audit["ok"]),
+                        (&json!(0), &json!(0), &json!(true)),
+                        "{audit:#}"
+                    );
+                    audits.fetch_add(1, Ordering::Relaxed);
                 }
-            }
-            over.store(true, Ordering::Relaxed);
-        };
-        let auditor = async {
-            while !over.load(Ordering::Relaxed) {
-                let answer = Answer::of(shop.admin(Method::GET, &format!("/items/{item}/audit"))).await;
-                if answer.status == 503 {
-                    // A look that took too long on a busy machine says nothing.
-                    continue;
-                }
-                let audit = answer.body;
-                assert_eq!((&audit["drift"], &audit["oversold"], &audit["ok"]), (&json!(0), &json!(0), &json!(true)), "{audit:#}");
-                audits.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        tokio::join!(sale, auditor);
-    })
+            };
+            tokio::join!(sale, auditor);
+        },
+    )
     .await;
 }
 
@@ -167,7 +279,8 @@ async fn the_audit_is_in_order_at_every_moment_of_a_sale() {
 async fn a_crowd_that_wants_two_does_not_keep_the_last_units_from_those_who_want_one() {
     open_each(Options::default(), async |shop| {
         let item = shop.create(json!({ "stock": 4, "segments": 4 })).await;
-        let crowd = (0..200).map(|n| Answer::of(shop.order_at(0, &item, &format!("two-{n}"), "k", 2)));
+        let crowd =
+            (0..200).map(|n| Answer::of(shop.order_at(0, &item, &format!("two-{n}"), "k", 2)));
         let ones = (0..4).map(|n| Answer::of(shop.order_at(0, &item, &format!("one-{n}"), "k", 1)));
         let (crowd, ones) = tokio::join!(join_all(crowd), join_all(ones));
         for answer in crowd {

@@ -89,7 +89,10 @@ impl Options {
             balance: false,
             ..ReconcilerSettings::default()
         };
-        Self { reconciler: Some(settings), ..Self::default() }
+        Self {
+            reconciler: Some(settings),
+            ..Self::default()
+        }
     }
 }
 
@@ -111,39 +114,66 @@ pub struct Shop {
 pub async fn open<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Shop>) -> F) {
     let shop = Arc::new(Shop::new(options).await);
     test(Arc::clone(&shop)).await;
-    Arc::into_inner(shop).expect("the test has ended").close().await;
+    Arc::into_inner(shop)
+        .expect("the test has ended")
+        .close()
+        .await;
 }
 
 /// The same on every combination of stores.
 pub async fn open_each<F: Future<Output = ()>>(options: Options, test: impl Fn(Arc<Shop>) -> F) {
     for stores in Stores::ALL {
         eprintln!("on {stores:?}");
-        open(Options { stores, ..options.clone() }, &test).await;
+        open(
+            Options {
+                stores,
+                ..options.clone()
+            },
+            &test,
+        )
+        .await;
     }
 }
 
 async fn redis() -> String {
     static REDIS: OnceCell<Redis> = OnceCell::const_new();
-    REDIS.get_or_init(async || Redis::start().await.unwrap()).await.url()
+    REDIS
+        .get_or_init(async || Redis::start().await.unwrap())
+        .await
+        .url()
 }
 
 async fn cluster() -> String {
     static CLUSTER: OnceCell<RedisCluster> = OnceCell::const_new();
-    CLUSTER.get_or_init(async || RedisCluster::start(3).await.unwrap()).await.url()
+    CLUSTER
+        .get_or_init(async || RedisCluster::start(3).await.unwrap())
+        .await
+        .url()
 }
 
 async fn postgres() -> String {
     static POSTGRES: OnceCell<Postgres> = OnceCell::const_new();
     static DATABASES: AtomicU64 = AtomicU64::new(0);
-    let postgres = POSTGRES.get_or_init(async || Postgres::start().await.unwrap()).await;
-    postgres.create_database(&format!("shop_{}", DATABASES.fetch_add(1, Ordering::Relaxed))).await.unwrap()
+    let postgres = POSTGRES
+        .get_or_init(async || Postgres::start().await.unwrap())
+        .await;
+    postgres
+        .create_database(&format!(
+            "shop_{}",
+            DATABASES.fetch_add(1, Ordering::Relaxed)
+        ))
+        .await
+        .unwrap()
 }
 
 impl Shop {
     async fn new(options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (redis_url, database_url) = match options.stores {
-            Stores::Small => (redis().await, format!("sqlite://{}", folder.path().join("ledger.db").display())),
+            Stores::Small => (
+                redis().await,
+                format!("sqlite://{}", folder.path().join("ledger.db").display()),
+            ),
             Stores::Postgres => (redis().await, postgres().await),
             Stores::Cluster => (cluster().await, postgres().await),
         };
@@ -176,34 +206,73 @@ impl Shop {
     async fn start_instance(&mut self, options: &Options, database_url: &str) {
         let ledger = ledger::connect(database_url, 4).await.unwrap();
         ledger.migrate().await.unwrap();
-        let redis = RedisSettings { response_timeout: Duration::from_millis(300), ..RedisSettings::new(&self.redis_url) };
-        let stock = StockSettings { redis, hint_lifetime: options.hint_lifetime, ..StockSettings::new("") };
+        let redis = RedisSettings {
+            response_timeout: Duration::from_millis(300),
+            ..RedisSettings::new(&self.redis_url)
+        };
+        let stock = StockSettings {
+            redis,
+            hint_lifetime: options.hint_lifetime,
+            ..StockSettings::new("")
+        };
         let stock = Stock::connect(stock).await.unwrap();
-        let engine = Engine::new(stock, ledger, EngineSettings { order_within: options.order_within });
+        let engine = Engine::new(
+            stock,
+            ledger,
+            EngineSettings {
+                order_within: options.order_within,
+            },
+        );
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
-        let router =
-            order::router(Arc::clone(&engine), Arc::new(credentials), Some(payment_key()), order::metrics::install(), &options.limits);
+        let router = order::router(
+            Arc::clone(&engine),
+            Arc::new(credentials),
+            Some(payment_key()),
+            order::metrics::install(),
+            &options.limits,
+        );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        self.urls.push(format!("http://{}", listener.local_addr().unwrap()));
+        self.urls
+            .push(format!("http://{}", listener.local_addr().unwrap()));
         let (limits, stop) = (options.limits.clone(), self.stop_serving.clone());
-        self.serving.push(tokio::spawn(async move { order::serve(listener, router, &limits, stop).await }));
-        self.serving.push(tokio::spawn(order::watch_overdue(Arc::clone(&engine), self.stop_recording.clone())));
+        self.serving.push(tokio::spawn(async move {
+            order::serve(listener, router, &limits, stop).await
+        }));
+        self.serving.push(tokio::spawn(order::watch_overdue(
+            Arc::clone(&engine),
+            self.stop_recording.clone(),
+        )));
         self.engines.push(engine);
     }
 
     /// Starts a recorder over the first instance's stores.
     pub fn start_recorder(&self) {
-        let (stock, ledger) = (Arc::clone(&self.engines[0].stock), Arc::clone(&self.engines[0].ledger));
-        let recorder = recorder::run(stock, ledger, RecorderSettings::default(), self.stop_recording.clone());
+        let (stock, ledger) = (
+            Arc::clone(&self.engines[0].stock),
+            Arc::clone(&self.engines[0].ledger),
+        );
+        let recorder = recorder::run(
+            stock,
+            ledger,
+            RecorderSettings::default(),
+            self.stop_recording.clone(),
+        );
         self.recording.lock().unwrap().push(tokio::spawn(recorder));
     }
 
     /// Starts a reconciler over the first instance's stores. Items have names of their own, so one server can keep the locks of all shops.
     pub async fn start_reconciler(&self, settings: ReconcilerSettings) {
-        let (stock, ledger) = (Arc::clone(&self.engines[0].stock), Arc::clone(&self.engines[0].ledger));
+        let (stock, ledger) = (
+            Arc::clone(&self.engines[0].stock),
+            Arc::clone(&self.engines[0].ledger),
+        );
         let lock = Arc::new(RedisLockBuilder::new(redis().await).build().unwrap());
-        let reconciler = reconciler::run(stock, ledger, lock, settings, self.stop_recording.clone());
-        self.recording.lock().unwrap().push(tokio::spawn(reconciler));
+        let reconciler =
+            reconciler::run(stock, ledger, lock, settings, self.stop_recording.clone());
+        self.recording
+            .lock()
+            .unwrap()
+            .push(tokio::spawn(reconciler));
     }
 
     async fn close(self) {
@@ -213,7 +282,11 @@ impl Shop {
         }
         self.stop_serving.cancel();
         self.stop_recording.cancel();
-        for task in self.serving.into_iter().chain(self.recording.into_inner().unwrap()) {
+        for task in self
+            .serving
+            .into_iter()
+            .chain(self.recording.into_inner().unwrap())
+        {
             task.await.unwrap();
         }
         for engine in self.engines {
@@ -231,10 +304,22 @@ impl Shop {
                 continue;
             }
             let audit = answer.body;
-            assert_eq!((&audit["drift"], &audit["oversold"]), (&json!(0), &json!(0)), "{audit:#}");
-            if ["in_flight", "returning", "in_transit"].iter().all(|units| audit[units] == 0) {
-                let units = ["available", "held", "confirmed"].map(|units| audit[units].as_u64().unwrap());
-                assert_eq!(units.iter().sum::<u64>(), audit["stock"].as_u64().unwrap(), "{audit:#}");
+            assert_eq!(
+                (&audit["drift"], &audit["oversold"]),
+                (&json!(0), &json!(0)),
+                "{audit:#}"
+            );
+            if ["in_flight", "returning", "in_transit"]
+                .iter()
+                .all(|units| audit[units] == 0)
+            {
+                let units =
+                    ["available", "held", "confirmed"].map(|units| audit[units].as_u64().unwrap());
+                assert_eq!(
+                    units.iter().sum::<u64>(),
+                    audit["stock"].as_u64().unwrap(),
+                    "{audit:#}"
+                );
                 return audit;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -250,7 +335,10 @@ impl Shop {
     pub async fn audit_without_http(&self, item: &str) -> audit::AuditReport {
         let engine = &self.engines[0];
         for _ in 0..100 {
-            let report = audit::audit(&engine.stock, &*engine.ledger, &item.parse().unwrap()).await.unwrap().unwrap();
+            let report = audit::audit(&engine.stock, &*engine.ledger, &item.parse().unwrap())
+                .await
+                .unwrap()
+                .unwrap();
             if report.in_flight == 0 {
                 return report;
             }
@@ -270,7 +358,9 @@ impl Shop {
 
     /// A request to one of the instances.
     pub fn at(&self, instance: usize, method: Method, path: &str) -> RequestBuilder {
-        self.client.request(method, self.url(instance, path)).timeout(Duration::from_secs(30))
+        self.client
+            .request(method, self.url(instance, path))
+            .timeout(Duration::from_secs(30))
     }
 
     pub fn anyone(&self, method: Method, path: &str) -> RequestBuilder {
@@ -288,18 +378,44 @@ impl Shop {
     /// Creates an item with a fresh name and returns the name.
     pub async fn create(&self, mut item: Value) -> String {
         static ITEMS: AtomicU64 = AtomicU64::new(0);
-        let id = format!("item-{}-{}", std::process::id(), ITEMS.fetch_add(1, Ordering::Relaxed));
+        let id = format!(
+            "item-{}-{}",
+            std::process::id(),
+            ITEMS.fetch_add(1, Ordering::Relaxed)
+        );
         item["id"] = json!(id);
-        let response = self.admin(Method::POST, "/items").json(&item).send().await.unwrap();
-        assert_eq!(response.status(), StatusCode::CREATED, "{}", response.text().await.unwrap());
+        let response = self
+            .admin(Method::POST, "/items")
+            .json(&item)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(
+            response.status(),
+            StatusCode::CREATED,
+            "{}",
+            response.text().await.unwrap()
+        );
         self.items.lock().unwrap().push(id.clone());
         id
     }
 
     /// The request of an order, at one of the instances.
-    pub fn order_at(&self, instance: usize, item: &str, buyer: &str, key: &str, quantity: u32) -> RequestBuilder {
-        let request = self.client.post(self.url(instance, &format!("/items/{item}/orders")));
-        let request = request.bearer_auth(token(buyer)).header("Idempotency-Key", key).timeout(Duration::from_secs(30));
+    pub fn order_at(
+        &self,
+        instance: usize,
+        item: &str,
+        buyer: &str,
+        key: &str,
+        quantity: u32,
+    ) -> RequestBuilder {
+        let request = self
+            .client
+            .post(self.url(instance, &format!("/items/{item}/orders")));
+        let request = request
+            .bearer_auth(token(buyer))
+            .header("Idempotency-Key", key)
+            .timeout(Duration::from_secs(30));
         request.json(&json!({ "quantity": quantity }))
     }
 
@@ -321,7 +437,11 @@ impl Answer {
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await.unwrap();
-        Self { status, headers, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
+        Self {
+            status,
+            headers,
+            body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        }
     }
 
     pub fn code(&self) -> &str {
@@ -336,7 +456,11 @@ impl Answer {
     #[track_caller]
     pub fn is(&self, status: u16, code: &str) -> &Self {
         assert_eq!((self.status, self.code()), (status, code), "{self:?}");
-        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/problem+json"),
+            "{self:?}"
+        );
         assert_eq!(self.body["status"], status, "{self:?}");
         self
     }
@@ -344,17 +468,30 @@ impl Answer {
     /// That the order is in this state now.
     #[track_caller]
     pub fn is_now(&self, state: &str) -> &Self {
-        assert_eq!((self.status, &self.body["state"]), (200, &json!(state)), "{self:?}");
+        assert_eq!(
+            (self.status, &self.body["state"]),
+            (200, &json!(state)),
+            "{self:?}"
+        );
         self
     }
 
     #[track_caller]
     pub fn is_held(&self) -> &Self {
-        assert_eq!((self.status, &self.body["state"]), (201, &json!("held")), "{self:?}");
+        assert_eq!(
+            (self.status, &self.body["state"]),
+            (201, &json!("held")),
+            "{self:?}"
+        );
         self
     }
 }
 
 pub fn token(buyer: &str) -> String {
-    order::mint_buyer_token(SECRET, &BuyerId::new(buyer).unwrap(), Duration::from_secs(3600)).unwrap()
+    order::mint_buyer_token(
+        SECRET,
+        &BuyerId::new(buyer).unwrap(),
+        Duration::from_secs(3600),
+    )
+    .unwrap()
 }

@@ -15,15 +15,27 @@ const SLACK: Duration = Duration::from_secs(3);
 
 /// With a reconciler: a step that is made after its caller was told that nobody knows leaves its units to it.
 fn on_postgres(order_within: Duration) -> Options {
-    Options { stores: Stores::Postgres, order_within, ..Options::reconciled() }
+    Options {
+        stores: Stores::Postgres,
+        order_within,
+        ..Options::reconciled()
+    }
 }
 
 /// Keeps the segment's row from whoever wants it, as a recorder does that was stopped. The server ends it after ten seconds.
 async fn keep_row(shop: &Shop, item: &str, segment: u16) -> Box<dyn Claim> {
-    let key = SegmentKey { item: item.parse().unwrap(), segment };
+    let key = SegmentKey {
+        item: item.parse().unwrap(),
+        segment,
+    };
     loop {
         // The recorder has its turns at it, too.
-        if let Some(claim) = shop.engines[0].ledger.claim(std::slice::from_ref(&key), 1).await.unwrap() {
+        if let Some(claim) = shop.engines[0]
+            .ledger
+            .claim(std::slice::from_ref(&key), 1)
+            .await
+            .unwrap()
+        {
             return claim;
         }
     }
@@ -33,7 +45,12 @@ async fn keep_row(shop: &Shop, item: &str, segment: u16) -> Box<dyn Claim> {
 async fn hold_in(shop: &Shop, item: &str, segment: u16, name: &str) -> String {
     for n in 0.. {
         let order = shop.hold(item, &format!("{name}-{n}"), "k").await;
-        let recorded = shop.engines[0].ledger.order(order.parse().unwrap()).await.unwrap().unwrap();
+        let recorded = shop.engines[0]
+            .ledger
+            .order(order.parse().unwrap())
+            .await
+            .unwrap()
+            .unwrap();
         if recorded.segment == segment {
             return order;
         }
@@ -46,8 +63,11 @@ async fn a_row_that_somebody_keeps_makes_its_transitions_unknown_in_time_and_no_
     open(on_postgres(WITHIN), async |shop| {
         let item = shop.create(json!({ "stock": 20, "segments": 1 })).await;
         let other = shop.create(json!({ "stock": 20, "segments": 1 })).await;
-        let (paid, cancelled, refunded) =
-            (shop.hold(&item, "ann", "k").await, shop.hold(&item, "bob", "k").await, shop.hold(&item, "carol", "k").await);
+        let (paid, cancelled, refunded) = (
+            shop.hold(&item, "ann", "k").await,
+            shop.hold(&item, "bob", "k").await,
+            shop.hold(&item, "carol", "k").await,
+        );
         shop.pay(&refunded, "pay-carol").await.is_now("confirmed");
         let others = shop.hold(&other, "dan", "k").await;
         shop.settled_audit(&item).await;
@@ -58,8 +78,12 @@ async fn a_row_that_somebody_keeps_makes_its_transitions_unknown_in_time_and_no_
             tokio::time::sleep(WITHIN / 7).await;
             shop.pay(&others, "pay-dan").await
         };
-        let (pay, cancel, refund, of_the_other) =
-            tokio::join!(shop.pay(&paid, "pay-ann"), shop.cancel("bob", &cancelled), shop.refund(&refunded), of_the_other);
+        let (pay, cancel, refund, of_the_other) = tokio::join!(
+            shop.pay(&paid, "pay-ann"),
+            shop.cancel("bob", &cancelled),
+            shop.refund(&refunded),
+            of_the_other
+        );
         for answer in [pay, cancel, refund] {
             answer.is(503, "outcome_unknown");
         }
@@ -78,11 +102,16 @@ async fn a_row_that_somebody_keeps_makes_its_transitions_unknown_in_time_and_no_
 async fn a_batch_that_is_given_up_makes_room_for_the_next_one_of_its_item() {
     open(on_postgres(WITHIN), async |shop| {
         let item = shop.create(json!({ "stock": 40, "segments": 2 })).await;
-        let (stuck, free) = (hold_in(&shop, &item, 0, "stuck").await, hold_in(&shop, &item, 1, "free").await);
+        let (stuck, free) = (
+            hold_in(&shop, &item, 0, "stuck").await,
+            hold_in(&shop, &item, 1, "free").await,
+        );
         shop.settled_audit(&item).await;
         let row = keep_row(&shop, &item, 0).await;
         let began = Instant::now();
-        shop.pay(&stuck, "pay-stuck").await.is(503, "outcome_unknown");
+        shop.pay(&stuck, "pay-stuck")
+            .await
+            .is(503, "outcome_unknown");
         let mut answer = shop.pay(&free, "pay-free").await;
         while answer.status == 503 && began.elapsed() < WITHIN + SLACK {
             answer = shop.pay(&free, "pay-free").await;
@@ -129,5 +158,8 @@ async fn one_transition_that_the_ledger_refuses_does_not_stop_those_that_came_wi
 /// Behind everybody's back.
 async fn run(shop: &Shop, statement: &str) {
     let mut connection = PgConnection::connect(&shop.database_url).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(statement))
+        .execute(&mut connection)
+        .await
+        .unwrap();
 }

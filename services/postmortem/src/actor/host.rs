@@ -34,12 +34,21 @@ pub struct At(u64);
 impl Host {
     /// Connects to the play, and hears what it is to do.
     pub(super) async fn connect(port: u16) -> Result<(Self, String)> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.context("the play does not listen")?;
+        let stream = TcpStream::connect(("127.0.0.1", port))
+            .await
+            .context("the play does not listen")?;
         stream.set_nodelay(true)?;
         let (told, said) = stream.into_split();
         let mut told = BufReader::new(told).lines();
         let arguments = told.next_line().await?.context("the play has ended")?;
-        Ok((Self { said: Mutex::new(said), told: Mutex::new(told), next: AtomicU64::new(0) }, arguments))
+        Ok((
+            Self {
+                said: Mutex::new(said),
+                told: Mutex::new(told),
+                next: AtomicU64::new(0),
+            },
+            arguments,
+        ))
     }
 
     /// Stands here until the play lets it go on.
@@ -54,20 +63,36 @@ impl Host {
     /// It is at this from now on.
     pub async fn begins(&self, doing: Doing, label: &str) -> Result<At> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.say(&Said::Begins { id, doing, label: label.into(), lease: None }).await?;
+        self.say(&Said::Begins {
+            id,
+            doing,
+            label: label.into(),
+            lease: None,
+        })
+        .await?;
         Ok(At(id))
     }
 
     /// It is inside from now on, with a lease of so long a time of the story.
     pub async fn holds(&self, label: &str, lease: Duration) -> Result<At> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.say(&Said::Begins { id, doing: Doing::Holding, label: label.into(), lease: Some(lease.as_secs_f64()) }).await?;
+        self.say(&Said::Begins {
+            id,
+            doing: Doing::Holding,
+            label: label.into(),
+            lease: Some(lease.as_secs_f64()),
+        })
+        .await?;
         Ok(At(id))
     }
 
     /// Its lease was extended: it is good for so long from now.
     pub async fn extended(&self, at: At, lease: Duration) -> Result<()> {
-        self.say(&Said::Extended { id: at.0, lease: lease.as_secs_f64() }).await
+        self.say(&Said::Extended {
+            id: at.0,
+            lease: lease.as_secs_f64(),
+        })
+        .await
     }
 
     /// It is not at this any more.
@@ -77,7 +102,11 @@ impl Host {
 
     /// Something happened.
     pub async fn notes(&self, event: Event, label: &str) -> Result<()> {
-        self.say(&Said::Notes { event, label: label.into() }).await
+        self.say(&Said::Notes {
+            event,
+            label: label.into(),
+        })
+        .await
     }
 
     pub(super) async fn say(&self, said: &Said) -> Result<()> {

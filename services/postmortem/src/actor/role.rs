@@ -53,14 +53,27 @@ impl Role {
 pub async fn act(role: Role, port: u16) -> Result<()> {
     let (host, arguments) = Host::connect(port).await?;
     let done = match role {
-        Role::IdentityService => cases::maotai::identity::serve(&host, host::arguments(&arguments)?).await,
-        Role::OrderService => cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await,
+        Role::IdentityService => {
+            cases::maotai::identity::serve(&host, host::arguments(&arguments)?).await
+        }
+        Role::OrderService => {
+            cases::maotai::order_service::serve(&host, host::arguments(&arguments)?).await
+        }
         Role::Till => cases::till::serve(&host, host::arguments(&arguments)?).await,
         Role::Keeper => cases::keeper::serve(&host, host::arguments(&arguments)?).await,
-        Role::SegmentedOrderService => cases::retry_double_take::order_service::serve(&host, host::arguments(&arguments)?).await,
-        Role::CountingOrderService => cases::negative_counter::order_service::serve(&host, host::arguments(&arguments)?).await,
-        Role::Recorder => cases::blind_repair::recorder::serve(&host, host::arguments(&arguments)?).await,
-        Role::SettlementJob => cases::db_lock_forever::job::run(&host, host::arguments(&arguments)?).await,
+        Role::SegmentedOrderService => {
+            cases::retry_double_take::order_service::serve(&host, host::arguments(&arguments)?)
+                .await
+        }
+        Role::CountingOrderService => {
+            cases::negative_counter::order_service::serve(&host, host::arguments(&arguments)?).await
+        }
+        Role::Recorder => {
+            cases::blind_repair::recorder::serve(&host, host::arguments(&arguments)?).await
+        }
+        Role::SettlementJob => {
+            cases::db_lock_forever::job::run(&host, host::arguments(&arguments)?).await
+        }
         Role::LeaseHolder => cases::holder::serve(&host, host::arguments(&arguments)?).await,
         Role::Contender => matrix::contender::serve(&host, host::arguments(&arguments)?).await,
     };

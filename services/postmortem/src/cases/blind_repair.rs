@@ -81,7 +81,11 @@ impl Case for BlindRepair {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(STORY, "the reconciler compares, and sets Redis to what SQL says", "the orders on their way are not in SQL yet"),
+            Way::faulty(
+                STORY,
+                "the reconciler compares, and sets Redis to what SQL says",
+                "the orders on their way are not in SQL yet",
+            ),
             Way::does_not_help(
                 TWICE,
                 "only if the difference is the same 5 s later",
@@ -128,15 +132,35 @@ fn stock(stage: &Stage) -> u64 {
 }
 
 async fn play_shop(stage: &Stage, repair: Repair) -> Result<Evidence> {
-    let (redis, database_url, stock) = (stage.redis().await?, stage.database().await?, stock(stage));
-    let pool = PgPoolOptions::new().max_connections(2).connect(&database_url).await?;
+    let (redis, database_url, stock) =
+        (stage.redis().await?, stage.database().await?, stock(stage));
+    let pool = PgPoolOptions::new()
+        .max_connections(2)
+        .connect(&database_url)
+        .await?;
     sqlx::raw_sql(SCHEMA).execute(&pool).await?;
-    sqlx::query("INSERT INTO items VALUES ($1, '0-0')").bind(i64::try_from(stock)?).execute(&pool).await?;
+    sqlx::query("INSERT INTO items VALUES ($1, '0-0')")
+        .bind(i64::try_from(stock)?)
+        .execute(&pool)
+        .await?;
     let outbox = repair == Repair::Identity;
-    let shop = Shop { redis: stage.connect(&redis).await?, pool, outbox };
+    let shop = Shop {
+        redis: stage.connect(&redis).await?,
+        pool,
+        outbox,
+    };
     let () = shop.redis.clone().set(LEFT, stock).await?;
-    let mut sale = Sale { stage, shop, sold: 0, stock };
-    let task = Task { redis_url: redis.url(), database_url, outbox };
+    let mut sale = Sale {
+        stage,
+        shop,
+        sold: 0,
+        stock,
+    };
+    let task = Task {
+        redis_url: redis.url(),
+        database_url,
+        outbox,
+    };
     let mut recorder = Actor::start(stage, "recorder", Role::Recorder, &task).await?;
     recorder.until(IDLE).await?;
     sale.note_left().await?;
@@ -145,7 +169,10 @@ async fn play_shop(stage: &Stage, repair: Repair) -> Result<Evidence> {
     recorder.go().await?;
     recorder.until(IDLE).await?;
     stage.pace.sleep(MOMENT).await;
-    stage.timeline.lane("operator").notes(Event::Fault, format!("takes {LOST} off the counter"));
+    stage
+        .timeline
+        .lane("operator")
+        .notes(Event::Fault, format!("takes {LOST} off the counter"));
     let () = sale.shop.redis.clone().decr(LEFT, LOST).await?;
     sale.note_left().await?;
     stage.pace.sleep(MOMENT).await;
@@ -182,14 +209,21 @@ impl Sale<'_> {
                 break;
             }
             self.sold += 1;
-            let event = if self.sold > self.stock { Event::Harm } else { Event::Sale };
+            let event = if self.sold > self.stock {
+                Event::Harm
+            } else {
+                Event::Sale
+            };
             lane.notes(event, format!("unit {} of {}", self.sold, self.stock));
         }
         self.note_left().await
     }
 
     async fn reconcile(&mut self, repair: Repair) -> Result<()> {
-        let (lane, looked) = (self.stage.timeline.lane("reconciler"), Arc::new(Point::closed()));
+        let (lane, looked) = (
+            self.stage.timeline.lane("reconciler"),
+            Arc::new(Point::closed()),
+        );
         let mut reconciling = {
             let (shop, lane, looked) = (self.shop.clone(), lane.clone(), Arc::clone(&looked));
             tokio::spawn(async move { shop.reconcile(repair, &lane, &looked).await })
@@ -212,30 +246,56 @@ impl Sale<'_> {
 
     /// Everybody who could have had a unit was refused in the end.
     async fn count(&self) -> Result<Evidence> {
-        let orders: i64 = sqlx::query_scalar("SELECT count(*) FROM orders").fetch_one(&self.shop.pool).await?;
-        ensure!(u64::try_from(orders)? == self.sold, "{} were sold, {orders} are in SQL", self.sold);
+        let orders: i64 = sqlx::query_scalar("SELECT count(*) FROM orders")
+            .fetch_one(&self.shop.pool)
+            .await?;
+        ensure!(
+            u64::try_from(orders)? == self.sold,
+            "{} were sold, {orders} are in SQL",
+            self.sold
+        );
         Ok(evidence(self.stock, self.sold))
     }
 }
 
 fn evidence(stock: u64, sold: u64) -> Evidence {
-    Evidence::new().sold(stock, sold).stranded(stock.saturating_sub(sold)).judge_oversold().judge_stranded()
+    Evidence::new()
+        .sold(stock, sold)
+        .stranded(stock.saturating_sub(sold))
+        .judge_oversold()
+        .judge_stranded()
 }
 
 async fn play_engine(stage: &Stage) -> Result<Evidence> {
-    let (redis, database_url, stock) = (stage.redis().await?, stage.database().await?, stock(stage));
+    let (redis, database_url, stock) =
+        (stage.redis().await?, stage.database().await?, stock(stage));
     let instance = |name, roles| {
         let (redis_url, database_url) = (redis.url(), database_url.clone());
-        Engine::start_instance(stage, Instance { name, redis_url, database_url, roles, settings: Vec::new() })
+        Engine::start_instance(
+            stage,
+            Instance {
+                name,
+                redis_url,
+                database_url,
+                roles,
+                settings: Vec::new(),
+            },
+        )
     };
     let shop = instance("shop", "order").await?;
     let mut recorder = instance("recorder", "recorder").await?;
-    let item = shop.offer(json!({ "id": "phones", "stock": stock })).await?;
+    let item = shop
+        .offer(json!({ "id": "phones", "stock": stock }))
+        .await?;
     let (client, lane, mut sold) = (Client::new(), stage.timeline.lane("buyers"), 0);
     stage.timeline.stock(i64::try_from(stock)?);
     let mut sell = async |units: u64| {
         for n in 0..units {
-            match shop.counter.order_soon(&client, &item, &format!("buyer-{sold}"), "a-phone").await? {
+            match shop
+                .counter
+                .order_soon(&client, &item, &format!("buyer-{sold}"), "a-phone")
+                .await?
+            {
                 Ordered::Placed(_) => {
                     sold += 1;
                     lane.notes(Event::Sale, format!("unit {sold} of {stock}"));
@@ -253,13 +313,23 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
     let down = recorder.kill(&stage.timeline.lane("recorder")).await?;
     let on_their_way = stock * ON_THEIR_WAY / 100;
     sell(on_their_way).await?;
-    ensure!(shop.audit(&item).await?.in_flight == on_their_way, "they are on their way");
+    ensure!(
+        shop.audit(&item).await?.in_flight == on_their_way,
+        "they are on their way"
+    );
     let said = shop.reconcile(&item).await?;
-    stage.timeline.lane("reconciler").notes(Event::Note, format!("stockade reconcile: {}", said.trim()));
+    stage
+        .timeline
+        .lane("reconciler")
+        .notes(Event::Note, format!("stockade reconcile: {}", said.trim()));
     recorder.restart().await?;
     drop(down);
     let sold = sell(stock).await?;
     let audit = shop.audit_says(&item, |audit| audit.in_flight == 0).await?;
-    ensure!(audit.promised() == sold, "{sold} were sold, the ledger says {}", audit.promised());
+    ensure!(
+        audit.promised() == sold,
+        "{sold} were sold, the ledger says {}",
+        audit.promised()
+    );
     Ok(evidence(stock, sold))
 }

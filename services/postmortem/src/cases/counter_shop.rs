@@ -45,7 +45,12 @@ enum Answer {
 impl<'a> Shop<'a> {
     /// Nothing sold yet.
     pub(super) fn new(stage: &'a Stage, stock: u64) -> Self {
-        Self { stage, stock, sold: 0, refused: 0 }
+        Self {
+            stage,
+            stock,
+            sold: 0,
+            refused: 0,
+        }
     }
 
     /// Puts the stock on a server.
@@ -61,7 +66,11 @@ impl<'a> Shop<'a> {
                 Answer::Sold(left) => {
                     self.sold += 1;
                     self.stage.timeline.stock(left);
-                    let event = if self.sold > self.stock { Event::Harm } else { Event::Sale };
+                    let event = if self.sold > self.stock {
+                        Event::Harm
+                    } else {
+                        Event::Sale
+                    };
                     till.lane.notes(event, format!("sold; {left} left here"));
                 }
                 Answer::Refused(why) => {
@@ -75,15 +84,28 @@ impl<'a> Shop<'a> {
 
     /// What the buyers were told. Whoever was refused while something was left could have had it.
     pub(super) fn count(&self) -> Evidence {
-        let stranded = if self.refused > 0 { self.stock.saturating_sub(self.sold) } else { 0 };
-        Evidence::new().sold(self.stock, self.sold).stranded(stranded).judge_oversold().judge_stranded()
+        let stranded = if self.refused > 0 {
+            self.stock.saturating_sub(self.sold)
+        } else {
+            0
+        };
+        Evidence::new()
+            .sold(self.stock, self.sold)
+            .stranded(stranded)
+            .judge_oversold()
+            .judge_stranded()
     }
 }
 
 impl Till {
     /// One that takes from this server.
     pub(super) async fn open(lane: Lane, url: &str) -> Result<Self> {
-        Ok(Self { lane, redis: stage::connect(url).await?, ledger: None, waits: false })
+        Ok(Self {
+            lane,
+            redis: stage::connect(url).await?,
+            ledger: None,
+            waits: false,
+        })
     }
 
     /// It asks this ledger.
@@ -100,7 +122,9 @@ impl Till {
 
     async fn asks(&mut self) -> Result<Answer> {
         let left = match self.take().await {
-            Err(error) if error.to_string().contains("NOREPLICAS") => return Ok(Answer::Refused("NOREPLICAS")),
+            Err(error) if error.to_string().contains("NOREPLICAS") => {
+                return Ok(Answer::Refused("NOREPLICAS"));
+            }
             left => left?,
         };
         if left < 0 {
@@ -110,7 +134,9 @@ impl Till {
         if self.waits && self.replicas_that_have_it().await? == 0 {
             return Ok(Answer::Refused("no replica has it"));
         }
-        let Some(ledger) = &mut self.ledger else { return Ok(Answer::Sold(left)) };
+        let Some(ledger) = &mut self.ledger else {
+            return Ok(Answer::Sold(left));
+        };
         Ok(match ledger.accepts().await {
             Ok(true) => Answer::Sold(left),
             Ok(false) => Answer::Refused("the ledger refuses"),
@@ -120,11 +146,18 @@ impl Till {
 
     async fn take(&mut self) -> redis::RedisResult<i64> {
         let script = "local left = tonumber(redis.call('GET', KEYS[1])) if left <= 0 then return -1 end return redis.call('DECR', KEYS[1])";
-        Script::new(script).key(STOCK).invoke_async(&mut self.redis).await
+        Script::new(script)
+            .key(STOCK)
+            .invoke_async(&mut self.redis)
+            .await
     }
 
     async fn replicas_that_have_it(&mut self) -> redis::RedisResult<u64> {
-        redis::cmd("WAIT").arg(1).arg(WAIT.as_millis() as u64).query_async(&mut self.redis).await
+        redis::cmd("WAIT")
+            .arg(1)
+            .arg(WAIT.as_millis() as u64)
+            .query_async(&mut self.redis)
+            .await
     }
 }
 
@@ -136,7 +169,10 @@ impl LedgerRow {
     pub(super) async fn create(url: &str, stock: u64) -> Result<Self> {
         let mut row = Self(PgConnection::connect(url).await?);
         sqlx::query("CREATE TABLE ledger (stock BIGINT NOT NULL, sold BIGINT NOT NULL CHECK (sold <= stock))").execute(&mut row.0).await?;
-        sqlx::query("INSERT INTO ledger (stock, sold) VALUES ($1, 0)").bind(i64::try_from(stock)?).execute(&mut row.0).await?;
+        sqlx::query("INSERT INTO ledger (stock, sold) VALUES ($1, 0)")
+            .bind(i64::try_from(stock)?)
+            .execute(&mut row.0)
+            .await?;
         Ok(row)
     }
 
@@ -146,7 +182,9 @@ impl LedgerRow {
     }
 
     async fn accepts(&mut self) -> sqlx::Result<bool> {
-        let accepted = sqlx::query("UPDATE ledger SET sold = sold + 1 WHERE sold < stock").execute(&mut self.0).await?;
+        let accepted = sqlx::query("UPDATE ledger SET sold = sold + 1 WHERE sold < stock")
+            .execute(&mut self.0)
+            .await?;
         Ok(accepted.rows_affected() == 1)
     }
 }

@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 use testbed::{Proxy, Redis, Traffic};
 
-use super::keeper::{Check, DECIDED, Keeping, Kept, Locks, Row, Work, ballot, keeper, lock_is_free};
+use super::keeper::{
+    Check, DECIDED, Keeping, Kept, Locks, Row, Work, ballot, keeper, lock_is_free,
+};
 use crate::{
     actor::{Actor, Stop},
     case::{Case, Story, Way},
@@ -117,22 +119,48 @@ impl Case for CounterToken {
     }
 }
 
-async fn play(stage: &Stage, nodes: &Nodes, locks: fn(Vec<String>) -> Locks, lease: Duration) -> Result<Evidence> {
+async fn play(
+    stage: &Stage,
+    nodes: &Nodes,
+    locks: fn(Vec<String>) -> Locks,
+    lease: Duration,
+) -> Result<Evidence> {
     let units = stage.what_if.stock.unwrap_or(UNITS);
     let row = Row::create(stage, units).await?;
-    let keeping = Keeping { work: Work::Sale, looks_first: false, check: Check::Fence };
+    let keeping = Keeping {
+        work: Work::Sale,
+        looks_first: false,
+        check: Check::Fence,
+    };
     let mut keepers = Vec::new();
     for (index, out_of_reach) in OUT_OF_REACH.into_iter().enumerate() {
         let number = index + 1;
-        let keeper = keeper(stage, &row, number, lease, locks(nodes.seen_by(number)), keeping).await?;
-        keeper.lane().notes(Event::Fault, format!("node {out_of_reach} is out of its reach"));
+        let keeper = keeper(
+            stage,
+            &row,
+            number,
+            lease,
+            locks(nodes.seen_by(number)),
+            keeping,
+        )
+        .await?;
+        keeper.lane().notes(
+            Event::Fault,
+            format!("node {out_of_reach} is out of its reach"),
+        );
         keepers.push(keeper);
     }
-    let [one, two, three] = keepers.as_mut_slice() else { bail!("three keepers") };
+    let [one, two, three] = keepers.as_mut_slice() else {
+        bail!("three keepers")
+    };
     let mut kept = vec![one.finish::<Kept>().await?];
     row.stock().await?;
     let decided = stands_or_is_done(two, &mut kept).await?;
-    let stopped = if decided { Some(two.pause().await?) } else { None };
+    let stopped = if decided {
+        Some(two.pause().await?)
+    } else {
+        None
+    };
     lock_is_free(&nodes.servers).await?;
     kept.push(three.finish().await?);
     row.stock().await?;
@@ -160,18 +188,31 @@ async fn stands_or_is_done(keeper: &mut Actor, kept: &mut Vec<Kept>) -> Result<b
 async fn count(stage: &Stage, row: &Row, units: u64, kept: &[Kept]) -> Result<Evidence> {
     // What the row says is left is sold, too.
     let sold = row.writes().await? + row.stock().await?;
-    let evidence = Evidence::new().sold(units, sold).stranded(units.saturating_sub(sold)).holders(stage.timeline.holders_at_once());
-    let evidence = evidence.stuck(stage.timeline.longest(Doing::Waiting)).judge_oversold().judge_stranded();
+    let evidence = Evidence::new()
+        .sold(units, sold)
+        .stranded(units.saturating_sub(sold))
+        .holders(stage.timeline.holders_at_once());
+    let evidence = evidence
+        .stuck(stage.timeline.longest(Doing::Waiting))
+        .judge_oversold()
+        .judge_stranded();
     let failed = kept.iter().filter(|kept| kept.without_token).count();
     let evidence = evidence.judge(Measure::LostUpdates, row.lost_updates().await?, 0);
-    let evidence = evidence.judge(Measure::DuplicateTokens, duplicates(kept.iter().flat_map(|kept| &kept.tokens)), 0);
+    let evidence = evidence.judge(
+        Measure::DuplicateTokens,
+        duplicates(kept.iter().flat_map(|kept| &kept.tokens)),
+        0,
+    );
     Ok(evidence.judge(Measure::FailedRequests, u64::try_from(failed)?, 0))
 }
 
 /// How many tokens had been given before.
 fn duplicates<'a>(tokens: impl IntoIterator<Item = &'a i64>) -> u64 {
     let mut given = BTreeSet::new();
-    tokens.into_iter().map(|token| u64::from(!given.insert(token))).sum()
+    tokens
+        .into_iter()
+        .map(|token| u64::from(!given.insert(token)))
+        .sum()
 }
 
 /// The nodes, and what is in the way of each keeper.
@@ -196,7 +237,8 @@ impl Nodes {
     /// Where a keeper finds them.
     fn seen_by(&self, keeper: usize) -> Vec<String> {
         let mut urls: Vec<_> = self.servers.iter().map(Redis::url).collect();
-        urls[OUT_OF_REACH[keeper - 1] - 1] = format!("redis://127.0.0.1:{}", self.cuts[keeper - 1].port());
+        urls[OUT_OF_REACH[keeper - 1] - 1] =
+            format!("redis://127.0.0.1:{}", self.cuts[keeper - 1].port());
         urls
     }
 

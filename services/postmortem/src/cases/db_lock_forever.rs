@@ -46,8 +46,14 @@ impl Case for DbLockForever {
                    insert it, and the job never runs again until somebody deletes the row by hand. ShedLock's answer is a column that says \
                    until when; and then it matters whose clock says so.",
             sources: &[
-                ("MySQL's unique key as a distributed lock, and its traps (in Chinese)", "http://xfxia.com/101749.html"),
-                ("ShedLock: Node time is not synchronized, Jdbc lock will fail", "https://github.com/lukas-krecan/ShedLock/issues/231"),
+                (
+                    "MySQL's unique key as a distributed lock, and its traps (in Chinese)",
+                    "http://xfxia.com/101749.html",
+                ),
+                (
+                    "ShedLock: Node time is not synchronized, Jdbc lock will fail",
+                    "https://github.com/lukas-krecan/ShedLock/issues/231",
+                ),
                 ("ShedLock", "https://github.com/lukas-krecan/ShedLock"),
             ],
             schedule: "Job 1 gets the lock and is killed (SIGKILL) inside. Job 2 wants it, and waits for two leases at most. While job 2 is \
@@ -105,8 +111,13 @@ impl Case for DbLockForever {
 }
 
 async fn play(stage: &Stage, lock: Lock, ahead: Duration) -> Result<Evidence> {
-    let (database_url, lease) = (stage.database().await?, stage.what_if.lease.unwrap_or(LEASE));
-    sqlx::raw_sql(SCHEMA).execute(&mut PgConnection::connect(&database_url).await?).await?;
+    let (database_url, lease) = (
+        stage.database().await?,
+        stage.what_if.lease.unwrap_or(LEASE),
+    );
+    sqlx::raw_sql(SCHEMA)
+        .execute(&mut PgConnection::connect(&database_url).await?)
+        .await?;
     let clock = Clock::new().await?;
     clock.set(i64::try_from(stage.pace.real(ahead).as_millis())?)?;
     let lease_ms = u64::try_from(lease.as_millis())?;
@@ -120,12 +131,22 @@ async fn play(stage: &Stage, lock: Lock, ahead: Duration) -> Result<Evidence> {
     };
     let mut first = Actor::start(stage, "job 1", Role::SettlementJob, &task(1)).await?;
     let mut second = Actor::start(stage, "job 2", Role::SettlementJob, &task(2)).await?;
-    let mut third = Actor::start_with(stage, "job 3", Role::SettlementJob, &task(3), clock.variables().await?).await?;
+    let mut third = Actor::start_with(
+        stage,
+        "job 3",
+        Role::SettlementJob,
+        &task(3),
+        clock.variables().await?,
+    )
+    .await?;
     for job in [&mut first, &mut second, &mut third] {
         job.until(READY).await?;
     }
     if !ahead.is_zero() {
-        third.lane().notes(Event::Fault, format!("its clock is {} s ahead", ahead.as_secs()));
+        third.lane().notes(
+            Event::Fault,
+            format!("its clock is {} s ahead", ahead.as_secs()),
+        );
     }
     first.until(INSIDE).await?;
     stage.pace.sleep(lease / 4).await;
@@ -137,13 +158,19 @@ async fn play(stage: &Stage, lock: Lock, ahead: Duration) -> Result<Evidence> {
             came?;
             stage.pace.sleep(lease / 4).await;
         }
-        Err(_) => second.lane().notes(Event::Harm, "nobody will ever unlock it"),
+        Err(_) => second
+            .lane()
+            .notes(Event::Harm, "nobody will ever unlock it"),
     }
     if let crate::actor::Stop::At(_) = third.next().await? {
         third.lane().notes(Event::Harm, "inside as well");
     }
     stage.pace.sleep(lease / 8).await;
     let timeline = &stage.timeline;
-    let evidence = Evidence::new().holders(timeline.holders_at_once()).stuck(timeline.longest(Doing::Waiting));
-    Ok(evidence.judge_holders().judge_stuck(lease.as_secs_f64() * 1.5))
+    let evidence = Evidence::new()
+        .holders(timeline.holders_at_once())
+        .stuck(timeline.longest(Doing::Waiting));
+    Ok(evidence
+        .judge_holders()
+        .judge_stuck(lease.as_secs_f64() * 1.5))
 }

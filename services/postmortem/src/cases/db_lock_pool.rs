@@ -57,9 +57,18 @@ impl Case for DbLockPool {
                    is oversold. One day the payment service is slow. The first buyer waits for it with the row, the next ones wait for the row, \
                    each with a connection of the pool, and when all are taken no page that needs the database can be shown, whatever it shows.",
             sources: &[
-                ("Spring @Transactional causing database connections to remain open from HTTP calls", "http://blog.adelhelal.net/2025"),
-                ("HikariCP: About pool sizing", "https://github.com/brettwooldridge/HikariCP/wiki/About-Pool-Sizing"),
-                ("PostgreSQL: Explicit locking", "https://www.postgresql.org/docs/current/explicit-locking.html"),
+                (
+                    "Spring @Transactional causing database connections to remain open from HTTP calls",
+                    "http://blog.adelhelal.net/2025",
+                ),
+                (
+                    "HikariCP: About pool sizing",
+                    "https://github.com/brettwooldridge/HikariCP/wiki/About-Pool-Sizing",
+                ),
+                (
+                    "PostgreSQL: Explicit locking",
+                    "https://www.postgresql.org/docs/current/explicit-locking.html",
+                ),
             ],
             schedule: "The payment service does not answer for 40 s. Twenty-five buyers want the hot item. When all connections are in use (or \
                        after 4 s) five visitors open the page of another item. A request waits 20 s for a connection. Then the payment \
@@ -76,7 +85,11 @@ impl Case for DbLockPool {
                 "BEGIN; SELECT ... FOR UPDATE; charge the card; UPDATE; COMMIT; a pool of 5 connections",
                 "everybody who waits has a connection, those who wait for the row included",
             ),
-            Way::does_not_help(LARGER, "the same with a pool of 20 connections", "it takes a little longer until all of them wait"),
+            Way::does_not_help(
+                LARGER,
+                "the same with a pool of 20 connections",
+                "it takes a little longer until all of them wait",
+            ),
             Way::does_not_help(
                 NOWAIT,
                 "whoever finds the row locked gives up at once",
@@ -125,21 +138,38 @@ impl Shop {
     /// Whether there was one.
     async fn sell(&self, selling: Selling, buyer: &str) -> Result<bool> {
         match selling {
-            Selling::LockAndCharge => self.lock_and_charge("SELECT stock FROM items WHERE id = 1 FOR UPDATE", buyer).await,
-            Selling::LockOrGiveUp => self.lock_and_charge("SELECT stock FROM items WHERE id = 1 FOR UPDATE NOWAIT", buyer).await,
+            Selling::LockAndCharge => {
+                self.lock_and_charge("SELECT stock FROM items WHERE id = 1 FOR UPDATE", buyer)
+                    .await
+            }
+            Selling::LockOrGiveUp => {
+                self.lock_and_charge(
+                    "SELECT stock FROM items WHERE id = 1 FOR UPDATE NOWAIT",
+                    buyer,
+                )
+                .await
+            }
             Selling::ChargeAndDecrement => self.charge_and_decrement(buyer).await,
         }
     }
 
     async fn lock_and_charge(&self, lock: &'static str, buyer: &str) -> Result<bool> {
         let mut transaction = self.pool.begin().await?;
-        let stock: i64 = sqlx::query_scalar(lock).fetch_one(&mut *transaction).await?;
+        let stock: i64 = sqlx::query_scalar(lock)
+            .fetch_one(&mut *transaction)
+            .await?;
         if stock <= 0 {
             return Ok(false);
         }
         self.charge().await?;
-        sqlx::query("UPDATE items SET stock = $1 WHERE id = 1").bind(stock - 1).execute(&mut *transaction).await?;
-        sqlx::query("INSERT INTO orders VALUES ($1)").bind(buyer).execute(&mut *transaction).await?;
+        sqlx::query("UPDATE items SET stock = $1 WHERE id = 1")
+            .bind(stock - 1)
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query("INSERT INTO orders VALUES ($1)")
+            .bind(buyer)
+            .execute(&mut *transaction)
+            .await?;
         transaction.commit().await?;
         Ok(true)
     }
@@ -148,23 +178,34 @@ impl Shop {
     async fn charge_and_decrement(&self, buyer: &str) -> Result<bool> {
         self.charge().await?;
         let mut transaction = self.pool.begin().await?;
-        let taken = sqlx::query("UPDATE items SET stock = stock - 1 WHERE id = 1 AND stock > 0").execute(&mut *transaction).await?;
+        let taken = sqlx::query("UPDATE items SET stock = stock - 1 WHERE id = 1 AND stock > 0")
+            .execute(&mut *transaction)
+            .await?;
         if taken.rows_affected() == 0 {
             return Ok(false);
         }
-        sqlx::query("INSERT INTO orders VALUES ($1)").bind(buyer).execute(&mut *transaction).await?;
+        sqlx::query("INSERT INTO orders VALUES ($1)")
+            .bind(buyer)
+            .execute(&mut *transaction)
+            .await?;
         transaction.commit().await?;
         Ok(true)
     }
 
     async fn charge(&self) -> Result<()> {
-        self.client.post(&self.charge_url).send().await?.error_for_status()?;
+        self.client
+            .post(&self.charge_url)
+            .send()
+            .await?
+            .error_for_status()?;
         Ok(())
     }
 
     /// A page that has nothing to do with all that.
     async fn show(&self) -> Result<String> {
-        Ok(sqlx::query_scalar("SELECT title FROM items WHERE id = 2").fetch_one(&self.pool).await?)
+        Ok(sqlx::query_scalar("SELECT title FROM items WHERE id = 2")
+            .fetch_one(&self.pool)
+            .await?)
     }
 
     fn is_exhausted(&self) -> bool {
@@ -190,14 +231,28 @@ impl Shop {
 }
 
 async fn play(stage: &Stage, selling: Selling, connections: u32) -> Result<Evidence> {
-    let (stock, buyers) = (stage.what_if.stock.unwrap_or(50), stage.what_if.buyers.unwrap_or(25));
-    let stall = stage.pace.real(stage.what_if.stall.unwrap_or(Duration::from_secs(40)));
-    let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(stage.pace.real(WAITS_FOR_A_CONNECTION));
+    let (stock, buyers) = (
+        stage.what_if.stock.unwrap_or(50),
+        stage.what_if.buyers.unwrap_or(25),
+    );
+    let stall = stage
+        .pace
+        .real(stage.what_if.stall.unwrap_or(Duration::from_secs(40)));
+    let pool = PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(stage.pace.real(WAITS_FOR_A_CONNECTION));
     let pool = pool.connect(&stage.database().await?).await?;
     sqlx::raw_sql(SCHEMA).execute(&pool).await?;
-    sqlx::query("INSERT INTO items VALUES (1, 'the hot item', $1)").bind(i64::try_from(stock)?).execute(&pool).await?;
+    sqlx::query("INSERT INTO items VALUES (1, 'the hot item', $1)")
+        .bind(i64::try_from(stock)?)
+        .execute(&pool)
+        .await?;
     let payment = PaymentService::start().await?;
-    let shop = Shop { pool, client: Client::new(), charge_url: payment.url() };
+    let shop = Shop {
+        pool,
+        client: Client::new(),
+        charge_url: payment.url(),
+    };
     stage.timeline.stock(i64::try_from(stock)?);
 
     let service = stage.timeline.lane("payment service");
@@ -213,10 +268,15 @@ async fn play(stage: &Stage, selling: Selling, connections: u32) -> Result<Evide
     watching.spawn(shop.clone().watch(stage.timeline.lane("connections")));
     // Where nobody holds a connection for long, they never are.
     let _ = timeout(stage.pace.real(VISITORS_AFTER), shop.becomes_exhausted()).await;
-    let visiting = requests(VISITORS, stage.timeline.lane("visitors of another page"), Event::Write, |_| {
-        let shop = shop.clone();
-        async move { shop.show().await.map(drop) }
-    });
+    let visiting = requests(
+        VISITORS,
+        stage.timeline.lane("visitors of another page"),
+        Event::Write,
+        |_| {
+            let shop = shop.clone();
+            async move { shop.show().await.map(drop) }
+        },
+    );
     sleep_until(answers_at).await;
     payment.proxy.set(Traffic::Pass);
     drop(silent);
@@ -224,14 +284,25 @@ async fn play(stage: &Stage, selling: Selling, connections: u32) -> Result<Evide
     let failed = failed(visiting).await? + failed(buying).await?;
 
     let (left, orders): (i64, i64) =
-        sqlx::query_as("SELECT stock, (SELECT count(*) FROM orders) FROM items WHERE id = 1").fetch_one(&shop.pool).await?;
+        sqlx::query_as("SELECT stock, (SELECT count(*) FROM orders) FROM items WHERE id = 1")
+            .fetch_one(&shop.pool)
+            .await?;
     stage.timeline.stock(left);
-    let evidence = Evidence::new().sold(stock, u64::try_from(orders)?).stuck(stage.timeline.longest(Doing::Waiting));
-    Ok(evidence.judge(Measure::FailedRequests, failed, 0).judge_oversold())
+    let evidence = Evidence::new()
+        .sold(stock, u64::try_from(orders)?)
+        .stuck(stage.timeline.longest(Doing::Waiting));
+    Ok(evidence
+        .judge(Measure::FailedRequests, failed, 0)
+        .judge_oversold())
 }
 
 /// So many requests at once. Each says whether it was served.
-fn requests<F>(many: usize, lane: Lane, served: Event, request: impl Fn(usize) -> F) -> JoinSet<bool>
+fn requests<F>(
+    many: usize,
+    lane: Lane,
+    served: Event,
+    request: impl Fn(usize) -> F,
+) -> JoinSet<bool>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
@@ -245,7 +316,9 @@ where
             drop(waiting);
             match &answer {
                 Ok(()) => lane.notes(served, "is served"),
-                Err(error) if is_without_connection(error) => lane.notes(Event::Harm, "500: no connection"),
+                Err(error) if is_without_connection(error) => {
+                    lane.notes(Event::Harm, "500: no connection")
+                }
                 Err(error) => lane.notes(Event::Harm, format!("500: {error}")),
             }
             answer.is_ok()
@@ -279,7 +352,10 @@ impl PaymentService {
         let router = Router::new().route("/charges", post(async || "charged"));
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, router).await.unwrap_or_default() });
-        Ok(Self { proxy, _serving: serving })
+        Ok(Self {
+            proxy,
+            _serving: serving,
+        })
     }
 
     fn url(&self) -> String {

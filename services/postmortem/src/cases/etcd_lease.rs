@@ -41,8 +41,14 @@ impl Case for EtcdLease {
                    still for longer loses it without knowing. Jepsen found nothing wrong with the data of etcd 3.4.3, and that its locks do \
                    not exclude: with pauses, updates under the lock were lost. Consensus among servers says nothing about a client that sleeps.",
             sources: &[
-                ("Jepsen: etcd 3.4.3", "https://jepsen.io/analyses/etcd-3.4.3"),
-                ("etcd: results of that analysis", "https://etcd.io/blog/2020/jepsen-343-results/"),
+                (
+                    "Jepsen: etcd 3.4.3",
+                    "https://jepsen.io/analyses/etcd-3.4.3",
+                ),
+                (
+                    "etcd: results of that analysis",
+                    "https://etcd.io/blog/2020/jepsen-343-results/",
+                ),
             ],
             schedule: "Seller A has the lock and has read that one unit is left. It is stopped (SIGSTOP). Its lease ends, seller B gets the lock, \
                        reads, sells and leaves. A resumes and writes what it had decided.",
@@ -53,7 +59,11 @@ impl Case for EtcdLease {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(LOCK_SERVICE, "a lease that is kept alive, and etcd's own lock on it", "the lease ends while its owner sleeps"),
+            Way::faulty(
+                LOCK_SERVICE,
+                "a lease that is kept alive, and etcd's own lock on it",
+                "the lease ends while its owner sleeps",
+            ),
             Way::does_not_help(
                 ASKS_FIRST,
                 "the same, and asks etcd whether the lock's key is still there before it writes",
@@ -89,7 +99,16 @@ impl Case for EtcdLease {
         put(&Client::new(), &url, &format!("{name}/stock"), 1).await?;
         let service = Service::Etcd { url, name, lease_s };
         let lease = stage.pace.story(Duration::from_secs(lease_s)).as_secs_f64();
-        holder::play(stage, Task { service, database: stage.database().await?, check, lease }).await
+        holder::play(
+            stage,
+            Task {
+                service,
+                database: stage.database().await?,
+                check,
+                lease,
+            },
+        )
+        .await
     }
 }
 
@@ -108,9 +127,24 @@ impl EtcdLock {
     pub(super) async fn connect(url: &str, name: &str, lease_s: u64) -> Result<Self> {
         let client = Client::new();
         let granted = ask(&client, url, "lease/grant", json!({ "TTL": lease_s })).await?;
-        let lease = granted["ID"].as_str().context("a lease has a number")?.to_owned();
-        let keeps_alive = tokio::spawn(keep_alive(client.clone(), url.to_owned(), lease.clone(), Duration::from_secs(lease_s) / 5));
-        Ok(Self { client, url: url.into(), name: name.into(), lease, key: None, keeps_alive })
+        let lease = granted["ID"]
+            .as_str()
+            .context("a lease has a number")?
+            .to_owned();
+        let keeps_alive = tokio::spawn(keep_alive(
+            client.clone(),
+            url.to_owned(),
+            lease.clone(),
+            Duration::from_secs(lease_s) / 5,
+        ));
+        Ok(Self {
+            client,
+            url: url.into(),
+            name: name.into(),
+            lease,
+            key: None,
+            keeps_alive,
+        })
     }
 
     async fn ask(&self, what: &str, question: Value) -> Result<Value> {
@@ -138,8 +172,13 @@ impl Coordination for EtcdLock {
     /// etcd answers when it is our turn.
     async fn lock(&mut self) -> Result<i64> {
         let name = STANDARD.encode(format!("{}/lock", self.name));
-        let locked = self.ask("lock/lock", json!({ "name": name, "lease": self.lease })).await?;
-        let key = locked["key"].as_str().context("a lock has a key")?.to_owned();
+        let locked = self
+            .ask("lock/lock", json!({ "name": name, "lease": self.lease }))
+            .await?;
+        let key = locked["key"]
+            .as_str()
+            .context("a lock has a key")?
+            .to_owned();
         let created = number(&self.range(&key).await?["create_revision"])?;
         self.key = Some((key, created));
         Ok(created)
@@ -168,7 +207,9 @@ impl Coordination for EtcdLock {
         let (key, created) = self.key.as_ref().context("there is no lock")?;
         let ours = json!({ "target": "CREATE", "result": "EQUAL", "key": key, "create_revision": created.to_string() });
         let put = json!({ "request_put": { "key": self.stock_key(), "value": STANDARD.encode(left.to_string()) } });
-        let done = self.ask("kv/txn", json!({ "compare": [ours], "success": [put] })).await?;
+        let done = self
+            .ask("kv/txn", json!({ "compare": [ours], "success": [put] }))
+            .await?;
         Ok(done["succeeded"].as_bool().unwrap_or(false))
     }
 }
@@ -187,11 +228,23 @@ async fn keep_alive(client: Client, url: String, lease: String, every: Duration)
 }
 
 async fn ask(client: &Client, url: &str, what: &str, question: Value) -> Result<Value> {
-    let answer = client.post(format!("{url}/v3/{what}")).json(&question).send().await?;
-    Ok(answer.error_for_status().with_context(|| format!("etcd refuses {what}"))?.json().await?)
+    let answer = client
+        .post(format!("{url}/v3/{what}"))
+        .json(&question)
+        .send()
+        .await?;
+    Ok(answer
+        .error_for_status()
+        .with_context(|| format!("etcd refuses {what}"))?
+        .json()
+        .await?)
 }
 
 /// The gateway writes numbers of 64 bits as text.
 fn number(value: &Value) -> Result<i64> {
-    value.as_str().context("a number is missing")?.parse().context("a number")
+    value
+        .as_str()
+        .context("a number is missing")?
+        .parse()
+        .context("a number")
 }

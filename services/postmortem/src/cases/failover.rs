@@ -57,7 +57,10 @@ impl Case for Failover {
                     "Distributed locks with Redis: why failover-based implementations are not enough",
                     "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#why-failover-based-implementations-are-not-enough",
                 ),
-                ("Kyle Kingsbury: Call me maybe: Redis", "https://aphyr.com/posts/283-jepsen-redis"),
+                (
+                    "Kyle Kingsbury: Call me maybe: Redis",
+                    "https://aphyr.com/posts/283-jepsen-redis",
+                ),
                 ("Redis: WAIT, consistency", "https://redis.io/commands/wait"),
             ],
             schedule: "A master and three replicas that are behind. Seller A gets the lock (or four buyers get a unit), and the master is killed. \
@@ -71,7 +74,11 @@ impl Case for Failover {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(LOCK_ALONE, "SET key value NX PX on the master", "the new master has never heard of the lock"),
+            Way::faulty(
+                LOCK_ALONE,
+                "SET key value NX PX on the master",
+                "the new master has never heard of the lock",
+            ),
             Way::faulty(
                 STOCK_ALONE,
                 "an atomic script checks and decrements the stock on the master",
@@ -128,18 +135,32 @@ impl<'a> Group<'a> {
     async fn start(stage: &'a Stage) -> Result<Self> {
         let mut servers = vec![stage.redis().await?];
         for _ in 0..REPLICAS {
-            servers.push(stage.redis_builder().replica_of(&servers[0]).start().await?);
+            servers.push(
+                stage
+                    .redis_builder()
+                    .replica_of(&servers[0])
+                    .start()
+                    .await?,
+            );
         }
         servers[0].is_followed_by(REPLICAS).await?;
-        let lanes: Vec<_> = (1..=servers.len()).map(|server| stage.timeline.lane(format!("Redis {server}"))).collect();
+        let lanes: Vec<_> = (1..=servers.len())
+            .map(|server| stage.timeline.lane(format!("Redis {server}")))
+            .collect();
         let during = vec![lanes[0].is(Doing::Working, "master")];
-        Ok(Self { stage, servers, lanes, during })
+        Ok(Self {
+            stage,
+            servers,
+            lanes,
+            during,
+        })
     }
 
     async fn falls_behind(&mut self) -> Result<()> {
         for replica in 1..=REPLICAS {
             self.servers[replica].lag().await?;
-            self.during.push(self.lanes[replica].is(Doing::Stalled, "replica, behind"));
+            self.during
+                .push(self.lanes[replica].is(Doing::Stalled, "replica, behind"));
         }
         Ok(())
     }
@@ -169,7 +190,10 @@ impl<'a> Group<'a> {
             while !connection.exists::<_, bool>(LOCK).await? {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            let told = redis::cmd("CLIENT").arg("UNPAUSE").exec_async(&mut stage::connect(&replica).await?).await;
+            let told = redis::cmd("CLIENT")
+                .arg("UNPAUSE")
+                .exec_async(&mut stage::connect(&replica).await?)
+                .await;
             told.context("the replica does not catch up")
         })
     }
@@ -188,9 +212,16 @@ impl<'a> Group<'a> {
         self.falls_behind().await?;
         shop.serves(&mut till, BEFORE.min(buyers)).await?;
         let new = self.fails_over(1).await?;
-        let ledger = if checked { Some(LedgerRow::reach(&url.parse()?).await?) } else { None };
-        let mut till = Till::open(lane, &self.servers[new].url()).await?.with(ledger);
-        shop.serves(&mut till, buyers.saturating_sub(BEFORE)).await?;
+        let ledger = if checked {
+            Some(LedgerRow::reach(&url.parse()?).await?)
+        } else {
+            None
+        };
+        let mut till = Till::open(lane, &self.servers[new].url())
+            .await?
+            .with(ledger);
+        shop.serves(&mut till, buyers.saturating_sub(BEFORE))
+            .await?;
         Ok(shop.count())
     }
 
@@ -213,7 +244,8 @@ impl<'a> Group<'a> {
             self.servers[replica].follow(&self.servers[new]).await?;
         }
         self.lanes[new].notes(Event::Note, "is promoted");
-        self.during.push(self.lanes[new].is(Doing::Working, "master"));
+        self.during
+            .push(self.lanes[new].is(Doing::Working, "master"));
         Ok(new)
     }
 
@@ -222,8 +254,13 @@ impl<'a> Group<'a> {
         let mut best = (dead, 0);
         for (index, replica) in self.servers.iter().enumerate().skip(dead) {
             let mut connection = self.stage.connect(replica).await?;
-            let info: InfoDict = redis::cmd("INFO").arg("replication").query_async(&mut connection).await?;
-            let offset = info.get::<u64>("slave_repl_offset").context("a replica has an offset")?;
+            let info: InfoDict = redis::cmd("INFO")
+                .arg("replication")
+                .query_async(&mut connection)
+                .await?;
+            let offset = info
+                .get::<u64>("slave_repl_offset")
+                .context("a replica has an offset")?;
             if offset > best.1 {
                 best = (index, offset);
             }

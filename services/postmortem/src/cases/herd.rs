@@ -52,8 +52,14 @@ impl Case for Herd {
                    who wait, all of them ask at once, and all but one wait again. With n buyers that is n (n - 1) / 2 messages for n locks, (n - 1) (n - 2) / 2 \
                    of them in vain: the paper on ZooKeeper calls it the herd effect, and gives the lock without it in the next paragraph.",
             sources: &[
-                ("ZooKeeper Recipes and Solutions: Locks", "https://zookeeper.apache.org/doc/current/recipes.html"),
-                ("Hunt, Konar, Junqueira, Reed: ZooKeeper: wait-free coordination for internet-scale systems (USENIX ATC 2010)", ""),
+                (
+                    "ZooKeeper Recipes and Solutions: Locks",
+                    "https://zookeeper.apache.org/doc/current/recipes.html",
+                ),
+                (
+                    "Hunt, Konar, Junqueira, Reed: ZooKeeper: wait-free coordination for internet-scale systems (USENIX ATC 2010)",
+                    "",
+                ),
             ],
             schedule: "All buyers want the lock. Whoever has it keeps it until all others are in place and watch, and then gives it back, until all \
                        have had it. Each wake-up of somebody who then waits again was in vain.",
@@ -64,8 +70,16 @@ impl Case for Herd {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(HALF_A_HERD, "all create and watch the same node; half as many buyers", "every release wakes all who wait"),
-            Way::faulty(ONE_NODE, "all create and watch the same node", "twice the buyers, four times the wake-ups"),
+            Way::faulty(
+                HALF_A_HERD,
+                "all create and watch the same node; half as many buyers",
+                "every release wakes all who wait",
+            ),
+            Way::faulty(
+                ONE_NODE,
+                "all create and watch the same node",
+                "twice the buyers, four times the wake-ups",
+            ),
             Way::does_not_help(
                 THE_LIST,
                 "each creates a sequential node, the lowest number has the lock; all watch the list of nodes",
@@ -85,7 +99,11 @@ impl Case for Herd {
 
     async fn play(&self, way: &str, stage: &Stage) -> Result<Evidence> {
         let all = stage.what_if.buyers.unwrap_or(BUYERS);
-        let buyers = if way == HALF_A_HERD { (all / 2).max(1) } else { all };
+        let buyers = if way == HALF_A_HERD {
+            (all / 2).max(1)
+        } else {
+            all
+        };
         let watched = match way {
             THE_LIST => Watched::List,
             PREDECESSOR => Watched::Predecessor,
@@ -95,8 +113,14 @@ impl Case for Herd {
         let crowd = Arc::new(Crowd::new(buyers, parent, watched));
         play(stage, &servers, Arc::clone(&crowd)).await?;
         let timeline = &stage.timeline;
-        let evidence = Evidence::new().holders(timeline.holders_at_once()).stuck(timeline.longest(Doing::Waiting));
-        Ok(evidence.judge_holders().judge(Measure::VainWakeUps, crowd.in_vain.load(Ordering::SeqCst), 0))
+        let evidence = Evidence::new()
+            .holders(timeline.holders_at_once())
+            .stuck(timeline.longest(Doing::Waiting));
+        Ok(evidence.judge_holders().judge(
+            Measure::VainWakeUps,
+            crowd.in_vain.load(Ordering::SeqCst),
+            0,
+        ))
     }
 }
 
@@ -104,9 +128,19 @@ async fn play(stage: &Stage, servers: &str, crowd: Arc<Crowd>) -> Result<()> {
     let mut coming = JoinSet::new();
     for number in 1..=crowd.buyers {
         let seen = number < LANES;
-        let name = if seen { format!("buyer {number}") } else { format!("buyers {LANES} to {}", crowd.buyers) };
+        let name = if seen {
+            format!("buyer {number}")
+        } else {
+            format!("buyers {LANES} to {}", crowd.buyers)
+        };
         let client = connect(servers, &crowd.parent).await?;
-        let buyer = Buyer { lane: stage.timeline.lane(name), seen, client, crowd: Arc::clone(&crowd), node: String::new() };
+        let buyer = Buyer {
+            lane: stage.timeline.lane(name),
+            seen,
+            client,
+            crowd: Arc::clone(&crowd),
+            node: String::new(),
+        };
         coming.spawn(buyer.comes());
     }
     while let Some(left) = coming.join_next().await {
@@ -116,8 +150,16 @@ async fn play(stage: &Stage, servers: &str, crowd: Arc<Crowd>) -> Result<()> {
 }
 
 async fn connect(servers: &str, parent: &str) -> Result<Client> {
-    let client = Client::connector().with_session_timeout(SESSION).connect(servers).await?;
-    client.mkdir(parent, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+    let client = Client::connector()
+        .with_session_timeout(SESSION)
+        .connect(servers)
+        .await?;
+    client
+        .mkdir(
+            parent,
+            &CreateMode::Persistent.with_acls(Acls::anyone_all()),
+        )
+        .await?;
     Ok(client)
 }
 
@@ -146,7 +188,15 @@ struct Crowd {
 impl Crowd {
     fn new(buyers: usize, parent: String, watched: Watched) -> Self {
         let (in_place, watching) = (Barrier::new(buyers), watch::Sender::new(0));
-        Self { buyers, parent, watched, in_place, watching, served: AtomicUsize::new(0), in_vain: AtomicU64::new(0) }
+        Self {
+            buyers,
+            parent,
+            watched,
+            in_place,
+            watching,
+            served: AtomicUsize::new(0),
+            in_vain: AtomicU64::new(0),
+        }
     }
 
     fn path(&self, node: &str) -> String {
@@ -156,9 +206,16 @@ impl Crowd {
     /// Waits until all who are still to have the lock watch.
     async fn watches(&self) -> Result<()> {
         let left = self.buyers - self.served.fetch_add(1, Ordering::SeqCst) - 1;
-        self.watching.subscribe().wait_for(|watching| *watching == left).await?;
+        self.watching
+            .subscribe()
+            .wait_for(|watching| *watching == left)
+            .await?;
         // All of them will be woken, or one.
-        let woken = if self.watched == Watched::Predecessor { left.min(1) } else { left };
+        let woken = if self.watched == Watched::Predecessor {
+            left.min(1)
+        } else {
+            left
+        };
         self.watching.send_modify(|watching| *watching -= woken);
         Ok(())
     }
@@ -187,13 +244,18 @@ impl Buyer {
     async fn comes(mut self) -> Result<()> {
         self.takes_a_place().await?;
         self.crowd.in_place.wait().await;
-        let waiting = self.seen.then(|| self.lane.is(Doing::Waiting, "wants the lock"));
+        let waiting = self
+            .seen
+            .then(|| self.lane.is(Doing::Waiting, "wants the lock"));
         self.waits().await?;
         drop(waiting);
         let inside = self.lane.holds("has the lock", SESSION);
         self.crowd.watches().await?;
         drop(inside);
-        Ok(self.client.delete(&self.crowd.path(&self.node), None).await?)
+        Ok(self
+            .client
+            .delete(&self.crowd.path(&self.node), None)
+            .await?)
     }
 
     /// Until the lock is ours.
@@ -225,7 +287,10 @@ impl Buyer {
         self.node = "lock".into();
         if self.crowd.watched != Watched::Lock {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-            let (_, number) = self.client.create(&self.crowd.path("lock-"), &[], &options).await?;
+            let (_, number) = self
+                .client
+                .create(&self.crowd.path("lock-"), &[], &options)
+                .await?;
             self.node = format!("lock-{number}");
         }
         Ok(())
@@ -235,19 +300,30 @@ impl Buyer {
         match self.crowd.watched {
             Watched::Lock => self.creates_or_watches().await,
             Watched::List => {
-                let (nodes, watch) = self.client.list_and_watch_children(&self.crowd.parent).await?;
-                Ok(self.predecessor(nodes)?.map_or(Turn::Ours, |_| Turn::Watch(watch)))
+                let (nodes, watch) = self
+                    .client
+                    .list_and_watch_children(&self.crowd.parent)
+                    .await?;
+                Ok(self
+                    .predecessor(nodes)?
+                    .map_or(Turn::Ours, |_| Turn::Watch(watch)))
             }
-            Watched::Predecessor => match self.predecessor(self.client.list_children(&self.crowd.parent).await?)? {
-                None => Ok(Turn::Ours),
-                Some(before) => self.watches(&before).await,
-            },
+            Watched::Predecessor => {
+                match self.predecessor(self.client.list_children(&self.crowd.parent).await?)? {
+                    None => Ok(Turn::Ours),
+                    Some(before) => self.watches(&before).await,
+                }
+            }
         }
     }
 
     async fn creates_or_watches(&self) -> Result<Turn> {
         let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-        match self.client.create(&self.crowd.path(&self.node), &[], &options).await {
+        match self
+            .client
+            .create(&self.crowd.path(&self.node), &[], &options)
+            .await
+        {
             Ok(_) => Ok(Turn::Ours),
             Err(Error::NodeExists) => self.watches(&self.node).await,
             Err(error) => Err(error.into()),
@@ -255,14 +331,24 @@ impl Buyer {
     }
 
     async fn watches(&self, node: &str) -> Result<Turn> {
-        let (there, watch) = self.client.check_and_watch_stat(&self.crowd.path(node)).await?;
-        Ok(if there.is_some() { Turn::Watch(watch) } else { Turn::Again })
+        let (there, watch) = self
+            .client
+            .check_and_watch_stat(&self.crowd.path(node))
+            .await?;
+        Ok(if there.is_some() {
+            Turn::Watch(watch)
+        } else {
+            Turn::Again
+        })
     }
 
     /// The node in front of ours. All names are the same but for the number, which has leading zeros.
     fn predecessor(&self, mut nodes: Vec<String>) -> Result<Option<String>> {
         nodes.sort_unstable();
-        let place = nodes.iter().position(|node| *node == self.node).context("the node in the queue is gone")?;
+        let place = nodes
+            .iter()
+            .position(|node| *node == self.node)
+            .context("the node in the queue is gone")?;
         Ok(place.checked_sub(1).map(|before| nodes[before].clone()))
     }
 }

@@ -38,8 +38,16 @@ pub(crate) struct Task {
 /// Who keeps the lock.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Service {
-    ZooKeeper { servers: String, parent: String, session_ms: u64 },
-    Etcd { url: String, name: String, lease_s: u64 },
+    ZooKeeper {
+        servers: String,
+        parent: String,
+        session_ms: u64,
+    },
+    Etcd {
+        url: String,
+        name: String,
+        lease_s: u64,
+    },
 }
 
 /// What is checked before a sale counts.
@@ -101,21 +109,40 @@ pub(super) async fn play(stage: &Stage, task: Task) -> Result<Evidence> {
         first.lane().notes(Event::Harm, "the unit is sold twice");
     }
     let told = u64::from(successor.sold) + u64::from(zombie.sold);
-    anyhow::ensure!(task.check == Check::Service || told == shelf.orders().await?, "sellers and orders do not agree");
+    anyhow::ensure!(
+        task.check == Check::Service || told == shelf.orders().await?,
+        "sellers and orders do not agree"
+    );
     let timeline = &stage.timeline;
-    let evidence = Evidence::new().sold(1, told).holders(timeline.holders_at_once()).stuck(timeline.longest(Doing::Waiting));
-    let evidence = evidence.judge_oversold().judge(Measure::ZombieWrites, u64::from(zombie.sold), 0);
+    let evidence = Evidence::new()
+        .sold(1, told)
+        .holders(timeline.holders_at_once())
+        .stuck(timeline.longest(Doing::Waiting));
+    let evidence =
+        evidence
+            .judge_oversold()
+            .judge(Measure::ZombieWrites, u64::from(zombie.sold), 0);
     super::last_unit::was_broken(evidence)
 }
 
 /// Is a seller.
 pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
     let shelf = Shelf::open(&task.database).await?;
-    let mut seller = Seller { host, shelf, lock: connect(&task.service).await?, check: task.check };
+    let mut seller = Seller {
+        host,
+        shelf,
+        lock: connect(&task.service).await?,
+        check: task.check,
+    };
     let waiting = host.begins(Doing::Waiting, "wants the lock").await?;
     let token = seller.lock.lock().await?;
     host.ends(waiting).await?;
-    let inside = host.holds(&format!("number {token}"), Duration::from_secs_f64(task.lease)).await?;
+    let inside = host
+        .holds(
+            &format!("number {token}"),
+            Duration::from_secs_f64(task.lease),
+        )
+        .await?;
     let sold = seller.sell(token).await?;
     host.ends(inside).await?;
     seller.lock.unlock().await?;
@@ -124,10 +151,16 @@ pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
 
 async fn connect(service: &Service) -> Result<Box<dyn Coordination>> {
     Ok(match service {
-        Service::ZooKeeper { servers, parent, session_ms } => {
-            Box::new(ZooKeeperRecipe::connect(servers, parent, Duration::from_millis(*session_ms)).await?)
+        Service::ZooKeeper {
+            servers,
+            parent,
+            session_ms,
+        } => Box::new(
+            ZooKeeperRecipe::connect(servers, parent, Duration::from_millis(*session_ms)).await?,
+        ),
+        Service::Etcd { url, name, lease_s } => {
+            Box::new(EtcdLock::connect(url, name, *lease_s).await?)
         }
-        Service::Etcd { url, name, lease_s } => Box::new(EtcdLock::connect(url, name, *lease_s).await?),
     })
 }
 
@@ -145,7 +178,9 @@ impl Seller<'_> {
             return self.sell_in_service().await;
         }
         let token = FencingToken::new(token).filter(|_| self.check == Check::Row);
-        let Some(seen) = self.shelf.read(token).await? else { return self.refused("the row knows a later one").await };
+        let Some(seen) = self.shelf.read(token).await? else {
+            return self.refused("the row knows a later one").await;
+        };
         self.host.notes(Event::Note, "reads the stock").await?;
         if self.check == Check::Asked && !self.asks().await? {
             return self.refused("the lock is gone").await;
@@ -156,7 +191,16 @@ impl Seller<'_> {
 
     async fn asks(&mut self) -> Result<bool> {
         let ours = self.lock.is_ours().await?;
-        self.host.notes(Event::Note, if ours { "asks: the lock is its own" } else { "asks: the lock is gone" }).await?;
+        self.host
+            .notes(
+                Event::Note,
+                if ours {
+                    "asks: the lock is its own"
+                } else {
+                    "asks: the lock is gone"
+                },
+            )
+            .await?;
         Ok(ours)
     }
 
@@ -177,7 +221,10 @@ impl Seller<'_> {
         self.host.point(DECIDED).await?;
         match self.lock.set_stock(left - 1).await? {
             true => self.sold().await,
-            false => self.refused("the service refuses: the lock's key is gone").await,
+            false => {
+                self.refused("the service refuses: the lock's key is gone")
+                    .await
+            }
         }
     }
 

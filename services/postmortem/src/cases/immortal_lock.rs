@@ -45,10 +45,22 @@ impl Case for ImmortalLock {
                     "sidekiq-grouping: atomic lock with expiry to avoid perma-locked batches",
                     "https://github.com/gzigzigzeo/sidekiq-grouping/pull/23",
                 ),
-                ("ShedLock: dead lock in redis lock provider", "https://github.com/lukas-krecan/ShedLock/issues/65"),
-                ("Beaker: a true way to set redis expire time", "https://github.com/bbangert/beaker/pull/164"),
-                ("Laravel Horizon: Lock::get() uses non-atomic SETNX + EXPIRE", "https://github.com/laravel/horizon/issues/1738"),
-                ("Redis: SETNX, and how its old locking pattern is got wrong", "https://redis.io/docs/latest/commands/setnx/"),
+                (
+                    "ShedLock: dead lock in redis lock provider",
+                    "https://github.com/lukas-krecan/ShedLock/issues/65",
+                ),
+                (
+                    "Beaker: a true way to set redis expire time",
+                    "https://github.com/bbangert/beaker/pull/164",
+                ),
+                (
+                    "Laravel Horizon: Lock::get() uses non-atomic SETNX + EXPIRE",
+                    "https://github.com/laravel/horizon/issues/1738",
+                ),
+                (
+                    "Redis: SETNX, and how its old locking pattern is got wrong",
+                    "https://redis.io/docs/latest/commands/setnx/",
+                ),
             ],
             schedule: "One unit is left, and a lock is good for 15 s. Till 1 is killed (SIGKILL) right after it has taken the lock. Tills 2 \
                        and 3 want the lock, too, and try again and again, for 60 s at most.",
@@ -69,7 +81,11 @@ impl Case for ImmortalLock {
                 "SETNX key time; who reads that the time is over sends DEL and SETNX",
                 "two read that it is over, and the second one deletes what the first one has just taken",
             ),
-            Way::holds(SET_NX_PX, "SET key value NX PX 15000", "there is no moment in which the lock has no lifetime"),
+            Way::holds(
+                SET_NX_PX,
+                "SET key value NX PX 15000",
+                "there is no moment in which the lock has no lifetime",
+            ),
         ]
     }
 
@@ -84,7 +100,15 @@ impl Case for ImmortalLock {
             SET_NX_PX => Take::SetNxPx,
             _ => bail!("no such way: {way}"),
         };
-        play(stage, Locking { take, renewed: false, free: Free::CompareAndDelete }).await
+        play(
+            stage,
+            Locking {
+                take,
+                renewed: false,
+                free: Free::CompareAndDelete,
+            },
+        )
+        .await
     }
 }
 
@@ -96,10 +120,16 @@ async fn play(stage: &Stage, locking: Locking) -> Result<Evidence> {
     let mut three = shop.till(3, lease, locking).await?;
     one.until(TAKEN).await?;
     one.kill().await?;
-    let dead = stage.timeline.lane("the lock").is(Doing::Stalled, "locked by till 1, which is dead");
+    let dead = stage
+        .timeline
+        .lane("the lock")
+        .is(Doing::Stalled, "locked by till 1, which is dead");
     two.until(REFUSED).await?;
     three.until(REFUSED).await?;
-    if let Some(mut at) = shop.comes_to(&mut two, &[OVERDUE, READ], lease * PATIENCE).await? {
+    if let Some(mut at) = shop
+        .comes_to(&mut two, &[OVERDUE, READ], lease * PATIENCE)
+        .await?
+    {
         // Till 3 tries once more before till 2 has done anything else: it sees what till 2 has seen, or that till 2 was faster.
         let mut third = come_to(&mut three, &[OVERDUE, REFUSED]).await?;
         if at == OVERDUE {
@@ -115,7 +145,14 @@ async fn play(stage: &Stage, locking: Locking) -> Result<Evidence> {
         three.finish::<bool>().await?;
     }
     let (sold, left) = shop.count().await?;
-    let evidence = Evidence::new().sold(UNITS, sold).stranded(left).holders(stage.timeline.holders_at_once());
+    let evidence = Evidence::new()
+        .sold(UNITS, sold)
+        .stranded(left)
+        .holders(stage.timeline.holders_at_once());
     let evidence = evidence.stuck(stage.timeline.longest(Doing::Waiting));
-    Ok(evidence.judge_oversold().judge_stranded().judge_holders().judge_stuck((lease * AT_MOST).as_secs_f64()))
+    Ok(evidence
+        .judge_oversold()
+        .judge_stranded()
+        .judge_holders()
+        .judge_stuck((lease * AT_MOST).as_secs_f64()))
 }

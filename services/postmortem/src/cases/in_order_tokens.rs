@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use async_trait::async_trait;
 
-use super::keeper::{ANSWERED, Check, DECIDED, Keeping, Kept, Locks, Row, Work, keeper, lock_is_free};
+use super::keeper::{
+    ANSWERED, Check, DECIDED, Keeping, Kept, Locks, Row, Work, keeper, lock_is_free,
+};
 use crate::{
     case::{Case, Story, Way},
     evidence::{Evidence, Measure},
@@ -40,7 +42,10 @@ impl Case for InOrderTokens {
                    the fence lets both pass, and the second was decided on a state without the first one's write. The author of Redis pointed at it in \
                    the debate about Redlock: the order of tokens need not be the order in which clients work, and what is wanted is check and set.",
             sources: &[
-                ("Salvatore Sanfilippo: Is Redlock safe?", "http://antirez.com/news/101"),
+                (
+                    "Salvatore Sanfilippo: Is Redlock safe?",
+                    "http://antirez.com/news/101",
+                ),
                 (
                     "Martin Kleppmann: How to do distributed locking",
                     "https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html",
@@ -86,7 +91,15 @@ impl Case for InOrderTokens {
             CLAIM => Check::Claim,
             _ => bail!("no such way: {way}"),
         };
-        play(stage, Keeping { work: Work::Sale, looks_first: false, check }).await
+        play(
+            stage,
+            Keeping {
+                work: Work::Sale,
+                looks_first: false,
+                check,
+            },
+        )
+        .await
     }
 }
 
@@ -95,7 +108,10 @@ async fn play(stage: &Stage, keeping: Keeping) -> Result<Evidence> {
     let units = stage.what_if.stock.unwrap_or(UNITS);
     let row = Row::create(stage, units).await?;
     let redis = stage.redis().await?;
-    let locks = Locks::OneServer { url: redis.url(), after: TOKENS_AFTER };
+    let locks = Locks::OneServer {
+        url: redis.url(),
+        after: TOKENS_AFTER,
+    };
     let mut one = keeper(stage, &row, 1, lease, locks.clone(), keeping).await?;
     let mut two = keeper(stage, &row, 2, lease, locks, keeping).await?;
     one.until(DECIDED).await?;
@@ -114,7 +130,13 @@ async fn play(stage: &Stage, keeping: Keeping) -> Result<Evidence> {
     one.finish::<Kept>().await?;
     // What the row says is left is sold, too.
     let sold = row.writes().await? + row.stock().await?;
-    let evidence = Evidence::new().sold(units, sold).stranded(units.saturating_sub(sold)).holders(stage.timeline.holders_at_once());
-    let evidence = evidence.stuck(stage.timeline.longest(Doing::Waiting)).judge_oversold().judge_stranded();
+    let evidence = Evidence::new()
+        .sold(units, sold)
+        .stranded(units.saturating_sub(sold))
+        .holders(stage.timeline.holders_at_once());
+    let evidence = evidence
+        .stuck(stage.timeline.longest(Doing::Waiting))
+        .judge_oversold()
+        .judge_stranded();
     Ok(evidence.judge(Measure::LostUpdates, row.lost_updates().await?, 0))
 }

@@ -74,9 +74,22 @@ pub(super) struct Kept {
 }
 
 /// Starts one more keeper. Its process runs, and it has not yet asked for the lock.
-pub(super) async fn keeper(stage: &Stage, row: &Row, number: usize, lease: Duration, locks: Locks, keeping: Keeping) -> Result<Actor> {
+pub(super) async fn keeper(
+    stage: &Stage,
+    row: &Row,
+    number: usize,
+    lease: Duration,
+    locks: Locks,
+    keeping: Keeping,
+) -> Result<Actor> {
     let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-    let task = Task { database: row.database.clone(), speed: stage.pace.speed(), lease_ms, locks, keeping };
+    let task = Task {
+        database: row.database.clone(),
+        speed: stage.pace.speed(),
+        lease_ms,
+        locks,
+        keeping,
+    };
     let mut keeper = Actor::start(stage, &format!("keeper {number}"), Role::Keeper, &task).await?;
     keeper.until(READY).await?;
     Ok(keeper)
@@ -88,7 +101,14 @@ pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
     let lease = Duration::from_millis(task.lease_ms);
     let locksmith = Locksmith::open(&task.locks, pace.real(lease)).await?;
     let store = Store::open(&task.database, task.keeping.check).await?;
-    let keeper = Keeper { host, pace, locksmith, store, lease, keeping: task.keeping };
+    let keeper = Keeper {
+        host,
+        pace,
+        locksmith,
+        store,
+        lease,
+        keeping: task.keeping,
+    };
     host.point(READY).await?;
     Ok(serde_json::to_value(keeper.serve().await?)?)
 }
@@ -111,7 +131,9 @@ impl Keeper<'_> {
                 kept.without_token = true;
                 return Ok(kept);
             };
-            let label = held.token().map_or("no token yet".into(), |token| format!("token {token}"));
+            let label = held
+                .token()
+                .map_or("no token yet".into(), |token| format!("token {token}"));
             let inside = self.host.holds(&label, self.lease).await?;
             let written = self.keep(&held, &mut kept).await;
             self.host.ends(inside).await?;
@@ -130,7 +152,9 @@ impl Keeper<'_> {
         let held = self.locksmith.take().await?;
         self.host.ends(waiting).await?;
         if held.is_none() {
-            self.host.notes(Event::Refused, "has the lock, but no token").await?;
+            self.host
+                .notes(Event::Refused, "has the lock, but no token")
+                .await?;
         }
         Ok(held)
     }
@@ -146,7 +170,9 @@ impl Keeper<'_> {
         }
         self.pace.sleep(DECISION).await;
         if self.keeping.looks_first && held.is_lost() {
-            self.host.notes(Event::Refused, "sees that its lock is over").await?;
+            self.host
+                .notes(Event::Refused, "sees that its lock is over")
+                .await?;
             return Ok(None);
         }
         self.host.point(DECIDED).await?;
@@ -170,13 +196,18 @@ impl Keeper<'_> {
 
     async fn tell(&self, outcome: Outcome, token: i64, turn: i64, stock: i64) -> Result<()> {
         if outcome == Outcome::Refused {
-            return self.host.notes(Event::Refused, &format!("token {token}: refused")).await;
+            return self
+                .host
+                .notes(Event::Refused, &format!("token {token}: refused"))
+                .await;
         }
         let harmful = match self.keeping.work {
             Work::Recount => self.store.was_late(turn).await?,
             Work::Sale => self.store.was_blind(turn).await?,
         };
         let event = if harmful { Event::Harm } else { Event::Write };
-        self.host.notes(event, &format!("token {token}: writes {stock}")).await
+        self.host
+            .notes(event, &format!("token {token}: writes {stock}"))
+            .await
     }
 }

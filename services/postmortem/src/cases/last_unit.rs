@@ -49,18 +49,30 @@ impl Shelf {
     /// A new one, with one unit.
     pub(crate) async fn create(url: &str) -> Result<Self> {
         let shelf = Self::open(url).await?;
-        sqlx::query("CREATE TABLE items (id BIGINT PRIMARY KEY, stock BIGINT NOT NULL)").execute(&shelf.pool).await?;
+        sqlx::query("CREATE TABLE items (id BIGINT PRIMARY KEY, stock BIGINT NOT NULL)")
+            .execute(&shelf.pool)
+            .await?;
         for column in shelf.table.schema::<sqlx::Postgres>() {
-            sqlx::query(sqlx::AssertSqlSafe(column)).execute(&shelf.pool).await?;
+            sqlx::query(sqlx::AssertSqlSafe(column))
+                .execute(&shelf.pool)
+                .await?;
         }
-        sqlx::query("CREATE TABLE orders (seller TEXT NOT NULL)").execute(&shelf.pool).await?;
-        sqlx::query("INSERT INTO items (id, stock) VALUES ($1, 1)").bind(ITEM).execute(&shelf.pool).await?;
+        sqlx::query("CREATE TABLE orders (seller TEXT NOT NULL)")
+            .execute(&shelf.pool)
+            .await?;
+        sqlx::query("INSERT INTO items (id, stock) VALUES ($1, 1)")
+            .bind(ITEM)
+            .execute(&shelf.pool)
+            .await?;
         Ok(shelf)
     }
 
     /// The one that is there.
     pub(crate) async fn open(url: &str) -> Result<Self> {
-        Ok(Self { pool: PgPool::connect(url).await?, table: FencedTable::builder("items").build()? })
+        Ok(Self {
+            pool: PgPool::connect(url).await?,
+            table: FencedTable::builder("items").build()?,
+        })
     }
 
     /// Claims the row if there is a token, and reads what is left. None: somebody with a later token was here.
@@ -73,7 +85,10 @@ impl Shelf {
                 Claim::Missing => bail!("the item is gone"),
             },
         };
-        let left = sqlx::query_scalar("SELECT stock FROM items WHERE id = $1").bind(ITEM).fetch_one(&self.pool).await?;
+        let left = sqlx::query_scalar("SELECT stock FROM items WHERE id = $1")
+            .bind(ITEM)
+            .fetch_one(&self.pool)
+            .await?;
         Ok(Some(Seen { left, claimed }))
     }
 
@@ -94,20 +109,29 @@ impl Shelf {
             }
             Some((token, version)) => {
                 let stock = Assignments::new().set("stock", left);
-                match self.table.write(&mut *sale, ITEM, token, version, stock).await? {
+                match self
+                    .table
+                    .write(&mut *sale, ITEM, token, version, stock)
+                    .await?
+                {
                     Write::Applied { .. } => {}
                     _ => return Ok(Sale::Superseded),
                 }
             }
         }
-        sqlx::query("INSERT INTO orders (seller) VALUES ($1)").bind(seller).execute(&mut *sale).await?;
+        sqlx::query("INSERT INTO orders (seller) VALUES ($1)")
+            .bind(seller)
+            .execute(&mut *sale)
+            .await?;
         sale.commit().await?;
         Ok(Sale::Sold { left })
     }
 
     /// Orders that there are.
     pub(crate) async fn orders(&self) -> Result<u64> {
-        let orders: i64 = sqlx::query_scalar("SELECT count(*) FROM orders").fetch_one(&self.pool).await?;
+        let orders: i64 = sqlx::query_scalar("SELECT count(*) FROM orders")
+            .fetch_one(&self.pool)
+            .await?;
         Ok(u64::try_from(orders)?)
     }
 }
@@ -147,7 +171,11 @@ struct Seller {
 
 impl<'a> TwoSellers<'a> {
     /// The first one is inside when this returns.
-    pub(super) async fn of(stage: &'a Stage, lease: Duration, lock: Box<dyn Locking>) -> Result<Self> {
+    pub(super) async fn of(
+        stage: &'a Stage,
+        lease: Duration,
+        lock: Box<dyn Locking>,
+    ) -> Result<Self> {
         Counter::open(stage, lease).await?.first(lock).await
     }
 
@@ -161,14 +189,23 @@ impl<'a> TwoSellers<'a> {
             counter.sells(&mut second).await?;
         }
         let timeline = &counter.stage.timeline;
-        let evidence = Evidence::new().sold(1, counter.shelf.orders().await?).holders(timeline.holders_at_once());
-        Ok(evidence.stuck(timeline.longest(Doing::Waiting)).judge_oversold())
+        let evidence = Evidence::new()
+            .sold(1, counter.shelf.orders().await?)
+            .holders(timeline.holders_at_once());
+        Ok(evidence
+            .stuck(timeline.longest(Doing::Waiting))
+            .judge_oversold())
     }
 }
 
 impl Seller {
     fn new(stage: &Stage, name: &'static str, lock: Box<dyn Locking>) -> Self {
-        Self { name, lane: stage.timeline.lane(name), lock, inside: None }
+        Self {
+            name,
+            lane: stage.timeline.lane(name),
+            lock,
+            inside: None,
+        }
     }
 }
 
@@ -177,14 +214,24 @@ impl<'a> Counter<'a> {
     pub(super) async fn open(stage: &'a Stage, lease: Duration) -> Result<Self> {
         let shelf = Shelf::create(&stage.database().await?).await?;
         stage.timeline.stock(1);
-        Ok(Self { stage, shelf, lease })
+        Ok(Self {
+            stage,
+            shelf,
+            lease,
+        })
     }
 
     /// The first seller is inside when this returns.
     pub(super) async fn first(self, lock: Box<dyn Locking>) -> Result<TwoSellers<'a>> {
         let mut first = Seller::new(self.stage, "seller A", lock);
-        ensure!(self.serves(&mut first).await?, "nobody has the lock, and seller A does not get it");
-        Ok(TwoSellers { counter: self, first })
+        ensure!(
+            self.serves(&mut first).await?,
+            "nobody has the lock, and seller A does not get it"
+        );
+        Ok(TwoSellers {
+            counter: self,
+            first,
+        })
     }
 
     /// Whether the seller gets the lock; it then reads what is left.
@@ -196,16 +243,27 @@ impl<'a> Counter<'a> {
             seller.lane.notes(Event::Refused, "the lock is held");
             return Ok(false);
         };
-        let label = token.map_or_else(|| "has the lock".to_owned(), |token| format!("token {token}"));
+        let label = token.map_or_else(
+            || "has the lock".to_owned(),
+            |token| format!("token {token}"),
+        );
         let inside = seller.lane.holds(label, self.lease);
         let seen = self.shelf.read(token).await?;
-        seller.lane.notes(Event::Note, seen.map_or_else(|| "superseded".to_owned(), |seen| format!("reads: {} left", seen.left)));
+        seller.lane.notes(
+            Event::Note,
+            seen.map_or_else(
+                || "superseded".to_owned(),
+                |seen| format!("reads: {} left", seen.left),
+            ),
+        );
         seller.inside = Some((inside, seen));
         Ok(true)
     }
 
     async fn sells(&self, seller: &mut Seller) -> Result<()> {
-        let Some((inside, seen)) = seller.inside.take() else { return Ok(()) };
+        let Some((inside, seen)) = seller.inside.take() else {
+            return Ok(());
+        };
         let sale = match seen {
             Some(seen) => self.shelf.sell(seller.name, seen).await?,
             None => Sale::Superseded,
@@ -234,6 +292,9 @@ impl<'a> Counter<'a> {
 
 /// For a way that is to be harmless although its lock is broken: it proves nothing if the lock was not.
 pub(super) fn was_broken(evidence: Evidence) -> Result<Evidence> {
-    ensure!(evidence.holders_at_once == 2, "the schedule has not broken the lock");
+    ensure!(
+        evidence.holders_at_once == 2,
+        "the schedule has not broken the lock"
+    );
     Ok(evidence)
 }

@@ -56,7 +56,10 @@ impl Case for LatePayment {
                    but the payment provider's message is late, by seconds or by hours. It finds an order that is closed, the shop ignores it, \
                    and the unit is sold to somebody else: the buyer is charged, and has neither goods nor money.",
             sources: &[
-                ("\"Ghost payments\": the order is closed, and then the payment succeeds (in Chinese)", "https://www.ahimu.com/posts/33"),
+                (
+                    "\"Ghost payments\": the order is closed, and then the payment succeeds (in Chinese)",
+                    "https://www.ahimu.com/posts/33",
+                ),
                 (
                     "WeChat Pay: why an order must be closed at the provider, too",
                     "https://pay.weixin.qq.com/wiki/doc/api/wxpay/en/guide/pos/Closed-loop_Transactions.shtml",
@@ -121,13 +124,20 @@ impl Case for LatePayment {
 /// Where it is bought.
 enum Shop {
     Sql(SqlShop),
-    Engine { engine: Box<Engine>, item: String, client: Client, _redis: Box<Redis> },
+    Engine {
+        engine: Box<Engine>,
+        item: String,
+        client: Client,
+        _redis: Box<Redis>,
+    },
 }
 
 impl Shop {
     async fn open(stage: &Stage, stock: u64, paid: Paid) -> Result<Self> {
         let (hold, look_every) = (stage.pace.real(HOLD), stage.pace.real(LOOK_EVERY));
-        Ok(Self::Sql(SqlShop::open(&stage.database().await?, stock, hold, look_every, paid).await?))
+        Ok(Self::Sql(
+            SqlShop::open(&stage.database().await?, stock, hold, look_every, paid).await?,
+        ))
     }
 
     async fn open_engine(stage: &Stage, stock: u64) -> Result<Self> {
@@ -135,9 +145,20 @@ impl Shop {
         let engine = Engine::start(stage, &redis).await?;
         // The engine counts whole seconds.
         let hold_seconds = stage.pace.real(HOLD).as_secs_f64().ceil();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few seconds")]
-        let item = engine.offer(json!({ "id": "tables", "stock": stock, "hold_seconds": hold_seconds as u64 })).await?;
-        Ok(Self::Engine { engine: Box::new(engine), item, client: Client::new(), _redis: Box::new(redis) })
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a few seconds"
+        )]
+        let item = engine
+            .offer(json!({ "id": "tables", "stock": stock, "hold_seconds": hold_seconds as u64 }))
+            .await?;
+        Ok(Self::Engine {
+            engine: Box::new(engine),
+            item,
+            client: Client::new(),
+            _redis: Box::new(redis),
+        })
     }
 
     fn port(&self) -> Result<u16> {
@@ -154,8 +175,16 @@ impl Shop {
                 ensure!(shop.hold(buyer).await?, "there is a unit for {buyer}");
                 Ok(buyer.to_owned())
             }
-            Self::Engine { engine, item, client, .. } => {
-                let order = engine.counter.insist(client, item, buyer, "a-table").await?;
+            Self::Engine {
+                engine,
+                item,
+                client,
+                ..
+            } => {
+                let order = engine
+                    .counter
+                    .insist(client, item, buyer, "a-table")
+                    .await?;
                 order.with_context(|| format!("there is a unit for {buyer}"))
             }
         }
@@ -168,9 +197,15 @@ impl Shop {
         async move {
             let client = Client::new();
             if is_signed {
-                Counter::at(url).pay(&client, &order, &format!("payment-of-{order}")).await?;
+                Counter::at(url)
+                    .pay(&client, &order, &format!("payment-of-{order}"))
+                    .await?;
             } else {
-                client.post(format!("{url}/orders/{order}/payment")).send().await?.error_for_status()?;
+                client
+                    .post(format!("{url}/orders/{order}/payment"))
+                    .send()
+                    .await?
+                    .error_for_status()?;
             }
             Ok(())
         }
@@ -204,8 +239,14 @@ impl Shop {
 /// As many buyers as there are units pay in time, and the shop hears of it when the holds are over and all units but one are sold again.
 async fn play(stage: &Stage, shop: &Shop, stock: u64) -> Result<Evidence> {
     let provider = Proxy::start(shop.port()?).await?;
-    let (late, others) = (names(&["Ann", "Bert"], "early", stock), names(&["Cleo"], "later", stock - 1));
-    let (shop_lane, provider_lane) = (stage.timeline.lane("shop"), stage.timeline.lane("payment provider"));
+    let (late, others) = (
+        names(&["Ann", "Bert"], "early", stock),
+        names(&["Cleo"], "later", stock - 1),
+    );
+    let (shop_lane, provider_lane) = (
+        stage.timeline.lane("shop"),
+        stage.timeline.lane("payment provider"),
+    );
     stage.timeline.stock(i64::try_from(stock)?);
     let mut late_orders = Vec::new();
     for buyer in &late {
@@ -234,7 +275,9 @@ async fn play(stage: &Stage, shop: &Shop, stock: u64) -> Result<Evidence> {
         lane(stage, buyer).notes(Event::Note, "buys a unit, and pays");
         orders.push(order);
     }
-    stage.timeline.stock(i64::try_from(shop.available().await?)?);
+    stage
+        .timeline
+        .stock(i64::try_from(shop.available().await?)?);
 
     stage.pace.sleep(MOMENT).await;
     drop(stalled);
@@ -252,24 +295,48 @@ async fn play(stage: &Stage, shop: &Shop, stock: u64) -> Result<Evidence> {
 /// Who is in the story, and as many others as a reader wants.
 fn names(known: &[&str], others: &str, n: u64) -> Vec<String> {
     let known = known.iter().map(|name| (*name).to_owned());
-    known.chain((1..).map(|n| format!("{others}-{n}"))).take(usize::try_from(n).unwrap_or(usize::MAX)).collect()
+    known
+        .chain((1..).map(|n| format!("{others}-{n}")))
+        .take(usize::try_from(n).unwrap_or(usize::MAX))
+        .collect()
 }
 
 /// A picture with a lane for each of a hundred buyers shows nothing.
 fn lane(stage: &Stage, buyer: &str) -> Lane {
-    stage.timeline.lane(if buyer.contains('-') { "other buyers" } else { buyer })
+    stage.timeline.lane(if buyer.contains('-') {
+        "other buyers"
+    } else {
+        buyer
+    })
 }
 
 /// Everybody was charged. Whoever has no unit must have money to come.
-async fn count(stage: &Stage, shop: &Shop, stock: u64, buyers: &[String], orders: &[String]) -> Result<Evidence> {
+async fn count(
+    stage: &Stage,
+    shop: &Shop,
+    stock: u64,
+    buyers: &[String],
+    orders: &[String],
+) -> Result<Evidence> {
     let (mut sold, mut in_vain) = (0, 0);
     for (buyer, order) in buyers.iter().zip(orders) {
         let lane = self::lane(stage, buyer);
         match shop.state(order).await?.as_str() {
             "paid" | "confirmed" => {
                 sold += 1;
-                let event = if sold > stock { Event::Harm } else { Event::Sale };
-                lane.notes(event, if sold > stock { "has a unit that does not exist" } else { "has a unit" });
+                let event = if sold > stock {
+                    Event::Harm
+                } else {
+                    Event::Sale
+                };
+                lane.notes(
+                    event,
+                    if sold > stock {
+                        "has a unit that does not exist"
+                    } else {
+                        "has a unit"
+                    },
+                );
             }
             "refund_due" => lane.notes(Event::Refused, "gets the money back"),
             state => {
@@ -278,6 +345,11 @@ async fn count(stage: &Stage, shop: &Shop, stock: u64, buyers: &[String], orders
             }
         }
     }
-    stage.timeline.stock(i64::try_from(shop.available().await?)?);
-    Ok(Evidence::new().sold(stock, sold).judge(Measure::ChargedInVain, in_vain, 0).judge_oversold())
+    stage
+        .timeline
+        .stock(i64::try_from(shop.available().await?)?);
+    Ok(Evidence::new()
+        .sold(stock, sold)
+        .judge(Measure::ChargedInVain, in_vain, 0)
+        .judge_oversold())
 }

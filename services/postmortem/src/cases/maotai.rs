@@ -79,7 +79,11 @@ impl Case for Maotai {
                 "the same with a unique value, and a script that deletes the lock only if it is still ours",
                 "nobody steals a lock any more, but it runs out all the same",
             ),
-            Way::holds(RENEWAL, "a watchdog extends the lock every third of the lease", "the lock lasts as long as its holder lives"),
+            Way::holds(
+                RENEWAL,
+                "a watchdog extends the lock every third of the lease",
+                "the lock lasts as long as its holder lives",
+            ),
             Way::does_not_help(
                 RENEWAL_AND_PAUSE,
                 "the same, and the holder is stopped for 25 s (SIGSTOP) after it has read the stock",
@@ -104,21 +108,36 @@ impl Case for Maotai {
     }
 
     fn knobs(&self) -> &'static [Knob] {
-        &[Knob::Buyers, Knob::Stock, Knob::Stall, Knob::Lease, Knob::Instances]
+        &[
+            Knob::Buyers,
+            Knob::Stock,
+            Knob::Stall,
+            Knob::Lease,
+            Knob::Instances,
+        ]
     }
 
     async fn play(&self, way: &str, stage: &Stage) -> Result<Evidence> {
-        Sale::open(stage, selling(way)?).await?.play(way == RENEWAL_AND_PAUSE).await
+        Sale::open(stage, selling(way)?)
+            .await?
+            .play(way == RENEWAL_AND_PAUSE)
+            .await
     }
 }
 
 fn selling(way: &str) -> Result<Selling> {
     let lock = |unique, renewed| order_service::StoryLock { unique, renewed };
-    let selling = |lock, identity_first, orders| Selling { lock, identity_first, orders };
+    let selling = |lock, identity_first, orders| Selling {
+        lock,
+        identity_first,
+        orders,
+    };
     Ok(match way {
         STORY => selling(Some(lock(false, false)), false, Orders::GetAndCompare),
         COMPARE_AND_DELETE => selling(Some(lock(true, false)), false, Orders::GetAndCompare),
-        RENEWAL | RENEWAL_AND_PAUSE => selling(Some(lock(true, true)), false, Orders::GetAndCompare),
+        RENEWAL | RENEWAL_AND_PAUSE => {
+            selling(Some(lock(true, true)), false, Orders::GetAndCompare)
+        }
         IDENTITY_FIRST => selling(Some(lock(true, false)), true, Orders::GetAndCompare),
         ATOMIC_SCRIPT => selling(Some(lock(false, false)), false, Orders::AtomicScript),
         ENGINE => selling(None, true, Orders::Engine),
@@ -140,33 +159,66 @@ struct Sale<'a> {
 impl<'a> Sale<'a> {
     async fn open(stage: &'a Stage, selling: Selling) -> Result<Self> {
         let what_if = stage.what_if;
-        let (stock, stall) = (what_if.stock.unwrap_or(100), what_if.stall.unwrap_or(Duration::from_secs(30)));
+        let (stock, stall) = (
+            what_if.stock.unwrap_or(100),
+            what_if.stall.unwrap_or(Duration::from_secs(30)),
+        );
         let redis = stage.redis().await?;
         let identity = IdentityService::start(stage, stall).await?;
         let mut connection = stage.connect(&redis).await?;
         let () = connection.set(BOTTLES, stock).await?;
-        let buyers: Vec<_> = (0..what_if.buyers.unwrap_or(130)).map(|n| format!("buyer-{n}")).collect();
+        let buyers: Vec<_> = (0..what_if.buyers.unwrap_or(130))
+            .map(|n| format!("buyer-{n}"))
+            .collect();
         let () = connection.rpush(BUYERS, buyers).await?;
         let engine = match selling.orders {
             Orders::Engine => Some(Self::offer(stage, &redis, stock).await?),
             _ => None,
         };
         let lease = what_if.lease.unwrap_or(Duration::from_secs(10));
-        let task = Task::new(stage.pace, &redis, &identity, selling, lease, stock, engine.as_ref());
-        Ok(Self { stage, redis, identity, engine, task, stock, instances: what_if.instances.unwrap_or(6) })
+        let task = Task::new(
+            stage.pace,
+            &redis,
+            &identity,
+            selling,
+            lease,
+            stock,
+            engine.as_ref(),
+        );
+        Ok(Self {
+            stage,
+            redis,
+            identity,
+            engine,
+            task,
+            stock,
+            instances: what_if.instances.unwrap_or(6),
+        })
     }
 
     async fn offer(stage: &Stage, redis: &Redis, stock: u64) -> Result<(Engine, String)> {
         let engine = Engine::start(stage, redis).await?;
-        let item = engine.offer(json!({ "id": "maotai", "title": "Maotai", "stock": stock, "limit_per_buyer": 1 })).await?;
+        let item = engine
+            .offer(
+                json!({ "id": "maotai", "title": "Maotai", "stock": stock, "limit_per_buyer": 1 }),
+            )
+            .await?;
         Ok((engine, item))
     }
 
     async fn play(self, pause: bool) -> Result<Evidence> {
-        let schedule = Arc::new(Schedule::new(pause.then_some(self.stage.pace.real(STOPPED))));
+        let schedule = Arc::new(Schedule::new(
+            pause.then_some(self.stage.pace.real(STOPPED)),
+        ));
         let mut services = JoinSet::new();
         for n in 1..=self.instances {
-            let actor = Actor::start(self.stage, &format!("order service {n}"), Role::OrderService, &self.task).await?;
+            let actor = Actor::start(
+                self.stage,
+                &format!("order service {n}"),
+                Role::OrderService,
+                &self.task,
+            )
+            .await?;
             let schedule = Arc::clone(&schedule);
             services.spawn(async move { schedule.drive(actor).await });
         }
@@ -218,11 +270,21 @@ impl<'a> Sale<'a> {
             None => self.count_in_redis().await?,
         };
         let told: u64 = tallies.iter().map(|tally| tally.sold).sum();
-        anyhow::ensure!(told == sold, "{told} buyers were told that they have a bottle, {sold} orders were written");
+        anyhow::ensure!(
+            told == sold,
+            "{told} buyers were told that they have a bottle, {sold} orders were written"
+        );
         let timeline = &self.stage.timeline;
         let refused = tallies.iter().any(|tally| tally.refused > 0);
-        let evidence = Evidence::new().sold(self.stock, sold).stranded(if refused { left } else { 0 });
-        Ok(evidence.holders(timeline.holders_at_once()).stuck(timeline.longest(Doing::Waiting)).judge_oversold().judge_stranded())
+        let evidence =
+            Evidence::new()
+                .sold(self.stock, sold)
+                .stranded(if refused { left } else { 0 });
+        Ok(evidence
+            .holders(timeline.holders_at_once())
+            .stuck(timeline.longest(Doing::Waiting))
+            .judge_oversold()
+            .judge_stranded())
     }
 
     async fn count_in_redis(&self) -> Result<(u64, u64)> {
@@ -243,7 +305,11 @@ struct Schedule {
 
 impl Schedule {
     fn new(stop: Option<Duration>) -> Self {
-        let schedule = Self { one_is_left: Point::closed(), read_the_last: Point::closed(), stop: Mutex::new(stop) };
+        let schedule = Self {
+            one_is_left: Point::closed(),
+            read_the_last: Point::closed(),
+            stop: Mutex::new(stop),
+        };
         if stop.is_some() {
             // The one that is stopped would keep the others waiting.
             schedule.read_the_last.open();

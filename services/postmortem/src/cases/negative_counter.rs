@@ -69,13 +69,21 @@ impl Case for NegativeCounter {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(STORY, "DECR; a result below zero is refused", "the counter owes one unit to every buyer whom it has refused"),
+            Way::faulty(
+                STORY,
+                "DECR; a result below zero is refused",
+                "the counter owes one unit to every buyer whom it has refused",
+            ),
             Way::does_not_help(
                 PUT_BACK,
                 "the same, and INCR when the result was below zero",
                 "who is killed between the two puts nothing back, and the next unit that comes home is swallowed",
             ),
-            Way::holds(SCRIPT, "a script decrements only what is above zero", "a refusal leaves nothing behind that could be forgotten"),
+            Way::holds(
+                SCRIPT,
+                "a script decrements only what is above zero",
+                "a refusal leaves nothing behind that could be forgotten",
+            ),
             Way::holds(
                 ENGINE,
                 "Stockade, killed and started again after the crowd",
@@ -89,7 +97,11 @@ impl Case for NegativeCounter {
     }
 
     async fn play(&self, way: &str, stage: &Stage) -> Result<Evidence> {
-        let sale = Sale { stage, stock: stage.what_if.stock.unwrap_or(100), buyers: stage.what_if.buyers.unwrap_or(400) };
+        let sale = Sale {
+            stage,
+            stock: stage.what_if.stock.unwrap_or(100),
+            buyers: stage.what_if.buyers.unwrap_or(400),
+        };
         match way {
             STORY => sale.play(Taking::Decrement).await,
             PUT_BACK => sale.play(Taking::DecrementAndPutBack).await,
@@ -117,7 +129,9 @@ impl Shop {
                 }
                 Ok(sold)
             }
-            Self::Engine(counter, client, item) => Ok(counter.insist(client, item, buyer, KEY).await?.is_some()),
+            Self::Engine(counter, client, item) => {
+                Ok(counter.insist(client, item, buyer, KEY).await?.is_some())
+            }
         }
     }
 }
@@ -146,7 +160,14 @@ impl Sale<'_> {
         let buyers: Vec<_> = (0..self.buyers).map(|n| format!("buyer-{n}")).collect();
         let () = connection.rpush(BUYERS, buyers).await?;
         self.note_left(&mut connection).await?;
-        self.crowd(&mut connection, &Task { redis_url: redis.url(), taking }).await?;
+        self.crowd(
+            &mut connection,
+            &Task {
+                redis_url: redis.url(),
+                taking,
+            },
+        )
+        .await?;
         self.note_left(&mut connection).await?;
 
         let sold_first = connection.llen(ORDERS).await?;
@@ -154,18 +175,31 @@ impl Sale<'_> {
         let () = connection.incr(LEFT, self.cancelled()).await?;
         self.note_cancelled();
         let left = self.note_left(&mut connection).await?;
-        self.stage.timeline.lane("order service 2").notes(Event::Note, format!("the counter says {left}"));
-        let sold_later = self.later(&Shop::Counter(taking, connection.clone())).await?;
+        self.stage
+            .timeline
+            .lane("order service 2")
+            .notes(Event::Note, format!("the counter says {left}"));
+        let sold_later = self
+            .later(&Shop::Counter(taking, connection.clone()))
+            .await?;
         self.note_left(&mut connection).await?;
         Ok(self.count(sold_first, sold_later))
     }
 
     /// Everybody comes; who has seen the last one off is killed.
     async fn crowd(&self, redis: &mut MultiplexedConnection, task: &Task) -> Result<()> {
-        let mut service = Actor::start(self.stage, "order service 1", Role::CountingOrderService, task).await?;
+        let mut service = Actor::start(
+            self.stage,
+            "order service 1",
+            Role::CountingOrderService,
+            task,
+        )
+        .await?;
         let mut refused = 0;
         while refused < self.too_late() {
-            let Stop::At(point) = service.next().await? else { bail!("the service ended before it had refused all who come too late") };
+            let Stop::At(point) = service.next().await? else {
+                bail!("the service ended before it had refused all who come too late")
+            };
             ensure!(point == REFUSED, "nobody knows the point `{point}`");
             refused += 1;
             if refused == 1 {
@@ -173,7 +207,9 @@ impl Sale<'_> {
                 self.note_left(redis).await?;
             }
         }
-        service.lane().notes(Event::Refused, format!("{refused} buyers were refused"));
+        service
+            .lane()
+            .notes(Event::Refused, format!("{refused} buyers were refused"));
         if refused == 0 {
             let _: u64 = service.finish().await?;
         }
@@ -181,7 +217,10 @@ impl Sale<'_> {
     }
 
     fn note_cancelled(&self) {
-        self.stage.timeline.lane("customers").notes(Event::Note, format!("{} orders are cancelled", self.cancelled()));
+        self.stage.timeline.lane("customers").notes(
+            Event::Note,
+            format!("{} orders are cancelled", self.cancelled()),
+        );
     }
 
     async fn note_left(&self, redis: &mut MultiplexedConnection) -> Result<i64> {
@@ -194,7 +233,9 @@ impl Sale<'_> {
     async fn later(&self, shop: &Shop) -> Result<u64> {
         let lane = self.stage.timeline.lane("order service 2");
         let mut trying = None;
-        let mut waiting: Vec<_> = (0..self.cancelled()).map(|n| format!("later-{n}")).collect();
+        let mut waiting: Vec<_> = (0..self.cancelled())
+            .map(|n| format!("later-{n}"))
+            .collect();
         for _ in 0..TRIES {
             let mut refused = Vec::new();
             for buyer in waiting {
@@ -220,21 +261,29 @@ impl Sale<'_> {
     fn count(&self, sold_first: u64, sold_later: u64) -> Evidence {
         let stranded = self.cancelled() - sold_later;
         if stranded > 0 {
-            self.stage.timeline.lane("order service 2").notes(Event::Harm, format!("{stranded} units are there, and cannot be bought"));
+            self.stage.timeline.lane("order service 2").notes(
+                Event::Harm,
+                format!("{stranded} units are there, and cannot be bought"),
+            );
         }
-        let evidence = Evidence::new().sold(self.stock, sold_first - self.cancelled() + sold_later).stranded(stranded);
+        let evidence = Evidence::new()
+            .sold(self.stock, sold_first - self.cancelled() + sold_later)
+            .stranded(stranded);
         evidence.judge_oversold().judge_stranded()
     }
 
     async fn play_engine(&self) -> Result<Evidence> {
         let redis = self.stage.redis().await?;
         let mut engine = Engine::start(self.stage, &redis).await?;
-        let item = engine.offer(json!({ "id": "sneakers", "stock": self.stock })).await?;
+        let item = engine
+            .offer(json!({ "id": "sneakers", "stock": self.stock }))
+            .await?;
         self.stage.timeline.stock(i64::try_from(self.stock)?);
         let (client, counter) = (Client::new(), engine.counter.clone());
         let lane = self.stage.timeline.lane("order service 1");
         let crowd = (0..self.buyers).map(|n| {
-            let (counter, client, item, lane) = (counter.clone(), client.clone(), item.clone(), lane.clone());
+            let (counter, client, item, lane) =
+                (counter.clone(), client.clone(), item.clone(), lane.clone());
             async move {
                 let buyer = format!("buyer-{n}");
                 let order = counter.insist(&client, &item, &buyer, KEY).await?;
@@ -244,9 +293,15 @@ impl Sale<'_> {
                 anyhow::Ok(order)
             }
         });
-        let answers: Vec<Option<String>> = stream::iter(crowd).buffer_unordered(AT_ONCE).try_collect().await?;
+        let answers: Vec<Option<String>> = stream::iter(crowd)
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await?;
         let orders: Vec<_> = answers.iter().flatten().collect();
-        lane.notes(Event::Refused, format!("{} buyers were refused", answers.len() - orders.len()));
+        lane.notes(
+            Event::Refused,
+            format!("{} buyers were refused", answers.len() - orders.len()),
+        );
         let sold_first = orders.len() as u64;
         self.stage.timeline.stock(0);
         let down = engine.kill(&lane).await?;
@@ -259,13 +314,22 @@ impl Sale<'_> {
             counter.cancel(&client, order).await?;
         }
         self.note_cancelled();
-        let audit = engine.audit_says(&item, |audit| audit.available == free + self.cancelled()).await?;
+        let audit = engine
+            .audit_says(&item, |audit| audit.available == free + self.cancelled())
+            .await?;
         self.stage.timeline.stock(i64::try_from(audit.available)?);
-        let sold_later = self.later(&Shop::Engine(counter, client, item.clone())).await?;
+        let sold_later = self
+            .later(&Shop::Engine(counter, client, item.clone()))
+            .await?;
         let audit = engine.audit(&item).await?;
         self.stage.timeline.stock(i64::try_from(audit.available)?);
         let evidence = self.count(sold_first, sold_later);
-        ensure!(evidence.units_sold == audit.promised(), "buyers have {}, the ledger says {}", evidence.units_sold, audit.promised());
+        ensure!(
+            evidence.units_sold == audit.promised(),
+            "buyers have {}, the ledger says {}",
+            evidence.units_sold,
+            audit.promised()
+        );
         Ok(evidence)
     }
 }

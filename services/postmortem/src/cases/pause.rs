@@ -62,7 +62,11 @@ impl Case for Pause {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(STORY, "UPDATE items SET stock = count", "the sleeper does not know that it slept, and nobody asks"),
+            Way::faulty(
+                STORY,
+                "UPDATE items SET stock = count",
+                "the sleeper does not know that it slept, and nobody asks",
+            ),
             Way::does_not_help(
                 LOOK_FIRST,
                 "the same, and just before it the holder makes sure that its lease is not over",
@@ -99,7 +103,15 @@ impl Case for Pause {
             CLAIM => (false, Check::Claim),
             _ => bail!("no such way: {way}"),
         };
-        play(stage, Keeping { work: Work::Recount, looks_first, check }).await
+        play(
+            stage,
+            Keeping {
+                work: Work::Recount,
+                looks_first,
+                check,
+            },
+        )
+        .await
     }
 }
 
@@ -108,21 +120,36 @@ async fn play(stage: &Stage, keeping: Keeping) -> Result<Evidence> {
     let units = stage.what_if.stock.unwrap_or(ON_THE_SHELF);
     let row = Row::create(stage, units).await?;
     let redis = stage.redis().await?;
-    let locks = Locks::OneServer { url: redis.url(), after: TOKENS_AFTER };
+    let locks = Locks::OneServer {
+        url: redis.url(),
+        after: TOKENS_AFTER,
+    };
     let mut one = keeper(stage, &row, 1, lease, locks.clone(), keeping).await?;
     let mut two = keeper(stage, &row, 2, lease, locks, keeping).await?;
     one.until(DECIDED).await?;
     let stopped = one.pause().await?;
     let left = units - TAKEN_FROM_IT.min(units / 2);
     row.fill_shelf(left).await?;
-    stage.timeline.lane("the shelf").notes(Event::Note, format!("{} units are taken from it", units - left));
+    stage.timeline.lane("the shelf").notes(
+        Event::Note,
+        format!("{} units are taken from it", units - left),
+    );
     two.finish::<Kept>().await?;
     row.stock().await?;
     one.resume(stopped).await?;
     one.finish::<Kept>().await?;
     // What the row says is there is sold.
     let sold = row.stock().await?;
-    let evidence = Evidence::new().sold(left, sold).stranded(left.saturating_sub(sold)).holders(stage.timeline.holders_at_once());
-    let (evidence, zombies) = (evidence.stuck(stage.timeline.longest(Doing::Waiting)), row.zombie_writes().await?);
-    Ok(evidence.judge_oversold().judge_stranded().judge(Measure::ZombieWrites, zombies, 0))
+    let evidence = Evidence::new()
+        .sold(left, sold)
+        .stranded(left.saturating_sub(sold))
+        .holders(stage.timeline.holders_at_once());
+    let (evidence, zombies) = (
+        evidence.stuck(stage.timeline.longest(Doing::Waiting)),
+        row.zombie_writes().await?,
+    );
+    Ok(evidence
+        .judge_oversold()
+        .judge_stranded()
+        .judge(Measure::ZombieWrites, zombies, 0))
 }

@@ -60,7 +60,11 @@ impl Case for RedlockClock {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(CLOCK_TRUSTED, "Redlock as described", "on node 3 A's lease is over: 1, 2, 3 and 3, 4, 5 are majorities"),
+            Way::faulty(
+                CLOCK_TRUSTED,
+                "Redlock as described",
+                "on node 3 A's lease is over: 1, 2, 3 and 3, 4, 5 are majorities",
+            ),
             Way::holds(
                 CLOCK_GUARD,
                 "this library's Redlock, which holds the time in every answer against its own monotonic clock",
@@ -109,27 +113,48 @@ impl<'a> Sale<'a> {
         let mut nodes = Vec::new();
         for node in 1..=5 {
             let builder = stage.redis_builder();
-            let builder = if node == 3 { builder.clock(&clock).await? } else { builder };
+            let builder = if node == 3 {
+                builder.clock(&clock).await?
+            } else {
+                builder
+            };
             nodes.push(builder.start().await?);
         }
         let first_client = FirstClient::of(&nodes).await?;
-        Ok(Self { stage, lease: stage.what_if.lease.unwrap_or(LEASE), nodes, clock, first_client })
+        Ok(Self {
+            stage,
+            lease: stage.what_if.lease.unwrap_or(LEASE),
+            nodes,
+            clock,
+            first_client,
+        })
     }
 
     async fn plain(&self) -> Result<Evidence> {
         let redlock = |urls| Box::new(PlainRedlock::new(urls, self.stage.pace, self.lease));
-        let sellers = self.until_the_jump(redlock(self.first_client.urls().to_vec())).await?;
+        let sellers = self
+            .until_the_jump(redlock(self.first_client.urls().to_vec()))
+            .await?;
         Ok(sellers.and(redlock(self.urls())).await?.judge_holders())
     }
 
     async fn guarded(&self) -> Result<Evidence> {
-        let (first, second) = (self.ours(self.first_client.urls().to_vec()).await?, self.ours(self.urls()).await?);
+        let (first, second) = (
+            self.ours(self.first_client.urls().to_vec()).await?,
+            self.ours(self.urls()).await?,
+        );
         let sellers = self.until_the_jump(Box::new(first)).await?;
         Ok(sellers.and(Box::new(second)).await?.judge_holders())
     }
 
     async fn newcomer(&self, fenced: bool) -> Result<Evidence> {
-        let tokens = |lock| -> Box<dyn Locking> { if fenced { Box::new(lock) } else { Box::new(WithoutToken(lock)) } };
+        let tokens = |lock| -> Box<dyn Locking> {
+            if fenced {
+                Box::new(lock)
+            } else {
+                Box::new(WithoutToken(lock))
+            }
+        };
         let first = self.ours(self.first_client.urls().to_vec()).await?;
         let sellers = self.until_the_jump(tokens(first)).await?;
         let second = self.ours(self.urls()).await?;
@@ -144,8 +169,12 @@ impl<'a> Sale<'a> {
         self.first_client.loses_two();
         let sellers = TwoSellers::of(self.stage, self.lease, first).await?;
         let (lane, ahead) = (self.stage.timeline.lane("node 3"), self.lease * LEASES);
-        lane.notes(Event::Fault, format!("its clock jumps by {} s", ahead.as_secs()));
-        self.clock.set(i64::try_from(self.stage.pace.real_ms(ahead))?)?;
+        lane.notes(
+            Event::Fault,
+            format!("its clock jumps by {} s", ahead.as_secs()),
+        );
+        self.clock
+            .set(i64::try_from(self.stage.pace.real_ms(ahead))?)?;
         Ok(sellers)
     }
 

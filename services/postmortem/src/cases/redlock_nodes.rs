@@ -35,9 +35,16 @@ pub(super) struct FirstClient {
 impl FirstClient {
     /// It can reach all of them as yet.
     pub(super) async fn of(nodes: &[Redis]) -> Result<Self> {
-        let beyond = [Proxy::start(nodes[3].port()).await?, Proxy::start(nodes[4].port()).await?];
+        let beyond = [
+            Proxy::start(nodes[3].port()).await?,
+            Proxy::start(nodes[4].port()).await?,
+        ];
         let mut urls: Vec<_> = nodes[..3].iter().map(Redis::url).collect();
-        urls.extend(beyond.iter().map(|proxy| format!("redis://127.0.0.1:{}", proxy.port())));
+        urls.extend(
+            beyond
+                .iter()
+                .map(|proxy| format!("redis://127.0.0.1:{}", proxy.port())),
+        );
         Ok(Self { urls, beyond })
     }
 
@@ -48,7 +55,9 @@ impl FirstClient {
 
     /// Nodes 4 and 5 are out of its reach from now on.
     pub(super) fn loses_two(&self) {
-        self.beyond.iter().for_each(|proxy| proxy.set(Traffic::Reset));
+        self.beyond
+            .iter()
+            .for_each(|proxy| proxy.set(Traffic::Reset));
     }
 }
 
@@ -62,22 +71,39 @@ pub(super) struct PlainRedlock {
 
 impl PlainRedlock {
     pub(super) fn new(urls: impl IntoIterator<Item = String>, pace: Pace, lease: Duration) -> Self {
-        Self { urls: urls.into_iter().collect(), pace, lease, value: Uuid::new_v4().to_string() }
+        Self {
+            urls: urls.into_iter().collect(),
+            pace,
+            lease,
+            value: Uuid::new_v4().to_string(),
+        }
     }
 
     async fn try_lock(&self) -> bool {
         let started = Instant::now();
         let lease_ms = self.pace.real_ms(self.lease);
         let votes = join_all(self.urls.iter().map(|url| set(url, &self.value, lease_ms))).await;
-        let votes = votes.into_iter().filter(|vote| matches!(vote, Ok(true))).count();
+        let votes = votes
+            .into_iter()
+            .filter(|vote| matches!(vote, Ok(true)))
+            .count();
         // The page's drift: 1 % and 2 ms.
-        let valid_for = self.pace.real(self.lease).mul_f64(0.99).saturating_sub(Duration::from_millis(2));
+        let valid_for = self
+            .pace
+            .real(self.lease)
+            .mul_f64(0.99)
+            .saturating_sub(Duration::from_millis(2));
         votes >= QUORUM && started.elapsed() < valid_for
     }
 
     async fn give_back(&self) {
         // Whoever cannot be reached has nothing.
-        let _ = join_all(self.urls.iter().map(|url| compare_and_delete(url, &self.value))).await;
+        let _ = join_all(
+            self.urls
+                .iter()
+                .map(|url| compare_and_delete(url, &self.value)),
+        )
+        .await;
     }
 }
 
@@ -104,8 +130,12 @@ impl Locking for PlainRedlock {
 }
 
 async fn connect(url: &str) -> redis::RedisResult<redis::aio::MultiplexedConnection> {
-    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(Some(NODE_TIMEOUT)).set_response_timeout(Some(NODE_TIMEOUT));
-    redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(NODE_TIMEOUT))
+        .set_response_timeout(Some(NODE_TIMEOUT));
+    redis::Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
 async fn set(url: &str, value: &str, lease_ms: u64) -> redis::RedisResult<bool> {
@@ -116,8 +146,14 @@ async fn set(url: &str, value: &str, lease_ms: u64) -> redis::RedisResult<bool> 
 }
 
 async fn compare_and_delete(url: &str, value: &str) -> redis::RedisResult<()> {
-    let script = Script::new("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0");
-    script.key(LOCK).arg(value).invoke_async(&mut connect(url).await?).await
+    let script = Script::new(
+        "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
+    );
+    script
+        .key(LOCK)
+        .arg(value)
+        .invoke_async(&mut connect(url).await?)
+        .await
 }
 
 /// The library's Redlock, on the same nodes.
@@ -129,10 +165,23 @@ pub(super) struct OurRedlock {
 
 impl OurRedlock {
     /// Waits until the nodes vote: new ones do so after a lease.
-    pub(super) async fn new(urls: impl IntoIterator<Item = String>, pace: Pace, lease: Duration) -> Result<Self> {
+    pub(super) async fn new(
+        urls: impl IntoIterator<Item = String>,
+        pace: Pace,
+        lease: Duration,
+    ) -> Result<Self> {
         let lease = pace.real(lease);
-        let redlock = admitted(RedlockBuilder::new(urls).lease(lease).node_timeout(NODE_TIMEOUT.min(lease / 3))).await?;
-        Ok(Self { redlock, patience: pace.real(PATIENCE), guard: None })
+        let redlock = admitted(
+            RedlockBuilder::new(urls)
+                .lease(lease)
+                .node_timeout(NODE_TIMEOUT.min(lease / 3)),
+        )
+        .await?;
+        Ok(Self {
+            redlock,
+            patience: pace.real(PATIENCE),
+            guard: None,
+        })
     }
 }
 

@@ -65,7 +65,11 @@ impl Case for RedlockRestart {
                 "Redlock as described, on nodes that keep nothing on disk",
                 "node 3 has forgotten its vote: 1, 2, 3 and 3, 4, 5 are majorities",
             ),
-            Way::holds(ALWAYS, "the same, on nodes that flush every write before they confirm it", "node 3 remembers"),
+            Way::holds(
+                ALWAYS,
+                "the same, on nodes that flush every write before they confirm it",
+                "node 3 remembers",
+            ),
             Way::holds(
                 DELAYED,
                 "without persistence, but a node that was down stays away for a lease",
@@ -85,7 +89,11 @@ impl Case for RedlockRestart {
 
     async fn play(&self, way: &str, stage: &Stage) -> Result<Evidence> {
         let lease = stage.what_if.lease.unwrap_or(LEASE);
-        let fsync = if way == ALWAYS { AppendFsync::Always } else { AppendFsync::No };
+        let fsync = if way == ALWAYS {
+            AppendFsync::Always
+        } else {
+            AppendFsync::No
+        };
         let mut nodes = Vec::new();
         for _ in 0..5 {
             nodes.push(stage.redis_builder().appendfsync(fsync).start().await?);
@@ -101,12 +109,24 @@ impl Case for RedlockRestart {
 
 type Both = (Box<dyn Locking>, Box<dyn Locking>);
 
-async fn sellers(guard: bool, stage: &Stage, lease: Duration, first: &FirstClient, urls: Vec<String>) -> Result<Both> {
+async fn sellers(
+    guard: bool,
+    stage: &Stage,
+    lease: Duration,
+    first: &FirstClient,
+    urls: Vec<String>,
+) -> Result<Both> {
     let first = first.urls().to_vec();
     if !guard {
-        return Ok((Box::new(PlainRedlock::new(first, stage.pace, lease)), Box::new(PlainRedlock::new(urls, stage.pace, lease))));
+        return Ok((
+            Box::new(PlainRedlock::new(first, stage.pace, lease)),
+            Box::new(PlainRedlock::new(urls, stage.pace, lease)),
+        ));
     }
-    Ok((Box::new(OurRedlock::new(first, stage.pace, lease).await?), Box::new(OurRedlock::new(urls, stage.pace, lease).await?)))
+    Ok((
+        Box::new(OurRedlock::new(first, stage.pace, lease).await?),
+        Box::new(OurRedlock::new(urls, stage.pace, lease).await?),
+    ))
 }
 
 async fn play(

@@ -81,7 +81,11 @@ impl Case for RedlockTie {
                 "asks its own node first and then the others; gives back what it got; tries again after a fixed pause",
                 "they stay in step, and in every round each has one vote",
             ),
-            Way::does_not_help(PARALLEL, "the same, but asks all nodes at once", "the nearest client is still first at every node"),
+            Way::does_not_help(
+                PARALLEL,
+                "the same, but asks all nodes at once",
+                "the nearest client is still first at every node",
+            ),
             Way::does_not_help(
                 UNRELEASED,
                 "all at once, with a random pause before a retry; votes of a failed try are left to run out",
@@ -92,25 +96,43 @@ impl Case for RedlockTie {
                 "all at once, a random pause before a retry, and votes given back as soon as there can be no quorum",
                 "whoever comes a little earlier in the next round finds two nodes free",
             ),
-            Way::holds(LIBRARY, "this library's Redlock does that, and gives a token", "the same"),
+            Way::holds(
+                LIBRARY,
+                "this library's Redlock does that, and gives a token",
+                "the same",
+            ),
         ]
     }
 
     async fn play(&self, way: &str, stage: &Stage) -> Result<Evidence> {
         let far = stage.pace.real(FAR).max(FAR_MIN);
         let (nodes, paths) = world(stage, far).await?;
-        let jitter = if matches!(way, SEQUENTIAL | PARALLEL) { Duration::ZERO } else { far * JITTER };
+        let jitter = if matches!(way, SEQUENTIAL | PARALLEL) {
+            Duration::ZERO
+        } else {
+            far * JITTER
+        };
         let mut tries: Vec<Box<dyn Tries>> = Vec::new();
         for client in &paths {
             tries.push(match way {
                 LIBRARY => Box::new(Library::new(client.urls(), far).await?),
-                _ => Box::new(Client::new(client.urls(), way != SEQUENTIAL, way != UNRELEASED, far * LEASE).await?),
+                _ => Box::new(
+                    Client::new(
+                        client.urls(),
+                        way != SEQUENTIAL,
+                        way != UNRELEASED,
+                        far * LEASE,
+                    )
+                    .await?,
+                ),
             });
         }
         let lost = play(stage, tries, jitter).await?;
         drop(nodes);
         let timeline = &stage.timeline;
-        let evidence = Evidence::new().holders(timeline.holders_at_once()).stuck(timeline.longest(Doing::Waiting));
+        let evidence = Evidence::new()
+            .holders(timeline.holders_at_once())
+            .stuck(timeline.longest(Doing::Waiting));
         Ok(evidence.judge(Measure::FailedRounds, lost, ROUNDS_LOST))
     }
 }
@@ -123,7 +145,10 @@ struct Paths {
 
 impl Paths {
     fn urls(&self) -> Vec<String> {
-        let others = self.others.iter().map(|proxy| format!("redis://127.0.0.1:{}", proxy.port()));
+        let others = self
+            .others
+            .iter()
+            .map(|proxy| format!("redis://127.0.0.1:{}", proxy.port()));
         std::iter::once(self.own.clone()).chain(others).collect()
     }
 }
@@ -142,14 +167,21 @@ async fn world(stage: &Stage, far: Duration) -> Result<(Vec<Redis>, Vec<Paths>)>
             proxy.set(Traffic::Delay(far));
             others.push(proxy);
         }
-        paths.push(Paths { own: nodes[client].url(), others });
+        paths.push(Paths {
+            own: nodes[client].url(),
+            others,
+        });
     }
     Ok((nodes, paths))
 }
 
 /// All try in rounds, until one has the lock. How many rounds nobody won.
 async fn play(stage: &Stage, tries: Vec<Box<dyn Tries>>, jitter: Duration) -> Result<u64> {
-    let rounds = Arc::new(Rounds { together: Barrier::new(tries.len()), winners: AtomicUsize::new(0), jitter });
+    let rounds = Arc::new(Rounds {
+        together: Barrier::new(tries.len()),
+        winners: AtomicUsize::new(0),
+        jitter,
+    });
     let mut clients = JoinSet::new();
     for (number, client) in tries.into_iter().enumerate() {
         let lane = stage.timeline.lane(format!("client {}", number + 1));
@@ -218,12 +250,22 @@ struct Client {
 }
 
 impl Client {
-    async fn new(urls: Vec<String>, at_once: bool, gives_back: bool, lease: Duration) -> Result<Self> {
+    async fn new(
+        urls: Vec<String>,
+        at_once: bool,
+        gives_back: bool,
+        lease: Duration,
+    ) -> Result<Self> {
         let mut nodes = Vec::new();
         for url in urls {
             nodes.push(stage::connect(&url).await?);
         }
-        Ok(Self { nodes, at_once, gives_back, lease })
+        Ok(Self {
+            nodes,
+            at_once,
+            gives_back,
+            lease,
+        })
     }
 
     async fn ask_one_after_the_other(&self, value: &str) -> redis::RedisResult<usize> {
@@ -236,7 +278,11 @@ impl Client {
 
     /// Until there is a quorum, or can be none.
     async fn ask_at_once(&self, value: &str) -> redis::RedisResult<usize> {
-        let mut asked: FuturesUnordered<_> = self.nodes.iter().map(|node| set(node, value, self.lease)).collect();
+        let mut asked: FuturesUnordered<_> = self
+            .nodes
+            .iter()
+            .map(|node| set(node, value, self.lease))
+            .collect();
         let (mut votes, mut refused) = (0, 0);
         while let Some(vote) = asked.next().await {
             match vote? {
@@ -255,25 +301,48 @@ impl Client {
 impl Tries for Client {
     async fn tries(&mut self) -> Result<usize> {
         let value = Uuid::new_v4().to_string();
-        let votes = if self.at_once { self.ask_at_once(&value).await? } else { self.ask_one_after_the_other(&value).await? };
+        let votes = if self.at_once {
+            self.ask_at_once(&value).await?
+        } else {
+            self.ask_one_after_the_other(&value).await?
+        };
         if votes < QUORUM && self.gives_back {
-            let released = join_all(self.nodes.iter().map(|node| compare_and_delete(node, &value))).await;
+            let released = join_all(
+                self.nodes
+                    .iter()
+                    .map(|node| compare_and_delete(node, &value)),
+            )
+            .await;
             released.into_iter().collect::<redis::RedisResult<()>>()?;
         }
         Ok(votes)
     }
 }
 
-async fn set(node: &MultiplexedConnection, value: &str, lease: Duration) -> redis::RedisResult<bool> {
+async fn set(
+    node: &MultiplexedConnection,
+    value: &str,
+    lease: Duration,
+) -> redis::RedisResult<bool> {
     let mut set = redis::cmd("SET");
-    set.arg(LOCK).arg(value).arg("NX").arg("PX").arg(lease.as_millis() as u64);
+    set.arg(LOCK)
+        .arg(value)
+        .arg("NX")
+        .arg("PX")
+        .arg(lease.as_millis() as u64);
     let set: Option<String> = set.query_async(&mut node.clone()).await?;
     Ok(set.is_some())
 }
 
 async fn compare_and_delete(node: &MultiplexedConnection, value: &str) -> redis::RedisResult<()> {
-    let script = Script::new("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0");
-    script.key(LOCK).arg(value).invoke_async(&mut node.clone()).await
+    let script = Script::new(
+        "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
+    );
+    script
+        .key(LOCK)
+        .arg(value)
+        .invoke_async(&mut node.clone())
+        .await
 }
 
 /// Ours.
@@ -285,8 +354,16 @@ struct Library {
 impl Library {
     /// Waits until the nodes vote: new ones do so after a lease.
     async fn new(urls: Vec<String>, far: Duration) -> Result<Self> {
-        let redlock = admitted(RedlockBuilder::new(urls).lease(far * LEASE).node_timeout(far * LEASE / 4)).await?;
-        Ok(Self { redlock, guard: None })
+        let redlock = admitted(
+            RedlockBuilder::new(urls)
+                .lease(far * LEASE)
+                .node_timeout(far * LEASE / 4),
+        )
+        .await?;
+        Ok(Self {
+            redlock,
+            guard: None,
+        })
     }
 }
 
@@ -299,7 +376,11 @@ impl Tries for Library {
                 Ok(QUORUM)
             }
             Err(LockError::Invalid(error)) => Err(error.into()),
-            Err(error) => Ok(error.votes().iter().filter(|vote| matches!(vote.answer, Answer::Accepted)).count()),
+            Err(error) => Ok(error
+                .votes()
+                .iter()
+                .filter(|vote| matches!(vote.answer, Answer::Accepted))
+                .count()),
         }
     }
 }

@@ -73,7 +73,11 @@ impl Case for ReleaseAfterTimeout {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(STORY, "after a time-out INCR, and the buyer is told that it failed", "a request that was lost has taken nothing"),
+            Way::faulty(
+                STORY,
+                "after a time-out INCR, and the buyer is told that it failed",
+                "a request that was lost has taken nothing",
+            ),
             Way::does_not_help(
                 NOTHING,
                 "after a time-out nothing is given back",
@@ -152,7 +156,11 @@ impl Reaction {
     }
 
     fn release(self) -> Script {
-        let mark = if self == Self::ReleaseAndMark { "redis.call('SET', KEYS[2], 'released')" } else { "redis.call('DEL', KEYS[2])" };
+        let mark = if self == Self::ReleaseAndMark {
+            "redis.call('SET', KEYS[2], 'released')"
+        } else {
+            "redis.call('DEL', KEYS[2])"
+        };
         Script::new(&format!(
             "if redis.call('GET', KEYS[2]) == 'taken' then redis.call('INCR', KEYS[1]) end
              {mark}"
@@ -173,16 +181,21 @@ impl OrderService<'_> {
     /// Whether the buyer has a unit, as the buyer is told; and the first request, which may still be on its way.
     async fn sell(&self, buyer: &str) -> Result<(bool, JoinHandle<RedisResult<u64>>)> {
         let mut first = self.take(self.redis.clone(), buyer);
-        let waiting = self.lane.is(Doing::Waiting, format!("asks for a unit for {buyer}"));
+        let waiting = self
+            .lane
+            .is(Doing::Waiting, format!("asks for a unit for {buyer}"));
         if let Ok(answer) = timeout(self.stage.pace.real(PATIENCE), &mut first).await {
             let sold = answer?? == 1;
             return Ok((sold, tokio::spawn(async move { Ok(u64::from(sold)) })));
         }
         drop(waiting);
-        self.lane.notes(Event::Note, format!("has heard nothing for {buyer}"));
-        let sold = self.has_heard_nothing(buyer).await?;
         self.lane
-            .notes(if sold { Event::Sale } else { Event::Refused }, format!("{buyer}: {}", if sold { "has one" } else { "it failed" }));
+            .notes(Event::Note, format!("has heard nothing for {buyer}"));
+        let sold = self.has_heard_nothing(buyer).await?;
+        self.lane.notes(
+            if sold { Event::Sale } else { Event::Refused },
+            format!("{buyer}: {}", if sold { "has one" } else { "it failed" }),
+        );
         Ok((sold, first))
     }
 
@@ -195,7 +208,13 @@ impl OrderService<'_> {
                 self.lane.notes(Event::Write, "gives one back");
             }
             Reaction::Release | Reaction::ReleaseAndMark => {
-                let () = self.reaction.release().key(LEFT).key(answer(buyer)).invoke_async(&mut redis).await?;
+                let () = self
+                    .reaction
+                    .release()
+                    .key(LEFT)
+                    .key(answer(buyer))
+                    .invoke_async(&mut redis)
+                    .await?;
             }
             Reaction::AskAgain => return Ok(self.take(redis, buyer).await?? == 1),
         }
@@ -227,14 +246,24 @@ struct Sale<'a> {
 impl<'a> Sale<'a> {
     async fn open(stage: &'a Stage) -> Result<Self> {
         let redis = stage.redis().await?;
-        let (loses, delays) = (Proxy::start(redis.port()).await?, Proxy::start(redis.port()).await?);
+        let (loses, delays) = (
+            Proxy::start(redis.port()).await?,
+            Proxy::start(redis.port()).await?,
+        );
         // Ann and Bert want one each, and somebody else must come too late.
-        Ok(Self { stage, redis, loses, delays, stock: stage.what_if.stock.unwrap_or(10).max(3) })
+        Ok(Self {
+            stage,
+            redis,
+            loses,
+            delays,
+            stock: stage.what_if.stock.unwrap_or(10).max(3),
+        })
     }
 
     fn hold_up(&self) {
         for (proxy, n) in [(&self.loses, 1), (&self.delays, 2)] {
-            self.service(n).notes(Event::Fault, "requests to Redis are held up");
+            self.service(n)
+                .notes(Event::Fault, "requests to Redis are held up");
             proxy.set(Traffic::HoldRequests);
         }
     }
@@ -244,7 +273,8 @@ impl<'a> Sale<'a> {
         self.stage.pace.sleep(UNTIL_WELL).await;
         self.service(1).notes(Event::Fault, "the connection breaks");
         self.loses.set(Traffic::Reset);
-        self.service(2).notes(Event::Note, "the connection recovers");
+        self.service(2)
+            .notes(Event::Note, "the connection recovers");
         self.delays.set(Traffic::Pass);
     }
 
@@ -258,9 +288,18 @@ impl<'a> Sale<'a> {
         self.note_left(&mut redis).await?;
         let service = async |n, port: u16| {
             let connection = connect(&format!("redis://127.0.0.1:{port}")).await?;
-            anyhow::Ok(OrderService { stage: self.stage, lane: self.service(n), redis: connection, fresh: redis.clone(), reaction })
+            anyhow::Ok(OrderService {
+                stage: self.stage,
+                lane: self.service(n),
+                redis: connection,
+                fresh: redis.clone(),
+                reaction,
+            })
         };
-        let (first, second) = (service(1, self.loses.port()).await?, service(2, self.delays.port()).await?);
+        let (first, second) = (
+            service(1, self.loses.port()).await?,
+            service(2, self.delays.port()).await?,
+        );
         let third = service(3, self.redis.port()).await?;
         self.hold_up();
         let (ann, bert) = tokio::join!(first.sell("Ann"), second.sell("Bert"));
@@ -269,7 +308,8 @@ impl<'a> Sale<'a> {
         self.end().await;
         anyhow::ensure!(lost.await?.is_err(), "Ann's request was to be lost");
         let _ = late.await??;
-        self.service(2).notes(Event::Write, "Bert's request arrives");
+        self.service(2)
+            .notes(Event::Write, "Bert's request arrives");
         self.note_left(&mut redis).await?;
         self.stage.pace.sleep(OTHERS_AFTER).await;
 
@@ -279,7 +319,14 @@ impl<'a> Sale<'a> {
             self.stage.pace.sleep(BUYERS_EVERY).await;
             if third.sell(&format!("buyer-{n}")).await?.0 {
                 sold += 1;
-                third.lane.notes(if sold > self.stock { Event::Harm } else { Event::Sale }, format!("unit {sold} of {}", self.stock));
+                third.lane.notes(
+                    if sold > self.stock {
+                        Event::Harm
+                    } else {
+                        Event::Sale
+                    },
+                    format!("unit {sold} of {}", self.stock),
+                );
             }
         }
         let left = self.note_left(&mut redis).await?;
@@ -296,23 +343,55 @@ impl<'a> Sale<'a> {
     fn count(&self, sold: u64, left: u64) -> Evidence {
         let stranded = self.stock.saturating_sub(sold);
         if stranded > left {
-            self.service(3).notes(Event::Harm, format!("{stranded} units are nobody's"));
+            self.service(3)
+                .notes(Event::Harm, format!("{stranded} units are nobody's"));
         }
         let waited = self.stage.timeline.longest(Doing::Waiting);
-        Evidence::new().sold(self.stock, sold).stranded(stranded).stuck(waited).judge_oversold().judge_stranded()
+        Evidence::new()
+            .sold(self.stock, sold)
+            .stranded(stranded)
+            .stuck(waited)
+            .judge_oversold()
+            .judge_stranded()
     }
 
     async fn play_engine(&self) -> Result<Evidence> {
         let database_url = self.stage.database().await?;
-        let patience = ("STOCKADE_ORDER_TIMEOUT_MS", self.stage.pace.real_ms(ENGINE_PATIENCE).to_string());
+        let patience = (
+            "STOCKADE_ORDER_TIMEOUT_MS",
+            self.stage.pace.real_ms(ENGINE_PATIENCE).to_string(),
+        );
         let instance = |name, port: u16, roles, settings| {
             let redis_url = format!("redis://127.0.0.1:{port}");
-            Engine::start_instance(self.stage, Instance { name, redis_url, database_url: database_url.clone(), roles, settings })
+            Engine::start_instance(
+                self.stage,
+                Instance {
+                    name,
+                    redis_url,
+                    database_url: database_url.clone(),
+                    roles,
+                    settings,
+                },
+            )
         };
         let third = instance("order-service-3", self.redis.port(), ALL_ROLES, Vec::new()).await?;
-        let item = third.offer(json!({ "id": "bikes", "stock": self.stock })).await?;
-        let first = instance("order-service-1", self.loses.port(), "order", vec![patience.clone()]).await?;
-        let second = instance("order-service-2", self.delays.port(), "order", vec![patience]).await?;
+        let item = third
+            .offer(json!({ "id": "bikes", "stock": self.stock }))
+            .await?;
+        let first = instance(
+            "order-service-1",
+            self.loses.port(),
+            "order",
+            vec![patience.clone()],
+        )
+        .await?;
+        let second = instance(
+            "order-service-2",
+            self.delays.port(),
+            "order",
+            vec![patience],
+        )
+        .await?;
         let client = Client::new();
         // The services know the item before anything breaks.
         for engine in [&first, &second] {
@@ -322,11 +401,19 @@ impl<'a> Sale<'a> {
 
         self.hold_up();
         let waiting = [1, 2].map(|n| self.service(n).is(Doing::Waiting, "asks for a unit"));
-        let (ann, bert) =
-            tokio::join!(first.counter.buy(&client, &item, "Ann", "a-bike"), second.counter.buy(&client, &item, "Bert", "a-bike"));
-        anyhow::ensure!((ann?, bert?) == (Answer::Unknown, Answer::Unknown), "a request that is held up has no answer");
+        let (ann, bert) = tokio::join!(
+            first.counter.buy(&client, &item, "Ann", "a-bike"),
+            second.counter.buy(&client, &item, "Bert", "a-bike")
+        );
+        anyhow::ensure!(
+            (ann?, bert?) == (Answer::Unknown, Answer::Unknown),
+            "a request that is held up has no answer"
+        );
         drop(waiting);
-        (1..=2).for_each(|n| self.service(n).notes(Event::Note, "503: the outcome is unknown"));
+        (1..=2).for_each(|n| {
+            self.service(n)
+                .notes(Event::Note, "503: the outcome is unknown")
+        });
         let mut sold = 0;
         for buyer in ["Ann", "Bert"] {
             sold += u64::from(self.insist(&third, &client, &item, buyer).await?);
@@ -334,17 +421,37 @@ impl<'a> Sale<'a> {
         self.end().await;
         self.stage.pace.sleep(OTHERS_AFTER).await;
         for n in 0..self.stock + 5 {
-            sold += u64::from(self.insist(&third, &client, &item, &format!("buyer-{n}")).await?);
+            sold += u64::from(
+                self.insist(&third, &client, &item, &format!("buyer-{n}"))
+                    .await?,
+            );
         }
-        let audit = third.audit_says(&item, |audit| audit.in_flight == 0 && audit.returning == 0).await?;
+        let audit = third
+            .audit_says(&item, |audit| audit.in_flight == 0 && audit.returning == 0)
+            .await?;
         self.stage.timeline.stock(i64::try_from(audit.available)?);
-        anyhow::ensure!(sold == audit.promised(), "buyers were told {sold}, the ledger says {}", audit.promised());
+        anyhow::ensure!(
+            sold == audit.promised(),
+            "buyers were told {sold}, the ledger says {}",
+            audit.promised()
+        );
         Ok(self.count(sold, audit.available))
     }
 
     /// Asks until there is an answer.
-    async fn insist(&self, engine: &Engine, client: &Client, item: &str, buyer: &str) -> Result<bool> {
-        if engine.counter.insist(client, item, buyer, "a-bike").await?.is_none() {
+    async fn insist(
+        &self,
+        engine: &Engine,
+        client: &Client,
+        item: &str,
+        buyer: &str,
+    ) -> Result<bool> {
+        if engine
+            .counter
+            .insist(client, item, buyer, "a-bike")
+            .await?
+            .is_none()
+        {
             return Ok(false);
         }
         self.service(3).notes(Event::Sale, buyer);

@@ -112,7 +112,13 @@ impl Case for RetryDoubleTake {
             _ => anyhow::bail!("no such way: {way}"),
         };
         let redis = stage.redis().await?;
-        let task = Task { redis_url: redis.url(), order: ORDER.into(), segments: SEGMENTS, passed, looks_first };
+        let task = Task {
+            redis_url: redis.url(),
+            order: ORDER.into(),
+            segments: SEGMENTS,
+            passed,
+            looks_first,
+        };
         play_services(stage, &redis, &task).await
     }
 }
@@ -120,23 +126,30 @@ impl Case for RetryDoubleTake {
 async fn play_services(stage: &Stage, redis: &Redis, task: &Task) -> Result<Evidence> {
     let mut connection = stage.connect(redis).await?;
     // Bob has the unit of segment 1.
-    let () = connection.mset(&[(available(1), 0), (available(2), 1)]).await?;
+    let () = connection
+        .mset(&[(available(1), 0), (available(2), 1)])
+        .await?;
     stage.timeline.stock(1);
     let ann = stage.timeline.lane("Ann");
     let waiting = ann.is(Doing::Waiting, "wants one");
-    let mut first = Actor::start(stage, "order service 1", Role::SegmentedOrderService, task).await?;
+    let mut first =
+        Actor::start(stage, "order service 1", Role::SegmentedOrderService, task).await?;
     first.until(TAKEN).await?;
     let stopped = first.pause().await?;
     note_stock(stage, &mut connection).await?;
     stage.pace.sleep(BOB_RETURNS_AFTER).await;
 
     let () = connection.incr(available(1), 1).await?;
-    stage.timeline.lane("Bob").notes(Event::Note, "returns his unit to segment 1");
+    stage
+        .timeline
+        .lane("Bob")
+        .notes(Event::Note, "returns his unit to segment 1");
     note_stock(stage, &mut connection).await?;
     stage.pace.sleep(CLIENT_ASKS_AGAIN_AFTER).await;
     drop(waiting);
     ann.notes(Event::Note, "asks again");
-    let mut second = Actor::start(stage, "order service 2", Role::SegmentedOrderService, task).await?;
+    let mut second =
+        Actor::start(stage, "order service 2", Role::SegmentedOrderService, task).await?;
     let answer: Option<usize> = second.finish().await?;
     answer.context("the retry gets a unit")?;
     note_stock(stage, &mut connection).await?;
@@ -159,7 +172,10 @@ async fn note_stock(stage: &Stage, redis: &mut MultiplexedConnection) -> Result<
 
 async fn count(stage: &Stage, redis: &mut MultiplexedConnection) -> Result<Evidence> {
     let answers: Vec<Option<String>> = redis.mget(&[answer(1, ORDER), answer(2, ORDER)]).await?;
-    let taken = answers.iter().filter(|answer| answer.as_deref() == Some("taken")).count() as u64;
+    let taken = answers
+        .iter()
+        .filter(|answer| answer.as_deref() == Some("taken"))
+        .count() as u64;
     let orders: u64 = redis.hlen(ORDERS).await?;
     Ok(evidence(stage, orders, taken, left(redis).await?))
 }
@@ -167,11 +183,20 @@ async fn count(stage: &Stage, redis: &mut MultiplexedConnection) -> Result<Evide
 /// What the orders are for, what was taken for them, and what is left for others.
 fn evidence(stage: &Stage, ordered: u64, taken: u64, left: u64) -> Evidence {
     if taken > ordered {
-        stage.timeline.lane("Ann").notes(Event::Harm, "has two units for one order");
+        stage
+            .timeline
+            .lane("Ann")
+            .notes(Event::Harm, "has two units for one order");
     }
     let stranded = STOCK.saturating_sub(ordered + left);
-    let evidence = Evidence::new().sold(STOCK, ordered).stranded(stranded).stuck(stage.timeline.longest(Doing::Waiting));
-    evidence.judge(Measure::DoubleTaken, taken.saturating_sub(ordered), 0).judge_oversold().judge_stranded()
+    let evidence = Evidence::new()
+        .sold(STOCK, ordered)
+        .stranded(stranded)
+        .stuck(stage.timeline.longest(Doing::Waiting));
+    evidence
+        .judge(Measure::DoubleTaken, taken.saturating_sub(ordered), 0)
+        .judge_oversold()
+        .judge_stranded()
 }
 
 /// The same with the real engine. The recorder is killed so that the first attempt stands where it does in the story: it has its unit, and
@@ -179,18 +204,32 @@ fn evidence(stage: &Stage, ordered: u64, taken: u64, left: u64) -> Evidence {
 async fn play_engine(stage: &Stage) -> Result<Evidence> {
     let (redis, database_url) = (stage.redis().await?, stage.database().await?);
     let settings = Vec::new;
-    let instance = |name, roles| Instance { name, redis_url: redis.url(), database_url: database_url.clone(), roles, settings: settings() };
+    let instance = |name, roles| Instance {
+        name,
+        redis_url: redis.url(),
+        database_url: database_url.clone(),
+        roles,
+        settings: settings(),
+    };
     let first = Engine::start_instance(stage, instance("order-service-1", "order")).await?;
     let second = Engine::start_instance(stage, instance("order-service-2", "order")).await?;
     let mut recorder = Engine::start_instance(stage, instance("recorder", "recorder")).await?;
     let (client, timeline) = (Client::new(), &stage.timeline);
-    let item = first.offer(json!({ "id": "tickets", "stock": STOCK, "segments": SEGMENTS })).await?;
+    let item = first
+        .offer(json!({ "id": "tickets", "stock": STOCK, "segments": SEGMENTS }))
+        .await?;
 
     // Ann's first order empties her home segment, where her second one begins its walk.
-    let Ordered::Placed(returned) = first.counter.order(&client, &item, "ann", "one-for-bob").await? else {
+    let Ordered::Placed(returned) = first
+        .counter
+        .order(&client, &item, "ann", "one-for-bob")
+        .await?
+    else {
         anyhow::bail!("the first order is placed")
     };
-    second.audit_says(&item, |audit| audit.held == 1 && audit.in_flight == 0).await?;
+    second
+        .audit_says(&item, |audit| audit.held == 1 && audit.in_flight == 0)
+        .await?;
     timeline.stock(1);
     let (ann, service) = (timeline.lane("Ann"), timeline.lane("order service 1"));
     let down = recorder.kill(&timeline.lane("recorder")).await?;
@@ -199,15 +238,21 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
         let (counter, client, item) = (first.counter.clone(), client.clone(), item.clone());
         tokio::spawn(async move { counter.order(&client, &item, "ann", ORDER).await })
     };
-    second.audit_says(&item, |audit| audit.in_flight == 1).await?;
+    second
+        .audit_says(&item, |audit| audit.in_flight == 1)
+        .await?;
     service.notes(Event::Write, "has a unit, not in the ledger yet");
     let stopped = first.pause(&service).await?;
     timeline.stock(0);
     stage.pace.sleep(BOB_RETURNS_AFTER).await;
 
     second.counter.cancel(&client, &returned).await?;
-    second.audit_says(&item, |audit| audit.available == 1).await?;
-    timeline.lane("Bob").notes(Event::Note, "returns his unit to Ann's home segment");
+    second
+        .audit_says(&item, |audit| audit.available == 1)
+        .await?;
+    timeline
+        .lane("Bob")
+        .notes(Event::Note, "returns his unit to Ann's home segment");
     timeline.stock(1);
     stage.pace.sleep(CLIENT_ASKS_AGAIN_AFTER).await;
     attempt.abort();
@@ -216,10 +261,19 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
     recorder.restart().await?;
     drop(down);
     while second.counter.order(&client, &item, "ann", ORDER).await? == Ordered::Unknown {}
-    timeline.lane("order service 2").notes(Event::Sale, "the order that the first attempt made");
+    timeline
+        .lane("order service 2")
+        .notes(Event::Sale, "the order that the first attempt made");
     first.resume(&service, stopped).await?;
-    let audit = second.audit_says(&item, |audit| audit.in_flight == 0 && audit.returning == 0).await?;
+    let audit = second
+        .audit_says(&item, |audit| audit.in_flight == 0 && audit.returning == 0)
+        .await?;
     timeline.stock(i64::try_from(audit.available)?);
     // One order was placed that was not cancelled. A unit that was taken for it twice would be one that the ledger cannot explain.
-    Ok(evidence(stage, 1, audit.promised() + audit.drift, audit.available))
+    Ok(evidence(
+        stage,
+        1,
+        audit.promised() + audit.drift,
+        audit.available,
+    ))
 }

@@ -51,8 +51,14 @@ impl Case for ShortLease {
                     "Sourcegraph: a sync took more than two minutes, and its lock ran out",
                     "https://github.com/sourcegraph/sourcegraph-public-snapshot/pull/54453",
                 ),
-                ("Bull: a job that loses its lock is processed twice", "https://docs.bullmq.io/bull/important-notes"),
-                ("Redisson: locks and their watchdog", "https://redisson.pro/docs/data-and-services/locks-and-synchronizers/"),
+                (
+                    "Bull: a job that loses its lock is processed twice",
+                    "https://docs.bullmq.io/bull/important-notes",
+                ),
+                (
+                    "Redisson: locks and their watchdog",
+                    "https://redisson.pro/docs/data-and-services/locks-and-synchronizers/",
+                ),
             ],
             schedule: "Two units are left. Till 1 has read the stock under its lock, and works for 30 s, unless till 2 comes in before. Then \
                        both go on. Afterwards till 3 is killed (SIGKILL) with the lock in its hand, and till 4 waits for it. In the last way \
@@ -64,7 +70,11 @@ impl Case for ShortLease {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(STORY, "SET key value NX PX 15000, and work for 30 s", "the lock runs out in the middle of the work"),
+            Way::faulty(
+                STORY,
+                "SET key value NX PX 15000, and work for 30 s",
+                "the lock runs out in the middle of the work",
+            ),
             Way::does_not_help(
                 LONG_LEASE,
                 "the same with a lease of one and a half times the work",
@@ -88,22 +98,42 @@ impl Case for ShortLease {
     }
 
     async fn play(&self, way: &str, stage: &Stage) -> Result<Evidence> {
-        let (short, work) = (stage.what_if.lease.unwrap_or(LEASE), stage.what_if.stall.unwrap_or(WORK));
+        let (short, work) = (
+            stage.what_if.lease.unwrap_or(LEASE),
+            stage.what_if.stall.unwrap_or(WORK),
+        );
         let (lease, renewed) = match way {
             STORY => (short, false),
             LONG_LEASE => (work * 3 / 2, false),
             WATCHDOG | WATCHDOG_AND_PAUSE => (short, true),
             _ => bail!("no such way: {way}"),
         };
-        let locking = Locking { take: Take::SetNxPx, renewed, free: Free::CompareAndDelete };
+        let locking = Locking {
+            take: Take::SetNxPx,
+            renewed,
+            free: Free::CompareAndDelete,
+        };
         let shop = Shop::open(stage, UNITS).await?;
-        let job = Job { stage, shop, lease, work, locking };
+        let job = Job {
+            stage,
+            shop,
+            lease,
+            work,
+            locking,
+        };
         job.takes_long(way == WATCHDOG_AND_PAUSE).await?;
         let stuck = job.dies().await?;
         let (sold, left) = job.shop.count().await?;
-        let evidence = Evidence::new().sold(UNITS, sold).stranded(UNITS.saturating_sub(sold).min(left));
-        let evidence = evidence.holders(stage.timeline.holders_at_once()).stuck(stuck);
-        Ok(evidence.judge_oversold().judge_stranded().judge_stuck((short * AT_MOST).as_secs_f64()))
+        let evidence = Evidence::new()
+            .sold(UNITS, sold)
+            .stranded(UNITS.saturating_sub(sold).min(left));
+        let evidence = evidence
+            .holders(stage.timeline.holders_at_once())
+            .stuck(stuck);
+        Ok(evidence
+            .judge_oversold()
+            .judge_stranded()
+            .judge_stuck((short * AT_MOST).as_secs_f64()))
     }
 }
 
@@ -147,7 +177,13 @@ impl Job<'_> {
         four.until(REFUSED).await?;
         let killed = self.stage.timeline.now();
         three.kill().await?;
-        anyhow::ensure!(self.shop.comes_to(&mut four, &[READ], NEVER.max(self.lease * 2)).await?.is_some(), "till 4 never got the lock");
+        anyhow::ensure!(
+            self.shop
+                .comes_to(&mut four, &[READ], NEVER.max(self.lease * 2))
+                .await?
+                .is_some(),
+            "till 4 never got the lock"
+        );
         let stuck = self.stage.timeline.now() - killed;
         four.finish::<bool>().await?;
         Ok(stuck)

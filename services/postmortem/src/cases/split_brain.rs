@@ -47,8 +47,14 @@ impl Case for SplitBrain {
                    goes on confirming writes to whoever is on its side. Both sell what was left. When the network is whole again the old master \
                    becomes a replica and drops whatever it had confirmed: 56 % of the writes in the test that made this famous.",
             sources: &[
-                ("Kyle Kingsbury: Call me maybe: Redis", "https://aphyr.com/posts/283-jepsen-redis"),
-                ("Redis: NOREPLICAS, min-replicas-to-write", "https://redis.io/docs/latest/develop/reference/errors/common/noreplicas/"),
+                (
+                    "Kyle Kingsbury: Call me maybe: Redis",
+                    "https://aphyr.com/posts/283-jepsen-redis",
+                ),
+                (
+                    "Redis: NOREPLICAS, min-replicas-to-write",
+                    "https://redis.io/docs/latest/develop/reference/errors/common/noreplicas/",
+                ),
             ],
             schedule: "A master with two replicas sells two units. The network parts: the master and shop A are on one side; the replicas, shop B and \
                        the ledger on the other. Three buyers come to shop A at once. A replica is promoted, and ten more buyers come to \
@@ -76,7 +82,11 @@ impl Case for SplitBrain {
                 "the same, and a sale counts only when WAIT says that a replica has it",
                 "the old master's side can take units, but tells nobody that they are sold",
             ),
-            Way::holds(LEDGER, "a sale counts only when a row in SQL has accepted it", "who cannot reach the ledger does not sell"),
+            Way::holds(
+                LEDGER,
+                "a sale counts only when a row in SQL has accepted it",
+                "who cannot reach the ledger does not sell",
+            ),
         ]
     }
 
@@ -108,19 +118,33 @@ impl<'a> Group<'a> {
         let replica = builder().config("replicaof", &format!("127.0.0.1 {}", between.port()));
         let replicas = [replica.clone().start().await?, replica.start().await?];
         master.is_followed_by(2).await?;
-        Ok(Self { stage, master, replicas, between, refuses })
+        Ok(Self {
+            stage,
+            master,
+            replicas,
+            between,
+            refuses,
+        })
     }
 
     async fn play(self, waits: bool, asks_ledger: bool) -> Result<Evidence> {
         let (stage, what_if) = (self.stage, self.stage.what_if);
         let (stock, buyers) = (what_if.stock.unwrap_or(10), what_if.buyers.unwrap_or(10));
-        let [shop_a, shop_b, old, new] = ["shop A", "shop B", "Redis 1", "Redis 2"].map(|name| stage.timeline.lane(name));
+        let [shop_a, shop_b, old, new] =
+            ["shop A", "shop B", "Redis 1", "Redis 2"].map(|name| stage.timeline.lane(name));
         let mut shop = Shop::new(stage, stock);
         shop.fill(&self.master.url()).await?;
         self.master.is_followed_by(2).await?;
         let ledger = Ledger::open(stage, stock).await?;
-        let (near, far) = if asks_ledger { (Some(ledger.near), Some(ledger.far)) } else { (None, None) };
-        let mut till_a = Till::open(shop_a, &self.master.url()).await?.with(far).waiting(waits);
+        let (near, far) = if asks_ledger {
+            (Some(ledger.near), Some(ledger.far))
+        } else {
+            (None, None)
+        };
+        let mut till_a = Till::open(shop_a, &self.master.url())
+            .await?
+            .with(far)
+            .waiting(waits);
         let reigns = old.is(Doing::Working, "master");
         shop.serves(&mut till_a, BEFORE).await?;
         self.master.is_followed_by(2).await?;
@@ -131,7 +155,10 @@ impl<'a> Group<'a> {
         shop.serves(&mut till_a, AT_ONCE).await?;
         let reigns_too = self.promote(&new).await?;
         self.notices(&old).await?;
-        let mut till_b = Till::open(shop_b, &self.replicas[0].url()).await?.with(near).waiting(waits);
+        let mut till_b = Till::open(shop_b, &self.replicas[0].url())
+            .await?
+            .with(near)
+            .waiting(waits);
         shop.serves(&mut till_a, buyers).await?;
         shop.serves(&mut till_b, buyers).await?;
 
@@ -160,12 +187,18 @@ impl<'a> Group<'a> {
         let until = Instant::now() + NOTICES_WITHIN;
         let mut connection = self.stage.connect(&self.master).await?;
         loop {
-            let info: InfoDict = redis::cmd("INFO").arg("replication").query_async(&mut connection).await?;
+            let info: InfoDict = redis::cmd("INFO")
+                .arg("replication")
+                .query_async(&mut connection)
+                .await?;
             if info.get::<u32>("min_slaves_good_slaves") == Some(0) {
                 lane.notes(Event::Note, "refuses writes: no replica");
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "the old master never notices that it is alone");
+            ensure!(
+                Instant::now() < until,
+                "the old master never notices that it is alone"
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -173,7 +206,9 @@ impl<'a> Group<'a> {
 
 fn configured(builder: RedisBuilder, refuses: bool) -> RedisBuilder {
     match refuses {
-        true => builder.config("min-replicas-to-write", "1").config("min-replicas-max-lag", MAX_LAG),
+        true => builder
+            .config("min-replicas-to-write", "1")
+            .config("min-replicas-max-lag", MAX_LAG),
         false => builder,
     }
 }

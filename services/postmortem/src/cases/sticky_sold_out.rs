@@ -77,7 +77,11 @@ impl Case for StickySoldOut {
                 "a service that has read that the stock is empty refuses from then on",
                 "nothing clears the flag when units come back",
             ),
-            Way::does_not_help(OWN, "the service where the return comes in clears its flag", "the other services know nothing of it"),
+            Way::does_not_help(
+                OWN,
+                "the service where the return comes in clears its flag",
+                "the other services know nothing of it",
+            ),
             Way::does_not_help(
                 MESSAGE,
                 "a return is published, and whoever hears it clears the flag",
@@ -109,10 +113,25 @@ impl Case for StickySoldOut {
         let none = Clearing::default();
         let clearing = match way {
             STORY => none,
-            OWN => Clearing { by_own_return: true, ..none },
-            MESSAGE => Clearing { by_message: true, ..none },
-            EPOCH => Clearing { by_message: true, by_epoch: true, ..none },
-            EPOCH_AND_LIFETIME => Clearing { by_message: true, by_epoch: true, after: Some(stage.pace.real(LIFETIME)), ..none },
+            OWN => Clearing {
+                by_own_return: true,
+                ..none
+            },
+            MESSAGE => Clearing {
+                by_message: true,
+                ..none
+            },
+            EPOCH => Clearing {
+                by_message: true,
+                by_epoch: true,
+                ..none
+            },
+            EPOCH_AND_LIFETIME => Clearing {
+                by_message: true,
+                by_epoch: true,
+                after: Some(stage.pace.real(LIFETIME)),
+                ..none
+            },
             ENGINE => return play_engine(stage).await,
             _ => bail!("no such way: {way}"),
         };
@@ -163,19 +182,33 @@ async fn play_services(stage: &Stage, clearing: Clearing) -> Result<Evidence> {
     slow.await??;
     stage.pace.sleep(MOMENT).await;
 
-    let shops: Vec<_> = services.iter().map(|service| (Shop::Service(Arc::clone(service)), service.lane.clone())).collect();
+    let shops: Vec<_> = services
+        .iter()
+        .map(|service| (Shop::Service(Arc::clone(service)), service.lane.clone()))
+        .collect();
     let sold_later = later(stage, &shops).await?;
     let left: u64 = connection.get(LEFT).await?;
     Ok(count(stage, stock, sold - RETURNED + sold_later, left))
 }
 
-async fn start_services(stage: &Stage, redis: &Redis, messages: &Proxy, clearing: Clearing) -> Result<Vec<Arc<OrderService>>> {
+async fn start_services(
+    stage: &Stage,
+    redis: &Redis,
+    messages: &Proxy,
+    clearing: Clearing,
+) -> Result<Vec<Arc<OrderService>>> {
     let mut services = Vec::new();
     for n in 1..=SERVICES {
         let lane = stage.timeline.lane(format!("order service {n}"));
-        let port = if n == SERVICES { messages.port() } else { redis.port() };
+        let port = if n == SERVICES {
+            messages.port()
+        } else {
+            redis.port()
+        };
         let url = format!("redis://127.0.0.1:{port}");
-        services.push(Arc::new(OrderService::start(lane, stage.connect(redis).await?, url, clearing).await?));
+        services.push(Arc::new(
+            OrderService::start(lane, stage.connect(redis).await?, url, clearing).await?,
+        ));
     }
     Ok(services)
 }
@@ -190,7 +223,9 @@ impl Shop {
     async fn sells_to(&self, buyer: &str) -> Result<bool> {
         match self {
             Self::Service(service) => service.buy(None).await,
-            Self::Engine(counter, client, item) => Ok(counter.insist(client, item, buyer, KEY).await?.is_some()),
+            Self::Engine(counter, client, item) => {
+                Ok(counter.insist(client, item, buyer, KEY).await?.is_some())
+            }
         }
     }
 }
@@ -219,37 +254,70 @@ async fn later(stage: &Stage, shops: &[(Shop, Lane)]) -> Result<u64> {
     }
     drop(trying);
     for buyer in &waiting {
-        shops[buyer % shops.len()].1.notes(Event::Harm, "a unit is there, and its buyer is sent away");
+        shops[buyer % shops.len()]
+            .1
+            .notes(Event::Harm, "a unit is there, and its buyer is sent away");
     }
     Ok(RETURNED - waiting.len() as u64)
 }
 
 fn count(stage: &Stage, stock: u64, sold: u64, left: u64) -> Evidence {
-    stage.timeline.stock(i64::try_from(left).unwrap_or(i64::MAX));
+    stage
+        .timeline
+        .stock(i64::try_from(left).unwrap_or(i64::MAX));
     // Whoever has none in the end has tried ten times.
-    Evidence::new().sold(stock, sold).stranded(left).judge_oversold().judge_stranded()
+    Evidence::new()
+        .sold(stock, sold)
+        .stranded(left)
+        .judge_oversold()
+        .judge_stranded()
 }
 
 async fn play_engine(stage: &Stage) -> Result<Evidence> {
-    let (redis, database_url, stock) = (stage.redis().await?, stage.database().await?, stock(stage));
+    let (redis, database_url, stock) =
+        (stage.redis().await?, stage.database().await?, stock(stage));
     let proxy = Proxy::start(redis.port()).await?;
-    let settings = vec![("STOCKADE_HINT_LIFETIME_MS", stage.pace.real_ms(LIFETIME).to_string())];
-    let instance =
-        |name, redis_url, roles| Instance { name, redis_url, database_url: database_url.clone(), roles, settings: settings.clone() };
-    let first = Engine::start_instance(stage, instance("order-service-1", redis.url(), ALL_ROLES)).await?;
+    let settings = vec![(
+        "STOCKADE_HINT_LIFETIME_MS",
+        stage.pace.real_ms(LIFETIME).to_string(),
+    )];
+    let instance = |name, redis_url, roles| Instance {
+        name,
+        redis_url,
+        database_url: database_url.clone(),
+        roles,
+        settings: settings.clone(),
+    };
+    let first =
+        Engine::start_instance(stage, instance("order-service-1", redis.url(), ALL_ROLES)).await?;
     let second = format!("redis://127.0.0.1:{}", proxy.port());
-    let second = Engine::start_instance(stage, instance("order-service-2", second, "order")).await?;
-    let lanes = [stage.timeline.lane("order service 1"), stage.timeline.lane("order service 2")];
+    let second =
+        Engine::start_instance(stage, instance("order-service-2", second, "order")).await?;
+    let lanes = [
+        stage.timeline.lane("order service 1"),
+        stage.timeline.lane("order service 2"),
+    ];
     let client = Client::new();
-    let item = first.offer(json!({ "id": "concert", "stock": stock })).await?;
+    let item = first
+        .offer(json!({ "id": "concert", "stock": stock }))
+        .await?;
     stage.timeline.stock(i64::try_from(stock)?);
     let mut orders = Vec::new();
-    while let Some(order) = first.counter.insist(&client, &item, &format!("buyer-{}", orders.len()), KEY).await? {
+    while let Some(order) = first
+        .counter
+        .insist(&client, &item, &format!("buyer-{}", orders.len()), KEY)
+        .await?
+    {
         orders.push(order);
     }
-    let refused = second.counter.insist(&client, &item, "too-late", KEY).await?;
+    let refused = second
+        .counter
+        .insist(&client, &item, "too-late", KEY)
+        .await?;
     anyhow::ensure!(refused.is_none(), "it is sold out");
-    lanes.iter().for_each(|lane| lane.notes(Event::Refused, "remembers: sold out"));
+    lanes
+        .iter()
+        .for_each(|lane| lane.notes(Event::Refused, "remembers: sold out"));
     stage.timeline.stock(0);
 
     lanes[1].notes(Event::Fault, "cut off from Redis");
@@ -258,7 +326,9 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
     for order in orders.iter().take(usize::try_from(RETURNED)?) {
         first.counter.cancel(&client, order).await?;
     }
-    first.audit_says(&item, |audit| audit.available == RETURNED).await?;
+    first
+        .audit_says(&item, |audit| audit.available == RETURNED)
+        .await?;
     lanes[0].notes(Event::Write, format!("takes {RETURNED} units back"));
     stage.timeline.stock(i64::try_from(RETURNED)?);
     stage.pace.sleep(MOMENT).await;
@@ -267,7 +337,13 @@ async fn play_engine(stage: &Stage) -> Result<Evidence> {
 
     let shop = |engine: &Engine| Shop::Engine(engine.counter.clone(), client.clone(), item.clone());
     let [first_lane, second_lane] = lanes;
-    later(stage, &[(shop(&first), first_lane), (shop(&second), second_lane)]).await?;
-    let audit = first.audit_says(&item, |audit| audit.in_flight == 0 && audit.returning == 0).await?;
+    later(
+        stage,
+        &[(shop(&first), first_lane), (shop(&second), second_lane)],
+    )
+    .await?;
+    let audit = first
+        .audit_says(&item, |audit| audit.in_flight == 0 && audit.returning == 0)
+        .await?;
     Ok(count(stage, stock, audit.promised(), audit.available))
 }

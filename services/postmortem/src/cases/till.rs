@@ -7,7 +7,9 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use redis::{AsyncCommands, ExistenceCheck, Script, SetExpiry, SetOptions, aio::MultiplexedConnection};
+use redis::{
+    AsyncCommands, ExistenceCheck, Script, SetExpiry, SetOptions, aio::MultiplexedConnection,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use testbed::Redis;
@@ -87,9 +89,21 @@ pub(super) enum Free {
 }
 
 impl Task {
-    pub(super) fn new(pace: Pace, redis: &Redis, lease: Duration, stock: u64, locking: Locking) -> Self {
+    pub(super) fn new(
+        pace: Pace,
+        redis: &Redis,
+        lease: Duration,
+        stock: u64,
+        locking: Locking,
+    ) -> Self {
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        Self { redis_url: redis.url(), speed: pace.speed(), lease_ms, stock, locking }
+        Self {
+            redis_url: redis.url(),
+            speed: pace.speed(),
+            lease_ms,
+            stock,
+            locking,
+        }
     }
 }
 
@@ -106,15 +120,26 @@ impl<'a> Shop<'a> {
         let redis = stage.redis().await?;
         let mut counter = stage.connect(&redis).await?;
         let () = counter.set(STOCK, stock).await?;
-        let shop = Self { redis, stage, counter, stock };
+        let shop = Self {
+            redis,
+            stage,
+            counter,
+            stock,
+        };
         shop.look().await?;
         Ok(shop)
     }
 
     /// One more till. Its process runs, and it has not yet asked for the lock.
-    pub(super) async fn till(&self, number: u32, lease: Duration, locking: Locking) -> Result<Actor> {
+    pub(super) async fn till(
+        &self,
+        number: u32,
+        lease: Duration,
+        locking: Locking,
+    ) -> Result<Actor> {
         let task = Task::new(self.stage.pace, &self.redis, lease, self.stock, locking);
-        let mut till = Actor::start(self.stage, &format!("till {number}"), Role::Till, &task).await?;
+        let mut till =
+            Actor::start(self.stage, &format!("till {number}"), Role::Till, &task).await?;
         till.until(READY).await?;
         Ok(till)
     }
@@ -138,7 +163,12 @@ impl<'a> Shop<'a> {
     }
 
     /// Waits until a till stands at one of these points, but not for longer than this.
-    pub(super) async fn comes_to(&self, till: &mut Actor, points: &[&str], within: Duration) -> Result<Option<String>> {
+    pub(super) async fn comes_to(
+        &self,
+        till: &mut Actor,
+        points: &[&str],
+        within: Duration,
+    ) -> Result<Option<String>> {
         match timeout(self.stage.pace.real(within), come_to(till, points)).await {
             Ok(point) => point.map(Some),
             Err(_) => Ok(None),
@@ -161,7 +191,13 @@ pub(super) async fn come_to(till: &mut Actor, points: &[&str]) -> Result<String>
 pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
     let pace = Pace::new(task.speed).unwrap_or_else(|| unreachable!("it was one"));
     let redis = stage::connect(&task.redis_url).await?;
-    let till = Till { host, redis, pace, lease: Duration::from_millis(task.lease_ms), task };
+    let till = Till {
+        host,
+        redis,
+        pace,
+        lease: Duration::from_millis(task.lease_ms),
+        task,
+    };
     Ok(till.serve().await?.into())
 }
 
@@ -184,7 +220,9 @@ impl Till<'_> {
         let inside = self.host.holds("has the lock", self.lease).await?;
         let sold = match self.task.locking.renewed {
             false => self.sell().await,
-            true => tokio::select! { sold = self.sell() => sold, Err(error) = self.renew(&value, inside) => Err(error) },
+            true => {
+                tokio::select! { sold = self.sell() => sold, Err(error) = self.renew(&value, inside) => Err(error) }
+            }
         };
         // From here on it does nothing that another must not do.
         self.host.ends(inside).await?;
@@ -223,7 +261,10 @@ impl Till<'_> {
             return Ok(None);
         }
         self.host.point(TAKEN).await?;
-        let () = self.redis().pexpire(LOCK, i64::try_from(self.pace.real_ms(self.lease))?).await?;
+        let () = self
+            .redis()
+            .pexpire(LOCK, i64::try_from(self.pace.real_ms(self.lease))?)
+            .await?;
         Ok(Some(value))
     }
 
@@ -251,7 +292,9 @@ impl Till<'_> {
     async fn set_nx_px(&self) -> Result<Option<String>> {
         let value = Uuid::new_v4().to_string();
         let lease = SetExpiry::PX(self.pace.real_ms(self.lease));
-        let options = SetOptions::default().conditional_set(ExistenceCheck::NX).with_expiration(lease);
+        let options = SetOptions::default()
+            .conditional_set(ExistenceCheck::NX)
+            .with_expiration(lease);
         let set: Option<String> = self.redis().set_options(LOCK, &value, options).await?;
         if set.is_none() {
             return Ok(None);
@@ -262,11 +305,18 @@ impl Till<'_> {
 
     /// The watchdog. It never ends by itself, but with an error.
     async fn renew(&self, value: &str, inside: At) -> Result<Infallible> {
-        let script = Script::new("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0");
+        let script = Script::new(
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0",
+        );
         loop {
             self.pace.sleep(self.lease / 3).await;
             let lease_ms = self.pace.real_ms(self.lease);
-            let extended: u64 = script.key(LOCK).arg(value).arg(lease_ms).invoke_async(&mut self.redis()).await?;
+            let extended: u64 = script
+                .key(LOCK)
+                .arg(value)
+                .arg(lease_ms)
+                .invoke_async(&mut self.redis())
+                .await?;
             // Where there is nothing left to extend, nobody tells the work.
             if extended == 1 {
                 self.host.extended(inside, self.lease).await?;
@@ -284,8 +334,14 @@ impl Till<'_> {
         self.pace.sleep(SALE).await;
         let () = self.redis().set(STOCK, left - 1).await?;
         let orders: u64 = self.redis().rpush(ORDERS, left).await?;
-        let event = if orders > self.task.stock { Event::Harm } else { Event::Sale };
-        self.host.notes(event, &format!("sold: {} left", left - 1)).await?;
+        let event = if orders > self.task.stock {
+            Event::Harm
+        } else {
+            Event::Sale
+        };
+        self.host
+            .notes(event, &format!("sold: {} left", left - 1))
+            .await?;
         Ok(true)
     }
 
@@ -316,12 +372,20 @@ impl Till<'_> {
 
     async fn compare_and_delete(&self, value: &str) -> Result<bool> {
         self.host.point(BEFORE_DELETE).await?;
-        let script = Script::new("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0");
-        Ok(script.key(LOCK).arg(value).invoke_async(&mut self.redis()).await?)
+        let script = Script::new(
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
+        );
+        Ok(script
+            .key(LOCK)
+            .arg(value)
+            .invoke_async(&mut self.redis())
+            .await?)
     }
 }
 
 /// The wall clock, which is what is written into such values.
 fn now_ms() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis())
 }

@@ -37,13 +37,22 @@ impl Case for WrongRelease {
                    by then: the next holder's is, and a third one enters beside it. Libraries that asked first (GET, compare, DEL) found that \
                    a lock can change hands between the question and the DEL.",
             sources: &[
-                ("jedis-lock: don't del lockkey if it is expired", "https://github.com/abelaska/jedis-lock/issues/2"),
+                (
+                    "jedis-lock: don't del lockkey if it is expired",
+                    "https://github.com/abelaska/jedis-lock/issues/2",
+                ),
                 (
                     "Spring Integration: enhancing unlock() of RedisLock with an atomic Redis operation",
                     "https://github.com/spring-projects/spring-integration/issues/8699",
                 ),
-                ("LiveKit: make UnlockRoom atomic", "https://github.com/livekit/livekit/pull/1044"),
-                ("Redis: distributed locks with Redis", "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/"),
+                (
+                    "LiveKit: make UnlockRoom atomic",
+                    "https://github.com/livekit/livekit/pull/1044",
+                ),
+                (
+                    "Redis: distributed locks with Redis",
+                    "https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/",
+                ),
             ],
             schedule: "Two units are left, and a lock is good for 30 s. Till 1 sells one and is stopped (SIGSTOP) just before it sends what \
                        deletes the lock, until the lock has run out and till 2 is inside and has read the stock. Then till 1 goes on, and when \
@@ -80,7 +89,15 @@ impl Case for WrongRelease {
             COMPARE_AND_DELETE => Free::CompareAndDelete,
             _ => bail!("no such way: {way}"),
         };
-        play(stage, Locking { take: Take::SetNxPx, renewed: false, free }).await
+        play(
+            stage,
+            Locking {
+                take: Take::SetNxPx,
+                renewed: false,
+                free,
+            },
+        )
+        .await
     }
 }
 
@@ -100,14 +117,19 @@ async fn play(stage: &Stage, locking: Locking) -> Result<Evidence> {
     one.resume(stopped).await?;
     ensure!(one.finish::<bool>().await?, "till 1 has sold a unit");
     if !shop.is_locked().await? {
-        two.lane().notes(Event::Stolen, "its lock was deleted by till 1");
+        two.lane()
+            .notes(Event::Stolen, "its lock was deleted by till 1");
     }
     come_to(&mut three, &[READ, REFUSED]).await?;
     two.finish::<bool>().await?;
     shop.look().await?;
     three.finish::<bool>().await?;
     let (sold, left) = shop.count().await?;
-    let evidence = Evidence::new().sold(UNITS, sold).stranded(UNITS.saturating_sub(sold).min(left));
-    let evidence = evidence.holders(stage.timeline.holders_at_once()).stuck(stage.timeline.longest(Doing::Waiting));
+    let evidence = Evidence::new()
+        .sold(UNITS, sold)
+        .stranded(UNITS.saturating_sub(sold).min(left));
+    let evidence = evidence
+        .holders(stage.timeline.holders_at_once())
+        .stuck(stage.timeline.longest(Doing::Waiting));
     Ok(evidence.judge_oversold().judge_stranded().judge_holders())
 }

@@ -39,8 +39,14 @@ impl Case for ZookeeperSession {
                    longer than its session, in a collection of garbage for example, loses the node without knowing, the next one enters, and \
                    the first one goes on where it stood. Curator's own notes end that story with both believing that they hold the lock.",
             sources: &[
-                ("Apache Curator, Tech Note 10", "https://curator.apache.org/docs/tech-note-10"),
-                ("ZooKeeper Recipes and Solutions: Locks", "https://zookeeper.apache.org/doc/current/recipes.html"),
+                (
+                    "Apache Curator, Tech Note 10",
+                    "https://curator.apache.org/docs/tech-note-10",
+                ),
+                (
+                    "ZooKeeper Recipes and Solutions: Locks",
+                    "https://zookeeper.apache.org/doc/current/recipes.html",
+                ),
             ],
             schedule: "Seller A has the lock and has read that one unit is left. It is stopped (SIGSTOP). Its session ends, seller B gets the lock, \
                        reads, sells and leaves. A resumes and writes what it had decided.",
@@ -51,7 +57,11 @@ impl Case for ZookeeperSession {
 
     fn ways(&self) -> Vec<Way> {
         vec![
-            Way::faulty(RECIPE, "ephemeral sequential node, lowest number has the lock", "the session ends while its owner sleeps"),
+            Way::faulty(
+                RECIPE,
+                "ephemeral sequential node, lowest number has the lock",
+                "the session ends while its owner sleeps",
+            ),
             Way::does_not_help(
                 ASKS_FIRST,
                 "the same, and asks ZooKeeper whether its node is still there before it writes",
@@ -75,11 +85,27 @@ impl Case for ZookeeperSession {
             ASKS_FIRST => Check::Asked,
             _ => Check::Row,
         };
-        let session = stage.pace.real(stage.what_if.lease.unwrap_or(SESSION)).max(SESSION_MIN);
+        let session = stage
+            .pace
+            .real(stage.what_if.lease.unwrap_or(SESSION))
+            .max(SESSION_MIN);
         let (servers, parent) = stage.zookeeper().await?;
-        let service = Service::ZooKeeper { servers, parent, session_ms: u64::try_from(session.as_millis())? };
+        let service = Service::ZooKeeper {
+            servers,
+            parent,
+            session_ms: u64::try_from(session.as_millis())?,
+        };
         let lease = stage.pace.story(session).as_secs_f64();
-        holder::play(stage, Task { service, database: stage.database().await?, check, lease }).await
+        holder::play(
+            stage,
+            Task {
+                service,
+                database: stage.database().await?,
+                check,
+                lease,
+            },
+        )
+        .await
     }
 }
 
@@ -92,9 +118,21 @@ pub(super) struct ZooKeeperRecipe {
 
 impl ZooKeeperRecipe {
     pub(super) async fn connect(servers: &str, parent: &str, session: Duration) -> Result<Self> {
-        let client = Client::connector().with_session_timeout(session).connect(servers).await?;
-        client.mkdir(parent, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
-        Ok(Self { client, parent: parent.into(), node: None })
+        let client = Client::connector()
+            .with_session_timeout(session)
+            .connect(servers)
+            .await?;
+        client
+            .mkdir(
+                parent,
+                &CreateMode::Persistent.with_acls(Acls::anyone_all()),
+            )
+            .await?;
+        Ok(Self {
+            client,
+            parent: parent.into(),
+            node: None,
+        })
     }
 
     /// The one in front of ours, if there is one.
@@ -102,12 +140,21 @@ impl ZooKeeperRecipe {
         let mut queue = self.client.list_children(&self.parent).await?;
         // All names are the same but for the number, which has leading zeros.
         queue.sort_unstable();
-        let place = queue.iter().position(|node| *node == ours).context("the node in the queue is gone")?;
-        Ok(place.checked_sub(1).map(|before| format!("{}/{}", self.parent, queue[before])))
+        let place = queue
+            .iter()
+            .position(|node| *node == ours)
+            .context("the node in the queue is gone")?;
+        Ok(place
+            .checked_sub(1)
+            .map(|before| format!("{}/{}", self.parent, queue[before])))
     }
 
     fn path(&self) -> Result<String> {
-        Ok(format!("{}/{}", self.parent, self.node.as_deref().context("there is no node")?))
+        Ok(format!(
+            "{}/{}",
+            self.parent,
+            self.node.as_deref().context("there is no node")?
+        ))
     }
 }
 
@@ -115,7 +162,10 @@ impl ZooKeeperRecipe {
 impl Coordination for ZooKeeperRecipe {
     async fn lock(&mut self) -> Result<i64> {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        let (stat, number) = self.client.create(&format!("{}/lock-", self.parent), &[], &options).await?;
+        let (stat, number) = self
+            .client
+            .create(&format!("{}/lock-", self.parent), &[], &options)
+            .await?;
         let node = format!("lock-{number}");
         self.node = Some(node.clone());
         while let Some(before) = self.predecessor(&node).await? {

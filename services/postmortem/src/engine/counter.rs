@@ -77,7 +77,11 @@ impl Counter {
 
     /// The port on this machine.
     pub fn port(&self) -> Result<u16> {
-        let port = self.url.rsplit(':').next().and_then(|port| port.parse().ok());
+        let port = self
+            .url
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse().ok());
         port.with_context(|| format!("{} has a port", self.url))
     }
 
@@ -95,17 +99,39 @@ impl Counter {
     }
 
     /// The same; and which order it is.
-    pub async fn order(&self, client: &Client, item: &str, buyer: &str, key: &str) -> Result<Ordered> {
+    pub async fn order(
+        &self,
+        client: &Client,
+        item: &str,
+        buyer: &str,
+        key: &str,
+    ) -> Result<Ordered> {
         read(self.request_order(client, item, buyer, key)?).await
     }
 
     /// The same, answered as soon as the units are taken, without waiting for the ledger.
-    pub async fn order_soon(&self, client: &Client, item: &str, buyer: &str, key: &str) -> Result<Ordered> {
-        read(self.request_order(client, item, buyer, key)?.header("Prefer", "respond-async")).await
+    pub async fn order_soon(
+        &self,
+        client: &Client,
+        item: &str,
+        buyer: &str,
+        key: &str,
+    ) -> Result<Ordered> {
+        read(
+            self.request_order(client, item, buyer, key)?
+                .header("Prefer", "respond-async"),
+        )
+        .await
     }
 
     /// The same, until there is an answer: the order, if the buyer has it.
-    pub async fn insist(&self, client: &Client, item: &str, buyer: &str, key: &str) -> Result<Option<String>> {
+    pub async fn insist(
+        &self,
+        client: &Client,
+        item: &str,
+        buyer: &str,
+        key: &str,
+    ) -> Result<Option<String>> {
         loop {
             match self.order(client, item, buyer, key).await? {
                 Ordered::Placed(order) => return Ok(Some(order)),
@@ -117,39 +143,90 @@ impl Counter {
 
     /// Cancels an order. Its units go back.
     pub async fn cancel(&self, client: &Client, order: &str) -> Result<()> {
-        let request = client.delete(self.address(&format!("/orders/{order}"))).bearer_auth(ADMIN_TOKEN);
-        request.timeout(ANSWER_WITHIN).send().await?.error_for_status().context("the order is cancelled")?;
+        let request = client
+            .delete(self.address(&format!("/orders/{order}")))
+            .bearer_auth(ADMIN_TOKEN);
+        request
+            .timeout(ANSWER_WITHIN)
+            .send()
+            .await?
+            .error_for_status()
+            .context("the order is cancelled")?;
         Ok(())
     }
 
     /// Where an order stands.
     pub async fn state(&self, client: &Client, order: &str) -> Result<String> {
-        let request = client.get(self.address(&format!("/orders/{order}"))).bearer_auth(ADMIN_TOKEN);
-        state(&request.timeout(ANSWER_WITHIN).send().await?.error_for_status()?.json().await?)
+        let request = client
+            .get(self.address(&format!("/orders/{order}")))
+            .bearer_auth(ADMIN_TOKEN);
+        state(
+            &request
+                .timeout(ANSWER_WITHIN)
+                .send()
+                .await?
+                .error_for_status()?
+                .json()
+                .await?,
+        )
     }
 
     /// Reports a payment as the provider does; where the order stands then.
     pub async fn pay(&self, client: &Client, order: &str, payment: &str) -> Result<String> {
         let body = json!({ "payment": payment }).to_string();
         let time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        let request = client.request(Method::POST, self.address(&format!("/orders/{order}/payment")));
-        let request = request.header("Stockade-Signature", format!("t={time},v1={}", sign(&format!("{time}.{body}"))));
-        let answer = request.header("Content-Type", "application/json").body(body).send().await?;
-        state(&answer.error_for_status().context("the payment is taken in")?.json().await?)
+        let request = client.request(
+            Method::POST,
+            self.address(&format!("/orders/{order}/payment")),
+        );
+        let request = request.header(
+            "Stockade-Signature",
+            format!("t={time},v1={}", sign(&format!("{time}.{body}"))),
+        );
+        let answer = request
+            .header("Content-Type", "application/json")
+            .body(body)
+            .send()
+            .await?;
+        state(
+            &answer
+                .error_for_status()
+                .context("the payment is taken in")?
+                .json()
+                .await?,
+        )
     }
 
-    fn request_order(&self, client: &Client, item: &str, buyer: &str, key: &str) -> Result<RequestBuilder> {
-        let request = client.post(self.address(&format!("/items/{item}/orders"))).bearer_auth(token(buyer)?).header("Idempotency-Key", key);
-        Ok(request.timeout(ANSWER_WITHIN).json(&json!({ "quantity": 1 })))
+    fn request_order(
+        &self,
+        client: &Client,
+        item: &str,
+        buyer: &str,
+        key: &str,
+    ) -> Result<RequestBuilder> {
+        let request = client
+            .post(self.address(&format!("/items/{item}/orders")))
+            .bearer_auth(token(buyer)?)
+            .header("Idempotency-Key", key);
+        Ok(request
+            .timeout(ANSWER_WITHIN)
+            .json(&json!({ "quantity": 1 })))
     }
 }
 
 async fn read(request: RequestBuilder) -> Result<Ordered> {
-    let Ok(answer) = request.send().await else { return Ok(Ordered::Unknown) };
+    let Ok(answer) = request.send().await else {
+        return Ok(Ordered::Unknown);
+    };
     match answer.status() {
         status if status.is_success() => {
             let order: Value = answer.json().await?;
-            Ok(Ordered::Placed(order["id"].as_str().context("an order has an id")?.to_owned()))
+            Ok(Ordered::Placed(
+                order["id"]
+                    .as_str()
+                    .context("an order has an id")?
+                    .to_owned(),
+            ))
         }
         StatusCode::CONFLICT => Ok(Ordered::Refused),
         status if status.is_server_error() => Ok(Ordered::Unknown),
@@ -158,16 +235,27 @@ async fn read(request: RequestBuilder) -> Result<Ordered> {
 }
 
 fn state(order: &Value) -> Result<String> {
-    Ok(order["state"].as_str().with_context(|| format!("an order has a state: {order}"))?.to_owned())
+    Ok(order["state"]
+        .as_str()
+        .with_context(|| format!("an order has a state: {order}"))?
+        .to_owned())
 }
 
 fn sign(text: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, PAYMENT_SECRET.as_bytes());
-    hmac::sign(&key, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hmac::sign(&key, text.as_bytes())
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn token(buyer: &str) -> Result<String> {
     // Until 2100.
     let claims = json!({ "sub": buyer, "exp": 4_102_444_800_u64 });
-    Ok(jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(JWT_SECRET.as_bytes()))?)
+    Ok(jsonwebtoken::encode(
+        &Header::new(Algorithm::HS256),
+        &claims,
+        &EncodingKey::from_secret(JWT_SECRET.as_bytes()),
+    )?)
 }

@@ -77,14 +77,21 @@ fn load(text: &str) -> Result<Choice<Load>, String> {
 }
 
 fn backend(text: &str) -> Result<Contestant, String> {
-    find(text, &Contestant::ALL, Contestant::name).ok_or_else(|| format!("expected {}", names(&Contestant::ALL, Contestant::name)))
+    find(text, &Contestant::ALL, Contestant::name)
+        .ok_or_else(|| format!("expected {}", names(&Contestant::ALL, Contestant::name)))
 }
 
-fn choice<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<Choice<T>, String> {
+fn choice<T: Copy>(
+    text: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<Choice<T>, String> {
     if text == "off" {
         return Ok(Choice::Off);
     }
-    find(text, all, name).map(Choice::One).ok_or_else(|| format!("expected {}, or off alone", names(all, name)))
+    find(text, all, name)
+        .map(Choice::One)
+        .ok_or_else(|| format!("expected {}, or off alone", names(all, name)))
 }
 
 fn find<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
@@ -92,21 +99,36 @@ fn find<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Option<T
 }
 
 fn names<T: Copy>(all: &[T], name: fn(T) -> &'static str) -> String {
-    all.iter().map(|item| name(*item)).collect::<Vec<_>>().join(", ")
+    all.iter()
+        .map(|item| name(*item))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds from 0.1 to 600".into())
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.1..=600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "expected a number of seconds from 0.1 to 600".into())
 }
 
 /// Those that were asked for, in their own order; all, if none was named.
 fn chosen<T: Copy + PartialEq>(option: &str, choices: &[Choice<T>], all: &[T]) -> Result<Vec<T>> {
-    ensure!(!choices.contains(&Choice::Off) || choices.len() == 1, "{option}: off stands alone");
+    ensure!(
+        !choices.contains(&Choice::Off) || choices.len() == 1,
+        "{option}: off stands alone"
+    );
     if choices.is_empty() {
         return Ok(all.to_vec());
     }
-    Ok(all.iter().copied().filter(|item| choices.contains(&Choice::One(*item))).collect())
+    Ok(all
+        .iter()
+        .copied()
+        .filter(|item| choices.contains(&Choice::One(*item)))
+        .collect())
 }
 
 /// Does what the command line says. `actor` is how this program is told to be an actor.
@@ -129,20 +151,42 @@ impl Compare {
     fn plan(&self, actor: Vec<OsString>) -> Result<Plan> {
         let faults = chosen("--faults", &self.faults, &Fault::ALL)?;
         let loads = chosen("--load", &self.load, &Load::ALL)?;
-        ensure!(!faults.is_empty() || !loads.is_empty(), "--faults off, --load off: nothing is left to compare");
+        ensure!(
+            !faults.is_empty() || !loads.is_empty(),
+            "--faults off, --load off: nothing is left to compare"
+        );
         for file in &self.markdown {
             fs::metadata(file).with_context(|| format!("--markdown {}", file.display()))?;
         }
-        let named = |contestant: &Contestant| self.backends.is_empty() || self.backends.contains(contestant);
+        let named = |contestant: &Contestant| {
+            self.backends.is_empty() || self.backends.contains(contestant)
+        };
         let contestants = Contestant::ALL.into_iter().filter(named).collect();
-        let each = if self.quick { Duration::from_millis(500) } else { self.seconds };
-        let program = Program { path: std::env::current_exe()?, arguments: actor };
-        Ok(Plan { contestants, faults, loads, each, program })
+        let each = if self.quick {
+            Duration::from_millis(500)
+        } else {
+            self.seconds
+        };
+        let program = Program {
+            path: std::env::current_exe()?,
+            arguments: actor,
+        };
+        Ok(Plan {
+            contestants,
+            faults,
+            loads,
+            each,
+            program,
+        })
     }
 
     fn show(&self, matrix: &Matrix) -> Result<()> {
         let json = json::json(matrix)?;
-        say(if self.json { json.clone() } else { table::tables(matrix) });
+        say(if self.json {
+            json.clone()
+        } else {
+            table::tables(matrix)
+        });
         if let Some(folder) = &self.report {
             write(folder, "locks.json", &json)?;
             write(folder, "locks.html", &html::page(matrix))?;
@@ -153,7 +197,10 @@ impl Compare {
         for file in &self.markdown {
             let document = fs::read_to_string(file)?;
             let replaced = markdown::replaced(&document, matrix, &self.command(), &words_for(file));
-            fs::write(file, replaced.with_context(|| format!("--markdown {}", file.display()))?)?;
+            fs::write(
+                file,
+                replaced.with_context(|| format!("--markdown {}", file.display()))?,
+            )?;
         }
         Ok(())
     }
@@ -161,7 +208,9 @@ impl Compare {
     /// What a reader types to see the same.
     fn command(&self) -> String {
         let mut command = "stockade locks compare".to_owned();
-        let mut words = std::env::args().skip_while(|word| word != "compare").skip(1);
+        let mut words = std::env::args()
+            .skip_while(|word| word != "compare")
+            .skip(1);
         while let Some(word) = words.next() {
             if word == "--markdown" || word == "--report" {
                 words.next();
@@ -187,8 +236,13 @@ struct Progress {
 impl Progress {
     fn new() -> Self {
         let bar = ProgressBar::new(0);
-        let style = ProgressStyle::with_template("{bar:20} {pos} of {len} trials, {elapsed}  {wide_msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("\u{2501}\u{2578}\u{2500}"));
+        let style =
+            ProgressStyle::with_template("{bar:20} {pos} of {len} trials, {elapsed}  {wide_msg}");
+        bar.set_style(
+            style
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("\u{2501}\u{2578}\u{2500}"),
+        );
         bar.enable_steady_tick(Duration::from_millis(100));
         Self { bar }
     }

@@ -25,7 +25,11 @@ pub(crate) struct Opening {
 
 impl Opening {
     pub(super) fn new(contestant: Contestant, urls: Vec<String>, lease: Duration) -> Self {
-        Self { contestant, urls, lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX) }
+        Self {
+            contestant,
+            urls,
+            lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
+        }
     }
 
     fn lease(&self) -> Duration {
@@ -69,8 +73,13 @@ pub(super) trait Held: Send {
 }
 
 /// Gets ready to take locks. `host` is for those that can be killed between two steps of their own.
-pub(super) async fn open<'a>(opening: &Opening, host: Option<&'a Host>) -> Result<Box<dyn Client + 'a>> {
-    use Contestant::{AlwaysGranted, Consul, Rslock, SameToken, SetNxCompare, SetNxDel, SetnxExpire};
+pub(super) async fn open<'a>(
+    opening: &Opening,
+    host: Option<&'a Host>,
+) -> Result<Box<dyn Client + 'a>> {
+    use Contestant::{
+        AlwaysGranted, Consul, Rslock, SameToken, SetNxCompare, SetNxDel, SetnxExpire,
+    };
     Ok(match opening.contestant {
         Rslock => Box::new(of_rslock::Theirs::open(opening)),
         SetNxCompare | SetNxDel | SetnxExpire => Box::new(naive::Naive::open(opening, host)?),

@@ -73,7 +73,10 @@ pub struct Promises {
 
 impl From<Capabilities> for Promises {
     fn from(capabilities: Capabilities) -> Self {
-        Self { fenced: capabilities.fenced, clock_free: capabilities.clock_free }
+        Self {
+            fenced: capabilities.fenced,
+            clock_free: capabilities.clock_free,
+        }
     }
 }
 
@@ -81,7 +84,12 @@ impl From<Capabilities> for Promises {
 pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
     let client = client::open(&task.opening, Some(host)).await?;
     let store = Store::open(&task.database).await?;
-    let contender = Contender { host, client, store, task };
+    let contender = Contender {
+        host,
+        client,
+        store,
+        task,
+    };
     contender.warm_up().await?;
     host.point(READY).await?;
     Ok(serde_json::to_value(contender.contend().await?)?)
@@ -118,7 +126,10 @@ impl Contender<'_> {
     }
 
     async fn contend(&self) -> Result<Report> {
-        let mut report = Report { promises: self.client.capabilities().map(Promises::from), ..Report::default() };
+        let mut report = Report {
+            promises: self.client.capabilities().map(Promises::from),
+            ..Report::default()
+        };
         if self.task.work == Work::Asks {
             if let Some(held) = self.client.try_take(&self.task.name).await? {
                 report.had_it = true;
@@ -134,7 +145,13 @@ impl Contender<'_> {
     }
 
     async fn take(&self, report: &mut Report) -> Result<Option<Box<dyn Held>>> {
-        let held = self.client.take(&self.task.name, Duration::from_millis(self.task.patience_ms)).await?;
+        let held = self
+            .client
+            .take(
+                &self.task.name,
+                Duration::from_millis(self.task.patience_ms),
+            )
+            .await?;
         if let Some(held) = &held {
             report.had_it = true;
             report.tokens.extend(held.token().map(FencingToken::get));
@@ -166,19 +183,40 @@ impl Contender<'_> {
         for _ in 0..CLAIMS {
             let Some(token) = held.token() else { break };
             match self.store.claim(self.task.trial, token).await? {
-                Claimed::Ours { version } => return Ok(Claim { held, version: Some(version) }),
+                Claimed::Ours { version } => {
+                    return Ok(Claim {
+                        held,
+                        version: Some(version),
+                    });
+                }
                 Claimed::Superseded(current) => self.client.note_token(&self.task.name, current),
             }
             held.give_back().await;
-            held = self.take(report).await?.context("a lock that was given back was not to be had again")?;
+            held = self
+                .take(report)
+                .await?
+                .context("a lock that was given back was not to be had again")?;
         }
-        Ok(Claim { held, version: None })
+        Ok(Claim {
+            held,
+            version: None,
+        })
     }
 
-    async fn decide(&self, turn: i64, token: Option<FencingToken>, version: Option<i64>) -> Result<Decision> {
+    async fn decide(
+        &self,
+        turn: i64,
+        token: Option<FencingToken>,
+        version: Option<i64>,
+    ) -> Result<Decision> {
         let open = self.store.read(self.task.trial, Which::Open, 0).await?;
         let fenced = match (token, version) {
-            (Some(token), Some(version)) => Some((token, self.store.read(self.task.trial, Which::Fenced, version).await?)),
+            (Some(token), Some(version)) => Some((
+                token,
+                self.store
+                    .read(self.task.trial, Which::Fenced, version)
+                    .await?,
+            )),
             _ => None,
         };
         Ok(Decision { turn, open, fenced })
@@ -186,9 +224,13 @@ impl Contender<'_> {
 
     async fn write(&self, decision: &Decision) -> Result<()> {
         self.host.point(DECIDED).await?;
-        self.store.write(self.task.trial, decision.turn, decision.open).await?;
+        self.store
+            .write(self.task.trial, decision.turn, decision.open)
+            .await?;
         if let Some((token, seen)) = decision.fenced {
-            self.store.write_fenced(self.task.trial, decision.turn, seen, token).await?;
+            self.store
+                .write_fenced(self.task.trial, decision.turn, seen, token)
+                .await?;
         }
         Ok(())
     }

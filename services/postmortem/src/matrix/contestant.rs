@@ -119,15 +119,21 @@ impl Contestant {
         match self {
             Self::Redlock => "the ballot of crates/lock on five independent Redis servers",
             Self::RedlockFair => "the same, first come, first served",
-            Self::Rslock => "the crate rslock 0.10, Redlock as its page describes it, on five independent Redis servers",
+            Self::Rslock => {
+                "the crate rslock 0.10, Redlock as its page describes it, on five independent Redis servers"
+            }
             Self::Redis => "one Redis: SET NX PX and a counter in one script",
             Self::RedisReentrant => "the same in Redisson's format, re-entrant",
             Self::SetNxCompare => "written by hand: SET NX PX, released by compare-and-delete",
-            Self::SetNxDel => "written by hand, as in the Maotai story: SET NX EX, released by a plain DEL",
+            Self::SetNxDel => {
+                "written by hand, as in the Maotai story: SET NX EX, released by a plain DEL"
+            }
             Self::SetnxExpire => "written by hand: SETNX, then EXPIRE, then DEL",
             Self::Postgres => "a row of PostgreSQL with an expiry, as ShedLock's",
             Self::PostgresAdvisory => "an advisory lock of a PostgreSQL session",
-            Self::PostgresForUpdate => "a row that a PostgreSQL transaction has locked (SELECT ... FOR UPDATE)",
+            Self::PostgresForUpdate => {
+                "a row that a PostgreSQL transaction has locked (SELECT ... FOR UPDATE)"
+            }
             Self::Mysql => "a row of MariaDB with an expiry",
             Self::MysqlAdvisory => "GET_LOCK of a MariaDB session",
             Self::MysqlForUpdate => "a row that a MariaDB transaction has locked",
@@ -156,7 +162,16 @@ impl Contestant {
 
     /// Whoever waits for it is woken by nobody, and asks again by itself.
     pub const fn is_asked_again(self) -> bool {
-        matches!(self, Self::SetnxExpire | Self::SetNxDel | Self::SetNxCompare | Self::Rslock | Self::Postgres | Self::Mysql | Self::Sqlite)
+        matches!(
+            self,
+            Self::SetnxExpire
+                | Self::SetNxDel
+                | Self::SetNxCompare
+                | Self::Rslock
+                | Self::Postgres
+                | Self::Mysql
+                | Self::Sqlite
+        )
     }
 
     pub(super) const fn home(self) -> Home {
@@ -181,9 +196,13 @@ impl Contestant {
     /// Why it does not take part, if it does not.
     pub const fn absent_because(self) -> Option<&'static str> {
         match self {
-            Self::Consul => Some("no Consul server is packaged where this is built and run; a double has neither faults nor speed"),
+            Self::Consul => Some(
+                "no Consul server is packaged where this is built and run; a double has neither faults nor speed",
+            ),
             #[cfg(not(feature = "etcd"))]
-            Self::Etcd => Some("not compiled in: its client needs protoc; build with `--features etcd`"),
+            Self::Etcd => {
+                Some("not compiled in: its client needs protoc; build with `--features etcd`")
+            }
             _ => None,
         }
     }

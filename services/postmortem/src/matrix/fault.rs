@@ -31,7 +31,15 @@ const LONG: Duration = Duration::from_secs(5);
 
 impl Fault {
     /// All, in the order of the columns.
-    pub const ALL: [Self; 7] = [Self::Pause, Self::Failover, Self::Restart, Self::Clock, Self::Partition, Self::LostAnswer, Self::Kill];
+    pub const ALL: [Self; 7] = [
+        Self::Pause,
+        Self::Failover,
+        Self::Restart,
+        Self::Clock,
+        Self::Partition,
+        Self::LostAnswer,
+        Self::Kill,
+    ];
 
     /// On the command line and in JSON.
     pub const fn name(self) -> &'static str {
@@ -72,7 +80,9 @@ impl Fault {
             Self::LostAnswer => {
                 "the request for the lock arrives and its answer does not; how long the next one waits, from that request on"
             }
-            Self::Kill => "the holder's process is killed (SIGKILL) inside; how long the next one waits from then on",
+            Self::Kill => {
+                "the holder's process is killed (SIGKILL) inside; how long the next one waits from then on"
+            }
         }
     }
 
@@ -86,7 +96,10 @@ impl Fault {
 
     /// Whether it leaves the servers as they are, so that others can use them too.
     pub(super) const fn spares_the_servers(self) -> bool {
-        matches!(self, Self::Pause | Self::Partition | Self::LostAnswer | Self::Kill)
+        matches!(
+            self,
+            Self::Pause | Self::Partition | Self::LostAnswer | Self::Kill
+        )
     }
 
     /// Whether what is asked is how long the next one waits, and not what becomes of a row.

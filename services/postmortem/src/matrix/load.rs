@@ -88,7 +88,10 @@ impl Loaded<'_> {
         if counters.is_empty() {
             return Ok(None);
         }
-        let urls = counters.iter().map(|counter| self.site.url(counter.port)).collect();
+        let urls = counters
+            .iter()
+            .map(|counter| self.site.url(counter.port))
+            .collect();
         Ok(Some((open(self.contestant, urls).await?, counters)))
     }
 }
@@ -98,7 +101,10 @@ async fn open(contestant: Contestant, urls: Vec<String>) -> Result<Box<dyn Clien
 }
 
 async fn take(client: &dyn Client, name: &str) -> Result<Box<dyn client::Held>> {
-    client.take(name, PATIENCE).await?.context("the lock was not to be had within a minute")
+    client
+        .take(name, PATIENCE)
+        .await?
+        .context("the lock was not to be had within a minute")
 }
 
 /// Measures each of these locks, for so long each. `tell` hears what is measured next.
@@ -113,11 +119,22 @@ pub(super) async fn measure(
     let loaded = contestants.iter().map(|contestant| async {
         let site = world.shared.site(*contestant, Fault::Pause).await?;
         let client = open(*contestant, site::urls(site.as_ref())).await?;
-        take(client.as_ref(), "first").await.with_context(|| contestant.to_string())?.give_back().await;
-        anyhow::Ok(Loaded { contestant: *contestant, site, client })
+        take(client.as_ref(), "first")
+            .await
+            .with_context(|| contestant.to_string())?
+            .give_back()
+            .await;
+        anyhow::Ok(Loaded {
+            contestant: *contestant,
+            site,
+            client,
+        })
     });
     let loaded = try_join_all(loaded).await?;
-    let mut figures: Vec<_> = contestants.iter().map(|contestant| Figures::of(*contestant)).collect();
+    let mut figures: Vec<_> = contestants
+        .iter()
+        .map(|contestant| Figures::of(*contestant))
+        .collect();
     if loads.contains(&Load::Alone) {
         tell("one client");
         measure::alone(&loaded, each, &mut figures).await?;

@@ -74,20 +74,47 @@ pub async fn compare(plan: Plan, audience: &dyn Audience) -> Result<Matrix> {
     let figures = if plan.loads.is_empty() {
         Vec::new()
     } else {
-        load::measure(&world, &contestants, &plan.loads, plan.each, |what| audience.now(what)).await?
+        load::measure(&world, &contestants, &plan.loads, plan.each, |what| {
+            audience.now(what)
+        })
+        .await?
     };
     let (faults, loads, machine, took) = (plan.faults, plan.loads, machine(), began.elapsed());
-    Ok(Matrix { contestants, absent, faults, loads, cells, figures, machine, took })
+    Ok(Matrix {
+        contestants,
+        absent,
+        faults,
+        loads,
+        cells,
+        figures,
+        machine,
+        took,
+    })
 }
 
 fn who_takes_part(wanted: &[Contestant]) -> (Vec<Contestant>, Vec<(Contestant, &'static str)>) {
-    let absent: Vec<_> = wanted.iter().filter_map(|contestant| Some((*contestant, contestant.absent_because()?))).collect();
-    let present = wanted.iter().copied().filter(|contestant| contestant.absent_because().is_none()).collect();
+    let absent: Vec<_> = wanted
+        .iter()
+        .filter_map(|contestant| Some((*contestant, contestant.absent_because()?)))
+        .collect();
+    let present = wanted
+        .iter()
+        .copied()
+        .filter(|contestant| contestant.absent_because().is_none())
+        .collect();
     (present, absent)
 }
 
-async fn play(world: &World, contestants: &[Contestant], faults: &[Fault], audience: &dyn Audience) -> Result<Vec<Cell>> {
-    let pairs: Vec<_> = contestants.iter().flat_map(|contestant| faults.iter().map(|fault| (*contestant, *fault))).collect();
+async fn play(
+    world: &World,
+    contestants: &[Contestant],
+    faults: &[Fault],
+    audience: &dyn Audience,
+) -> Result<Vec<Cell>> {
+    let pairs: Vec<_> = contestants
+        .iter()
+        .flat_map(|contestant| faults.iter().map(|fault| (*contestant, *fault)))
+        .collect();
     let (of, done) = (pairs.len(), std::sync::atomic::AtomicUsize::new(0));
     audience.done(0, of);
     let cells = stream::iter(pairs).map(|(contestant, fault)| {
@@ -95,7 +122,10 @@ async fn play(world: &World, contestants: &[Contestant], faults: &[Fault], audie
         async move {
             audience.now(&format!("{contestant}: {fault}"));
             let cell = cell(world, contestant, fault).await;
-            audience.done(1 + done.fetch_add(1, std::sync::atomic::Ordering::Relaxed), of);
+            audience.done(
+                1 + done.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+                of,
+            );
             cell
         }
     });
@@ -106,38 +136,62 @@ async fn cell(world: &World, contestant: Contestant, fault: Fault) -> Result<Cel
     let outcome = match trial::not_applicable(contestant, fault) {
         Some(why) => Outcome::NotApplicable(why),
         None => {
-            let counts = trial::play(world, contestant, fault).await.with_context(|| format!("{contestant}, {fault}"))?;
+            let counts = trial::play(world, contestant, fault)
+                .await
+                .with_context(|| format!("{contestant}, {fault}"))?;
             Outcome::Counted(Box::new(counts))
         }
     };
-    Ok(Cell { contestant, fault, outcome })
+    Ok(Cell {
+        contestant,
+        fault,
+        outcome,
+    })
 }
 
 impl Matrix {
     /// What was promised and not kept, by whom and when. Empty if all is well.
     pub fn broken_promises(&self) -> Vec<String> {
-        let of_cells = self
-            .cells
+        let of_cells = self.cells.iter().flat_map(|cell| {
+            cell.broken_promises()
+                .into_iter()
+                .map(|broken| format!("{}, {}: {broken}", cell.contestant, cell.fault))
+        });
+        let of_load = self
+            .figures
             .iter()
-            .flat_map(|cell| cell.broken_promises().into_iter().map(|broken| format!("{}, {}: {broken}", cell.contestant, cell.fault)));
-        let of_load = self.figures.iter().filter(|figures| figures.given_twice > 0);
-        let of_load = of_load.map(|figures| format!("{}, load: two had it at once, {} times", figures.contestant, figures.given_twice));
+            .filter(|figures| figures.given_twice > 0);
+        let of_load = of_load.map(|figures| {
+            format!(
+                "{}, load: two had it at once, {} times",
+                figures.contestant, figures.given_twice
+            )
+        });
         of_cells.chain(of_load).collect()
     }
 
     /// What one lock did under one fault.
     pub fn cell(&self, contestant: Contestant, fault: Fault) -> Option<&Cell> {
-        self.cells.iter().find(|cell| cell.contestant == contestant && cell.fault == fault)
+        self.cells
+            .iter()
+            .find(|cell| cell.contestant == contestant && cell.fault == fault)
     }
 }
 
 /// For whoever reads figures.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let model = first_value("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into());
+    let model =
+        first_value("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into());
     let system = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let plural = if cores == 1 { "core" } else { "cores" };
-    format!("{cores} {plural} ({model}), {} {}", std::env::consts::OS, system.trim()).trim_end().to_owned()
+    format!(
+        "{cores} {plural} ({model}), {} {}",
+        std::env::consts::OS,
+        system.trim()
+    )
+    .trim_end()
+    .to_owned()
 }
 
 fn first_value(file: &str, key: &str) -> Option<String> {

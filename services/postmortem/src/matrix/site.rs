@@ -56,7 +56,11 @@ const AHEAD_MS: i64 = 60_000;
 
 /// The clock of the server that is struck, if that is what is bent.
 async fn clock(fault: Fault) -> Result<Option<Clock>> {
-    Ok(if fault == Fault::Clock { Some(Clock::new().await?) } else { None })
+    Ok(if fault == Fault::Clock {
+        Some(Clock::new().await?)
+    } else {
+        None
+    })
 }
 
 /// A server that others use too.
@@ -79,7 +83,11 @@ impl Site for Spared {
 /// All of their addresses.
 pub(super) fn urls(site: &dyn Site) -> Vec<String> {
     let ports = site.ports();
-    if ports.is_empty() { vec![site.url(0)] } else { ports.iter().map(|port| site.url(*port)).collect() }
+    if ports.is_empty() {
+        vec![site.url(0)]
+    } else {
+        ports.iter().map(|port| site.url(*port)).collect()
+    }
 }
 
 /// Servers that take long to start, and that no trial breaks which shares them.
@@ -93,17 +101,39 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Servers for a trial; of its own, if the fault breaks them.
-    pub(super) async fn site(&self, contestant: Contestant, fault: Fault) -> Result<Box<dyn Site + '_>> {
+    pub(super) async fn site(
+        &self,
+        contestant: Contestant,
+        fault: Fault,
+    ) -> Result<Box<dyn Site + '_>> {
         let home = contestant.home();
         if !fault.spares_the_servers() {
             return own(contestant, home, fault).await;
         }
         let spared = match home {
-            Home::Postgres => Spared { port: self.postgres().await?.port(), url: database::of_postgres },
-            Home::MariaDb => Spared { port: self.mariadb().await?.port(), url: database::of_mariadb },
-            Home::Etcd => Spared { port: self.etcd.get_or_try_init(Etcd::start).await?.port(), url: service::of_etcd },
-            Home::ZooKeeper => Spared { port: self.zookeeper.get_or_try_init(ZooKeeper::start).await?.port(), url: service::of_zookeeper },
-            Home::FiveRedis | Home::OneRedis | Home::Sqlite | Home::Consul => return own(contestant, home, fault).await,
+            Home::Postgres => Spared {
+                port: self.postgres().await?.port(),
+                url: database::of_postgres,
+            },
+            Home::MariaDb => Spared {
+                port: self.mariadb().await?.port(),
+                url: database::of_mariadb,
+            },
+            Home::Etcd => Spared {
+                port: self.etcd.get_or_try_init(Etcd::start).await?.port(),
+                url: service::of_etcd,
+            },
+            Home::ZooKeeper => Spared {
+                port: self
+                    .zookeeper
+                    .get_or_try_init(ZooKeeper::start)
+                    .await?
+                    .port(),
+                url: service::of_zookeeper,
+            },
+            Home::FiveRedis | Home::OneRedis | Home::Sqlite | Home::Consul => {
+                return own(contestant, home, fault).await;
+            }
         };
         Ok(Box::new(spared))
     }
@@ -112,7 +142,15 @@ impl Shared {
         let started = async {
             let server = Postgres::start().await?;
             let url = server.url(database::POSTGRES);
-            prepare([Contestant::Postgres, Contestant::PostgresAdvisory, Contestant::PostgresForUpdate], &url).await?;
+            prepare(
+                [
+                    Contestant::Postgres,
+                    Contestant::PostgresAdvisory,
+                    Contestant::PostgresForUpdate,
+                ],
+                &url,
+            )
+            .await?;
             anyhow::Ok(server)
         };
         self.postgres.get_or_try_init(|| started).await
@@ -122,7 +160,15 @@ impl Shared {
         let started = async {
             let server = MariaDb::start().await?;
             let url = server.create_database(database::MARIADB).await?;
-            prepare([Contestant::Mysql, Contestant::MysqlAdvisory, Contestant::MysqlForUpdate], &url).await?;
+            prepare(
+                [
+                    Contestant::Mysql,
+                    Contestant::MysqlAdvisory,
+                    Contestant::MysqlForUpdate,
+                ],
+                &url,
+            )
+            .await?;
             anyhow::Ok(server)
         };
         self.mariadb.get_or_try_init(|| started).await
@@ -132,7 +178,12 @@ impl Shared {
 /// Makes the tables of these locks.
 async fn prepare(contestants: impl IntoIterator<Item = Contestant>, url: &str) -> Result<()> {
     for contestant in contestants {
-        client::prepare(&Opening::new(contestant, vec![url.into()], Fault::Restart.lease())).await?;
+        client::prepare(&Opening::new(
+            contestant,
+            vec![url.into()],
+            Fault::Restart.lease(),
+        ))
+        .await?;
     }
     Ok(())
 }

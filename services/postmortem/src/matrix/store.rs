@@ -106,35 +106,59 @@ impl Store {
     }
 
     pub(super) async fn open(database: &str) -> Result<Self> {
-        let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(database).await.context("the store")?;
-        Ok(Self { pool, items: FencedTable::builder("items").build()? })
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .connect(database)
+            .await
+            .context("the store")?;
+        Ok(Self {
+            pool,
+            items: FencedTable::builder("items").build()?,
+        })
     }
 
     /// The two rows of one more trial.
     pub(super) async fn begin(&self, trial: i64) -> Result<()> {
-        sqlx::query("INSERT INTO trials (id) VALUES ($1)").bind(trial).execute(&self.pool).await?;
-        let rows = sqlx::query("INSERT INTO items (id) VALUES ($1), ($2)").bind(row(trial, Which::Open)).bind(row(trial, Which::Fenced));
+        sqlx::query("INSERT INTO trials (id) VALUES ($1)")
+            .bind(trial)
+            .execute(&self.pool)
+            .await?;
+        let rows = sqlx::query("INSERT INTO items (id) VALUES ($1), ($2)")
+            .bind(row(trial, Which::Open))
+            .bind(row(trial, Which::Fenced));
         rows.execute(&self.pool).await?;
         Ok(())
     }
 
     /// Somebody has the lock: which turn it is.
     pub(super) async fn enter(&self, trial: i64) -> Result<i64> {
-        let turn = sqlx::query_scalar("UPDATE trials SET turns = turns + 1 WHERE id = $1 RETURNING turns").bind(trial);
+        let turn =
+            sqlx::query_scalar("UPDATE trials SET turns = turns + 1 WHERE id = $1 RETURNING turns")
+                .bind(trial);
         let turn: i64 = turn.fetch_one(&self.pool).await?;
-        sqlx::query("INSERT INTO visits (trial, turn) VALUES ($1, $2)").bind(trial).bind(turn).execute(&self.pool).await?;
+        sqlx::query("INSERT INTO visits (trial, turn) VALUES ($1, $2)")
+            .bind(trial)
+            .bind(turn)
+            .execute(&self.pool)
+            .await?;
         Ok(turn)
     }
 
     /// It is inside no more: it has given the lock back, was told that it is lost, or is dead.
     pub(super) async fn leave(&self, trial: i64, turn: i64) -> Result<()> {
-        let left = sqlx::query("UPDATE visits SET gone = nextval('moments') WHERE trial = $1 AND turn = $2 AND gone IS NULL");
+        let left = sqlx::query(
+            "UPDATE visits SET gone = nextval('moments') WHERE trial = $1 AND turn = $2 AND gone IS NULL",
+        );
         left.bind(trial).bind(turn).execute(&self.pool).await?;
         Ok(())
     }
 
     pub(super) async fn claim(&self, trial: i64, token: FencingToken) -> Result<Claimed> {
-        match self.items.claim(&self.pool, row(trial, Which::Fenced), token).await? {
+        match self
+            .items
+            .claim(&self.pool, row(trial, Which::Fenced), token)
+            .await?
+        {
             Claim::Claimed { version } => Ok(Claimed::Ours { version }),
             Claim::Superseded { current } => Ok(Claimed::Superseded(current)),
             Claim::Missing => anyhow::bail!("the row is not there"),
@@ -143,29 +167,63 @@ impl Store {
 
     /// `version` is that of the claim.
     pub(super) async fn read(&self, trial: i64, which: Which, version: i64) -> Result<Seen> {
-        let value = sqlx::query_scalar("SELECT value FROM items WHERE id = $1").bind(row(trial, which)).fetch_one(&self.pool).await?;
+        let value = sqlx::query_scalar("SELECT value FROM items WHERE id = $1")
+            .bind(row(trial, which))
+            .fetch_one(&self.pool)
+            .await?;
         Ok(Seen { value, version })
     }
 
     /// Writes one more than was read, whoever asks.
     pub(super) async fn write(&self, trial: i64, turn: i64, seen: Seen) -> Result<()> {
-        let write = sqlx::query("UPDATE items SET value = $2, turn = $3, saw = $4 WHERE id = $1").bind(row(trial, Which::Open));
-        write.bind(seen.value + 1).bind(turn).bind(seen.value).execute(&self.pool).await?;
+        let write = sqlx::query("UPDATE items SET value = $2, turn = $3, saw = $4 WHERE id = $1")
+            .bind(row(trial, Which::Open));
+        write
+            .bind(seen.value + 1)
+            .bind(turn)
+            .bind(seen.value)
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 
     /// The same, if the row is still claimed by this token and nobody has come in between. Whether it was.
-    pub(super) async fn write_fenced(&self, trial: i64, turn: i64, seen: Seen, token: FencingToken) -> Result<bool> {
-        let assignments = Assignments::new().set("value", seen.value + 1).set("turn", turn).set("saw", seen.value);
-        let written = self.items.write(&self.pool, row(trial, Which::Fenced), token, seen.version, assignments).await?;
+    pub(super) async fn write_fenced(
+        &self,
+        trial: i64,
+        turn: i64,
+        seen: Seen,
+        token: FencingToken,
+    ) -> Result<bool> {
+        let assignments = Assignments::new()
+            .set("value", seen.value + 1)
+            .set("turn", turn)
+            .set("saw", seen.value);
+        let written = self
+            .items
+            .write(
+                &self.pool,
+                row(trial, Which::Fenced),
+                token,
+                seen.version,
+                assignments,
+            )
+            .await?;
         Ok(matches!(written, Write::Applied { .. }))
     }
 
     pub(super) async fn count(&self, trial: i64, which: Which) -> Result<Row> {
         let count = "SELECT count(*), count(*) FILTER (WHERE latest_turn > turn), count(*) FILTER (WHERE saw <> stood) \
                      FROM writes WHERE item = $1";
-        let (writes, stale, lost): (i64, i64, i64) = sqlx::query_as(count).bind(row(trial, which)).fetch_one(&self.pool).await?;
-        Ok(Row { writes: u64::try_from(writes)?, stale_writes: u64::try_from(stale)?, lost_updates: u64::try_from(lost)? })
+        let (writes, stale, lost): (i64, i64, i64) = sqlx::query_as(count)
+            .bind(row(trial, which))
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(Row {
+            writes: u64::try_from(writes)?,
+            stale_writes: u64::try_from(stale)?,
+            lost_updates: u64::try_from(lost)?,
+        })
     }
 
     /// The most that were inside at the same moment. Somebody who enters stays until it leaves, whatever it knows of its lock.
@@ -173,7 +231,10 @@ impl Store {
         let most = "SELECT COALESCE(max(others), 0) FROM (SELECT count(*) AS others FROM visits a JOIN visits b \
                     ON b.trial = a.trial AND b.entered <= a.entered AND COALESCE(b.gone, 9223372036854775807) > a.entered \
                     WHERE a.trial = $1 GROUP BY a.turn) AS inside";
-        let most: i64 = sqlx::query_scalar(most).bind(trial).fetch_one(&self.pool).await?;
+        let most: i64 = sqlx::query_scalar(most)
+            .bind(trial)
+            .fetch_one(&self.pool)
+            .await?;
         Ok(u64::try_from(most)?)
     }
 }

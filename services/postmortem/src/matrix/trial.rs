@@ -73,12 +73,12 @@ pub fn not_applicable(contestant: Contestant, fault: Fault) -> Option<&'static s
         (Home::Sqlite, Fault::Failover | Fault::Restart | Fault::Partition | Fault::LostAnswer) => {
             Some("a file has no server that could die or be cut off")
         }
-        (Home::Etcd, Fault::Clock) => {
-            Some("its leases go by the monotonic clock, and the library that bends clocks does not reach a program in Go")
-        }
-        (Home::Etcd | Home::ZooKeeper, Fault::Failover) => {
-            Some("what it acknowledges is on a majority, so no copy that lags is ever elected; here one server runs, which has no copy")
-        }
+        (Home::Etcd, Fault::Clock) => Some(
+            "its leases go by the monotonic clock, and the library that bends clocks does not reach a program in Go",
+        ),
+        (Home::Etcd | Home::ZooKeeper, Fault::Failover) => Some(
+            "what it acknowledges is on a majority, so no copy that lags is ever elected; here one server runs, which has no copy",
+        ),
         _ => None,
     }
 }
@@ -88,7 +88,11 @@ fn lease(contestant: Contestant, fault: Fault) -> Duration {
     if sees_its_clock_late(contestant, fault) {
         return 2 * SEES_ITS_CLOCK_WITHIN;
     }
-    if fault.spares_the_servers() || contestant.home() == Home::FiveRedis { fault.lease() } else { LONGER }
+    if fault.spares_the_servers() || contestant.home() == Home::FiveRedis {
+        fault.lease()
+    } else {
+        LONGER
+    }
 }
 
 /// PostgreSQL looks at its clock for the time-outs of a silent session only when some alarm of that session goes off, which may take seconds.
@@ -105,7 +109,10 @@ pub(super) async fn play(world: &World, contestant: Contestant, fault: Fault) ->
             return Ok(counts);
         }
     }
-    bail!("the machine is too slow: a lease of {:?} was over before what had to happen within it", lease(contestant, fault))
+    bail!(
+        "the machine is too slow: a lease of {:?} was over before what had to happen within it",
+        lease(contestant, fault)
+    )
 }
 
 const TRIAL_AT_MOST: Duration = Duration::from_secs(60);
@@ -134,7 +141,15 @@ async fn play_once(world: &World, contestant: Contestant, fault: Fault) -> Resul
         proxies.push(Proxy::start(port).await?);
     }
     let stage = world.stage()?;
-    let trial = Trial { world, stage, number, contestant, fault, site, proxies };
+    let trial = Trial {
+        world,
+        stage,
+        number,
+        contestant,
+        fault,
+        site,
+        proxies,
+    };
     match fault {
         Fault::Pause => trial.pause().await,
         Fault::Failover | Fault::Restart | Fault::Clock => trial.strike().await,
@@ -145,11 +160,19 @@ async fn play_once(world: &World, contestant: Contestant, fault: Fault) -> Resul
 }
 
 /// A lock that is in use: nodes vote, tables and tokens are there.
-async fn use_before(contestant: Contestant, fault: Fault, site: &dyn Site, name: &str) -> Result<()> {
+async fn use_before(
+    contestant: Contestant,
+    fault: Fault,
+    site: &dyn Site,
+    name: &str,
+) -> Result<()> {
     let opening = Opening::new(contestant, site::urls(site), lease(contestant, fault));
     let client = client::open(&opening, None).await?;
     for _ in 0..USED_BEFORE {
-        let held = client.take(name, PATIENT).await?.context("the lock was not to be had, and nobody else wanted it")?;
+        let held = client
+            .take(name, PATIENT)
+            .await?
+            .context("the lock was not to be had, and nobody else wanted it")?;
         held.give_back().await;
     }
     Ok(())
@@ -159,7 +182,9 @@ impl Trial<'_> {
     async fn pause(self) -> Result<Option<Counts>> {
         let mut first = self.first(Work::Blind).await?;
         let (mut second, mut third) = (self.next(PATIENT).await?, self.asker().await?);
-        let Some(given_twice) = self.enters(&mut first, DECIDED).await? else { return Ok(None) };
+        let Some(given_twice) = self.enters(&mut first, DECIDED).await? else {
+            return Ok(None);
+        };
         let stopped = first.pause().await?;
         let entered = enters(&mut second).await?;
         let had = Instant::now();
@@ -173,7 +198,9 @@ impl Trial<'_> {
             return Ok(None);
         }
         let next = second.finish().await?;
-        self.count(given_twice, holder, next, third.had_it, None).await.map(Some)
+        self.count(given_twice, holder, next, third.had_it, None)
+            .await
+            .map(Some)
     }
 
     /// What happens to the servers while the holder is alive and well, and its lease runs.
@@ -182,10 +209,20 @@ impl Trial<'_> {
         // Who asks the server that takes another's place finds it at another address.
         let moves = self.fault == Fault::Failover;
         let late = sees_its_clock_late(self.contestant, self.fault);
-        let patience = if late { SEES_ITS_CLOCK_WITHIN } else { IMPATIENT };
-        let mut second = if moves { None } else { Some(self.next(patience).await?) };
+        let patience = if late {
+            SEES_ITS_CLOCK_WITHIN
+        } else {
+            IMPATIENT
+        };
+        let mut second = if moves {
+            None
+        } else {
+            Some(self.next(patience).await?)
+        };
         let began = Instant::now();
-        let Some(given_twice) = self.enters(&mut first, DECIDED).await? else { return Ok(None) };
+        let Some(given_twice) = self.enters(&mut first, DECIDED).await? else {
+            return Ok(None);
+        };
         self.site.strike(self.fault).await?;
         if moves {
             second = Some(self.next(patience).await?);
@@ -199,13 +236,17 @@ impl Trial<'_> {
         }
         let holder = first.finish().await?;
         let next = second.finish().await?;
-        self.count(given_twice, holder, next, false, None).await.map(Some)
+        self.count(given_twice, holder, next, false, None)
+            .await
+            .map(Some)
     }
 
     async fn partition(self) -> Result<Option<Counts>> {
         let mut first = self.first(Work::Watched).await?;
         let (mut second, mut third) = (self.next(PATIENT).await?, self.asker().await?);
-        let Some(given_twice) = self.enters(&mut first, DECIDED).await? else { return Ok(None) };
+        let Some(given_twice) = self.enters(&mut first, DECIDED).await? else {
+            return Ok(None);
+        };
         self.lets(Traffic::Hold);
         sleep(self.lease() + GRACE).await;
         let entered = enters(&mut second).await?;
@@ -221,11 +262,20 @@ impl Trial<'_> {
             return Ok(None);
         }
         let next = second.finish().await?;
-        self.count(given_twice, holder, next, third.had_it, None).await.map(Some)
+        self.count(given_twice, holder, next, third.had_it, None)
+            .await
+            .map(Some)
     }
 
     async fn lost_answer(self) -> Result<Option<Counts>> {
-        let mut first = self.contender("the first", Work::Blind, UNANSWERED, self.urls_of_the_first()).await?;
+        let mut first = self
+            .contender(
+                "the first",
+                Work::Blind,
+                UNANSWERED,
+                self.urls_of_the_first(),
+            )
+            .await?;
         let mut second = self.next(PATIENT).await?;
         self.lets(Traffic::HoldAnswers);
         let asked = Instant::now();
@@ -235,15 +285,23 @@ impl Trial<'_> {
         self.lets(Traffic::Pass);
         let holder = first.finish().await?;
         let next = second.finish().await?;
-        self.count(false, holder, next, false, after).await.map(Some)
+        self.count(false, holder, next, false, after)
+            .await
+            .map(Some)
     }
 
     async fn kill(self) -> Result<Option<Counts>> {
         let mut first = self.first(Work::Blind).await?;
         let mut second = self.next(PATIENT).await?;
         // The lock of two steps dies between them.
-        let dies_at = if self.contestant == Contestant::SetnxExpire { BETWEEN } else { DECIDED };
-        let Some(given_twice) = self.enters(&mut first, dies_at).await? else { return Ok(None) };
+        let dies_at = if self.contestant == Contestant::SetnxExpire {
+            BETWEEN
+        } else {
+            DECIDED
+        };
+        let Some(given_twice) = self.enters(&mut first, dies_at).await? else {
+            return Ok(None);
+        };
         second.go().await?;
         first.kill().await?;
         let killed = Instant::now();
@@ -251,12 +309,16 @@ impl Trial<'_> {
         let entered = enters(&mut second).await?;
         let after = entered.then(|| killed.elapsed());
         let next = second.finish().await?;
-        self.count(given_twice, Report::default(), next, false, after).await.map(Some)
+        self.count(given_twice, Report::default(), next, false, after)
+            .await
+            .map(Some)
     }
 
     /// Whoever holds it. It comes by ways that can be cut, and those to the servers that must not help it are.
     async fn first(&self, work: Work) -> Result<Actor> {
-        let first = self.contender("the first", work, PATIENT, self.urls_of_the_first()).await?;
+        let first = self
+            .contender("the first", work, PATIENT, self.urls_of_the_first())
+            .await?;
         for beyond in self.site.beyond() {
             self.proxies[*beyond].set(Traffic::Reset);
         }
@@ -265,20 +327,42 @@ impl Trial<'_> {
 
     fn urls_of_the_first(&self) -> Vec<String> {
         let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
-        if ports.is_empty() { site::urls(self.site.as_ref()) } else { ports.iter().map(|port| self.site.url(*port)).collect() }
+        if ports.is_empty() {
+            site::urls(self.site.as_ref())
+        } else {
+            ports.iter().map(|port| self.site.url(*port)).collect()
+        }
     }
 
     /// Whoever wants it next.
     async fn next(&self, patience: Duration) -> Result<Actor> {
-        self.contender("the next", Work::Blind, patience, site::urls(self.site.as_ref())).await
+        self.contender(
+            "the next",
+            Work::Blind,
+            patience,
+            site::urls(self.site.as_ref()),
+        )
+        .await
     }
 
     /// Whoever asks once.
     async fn asker(&self) -> Result<Actor> {
-        self.contender("another", Work::Asks, Duration::ZERO, site::urls(self.site.as_ref())).await
+        self.contender(
+            "another",
+            Work::Asks,
+            Duration::ZERO,
+            site::urls(self.site.as_ref()),
+        )
+        .await
     }
 
-    async fn contender(&self, lane: &str, work: Work, patience: Duration, urls: Vec<String>) -> Result<Actor> {
+    async fn contender(
+        &self,
+        lane: &str,
+        work: Work,
+        patience: Duration,
+        urls: Vec<String>,
+    ) -> Result<Actor> {
         let opening = Opening::new(self.contestant, urls, self.lease());
         let task = Task {
             database: self.world.database.clone(),
@@ -288,8 +372,13 @@ impl Trial<'_> {
             patience_ms: u64::try_from(patience.as_millis())?,
             work,
         };
-        let variables = if lane == "the next" { self.site.variables_of_the_next().await? } else { Vec::new() };
-        let mut actor = Actor::start_with(&self.stage, lane, Role::Contender, &task, variables).await?;
+        let variables = if lane == "the next" {
+            self.site.variables_of_the_next().await?
+        } else {
+            Vec::new()
+        };
+        let mut actor =
+            Actor::start_with(&self.stage, lane, Role::Contender, &task, variables).await?;
         actor.until(READY).await?;
         Ok(actor)
     }
@@ -317,7 +406,14 @@ impl Trial<'_> {
         self.proxies.iter().for_each(|proxy| proxy.set(traffic));
     }
 
-    async fn count(&self, given_twice: bool, holder: Report, next: Report, third_let_in: bool, after: Option<Duration>) -> Result<Counts> {
+    async fn count(
+        &self,
+        given_twice: bool,
+        holder: Report,
+        next: Report,
+        third_let_in: bool,
+        after: Option<Duration>,
+    ) -> Result<Counts> {
         let store = &self.world.store;
         let tokens: Vec<_> = holder.tokens.iter().chain(&next.tokens).copied().collect();
         let open = store.count(self.number, Which::Open).await?;

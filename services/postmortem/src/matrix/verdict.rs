@@ -46,7 +46,11 @@ pub enum Fate {
 
 impl Fate {
     fn of(row: Row) -> Self {
-        if row.is_harmed() { Self::Lost } else { Self::Kept }
+        if row.is_harmed() {
+            Self::Lost
+        } else {
+            Self::Kept
+        }
     }
 
     /// In tables.
@@ -88,16 +92,42 @@ fn broken(contestant: Contestant, fault: Fault, counts: &Counts) -> Vec<&'static
             broken.push(otherwise);
         }
     };
-    must(!counts.given_twice_without_a_fault, "it was given to a second one while nothing was broken");
-    let Some(promises) = counts.promises else { return broken };
-    must(!counts.third_let_in, "the release of a holder that had lost it let a third one in");
-    must(!fault.is_about_waiting() || counts.next_got_it, "nobody ever got it again");
-    must(fault != Fault::Partition || counts.holder_stopped, "the holder was not told that it is lost");
-    must(!(promises.clock_free && fault == Fault::Clock) || counts.inside_at_once < 2, "a clock decided when it ended");
+    must(
+        !counts.given_twice_without_a_fault,
+        "it was given to a second one while nothing was broken",
+    );
+    let Some(promises) = counts.promises else {
+        return broken;
+    };
+    must(
+        !counts.third_let_in,
+        "the release of a holder that had lost it let a third one in",
+    );
+    must(
+        !fault.is_about_waiting() || counts.next_got_it,
+        "nobody ever got it again",
+    );
+    must(
+        fault != Fault::Partition || counts.holder_stopped,
+        "the holder was not told that it is lost",
+    );
+    must(
+        !(promises.clock_free && fault == Fault::Clock) || counts.inside_at_once < 2,
+        "a clock decided when it ended",
+    );
     if promises.fenced {
-        must(counts.with_fence() == Fate::Kept, "something got past the fence");
-        must(rise(&counts.tokens) || may_forget(contestant, fault), "its tokens do not rise");
-        must(!counts.next_got_it || counts.fenced.is_some_and(|row| row.writes > 0), "the fence let nobody write");
+        must(
+            counts.with_fence() == Fate::Kept,
+            "something got past the fence",
+        );
+        must(
+            rise(&counts.tokens) || may_forget(contestant, fault),
+            "its tokens do not rise",
+        );
+        must(
+            !counts.next_got_it || counts.fenced.is_some_and(|row| row.writes > 0),
+            "the fence let nobody write",
+        );
     }
     broken
 }
@@ -121,7 +151,11 @@ mod tests {
     use crate::matrix::contender::Promises;
 
     fn counts() -> Counts {
-        let row = Row { writes: 1, stale_writes: 0, lost_updates: 0 };
+        let row = Row {
+            writes: 1,
+            stale_writes: 0,
+            lost_updates: 0,
+        };
         Counts {
             inside_at_once: 2,
             open: row,
@@ -132,14 +166,26 @@ mod tests {
             holder_stopped: true,
             given_twice_without_a_fault: false,
             tokens: vec![1, 2],
-            promises: Some(Promises { fenced: true, clock_free: true }),
+            promises: Some(Promises {
+                fenced: true,
+                clock_free: true,
+            }),
         }
     }
 
-    fn broken(contestant: Contestant, fault: Fault, change: impl FnOnce(&mut Counts)) -> Vec<&'static str> {
+    fn broken(
+        contestant: Contestant,
+        fault: Fault,
+        change: impl FnOnce(&mut Counts),
+    ) -> Vec<&'static str> {
         let mut counts = counts();
         change(&mut counts);
-        Cell { contestant, fault, outcome: Outcome::Counted(Box::new(counts)) }.broken_promises()
+        Cell {
+            contestant,
+            fault,
+            outcome: Outcome::Counted(Box::new(counts)),
+        }
+        .broken_promises()
     }
 
     #[test]
@@ -152,18 +198,41 @@ mod tests {
         use Contestant::{Etcd, Redlock};
         type Change = fn(&mut Counts);
         let table: [(&str, Contestant, Fault, Change); 8] = [
-            ("given to a second", Redlock, Fault::Pause, |counts| counts.given_twice_without_a_fault = true),
-            ("a third one", Redlock, Fault::Pause, |counts| counts.third_let_in = true),
-            ("nobody ever", Redlock, Fault::Kill, |counts| counts.next_got_it = false),
-            ("not told", Redlock, Fault::Partition, |counts| counts.holder_stopped = false),
+            ("given to a second", Redlock, Fault::Pause, |counts| {
+                counts.given_twice_without_a_fault = true
+            }),
+            ("a third one", Redlock, Fault::Pause, |counts| {
+                counts.third_let_in = true
+            }),
+            ("nobody ever", Redlock, Fault::Kill, |counts| {
+                counts.next_got_it = false
+            }),
+            ("not told", Redlock, Fault::Partition, |counts| {
+                counts.holder_stopped = false
+            }),
             ("a clock", Etcd, Fault::Clock, |_| {}),
-            ("past the fence", Redlock, Fault::Pause, |counts| counts.fenced = Some(Row { stale_writes: 1, ..counts.open })),
-            ("do not rise", Redlock, Fault::Restart, |counts| counts.tokens = vec![3, 3]),
-            ("let nobody write", Redlock, Fault::Pause, |counts| counts.fenced = Some(Row { writes: 0, ..counts.open })),
+            ("past the fence", Redlock, Fault::Pause, |counts| {
+                counts.fenced = Some(Row {
+                    stale_writes: 1,
+                    ..counts.open
+                })
+            }),
+            ("do not rise", Redlock, Fault::Restart, |counts| {
+                counts.tokens = vec![3, 3]
+            }),
+            ("let nobody write", Redlock, Fault::Pause, |counts| {
+                counts.fenced = Some(Row {
+                    writes: 0,
+                    ..counts.open
+                })
+            }),
         ];
         for (said, contestant, fault, change) in table {
             let broken = broken(contestant, fault, change);
-            assert!(broken.len() == 1 && broken[0].contains(said), "{said}: {broken:?}");
+            assert!(
+                broken.len() == 1 && broken[0].contains(said),
+                "{said}: {broken:?}"
+            );
         }
     }
 
@@ -176,7 +245,9 @@ mod tests {
 
     #[test]
     fn a_lock_that_promises_nothing_is_held_to_exclusion_alone() {
-        let naive = |counts: &mut Counts| (counts.promises, counts.fenced, counts.third_let_in) = (None, None, true);
+        let naive = |counts: &mut Counts| {
+            (counts.promises, counts.fenced, counts.third_let_in) = (None, None, true)
+        };
         assert!(broken(Contestant::SetNxDel, Fault::Pause, naive).is_empty());
     }
 }

@@ -36,16 +36,33 @@ pub(super) struct World {
 impl World {
     /// Starts the store.
     pub(super) async fn begin(program: Program) -> Result<Self> {
-        let server = Postgres::builder().config("max_connections", CONNECTIONS).start().await?;
+        let server = Postgres::builder()
+            .config("max_connections", CONNECTIONS)
+            .start()
+            .await?;
         let database = server.create_database("store").await?;
         let store = Store::create(&database).await?;
-        Ok(Self { shared: Shared::default(), store, database, program, props: Arc::default(), trials: AtomicI64::new(1), _server: server })
+        Ok(Self {
+            shared: Shared::default(),
+            store,
+            database,
+            program,
+            props: Arc::default(),
+            trials: AtomicI64::new(1),
+            _server: server,
+        })
     }
 
     /// Real time, and a folder of its own. No engine takes part.
     pub(super) fn stage(&self) -> Result<Stage> {
         let pace = Pace::new(1.0).unwrap_or_else(|| unreachable!("1 is a pace"));
-        Stage::new(pace, WhatIf::default(), self.program.clone(), PathBuf::new(), Arc::clone(&self.props))
+        Stage::new(
+            pace,
+            WhatIf::default(),
+            self.program.clone(),
+            PathBuf::new(),
+            Arc::clone(&self.props),
+        )
     }
 
     /// One more trial, with rows of its own.

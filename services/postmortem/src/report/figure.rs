@@ -56,11 +56,18 @@ impl<'a> Layout<'a> {
         let harms = Harms::new(picture, &scale, way.evidence.oversold > 0);
         let lanes = Lanes::new(picture, &scale, harms.height());
         let curve = curve::Curve::new(way, &scale, lanes.bottom());
-        Self { scale, harms, lanes, curve }
+        Self {
+            scale,
+            harms,
+            lanes,
+            curve,
+        }
     }
 
     /// Where the axis is.
     fn bottom(&self) -> f64 {
-        self.curve.as_ref().map_or(self.lanes.bottom(), curve::Curve::bottom)
+        self.curve
+            .as_ref()
+            .map_or(self.lanes.bottom(), curve::Curve::bottom)
     }
 }

@@ -36,7 +36,11 @@ fn facts(played: &[Played]) -> Markup {
 }
 
 fn count(n: usize, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{n} {what}s")
+    }
 }
 
 fn entry(played: &Played) -> Markup {

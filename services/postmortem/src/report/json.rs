@@ -52,7 +52,13 @@ pub fn json(played: &[Played]) -> serde_json::Result<String> {
 
 fn case(played: &Played) -> CaseJson<'_> {
     let ways = played.ways.iter().map(way).collect();
-    CaseJson { case: played.case, title: played.story.title, speed: &played.speed, as_told: played.is_as_told(), ways }
+    CaseJson {
+        case: played.case,
+        title: played.story.title,
+        speed: &played.speed,
+        as_told: played.is_as_told(),
+        ways,
+    }
 }
 
 fn way(played: &PlayedWay) -> WayJson<'_> {

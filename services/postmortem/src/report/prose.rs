@@ -37,7 +37,9 @@ fn is_of_the_web(address: &str) -> bool {
 /// The first letter as a sentence begins.
 pub(crate) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
 }
 
 /// The same, with a full stop if it has none.
@@ -52,14 +54,25 @@ mod tests {
 
     #[test]
     fn code_is_marked_and_everything_is_escaped() {
-        assert_eq!(prose("its `a < b` is").into_string(), "its <code>a &lt; b</code> is");
+        assert_eq!(
+            prose("its `a < b` is").into_string(),
+            "its <code>a &lt; b</code> is"
+        );
         assert_eq!(prose("a lone ` <").into_string(), "a lone ` &lt;");
     }
 
     #[test]
     fn only_an_address_of_the_web_is_linked() {
-        let set = sources(&[("A book", ""), ("A trap", "javascript:alert(1)"), ("A post", "https://example.org/?a&b")]).into_string();
+        let set = sources(&[
+            ("A book", ""),
+            ("A trap", "javascript:alert(1)"),
+            ("A post", "https://example.org/?a&b"),
+        ])
+        .into_string();
         assert_eq!(set.matches("<a ").count(), 1, "{set}");
-        assert!(set.contains(r#"href="https://example.org/?a&amp;b""#), "{set}");
+        assert!(
+            set.contains(r#"href="https://example.org/?a&amp;b""#),
+            "{set}"
+        );
     }
 }

@@ -18,32 +18,55 @@ pub(super) fn verdict(played: &PlayedWay) -> String {
 }
 
 fn broken(played: &PlayedWay) -> Vec<String> {
-    let broken = played.evidence.readings.iter().filter(|reading| !reading.holds());
-    broken.map(|reading| counted(reading.value, &reading.measure.to_string())).collect()
+    let broken = played
+        .evidence
+        .readings
+        .iter()
+        .filter(|reading| !reading.holds());
+    broken
+        .map(|reading| counted(reading.value, &reading.measure.to_string()))
+        .collect()
 }
 
 /// A count and what is counted: of one, the first word that is in the plural is not.
 fn counted(value: f64, what: &str) -> String {
     let value = round(value);
-    match what.find("s ").or_else(|| what.ends_with('s').then(|| what.len() - 1)) {
-        Some(plural) if value == "1" => format!("{value} {}{}", &what[..plural], &what[plural + 1..]),
+    match what
+        .find("s ")
+        .or_else(|| what.ends_with('s').then(|| what.len() - 1))
+    {
+        Some(plural) if value == "1" => {
+            format!("{value} {}{}", &what[..plural], &what[plural + 1..])
+        }
         _ => format!("{value} {what}"),
     }
 }
 
 /// A count as one, a time with a digit.
 pub(super) fn round(value: f64) -> String {
-    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+    if value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
+    }
 }
 
 /// A cross or a tick.
 pub(super) fn sign(played: &PlayedWay) -> &'static str {
-    if played.evidence.holds() { "\u{2713}" } else { "\u{2717}" }
+    if played.evidence.holds() {
+        "\u{2713}"
+    } else {
+        "\u{2717}"
+    }
 }
 
 /// How it is drawn.
 pub(super) fn class(played: &PlayedWay) -> &'static str {
-    if played.evidence.holds() { "holds" } else { "fails" }
+    if played.evidence.holds() {
+        "holds"
+    } else {
+        "fails"
+    }
 }
 
 /// The verdict of a way.
@@ -63,7 +86,10 @@ mod tests {
     #[test]
     fn one_is_not_many() {
         assert_eq!(counted(1.0, "units oversold"), "1 unit oversold");
-        assert_eq!(counted(1.0, "orders with two units"), "1 order with two units");
+        assert_eq!(
+            counted(1.0, "orders with two units"),
+            "1 order with two units"
+        );
         assert_eq!(counted(1.0, "lost updates"), "1 lost update");
         assert_eq!(counted(1.0, "charged in vain"), "1 charged in vain");
         assert_eq!(counted(2.0, "units oversold"), "2 units oversold");

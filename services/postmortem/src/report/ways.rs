@@ -11,7 +11,10 @@ use crate::run::{Played, PlayedWay};
 /// The verdict table of the page: what each way does, what was counted, and why.
 pub(super) fn table(played: &Played) -> Markup {
     let counts_units = played.ways.iter().any(|way| way.evidence.stock > 0);
-    let counts_holders = played.ways.iter().any(|way| way.evidence.holders_at_once > 0);
+    let counts_holders = played
+        .ways
+        .iter()
+        .any(|way| way.evidence.holders_at_once > 0);
     html! {
         div.scroll tabindex="0" role="region" aria-label={ "The ways of " (played.case) " side by side" } {
             table.ways {
@@ -32,10 +35,26 @@ pub(super) fn table(played: &Played) -> Markup {
     }
 }
 
-fn row(played: &Played, n: usize, way: &PlayedWay, counts_units: bool, counts_holders: bool) -> Markup {
+fn row(
+    played: &Played,
+    n: usize,
+    way: &PlayedWay,
+    counts_units: bool,
+    counts_holders: bool,
+) -> Markup {
     let evidence = &way.evidence;
-    let units = |units: u64| if evidence.stock == 0 { "\u{2013}".to_owned() } else { units.to_string() };
-    let holders = if evidence.holders_at_once == 0 { "\u{2013}".to_owned() } else { evidence.holders_at_once.to_string() };
+    let units = |units: u64| {
+        if evidence.stock == 0 {
+            "\u{2013}".to_owned()
+        } else {
+            units.to_string()
+        }
+    };
+    let holders = if evidence.holders_at_once == 0 {
+        "\u{2013}".to_owned()
+    } else {
+        evidence.holders_at_once.to_string()
+    };
     html! {
         tr.differs[!way.is_as_told()] {
             th scope="row" {

@@ -67,8 +67,17 @@ struct Seen {
 
 impl Seen {
     fn is_dark(&self) -> bool {
-        let digits = self.background.trim_start_matches("rgb(").trim_end_matches(')');
-        let sum: u32 = digits.split(", ").map(|part| part.parse::<u32>().unwrap_or_else(|_| panic!("{}", self.background))).sum();
+        let digits = self
+            .background
+            .trim_start_matches("rgb(")
+            .trim_end_matches(')');
+        let sum: u32 = digits
+            .split(", ")
+            .map(|part| {
+                part.parse::<u32>()
+                    .unwrap_or_else(|_| panic!("{}", self.background))
+            })
+            .sum();
         sum < 3 * 128
     }
 }
@@ -83,17 +92,33 @@ impl Browser {
     fn find() -> Option<Self> {
         let folders: Vec<_> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
         let names = ["chromium", "google-chrome", "chromium-browser"];
-        let mut programs: Vec<_> = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).collect();
+        let mut programs: Vec<_> = names
+            .iter()
+            .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+            .collect();
         programs.push("/Applications/Chromium.app/Contents/MacOS/Chromium".into());
         programs.push("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome".into());
         // What a snap brings does not see /tmp.
-        let is_snap = |program: &Path| program.canonicalize().is_ok_and(|program| program.ends_with("snap"));
-        let Some(program) = programs.into_iter().find(|program| program.is_file() && !is_snap(program)) else {
-            assert!(env::var_os("CI").is_none(), "no Chromium here: scripts/setup.sh test installs it");
+        let is_snap = |program: &Path| {
+            program
+                .canonicalize()
+                .is_ok_and(|program| program.ends_with("snap"))
+        };
+        let Some(program) = programs
+            .into_iter()
+            .find(|program| program.is_file() && !is_snap(program))
+        else {
+            assert!(
+                env::var_os("CI").is_none(),
+                "no Chromium here: scripts/setup.sh test installs it"
+            );
             eprintln!("SKIPPED: no Chromium here: scripts/setup.sh test installs it");
             return None;
         };
-        Some(Self { program, folder: tempfile::tempdir().unwrap() })
+        Some(Self {
+            program,
+            folder: tempfile::tempdir().unwrap(),
+        })
     }
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -105,26 +130,64 @@ impl Browser {
     async fn run(&self, file: &Path, flags: &[&str]) -> Vec<u8> {
         let profile = tempfile::tempdir_in(&self.folder).unwrap();
         let mut command = Command::new(&self.program);
-        command.args(["--headless=new", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-dev-shm-usage"]);
+        command.args([
+            "--headless=new",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+        ]);
         // A sandbox is not to be had by root, nor in many containers, and the only page that is looked at is our own.
         command.arg("--no-sandbox");
-        command.arg(format!("--user-data-dir={}", profile.path().display())).args(flags).arg(format!("file://{}", file.display()));
+        command
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .args(flags)
+            .arg(format!("file://{}", file.display()));
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
-        let output = timeout(ANSWERS_WITHIN, output).await.expect("it answers").unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = timeout(ANSWERS_WITHIN, output)
+            .await
+            .expect("it answers")
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         output.stdout
     }
 
     /// What is seen in a window of this width.
     async fn look(&self, page: &str, width: u32, scheme: &str) -> Seen {
         self.write("looked-at.html", &page.replacen("</head>", LOOK, 1));
-        let frame = format!(r#"<iframe src="looked-at.html" style="width:{width}px;height:900px;border:0"></iframe>"#);
+        let frame = format!(
+            r#"<iframe src="looked-at.html" style="width:{width}px;height:900px;border:0"></iframe>"#
+        );
         let hear = "addEventListener('message', said => { document.querySelector('output').textContent = said.data })";
-        let file = self.write("window.html", &format!("<!doctype html><body><output></output><script>{hear}</script>{frame}"));
-        let dom = self.run(&file, &["--dump-dom", "--virtual-time-budget=10000", "--window-size=1400,1000", scheme]).await;
+        let file = self.write(
+            "window.html",
+            &format!("<!doctype html><body><output></output><script>{hear}</script>{frame}"),
+        );
+        let dom = self
+            .run(
+                &file,
+                &[
+                    "--dump-dom",
+                    "--virtual-time-budget=10000",
+                    "--window-size=1400,1000",
+                    scheme,
+                ],
+            )
+            .await;
         let dom = String::from_utf8(dom).unwrap();
-        let said = dom.split_once("<output>").and_then(|(_, rest)| rest.split_once("</output>")).expect("it was looked at").0;
-        let said = said.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+        let said = dom
+            .split_once("<output>")
+            .and_then(|(_, rest)| rest.split_once("</output>"))
+            .expect("it was looked at")
+            .0;
+        let said = said
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&amp;", "&");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 }
@@ -135,12 +198,17 @@ fn ways() -> usize {
 
 #[tokio::test]
 async fn the_page_is_complete_in_a_browser_and_loads_nothing() {
-    let Some(browser) = Browser::find() else { return };
+    let Some(browser) = Browser::find() else {
+        return;
+    };
     let file = browser.write("index.html", &page(&played()));
     let dom = String::from_utf8(browser.run(&file, &["--dump-dom"]).await).unwrap();
     assert_eq!(dom.matches("<svg class=\"timeline\"").count(), ways());
     assert_eq!(dom.matches("<article ").count(), ways());
-    assert!(dom.contains("Times are seconds of the story."), "it ends as it should");
+    assert!(
+        dom.contains("Times are seconds of the story."),
+        "it ends as it should"
+    );
     let seen = browser.look(&page(&played()), 1280, LIGHT).await;
     assert!(seen.ends && seen.drawings == ways(), "{seen:?}");
     assert_eq!(seen.scripts, 0, "what a label says has become a script");
@@ -149,17 +217,25 @@ async fn the_page_is_complete_in_a_browser_and_loads_nothing() {
 
 #[tokio::test]
 async fn it_is_no_wider_than_a_phone_or_a_window() {
-    let Some(browser) = Browser::find() else { return };
+    let Some(browser) = Browser::find() else {
+        return;
+    };
     for width in [390, 1280] {
         let seen = browser.look(&page(&played()), width, LIGHT).await;
-        assert_eq!((seen.client_width, seen.scroll_width), (width, width), "{seen:?}");
+        assert_eq!(
+            (seen.client_width, seen.scroll_width),
+            (width, width),
+            "{seen:?}"
+        );
         assert_eq!(seen.wide, Vec::<String>::new(), "at {width}");
     }
 }
 
 #[tokio::test]
 async fn no_label_of_a_drawing_stands_on_another_or_is_cut() {
-    let Some(browser) = Browser::find() else { return };
+    let Some(browser) = Browser::find() else {
+        return;
+    };
     let seen = browser.look(&page(&played()), 1280, LIGHT).await;
     assert_eq!(seen.clashes, Vec::<String>::new());
     assert_eq!(seen.cut, Vec::<String>::new());
@@ -167,7 +243,9 @@ async fn no_label_of_a_drawing_stands_on_another_or_is_cut() {
 
 #[tokio::test]
 async fn it_is_dark_for_those_who_want_it_dark() {
-    let Some(browser) = Browser::find() else { return };
+    let Some(browser) = Browser::find() else {
+        return;
+    };
     let page = page(&played());
     assert!(!browser.look(&page, 1280, LIGHT).await.is_dark());
     assert!(browser.look(&page, 1280, DARK).await.is_dark());
@@ -175,11 +253,24 @@ async fn it_is_dark_for_those_who_want_it_dark() {
     let mut pictures = Vec::new();
     for scheme in [LIGHT, DARK] {
         let picture = browser.folder.path().join("picture.png");
-        browser.run(&file, &[&format!("--screenshot={}", picture.display()), "--window-size=1280,2000", scheme]).await;
+        browser
+            .run(
+                &file,
+                &[
+                    &format!("--screenshot={}", picture.display()),
+                    "--window-size=1280,2000",
+                    scheme,
+                ],
+            )
+            .await;
         pictures.push(fs::read(&picture).unwrap());
         fs::remove_file(&picture).unwrap();
     }
     // An empty page of this size is a few kilobytes.
-    assert!(pictures.iter().all(|picture| picture.starts_with(b"\x89PNG") && picture.len() > 50_000));
+    assert!(
+        pictures
+            .iter()
+            .all(|picture| picture.starts_with(b"\x89PNG") && picture.len() > 50_000)
+    );
     assert_ne!(pictures[0], pictures[1]);
 }

@@ -6,7 +6,11 @@ use serde_json::Value;
 use tokio::process::Command;
 
 async fn postmortem(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_postmortem")).args(arguments).output().await.unwrap()
+    Command::new(env!("CARGO_BIN_EXE_postmortem"))
+        .args(arguments)
+        .output()
+        .await
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -18,9 +22,17 @@ async fn without_a_case_it_lists_them() {
     let output = postmortem(&[]).await;
     assert!(output.status.success());
     let list = text(&output.stdout);
-    assert!(list.starts_with("maotai "), "the first that people come for: {list}");
+    assert!(
+        list.starts_with("maotai "),
+        "the first that people come for: {list}"
+    );
     for case in postmortem::catalogue::all() {
-        assert!(list.lines().any(|line| line.split_whitespace().next() == Some(case.name())), "{}: {list}", case.name());
+        assert!(
+            list.lines()
+                .any(|line| line.split_whitespace().next() == Some(case.name())),
+            "{}: {list}",
+            case.name()
+        );
     }
 }
 
@@ -31,14 +43,24 @@ async fn what_makes_no_sense_is_refused_by_its_name() {
         (&["maotai", "--speed", "0"], "--speed"),
         (&["maotai", "--stall", "-1"], "--stall"),
         (&["maotai", "--buyers", "0"], "--buyers"),
-        (&["--all", "--stock", "5"], "--stock: only for cases that are named"),
+        (
+            &["--all", "--stock", "5"],
+            "--stock: only for cases that are named",
+        ),
         (&["--all", "maotai"], "--all"),
-        (&["immortal-lock", "--instances", "3"], "--instances: the case `immortal-lock` has nothing that it would change"),
+        (
+            &["immortal-lock", "--instances", "3"],
+            "--instances: the case `immortal-lock` has nothing that it would change",
+        ),
     ];
     for (arguments, said) in table {
         let output = postmortem(arguments).await;
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains(said),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
     }
 }
 
@@ -51,12 +73,18 @@ async fn a_machine_reads_one_case_as_one_object() {
     let ways = case["ways"].as_array().unwrap();
     assert!(ways.len() >= 2);
     for way in ways {
-        assert!(way["name"].is_string() && way["faulty"].is_boolean() && way["holds"].is_boolean(), "{way}");
+        assert!(
+            way["name"].is_string() && way["faulty"].is_boolean() && way["holds"].is_boolean(),
+            "{way}"
+        );
         for count in ["units_sold", "oversold", "stranded", "holders_at_once"] {
             assert!(way[count].is_u64(), "{count}: {way}");
         }
     }
-    assert_eq!((&ways[0]["faulty"], &ways[0]["holds"]), (&Value::Bool(true), &Value::Bool(false)));
+    assert_eq!(
+        (&ways[0]["faulty"], &ways[0]["holds"]),
+        (&Value::Bool(true), &Value::Bool(false))
+    );
 }
 
 #[tokio::test]
@@ -64,7 +92,15 @@ async fn a_machine_that_asks_for_no_case_gets_an_error_and_no_list() {
     for arguments in [&["--json"][..], &["--report", "/nonexistent"]] {
         let output = postmortem(arguments).await;
         assert_eq!(output.status.code(), Some(2));
-        assert!(output.stdout.is_empty(), "{:?}", String::from_utf8(output.stdout));
-        assert!(String::from_utf8(output.stderr).unwrap().contains("name a case"));
+        assert!(
+            output.stdout.is_empty(),
+            "{:?}",
+            String::from_utf8(output.stdout)
+        );
+        assert!(
+            String::from_utf8(output.stderr)
+                .unwrap()
+                .contains("name a case")
+        );
     }
 }

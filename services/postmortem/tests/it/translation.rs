@@ -13,7 +13,11 @@ const SEEN: usize = 7;
 
 /// The cases of a document: each heading, and what is below it.
 fn cases(document: &'static str) -> Vec<(&'static str, &'static str)> {
-    document.split("\n## ").skip(1).map(|part| part.split_once('\n').unwrap()).collect()
+    document
+        .split("\n## ")
+        .skip(1)
+        .map(|part| part.split_once('\n').unwrap())
+        .collect()
 }
 
 fn names(document: &'static str) -> Vec<&'static str> {
@@ -23,27 +27,43 @@ fn names(document: &'static str) -> Vec<&'static str> {
 /// The rows of a case's table without its header, cell by cell.
 fn rows(case: &str) -> Vec<Vec<&str>> {
     let lines = case.lines().filter(|line| line.starts_with("| ")).skip(1);
-    lines.map(|line| line.trim_start_matches("| ").trim_end_matches(" |").split(" | ").collect::<Vec<_>>()).collect()
+    lines
+        .map(|line| {
+            line.trim_start_matches("| ")
+                .trim_end_matches(" |")
+                .split(" | ")
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The name of a way as the command prints it, and whether it is the one of the story.
 fn english_way(cell: &str) -> (&str, bool) {
-    cell.strip_suffix(" (the story)").map_or((cell, false), |name| (name, true))
+    cell.strip_suffix(" (the story)")
+        .map_or((cell, false), |name| (name, true))
 }
 
 /// The same in Chinese: the name as code, a mark, and the name in Chinese.
 fn chinese_way(cell: &str) -> (&str, bool) {
-    let (name, rest) = cell.strip_prefix('`').and_then(|cell| cell.split_once('`')).unwrap_or_else(|| panic!("no name: {cell}"));
+    let (name, rest) = cell
+        .strip_prefix('`')
+        .and_then(|cell| cell.split_once('`'))
+        .unwrap_or_else(|| panic!("no name: {cell}"));
     (name, rest.starts_with("（事故原样）"))
 }
 
 fn numbers(text: &str) -> Vec<&str> {
     let parts = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
-    parts.filter(|part| part.contains(|letter: char| letter.is_ascii_digit())).collect()
+    parts
+        .filter(|part| part.contains(|letter: char| letter.is_ascii_digit()))
+        .collect()
 }
 
 fn addresses(document: &str) -> Vec<&str> {
-    let links = document.split("](").skip(1).map(|rest| rest.split_once(')').unwrap().0);
+    let links = document
+        .split("](")
+        .skip(1)
+        .map(|rest| rest.split_once(')').unwrap().0);
     links.filter(|link| link.starts_with("http")).collect()
 }
 
@@ -59,10 +79,17 @@ fn each_document_leads_to_the_other() {
 
 #[test]
 fn both_have_the_cases_of_the_catalogue_in_its_order() {
-    let told: Vec<_> = catalogue::all().iter().map(|case| case.name().to_owned()).collect();
+    let told: Vec<_> = catalogue::all()
+        .iter()
+        .map(|case| case.name().to_owned())
+        .collect();
     for document in [ENGLISH, CHINESE] {
         assert_eq!(names(document), told);
-        let index: Vec<_> = document.lines().filter_map(|line| line.strip_prefix("| [`")?.split_once('`')).map(|(name, _)| name).collect();
+        let index: Vec<_> = document
+            .lines()
+            .filter_map(|line| line.strip_prefix("| [`")?.split_once('`'))
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(index, told, "in the index");
     }
 }
@@ -78,8 +105,16 @@ fn both_have_the_same_ways_with_the_same_counts_and_verdicts() {
             assert_eq!((english.len(), chinese.len()), (9, 9), "{case}: {way}");
             assert_eq!(chinese_way(chinese[0]), (way, of_the_story), "{case}");
             assert_eq!(chinese[COUNTS], english[COUNTS], "{case}: {way}");
-            assert_eq!(numbers(chinese[SEEN]), numbers(english[SEEN]), "{case}: {way}");
-            assert_eq!(chinese[SEEN] == "**守住了**", english[SEEN] == "**holds**", "{case}: {way}");
+            assert_eq!(
+                numbers(chinese[SEEN]),
+                numbers(english[SEEN]),
+                "{case}: {way}"
+            );
+            assert_eq!(
+                chinese[SEEN] == "**守住了**",
+                english[SEEN] == "**holds**",
+                "{case}: {way}"
+            );
         }
     }
 }

@@ -20,8 +20,16 @@ use postmortem::{
 const SIDE_BY_SIDE: usize = 2;
 
 fn run() -> Run {
-    let program = Program { path: env!("CARGO_BIN_EXE_postmortem").into(), arguments: vec!["actor".into()] };
-    Run::new(Pace::new(20.0).unwrap(), WhatIf::default(), program, engine())
+    let program = Program {
+        path: env!("CARGO_BIN_EXE_postmortem").into(),
+        arguments: vec!["actor".into()],
+    };
+    Run::new(
+        Pace::new(20.0).unwrap(),
+        WhatIf::default(),
+        program,
+        engine(),
+    )
 }
 
 /// Built before this by whoever runs the whole suite; for this crate alone, STOCKADE_BIN says where it is.
@@ -39,14 +47,18 @@ impl Audience for Silent {
 
 fn differences(played: &Played) -> Vec<String> {
     let differs = played.ways.iter().filter(|way| !way.is_as_told());
-    differs.map(|way| format!("{}: {}: {:?}", played.case, way.way.name, way.evidence)).collect()
+    differs
+        .map(|way| format!("{}: {}: {:?}", played.case, way.way.name, way.evidence))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_goes_as_its_story_tells() {
     let run = run();
     let cases = catalogue::all();
-    let played = stream::iter(&cases).map(|case| run.play(case.as_ref(), &Silent)).buffer_unordered(SIDE_BY_SIDE);
+    let played = stream::iter(&cases)
+        .map(|case| run.play(case.as_ref(), &Silent))
+        .buffer_unordered(SIDE_BY_SIDE);
     let played: Vec<_> = played.map(|played| played.unwrap()).collect().await;
     let differences: Vec<_> = played.iter().flat_map(differences).collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -70,7 +82,11 @@ impl Case for Instead {
     }
 
     fn ways(&self) -> Vec<Way> {
-        self.case.ways().into_iter().filter(|way| way.name == self.way).collect()
+        self.case
+            .ways()
+            .into_iter()
+            .filter(|way| way.name == self.way)
+            .collect()
     }
 
     async fn play(&self, _way: &str, stage: &Stage) -> Result<Evidence> {
@@ -79,10 +95,18 @@ impl Case for Instead {
 }
 
 async fn is_red(case: &str, way: &'static str, does: &'static str) {
-    let case = Instead { case: catalogue::find(case).unwrap(), way, does };
+    let case = Instead {
+        case: catalogue::find(case).unwrap(),
+        way,
+        does,
+    };
     let played = run().play(&case, &Silent).await.unwrap();
     assert_eq!(played.ways.len(), 1, "there is such a way");
-    assert!(!played.is_as_told(), "{way} does what `{does}` does, and nobody notices: {:?}", played.ways[0].evidence);
+    assert!(
+        !played.is_as_told(),
+        "{way} does what `{does}` does, and nobody notices: {:?}",
+        played.ways[0].evidence
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +133,11 @@ impl Case for Hasty {
     }
 
     fn ways(&self) -> Vec<Way> {
-        vec![Way::holds("a remedy", "holds where there is time", "the machine is slow")]
+        vec![Way::holds(
+            "a remedy",
+            "holds where there is time",
+            "the machine is slow",
+        )]
     }
 
     async fn play(&self, _way: &str, stage: &Stage) -> Result<Evidence> {
@@ -126,5 +154,8 @@ async fn what_is_not_as_told_is_told_once_more_and_slower() {
     let mut run = run();
     run.what_if.stock = Some(7);
     let played = run.play(&Hasty, &Silent).await.unwrap();
-    assert!(!played.is_as_told(), "whoever asks what happens then is told");
+    assert!(
+        !played.is_as_told(),
+        "whoever asks what happens then is told"
+    );
 }

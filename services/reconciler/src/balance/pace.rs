@@ -15,12 +15,24 @@ pub(crate) struct Pace(Option<(Instant, u64)>);
 impl Pace {
     /// Takes in a look, and says whether what is left will last. Unknown is no.
     pub(crate) fn lasts(&mut self, now: Instant, looks: &[Look]) -> bool {
-        self.lasts_with(now, looks.iter().filter_map(|look| look.inspection.as_ref()).map(|inspection| inspection.available).sum())
+        self.lasts_with(
+            now,
+            looks
+                .iter()
+                .filter_map(|look| look.inspection.as_ref())
+                .map(|inspection| inspection.available)
+                .sum(),
+        )
     }
 
     fn lasts_with(&mut self, now: Instant, left: u64) -> bool {
-        let Some((then, had)) = self.0.replace((now, left)) else { return false };
-        let (sold, elapsed) = (had.saturating_sub(left), now.saturating_duration_since(then));
+        let Some((then, had)) = self.0.replace((now, left)) else {
+            return false;
+        };
+        let (sold, elapsed) = (
+            had.saturating_sub(left),
+            now.saturating_duration_since(then),
+        );
         sold as f64 * LASTS.as_secs_f64() <= left as f64 * elapsed.as_secs_f64()
     }
 }

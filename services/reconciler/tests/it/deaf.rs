@@ -6,11 +6,14 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use domain::{EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey, TransferId};
+use domain::{
+    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey,
+    TransferId,
+};
 use jiff::Timestamp;
 use ledger::{
-    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending, NewJournalEntry, PendingReturn,
-    SegmentRow, StockChange, Transfer, TransferPlan, Transition,
+    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending,
+    NewJournalEntry, PendingReturn, SegmentRow, StockChange, Transfer, TransferPlan, Transition,
 };
 
 /// Does not hear some calls, and is a good ledger otherwise.
@@ -23,7 +26,11 @@ pub struct Deaf {
 impl Deaf {
     /// To the first calls of each, so many.
     pub fn new(ledger: Arc<dyn Ledger>, to_due: usize, to_transition: usize) -> Self {
-        Self { ledger, to_due: AtomicUsize::new(to_due), to_transition: AtomicUsize::new(to_transition) }
+        Self {
+            ledger,
+            to_due: AtomicUsize::new(to_due),
+            to_transition: AtomicUsize::new(to_transition),
+        }
     }
 
     /// How many calls it will not hear.
@@ -33,19 +40,32 @@ impl Deaf {
 }
 
 async fn hear(deaf_to: &AtomicUsize) {
-    if deaf_to.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+    if deaf_to
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            left.checked_sub(1)
+        })
+        .is_ok()
+    {
         std::future::pending().await
     }
 }
 
 #[async_trait]
 impl Ledger for Deaf {
-    async fn due(&self, item: Option<&ItemId>, now: Timestamp, at_most: usize) -> Result<Vec<Order>, LedgerError> {
+    async fn due(
+        &self,
+        item: Option<&ItemId>,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
         hear(&self.to_due).await;
         self.ledger.due(item, now, at_most).await
     }
 
-    async fn transition(&self, transitions: &[Transition]) -> Result<Vec<Option<Order>>, LedgerError> {
+    async fn transition(
+        &self,
+        transitions: &[Transition],
+    ) -> Result<Vec<Option<Order>>, LedgerError> {
         hear(&self.to_transition).await;
         self.ledger.transition(transitions).await
     }
@@ -70,7 +90,13 @@ impl Ledger for Deaf {
         self.ledger.items_tagged(tag).await
     }
 
-    async fn change_item(&self, id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str) -> Result<Changed, LedgerError> {
+    async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
         self.ledger.change_item(id, change, expected, actor).await
     }
 
@@ -82,14 +108,21 @@ impl Ledger for Deaf {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Changed, LedgerError> {
-        self.ledger.change_stock_by(id, change, wished, expected, actor).await
+        self.ledger
+            .change_stock_by(id, change, wished, expected, actor)
+            .await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
         self.ledger.claim_item(id, token).await
     }
 
-    async fn plan_transfers(&self, id: &ItemId, token: u64, plans: &[TransferPlan]) -> Result<(), LedgerError> {
+    async fn plan_transfers(
+        &self,
+        id: &ItemId,
+        token: u64,
+        plans: &[TransferPlan],
+    ) -> Result<(), LedgerError> {
         self.ledger.plan_transfers(id, token, plans).await
     }
 
@@ -101,15 +134,28 @@ impl Ledger for Deaf {
         self.ledger.transfers(ids).await
     }
 
-    async fn finish_take_back(&self, transfer: &Transfer, token: u64, actor: &str) -> Result<(), LedgerError> {
+    async fn finish_take_back(
+        &self,
+        transfer: &Transfer,
+        token: u64,
+        actor: &str,
+    ) -> Result<(), LedgerError> {
         self.ledger.finish_take_back(transfer, token, actor).await
     }
 
-    async fn claim_to_mend(&self, segments: &[SegmentKey], token: u64) -> Result<Box<dyn Mending>, LedgerError> {
+    async fn claim_to_mend(
+        &self,
+        segments: &[SegmentKey],
+        token: u64,
+    ) -> Result<Box<dyn Mending>, LedgerError> {
         self.ledger.claim_to_mend(segments, token).await
     }
 
-    async fn journal(&self, item: &ItemId, at_most: usize) -> Result<Vec<JournalEntry>, LedgerError> {
+    async fn journal(
+        &self,
+        item: &ItemId,
+        at_most: usize,
+    ) -> Result<Vec<JournalEntry>, LedgerError> {
         self.ledger.journal(item, at_most).await
     }
 
@@ -137,11 +183,19 @@ impl Ledger for Deaf {
         self.ledger.order(id).await
     }
 
-    async fn pending_returns(&self, item: Option<&ItemId>, before: Timestamp, at_most: usize) -> Result<Vec<PendingReturn>, LedgerError> {
+    async fn pending_returns(
+        &self,
+        item: Option<&ItemId>,
+        before: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<PendingReturn>, LedgerError> {
         self.ledger.pending_returns(item, before, at_most).await
     }
 
-    async fn recorded_among(&self, ids: &[OrderId]) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+    async fn recorded_among(
+        &self,
+        ids: &[OrderId],
+    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
         self.ledger.recorded_among(ids).await
     }
 
@@ -153,7 +207,11 @@ impl Ledger for Deaf {
         self.ledger.unaccounted(item).await
     }
 
-    async fn claim(&self, wanted: &[SegmentKey], at_most: usize) -> Result<Option<Box<dyn Claim>>, LedgerError> {
+    async fn claim(
+        &self,
+        wanted: &[SegmentKey],
+        at_most: usize,
+    ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         self.ledger.claim(wanted, at_most).await
     }
 }

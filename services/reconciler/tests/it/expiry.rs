@@ -21,10 +21,16 @@ on_both!(
 );
 
 fn short_holds(item: Item) -> Item {
-    Item { hold_seconds: 1, limit_per_buyer: Some(domain::Quantity::ONE), ..item }
+    Item {
+        hold_seconds: 1,
+        limit_per_buyer: Some(domain::Quantity::ONE),
+        ..item
+    }
 }
 
-async fn a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_again(shop: &Arc<Shop>) {
+async fn a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_again(
+    shop: &Arc<Shop>,
+) {
     shop.record().await;
     shop.reconcile(quick()).await;
     let sale = shop.sell_with(200, 4, short_holds).await;
@@ -33,9 +39,15 @@ async fn a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_agai
     for order in &orders {
         over = over.max(sale.recorded(*order).await.expires_at);
     }
-    eventually("all units coming back", async || sale.available().await.iter().sum::<u64>() == 200).await;
+    eventually("all units coming back", async || {
+        sale.available().await.iter().sum::<u64>() == 200
+    })
+    .await;
     let late = Timestamp::now().duration_since(over);
-    eprintln!("all back {} ms after the last hold was over", late.as_millis());
+    eprintln!(
+        "all back {} ms after the last hold was over",
+        late.as_millis()
+    );
     assert!(late.as_millis() < 1000, "{late:?}");
     assert!(late.as_millis() >= 0, "not before their time");
     // The counts are back too: everybody may buy again.
@@ -44,7 +56,10 @@ async fn a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_agai
         async move { sale.order(&buyer(n), "again", 1).await }
     }));
     assert!(again.await.iter().all(is_held));
-    eventually("the second holds ending", async || sale.orders().await.get("expired") == Some(&400)).await;
+    eventually("the second holds ending", async || {
+        sale.orders().await.get("expired") == Some(&400)
+    })
+    .await;
 }
 
 /// The version of an order that has only been recorded. Reading it from one of them could be too late: the holds are short.
@@ -57,11 +72,18 @@ async fn several_who_end_holds_end_each_once(shop: &Arc<Shop>) {
     }
     let sale = shop.sell_with(600, 3, short_holds).await;
     let orders = sale.hold_many(0..600).await;
-    eventually("all holds ending", async || sale.orders().await.get("expired") == Some(&600)).await;
+    eventually("all holds ending", async || {
+        sale.orders().await.get("expired") == Some(&600)
+    })
+    .await;
     sale.comes_to_rest().await;
     for order in orders {
         let order = sale.recorded(order).await;
-        assert_eq!((order.state, order.version), (OrderState::Expired, RECORDED + 1), "one step, and no other");
+        assert_eq!(
+            (order.state, order.version),
+            (OrderState::Expired, RECORDED + 1),
+            "one step, and no other"
+        );
     }
     assert_eq!(sale.available().await.iter().sum::<u64>(), 600);
     assert!(sale.journal("drift").await.is_empty());
@@ -79,7 +101,10 @@ async fn what_was_paid_or_cancelled_does_not_expire(shop: &Arc<Shop>) {
         }
     }
     shop.reconcile(quick()).await;
-    eventually("the others' holds ending", async || sale.orders().await.get("expired") == Some(&10)).await;
+    eventually("the others' holds ending", async || {
+        sale.orders().await.get("expired") == Some(&10)
+    })
+    .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     sale.comes_to_rest().await;
     assert_eq!(sum_of(&sale).await, [20, 0, 10]);
@@ -90,10 +115,20 @@ async fn a_ledger_that_does_not_answer_is_given_up_and_asked_again(shop: &Arc<Sh
     let sale = shop.sell_with(20, 2, short_holds).await;
     sale.hold_many(0..20).await;
     let ledger = Arc::new(Deaf::new(shop.ledger().await, 2, 2));
-    let settings = ReconcilerSettings { ledger_within: Duration::from_millis(300), ..quick() };
+    let settings = ReconcilerSettings {
+        ledger_within: Duration::from_millis(300),
+        ..quick()
+    };
     shop.reconcile_on(Arc::clone(&ledger) as _, settings).await;
-    eventually("all holds ending", async || sale.orders().await.get("expired") == Some(&20)).await;
-    assert_eq!(ledger.left(), [0, 0], "it was deaf to each call as often as it should be");
+    eventually("all holds ending", async || {
+        sale.orders().await.get("expired") == Some(&20)
+    })
+    .await;
+    assert_eq!(
+        ledger.left(),
+        [0, 0],
+        "it was deaf to each call as often as it should be"
+    );
 }
 
 async fn a_hold_that_the_ledger_refuses_to_end_keeps_no_other(shop: &Arc<Shop>) {
@@ -107,10 +142,20 @@ async fn a_hold_that_the_ledger_refuses_to_end_keeps_no_other(shop: &Arc<Shop>) 
     )
     .await;
     shop.reconcile(quick()).await;
-    eventually("the others' holds ending", async || sale.orders().await.get("expired") == Some(&19)).await;
+    eventually("the others' holds ending", async || {
+        sale.orders().await.get("expired") == Some(&19)
+    })
+    .await;
     assert_eq!(sale.state(orders[3]).await, Some(OrderState::Held));
-    shop.sql("ALTER TABLE orders DROP CONSTRAINT not_this_one", "DROP TRIGGER not_this_one").await;
-    eventually("the last one ending", async || sale.orders().await.get("expired") == Some(&20)).await;
+    shop.sql(
+        "ALTER TABLE orders DROP CONSTRAINT not_this_one",
+        "DROP TRIGGER not_this_one",
+    )
+    .await;
+    eventually("the last one ending", async || {
+        sale.orders().await.get("expired") == Some(&20)
+    })
+    .await;
 }
 
 async fn sum_of(sale: &Sale) -> [u64; 3] {

@@ -37,7 +37,8 @@ impl Rush {
             let (rush, sale) = (Arc::clone(self), Arc::clone(sale));
             buyers.spawn(async move {
                 while !rush.stop.load(Ordering::SeqCst) {
-                    rush.buy(&sale, rush.next.fetch_add(1, Ordering::SeqCst)).await;
+                    rush.buy(&sale, rush.next.fetch_add(1, Ordering::SeqCst))
+                        .await;
                 }
             });
         }
@@ -46,11 +47,21 @@ impl Rush {
 
     async fn buy(&self, sale: &Sale, n: usize) {
         let since = Instant::now();
-        let ask = Ask { acknowledge: Acknowledge::Recorded, within: Duration::from_secs(2), ..sale.ask(&buyer(n), "key", 1) };
+        let ask = Ask {
+            acknowledge: Acknowledge::Recorded,
+            within: Duration::from_secs(2),
+            ..sale.ask(&buyer(n), "key", 1)
+        };
         loop {
             match sale.try_order(ask.clone()).await {
-                Ok(Outcome::Held { expires_at, recorded, .. }) => {
-                    break self.note(sale, n, ask.order, recorded.then_some(expires_at)).await;
+                Ok(Outcome::Held {
+                    expires_at,
+                    recorded,
+                    ..
+                }) => {
+                    break self
+                        .note(sale, n, ask.order, recorded.then_some(expires_at))
+                        .await;
                 }
                 Ok(outcome) => panic!("{n}: {outcome:?}"),
                 Err(error) => assert!(since.elapsed() < Duration::from_secs(40), "{n}: {error}"),
@@ -70,7 +81,10 @@ impl Rush {
         }
         let expires_at = sale.recorded(id).await.expires_at;
         assert_eq!(told.unwrap_or(expires_at), expires_at, "order {n}");
-        self.acknowledged.lock().unwrap().push(Acknowledged { n, id, expires_at });
+        self.acknowledged
+            .lock()
+            .unwrap()
+            .push(Acknowledged { n, id, expires_at });
     }
 
     fn count(&self) -> usize {
@@ -79,7 +93,10 @@ impl Rush {
 
     async fn goes_on(&self, orders: usize) {
         let before = self.count();
-        crate::shop::eventually("orders that are acknowledged", async || self.count() >= before + orders).await;
+        crate::shop::eventually("orders that are acknowledged", async || {
+            self.count() >= before + orders
+        })
+        .await;
     }
 }
 
@@ -88,7 +105,12 @@ async fn a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(k
     let shop = Arc::new(Shop::new(kind, group.url()).await);
     shop.record().await;
     shop.reconcile(quick()).await;
-    let sale = shop.sell_with(100_000, 4, |item| Item { limit_per_buyer: Some(Quantity::new(2).unwrap()), ..item }).await;
+    let sale = shop
+        .sell_with(100_000, 4, |item| Item {
+            limit_per_buyer: Some(Quantity::new(2).unwrap()),
+            ..item
+        })
+        .await;
     *sale.redis_url.lock().unwrap() = group.servers()[0].url();
     group.servers()[0].is_followed_by(1).await.unwrap();
 
@@ -105,9 +127,15 @@ async fn a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(k
     let promoted = Instant::now();
     *sale.redis_url.lock().unwrap() = group.servers()[new].url();
     // Every segment had sold something that the replica did not have.
-    crate::shop::eventually("mending every segment", async || sale.journal("mend").await.len() >= 4).await;
+    crate::shop::eventually("mending every segment", async || {
+        sale.journal("mend").await.len() >= 4
+    })
+    .await;
     let healed = promoted.elapsed();
-    assert!(healed < Duration::from_secs(10), "healed only {healed:?} after the promotion");
+    assert!(
+        healed < Duration::from_secs(10),
+        "healed only {healed:?} after the promotion"
+    );
     rush.goes_on(200).await;
     rush.stop.store(true, Ordering::SeqCst);
     buyers.join_all().await;
@@ -117,21 +145,45 @@ async fn a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(k
         rush.count()
     );
     sale.comes_to_rest().await;
-    assert!(sale.epochs().await.iter().zip(&epochs).all(|(now, before)| now > before), "every segment has a new epoch");
+    assert!(
+        sale.epochs()
+            .await
+            .iter()
+            .zip(&epochs)
+            .all(|(now, before)| now > before),
+        "every segment has a new epoch"
+    );
 
     let acknowledged = std::mem::take(&mut *rush.acknowledged.lock().unwrap());
     for Acknowledged { n, id, expires_at } in &acknowledged {
         let order = sale.recorded(*id).await;
-        assert_eq!((order.expires_at, order.attempt), (*expires_at, 0), "order {n}");
+        assert_eq!(
+            (order.expires_at, order.attempt),
+            (*expires_at, 0),
+            "order {n}"
+        );
         let again = sale.order(&buyer(*n), "key", 1).await;
-        assert!(matches!(again, Outcome::Held { expires_at, .. } if expires_at == order.expires_at), "order {n}: {again:?}");
+        assert!(
+            matches!(again, Outcome::Held { expires_at, .. } if expires_at == order.expires_at),
+            "order {n}: {again:?}"
+        );
     }
     sale.comes_to_rest().await;
-    assert_eq!(sale.available().await.iter().sum::<u64>(), 100_000 - acknowledged.len() as u64, "repeats took nothing");
+    assert_eq!(
+        sale.available().await.iter().sum::<u64>(),
+        100_000 - acknowledged.len() as u64,
+        "repeats took nothing"
+    );
     let (first, fresh) = (acknowledged[0].n, acknowledged.len() + 100);
     assert!(is_held(&sale.order(&buyer(first), "second", 1).await));
-    assert_eq!(sale.order(&buyer(first), "third", 1).await, Outcome::BuyerLimitReached);
-    assert!(is_held(&sale.order(&buyer(fresh), "key", 1).await), "a fresh order");
+    assert_eq!(
+        sale.order(&buyer(first), "third", 1).await,
+        Outcome::BuyerLimitReached
+    );
+    assert!(
+        is_held(&sale.order(&buyer(fresh), "key", 1).await),
+        "a fresh order"
+    );
     shop.close().await;
 }
 

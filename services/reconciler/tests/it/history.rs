@@ -24,7 +24,10 @@ on_both_with_a_redis_of_its_own!(
 );
 
 fn two_each(item: Item) -> Item {
-    Item { limit_per_buyer: Some(Quantity::new(2).unwrap()), ..item }
+    Item {
+        limit_per_buyer: Some(Quantity::new(2).unwrap()),
+        ..item
+    }
 }
 
 /// An order as its buyer knows it, and where it stands.
@@ -52,7 +55,12 @@ async fn sold(sale: &Sale, orders: usize) -> Vec<Known> {
                 sale.give_back(&order).await.unwrap();
             }
         }
-        known.push(Known { n, id, state, outcome: sale.order(&buyer(n), "key", 1).await });
+        known.push(Known {
+            n,
+            id,
+            state,
+            outcome: sale.order(&buyer(n), "key", 1).await,
+        });
     }
     sale.comes_to_rest().await;
     known
@@ -60,18 +68,42 @@ async fn sold(sale: &Sale, orders: usize) -> Vec<Known> {
 
 /// Repeats have the answers that they had, limits count what they counted, and what is left can be sold, and no more.
 async fn is_as_before(sale: &Sale, known: &[Known], left: u64) {
-    for Known { n, id, state, outcome } in known {
+    for Known {
+        n,
+        id,
+        state,
+        outcome,
+    } in known
+    {
         assert_eq!(sale.state(*id).await, Some(*state), "order {n}");
-        assert_eq!(&sale.order(&buyer(*n), "key", 1).await, outcome, "order {n}, {state}");
+        assert_eq!(
+            &sale.order(&buyer(*n), "key", 1).await,
+            outcome,
+            "order {n}, {state}"
+        );
     }
-    assert_eq!(sale.available().await.iter().sum::<u64>(), left, "repeats took nothing");
-    let (holder, free) =
-        (known.iter().find(|known| known.state == OrderState::Held), known.iter().find(|known| known.state == OrderState::Cancelled));
+    assert_eq!(
+        sale.available().await.iter().sum::<u64>(),
+        left,
+        "repeats took nothing"
+    );
+    let (holder, free) = (
+        known.iter().find(|known| known.state == OrderState::Held),
+        known
+            .iter()
+            .find(|known| known.state == OrderState::Cancelled),
+    );
     let [holder, free] = [holder.unwrap().n, free.unwrap().n];
     assert!(is_held(&sale.order(&buyer(holder), "second", 1).await));
-    assert_eq!(sale.order(&buyer(holder), "third", 1).await, Outcome::BuyerLimitReached);
+    assert_eq!(
+        sale.order(&buyer(holder), "third", 1).await,
+        Outcome::BuyerLimitReached
+    );
     assert!(is_held(&sale.order(&buyer(free), "second", 1).await));
-    assert!(is_held(&sale.order(&buyer(free), "third", 1).await), "what was given back does not count");
+    assert!(
+        is_held(&sale.order(&buyer(free), "third", 1).await),
+        "what was given back does not count"
+    );
     sale.comes_to_rest().await;
     assert_eq!(sale.available().await.iter().sum::<u64>(), left - 3);
 }
@@ -96,9 +128,19 @@ async fn an_emptied_redis_is_given_back_all_that_the_ledger_has(shop: &Arc<Shop>
     empty(&sale).await;
     heals(&sale, Instant::now()).await;
     assert_eq!(sale.counts().await, counts);
-    assert!(sale.epochs().await.iter().zip(&epochs).all(|(now, before)| now > before));
+    assert!(
+        sale.epochs()
+            .await
+            .iter()
+            .zip(&epochs)
+            .all(|(now, before)| now > before)
+    );
     let mended = sale.journal("mend").await;
-    assert_eq!((mended.len(), sale.journal("diverged").await.len()), (4, 4), "each segment, once");
+    assert_eq!(
+        (mended.len(), sale.journal("diverged").await.len()),
+        (4, 4),
+        "each segment, once"
+    );
     is_as_before(&sale, &known, left).await;
 }
 
@@ -113,7 +155,11 @@ async fn a_lost_segment_is_given_back_and_the_others_go_on(shop: &Arc<Shop>) {
     heals(&sale, Instant::now()).await;
     let now = sale.epochs().await;
     assert!(now[1] > epochs[1], "{now:?} after {epochs:?}");
-    assert_eq!(sale.journal("mend").await.len(), 1, "nobody touched the others");
+    assert_eq!(
+        sale.journal("mend").await.len(),
+        1,
+        "nobody touched the others"
+    );
     is_as_before(&sale, &known, left).await;
 }
 
@@ -124,9 +170,15 @@ async fn a_lost_key_is_given_back(shop: &Arc<Shop>) {
     let sale = shop.sell_with(200, 2, two_each).await;
     let known = sold(&sale, 40).await;
     let left = sale.available().await.iter().sum();
-    for (lost, kind) in ["outbox", "stock", "answers", "buyers", "walks"].into_iter().enumerate() {
+    for (lost, kind) in ["outbox", "stock", "answers", "buyers", "walks"]
+        .into_iter()
+        .enumerate()
+    {
         let _: i64 = sale.redis(redis::cmd("DEL").arg(sale.key(kind, 0))).await;
-        eventually("mending it", async || sale.journal("mend").await.len() == lost + 1).await;
+        eventually("mending it", async || {
+            sale.journal("mend").await.len() == lost + 1
+        })
+        .await;
         heals(&sale, Instant::now()).await;
     }
     is_as_before(&sale, &known, left).await;
@@ -136,7 +188,10 @@ async fn a_lost_key_is_given_back(shop: &Arc<Shop>) {
 async fn backup(sale: &Sale) -> BTreeMap<String, Vec<u8>> {
     let mut keys = BTreeMap::new();
     for key in (0..sale.item.segments).flat_map(|segment| sale.keys(segment)) {
-        keys.insert(key.clone(), sale.redis::<Vec<u8>>(redis::cmd("DUMP").arg(key)).await);
+        keys.insert(
+            key.clone(),
+            sale.redis::<Vec<u8>>(redis::cmd("DUMP").arg(key)).await,
+        );
     }
     keys
 }
@@ -145,10 +200,18 @@ async fn restore(sale: &Sale, backup: &BTreeMap<String, Vec<u8>>) {
     let mut pipe = redis::pipe();
     pipe.atomic();
     for (key, value) in backup {
-        pipe.cmd("RESTORE").arg(key).arg(0).arg(value.as_slice()).arg("REPLACE").ignore();
+        pipe.cmd("RESTORE")
+            .arg(key)
+            .arg(0)
+            .arg(value.as_slice())
+            .arg("REPLACE")
+            .ignore();
     }
     let client = redis::Client::open(sale.redis_url.lock().unwrap().clone()).unwrap();
-    let _: () = pipe.query_async(&mut client.get_multiplexed_async_connection().await.unwrap()).await.unwrap();
+    let _: () = pipe
+        .query_async(&mut client.get_multiplexed_async_connection().await.unwrap())
+        .await
+        .unwrap();
 }
 
 /// Since the backup was made, orders were placed, paid, given back and taken anew.
@@ -161,22 +224,48 @@ async fn a_restored_backup_is_brought_up_to_date(shop: &Arc<Shop>) {
     let backup = backup(&sale).await;
     let known = sold(&sale, 100).await;
     let left: u64 = sale.available().await.iter().sum();
-    let retaken = retaken(&sale, known.iter().find(|known| known.state == OrderState::Expired).unwrap()).await;
-    let known: Vec<_> = known.into_iter().filter(|known| known.id != retaken.id).collect();
+    let retaken = retaken(
+        &sale,
+        known
+            .iter()
+            .find(|known| known.state == OrderState::Expired)
+            .unwrap(),
+    )
+    .await;
+    let known: Vec<_> = known
+        .into_iter()
+        .filter(|known| known.id != retaken.id)
+        .collect();
     restore(&sale, &backup).await;
     heals(&sale, Instant::now()).await;
     assert_eq!(sale.recorded(retaken.id).await, retaken);
-    let again = sale.try_order(stock::Ask { order: retaken.take_id(), ..sale.ask(&retaken.buyer, "key", 1) }).await.unwrap();
+    let again = sale
+        .try_order(stock::Ask {
+            order: retaken.take_id(),
+            ..sale.ask(&retaken.buyer, "key", 1)
+        })
+        .await
+        .unwrap();
     assert!(is_held(&again), "{again:?}");
-    assert_eq!(sale.order(&retaken.buyer, "key", 1).await, Outcome::Released, "its first attempt was given back");
+    assert_eq!(
+        sale.order(&retaken.buyer, "key", 1).await,
+        Outcome::Released,
+        "its first attempt was given back"
+    );
     is_as_before(&sale, &known, left - 1).await;
 }
 
 /// Takes the units of an expired order anew, as a late payment does.
 async fn retaken(sale: &Sale, expired: &Known) -> Order {
-    let ask = stock::Ask { order: expired.id.retake(1), ..sale.ask(&buyer(expired.n), "key", 1) };
+    let ask = stock::Ask {
+        order: expired.id.retake(1),
+        ..sale.ask(&buyer(expired.n), "key", 1)
+    };
     assert!(is_held(&sale.try_order(ask).await.unwrap()));
-    eventually("recording the retake", async || sale.state(expired.id).await == Some(OrderState::Held)).await;
+    eventually("recording the retake", async || {
+        sale.state(expired.id).await == Some(OrderState::Held)
+    })
+    .await;
     sale.comes_to_rest().await;
     sale.recorded(expired.id).await
 }
@@ -187,9 +276,13 @@ async fn what_was_on_its_way_home_when_redis_was_emptied_comes_home(shop: &Arc<S
     for n in 0..30 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments()).await.unwrap();
+    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
+        .await
+        .unwrap();
     for n in 0..20 {
-        let order = sale.step(sale.order_id(&buyer(n), "key"), OrderState::Cancelled).await;
+        let order = sale
+            .step(sale.order_id(&buyer(n), "key"), OrderState::Cancelled)
+            .await;
         if n % 2 == 0 {
             sale.give_back(&order).await.unwrap();
         }
@@ -210,15 +303,33 @@ async fn units_on_the_move_when_redis_was_emptied_arrive_once(shop: &Arc<Shop>) 
     for n in 0..9 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments()).await.unwrap();
-    let plan = |from, to, units| ledger::TransferPlan { id: domain::TransferId::random(), from, to, units };
+    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
+        .await
+        .unwrap();
+    let plan = |from, to, units| ledger::TransferPlan {
+        id: domain::TransferId::random(),
+        from,
+        to,
+        units,
+    };
     let plans = [plan(0, 1, 5), plan(1, 2, 6), plan(2, 0, 7)];
     sale.ledger.claim_item(&sale.item.id, 1).await.unwrap();
-    sale.ledger.plan_transfers(&sale.item.id, 1, &plans).await.unwrap();
+    sale.ledger
+        .plan_transfers(&sale.item.id, 1, &plans)
+        .await
+        .unwrap();
     // The first is planned only; the second has left and was recorded; the third has left, and nobody knows.
-    sale.stock.transfer_out(&sale.segment(1), plans[1].id, 6, 1).await.unwrap();
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments()).await.unwrap();
-    sale.stock.transfer_out(&sale.segment(2), plans[2].id, 7, 1).await.unwrap();
+    sale.stock
+        .transfer_out(&sale.segment(1), plans[1].id, 6, 1)
+        .await
+        .unwrap();
+    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
+        .await
+        .unwrap();
+    sale.stock
+        .transfer_out(&sale.segment(2), plans[2].id, 7, 1)
+        .await
+        .unwrap();
     empty(&sale).await;
     shop.record().await;
     shop.reconcile(quick()).await;
@@ -233,7 +344,11 @@ async fn a_lock_that_was_lost_with_the_stock_does_not_keep_it_from_being_mended(
     let known = sold(&sale, 20).await;
     let left = sale.available().await.iter().sum();
     sale.ledger.claim_item(&sale.item.id, 1000).await.unwrap();
-    shop.reconcile_with(quick(), Arc::new(RedisLockBuilder::new(&shop.redis_url).build().unwrap())).await;
+    shop.reconcile_with(
+        quick(),
+        Arc::new(RedisLockBuilder::new(&shop.redis_url).build().unwrap()),
+    )
+    .await;
     empty(&sale).await;
     heals(&sale, Instant::now()).await;
     is_as_before(&sale, &known, left).await;
@@ -256,7 +371,9 @@ async fn orders_that_come_while_it_is_mended_are_answered(shop: &Arc<Shop>) {
                     loop {
                         match sale.try_order(sale.ask(&buyer, "key", 1)).await {
                             Ok(outcome) => return outcome,
-                            Err(error) => assert!(since.elapsed() < Duration::from_secs(20), "{error}"),
+                            Err(error) => {
+                                assert!(since.elapsed() < Duration::from_secs(20), "{error}")
+                            }
                         }
                         tokio::time::sleep(Duration::from_millis(20)).await;
                     }

@@ -20,12 +20,19 @@ pub struct Anarchy {
 impl Anarchy {
     /// The next tokens are from here on.
     pub fn from(token: i64) -> Self {
-        Self { next: AtomicI64::new(token), lose_after: None, noted: AtomicI64::new(0) }
+        Self {
+            next: AtomicI64::new(token),
+            lose_after: None,
+            noted: AtomicI64::new(0),
+        }
     }
 
     /// Each holder loses the lock so soon.
     pub fn that_is_lost_after(self, lose_after: Duration) -> Self {
-        Self { lose_after: Some(lose_after), ..self }
+        Self {
+            lose_after: Some(lose_after),
+            ..self
+        }
     }
 
     /// The highest token that it was told of.
@@ -54,8 +61,18 @@ impl Lock for Anarchy {
                 lost.cancel();
             });
         }
-        let sequencer = Sequencer { name: request.name.to_owned(), mode: request.mode, token };
-        Ok(Guard::new(Grant { sequencer, deadline: Instant::now() + lease, lease, lost, hold: Box::new(Nothing) }))
+        let sequencer = Sequencer {
+            name: request.name.to_owned(),
+            mode: request.mode,
+            token,
+        };
+        Ok(Guard::new(Grant {
+            sequencer,
+            deadline: Instant::now() + lease,
+            lease,
+            lost,
+            hold: Box::new(Nothing),
+        }))
     }
 
     fn note_token(&self, _: &str, token: FencingToken) {

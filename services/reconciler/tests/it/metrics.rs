@@ -18,5 +18,8 @@ pub fn keep() {
 /// The gauge of this item, if it was ever set.
 pub fn gauge(name: &str, item: &str) -> Option<f64> {
     let start = format!("{name}{{item=\"{item}\"}} ");
-    recorder().render().lines().find_map(|line| line.strip_prefix(&start).and_then(|value| value.parse().ok()))
+    recorder().render().lines().find_map(|line| {
+        line.strip_prefix(&start)
+            .and_then(|value| value.parse().ok())
+    })
 }

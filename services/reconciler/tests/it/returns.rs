@@ -15,7 +15,10 @@ on_both!(
 );
 
 fn one_each(item: Item) -> Item {
-    Item { limit_per_buyer: Some(Quantity::ONE), ..item }
+    Item {
+        limit_per_buyer: Some(Quantity::ONE),
+        ..item
+    }
 }
 
 /// The ledger has it, and then whoever ended the orders died. Many of the buyers are at home elsewhere.
@@ -23,7 +26,11 @@ async fn units_that_nobody_gave_back_come_home(shop: &Arc<Shop>) {
     shop.record().await;
     let sale = shop.sell_with(12, 4, one_each).await;
     let orders = sale.hold_many(0..12).await;
-    assert_eq!(sale.available().await, [0; 4], "so some took their unit away from home");
+    assert_eq!(
+        sale.available().await,
+        [0; 4],
+        "so some took their unit away from home"
+    );
     for order in &orders[..6] {
         sale.step(*order, OrderState::Cancelled).await;
     }
@@ -32,7 +39,11 @@ async fn units_that_nobody_gave_back_come_home(shop: &Arc<Shop>) {
     sale.comes_to_rest().await;
     assert_eq!(sale.available().await.iter().sum::<u64>(), 6);
     for n in 0..12 {
-        assert_eq!(is_held(&sale.order(&buyer(n), "again", 1).await), n < 6, "a count came back with its unit, and no other");
+        assert_eq!(
+            is_held(&sale.order(&buyer(n), "again", 1).await),
+            n < 6,
+            "a count came back with its unit, and no other"
+        );
     }
 }
 
@@ -41,11 +52,19 @@ async fn a_return_that_was_made_and_not_recorded_is_not_made_twice(shop: &Arc<Sh
     for n in 0..6 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments()).await.unwrap();
+    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
+        .await
+        .unwrap();
     for n in 0..6 {
-        let order = sale.step(sale.order_id(&buyer(n), "key"), OrderState::Cancelled).await;
+        let order = sale
+            .step(sale.order_id(&buyer(n), "key"), OrderState::Cancelled)
+            .await;
         assert_eq!(sale.give_back(&order).await.unwrap(), 1);
-        assert_eq!(sale.give_back(&order).await.unwrap(), 0, "a repeat changes nothing");
+        assert_eq!(
+            sale.give_back(&order).await.unwrap(),
+            0,
+            "a repeat changes nothing"
+        );
     }
     shop.reconcile(quick()).await;
     shop.reconcile(quick()).await;
@@ -62,7 +81,11 @@ async fn several_who_repeat_returns_return_each_once(shop: &Arc<Shop>) {
     let sale = shop.sell(300, 3).await;
     let orders = sale.hold_many(0..300).await;
     for _ in 0..3 {
-        shop.reconcile(ReconcilerSettings { return_after: std::time::Duration::from_millis(1), ..quick() }).await;
+        shop.reconcile(ReconcilerSettings {
+            return_after: std::time::Duration::from_millis(1),
+            ..quick()
+        })
+        .await;
     }
     for order in orders {
         sale.step(order, OrderState::Cancelled).await;

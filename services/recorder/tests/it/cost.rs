@@ -10,7 +10,11 @@ use crate::shop::{Kind, Sale, Shop, database, is_held, rush};
 
 /// What the segments have is recorded, and what the server and the database are asked for it.
 async fn record(shop: &Shop, sale: &Sale) -> (BTreeMap<String, u64>, Vec<String>) {
-    let pass = async { recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments()).await.unwrap() };
+    let pass = async {
+        recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
+            .await
+            .unwrap()
+    };
     let (((), statements), commands) = commands(&shop.redis_url, statements(pass)).await.unwrap();
     (commands, statements)
 }
@@ -20,7 +24,12 @@ async fn order(sale: &Sale, orders: usize, entries: usize, first: &mut usize) {
     for _ in 0..entries {
         let from = *first;
         *first += orders;
-        assert!(rush(sale, &sale.stock, from..*first, Acknowledge::Accepted).await.iter().all(|(_, outcome)| is_held(outcome)));
+        assert!(
+            rush(sale, &sale.stock, from..*first, Acknowledge::Accepted)
+                .await
+                .iter()
+                .all(|(_, outcome)| is_held(outcome))
+        );
     }
 }
 
@@ -39,10 +48,17 @@ async fn a_segment_costs_six_commands(shop: Shop) {
             let each = u64::from(segments);
             // It reads (XRANGE), tells (PUBLISH) and trims (XTRIM) each segment once, whatever it has; then reads again, finds nothing more, and trims
             // again, for one that an earlier pass could not trim, and looks whether the anchor is alone now (XLEN).
-            let expected = [("xrange", 2 * each), ("publish", each), ("xtrim", 2 * each), ("xlen", each)];
+            let expected = [
+                ("xrange", 2 * each),
+                ("publish", each),
+                ("xtrim", 2 * each),
+                ("xlen", each),
+            ];
             assert_eq!(
                 commands,
-                expected.map(|(command, calls)| (command.to_owned(), calls)).into(),
+                expected
+                    .map(|(command, calls)| (command.to_owned(), calls))
+                    .into(),
                 "{orders} orders in {entries} entries of {segments} segments"
             );
             assert_eq!(
@@ -60,8 +76,20 @@ fn expected_statements(kind: Kind, segments: usize) -> Vec<&'static str> {
     // The only segment is everybody's home.
     let limits: &[_] = if segments == 1 { &[] } else { &["SELECT"] };
     match kind {
-        Kind::Sqlite => [&["SELECT"], limits, &["INSERT"], &vec!["UPDATE"; segments], &["SELECT"]].concat(),
-        Kind::Postgres => [&["WITH"], limits, &["INSERT", "UPDATE", "COMMIT", "WITH", "ROLLBACK"]].concat(),
+        Kind::Sqlite => [
+            &["SELECT"],
+            limits,
+            &["INSERT"],
+            &vec!["UPDATE"; segments],
+            &["SELECT"],
+        ]
+        .concat(),
+        Kind::Postgres => [
+            &["WITH"],
+            limits,
+            &["INSERT", "UPDATE", "COMMIT", "WITH", "ROLLBACK"],
+        ]
+        .concat(),
     }
 }
 

@@ -4,5 +4,8 @@ use devices::{Device, assert_needed_by};
 
 #[test]
 fn the_anchor_check_is_needed() {
-    assert_needed_by(Device::AnchorCheck, "history::sqlite::another_entry_in_the_place_of_the_anchor_stops_its_segment_and_no_other");
+    assert_needed_by(
+        Device::AnchorCheck,
+        "history::sqlite::another_entry_in_the_place_of_the_anchor_stops_its_segment_and_no_other",
+    );
 }

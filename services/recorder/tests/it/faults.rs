@@ -13,12 +13,19 @@ on_both!(
     a_claim_that_is_dropped_leaves_everything_to_be_recorded
 );
 
-async fn a_recorder_that_dies_in_the_middle_leaves_everything_to_be_recorded_once(shop: &Arc<Shop>) {
+async fn a_recorder_that_dies_in_the_middle_leaves_everything_to_be_recorded_once(
+    shop: &Arc<Shop>,
+) {
     let sale = shop.sell(2000, 4).await;
     let mut taken = 0;
     for round in 0..12 {
         let recorder = shop.recorder(RecorderSettings::default()).await;
-        let selling = rush(&sale, &sale.stock, round * 100..round * 100 + 100, Acknowledge::Accepted);
+        let selling = rush(
+            &sale,
+            &sale.stock,
+            round * 100..round * 100 + 100,
+            Acknowledge::Accepted,
+        );
         let dying = async {
             // Other points in every round: before, within and after the first transactions.
             tokio::time::sleep(Duration::from_micros(500 * round as u64)).await;
@@ -26,7 +33,10 @@ async fn a_recorder_that_dies_in_the_middle_leaves_everything_to_be_recorded_onc
             let _ = recorder.task.await;
         };
         let (orders, ()) = tokio::join!(selling, dying);
-        taken += orders.iter().filter(|(_, outcome)| is_held(outcome)).count();
+        taken += orders
+            .iter()
+            .filter(|(_, outcome)| is_held(outcome))
+            .count();
     }
     assert_eq!(taken, 1200);
     let recorder = shop.recorder(RecorderSettings::default()).await;
@@ -39,7 +49,12 @@ async fn a_recorder_that_dies_in_the_middle_leaves_everything_to_be_recorded_onc
 async fn a_claim_that_is_dropped_leaves_everything_to_be_recorded(shop: &Arc<Shop>) {
     let sale = shop.sell(100, 2).await;
     rush(&sale, &sale.stock, 0..50, Acknowledge::Accepted).await;
-    let claim = sale.ledger.claim(&sale.segments(), 2).await.unwrap().unwrap();
+    let claim = sale
+        .ledger
+        .claim(&sale.segments(), 2)
+        .await
+        .unwrap()
+        .unwrap();
     let recorder = shop.recorder(RecorderSettings::default()).await;
     drop(claim);
     sale.all_drained().await;
@@ -67,16 +82,34 @@ async fn recording_goes_on_when_redis_is_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recording_goes_on_when_the_ledger_is_back() {
-    let (redis, mut postgres) = (Redis::start().await.unwrap(), Postgres::start().await.unwrap());
+    let (redis, mut postgres) = (
+        Redis::start().await.unwrap(),
+        Postgres::start().await.unwrap(),
+    );
     let shop = Arc::new(Shop::postgres_at(redis.url(), postgres.url("postgres")).await);
     let recorder = shop.recorder(RecorderSettings::default()).await;
     let sale = shop.sell(1000, 2).await;
     for round in 0..2 {
-        rush(&sale, &sale.stock, round * 200..round * 200 + 100, Acknowledge::Accepted).await;
+        rush(
+            &sale,
+            &sale.stock,
+            round * 200..round * 200 + 100,
+            Acknowledge::Accepted,
+        )
+        .await;
         postgres.kill().await.unwrap();
-        rush(&sale, &sale.stock, round * 200 + 100..round * 200 + 200, Acknowledge::Accepted).await;
+        rush(
+            &sale,
+            &sale.stock,
+            round * 200 + 100..round * 200 + 200,
+            Acknowledge::Accepted,
+        )
+        .await;
         postgres.restart().await.unwrap();
-        eventually("the ledger being back", async || sale.ledger.ping().await.is_ok()).await;
+        eventually("the ledger being back", async || {
+            sale.ledger.ping().await.is_ok()
+        })
+        .await;
         sale.all_drained().await;
     }
     recorder.stop().await;
@@ -86,7 +119,10 @@ async fn recording_goes_on_when_the_ledger_is_back() {
 /// It gives up what it cannot record, soon, instead of never ending.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recorder_without_servers_ends_when_it_is_asked_to() {
-    let (mut redis, mut postgres) = (Redis::start().await.unwrap(), Postgres::start().await.unwrap());
+    let (mut redis, mut postgres) = (
+        Redis::start().await.unwrap(),
+        Postgres::start().await.unwrap(),
+    );
     let shop = Arc::new(Shop::postgres_at(redis.url(), postgres.url("postgres")).await);
     let recorder = shop.recorder(RecorderSettings::default()).await;
     let sale = shop.sell(1000, 64).await;

@@ -25,7 +25,14 @@ async fn two_segments(shop: &Arc<Shop>) -> Arc<Sale> {
     sale.all_drained().await;
     for segment in 0..2 {
         assert!(sale.row(segment).await.held > 0);
-        let trimmed = async || sale.stock.inspect(&sale.segment(segment), InspectionEntries::None).await.unwrap().outbox == 1;
+        let trimmed = async || {
+            sale.stock
+                .inspect(&sale.segment(segment), InspectionEntries::None)
+                .await
+                .unwrap()
+                .outbox
+                == 1
+        };
         eventually("trimming", trimmed).await;
     }
     sale
@@ -36,15 +43,28 @@ async fn only_the_second_goes_on(sale: &Sale, before: &SegmentRow) {
     for wave in 0..4 {
         for n in 0..5 {
             let first = sale.buyer_at(0, 100 + wave * 5 + n);
-            assert!(is_held(&sale.order(sale.ask(&first, 1, Acknowledge::Accepted)).await.unwrap()));
+            assert!(is_held(
+                &sale
+                    .order(sale.ask(&first, 1, Acknowledge::Accepted))
+                    .await
+                    .unwrap()
+            ));
             let second = sale.buyer_at(1, 100 + wave * 5 + n);
             // It waits until it is recorded, which the first one never is.
-            assert!(is_held(&sale.order(sale.ask(&second, 1, Acknowledge::Recorded)).await.unwrap()));
+            assert!(is_held(
+                &sale
+                    .order(sale.ask(&second, 1, Acknowledge::Recorded))
+                    .await
+                    .unwrap()
+            ));
         }
     }
     sale.drained(1).await;
     assert_eq!(sale.row(0).await, *before);
-    assert_eq!(sale.state(sale.order_id(&sale.buyer_at(0, 100))).await, None);
+    assert_eq!(
+        sale.state(sale.order_id(&sale.buyer_at(0, 100))).await,
+        None
+    );
     sale.diverged.lock().unwrap().push(0);
 }
 
@@ -86,7 +106,15 @@ async fn an_outbox_that_opens_again_stops_its_segment_and_no_other(shop: &Arc<Sh
     let sale = two_segments(shop).await;
     let before = sale.row(0).await;
     let mut again = redis::cmd("XADD");
-    again.arg(sale.outbox(0)).arg("*").arg("k").arg("opened").arg("u").arg(1000).arg("e").arg(1);
+    again
+        .arg(sale.outbox(0))
+        .arg("*")
+        .arg("k")
+        .arg("opened")
+        .arg("u")
+        .arg(1000)
+        .arg("e")
+        .arg(1);
     let _: String = shop.redis(&again).await;
     only_the_second_goes_on(&sale, &before).await;
     recorder.stop().await;
@@ -101,15 +129,33 @@ async fn an_entry_that_cannot_be_read_stops_its_segment_and_no_other(shop: &Arc<
     };
     // What stands before it is recorded.
     let good = sale.buyer_at(0, 90);
-    assert!(is_held(&sale.order(sale.ask(&good, 1, Acknowledge::Accepted)).await.unwrap()));
-    let poison: String = shop.redis(redis::cmd("XADD").arg(sale.outbox(0)).arg("*").arg("k").arg("a later release's")).await;
+    assert!(is_held(
+        &sale
+            .order(sale.ask(&good, 1, Acknowledge::Accepted))
+            .await
+            .unwrap()
+    ));
+    let poison: String = shop
+        .redis(
+            redis::cmd("XADD")
+                .arg(sale.outbox(0))
+                .arg("*")
+                .arg("k")
+                .arg("a later release's"),
+        )
+        .await;
     let recorder = shop.recorder(RecorderSettings::default()).await;
-    eventually("recording what stands before it", async || sale.state(sale.order_id(&good)).await.is_some()).await;
+    eventually("recording what stands before it", async || {
+        sale.state(sale.order_id(&good)).await.is_some()
+    })
+    .await;
     let before = sale.row(0).await;
     only_the_second_goes_on(&sale, &before).await;
 
     // Mended, it goes on by itself.
-    let _: i64 = shop.redis(redis::cmd("XDEL").arg(sale.outbox(0)).arg(poison)).await;
+    let _: i64 = shop
+        .redis(redis::cmd("XDEL").arg(sale.outbox(0)).arg(poison))
+        .await;
     sale.drained(0).await;
     sale.diverged.lock().unwrap().clear();
     recorder.stop().await;
@@ -126,10 +172,20 @@ async fn an_order_that_the_ledger_refuses_stops_its_segment_and_no_other(shop: &
     }
     // Both in one transaction.
     for buyer in [&outlaw, &sale.buyer_at(1, 99)] {
-        assert!(is_held(&sale.order(sale.ask(buyer, 1, Acknowledge::Accepted)).await.unwrap()));
+        assert!(is_held(
+            &sale
+                .order(sale.ask(buyer, 1, Acknowledge::Accepted))
+                .await
+                .unwrap()
+        ));
     }
-    record_once(&sale.stock, &*sale.ledger, &sale.segments()).await.unwrap();
-    assert_eq!(sale.state(sale.order_id(&sale.buyer_at(1, 99))).await, Some(OrderState::Held));
+    record_once(&sale.stock, &*sale.ledger, &sale.segments())
+        .await
+        .unwrap();
+    assert_eq!(
+        sale.state(sale.order_id(&sale.buyer_at(1, 99))).await,
+        Some(OrderState::Held)
+    );
 
     let recorder = shop.recorder(RecorderSettings::default()).await;
     only_the_second_goes_on(&sale, &before).await;
@@ -139,7 +195,9 @@ async fn an_order_that_the_ledger_refuses_stops_its_segment_and_no_other(shop: &
 
 fn refusing(kind: Kind, outlaw: &BuyerId) -> Vec<String> {
     match kind {
-        Kind::Postgres => vec![format!("ALTER TABLE orders ADD CONSTRAINT no_outlaws CHECK (buyer <> '{outlaw}')")],
+        Kind::Postgres => vec![format!(
+            "ALTER TABLE orders ADD CONSTRAINT no_outlaws CHECK (buyer <> '{outlaw}')"
+        )],
         Kind::Sqlite => vec![format!(
             "CREATE TRIGGER no_outlaws BEFORE INSERT ON orders WHEN new.buyer = '{outlaw}' BEGIN SELECT RAISE(ABORT, 'no outlaws'); END"
         )],
@@ -164,7 +222,13 @@ async fn an_empty_redis_stops_what_was_recorded_and_nothing_new() {
     }
     assert_eq!([sale.row(0).await, sale.row(1).await], before);
     for segment in sale.segments() {
-        assert!(sale.stock.inspect(&segment, InspectionEntries::None).await.is_err(), "nobody opened it again");
+        assert!(
+            sale.stock
+                .inspect(&segment, InspectionEntries::None)
+                .await
+                .is_err(),
+            "nobody opened it again"
+        );
     }
     recorder.stop().await;
     other.audit().await;

@@ -22,8 +22,25 @@ async fn an_order_that_waits_for_the_ledger_is_answered_when_it_is_there(shop: &
     let recorder = shop.recorder(RecorderSettings::default()).await;
     let sale = shop.sell(400, 4).await;
     for wave in 0..3 {
-        for (order, outcome) in rush(&sale, &sale.stock, wave * 100..wave * 100 + 100, Acknowledge::Recorded).await {
-            assert!(matches!(outcome, Outcome::Held { recorded: true, replayed: false, .. }), "{outcome:?}");
+        for (order, outcome) in rush(
+            &sale,
+            &sale.stock,
+            wave * 100..wave * 100 + 100,
+            Acknowledge::Recorded,
+        )
+        .await
+        {
+            assert!(
+                matches!(
+                    outcome,
+                    Outcome::Held {
+                        recorded: true,
+                        replayed: false,
+                        ..
+                    }
+                ),
+                "{outcome:?}"
+            );
             assert_eq!(sale.state(order).await, Some(OrderState::Held));
         }
     }
@@ -37,14 +54,26 @@ async fn accepted_orders_are_recorded_soon(shop: &Arc<Shop>) {
     let orders = rush(&sale, &sale.stock, 0..300, Acknowledge::Accepted).await;
     sale.all_drained().await;
     for (order, outcome) in &orders {
-        assert_eq!(sale.state(*order).await, is_held(outcome).then_some(OrderState::Held));
+        assert_eq!(
+            sale.state(*order).await,
+            is_held(outcome).then_some(OrderState::Held)
+        );
     }
-    assert_eq!(orders.iter().filter(|(_, outcome)| is_held(outcome)).count(), 250);
+    assert_eq!(
+        orders
+            .iter()
+            .filter(|(_, outcome)| is_held(outcome))
+            .count(),
+        250
+    );
     recorder.stop().await;
 }
 
 async fn two_recorders_at_once_record_everything_once(shop: &Arc<Shop>) {
-    let recorders = [shop.recorder(RecorderSettings::default()).await, shop.recorder(RecorderSettings::default()).await];
+    let recorders = [
+        shop.recorder(RecorderSettings::default()).await,
+        shop.recorder(RecorderSettings::default()).await,
+    ];
     let sale = shop.sell(900, 4).await;
     let mut buyers = JoinSet::new();
     for instance in 0..3 {
@@ -53,7 +82,8 @@ async fn two_recorders_at_once_record_everything_once(shop: &Arc<Shop>) {
             let mut outcomes = Vec::new();
             for wave in 0..10 {
                 let first = instance * 400 + wave * 40;
-                outcomes.extend(rush(&sale, &stock, first..first + 40, Acknowledge::Recorded).await);
+                outcomes
+                    .extend(rush(&sale, &stock, first..first + 40, Acknowledge::Recorded).await);
             }
             stock.shutdown().await;
             outcomes
@@ -63,14 +93,19 @@ async fn two_recorders_at_once_record_everything_once(shop: &Arc<Shop>) {
         let (sale, stock, ledger) = (Arc::clone(&sale), shop.stock().await, shop.ledger().await);
         tokio::spawn(async move {
             loop {
-                record_once(&stock, &*ledger, &sale.segments()).await.unwrap();
+                record_once(&stock, &*ledger, &sale.segments())
+                    .await
+                    .unwrap();
             }
         })
     };
     let outcomes: Vec<_> = buyers.join_all().await.into_iter().flatten().collect();
     by_hand.abort();
     sale.all_drained().await;
-    let held = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Held { recorded: true, .. })).count();
+    let held = outcomes
+        .iter()
+        .filter(|(_, outcome)| matches!(outcome, Outcome::Held { recorded: true, .. }))
+        .count();
     assert_eq!((outcomes.len(), held), (1200, 900));
     let totals = sale.ledger.totals(&sale.item.id).await.unwrap().unwrap();
     assert_eq!(totals.orders_by_state, [("held".to_owned(), 900)]);
@@ -82,16 +117,28 @@ async fn two_recorders_at_once_record_everything_once(shop: &Arc<Shop>) {
 async fn more_segments_than_fit_a_transaction_are_recorded(shop: &Arc<Shop>) {
     let sale = shop.sell(400, 40).await;
     rush(&sale, &sale.stock, 0..100, Acknowledge::Accepted).await;
-    record_once(&sale.stock, &*sale.ledger, &sale.segments()).await.unwrap();
+    record_once(&sale.stock, &*sale.ledger, &sale.segments())
+        .await
+        .unwrap();
     for segment in 0..40 {
-        let inspection = sale.stock.inspect(&sale.segment(segment), InspectionEntries::None).await.unwrap();
-        assert_eq!((Some(inspection.last), inspection.outbox), (sale.row(segment).await.checkpoint, 1));
+        let inspection = sale
+            .stock
+            .inspect(&sale.segment(segment), InspectionEntries::None)
+            .await
+            .unwrap();
+        assert_eq!(
+            (Some(inspection.last), inspection.outbox),
+            (sale.row(segment).await.checkpoint, 1)
+        );
     }
 }
 
 async fn ending_drains_what_was_taken(shop: &Arc<Shop>) {
     // It learns of what was taken neither by a sweep in time nor, for most of it, by a message in time.
-    let settings = RecorderSettings { sweep_every: Duration::from_secs(3600), ..RecorderSettings::default() };
+    let settings = RecorderSettings {
+        sweep_every: Duration::from_secs(3600),
+        ..RecorderSettings::default()
+    };
     for _ in 0..5 {
         let sale = shop.sell(200, 4).await;
         let recorder = shop.recorder(settings.clone()).await;
@@ -102,7 +149,13 @@ async fn ending_drains_what_was_taken(shop: &Arc<Shop>) {
 }
 
 async fn held(sale: &Sale) -> u64 {
-    sale.ledger.segments(&sale.item.id).await.unwrap().iter().map(|row| row.held).sum()
+    sale.ledger
+        .segments(&sale.item.id)
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.held)
+        .sum()
 }
 
 async fn what_redis_oversold_is_rejected(shop: &Arc<Shop>) {
@@ -110,12 +163,18 @@ async fn what_redis_oversold_is_rejected(shop: &Arc<Shop>) {
     let sale = shop.sell(10, 1).await;
     sale.drained(0).await;
     let name = format!("stock:{{{}:0}}", sale.item.id);
-    let _: i64 = shop.redis(redis::cmd("HINCRBY").arg(name).arg("available").arg(5)).await;
+    let _: i64 = shop
+        .redis(redis::cmd("HINCRBY").arg(name).arg("available").arg(5))
+        .await;
     let orders = rush(&sale, &sale.stock, 0..20, Acknowledge::Recorded).await;
-    let count = |wanted: fn(&Outcome) -> bool| orders.iter().filter(|(_, outcome)| wanted(outcome)).count();
+    let count =
+        |wanted: fn(&Outcome) -> bool| orders.iter().filter(|(_, outcome)| wanted(outcome)).count();
     let recorded = count(|outcome| matches!(outcome, Outcome::Held { recorded: true, .. }));
     let rejected = count(|outcome| *outcome == Outcome::Rejected);
-    assert_eq!((recorded, rejected, count(Outcome::is_sold_out)), (10, 5, 5));
+    assert_eq!(
+        (recorded, rejected, count(Outcome::is_sold_out)),
+        (10, 5, 5)
+    );
     for (order, outcome) in &orders {
         let expected = match outcome {
             Outcome::Held { .. } => Some(OrderState::Held),
@@ -125,7 +184,11 @@ async fn what_redis_oversold_is_rejected(shop: &Arc<Shop>) {
         assert_eq!(sale.state(*order).await, expected);
     }
     eventually("the drift being zero", async || {
-        let redis = sale.stock.inspect(&sale.segment(0), InspectionEntries::None).await.unwrap();
+        let redis = sale
+            .stock
+            .inspect(&sale.segment(0), InspectionEntries::None)
+            .await
+            .unwrap();
         redis.available == sale.row(0).await.available
     })
     .await;

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity, SegmentKey, Window};
+use domain::{
+    BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, OrderState, Quantity,
+    SegmentKey, Window,
+};
 use futures::future::join_all;
 use ledger::{Created, Ledger, SegmentRow};
 use recorder::RecorderSettings;
@@ -98,9 +101,25 @@ impl Shop {
         Self::new(Kind::Postgres, redis_url, database_url, None).await
     }
 
-    async fn new(kind: Kind, redis_url: String, database_url: String, folder: Option<TempDir>) -> Self {
-        let redis = redis::Client::open(redis_url.as_str()).unwrap().get_connection_manager().await.unwrap();
-        let shop = Self { kind, redis_url, database_url, redis, _folder: folder, sales: Mutex::default() };
+    async fn new(
+        kind: Kind,
+        redis_url: String,
+        database_url: String,
+        folder: Option<TempDir>,
+    ) -> Self {
+        let redis = redis::Client::open(redis_url.as_str())
+            .unwrap()
+            .get_connection_manager()
+            .await
+            .unwrap();
+        let shop = Self {
+            kind,
+            redis_url,
+            database_url,
+            redis,
+            _folder: folder,
+            sales: Mutex::default(),
+        };
         shop.ledger().await.migrate().await.unwrap();
         shop
     }
@@ -111,14 +130,26 @@ impl Shop {
 
     /// Walks are forgotten soon.
     pub async fn stock(&self) -> Arc<Stock> {
-        let settings = StockSettings { forget_margin: Duration::from_millis(200), ..StockSettings::new(&self.redis_url) };
+        let settings = StockSettings {
+            forget_margin: Duration::from_millis(200),
+            ..StockSettings::new(&self.redis_url)
+        };
         Stock::connect(settings).await.unwrap()
     }
 
     /// Starts a recorder, as if in a process of its own.
     pub async fn recorder(&self, settings: RecorderSettings) -> Running {
-        let (stock, ledger, stop) = (self.stock().await, self.ledger().await, CancellationToken::new());
-        let task = tokio::spawn(recorder::run(Arc::clone(&stock), ledger, settings, stop.clone()));
+        let (stock, ledger, stop) = (
+            self.stock().await,
+            self.ledger().await,
+            CancellationToken::new(),
+        );
+        let task = tokio::spawn(recorder::run(
+            Arc::clone(&stock),
+            ledger,
+            settings,
+            stop.clone(),
+        ));
         Running { stop, task, stock }
     }
 
@@ -149,8 +180,16 @@ impl Shop {
             version: 1,
         };
         let ledger = self.ledger().await;
-        assert!(matches!(ledger.create_item(&item).await.unwrap(), Created::New(_)));
-        let sale = Arc::new(Sale { item, ledger, stock: self.stock().await, diverged: Mutex::default() });
+        assert!(matches!(
+            ledger.create_item(&item).await.unwrap(),
+            Created::New(_)
+        ));
+        let sale = Arc::new(Sale {
+            item,
+            ledger,
+            stock: self.stock().await,
+            diverged: Mutex::default(),
+        });
         self.sales.lock().unwrap().push(Arc::clone(&sale));
         sale
     }
@@ -168,10 +207,16 @@ impl Shop {
         let sql = AssertSqlSafe(sql);
         match self.kind {
             Kind::Sqlite => {
-                sqlx::query(sql).execute(&mut SqliteConnection::connect(&self.database_url).await.unwrap()).await.unwrap();
+                sqlx::query(sql)
+                    .execute(&mut SqliteConnection::connect(&self.database_url).await.unwrap())
+                    .await
+                    .unwrap();
             }
             Kind::Postgres => {
-                sqlx::query(sql).execute(&mut PgConnection::connect(&self.database_url).await.unwrap()).await.unwrap();
+                sqlx::query(sql)
+                    .execute(&mut PgConnection::connect(&self.database_url).await.unwrap())
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -195,7 +240,10 @@ pub struct Running {
 impl Running {
     pub async fn stop(self) {
         self.stop.cancel();
-        tokio::time::timeout(Duration::from_secs(15), self.task).await.expect("it ends in time").unwrap();
+        tokio::time::timeout(Duration::from_secs(15), self.task)
+            .await
+            .expect("it ends in time")
+            .unwrap();
         self.stock.shutdown().await;
     }
 }
@@ -211,22 +259,34 @@ pub struct Sale {
 
 impl Sale {
     pub fn segment(&self, segment: u16) -> SegmentKey {
-        SegmentKey { item: self.item.id.clone(), segment }
+        SegmentKey {
+            item: self.item.id.clone(),
+            segment,
+        }
     }
 
     pub fn segments(&self) -> Vec<SegmentKey> {
-        (0..self.item.segments).map(|number| self.segment(number)).collect()
+        (0..self.item.segments)
+            .map(|number| self.segment(number))
+            .collect()
     }
 
     /// The n-th buyer whose home is this segment.
     pub fn buyer_at(&self, home: u16, n: usize) -> BuyerId {
         let buyer = |n: usize| BuyerId::new(format!("buyer-{n}")).unwrap();
-        let at_home = |buyer: &BuyerId| buyer.stable_hash() % u64::from(self.item.segments) == u64::from(home);
+        let at_home = |buyer: &BuyerId| {
+            buyer.stable_hash() % u64::from(self.item.segments) == u64::from(home)
+        };
         (0..).map(buyer).filter(at_home).nth(n).unwrap()
     }
 
     pub fn order_id(&self, buyer: &BuyerId) -> OrderId {
-        OrderId::derive(&self.item.id, self.item.id.tag(), buyer, &IdempotencyKey::new("key").unwrap())
+        OrderId::derive(
+            &self.item.id,
+            self.item.id.tag(),
+            buyer,
+            &IdempotencyKey::new("key").unwrap(),
+        )
     }
 
     pub fn ask(&self, buyer: &BuyerId, units: u32, acknowledge: Acknowledge) -> Ask {
@@ -244,11 +304,19 @@ impl Sale {
     }
 
     pub async fn row(&self, segment: u16) -> SegmentRow {
-        self.ledger.segments(&self.item.id).await.unwrap().swap_remove(segment.into())
+        self.ledger
+            .segments(&self.item.id)
+            .await
+            .unwrap()
+            .swap_remove(segment.into())
     }
 
     pub async fn state(&self, order: OrderId) -> Option<OrderState> {
-        self.ledger.order(order).await.unwrap().map(|order| order.state)
+        self.ledger
+            .order(order)
+            .await
+            .unwrap()
+            .map(|order| order.state)
     }
 
     pub fn outbox(&self, segment: u16) -> String {
@@ -259,7 +327,9 @@ impl Sale {
     pub async fn drained(&self, segment: u16) {
         let key = self.segment(segment);
         eventually(&format!("recording all of {key}"), async || {
-            let Ok(inspection) = self.stock.inspect(&key, InspectionEntries::None).await else { return false };
+            let Ok(inspection) = self.stock.inspect(&key, InspectionEntries::None).await else {
+                return false;
+            };
             Some(inspection.last) == self.row(segment).await.checkpoint
         })
         .await;
@@ -276,24 +346,51 @@ impl Sale {
         let totals = self.ledger.totals(&self.item.id).await.unwrap().unwrap();
         let mut held = BTreeMap::new();
         for (row, by_orders) in totals.segments.iter().zip(&totals.by_orders) {
-            assert_eq!(row.available + row.held + row.confirmed + row.returning, row.allocated, "{}", row.key);
-            assert_eq!(row.held, by_orders.held, "{}: units of held orders", row.key);
+            assert_eq!(
+                row.available + row.held + row.confirmed + row.returning,
+                row.allocated,
+                "{}",
+                row.key
+            );
+            assert_eq!(
+                row.held, by_orders.held,
+                "{}: units of held orders",
+                row.key
+            );
             held.insert(row.key.segment, row.held);
             if self.diverged.lock().unwrap().contains(&row.key.segment) {
                 continue;
             }
-            let from = row.checkpoint.map_or(InspectionEntries::All, InspectionEntries::From);
+            let from = row
+                .checkpoint
+                .map_or(InspectionEntries::All, InspectionEntries::From);
             let redis = self.stock.inspect(&row.key, from).await.unwrap();
-            let behind = redis.entries.iter().filter(|entry| Some(entry.id) > row.checkpoint);
+            let behind = redis
+                .entries
+                .iter()
+                .filter(|entry| Some(entry.id) > row.checkpoint);
             let effects: i64 = behind.filter_map(|entry| entry.change.effect()).sum();
-            assert_eq!(redis.available, row.available.checked_add_signed(effects).unwrap(), "{}: drift", row.key);
+            assert_eq!(
+                redis.available,
+                row.available.checked_add_signed(effects).unwrap(),
+                "{}: drift",
+                row.key
+            );
         }
-        assert_eq!(totals.segments.iter().map(|row| row.allocated).sum::<u64>(), self.item.stock);
+        assert_eq!(
+            totals.segments.iter().map(|row| row.allocated).sum::<u64>(),
+            self.item.stock
+        );
     }
 }
 
 /// Orders, in turn from every home, a unit each.
-pub async fn rush(sale: &Sale, from: &Stock, buyers: std::ops::Range<usize>, acknowledge: Acknowledge) -> Vec<(OrderId, Outcome)> {
+pub async fn rush(
+    sale: &Sale,
+    from: &Stock,
+    buyers: std::ops::Range<usize>,
+    acknowledge: Acknowledge,
+) -> Vec<(OrderId, Outcome)> {
     let item = from.item(&sale.item);
     let orders = buyers.map(|n| {
         let ask = sale.ask(&BuyerId::new(format!("buyer-{n}")).unwrap(), 1, acknowledge);

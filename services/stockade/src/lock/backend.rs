@@ -68,7 +68,11 @@ pub async fn open(options: &Options, patience: Option<Duration>) -> Result<Box<d
         #[cfg(feature = "redlock")]
         "redlock" => Ok(Box::new(super::redlock::open(options, patience).await?)),
         #[cfg(feature = "redis")]
-        "redis" => options.checked(RedisLockBuilder::new(options.server()?).lease(options.lease).build()),
+        "redis" => options.checked(
+            RedisLockBuilder::new(options.server()?)
+                .lease(options.lease)
+                .build(),
+        ),
         #[cfg(feature = "postgres")]
         "postgres" => in_a_table!(options, sqlx::Postgres),
         #[cfg(feature = "mysql")]
@@ -76,17 +80,37 @@ pub async fn open(options: &Options, patience: Option<Duration>) -> Result<Box<d
         #[cfg(feature = "sqlite")]
         "sqlite" => in_a_table!(options, sqlx::Sqlite),
         #[cfg(feature = "etcd")]
-        "etcd" => options.checked(EtcdBuilder::new(options.servers.urls.clone()).lease(options.lease).build().await),
+        "etcd" => options.checked(
+            EtcdBuilder::new(options.servers.urls.clone())
+                .lease(options.lease)
+                .build()
+                .await,
+        ),
         #[cfg(feature = "zookeeper")]
-        "zookeeper" => options.checked(ZooKeeperBuilder::new(options.hosts()).lease(options.lease).build().await),
+        "zookeeper" => options.checked(
+            ZooKeeperBuilder::new(options.hosts())
+                .lease(options.lease)
+                .build()
+                .await,
+        ),
         #[cfg(feature = "consul")]
-        "consul" => options.checked(ConsulBuilder::new(options.server()?).lease(options.lease).build().await),
-        name => bail!("--backend: {name} is not compiled in; build stockade with `--features {name}`"),
+        "consul" => options.checked(
+            ConsulBuilder::new(options.server()?)
+                .lease(options.lease)
+                .build()
+                .await,
+        ),
+        name => {
+            bail!("--backend: {name} is not compiled in; build stockade with `--features {name}`")
+        }
     }
 }
 
 impl Options {
-    fn checked<L: Lock + 'static>(&self, built: Result<L, InvalidArgument>) -> Result<Box<dyn Lock>> {
+    fn checked<L: Lock + 'static>(
+        &self,
+        built: Result<L, InvalidArgument>,
+    ) -> Result<Box<dyn Lock>> {
         match built {
             Ok(lock) => Ok(Box::new(lock)),
             Err(error) => Err(self.servers.wrong(&error)),
@@ -97,15 +121,30 @@ impl Options {
     fn server(&self) -> Result<&str> {
         match self.servers.urls.as_slice() {
             [url] => Ok(url),
-            urls => bail!("{}: expected one server for {}, found {}", self.servers.place, self.backend, urls.len()),
+            urls => bail!(
+                "{}: expected one server for {}, found {}",
+                self.servers.place,
+                self.backend,
+                urls.len()
+            ),
         }
     }
 
     /// As ZooKeeper's clients want them: `HOST:PORT,HOST:PORT`.
     #[cfg(feature = "zookeeper")]
     fn hosts(&self) -> String {
-        let host = |url: &String| url.split_once("://").map_or(url.as_str(), |(_, host)| host).trim_end_matches('/').to_owned();
-        self.servers.urls.iter().map(host).collect::<Vec<_>>().join(",")
+        let host = |url: &String| {
+            url.split_once("://")
+                .map_or(url.as_str(), |(_, host)| host)
+                .trim_end_matches('/')
+                .to_owned()
+        };
+        self.servers
+            .urls
+            .iter()
+            .map(host)
+            .collect::<Vec<_>>()
+            .join(",")
     }
 }
 
@@ -114,18 +153,28 @@ pub const DEFAULT: &str = "redlock";
 
 /// Finds the backend of that name.
 pub fn find(name: &str) -> Result<&'static str> {
-    let found = BACKENDS.iter().map(|(name, _)| *name).find(|known| *known == name);
+    let found = BACKENDS
+        .iter()
+        .map(|(name, _)| *name)
+        .find(|known| *known == name);
     found.ok_or_else(|| anyhow!("--backend: expected one of {}, found {name:?}", names()))
 }
 
 /// Every backend's name.
 pub fn names() -> String {
-    BACKENDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    BACKENDS
+        .iter()
+        .map(|(name, _)| *name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// What the URLs of the backend's servers begin with.
 pub fn schemes(name: &str) -> &'static [&'static str] {
-    BACKENDS.iter().find(|(known, _)| *known == name).map_or(&[], |(_, schemes)| schemes)
+    BACKENDS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map_or(&[], |(_, schemes)| schemes)
 }
 
 impl Servers {
@@ -133,8 +182,14 @@ impl Servers {
     pub fn find(flag: Option<&str>, layers: &Layers, backend: &str) -> Result<Self> {
         let schemes = schemes(backend);
         let servers = match flag {
-            Some(text) => Self { urls: parse_urls(text, "--nodes", schemes)?, place: "--nodes".into() },
-            None => Self { urls: layers.urls("lock_urls", schemes)?, place: layers.place("lock_urls") },
+            Some(text) => Self {
+                urls: parse_urls(text, "--nodes", schemes)?,
+                place: "--nodes".into(),
+            },
+            None => Self {
+                urls: layers.urls("lock_urls", schemes)?,
+                place: layers.place("lock_urls"),
+            },
         };
         if servers.urls.is_empty() {
             let scheme = schemes.first().unwrap_or(&"redis");
@@ -150,8 +205,15 @@ impl Servers {
         match error {
             InvalidArgument::Url { expected, .. } => anyhow!("{}: expected {expected}", self.place),
             InvalidArgument::Nodes(_) => anyhow!("{}: {error}", self.place),
-            InvalidArgument::Duration { setting, found, expected } => {
-                anyhow!("--{}: {expected}, found {found:?}", setting.replace('_', "-"))
+            InvalidArgument::Duration {
+                setting,
+                found,
+                expected,
+            } => {
+                anyhow!(
+                    "--{}: {expected}, found {found:?}",
+                    setting.replace('_', "-")
+                )
             }
             _ => anyhow!("NAME: {error}"),
         }

@@ -36,7 +36,10 @@ pub struct Signals {
 
 impl Signals {
     pub fn new() -> io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
 
     pub async fn next(&mut self) -> Signal {
@@ -59,12 +62,21 @@ pub struct Running {
 impl Running {
     /// Starts it. Call this on the main thread: the kernel kills the command when the thread that started it ends.
     pub fn start(words: &[OsString], environment: &[(&str, String)]) -> io::Result<Self> {
-        let [program, arguments @ ..] = words else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let [program, arguments @ ..] = words else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         let mut command = Command::new(program);
-        command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
+        command
+            .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)));
         testbed::die_with_us(&mut command);
         let changes = signal(SignalKind::child())?;
-        let running = Self { leader: command.spawn()?, changes, terminal: Terminal::find(), status: None };
+        let running = Self {
+            leader: command.spawn()?,
+            changes,
+            terminal: Terminal::find(),
+            status: None,
+        };
         if let Some(terminal) = &running.terminal {
             terminal.give(running.group());
             // It may have asked for input too early, and have been stopped for that.
@@ -109,9 +121,14 @@ impl Running {
             if self.status.is_some() {
                 return self.status;
             }
-            match waitpid(self.group(), Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
+            match waitpid(
+                self.group(),
+                Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED),
+            ) {
                 Ok(WaitStatus::Stopped(..)) => return None,
-                Ok(WaitStatus::Exited(_, code)) => self.status = Some(u8::try_from(code).unwrap_or(u8::MAX)),
+                Ok(WaitStatus::Exited(_, code)) => {
+                    self.status = Some(u8::try_from(code).unwrap_or(u8::MAX))
+                }
                 Ok(WaitStatus::Signaled(_, signal, _)) => self.status = Some(128 + signal as u8),
                 Ok(_) => drop(self.changes.recv().await),
                 Err(Errno::EINTR) => {}

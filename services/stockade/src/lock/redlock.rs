@@ -15,7 +15,9 @@ const NODE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 
 /// Looks at the nodes in any case, and then waits for those that are new or have restarted if there is no quorum without them.
 pub async fn open(options: &Options, patience: Option<Duration>) -> Result<Redlock> {
-    let redlock = builder(options).build_without_waiting().map_err(|error| options.servers.wrong(&error))?;
+    let redlock = builder(options)
+        .build_without_waiting()
+        .map_err(|error| options.servers.wrong(&error))?;
     if votes(&redlock.status().await) || patience == Some(Duration::ZERO) {
         return Ok(redlock);
     }
@@ -35,8 +37,10 @@ pub async fn open(options: &Options, patience: Option<Duration>) -> Result<Redlo
 
 fn builder(options: &Options) -> RedlockBuilder {
     let lease = options.lease;
-    let builder =
-        RedlockBuilder::new(&options.servers.urls).lease(lease).fair(options.fair).node_timeout((lease / 5).min(NODE_TIMEOUT_MAX));
+    let builder = RedlockBuilder::new(&options.servers.urls)
+        .lease(lease)
+        .fair(options.fair)
+        .node_timeout((lease / 5).min(NODE_TIMEOUT_MAX));
     match options.longest_lease {
         Some(longest) => builder.longest_lease(longest),
         None => builder,
@@ -44,16 +48,26 @@ fn builder(options: &Options) -> RedlockBuilder {
 }
 
 fn votes(nodes: &[NodeStatus]) -> bool {
-    nodes.iter().filter(|node| matches!(node.standing, Standing::Voting)).count() > nodes.len() / 2
+    nodes
+        .iter()
+        .filter(|node| matches!(node.standing, Standing::Voting))
+        .count()
+        > nodes.len() / 2
 }
 
 /// Never returns.
 async fn speak(redlock: &Redlock) {
     sleep(SILENCE).await;
     let nodes = redlock.status().await;
-    let silent: Vec<_> = nodes.iter().filter_map(|node| Some(format!("{}: {}", node.node, why(&node.standing)?))).collect();
+    let silent: Vec<_> = nodes
+        .iter()
+        .filter_map(|node| Some(format!("{}: {}", node.node, why(&node.standing)?)))
+        .collect();
     if !silent.is_empty() {
-        say(format_args!("waiting for nodes to vote: {}", silent.join("; ")));
+        say(format_args!(
+            "waiting for nodes to vote: {}",
+            silent.join("; ")
+        ));
     }
     future::pending().await
 }

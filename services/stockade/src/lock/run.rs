@@ -107,10 +107,21 @@ async fn given_up(signal: Signal) -> u8 {
 
 impl Run {
     fn options(&self, layers: &Layers) -> Result<Options> {
-        let Self { lease, longest_lease, fair, .. } = *self;
+        let Self {
+            lease,
+            longest_lease,
+            fair,
+            ..
+        } = *self;
         let backend = backend::find(&self.backend)?;
         let servers = Servers::find(self.nodes.as_deref(), layers, backend)?;
-        Ok(Options { backend, servers, lease, longest_lease, fair })
+        Ok(Options {
+            backend,
+            servers,
+            lease,
+            longest_lease,
+            fair,
+        })
     }
 
     /// Asks once, says what it waits for, and waits.
@@ -120,16 +131,30 @@ impl Run {
         let lock = backend::open(options, left()).await?;
         let can = lock.capabilities();
         if self.shared && !can.shared || self.fair && !can.fair {
-            bail!("{}: {} locks cannot do that", if self.shared && !can.shared { "--shared" } else { "--fair" }, options.backend);
+            bail!(
+                "{}: {} locks cannot do that",
+                if self.shared && !can.shared {
+                    "--shared"
+                } else {
+                    "--fair"
+                },
+                options.backend
+            );
         }
         let request = Request::new(&self.name);
-        let request = if self.shared { request.shared() } else { request };
+        let request = if self.shared {
+            request.shared()
+        } else {
+            request
+        };
         let refusal = match lock.request(request.patience(Patience::None)).await {
             Err(refusal) if may_wait(&refusal, left()) => refusal,
             result => return Ok(result),
         };
         say(format_args!("waiting for lock {:?}: {refusal}", self.name));
-        Ok(lock.request(request.patience(left().map_or(Patience::UntilFree, Patience::For))).await)
+        Ok(lock
+            .request(request.patience(left().map_or(Patience::UntilFree, Patience::For)))
+            .await)
     }
 
     async fn refused(&self, error: LockError, options: &Options) -> Result<u8> {
@@ -137,20 +162,34 @@ impl Run {
             return Err(options.servers.wrong(argument));
         }
         match self.wait {
-            Some(wait) => say(format_args!("lock {:?} could not be had within {}: {error}", self.name, Seconds(wait))),
+            Some(wait) => say(format_args!(
+                "lock {:?} could not be had within {}: {error}",
+                self.name,
+                Seconds(wait)
+            )),
             None => say(format_args!("lock {:?} cannot be had: {error}", self.name)),
         }
         sleep(LINGER).await;
-        Ok(if self.wait.is_some() && error.is_retryable() { WAIT_IS_OVER } else { UNAVAILABLE })
+        Ok(if self.wait.is_some() && error.is_retryable() {
+            WAIT_IS_OVER
+        } else {
+            UNAVAILABLE
+        })
     }
 
     /// Runs the command for as long as the lock is ours.
     async fn hold(&self, mut guard: Guard, signals: &mut Signals) -> u8 {
-        let environment = [("STOCKADE_LOCK_TOKEN", guard.token().to_string()), ("STOCKADE_LOCK_NAME", self.name.clone())];
+        let environment = [
+            ("STOCKADE_LOCK_TOKEN", guard.token().to_string()),
+            ("STOCKADE_LOCK_NAME", self.name.clone()),
+        ];
         let mut command = match Running::start(&self.command, &environment) {
             Ok(command) => command,
             Err(error) => {
-                say(format_args!("{} cannot be run: {error}", self.command[0].display()));
+                say(format_args!(
+                    "{} cannot be run: {error}",
+                    self.command[0].display()
+                ));
                 return self.release(guard, not_started(&error)).await;
             }
         };
@@ -158,7 +197,10 @@ impl Run {
         match ended {
             Ok(status) => self.release(guard, status).await,
             Err(error) => {
-                say(format_args!("lock {:?}: {error}; stopping the command", self.name));
+                say(format_args!(
+                    "lock {:?}: {error}; stopping the command",
+                    self.name
+                ));
                 command.stop(self.grace).await;
                 // What is left of it on single nodes.
                 let _ = guard.release().await;
@@ -175,11 +217,17 @@ impl Run {
         match released {
             Ok(()) => status,
             Err(LockError::Lost { .. }) => {
-                say(format_args!("lock {:?} was lost before it was given back", self.name));
+                say(format_args!(
+                    "lock {:?} was lost before it was given back",
+                    self.name
+                ));
                 LOST
             }
             Err(error) => {
-                say(format_args!("lock {:?} could not be given back, and ends with its lease: {error}", self.name));
+                say(format_args!(
+                    "lock {:?} could not be given back, and ends with its lease: {error}",
+                    self.name
+                ));
                 status
             }
         }
@@ -196,5 +244,9 @@ fn may_wait(refusal: &LockError, left: Option<Duration>) -> bool {
 
 /// As shells say it.
 fn not_started(error: &Error) -> u8 {
-    if error.kind() == ErrorKind::NotFound { 127 } else { 126 }
+    if error.kind() == ErrorKind::NotFound {
+        127
+    } else {
+        126
+    }
 }

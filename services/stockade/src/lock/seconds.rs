@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 /// `90`, `1.5`, `1.5s`, `500ms`, `2m` or `1h`.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let (number, unit) = text.split_at(
+        text.find(|letter: char| letter.is_ascii_alphabetic())
+            .unwrap_or(text.len()),
+    );
     let seconds = match unit {
         "ms" => 0.001,
         "" | "s" => 1.0,
@@ -37,13 +40,26 @@ mod tests {
 
     #[test]
     fn a_time_is_seconds_or_has_a_unit() {
-        let table =
-            [("0", 0), ("10", 10_000), ("0.5", 500), ("1s", 1000), ("1.5s", 1500), ("500ms", 500), ("2m", 120_000), ("1h", 3_600_000)];
+        let table = [
+            ("0", 0),
+            ("10", 10_000),
+            ("0.5", 500),
+            ("1s", 1000),
+            ("1.5s", 1500),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+        ];
         for (text, ms) in table {
             assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for wrong in ["", "s", "soon", "-1", "1d", "1 s", "nan", "inf", "1e30", "1,5", "ms"] {
-            assert!(parse(wrong).is_err_and(|error| error.contains("expected seconds")), "{wrong}");
+        for wrong in [
+            "", "s", "soon", "-1", "1d", "1 s", "nan", "inf", "1e30", "1,5", "ms",
+        ] {
+            assert!(
+                parse(wrong).is_err_and(|error| error.contains("expected seconds")),
+                "{wrong}"
+            );
         }
     }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, builder::NonEmptyStringValueParser};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
-use lock::{Exclusion, FencingToken, Holder, LockError, LockView, NodeView, RedlockBuilder, Standing, Verdict};
+use lock::{
+    Exclusion, FencingToken, Holder, LockError, LockView, NodeView, RedlockBuilder, Standing,
+    Verdict,
+};
 use serde_json::{Value, json};
 
 use super::{UNAVAILABLE, backend::Servers, seconds::Seconds};
@@ -40,14 +43,27 @@ pub struct Status {
 /// Prints it, and returns the exit status.
 pub async fn status(status: &Status, layers: &Layers) -> Result<u8> {
     let servers = Servers::find(status.nodes.as_deref(), layers, "redlock")?;
-    let redlock = RedlockBuilder::new(&servers.urls).build_without_waiting().map_err(|error| servers.wrong(&error))?;
-    let view = redlock.view(&status.name).await.map_err(|error| match error {
-        LockError::Invalid(argument) => servers.wrong(&argument),
-        error => error.into(),
-    })?;
-    let text = if status.json { serde_json::to_string_pretty(&json(&status.name, &view))? } else { table(&view) };
+    let redlock = RedlockBuilder::new(&servers.urls)
+        .build_without_waiting()
+        .map_err(|error| servers.wrong(&error))?;
+    let view = redlock
+        .view(&status.name)
+        .await
+        .map_err(|error| match error {
+            LockError::Invalid(argument) => servers.wrong(&argument),
+            error => error.into(),
+        })?;
+    let text = if status.json {
+        serde_json::to_string_pretty(&json(&status.name, &view))?
+    } else {
+        table(&view)
+    };
     write_out(&format!("{text}\n"))?;
-    Ok(if view.verdict() == Verdict::NoQuorum { UNAVAILABLE } else { 0 })
+    Ok(if view.verdict() == Verdict::NoQuorum {
+        UNAVAILABLE
+    } else {
+        0
+    })
 }
 
 fn table(view: &LockView) -> String {
@@ -73,14 +89,22 @@ fn row(node: &NodeView) -> [String; 5] {
         (None, None) => nothing(),
     };
     let token = node.token.map_or_else(nothing, |token| token.to_string());
-    [node.status.node.clone(), holder, token, remaining, guards(&node.status.standing)]
+    [
+        node.status.node.clone(),
+        holder,
+        token,
+        remaining,
+        guards(&node.status.standing),
+    ]
 }
 
 fn guards(standing: &Standing) -> String {
     match standing {
         Standing::Voting => "votes".into(),
         // Since when that is known, only those know who have been waiting for it.
-        Standing::Excluded(Exclusion::Forgot { .. }) => "does not vote: new or restarted, may have forgotten locks".into(),
+        Standing::Excluded(Exclusion::Forgot { .. }) => {
+            "does not vote: new or restarted, may have forgotten locks".into()
+        }
         Standing::Excluded(exclusion) => format!("does not vote: {exclusion}"),
         Standing::Unreachable(answer) => format!("does not answer: {answer}"),
         _ => "unknown".into(),
@@ -105,36 +129,55 @@ fn sentence(view: &LockView) -> String {
 }
 
 fn voting(view: &LockView) -> usize {
-    view.nodes.iter().filter(|node| matches!(node.status.standing, Standing::Voting)).count()
+    view.nodes
+        .iter()
+        .filter(|node| matches!(node.status.standing, Standing::Voting))
+        .count()
 }
 
 fn json(name: &str, view: &LockView) -> Value {
     let (state, held) = match view.verdict() {
-        Verdict::Held { holder, token, remaining } => ("held", held(Some(&holder), token, remaining)),
+        Verdict::Held {
+            holder,
+            token,
+            remaining,
+        } => ("held", held(Some(&holder), token, remaining)),
         Verdict::Undecided => ("undecided", held(None, None, None)),
         Verdict::Free => ("free", held(None, None, None)),
         Verdict::NoQuorum => ("no_quorum", held(None, None, None)),
     };
     let nodes: Vec<_> = view.nodes.iter().map(node).collect();
-    merged(json!({ "name": name, "state": state, "quorum": view.quorum, "voting": voting(view), "nodes": nodes }), held)
+    merged(
+        json!({ "name": name, "state": state, "quorum": view.quorum, "voting": voting(view), "nodes": nodes }),
+        held,
+    )
 }
 
 fn node(node: &NodeView) -> Value {
     let votes = matches!(node.status.standing, Standing::Voting);
     let answers = !matches!(node.status.standing, Standing::Unreachable(_));
     let guards = guards(&node.status.standing);
-    let about = json!({ "node": node.status.node, "answers": answers, "votes": votes, "guards": guards });
-    merged(about, held(node.holder.as_ref(), node.token, node.remaining))
+    let about =
+        json!({ "node": node.status.node, "answers": answers, "votes": votes, "guards": guards });
+    merged(
+        about,
+        held(node.holder.as_ref(), node.token, node.remaining),
+    )
 }
 
 /// `owners` is empty if nobody has the lock; `shared` says whether others may join them.
-fn held(holder: Option<&Holder>, token: Option<FencingToken>, remaining: Option<Duration>) -> Value {
+fn held(
+    holder: Option<&Holder>,
+    token: Option<FencingToken>,
+    remaining: Option<Duration>,
+) -> Value {
     let (shared, owners): (_, Vec<_>) = match holder {
         Some(Holder::Owner(owner)) => (false, vec![owner]),
         Some(Holder::Shared(owners)) => (true, owners.iter().collect()),
         None => (false, Vec::new()),
     };
-    let remaining_ms = remaining.map(|remaining| u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX));
+    let remaining_ms =
+        remaining.map(|remaining| u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX));
     json!({ "owners": owners, "shared": shared, "token": token.map(FencingToken::get), "remaining_ms": remaining_ms })
 }
 

@@ -70,12 +70,22 @@ pub(super) struct Load {
 impl Load {
     fn new(part: Part, per_second: f64, us_each: f64, cores_of_one: f64) -> Self {
         let busy_cores = per_second * us_each / 1e6;
-        Self { part, per_second, us_each, busy_cores, of_one: busy_cores / cores_of_one }
+        Self {
+            part,
+            per_second,
+            us_each,
+            busy_cores,
+            of_one: busy_cores / cores_of_one,
+        }
     }
 
     pub(super) fn needed(&self) -> u64 {
         // A hair above a whole number is rounding, not work.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and far below 2^64")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not negative, and far below 2^64"
+        )]
         let needed = (self.of_one - 1e-9).ceil().max(1.0) as u64;
         needed
     }
@@ -106,19 +116,41 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn of(crowd: &Crowd, machines: &Machines) -> Self {
-        let Crowd { buyers, stock, seconds, tries } = *crowd;
+        let Crowd {
+            buyers,
+            stock,
+            seconds,
+            tries,
+        } = *crowd;
         let orders = buyers.min(stock);
         let losers = buyers - orders;
         // All arrivals while there are units are orders. What is over within a second is a second's work.
         let lasts_seconds = seconds as f64 * (orders as f64 / buyers as f64);
         let orders_per_second = orders as f64 / lasts_seconds.max(1.0);
-        let refusals_per_second = if losers == 0 { 0.0 } else { buyers as f64 * tries as f64 / seconds as f64 };
-        let service = |rate, us| Load::new(Part::OrderService, rate, us, machines.cores_per_service as f64 * machines.headroom);
+        let refusals_per_second = if losers == 0 {
+            0.0
+        } else {
+            buyers as f64 * tries as f64 / seconds as f64
+        };
+        let service = |rate, us| {
+            Load::new(
+                Part::OrderService,
+                rate,
+                us,
+                machines.cores_per_service as f64 * machines.headroom,
+            )
+        };
         // Redis runs scripts on one core, and a recorder decodes and binds on about one.
         let on_one_core = |part, us| Load::new(part, orders_per_second, us, machines.headroom);
-        let (redis, recorder) = (on_one_core(Part::Redis, machines.redis_us), on_one_core(Part::Recorder, machines.recorder_us));
+        let (redis, recorder) = (
+            on_one_core(Part::Redis, machines.redis_us),
+            on_one_core(Part::Recorder, machines.recorder_us),
+        );
         let ledger_planned_for = machines.ledger_most * machines.headroom;
-        let ledger = Load { of_one: orders_per_second / ledger_planned_for, ..on_one_core(Part::Ledger, machines.ledger_us) };
+        let ledger = Load {
+            of_one: orders_per_second / ledger_planned_for,
+            ..on_one_core(Part::Ledger, machines.ledger_us)
+        };
         Self {
             crowd: *crowd,
             orders,
@@ -126,7 +158,10 @@ impl Plan {
             refusals: losers * tries,
             refusals_per_second,
             lasts_seconds,
-            service: [service(orders_per_second, machines.service_us), service(refusals_per_second, machines.refusal_us)],
+            service: [
+                service(orders_per_second, machines.service_us),
+                service(refusals_per_second, machines.refusal_us),
+            ],
             segments: segments(stock, redis.needed(), recorder.needed()),
             redis,
             recorder,
@@ -140,7 +175,11 @@ impl Plan {
     /// The phase in which the order services have more to do.
     pub(super) fn busier_service(&self) -> &Load {
         let [orders, refusals] = &self.service;
-        if refusals.of_one > orders.of_one { refusals } else { orders }
+        if refusals.of_one > orders.of_one {
+            refusals
+        } else {
+            orders
+        }
     }
 
     pub(super) fn services(&self) -> u64 {
@@ -150,7 +189,15 @@ impl Plan {
     /// Where the work is the most of what one of the part does: what has to be made more of first.
     pub(super) fn bottleneck(&self) -> &Load {
         let others = [&self.redis, &self.recorder, &self.ledger];
-        others.into_iter().fold(self.busier_service(), |most, load| if load.of_one > most.of_one { load } else { most })
+        others
+            .into_iter()
+            .fold(self.busier_service(), |most, load| {
+                if load.of_one > most.of_one {
+                    load
+                } else {
+                    most
+                }
+            })
     }
 
     /// Whether one ledger takes it, or its writes have to be shared by several.
@@ -167,7 +214,10 @@ impl Plan {
 /// One for each master, so that every master sells, and for each recorder, which has rows of its own. On one server more would only make batches smaller, and
 /// a small stock is not worth splitting: so does an item that is created without a number of segments.
 fn segments(stock: u64, masters: u64, recorders: u64) -> u64 {
-    masters.max(recorders).min(stock / 100).clamp(1, Item::MAX_SEGMENTS.into())
+    masters
+        .max(recorders)
+        .min(stock / 100)
+        .clamp(1, Item::MAX_SEGMENTS.into())
 }
 
 #[cfg(test)]
@@ -188,17 +238,40 @@ mod tests {
     };
 
     fn plan(buyers: u64, stock: u64, seconds: u64) -> Plan {
-        Plan::of(&Crowd { buyers, stock, seconds, tries: 3 }, &MACHINES)
+        Plan::of(
+            &Crowd {
+                buyers,
+                stock,
+                seconds,
+                tries: 3,
+            },
+            &MACHINES,
+        )
     }
 
     fn needs(plan: &Plan) -> [u64; 5] {
-        [plan.services(), plan.redis.needed(), plan.segments, plan.recorder.needed(), plan.ledger.needed()]
+        [
+            plan.services(),
+            plan.redis.needed(),
+            plan.segments,
+            plan.recorder.needed(),
+            plan.ledger.needed(),
+        ]
     }
 
     #[test]
     fn what_one_core_can_do_needs_one_of_each() {
-        for (buyers, stock, seconds) in [(1, 1, 1), (10_000, 1000, 60), (1000, 1_000_000, 10), (20_000, 20_000, 1)] {
-            assert_eq!(needs(&plan(buyers, stock, seconds)), [1; 5], "{buyers} buyers, {stock} units, {seconds} s");
+        for (buyers, stock, seconds) in [
+            (1, 1, 1),
+            (10_000, 1000, 60),
+            (1000, 1_000_000, 10),
+            (20_000, 20_000, 1),
+        ] {
+            assert_eq!(
+                needs(&plan(buyers, stock, seconds)),
+                [1; 5],
+                "{buyers} buyers, {stock} units, {seconds} s"
+            );
         }
     }
 
@@ -207,11 +280,21 @@ mod tests {
     fn a_sale_that_was_reckoned_by_hand() {
         let plan = plan(1_000_000, 100_000, 10);
         assert_eq!((plan.orders, plan.refusals), (100_000, 2_700_000));
-        assert_eq!((plan.orders_per_second, plan.refusals_per_second, plan.lasts_seconds), (100_000.0, 300_000.0, 1.0));
+        assert_eq!(
+            (
+                plan.orders_per_second,
+                plan.refusals_per_second,
+                plan.lasts_seconds
+            ),
+            (100_000.0, 300_000.0, 1.0)
+        );
         // 1.25 and 3 cores of services, whose two cores are to be half busy; 0.4 of a core of Redis and 0.2 of a recorder.
         assert_eq!(plan.service.map(|load| load.needed()), [2, 3]);
         assert_eq!(needs(&plan), [3, 1, 1, 1, 1]);
-        assert_eq!((plan.bottleneck().part, plan.bottleneck().per_second), (Part::OrderService, 300_000.0));
+        assert_eq!(
+            (plan.bottleneck().part, plan.bottleneck().per_second),
+            (Part::OrderService, 300_000.0)
+        );
         assert!(!plan.needs_partitions(), "half of what PostgreSQL takes");
         assert_eq!(plan.redis_bytes, 15e6);
     }
@@ -229,49 +312,114 @@ mod tests {
     #[test]
     fn where_units_outlast_the_crowd_nobody_is_refused() {
         let plan = plan(1000, 1_000_000_000, 10);
-        assert_eq!((plan.orders, plan.refusals, plan.refusals_per_second), (1000, 0, 0.0));
+        assert_eq!(
+            (plan.orders, plan.refusals, plan.refusals_per_second),
+            (1000, 0, 0.0)
+        );
         assert_eq!((plan.orders_per_second, plan.lasts_seconds), (100.0, 10.0));
     }
 
     #[test]
     fn the_part_that_is_nearest_to_its_end_is_the_bottleneck() {
-        let of =
-            |machines: Machines| Plan::of(&Crowd { buyers: 100_000, stock: 100_000, seconds: 1, tries: 1 }, &machines).bottleneck().part;
+        let of = |machines: Machines| {
+            Plan::of(
+                &Crowd {
+                    buyers: 100_000,
+                    stock: 100_000,
+                    seconds: 1,
+                    tries: 1,
+                },
+                &machines,
+            )
+            .bottleneck()
+            .part
+        };
         assert_eq!(of(MACHINES), Part::OrderService);
-        assert_eq!(of(Machines { redis_us: 40.0, ..MACHINES }), Part::Redis);
-        assert_eq!(of(Machines { recorder_us: 40.0, ..MACHINES }), Part::Recorder);
-        assert_eq!(of(Machines { ledger_most: 10_000.0, ..MACHINES }), Part::Ledger);
-        assert_eq!(of(Machines { cores_per_service: 64, ledger_most: 150_000.0, ..MACHINES }), Part::Ledger);
+        assert_eq!(
+            of(Machines {
+                redis_us: 40.0,
+                ..MACHINES
+            }),
+            Part::Redis
+        );
+        assert_eq!(
+            of(Machines {
+                recorder_us: 40.0,
+                ..MACHINES
+            }),
+            Part::Recorder
+        );
+        assert_eq!(
+            of(Machines {
+                ledger_most: 10_000.0,
+                ..MACHINES
+            }),
+            Part::Ledger
+        );
+        assert_eq!(
+            of(Machines {
+                cores_per_service: 64,
+                ledger_most: 150_000.0,
+                ..MACHINES
+            }),
+            Part::Ledger
+        );
     }
 
     #[test]
     fn a_file_is_not_shared_by_several_machines() {
-        let machines = Machines { ledger_is_a_file: true, ..MACHINES };
-        let is_too_much =
-            |buyers| Plan::of(&Crowd { buyers, stock: buyers, seconds: 1, tries: 1 }, &machines).has_too_many_machines_for_a_file();
+        let machines = Machines {
+            ledger_is_a_file: true,
+            ..MACHINES
+        };
+        let is_too_much = |buyers| {
+            Plan::of(
+                &Crowd {
+                    buyers,
+                    stock: buyers,
+                    seconds: 1,
+                    tries: 1,
+                },
+                &machines,
+            )
+            .has_too_many_machines_for_a_file()
+        };
         assert_eq!([10_000, 100_000].map(is_too_much), [false, true]);
     }
 
     /// Every number of a grid from one to a million million, held against its neighbours.
     #[test]
     fn more_buyers_more_units_or_less_time_never_need_less() {
-        let steps: Vec<u64> =
-            (0..=12).flat_map(|power| [10_u64.pow(power), 3 * 10_u64.pow(power) + 1]).filter(|n| *n <= 1_000_000_000_000).collect();
+        let steps: Vec<u64> = (0..=12)
+            .flat_map(|power| [10_u64.pow(power), 3 * 10_u64.pow(power) + 1])
+            .filter(|n| *n <= 1_000_000_000_000)
+            .collect();
         let seconds = [1, 2, 7, 60, 3600];
         let is_no_less = |less: Plan, more: Plan, what: &str| {
             let (less_needs, more_needs) = (needs(&less), needs(&more));
             assert!(
-                less_needs.iter().zip(more_needs).all(|(less, more)| *less <= more),
+                less_needs
+                    .iter()
+                    .zip(more_needs)
+                    .all(|(less, more)| *less <= more),
                 "{what}: {less:?} {less_needs:?} {more:?} {more_needs:?}"
             );
         };
         for pair in steps.windows(2) {
             for other in &steps {
                 for time in seconds {
-                    is_no_less(plan(pair[0], *other, time), plan(pair[1], *other, time), "buyers");
+                    is_no_less(
+                        plan(pair[0], *other, time),
+                        plan(pair[1], *other, time),
+                        "buyers",
+                    );
                 }
                 for times in seconds.windows(2) {
-                    is_no_less(plan(pair[0], *other, times[1]), plan(pair[0], *other, times[0]), "time");
+                    is_no_less(
+                        plan(pair[0], *other, times[1]),
+                        plan(pair[0], *other, times[0]),
+                        "time",
+                    );
                 }
             }
         }

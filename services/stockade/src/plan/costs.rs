@@ -32,17 +32,37 @@ type Field = fn(&mut Costs) -> &mut f64;
 
 /// What a file may say, by the names that it says it by.
 const FIELDS: [(&str, Field); 11] = [
-    ("service_us_per_recorded_order", |costs| &mut costs.service_us_per_recorded_order),
-    ("service_us_per_accepted_order", |costs| &mut costs.service_us_per_accepted_order),
-    ("service_us_per_refusal", |costs| &mut costs.service_us_per_refusal),
+    ("service_us_per_recorded_order", |costs| {
+        &mut costs.service_us_per_recorded_order
+    }),
+    ("service_us_per_accepted_order", |costs| {
+        &mut costs.service_us_per_accepted_order
+    }),
+    ("service_us_per_refusal", |costs| {
+        &mut costs.service_us_per_refusal
+    }),
     ("redis_us_per_order", |costs| &mut costs.redis_us_per_order),
-    ("redis_us_per_lone_order", |costs| &mut costs.redis_us_per_lone_order),
-    ("recorder_us_per_order", |costs| &mut costs.recorder_us_per_order),
-    ("postgres_us_per_order", |costs| &mut costs.postgres_us_per_order),
-    ("sqlite_us_per_order", |costs| &mut costs.sqlite_us_per_order),
-    ("postgres_orders_per_second_max", |costs| &mut costs.postgres_orders_per_second_max),
-    ("sqlite_orders_per_second_max", |costs| &mut costs.sqlite_orders_per_second_max),
-    ("redis_bytes_per_order", |costs| &mut costs.redis_bytes_per_order),
+    ("redis_us_per_lone_order", |costs| {
+        &mut costs.redis_us_per_lone_order
+    }),
+    ("recorder_us_per_order", |costs| {
+        &mut costs.recorder_us_per_order
+    }),
+    ("postgres_us_per_order", |costs| {
+        &mut costs.postgres_us_per_order
+    }),
+    ("sqlite_us_per_order", |costs| {
+        &mut costs.sqlite_us_per_order
+    }),
+    ("postgres_orders_per_second_max", |costs| {
+        &mut costs.postgres_orders_per_second_max
+    }),
+    ("sqlite_orders_per_second_max", |costs| {
+        &mut costs.sqlite_orders_per_second_max
+    }),
+    ("redis_bytes_per_order", |costs| {
+        &mut costs.redis_bytes_per_order
+    }),
 ];
 
 impl Costs {
@@ -71,9 +91,10 @@ impl Costs {
     /// The object `costs` of a results.json.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let place = || format!("--costs {}", path.display());
-        let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", place()))?;
-        let results: Value =
-            serde_json::from_str(&text).with_context(|| format!("{}: expected the results.json of `make bench`", place()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("{}: cannot be read", place()))?;
+        let results: Value = serde_json::from_str(&text)
+            .with_context(|| format!("{}: expected the results.json of `make bench`", place()))?;
         Self::of(&results).with_context(place)
     }
 
@@ -81,7 +102,10 @@ impl Costs {
         let Some(given) = results.get("costs").and_then(Value::as_object) else {
             bail!("expected an object `costs`, such as the results.json of `make bench` has");
         };
-        let mut costs = Self { machine: "a machine that the file does not name".into(), ..Self::built_in() };
+        let mut costs = Self {
+            machine: "a machine that the file does not name".into(),
+            ..Self::built_in()
+        };
         for (name, field) in FIELDS {
             match given.get(name) {
                 None | Some(Value::Null) => costs.missing.push(name),
@@ -97,7 +121,9 @@ impl Costs {
     /// By name, as a file has them.
     pub(super) fn by_name(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let mut costs = self.clone();
-        FIELDS.into_iter().map(move |(name, field)| (name, *field(&mut costs)))
+        FIELDS
+            .into_iter()
+            .map(move |(name, field)| (name, *field(&mut costs)))
     }
 }
 
@@ -119,22 +145,37 @@ mod tests {
         let costs = Costs::of(&json!({ "P1": {}, "costs": { "redis_us_per_order": 2.5, "machine": "mine", "wal": 1 } })).unwrap();
         assert_eq!((costs.redis_us_per_order, &*costs.machine), (2.5, "mine"));
         assert_eq!(costs.missing.len(), FIELDS.len() - 1);
-        assert_eq!(costs.recorder_us_per_order, Costs::built_in().recorder_us_per_order);
+        assert_eq!(
+            costs.recorder_us_per_order,
+            Costs::built_in().recorder_us_per_order
+        );
     }
 
     #[test]
     fn a_cost_that_is_none_is_refused_by_its_name() {
         for wrong in [json!(0), json!(-1.5), json!("4"), json!([4])] {
-            let error = Costs::of(&json!({ "costs": { "redis_us_per_order": wrong } })).unwrap_err();
-            assert!(error.to_string().contains("costs.redis_us_per_order"), "{error}");
+            let error =
+                Costs::of(&json!({ "costs": { "redis_us_per_order": wrong } })).unwrap_err();
+            assert!(
+                error.to_string().contains("costs.redis_us_per_order"),
+                "{error}"
+            );
         }
-        assert!(Costs::of(&json!({ "P1": {} })).unwrap_err().to_string().contains("`costs`"));
+        assert!(
+            Costs::of(&json!({ "P1": {} }))
+                .unwrap_err()
+                .to_string()
+                .contains("`costs`")
+        );
     }
 
     #[test]
     fn every_field_is_read_by_its_own_name() {
-        let numbered: serde_json::Map<_, _> =
-            FIELDS.iter().zip(1..).map(|((name, _), number)| ((*name).to_owned(), json!(number))).collect();
+        let numbered: serde_json::Map<_, _> = FIELDS
+            .iter()
+            .zip(1..)
+            .map(|((name, _), number)| ((*name).to_owned(), json!(number)))
+            .collect();
         let costs = Costs::of(&json!({ "costs": numbered })).unwrap();
         assert!(costs.missing.is_empty());
         for ((name, figure), number) in costs.by_name().zip(1..) {

@@ -15,26 +15,62 @@ pub(super) fn table(plan: &Plan, costs: &Costs) -> String {
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(["part", "work", "cost", "busy", "needed"]);
     let [orders, refusals] = &plan.service;
-    table.add_row(row("order service, while units last", orders, "orders/s", services(orders)));
+    table.add_row(row(
+        "order service, while units last",
+        orders,
+        "orders/s",
+        services(orders),
+    ));
     if plan.refusals > 0 {
-        table.add_row(row("order service, sold out", refusals, "refusals/s", services(refusals)));
+        table.add_row(row(
+            "order service, sold out",
+            refusals,
+            "refusals/s",
+            services(refusals),
+        ));
     }
     table.add_row(row("Redis", &plan.redis, "orders/s", masters(plan)));
-    table.add_row(row("recorder", &plan.recorder, "orders/s", count(plan.recorder.needed(), "recorder")));
+    table.add_row(row(
+        "recorder",
+        &plan.recorder,
+        "orders/s",
+        count(plan.recorder.needed(), "recorder"),
+    ));
     table.add_row(row(ledger(plan), &plan.ledger, "orders/s", ledgers(plan)));
     let sentences = [
         how_long(plan),
-        format!("Redis holds {} for the {} orders of the sale.", size(plan.redis_bytes), number(plan.orders as f64)),
+        format!(
+            "Redis holds {} for the {} orders of the sale.",
+            size(plan.redis_bytes),
+            number(plan.orders as f64)
+        ),
         bottleneck(plan),
         of_costs(costs),
     ];
     let warning = warning(plan).into_iter();
-    format!("{table}\n{}", sentences.into_iter().chain(warning).collect::<Vec<_>>().join("\n"))
+    format!(
+        "{table}\n{}",
+        sentences
+            .into_iter()
+            .chain(warning)
+            .collect::<Vec<_>>()
+            .join("\n")
+    )
 }
 
 fn row(part: &str, load: &Load, unit: &str, needed: String) -> [String; 5] {
-    let busy = if load.busy_cores < 0.005 { "0.01 cores or less".into() } else { format!("{:.2} cores", load.busy_cores) };
-    [part.into(), format!("{} {unit}", number(load.per_second)), format!("{:.1} µs", load.us_each), busy, needed]
+    let busy = if load.busy_cores < 0.005 {
+        "0.01 cores or less".into()
+    } else {
+        format!("{:.2} cores", load.busy_cores)
+    };
+    [
+        part.into(),
+        format!("{} {unit}", number(load.per_second)),
+        format!("{:.1} µs", load.us_each),
+        busy,
+        needed,
+    ]
 }
 
 fn services(load: &Load) -> String {
@@ -42,17 +78,28 @@ fn services(load: &Load) -> String {
 }
 
 fn masters(plan: &Plan) -> String {
-    format!("{}, {} for the item", count(plan.redis.needed(), "master"), count(plan.segments, "segment"))
+    format!(
+        "{}, {} for the item",
+        count(plan.redis.needed(), "master"),
+        count(plan.segments, "segment")
+    )
 }
 
 fn ledger(plan: &Plan) -> &'static str {
-    if plan.ledger_is_a_file { "SQLite" } else { "PostgreSQL" }
+    if plan.ledger_is_a_file {
+        "SQLite"
+    } else {
+        "PostgreSQL"
+    }
 }
 
 fn ledgers(plan: &Plan) -> String {
     match plan.needs_partitions() {
         false => "1, not partitioned".into(),
-        true => format!("{} partitions, each a ledger of its own", plan.ledger.needed()),
+        true => format!(
+            "{} partitions, each a ledger of its own",
+            plan.ledger.needed()
+        ),
     }
 }
 
@@ -65,7 +112,10 @@ fn how_long(plan: &Plan) -> String {
     if plan.refusals == 0 {
         let left = plan.crowd.stock - plan.orders;
         if left == 0 {
-            return format!("There is a unit for everybody: the last one is sold after {} s at {rate} orders/s.", plan.crowd.seconds);
+            return format!(
+                "There is a unit for everybody: the last one is sold after {} s at {rate} orders/s.",
+                plan.crowd.seconds
+            );
         }
         return format!(
             "The stock outlasts the crowd: {} units are left after {} s at {rate} orders/s.",
@@ -73,7 +123,11 @@ fn how_long(plan: &Plan) -> String {
             plan.crowd.seconds
         );
     }
-    let lasts = if plan.lasts_seconds < 1.0 { "less than a second".into() } else { format!("{:.1} s", plan.lasts_seconds) };
+    let lasts = if plan.lasts_seconds < 1.0 {
+        "less than a second".into()
+    } else {
+        format!("{:.1} s", plan.lasts_seconds)
+    };
     format!(
         "The stock lasts {lasts} at {rate} orders/s; {} requests are refused after that, {} a second.",
         number(plan.refusals as f64),
@@ -86,21 +140,37 @@ fn bottleneck(plan: &Plan) -> String {
     let (name, remedy) = match load.part {
         Part::OrderService => ("the order service", "more of them, or more cores for each"),
         Part::Redis => ("Redis", "more masters, each with a segment of the item"),
-        Part::Recorder => ("the recorder", "more of them, each with segments of its own"),
-        Part::Ledger => ("the ledger", "more time for the sale, or several items on ledgers of their own: one ledger is one server"),
+        Part::Recorder => (
+            "the recorder",
+            "more of them, each with segments of its own",
+        ),
+        Part::Ledger => (
+            "the ledger",
+            "more time for the sale, or several items on ledgers of their own: one ledger is one server",
+        ),
     };
     let share = 100.0 * load.of_one;
     match load.needed() {
-        1 => format!("The bottleneck is {name}, and one is enough: it has {share:.0} % of the work that one is planned for."),
-        _ => format!("The bottleneck is {name}: it has {share:.0} % of the work that one is planned for. What helps: {remedy}."),
+        1 => format!(
+            "The bottleneck is {name}, and one is enough: it has {share:.0} % of the work that one is planned for."
+        ),
+        _ => format!(
+            "The bottleneck is {name}: it has {share:.0} % of the work that one is planned for. What helps: {remedy}."
+        ),
     }
 }
 
 fn of_costs(costs: &Costs) -> String {
-    let lone = format!("An order that comes to Redis alone, and not in a batch, costs {} µs there.", costs.redis_us_per_lone_order);
+    let lone = format!(
+        "An order that comes to Redis alone, and not in a batch, costs {} µs there.",
+        costs.redis_us_per_lone_order
+    );
     let missing = match &*costs.missing {
         [] => String::new(),
-        missing => format!(" Not in the file, and therefore built in: {}.", missing.join(", ")),
+        missing => format!(
+            " Not in the file, and therefore built in: {}.",
+            missing.join(", ")
+        ),
     };
     format!("Costs: {}. {lone}{missing}", costs.machine)
 }
@@ -139,7 +209,10 @@ fn size(bytes: f64) -> String {
 /// The plan for programs: the names stay.
 pub(super) fn json(plan: &Plan, costs: &Costs) -> Value {
     let [orders, refusals] = &plan.service;
-    let by_name: Map<String, Value> = costs.by_name().map(|(name, figure)| (name.to_owned(), json!(figure))).collect();
+    let by_name: Map<String, Value> = costs
+        .by_name()
+        .map(|(name, figure)| (name.to_owned(), json!(figure)))
+        .collect();
     json!({
         "buyers": plan.crowd.buyers,
         "stock": plan.crowd.stock,
@@ -179,8 +252,15 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        let table =
-            [(0.0, "0"), (0.5, "0.5"), (1.0, "1"), (9.96, "10.0"), (999.6, "1,000"), (16_666.7, "16,667"), (1e12, "1,000,000,000,000")];
+        let table = [
+            (0.0, "0"),
+            (0.5, "0.5"),
+            (1.0, "1"),
+            (9.96, "10.0"),
+            (999.6, "1,000"),
+            (16_666.7, "16,667"),
+            (1e12, "1,000,000,000,000"),
+        ];
         for (value, expected) in table {
             assert_eq!(number(value), expected);
         }
@@ -188,7 +268,13 @@ mod tests {
 
     #[test]
     fn sizes_have_a_unit() {
-        let table = [(141.0, "141 bytes"), (1500.0, "2 kB"), (15e6, "15 MB"), (141e12, "141 TB"), (141e15, "141000 TB")];
+        let table = [
+            (141.0, "141 bytes"),
+            (1500.0, "2 kB"),
+            (15e6, "15 MB"),
+            (141e12, "141 TB"),
+            (141e15, "141000 TB"),
+        ];
         for (value, expected) in table {
             assert_eq!(size(value), expected);
         }

@@ -23,14 +23,26 @@ const OF_THE_LOCK: [&str; 2] = ["lock_urls", "log"];
 /// Adds a flag for every setting.
 pub fn add_flags(command: Command) -> Command {
     let lock = |command: Command| {
-        SETTINGS.iter().fold(command, |command, setting| command.arg(arg(setting).hide(!OF_THE_LOCK.contains(&setting.key))))
+        SETTINGS.iter().fold(command, |command, setting| {
+            command.arg(arg(setting).hide(!OF_THE_LOCK.contains(&setting.key)))
+        })
     };
-    SETTINGS.iter().fold(command, |command, setting| command.arg(arg(setting))).mut_subcommand("lock", lock)
+    SETTINGS
+        .iter()
+        .fold(command, |command, setting| command.arg(arg(setting)))
+        .mut_subcommand("lock", lock)
 }
 
 fn arg(setting: &Setting) -> Arg {
-    let default = setting.default.map(|default| format!(", default {default}")).unwrap_or_default();
-    let arg = Arg::new(setting.key).long(flag(setting)).value_name("V").global(true).help_heading("Settings");
+    let default = setting
+        .default
+        .map(|default| format!(", default {default}"))
+        .unwrap_or_default();
+    let arg = Arg::new(setting.key)
+        .long(flag(setting))
+        .value_name("V")
+        .global(true)
+        .help_heading("Settings");
     arg.help(format!("{} [{}{default}]", setting.help, setting.variable))
 }
 
@@ -56,12 +68,18 @@ impl Layers {
     pub fn read(dir: &Path, flags: &ArgMatches) -> Result<Self> {
         let user = read_file(&dir.join(USER_FILE))?;
         let run = read_file(&dir.join(RUN_FILE))?;
-        let found = SETTINGS.iter().map(|setting| (setting, find(setting, flags, &user, &run, dir))).collect();
+        let found = SETTINGS
+            .iter()
+            .map(|setting| (setting, find(setting, flags, &user, &run, dir)))
+            .collect();
         Ok(Self { found })
     }
 
     fn get(&self, key: &str) -> Option<&Found> {
-        self.found.iter().find(|(setting, _)| setting.key == key).and_then(|(_, found)| found.as_ref())
+        self.found
+            .iter()
+            .find(|(setting, _)| setting.key == key)
+            .and_then(|(_, found)| found.as_ref())
     }
 
     /// Whether the value is what an earlier `up` ran with, not what the user says.
@@ -71,7 +89,9 @@ impl Layers {
 
     /// The value as it stands, if somebody has set it.
     pub fn unless_default(&self, key: &str) -> Option<String> {
-        self.get(key).filter(|found| found.place != DEFAULT).map(|found| found.value.clone())
+        self.get(key)
+            .filter(|found| found.place != DEFAULT)
+            .map(|found| found.value.clone())
     }
 
     /// Where the value stands.
@@ -86,9 +106,16 @@ impl Layers {
 
     /// Says that the value is not what was `expected`, and where it stands.
     pub fn wrong(&self, key: &str, expected: &str) -> anyhow::Error {
-        let secret = self.found.iter().any(|(setting, _)| setting.key == key && setting.secret);
+        let secret = self
+            .found
+            .iter()
+            .any(|(setting, _)| setting.key == key && setting.secret);
         match self.get(key) {
-            Some(found) if !secret => anyhow!("{}: expected {expected}, found {:?}", found.place, found.value),
+            Some(found) if !secret => anyhow!(
+                "{}: expected {expected}, found {:?}",
+                found.place,
+                found.value
+            ),
             Some(found) => anyhow!("{}: expected {expected}", found.place),
             None => anyhow!("{key}: expected {expected}"),
         }
@@ -104,7 +131,10 @@ impl Layers {
     pub fn number(&self, key: &str, range: RangeInclusive<u64>) -> Result<u64> {
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
         let number = self.parse(key, &expected)?;
-        range.contains(&number).then_some(number).ok_or_else(|| self.wrong(key, &expected))
+        range
+            .contains(&number)
+            .then_some(number)
+            .ok_or_else(|| self.wrong(key, &expected))
     }
 
     /// The value as a URL of one of these schemes.
@@ -118,7 +148,10 @@ impl Layers {
 
     /// The value as a comma-separated list of such URLs.
     pub fn urls(&self, key: &str, schemes: &[&str]) -> Result<Vec<String>> {
-        self.text(key).map_or_else(|| Ok(Vec::new()), |text| parse_urls(&text, &self.place(key), schemes))
+        self.text(key).map_or_else(
+            || Ok(Vec::new()),
+            |text| parse_urls(&text, &self.place(key), schemes),
+        )
     }
 
     fn wrong_url(&self, key: &str, schemes: &[&str]) -> anyhow::Error {
@@ -129,7 +162,9 @@ impl Layers {
     pub fn secret(&self, key: &str) -> Result<Option<String>> {
         let secret = self.text(key);
         match &secret {
-            Some(secret) if secret.len() < 16 => Err(self.wrong(key, "a secret of 16 characters or more")),
+            Some(secret) if secret.len() < 16 => {
+                Err(self.wrong(key, "a secret of 16 characters or more"))
+            }
             _ => Ok(secret),
         }
     }
@@ -138,9 +173,19 @@ impl Layers {
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for (setting, found) in &self.found {
-            let Setting { key, variable, help, .. } = setting;
+            let Setting {
+                key,
+                variable,
+                help,
+                ..
+            } = setting;
             let _ = match found {
-                Some(found) => writeln!(text, "# {help} [{variable}; from {}]\n{key} = {:?}\n", found.place, shown(setting, &found.value)),
+                Some(found) => writeln!(
+                    text,
+                    "# {help} [{variable}; from {}]\n{key} = {:?}\n",
+                    found.place,
+                    shown(setting, &found.value)
+                ),
                 None => writeln!(text, "# {help} [{variable}; not set]\n# {key} =\n"),
             };
         }
@@ -151,35 +196,56 @@ impl Layers {
 /// A comma-separated list of URLs of one of these schemes, which stood in this place.
 pub fn parse_urls(text: &str, place: &str, schemes: &[&str]) -> Result<Vec<String>> {
     let urls: Vec<_> = text.split(',').map(|url| url.trim().to_owned()).collect();
-    urls.iter().all(|url| has_scheme(url, schemes)).then_some(urls).ok_or_else(|| wrong_url(place, schemes))
+    urls.iter()
+        .all(|url| has_scheme(url, schemes))
+        .then_some(urls)
+        .ok_or_else(|| wrong_url(place, schemes))
 }
 
 /// URLs may hold a password, so the wrong one is not shown.
 fn wrong_url(place: &str, schemes: &[&str]) -> anyhow::Error {
-    anyhow!("{place}: expected a URL that begins with {}", listed(schemes))
+    anyhow!(
+        "{place}: expected a URL that begins with {}",
+        listed(schemes)
+    )
 }
 
 fn listed(schemes: &[&str]) -> String {
-    schemes.iter().map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(" or ")
+    schemes
+        .iter()
+        .map(|scheme| format!("{scheme}://"))
+        .collect::<Vec<_>>()
+        .join(" or ")
 }
 
 fn has_scheme(url: &str, schemes: &[&str]) -> bool {
-    url.split_once(':').is_some_and(|(scheme, _)| schemes.contains(&scheme))
+    url.split_once(':')
+        .is_some_and(|(scheme, _)| schemes.contains(&scheme))
 }
 
 fn shown(setting: &Setting, value: &str) -> String {
     match setting.key {
         _ if setting.secret => "***".into(),
-        "lock_urls" => value.split(',').map(without_password).collect::<Vec<_>>().join(","),
+        "lock_urls" => value
+            .split(',')
+            .map(without_password)
+            .collect::<Vec<_>>()
+            .join(","),
         _ => without_password(value),
     }
 }
 
 /// Hides what stands before the last `@`, and whatever a parameter with `password` in its name holds.
 fn without_password(url: &str) -> String {
-    let (address, parameters) = url.split_once('?').map_or((url, None), |(address, parameters)| (address, Some(parameters)));
+    let (address, parameters) = url
+        .split_once('?')
+        .map_or((url, None), |(address, parameters)| {
+            (address, Some(parameters))
+        });
     let mut shown = match (address.find("://"), address.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}***{}", &address[..scheme + 3], &address[at..]),
+        (Some(scheme), Some(at)) if scheme + 3 <= at => {
+            format!("{}***{}", &address[..scheme + 3], &address[at..])
+        }
         _ => address.to_owned(),
     };
     let hidden = |parameter: &str| match parameter.split_once('=') {
@@ -188,23 +254,47 @@ fn without_password(url: &str) -> String {
     };
     if let Some(parameters) = parameters {
         shown.push('?');
-        shown.push_str(&parameters.split('&').map(hidden).collect::<Vec<_>>().join("&"));
+        shown.push_str(
+            &parameters
+                .split('&')
+                .map(hidden)
+                .collect::<Vec<_>>()
+                .join("&"),
+        );
     }
     shown
 }
 
 fn read_file(path: &Path) -> Result<Config> {
-    let file = Config::builder().add_source(File::from(path).required(false)).build();
+    let file = Config::builder()
+        .add_source(File::from(path).required(false))
+        .build();
     let file = file.with_context(|| format!("{} cannot be read", path.display()))?;
-    let unknown =
-        file.cache.clone().into_table().unwrap_or_default().into_keys().find(|key| SETTINGS.iter().all(|setting| setting.key != key));
-    if let Some(setting) = SETTINGS.iter().find(|setting| is_of_another_kind(&file, setting.key)) {
-        return Err(anyhow!("{} in {}: expected a text or a number, found a list or a table", setting.key, path.display()));
+    let unknown = file
+        .cache
+        .clone()
+        .into_table()
+        .unwrap_or_default()
+        .into_keys()
+        .find(|key| SETTINGS.iter().all(|setting| setting.key != key));
+    if let Some(setting) = SETTINGS
+        .iter()
+        .find(|setting| is_of_another_kind(&file, setting.key))
+    {
+        return Err(anyhow!(
+            "{} in {}: expected a text or a number, found a list or a table",
+            setting.key,
+            path.display()
+        ));
     }
     match unknown {
         Some(key) => {
             let keys: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
-            Err(anyhow!("{}: there is no setting {key:?}; expected one of {}", path.display(), keys.join(", ")))
+            Err(anyhow!(
+                "{}: there is no setting {key:?}; expected one of {}",
+                path.display(),
+                keys.join(", ")
+            ))
         }
         None => Ok(file),
     }
@@ -212,20 +302,52 @@ fn read_file(path: &Path) -> Result<Config> {
 
 /// Lists are written as one text with commas, as in the environment.
 fn is_of_another_kind(file: &Config, key: &str) -> bool {
-    !matches!(file.get_string(key), Ok(_) | Err(config::ConfigError::NotFound(_)))
+    !matches!(
+        file.get_string(key),
+        Ok(_) | Err(config::ConfigError::NotFound(_))
+    )
 }
 
-fn find(setting: &Setting, flags: &ArgMatches, user: &Config, run: &Config, dir: &Path) -> Option<Found> {
-    let found = |value: String, place: String| Found { value, place, from_run_file: false };
+fn find(
+    setting: &Setting,
+    flags: &ArgMatches,
+    user: &Config,
+    run: &Config,
+    dir: &Path,
+) -> Option<Found> {
+    let found = |value: String, place: String| Found {
+        value,
+        place,
+        from_run_file: false,
+    };
     let in_file = |file: &Config, name: &str| {
         let place = format!("{} in {}", setting.key, dir.join(name).display());
-        file.get_string(setting.key).ok().map(|value| found(value, place))
+        file.get_string(setting.key)
+            .ok()
+            .map(|value| found(value, place))
     };
-    let flag_value = || flags.get_one::<String>(setting.key).map(|value| found(value.clone(), format!("--{}", flag(setting))));
-    let variable = || std::env::var(setting.variable).ok().filter(|value| !value.is_empty());
+    let flag_value = || {
+        flags
+            .get_one::<String>(setting.key)
+            .map(|value| found(value.clone(), format!("--{}", flag(setting))))
+    };
+    let variable = || {
+        std::env::var(setting.variable)
+            .ok()
+            .filter(|value| !value.is_empty())
+    };
     flag_value()
         .or_else(|| variable().map(|value| found(value, setting.variable.into())))
         .or_else(|| in_file(user, USER_FILE))
-        .or_else(|| in_file(run, RUN_FILE).map(|found| Found { from_run_file: true, ..found }))
-        .or_else(|| setting.default.map(|value| found(value.into(), DEFAULT.into())))
+        .or_else(|| {
+            in_file(run, RUN_FILE).map(|found| Found {
+                from_run_file: true,
+                ..found
+            })
+        })
+        .or_else(|| {
+            setting
+                .default
+                .map(|value| found(value.into(), DEFAULT.into()))
+        })
 }

@@ -10,7 +10,10 @@ fn configured(dir: &std::path::Path) -> Command {
     let mut command = stockade(dir);
     command
         .env("REDIS_URL", "redis://127.0.0.1:1")
-        .env("DATABASE_URL", format!("sqlite://{}", dir.join("ledger.db").display()))
+        .env(
+            "DATABASE_URL",
+            format!("sqlite://{}", dir.join("ledger.db").display()),
+        )
         .env("STOCKADE_JWT_SECRET", SECRET)
         .env("STOCKADE_ADMIN_TOKEN", SECRET);
     command
@@ -24,14 +27,21 @@ fn serving_without_secrets_is_refused_by_the_name_of_the_variable() {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(missing), "{}", stderr(&output));
     }
-    assert!(!folder.path().join("ledger.db").exists(), "nothing was touched");
+    assert!(
+        !folder.path().join("ledger.db").exists(),
+        "nothing was touched"
+    );
 }
 
 #[test]
 fn a_wrong_value_names_its_place_and_what_was_expected() {
     let table = [
         ("REDIS_URL", "http://x", "redis://"),
-        ("DATABASE_URL", "mysql://x", "postgres:// or postgresql:// or sqlite://"),
+        (
+            "DATABASE_URL",
+            "mysql://x",
+            "postgres:// or postgresql:// or sqlite://",
+        ),
         ("DATABASE_URL", "sqlite::memory:", "sqlite://PATH"),
         ("DATABASE_URL", "sqlite://:memory:", "sqlite://PATH"),
         ("LOCK_URLS", "redis://a,b", "redis://"),
@@ -39,7 +49,11 @@ fn a_wrong_value_names_its_place_and_what_was_expected() {
         ("STOCKADE_ROLES", "order,cook", "order, recorder"),
         ("STOCKADE_JWT_SECRET", "short", "16 characters"),
         ("STOCKADE_ADMIN_TOKEN", "short", "16 characters"),
-        ("STOCKADE_ORDER_TIMEOUT_MS", "soon", "a whole number from 50 to 60000"),
+        (
+            "STOCKADE_ORDER_TIMEOUT_MS",
+            "soon",
+            "a whole number from 50 to 60000",
+        ),
         ("STOCKADE_BATCH_MAX", "0", "a whole number from 1 to 2000"),
         ("STOCKADE_BODY_BYTES_MAX", "-1", "a whole number"),
         ("STOCKADE_LOG", "stock=loud", "a filter"),
@@ -49,23 +63,53 @@ fn a_wrong_value_names_its_place_and_what_was_expected() {
         let output = run(configured(folder.path()).env(variable, value).arg("config"));
         let error = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{variable}: {error}");
-        assert!(error.contains(variable) && error.contains(expected), "{error}");
-        assert!(!value.contains("short") || !error.contains(value), "a secret is not shown: {error}");
+        assert!(
+            error.contains(variable) && error.contains(expected),
+            "{error}"
+        );
+        assert!(
+            !value.contains("short") || !error.contains(value),
+            "a secret is not shown: {error}"
+        );
     }
     let output = run(stockade(folder.path()).args(["config", "--batch-max", "many"]));
-    assert!(stderr(&output).contains("--batch-max: expected a whole number from 1 to 2000"), "{}", stderr(&output));
-    std::fs::write(folder.path().join("stockade.toml"), "batch_max = \"many\"\n").unwrap();
+    assert!(
+        stderr(&output).contains("--batch-max: expected a whole number from 1 to 2000"),
+        "{}",
+        stderr(&output)
+    );
+    std::fs::write(
+        folder.path().join("stockade.toml"),
+        "batch_max = \"many\"\n",
+    )
+    .unwrap();
     let output = run(stockade(folder.path()).arg("config"));
-    assert!(stderr(&output).contains("batch_max in ") && stderr(&output).contains("stockade.toml"), "{}", stderr(&output));
-    for wrong in ["roles = [\"recorder\"]", "batch_max = [1]", "[listen]\nport = 1"] {
+    assert!(
+        stderr(&output).contains("batch_max in ") && stderr(&output).contains("stockade.toml"),
+        "{}",
+        stderr(&output)
+    );
+    for wrong in [
+        "roles = [\"recorder\"]",
+        "batch_max = [1]",
+        "[listen]\nport = 1",
+    ] {
         std::fs::write(folder.path().join("stockade.toml"), wrong).unwrap();
         let output = run(stockade(folder.path()).arg("config"));
         assert_eq!(output.status.code(), Some(2), "{wrong}");
-        assert!(stderr(&output).contains("stockade.toml"), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("stockade.toml"),
+            "{}",
+            stderr(&output)
+        );
     }
     std::fs::write(folder.path().join("stockade.toml"), "batch_maximum = 3\n").unwrap();
     let output = run(stockade(folder.path()).arg("config"));
-    assert!(stderr(&output).contains("batch_maximum"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("batch_maximum"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -73,25 +117,58 @@ fn flags_stand_over_the_environment_over_the_file_over_the_default() {
     let folder = tempfile::tempdir().unwrap();
     let batch_max = |command: &mut Command| {
         let output = run(command);
-        stdout(&output).lines().find_map(|line| line.strip_prefix("batch_max = ").map(str::to_owned)).unwrap()
+        stdout(&output)
+            .lines()
+            .find_map(|line| line.strip_prefix("batch_max = ").map(str::to_owned))
+            .unwrap()
     };
     assert_eq!(batch_max(stockade(folder.path()).arg("config")), "\"256\"");
     std::fs::write(folder.path().join("stockade.toml"), "batch_max = 1\n").unwrap();
     assert_eq!(batch_max(stockade(folder.path()).arg("config")), "\"1\"");
-    assert_eq!(batch_max(stockade(folder.path()).arg("config").env("STOCKADE_BATCH_MAX", "2")), "\"2\"");
-    assert_eq!(batch_max(stockade(folder.path()).args(["config", "--batch-max", "3"]).env("STOCKADE_BATCH_MAX", "2")), "\"3\"");
+    assert_eq!(
+        batch_max(
+            stockade(folder.path())
+                .arg("config")
+                .env("STOCKADE_BATCH_MAX", "2")
+        ),
+        "\"2\""
+    );
+    assert_eq!(
+        batch_max(
+            stockade(folder.path())
+                .args(["config", "--batch-max", "3"])
+                .env("STOCKADE_BATCH_MAX", "2")
+        ),
+        "\"3\""
+    );
 }
 
 #[test]
 fn the_effective_settings_are_shown_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = configured(folder.path());
-    let output = run(command.env("REDIS_URL", "redis://user:a-password@host:1").arg("config"));
+    let output = run(command
+        .env("REDIS_URL", "redis://user:a-password@host:1")
+        .arg("config"));
     let text = stdout(&output);
-    assert!(output.status.success() && text.contains("redis://***@host:1") && text.contains("jwt_secret = \"***\""), "{text}");
-    assert!(!text.contains(SECRET) && !text.contains("a-password"), "{text}");
-    for url in ["postgres://u:pa,ss-word@host/db", "postgres://host/db?user=u&password=pa,ss-word", "postgres://u:p@ss-word@host/db"] {
-        let output = run(configured(folder.path()).env("DATABASE_URL", url).arg("config"));
+    assert!(
+        output.status.success()
+            && text.contains("redis://***@host:1")
+            && text.contains("jwt_secret = \"***\""),
+        "{text}"
+    );
+    assert!(
+        !text.contains(SECRET) && !text.contains("a-password"),
+        "{text}"
+    );
+    for url in [
+        "postgres://u:pa,ss-word@host/db",
+        "postgres://host/db?user=u&password=pa,ss-word",
+        "postgres://u:p@ss-word@host/db",
+    ] {
+        let output = run(configured(folder.path())
+            .env("DATABASE_URL", url)
+            .arg("config"));
         let text = stdout(&output);
         assert!(text.contains("***") && !text.contains("ss-word"), "{text}");
     }
@@ -100,15 +177,25 @@ fn the_effective_settings_are_shown_without_secrets() {
 #[test]
 fn a_ledger_that_cannot_be_reached_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let output = run(configured(folder.path()).env("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none").arg("migrate"));
+    let output = run(configured(folder.path())
+        .env("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none")
+        .arg("migrate"));
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("DATABASE_URL"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("DATABASE_URL"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
 fn who_stops_reading_is_not_told_of_a_defect() {
     let folder = tempfile::tempdir().unwrap();
-    let mut child = configured(folder.path()).arg("config").stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = configured(folder.path())
+        .arg("config")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

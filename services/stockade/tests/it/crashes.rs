@@ -44,13 +44,21 @@ impl Rush<'_> {
         let mut buyers = tokio::task::JoinSet::new();
         for (buyer, token) in self.tokens.iter().enumerate() {
             for item in self.items {
-                let (client, done, acknowledged) = (client.clone(), Arc::clone(&done), Arc::clone(&acknowledged));
+                let (client, done, acknowledged) =
+                    (client.clone(), Arc::clone(&done), Arc::clone(&acknowledged));
                 let (url, item, token) = (self.url.to_owned(), (*item).to_owned(), token.clone());
                 let (orders, patience) = (self.orders, self.patience);
                 buyers.spawn(async move {
                     for key in (0..orders).map(|number| format!("key-{number}")) {
-                        if let Some(body) = insist(patience, || order(&client, &url, &item, &token, &key)).await {
-                            acknowledged.lock().unwrap().push(Acknowledged { item: item.clone(), buyer, key, body });
+                        if let Some(body) =
+                            insist(patience, || order(&client, &url, &item, &token, &key)).await
+                        {
+                            acknowledged.lock().unwrap().push(Acknowledged {
+                                item: item.clone(),
+                                buyer,
+                                key,
+                                body,
+                            });
                             done.fetch_add(1, Ordering::Relaxed);
                         }
                     }
@@ -87,16 +95,32 @@ pub async fn wait_for(done: &AtomicUsize, orders: usize) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("only {} orders were acknowledged", done.load(Ordering::Relaxed));
+    panic!(
+        "only {} orders were acknowledged",
+        done.load(Ordering::Relaxed)
+    );
 }
 
 /// Asks again for everything that was acknowledged: it must be the same orders, told in the same words.
 pub async fn replay(url: &str, tokens: &[String], acknowledged: &[Acknowledged]) {
     let client = Client::new();
     let mut ids = HashMap::new();
-    for Acknowledged { item, buyer, key, body } in acknowledged {
-        let response = order(&client, url, item, &tokens[*buyer], key).send().await.unwrap();
-        assert!(response.status().is_success(), "{item} {key}: {}", response.status());
+    for Acknowledged {
+        item,
+        buyer,
+        key,
+        body,
+    } in acknowledged
+    {
+        let response = order(&client, url, item, &tokens[*buyer], key)
+            .send()
+            .await
+            .unwrap();
+        assert!(
+            response.status().is_success(),
+            "{item} {key}: {}",
+            response.status()
+        );
         assert_eq!(response.headers()["idempotent-replayed"], "true");
         assert_eq!(&response.json::<Value>().await.unwrap(), body);
         let before = ids.insert(body["id"].clone(), (item, buyer, key));
@@ -116,7 +140,10 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
-        let (redis, postgres) = (Redis::start().await.unwrap(), Postgres::start().await.unwrap());
+        let (redis, postgres) = (
+            Redis::start().await.unwrap(),
+            Postgres::start().await.unwrap(),
+        );
         let folder = tempfile::tempdir().unwrap();
         let postgres_url = postgres.create_database("crashes").await.unwrap();
         let settings = format!(
@@ -124,9 +151,18 @@ impl Site {
             redis.url()
         );
         std::fs::write(folder.path().join("stockade.toml"), settings).unwrap();
-        let tokens = (0..16).map(|buyer| token(folder.path(), &["buyer", &format!("buyer-{buyer}")])).collect();
+        let tokens = (0..16)
+            .map(|buyer| token(folder.path(), &["buyer", &format!("buyer-{buyer}")]))
+            .collect();
         let admin = token(folder.path(), &["admin"]);
-        Self { folder, postgres_url, tokens, admin, _redis: redis, _postgres: postgres }
+        Self {
+            folder,
+            postgres_url,
+            tokens,
+            admin,
+            _redis: redis,
+            _postgres: postgres,
+        }
     }
 
     fn dir(&self) -> &Path {
@@ -140,9 +176,20 @@ async fn order_services_and_recorders_that_are_killed_in_a_rush_lose_nothing() {
     let port = testbed::free_port().await;
     let mut service = Serving::order_service(site.dir(), port).await;
     let mut recorder = Serving::recorder(site.dir());
-    create(&service.url, &site.admin, &json!({ "id": "rush", "stock": 2000, "segments": 4 })).await;
+    create(
+        &service.url,
+        &site.admin,
+        &json!({ "id": "rush", "stock": 2000, "segments": 4 }),
+    )
+    .await;
     let url = service.url.clone();
-    let rush = Rush { url: &url, items: &["rush"], tokens: &site.tokens, orders: 60, patience: 500 };
+    let rush = Rush {
+        url: &url,
+        items: &["rush"],
+        tokens: &site.tokens,
+        orders: 60,
+        patience: 500,
+    };
     let acknowledged = rush
         .run(async |done| {
             for orders in [100, 250, 400] {
@@ -168,12 +215,26 @@ async fn a_recorder_that_is_killed_in_the_middle_of_its_transaction_records_ever
     let site = Site::new().await;
     let service = Serving::order_service(site.dir(), testbed::free_port().await).await;
     let mut recorder = Serving::recorder(site.dir());
-    create(&service.url, &site.admin, &json!({ "id": "vase", "stock": 100, "segments": 2 })).await;
+    create(
+        &service.url,
+        &site.admin,
+        &json!({ "id": "vase", "stock": 100, "segments": 2 }),
+    )
+    .await;
     // Every recording now stops inside its transaction: it has claimed its segments and cannot insert.
     let mut in_the_way = PgConnection::connect(&site.postgres_url).await.unwrap();
     sqlx::query("BEGIN").execute(&mut in_the_way).await.unwrap();
-    sqlx::query("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").execute(&mut in_the_way).await.unwrap();
-    let rush = Rush { url: &service.url, items: &["vase"], tokens: &site.tokens, orders: 1, patience: 0 };
+    sqlx::query("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut in_the_way)
+        .await
+        .unwrap();
+    let rush = Rush {
+        url: &service.url,
+        items: &["vase"],
+        tokens: &site.tokens,
+        orders: 1,
+        patience: 0,
+    };
     let acknowledged = rush
         .run(async |_| {
             let mut watcher = PgConnection::connect(&site.postgres_url).await.unwrap();
@@ -193,7 +254,11 @@ async fn a_recorder_that_is_killed_in_the_middle_of_its_transaction_records_ever
             recorder = Serving::recorder(site.dir());
         })
         .await;
-    assert_eq!(acknowledged.len(), site.tokens.len(), "they waited for the next recorder");
+    assert_eq!(
+        acknowledged.len(),
+        site.tokens.len(),
+        "they waited for the next recorder"
+    );
     replay(&service.url, &site.tokens, &acknowledged).await;
     assert_eq!(settled_audit(site.dir(), "vase").await["held"], 16);
 }

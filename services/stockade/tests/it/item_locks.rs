@@ -15,12 +15,21 @@ async fn works(site: &Site, options: &[&str]) {
     create(&service.url, &site.admin, &json!({ "id": "vase", "stock": 10, "segments": 2, "hold_seconds": 1, "limit_per_buyer": 1 })).await;
     let order = site.hold(&service.url, "vase", "k").await;
     site.becomes(&service.url, &order, "expired").await;
-    site.redis(&["HINCRBY", "stock:{vase:1}", "available", "-2"]).await;
+    site.redis(&["HINCRBY", "stock:{vase:1}", "available", "-2"])
+        .await;
     assert_eq!(site.heals("vase").await["available"], 10, "{options:?}");
     site.redis(&["FLUSHALL"]).await;
     assert_eq!(site.heals("vase").await["available"], 10, "{options:?}");
-    let output = run(stockade(site.dir()).args(["reconcile", "vase"]).args(options));
-    assert_eq!(output.status.code(), Some(0), "{options:?}: {}{}", stdout(&output), stderr(&output));
+    let output = run(stockade(site.dir())
+        .args(["reconcile", "vase"])
+        .args(options));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{options:?}: {}{}",
+        stdout(&output),
+        stderr(&output)
+    );
     assert_eq!(service.interrupt(), Some(0), "{options:?}");
 }
 
@@ -34,10 +43,18 @@ async fn a_database_keeps_them() {
     works(&Site::new().await, &["--lock", "sqlite"]).await;
     let postgres = Postgres::start().await.unwrap();
     let database = postgres.create_database("shop").await.unwrap();
-    works(&Site::with_ledger(tempfile::tempdir().unwrap(), &database).await, &["--lock", "postgres"]).await;
+    works(
+        &Site::with_ledger(tempfile::tempdir().unwrap(), &database).await,
+        &["--lock", "postgres"],
+    )
+    .await;
     // Apart from the ledger.
     let locks = postgres.create_database("locks").await.unwrap();
-    works(&Site::new().await, &["--lock", "postgres", "--lock-urls", &locks]).await;
+    works(
+        &Site::new().await,
+        &["--lock", "postgres", "--lock-urls", &locks],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,8 +66,15 @@ async fn the_redis_of_the_stock_keeps_them_also_when_it_has_forgotten_them() {
 async fn several_redis_servers_keep_them() {
     let servers = lock::site::start(3).await;
     let nodes = lock::site::urls(&servers);
-    for options in [&["--lock-urls", &nodes][..], &["--lock", "redlock", "--lock-urls", &nodes]] {
-        works(&Site::new().await, &[options, &["--lock-lease-ms", "1000"]].concat()).await;
+    for options in [
+        &["--lock-urls", &nodes][..],
+        &["--lock", "redlock", "--lock-urls", &nodes],
+    ] {
+        works(
+            &Site::new().await,
+            &[options, &["--lock-lease-ms", "1000"]].concat(),
+        )
+        .await;
     }
 }
 
@@ -58,18 +82,41 @@ async fn several_redis_servers_keep_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn up_takes_another_lock_too() {
     let folder = tempfile::tempdir().unwrap();
-    for options in [&[][..], &["--lock", "sqlite"], &["--lock", "redis"], &["--lock", "redlock"]] {
+    for options in [
+        &[][..],
+        &["--lock", "sqlite"],
+        &["--lock", "redis"],
+        &["--lock", "redlock"],
+    ] {
         let mut up = Serving::up_with(folder.path(), options);
         let admin = token(folder.path(), &["admin"]);
-        let (item, ann) = (format!("vase-{}", options.concat()), token(folder.path(), &["buyer", "ann"]));
-        create(&up.url, &admin, &json!({ "id": item, "stock": 10, "hold_seconds": 1 })).await;
+        let (item, ann) = (
+            format!("vase-{}", options.concat()),
+            token(folder.path(), &["buyer", "ann"]),
+        );
+        create(
+            &up.url,
+            &admin,
+            &json!({ "id": item, "stock": 10, "hold_seconds": 1 }),
+        )
+        .await;
         let client = reqwest::Client::new();
-        let held = crate::process::order(&client, &up.url, &item, &ann, "k").send().await.unwrap();
+        let held = crate::process::order(&client, &up.url, &item, &ann, "k")
+            .send()
+            .await
+            .unwrap();
         let held: serde_json::Value = held.json().await.unwrap();
         becomes(&up.url, &admin, held["id"].as_str().unwrap(), "expired").await;
-        let run_file: toml::Table = std::fs::read_to_string(folder.path().join("run.toml")).unwrap().parse().unwrap();
+        let run_file: toml::Table = std::fs::read_to_string(folder.path().join("run.toml"))
+            .unwrap()
+            .parse()
+            .unwrap();
         let stock = format!("stock:{{{item}:0}}");
-        run_redis(run_file["redis_url"].as_str().unwrap(), &["HINCRBY", &stock, "available", "4"]).await;
+        run_redis(
+            run_file["redis_url"].as_str().unwrap(),
+            &["HINCRBY", &stock, "available", "4"],
+        )
+        .await;
         let mut report = serde_json::Value::Null;
         for _ in 0..100 {
             report = crate::process::audit(folder.path(), &item);
@@ -78,7 +125,11 @@ async fn up_takes_another_lock_too() {
             }
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
-        assert_eq!((&report["ok"], &report["available"]), (&json!(true), &json!(10)), "{options:?}: {report:#}");
+        assert_eq!(
+            (&report["ok"], &report["available"]),
+            (&json!(true), &json!(10)),
+            "{options:?}: {report:#}"
+        );
         assert_eq!(up.interrupt(), Some(0), "{options:?}");
     }
 }
@@ -87,19 +138,47 @@ async fn up_takes_another_lock_too() {
 async fn what_cannot_keep_them_is_refused_by_name() {
     let site = Site::new().await;
     let table = [
-        (&["--lock", "paper"][..], &["--lock", "paper", "redlock", "sqlite"][..]),
+        (
+            &["--lock", "paper"][..],
+            &["--lock", "paper", "redlock", "sqlite"][..],
+        ),
         (&["--lock", "zookeeper"], &["LOCK_URLS", "zookeeper"]),
         (&["--lock", "redlock"], &["LOCK_URLS", "redlock"]),
-        (&["--lock", "sqlite", "--lock-urls", "redis://127.0.0.1:1"], &["--lock-urls", "sqlite://"]),
-        (&["--lock", "redis", "--lock-urls", "redis://127.0.0.1:1,redis://127.0.0.1:2"], &["LOCK_URLS", "one server", "found 2"]),
+        (
+            &["--lock", "sqlite", "--lock-urls", "redis://127.0.0.1:1"],
+            &["--lock-urls", "sqlite://"],
+        ),
+        (
+            &[
+                "--lock",
+                "redis",
+                "--lock-urls",
+                "redis://127.0.0.1:1,redis://127.0.0.1:2",
+            ],
+            &["LOCK_URLS", "one server", "found 2"],
+        ),
         #[cfg(not(feature = "etcd"))]
-        (&["--lock", "etcd", "--lock-urls", "http://127.0.0.1:1"], &["--features etcd"]),
+        (
+            &["--lock", "etcd", "--lock-urls", "http://127.0.0.1:1"],
+            &["--features etcd"],
+        ),
     ];
     for (options, expected) in table {
-        let output = run(stockade(site.dir()).args(["serve", "--listen", "127.0.0.1:0"]).args(options));
-        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", stderr(&output));
+        let output = run(stockade(site.dir())
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(options));
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{options:?}: {}",
+            stderr(&output)
+        );
         for expected in expected {
-            assert!(stderr(&output).contains(expected), "{options:?}: {expected:?} is not in {}", stderr(&output));
+            assert!(
+                stderr(&output).contains(expected),
+                "{options:?}: {expected:?} is not in {}",
+                stderr(&output)
+            );
         }
     }
 }

@@ -10,7 +10,11 @@ use crate::{
 };
 
 async fn get(url: &str, path: &str) -> (u16, String) {
-    let response = Client::new().get(format!("{url}{path}")).send().await.unwrap();
+    let response = Client::new()
+        .get(format!("{url}{path}"))
+        .send()
+        .await
+        .unwrap();
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
@@ -18,8 +22,18 @@ async fn get(url: &str, path: &str) -> (u16, String) {
 async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
     let site = Site::new().await;
     let service = Serving::serve(site.dir(), free_port().await, &["--roles", "order"]).await;
-    create(&service.url, &site.admin, &json!({ "id": "vase", "stock": 10 })).await;
-    let mut keeper = Serving::serve(site.dir(), free_port().await, &["--roles", "recorder,reconciler"]).await;
+    create(
+        &service.url,
+        &site.admin,
+        &json!({ "id": "vase", "stock": 10 }),
+    )
+    .await;
+    let mut keeper = Serving::serve(
+        site.dir(),
+        free_port().await,
+        &["--roles", "recorder,reconciler"],
+    )
+    .await;
     site.hold(&service.url, "vase", "k").await;
     assert_eq!(get(&keeper.url, "/healthz").await.0, 200);
     let mut metrics = String::new();
@@ -30,15 +44,30 @@ async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    assert!(metrics.contains("stockade_drift_units{item=\"vase\"} 0"), "the metric that must be 0 is not in\n{metrics}");
+    assert!(
+        metrics.contains("stockade_drift_units{item=\"vase\"} 0"),
+        "the metric that must be 0 is not in\n{metrics}"
+    );
     for path in ["/items", "/items/vase", "/docs", "/openapi.json"] {
         let (status, body) = get(&keeper.url, path).await;
         let problem: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!((status, &problem["code"]), (404, &json!("not_found")), "{path}");
+        assert_eq!(
+            (status, &problem["code"]),
+            (404, &json!("not_found")),
+            "{path}"
+        );
     }
     site.redis.pause().await.unwrap();
-    assert_eq!(get(&keeper.url, "/readyz").await.0, 503, "its Redis does not answer");
-    assert_eq!(get(&keeper.url, "/healthz").await.0, 200, "and it runs all the same");
+    assert_eq!(
+        get(&keeper.url, "/readyz").await.0,
+        503,
+        "its Redis does not answer"
+    );
+    assert_eq!(
+        get(&keeper.url, "/healthz").await.0,
+        200,
+        "and it runs all the same"
+    );
     site.redis.resume().await.unwrap();
     assert_eq!(keeper.interrupt(), Some(0));
 }
@@ -48,13 +77,23 @@ async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
 async fn roles_without_an_api_take_no_address_that_nobody_gave_them() {
     let site = Site::new().await;
     let service = Serving::serve(site.dir(), free_port().await, &["--roles", "order"]).await;
-    let (mut recorder, mut another) = (Serving::recorder(site.dir()), Serving::recorder(site.dir()));
+    let (mut recorder, mut another) =
+        (Serving::recorder(site.dir()), Serving::recorder(site.dir()));
     let mut reconciler = Serving::in_the_background(site.dir(), "reconciler");
-    create(&service.url, &site.admin, &json!({ "id": "vase", "stock": 10, "hold_seconds": 1 })).await;
+    create(
+        &service.url,
+        &site.admin,
+        &json!({ "id": "vase", "stock": 10, "hold_seconds": 1 }),
+    )
+    .await;
     let order = site.hold(&service.url, "vase", "k").await;
     site.becomes(&service.url, &order, "expired").await;
     settled_audit(site.dir(), "vase").await;
     for process in [&mut recorder, &mut another, &mut reconciler] {
-        assert_eq!(process.interrupt(), Some(0), "it has been at work until now");
+        assert_eq!(
+            process.interrupt(),
+            Some(0),
+            "it has been at work until now"
+        );
     }
 }

@@ -10,8 +10,11 @@ use crate::process::{Serving, create, order, run, settled_audit, stdout, stockad
 
 async fn pay(url: &str, order: &str, secret: &str, payment: &str) -> Response {
     let body = json!({ "payment": payment }).to_string();
-    let signature = PaymentKey::new(secret.as_bytes(), Duration::from_secs(300)).sign(body.as_bytes());
-    let request = Client::new().post(format!("{url}/orders/{order}/payment")).header("Stockade-Signature", signature);
+    let signature =
+        PaymentKey::new(secret.as_bytes(), Duration::from_secs(300)).sign(body.as_bytes());
+    let request = Client::new()
+        .post(format!("{url}/orders/{order}/payment"))
+        .header("Stockade-Signature", signature);
     request.body(body).send().await.unwrap()
 }
 
@@ -21,17 +24,41 @@ async fn up_makes_a_secret_that_whoever_pays_finds_in_the_run_file() {
     let (mut secrets, mut orders) = (Vec::new(), Vec::new());
     for start in 0..2 {
         let mut up = Serving::up(folder.path());
-        let run_file: toml::Table = std::fs::read_to_string(folder.path().join("run.toml")).unwrap().parse().unwrap();
+        let run_file: toml::Table = std::fs::read_to_string(folder.path().join("run.toml"))
+            .unwrap()
+            .parse()
+            .unwrap();
         let secret = run_file["payment_secret"].as_str().unwrap().to_owned();
         let config = stdout(&run(stockade(folder.path()).arg("config")));
-        assert!(config.contains("payment_secret = \"***\"") && !config.contains(&secret), "{config}");
+        assert!(
+            config.contains("payment_secret = \"***\"") && !config.contains(&secret),
+            "{config}"
+        );
         let ann = token(folder.path(), &["buyer", "ann"]);
-        let held: Value = order(&Client::new(), &up.url, "demo", &ann, &format!("k-{start}")).send().await.unwrap().json().await.unwrap();
+        let held: Value = order(&Client::new(), &up.url, "demo", &ann, &format!("k-{start}"))
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
         let id = held["id"].as_str().unwrap().to_owned();
         let forged = pay(&up.url, &id, "another secret", "pay").await;
-        assert_eq!((forged.status().as_u16(), &forged.json::<Value>().await.unwrap()["code"]), (401, &json!("invalid_signature")));
+        assert_eq!(
+            (
+                forged.status().as_u16(),
+                &forged.json::<Value>().await.unwrap()["code"]
+            ),
+            (401, &json!("invalid_signature"))
+        );
         let paid = pay(&up.url, &id, &secret, &format!("pay-{start}")).await;
-        assert_eq!((paid.status().as_u16(), &paid.json::<Value>().await.unwrap()["state"]), (200, &json!("confirmed")));
+        assert_eq!(
+            (
+                paid.status().as_u16(),
+                &paid.json::<Value>().await.unwrap()["state"]
+            ),
+            (200, &json!("confirmed"))
+        );
         secrets.push(secret);
         orders.push(id);
         for (payment, order) in orders.iter().enumerate() {
@@ -49,14 +76,35 @@ async fn up_makes_a_secret_that_whoever_pays_finds_in_the_run_file() {
 async fn without_a_secret_no_payment_is_taken() {
     let site = crate::site::Site::new().await;
     let service = Serving::serve(site.dir(), testbed::free_port().await, &[]).await;
-    create(&service.url, &site.admin, &json!({ "id": "vase", "stock": 1 })).await;
+    create(
+        &service.url,
+        &site.admin,
+        &json!({ "id": "vase", "stock": 1 }),
+    )
+    .await;
     let id = site.hold(&service.url, "vase", "k").await;
     let refused = pay(&service.url, &id, "", "pay").await;
     assert_eq!(refused.status().as_u16(), 401);
-    assert!(refused.json::<Value>().await.unwrap()["detail"].as_str().unwrap().contains("STOCKADE_PAYMENT_SECRET"));
+    assert!(
+        refused.json::<Value>().await.unwrap()["detail"]
+            .as_str()
+            .unwrap()
+            .contains("STOCKADE_PAYMENT_SECRET")
+    );
     drop(service);
 
-    let with_secret = ["--payment-secret", "a secret of the provider", "--payment-window-seconds", "5"];
+    let with_secret = [
+        "--payment-secret",
+        "a secret of the provider",
+        "--payment-window-seconds",
+        "5",
+    ];
     let service = Serving::serve(site.dir(), testbed::free_port().await, &with_secret).await;
-    assert_eq!(pay(&service.url, &id, "a secret of the provider", "pay").await.status().as_u16(), 200);
+    assert_eq!(
+        pay(&service.url, &id, "a secret of the provider", "pay")
+            .await
+            .status()
+            .as_u16(),
+        200
+    );
 }

@@ -8,7 +8,9 @@ use crate::process::{run, stderr, stdout, stockade};
 
 fn plan(arguments: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
-    run(stockade(folder.path()).arg("plan").args(arguments.split_whitespace()))
+    run(stockade(folder.path())
+        .arg("plan")
+        .args(arguments.split_whitespace()))
 }
 
 fn planned(arguments: &str) -> Value {
@@ -57,10 +59,25 @@ fn a_flash_sale_is_planned_in_a_table_and_in_sentences() {
 #[test]
 fn programs_find_the_numbers_by_their_names() {
     let plan = planned_at_round_costs("--buyers 5000000 --stock 5000000 --seconds 10");
-    let number = |name: &str| plan[name].as_f64().unwrap_or_else(|| panic!("{name} in {plan:#}"));
-    assert_eq!((number("orders_per_second"), number("refusals_per_second")), (500_000.0, 0.0));
+    let number = |name: &str| {
+        plan[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name} in {plan:#}"))
+    };
+    assert_eq!(
+        (number("orders_per_second"), number("refusals_per_second")),
+        (500_000.0, 0.0)
+    );
     // 6.25 cores of services, 2 of Redis, 1 of recorders, each to be half busy; and what PostgreSQL does at half.
-    assert_eq!((number("services"), number("redis_masters"), number("segments"), number("recorders")), (7.0, 4.0, 4.0, 2.0));
+    assert_eq!(
+        (
+            number("services"),
+            number("redis_masters"),
+            number("segments"),
+            number("recorders")
+        ),
+        (7.0, 4.0, 4.0, 2.0)
+    );
     assert_eq!(number("ledger_partitions"), 5.0);
     assert_eq!(plan["bottleneck"], "order_service");
     assert_eq!(number("redis_bytes"), 705e6);
@@ -70,11 +87,35 @@ fn programs_find_the_numbers_by_their_names() {
 #[test]
 fn the_options_change_what_they_say() {
     let base = "--buyers 1000000 --stock 1000000 --seconds 10";
-    let services = |more: &str| planned_at_round_costs(&format!("{base} {more}"))["services"].as_u64().unwrap();
-    assert_eq!([services(""), services("--cores-per-service 4"), services("--headroom 0.25"), services("--headroom 1")], [2, 1, 3, 1]);
-    let refusals = |more: &str| planned(&format!("--buyers 1000 --stock 10 --seconds 10 {more}"))["refusals_per_second"].as_f64().unwrap();
-    assert_eq!([refusals(""), refusals("--tries-per-buyer 10")], [300.0, 1000.0]);
-    assert!(planned(&format!("{base} --ledger sqlite"))["warning"].as_str().unwrap().contains("--ledger postgres"));
+    let services = |more: &str| {
+        planned_at_round_costs(&format!("{base} {more}"))["services"]
+            .as_u64()
+            .unwrap()
+    };
+    assert_eq!(
+        [
+            services(""),
+            services("--cores-per-service 4"),
+            services("--headroom 0.25"),
+            services("--headroom 1")
+        ],
+        [2, 1, 3, 1]
+    );
+    let refusals = |more: &str| {
+        planned(&format!("--buyers 1000 --stock 10 --seconds 10 {more}"))["refusals_per_second"]
+            .as_f64()
+            .unwrap()
+    };
+    assert_eq!(
+        [refusals(""), refusals("--tries-per-buyer 10")],
+        [300.0, 1000.0]
+    );
+    assert!(
+        planned(&format!("{base} --ledger sqlite"))["warning"]
+            .as_str()
+            .unwrap()
+            .contains("--ledger postgres")
+    );
 }
 
 #[test]
@@ -82,15 +123,30 @@ fn costs_of_ones_own_machine_are_taken_and_what_they_lack_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let results = folder.path().join("results.json");
     let costs = json!({ "redis_us_per_order": 40.0, "service_us_per_accepted_order": 1.0, "machine": "my machine" });
-    std::fs::write(&results, json!({ "P1": { "ratio": 0.7 }, "costs": costs }).to_string()).unwrap();
-    let arguments = format!("--buyers 100000 --stock 100000 --seconds 1 --durability accepted --costs {}", results.display());
+    std::fs::write(
+        &results,
+        json!({ "P1": { "ratio": 0.7 }, "costs": costs }).to_string(),
+    )
+    .unwrap();
+    let arguments = format!(
+        "--buyers 100000 --stock 100000 --seconds 1 --durability accepted --costs {}",
+        results.display()
+    );
     let plan_of_mine = planned(&arguments);
     assert_eq!(
-        (&plan_of_mine["bottleneck"], &plan_of_mine["redis_masters"], &plan_of_mine["services"]),
+        (
+            &plan_of_mine["bottleneck"],
+            &plan_of_mine["redis_masters"],
+            &plan_of_mine["services"]
+        ),
         (&json!("redis"), &json!(8), &json!(1))
     );
     let text = stdout(&plan(&arguments));
-    assert!(text.contains("Costs: my machine") && text.contains("built in: service_us_per_recorded_order"), "{text}");
+    assert!(
+        text.contains("Costs: my machine")
+            && text.contains("built in: service_us_per_recorded_order"),
+        "{text}"
+    );
     assert!(!text.contains("built in: redis_us_per_order"), "{text}");
 }
 
@@ -103,19 +159,47 @@ fn what_makes_no_sense_is_refused_by_the_name_of_the_flag() {
         ("--buyers 1 --stock 0 --seconds 1", "--stock"),
         ("--buyers 1 --stock 1000000000001 --seconds 1", "--stock"),
         ("--buyers 1 --stock many --seconds 1", "--stock"),
-        ("--buyers 1 --stock 1 --seconds 1 --headroom 0", "--headroom"),
-        ("--buyers 1 --stock 1 --seconds 1 --headroom 1.5", "--headroom"),
-        ("--buyers 1 --stock 1 --seconds 1 --headroom NaN", "--headroom"),
-        ("--buyers 1 --stock 1 --seconds 1 --cores-per-service 0", "--cores-per-service"),
-        ("--buyers 1 --stock 1 --seconds 1 --tries-per-buyer 0", "--tries-per-buyer"),
-        ("--buyers 1 --stock 1 --seconds 1 --durability sure", "--durability"),
-        ("--buyers 1 --stock 1 --seconds 1 --ledger mysql", "--ledger"),
-        ("--buyers 1 --stock 1 --seconds 1 --costs nowhere.json", "--costs nowhere.json"),
+        (
+            "--buyers 1 --stock 1 --seconds 1 --headroom 0",
+            "--headroom",
+        ),
+        (
+            "--buyers 1 --stock 1 --seconds 1 --headroom 1.5",
+            "--headroom",
+        ),
+        (
+            "--buyers 1 --stock 1 --seconds 1 --headroom NaN",
+            "--headroom",
+        ),
+        (
+            "--buyers 1 --stock 1 --seconds 1 --cores-per-service 0",
+            "--cores-per-service",
+        ),
+        (
+            "--buyers 1 --stock 1 --seconds 1 --tries-per-buyer 0",
+            "--tries-per-buyer",
+        ),
+        (
+            "--buyers 1 --stock 1 --seconds 1 --durability sure",
+            "--durability",
+        ),
+        (
+            "--buyers 1 --stock 1 --seconds 1 --ledger mysql",
+            "--ledger",
+        ),
+        (
+            "--buyers 1 --stock 1 --seconds 1 --costs nowhere.json",
+            "--costs nowhere.json",
+        ),
     ];
     for (arguments, flag) in table {
         let output = plan(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
-        assert!(stderr(&output).contains(flag) && stdout(&output).is_empty(), "{arguments}: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains(flag) && stdout(&output).is_empty(),
+            "{arguments}: {}",
+            stderr(&output)
+        );
     }
 }
 
@@ -126,12 +210,25 @@ fn costs_that_are_none_are_refused_by_their_file_and_name() {
     for (text, said) in [
         ("", "results.json"),
         (r#"{"P1":{}}"#, "`costs`"),
-        (r#"{"costs":{"redis_us_per_order":0}}"#, "costs.redis_us_per_order"),
-        (r#"{"costs":{"redis_us_per_order":"4"}}"#, "costs.redis_us_per_order"),
+        (
+            r#"{"costs":{"redis_us_per_order":0}}"#,
+            "costs.redis_us_per_order",
+        ),
+        (
+            r#"{"costs":{"redis_us_per_order":"4"}}"#,
+            "costs.redis_us_per_order",
+        ),
     ] {
         std::fs::write(&file, text).unwrap();
-        let output = plan(&format!("--buyers 1 --stock 1 --seconds 1 --costs {}", file.display()));
+        let output = plan(&format!(
+            "--buyers 1 --stock 1 --seconds 1 --costs {}",
+            file.display()
+        ));
         assert_eq!(output.status.code(), Some(2), "{text}");
-        assert!(stderr(&output).contains("--costs") && stderr(&output).contains(said), "{text}: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains("--costs") && stderr(&output).contains(said),
+            "{text}: {}",
+            stderr(&output)
+        );
     }
 }

@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 pub fn stockade(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stockade"));
     for (variable, _) in std::env::vars() {
-        if variable.starts_with("STOCKADE_") || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL"].contains(&&*variable) {
+        if variable.starts_with("STOCKADE_")
+            || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL"].contains(&&*variable)
+        {
             command.env_remove(variable);
         }
     }
@@ -58,8 +60,13 @@ impl Serving {
         up.args(["up", "--listen", "127.0.0.1:0"]).args(options);
         let mut child = up.stdout(Stdio::piped()).spawn().expect("it starts");
         let lines = read_lines(&mut child);
-        let first = lines.recv_timeout(Duration::from_secs(30)).expect("`up` says that it is ready");
-        let url = first.strip_prefix("ready ").unwrap_or_else(|| panic!("{first}")).to_owned();
+        let first = lines
+            .recv_timeout(Duration::from_secs(30))
+            .expect("`up` says that it is ready");
+        let url = first
+            .strip_prefix("ready ")
+            .unwrap_or_else(|| panic!("{first}"))
+            .to_owned();
         let mut printed = Vec::new();
         while let Ok(line) = lines.recv_timeout(Duration::from_millis(500)) {
             let last = line.starts_with("Ctrl-C");
@@ -68,7 +75,11 @@ impl Serving {
                 break;
             }
         }
-        Self { child, url, printed }
+        Self {
+            child,
+            url,
+            printed,
+        }
     }
 
     /// Starts a role on a port that must be free, and waits until it serves.
@@ -80,10 +91,23 @@ impl Serving {
     pub async fn serve(dir: &Path, port: u16, options: &[&str]) -> Self {
         let url = format!("http://127.0.0.1:{port}");
         let listen = format!("127.0.0.1:{port}");
-        let child = stockade(dir).args(["serve", "--listen", &listen]).args(options).spawn().expect("it starts");
-        let serving = Self { child, url, printed: Vec::new() };
+        let child = stockade(dir)
+            .args(["serve", "--listen", &listen])
+            .args(options)
+            .spawn()
+            .expect("it starts");
+        let serving = Self {
+            child,
+            url,
+            printed: Vec::new(),
+        };
         for _ in 0..300 {
-            if Client::new().get(format!("{}/readyz", serving.url)).send().await.is_ok_and(|response| response.status().is_success()) {
+            if Client::new()
+                .get(format!("{}/readyz", serving.url))
+                .send()
+                .await
+                .is_ok_and(|response| response.status().is_success())
+            {
                 return serving;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -97,8 +121,15 @@ impl Serving {
 
     /// Starts a role that does not serve.
     pub fn in_the_background(dir: &Path, role: &str) -> Self {
-        let child = stockade(dir).args(["serve", "--roles", role]).spawn().expect("it starts");
-        Self { child, url: String::new(), printed: Vec::new() }
+        let child = stockade(dir)
+            .args(["serve", "--roles", role])
+            .spawn()
+            .expect("it starts");
+        Self {
+            child,
+            url: String::new(),
+            printed: Vec::new(),
+        }
     }
 
     pub fn pid(&self) -> Pid {
@@ -128,7 +159,12 @@ impl Drop for Serving {
 fn read_lines(child: &mut Child) -> mpsc::Receiver<String> {
     let stdout = child.stdout.take().expect("it is piped");
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    std::thread::spawn(move || {
+        BufReader::new(stdout)
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| sender.send(line))
+    });
     receiver
 }
 
@@ -147,8 +183,15 @@ pub fn audit(dir: &Path, item: &str) -> Value {
 pub async fn settled_audit(dir: &Path, item: &str) -> Value {
     for _ in 0..60 {
         let report = audit(dir, item);
-        assert_eq!((&report["drift"], &report["oversold"]), (&json!(0), &json!(0)), "{report:#}");
-        if ["in_flight", "returning", "in_transit"].iter().all(|units| report[units] == 0) {
+        assert_eq!(
+            (&report["drift"], &report["oversold"]),
+            (&json!(0), &json!(0)),
+            "{report:#}"
+        );
+        if ["in_flight", "returning", "in_transit"]
+            .iter()
+            .all(|units| report[units] == 0)
+        {
             return report;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -157,11 +200,22 @@ pub async fn settled_audit(dir: &Path, item: &str) -> Value {
 }
 
 pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> RequestBuilder {
-    let request = client.post(format!("{url}/items/{item}/orders")).bearer_auth(token).header("Idempotency-Key", key);
-    request.json(&json!({ "quantity": 1 })).timeout(Duration::from_secs(20))
+    let request = client
+        .post(format!("{url}/items/{item}/orders"))
+        .bearer_auth(token)
+        .header("Idempotency-Key", key);
+    request
+        .json(&json!({ "quantity": 1 }))
+        .timeout(Duration::from_secs(20))
 }
 
 pub async fn create(url: &str, admin: &str, item: &Value) {
-    let response = Client::new().post(format!("{url}/items")).bearer_auth(admin).json(item).send().await.expect("it answers");
+    let response = Client::new()
+        .post(format!("{url}/items"))
+        .bearer_auth(admin)
+        .json(item)
+        .send()
+        .await
+        .expect("it answers");
     assert_eq!(response.status(), 201);
 }

@@ -30,8 +30,16 @@ impl Site {
             redis.url()
         );
         std::fs::write(folder.path().join("stockade.toml"), settings).unwrap();
-        let (admin, ann) = (token(folder.path(), &["admin"]), token(folder.path(), &["buyer", "ann"]));
-        Self { folder, redis, admin, ann }
+        let (admin, ann) = (
+            token(folder.path(), &["admin"]),
+            token(folder.path(), &["buyer", "ann"]),
+        );
+        Self {
+            folder,
+            redis,
+            admin,
+            ann,
+        }
     }
 
     pub fn dir(&self) -> &Path {
@@ -45,9 +53,15 @@ impl Site {
 
     /// Places an order of ann's, which must be held, and returns its name.
     pub async fn hold(&self, url: &str, item: &str, key: &str) -> String {
-        let response = order(&Client::new(), url, item, &self.ann, key).send().await.unwrap();
+        let response = order(&Client::new(), url, item, &self.ann, key)
+            .send()
+            .await
+            .unwrap();
         assert_eq!(response.status(), 201);
-        response.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned()
+        response.json::<Value>().await.unwrap()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// Waits until the order is in this state.
@@ -60,7 +74,11 @@ impl Site {
         let mut report = Value::Null;
         for _ in 0..100 {
             report = audit(self.dir(), item);
-            if report["ok"] == json!(true) && ["in_flight", "returning", "in_transit"].iter().all(|units| report[units] == 0) {
+            if report["ok"] == json!(true)
+                && ["in_flight", "returning", "in_transit"]
+                    .iter()
+                    .all(|units| report[units] == 0)
+            {
                 return report;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -70,14 +88,27 @@ impl Site {
 }
 
 pub async fn run_redis(url: &str, command: &[&str]) {
-    let mut redis = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    redis::cmd(command[0]).arg(&command[1..]).exec_async(&mut redis).await.unwrap();
+    let mut redis = redis::Client::open(url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    redis::cmd(command[0])
+        .arg(&command[1..])
+        .exec_async(&mut redis)
+        .await
+        .unwrap();
 }
 
 pub async fn becomes(url: &str, admin: &str, order: &str, state: &str) {
     let mut shown = Value::Null;
     for _ in 0..300 {
-        let response = Client::new().get(format!("{url}/orders/{order}")).bearer_auth(admin).send().await.unwrap();
+        let response = Client::new()
+            .get(format!("{url}/orders/{order}"))
+            .bearer_auth(admin)
+            .send()
+            .await
+            .unwrap();
         shown = response.json().await.unwrap();
         if shown["state"] == state {
             return;

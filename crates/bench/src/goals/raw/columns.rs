@@ -29,10 +29,18 @@ impl Columns {
     pub async fn open(url: &str, lanes: usize, stock: u64) -> Result<Self> {
         let mut connection = servers::connect(url).await?;
         for lane in 0..lanes {
-            let _: () = redis::cmd("SET").arg(key("stock", lane)).arg(stock / lanes as u64).query_async(&mut connection).await?;
+            let _: () = redis::cmd("SET")
+                .arg(key("stock", lane))
+                .arg(stock / lanes as u64)
+                .query_async(&mut connection)
+                .await?;
         }
         Script::new(SOURCE).load_async(&mut connection).await?;
-        Ok(Self { connection, lanes, stock: stock / lanes as u64 * lanes as u64 })
+        Ok(Self {
+            connection,
+            lanes,
+            stock: stock / lanes as u64 * lanes as u64,
+        })
     }
 
     /// Sells to these, so many in a batch.
@@ -40,7 +48,8 @@ impl Columns {
         let (began, next) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
         let mut lanes = JoinSet::new();
         for lane in 0..self.lanes {
-            let (connection, asks, next) = (self.connection.clone(), Arc::clone(asks), Arc::clone(&next));
+            let (connection, asks, next) =
+                (self.connection.clone(), Arc::clone(asks), Arc::clone(&next));
             lanes.spawn(async move { Lane::new(lane, connection).sell(&asks, batch, &next).await });
         }
         let mut count = Count::default();
@@ -57,8 +66,14 @@ impl Columns {
     pub async fn audit(&mut self, accepted: u64) -> Result<(i64, u64)> {
         let (mut left, mut taken) = (0, 0);
         for lane in 0..self.lanes {
-            left += redis::cmd("GET").arg(key("stock", lane)).query_async::<i64>(&mut self.connection).await?;
-            taken += redis::cmd("HLEN").arg(key("buyers", lane)).query_async::<i64>(&mut self.connection).await?;
+            left += redis::cmd("GET")
+                .arg(key("stock", lane))
+                .query_async::<i64>(&mut self.connection)
+                .await?;
+            taken += redis::cmd("HLEN")
+                .arg(key("buyers", lane))
+                .query_async::<i64>(&mut self.connection)
+                .await?;
         }
         let (stock, accepted) = (i64::try_from(self.stock)?, i64::try_from(accepted)?);
         let drift = (stock - left - taken).abs() + (taken - accepted).abs();
@@ -78,14 +93,20 @@ struct Lane {
 
 impl Lane {
     fn new(lane: usize, connection: MultiplexedConnection) -> Self {
-        Self { script: Script::new(SOURCE), keys: ["stock", "buyers", "outbox"].map(|kind| key(kind, lane)), connection }
+        Self {
+            script: Script::new(SOURCE),
+            keys: ["stock", "buyers", "outbox"].map(|kind| key(kind, lane)),
+            connection,
+        }
     }
 
     async fn sell(mut self, asks: &[Ask], batch: usize, next: &AtomicUsize) -> Result<(u64, u64)> {
         let (mut taken, mut rejected) = (0, 0);
         loop {
             let from = next.fetch_add(batch, Ordering::Relaxed);
-            let Some(asks) = asks.get(from..).filter(|asks| !asks.is_empty()) else { return Ok((taken, rejected)) };
+            let Some(asks) = asks.get(from..).filter(|asks| !asks.is_empty()) else {
+                return Ok((taken, rejected));
+            };
             let asks = &asks[..batch.min(asks.len())];
             let sold = self.send(asks).await?;
             taken += sold;
@@ -95,7 +116,11 @@ impl Lane {
 
     async fn send(&mut self, asks: &[Ask]) -> Result<u64> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(self.script.get_hash()).arg(3).arg(&self.keys).arg(asks.len());
+        command
+            .arg(self.script.get_hash())
+            .arg(3)
+            .arg(&self.keys)
+            .arg(asks.len());
         for ask in asks {
             command.arg(ask.buyer.as_str());
         }
@@ -141,15 +166,30 @@ mod tests {
         let redis = Redis::start().await.unwrap();
         let mut columns = Columns::open(&redis.url(), 1, 100).await.unwrap();
         let item = shop::item("raw", 100, 1, None).unwrap();
-        let asks: Vec<_> = (0..90).map(|buyer| shop::ask(&item, buyer, Acknowledge::Accepted).unwrap()).collect();
-        let some = columns.sell(&Arc::new(asks[..60].to_vec()), 32).await.unwrap();
+        let asks: Vec<_> = (0..90)
+            .map(|buyer| shop::ask(&item, buyer, Acknowledge::Accepted).unwrap())
+            .collect();
+        let some = columns
+            .sell(&Arc::new(asks[..60].to_vec()), 32)
+            .await
+            .unwrap();
         assert_eq!((some.accepted, some.rejected), (60, 0));
         let again = columns.sell(&Arc::new(asks), 32).await.unwrap();
-        assert_eq!((again.accepted, again.rejected), (30, 60), "sixty have theirs already");
-        let late: Vec<_> = (90..110).map(|buyer| shop::ask(&item, buyer, Acknowledge::Accepted).unwrap()).collect();
+        assert_eq!(
+            (again.accepted, again.rejected),
+            (30, 60),
+            "sixty have theirs already"
+        );
+        let late: Vec<_> = (90..110)
+            .map(|buyer| shop::ask(&item, buyer, Acknowledge::Accepted).unwrap())
+            .collect();
         let last = columns.sell(&Arc::new(late), 32).await.unwrap();
         assert_eq!((last.accepted, last.rejected), (10, 10));
         assert_eq!(columns.audit(100).await.unwrap(), (0, 0));
-        assert_eq!(columns.audit(99).await.unwrap(), (1, 0), "what nobody was told of is drift");
+        assert_eq!(
+            columns.audit(99).await.unwrap(),
+            (1, 0),
+            "what nobody was told of is drift"
+        );
     }
 }

@@ -34,7 +34,11 @@ const MOVE: &str = "UPDATE raw_segments SET available = available - $4, held = h
 impl Rows {
     /// Makes the tables, beside the ledger's own, in a database that has these.
     pub async fn open(url: &str, connections: u32, way: Way) -> Result<Self> {
-        let pool = PgPoolOptions::new().max_connections(connections).min_connections(connections).connect(url).await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .min_connections(connections)
+            .connect(url)
+            .await?;
         sqlx::raw_sql(TABLES).execute(&pool).await?;
         Ok(Self { pool, way })
     }
@@ -51,21 +55,39 @@ impl Rows {
     }
 
     /// One transaction: these orders, sorted by id, and the counter, if its version is the one that was read.
-    pub async fn record(&self, item: &str, segment: u16, mut orders: Vec<TakenOrder>) -> Result<()> {
+    pub async fn record(
+        &self,
+        item: &str,
+        segment: u16,
+        mut orders: Vec<TakenOrder>,
+    ) -> Result<()> {
         let mut transaction = self.pool.begin().await?;
-        let version: i64 = sqlx::query_scalar("SELECT version FROM raw_segments WHERE item = $1 AND segment = $2")
-            .bind(item)
-            .bind(i32::from(segment))
-            .fetch_one(&mut *transaction)
-            .await?;
+        let version: i64 =
+            sqlx::query_scalar("SELECT version FROM raw_segments WHERE item = $1 AND segment = $2")
+                .bind(item)
+                .bind(i32::from(segment))
+                .fetch_one(&mut *transaction)
+                .await?;
         orders.sort_unstable_by_key(|order| order.id);
         match self.way {
             Way::Copy => copy(&mut transaction, item, segment, &orders).await?,
             Way::Unnest => unnest(&mut transaction, item, segment, &orders).await?,
         }
-        let units: i64 = orders.iter().map(|order| i64::from(order.quantity.get())).sum();
-        let moved = sqlx::query(MOVE).bind(item).bind(i32::from(segment)).bind(version).bind(units).execute(&mut *transaction).await?;
-        ensure!(moved.rows_affected() == 1, "somebody else has moved segment {segment}");
+        let units: i64 = orders
+            .iter()
+            .map(|order| i64::from(order.quantity.get()))
+            .sum();
+        let moved = sqlx::query(MOVE)
+            .bind(item)
+            .bind(i32::from(segment))
+            .bind(version)
+            .bind(units)
+            .execute(&mut *transaction)
+            .await?;
+        ensure!(
+            moved.rows_affected() == 1,
+            "somebody else has moved segment {segment}"
+        );
         Ok(transaction.commit().await?)
     }
 
@@ -76,11 +98,15 @@ impl Rows {
                 .bind(item)
                 .fetch_one(&self.pool)
                 .await?;
-        let orders: i64 = sqlx::query_scalar("SELECT coalesce(sum(quantity), 0)::bigint FROM raw_orders WHERE item = $1")
-            .bind(item)
-            .fetch_one(&self.pool)
-            .await?;
-        let drift = (allocated - available - held).abs() + (held - orders).abs() + (orders - i64::try_from(accepted)?).abs();
+        let orders: i64 = sqlx::query_scalar(
+            "SELECT coalesce(sum(quantity), 0)::bigint FROM raw_orders WHERE item = $1",
+        )
+        .bind(item)
+        .fetch_one(&self.pool)
+        .await?;
+        let drift = (allocated - available - held).abs()
+            + (held - orders).abs()
+            + (orders - i64::try_from(accepted)?).abs();
         Ok((drift, u64::try_from(orders - allocated).unwrap_or(0)))
     }
 
@@ -90,12 +116,25 @@ impl Rows {
     }
 }
 
-async fn copy(connection: &mut PgConnection, item: &str, segment: u16, orders: &[TakenOrder]) -> Result<()> {
-    let mut copy = connection.copy_in_raw("COPY raw_orders (id, item, segment, buyer, quantity, state, expires_at) FROM STDIN").await?;
+async fn copy(
+    connection: &mut PgConnection,
+    item: &str,
+    segment: u16,
+    orders: &[TakenOrder],
+) -> Result<()> {
+    let mut copy = connection
+        .copy_in_raw(
+            "COPY raw_orders (id, item, segment, buyer, quantity, state, expires_at) FROM STDIN",
+        )
+        .await?;
     let text = lines(item, segment, orders);
     copy.send(text.into_bytes()).await?;
     let copied = copy.finish().await?;
-    ensure!(copied == orders.len() as u64, "{copied} of {} rows were copied", orders.len());
+    ensure!(
+        copied == orders.len() as u64,
+        "{copied} of {} rows were copied",
+        orders.len()
+    );
     Ok(())
 }
 
@@ -106,15 +145,29 @@ fn lines(item: &str, segment: u16, orders: &[TakenOrder]) -> String {
     let mut text = String::with_capacity(orders.len() * 96);
     for order in orders {
         // Writing to a string cannot fail.
-        _ = writeln!(text, "{}\t{item}\t{segment}\t{}\t{}\theld\t{expires}", order.id, order.buyer.as_str(), order.quantity.get());
+        _ = writeln!(
+            text,
+            "{}\t{item}\t{segment}\t{}\t{}\theld\t{expires}",
+            order.id,
+            order.buyer.as_str(),
+            order.quantity.get()
+        );
     }
     text
 }
 
-async fn unnest(connection: &mut PgConnection, item: &str, segment: u16, orders: &[TakenOrder]) -> Result<()> {
+async fn unnest(
+    connection: &mut PgConnection,
+    item: &str,
+    segment: u16,
+    orders: &[TakenOrder],
+) -> Result<()> {
     let ids: Vec<Uuid> = orders.iter().map(|order| order.id.as_uuid()).collect();
     let buyers: Vec<&str> = orders.iter().map(|order| order.buyer.as_str()).collect();
-    let quantities: Vec<i64> = orders.iter().map(|order| order.quantity.get().into()).collect();
+    let quantities: Vec<i64> = orders
+        .iter()
+        .map(|order| order.quantity.get().into())
+        .collect();
     let inserted = sqlx::query(UNNEST)
         .bind(ids)
         .bind(item)
@@ -124,6 +177,9 @@ async fn unnest(connection: &mut PgConnection, item: &str, segment: u16, orders:
         .bind(Timestamp::now().to_string())
         .execute(connection)
         .await?;
-    ensure!(inserted.rows_affected() == orders.len() as u64, "not all rows were inserted");
+    ensure!(
+        inserted.rows_affected() == orders.len() as u64,
+        "not all rows were inserted"
+    );
     Ok(())
 }

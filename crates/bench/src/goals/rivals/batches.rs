@@ -41,21 +41,40 @@ impl Batches {
         let pool = place.tables(writers, stock).await?;
         let (orders, receiver) = mpsc::unbounded_channel();
         let receiver = Arc::new(Mutex::new(receiver));
-        let writers = (0..writers).map(|_| write_all(pool.clone(), Arc::clone(&receiver))).collect();
-        Ok(Self { pool, orders, writers: Mutex::new(writers) })
+        let writers = (0..writers)
+            .map(|_| write_all(pool.clone(), Arc::clone(&receiver)))
+            .collect();
+        Ok(Self {
+            pool,
+            orders,
+            writers: Mutex::new(writers),
+        })
     }
 }
 
-async fn write_all(pool: PgPool, orders: Arc<Mutex<mpsc::UnboundedReceiver<Waiting>>>) -> Result<()> {
+async fn write_all(
+    pool: PgPool,
+    orders: Arc<Mutex<mpsc::UnboundedReceiver<Waiting>>>,
+) -> Result<()> {
     loop {
         let mut batch = Vec::with_capacity(ORDERS_AT_MOST);
-        if orders.lock().await.recv_many(&mut batch, ORDERS_AT_MOST).await == 0 {
+        if orders
+            .lock()
+            .await
+            .recv_many(&mut batch, ORDERS_AT_MOST)
+            .await
+            == 0
+        {
             return Ok(());
         }
         let written = write(&pool, &batch).await?;
         for (place, waiting) in batch.into_iter().enumerate() {
             // Whoever has gone away is no error.
-            _ = waiting.answer.send(if (place as u64) < written { Told::Sold } else { Told::Refused });
+            _ = waiting.answer.send(if (place as u64) < written {
+                Told::Sold
+            } else {
+                Told::Refused
+            });
         }
     }
 }
@@ -63,7 +82,12 @@ async fn write_all(pool: PgPool, orders: Arc<Mutex<mpsc::UnboundedReceiver<Waiti
 async fn write(pool: &PgPool, batch: &[Waiting]) -> Result<u64> {
     let ids: Vec<_> = batch.iter().map(|_| Uuid::new_v4()).collect();
     let buyers: Vec<_> = batch.iter().map(|waiting| waiting.buyer.as_str()).collect();
-    let written = sqlx::query(WRITE).bind(ids).bind(buyers).bind(i64::try_from(batch.len())?).execute(pool).await?;
+    let written = sqlx::query(WRITE)
+        .bind(ids)
+        .bind(buyers)
+        .bind(i64::try_from(batch.len())?)
+        .execute(pool)
+        .await?;
     Ok(written.rows_affected())
 }
 
@@ -71,7 +95,12 @@ async fn write(pool: &PgPool, batch: &[Waiting]) -> Result<u64> {
 impl Way for Batches {
     async fn buy(&self, buyer: u64) -> Result<Told> {
         let (answer, told) = oneshot::channel();
-        self.orders.send(Waiting { buyer: format!("buyer-{buyer}"), answer }).map_err(|_| anyhow!("nobody writes any more"))?;
+        self.orders
+            .send(Waiting {
+                buyer: format!("buyer-{buyer}"),
+                answer,
+            })
+            .map_err(|_| anyhow!("nobody writes any more"))?;
         told.await.context("a batch was not written")
     }
 

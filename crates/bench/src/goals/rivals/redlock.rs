@@ -28,7 +28,11 @@ pub struct Ours {
 impl Ours {
     pub async fn open(place: &Place, retry: Duration, stock: u64) -> Result<Self> {
         let lock = place.nodes.redlock(Some(retry)).await?;
-        Ok(Self { lock, counters: Counters::open(&place.emptied().await?, 1, stock).await?, doors: Doors::default() })
+        Ok(Self {
+            lock,
+            counters: Counters::open(&place.emptied().await?, 1, stock).await?,
+            doors: Doors::default(),
+        })
     }
 }
 
@@ -69,7 +73,12 @@ impl Theirs {
     pub async fn open(place: &Place, pause: Pause, stock: u64) -> Result<Self> {
         let mut manager = LockManager::new(place.nodes.urls());
         manager.set_retry(1, Duration::ZERO);
-        Ok(Self { manager, pause, counters: Counters::open(&place.emptied().await?, 1, stock).await?, doors: Doors::default() })
+        Ok(Self {
+            manager,
+            pause,
+            counters: Counters::open(&place.emptied().await?, 1, stock).await?,
+            doors: Doors::default(),
+        })
     }
 }
 
@@ -79,7 +88,9 @@ impl Way for Theirs {
         let lock = loop {
             match self.manager.lock(NAME.as_bytes(), LEASE).await {
                 Ok(lock) => break lock,
-                Err(rslock::LockError::Unavailable) if self.doors.are_closed() => return Ok(Told::Refused),
+                Err(rslock::LockError::Unavailable) if self.doors.are_closed() => {
+                    return Ok(Told::Refused);
+                }
                 Err(rslock::LockError::Unavailable) => self.pause.up_to().await,
                 Err(error) => return Err(anyhow!("rslock: {error}")),
             }

@@ -32,21 +32,32 @@ pub struct Rows {
 
 impl Rows {
     pub async fn open(place: &Place, step: Step, connections: u64, stock: u64) -> Result<Self> {
-        Ok(Self { pool: place.tables(connections, stock).await?, step, doors: Doors::default() })
+        Ok(Self {
+            pool: place.tables(connections, stock).await?,
+            step,
+            doors: Doors::default(),
+        })
     }
 
     /// What the lock kept others away from.
     async fn read_and_write(&self, lock_and_read: &'static str, buyer: &str) -> Result<Told> {
         let mut transaction = self.pool.begin().await?;
         if self.step == Step::Advisory {
-            sqlx::query("SELECT pg_advisory_xact_lock(1)").execute(&mut *transaction).await?;
+            sqlx::query("SELECT pg_advisory_xact_lock(1)")
+                .execute(&mut *transaction)
+                .await?;
         }
-        let stock: i64 = sqlx::query_scalar(lock_and_read).fetch_one(&mut *transaction).await?;
+        let stock: i64 = sqlx::query_scalar(lock_and_read)
+            .fetch_one(&mut *transaction)
+            .await?;
         if stock < 1 {
             transaction.rollback().await?;
             return Ok(Told::Refused);
         }
-        sqlx::query("UPDATE items SET stock = $1 WHERE id = 1").bind(stock - 1).execute(&mut *transaction).await?;
+        sqlx::query("UPDATE items SET stock = $1 WHERE id = 1")
+            .bind(stock - 1)
+            .execute(&mut *transaction)
+            .await?;
         order(&mut transaction, buyer).await?;
         transaction.commit().await?;
         Ok(Told::Sold)
@@ -54,7 +65,12 @@ impl Rows {
 
     async fn conditional(&self, buyer: &str) -> Result<Told> {
         let mut transaction = self.pool.begin().await?;
-        if sqlx::query(TAKE).execute(&mut *transaction).await?.rows_affected() == 0 {
+        if sqlx::query(TAKE)
+            .execute(&mut *transaction)
+            .await?
+            .rows_affected()
+            == 0
+        {
             transaction.rollback().await?;
             return Ok(Told::Refused);
         }
@@ -64,8 +80,16 @@ impl Rows {
     }
 
     async fn statement(&self, buyer: &str) -> Result<Told> {
-        let written = sqlx::query(TAKE_AND_ORDER).bind(Uuid::new_v4()).bind(buyer).execute(&self.pool).await?;
-        Ok(if written.rows_affected() == 1 { Told::Sold } else { Told::Refused })
+        let written = sqlx::query(TAKE_AND_ORDER)
+            .bind(Uuid::new_v4())
+            .bind(buyer)
+            .execute(&self.pool)
+            .await?;
+        Ok(if written.rows_affected() == 1 {
+            Told::Sold
+        } else {
+            Told::Refused
+        })
     }
 
     /// Reads, and writes if nobody has written since; else reads again.
@@ -73,7 +97,9 @@ impl Rows {
         let mut connection = self.pool.acquire().await?;
         while !self.doors.are_closed() {
             let (stock, version): (i64, i64) =
-                sqlx::query_as("SELECT stock, version FROM items WHERE id = 1").fetch_one(&mut *connection).await?;
+                sqlx::query_as("SELECT stock, version FROM items WHERE id = 1")
+                    .fetch_one(&mut *connection)
+                    .await?;
             if stock < 1 {
                 return Ok(Told::Refused);
             }
@@ -85,14 +111,21 @@ impl Rows {
     }
 }
 
-async fn write_if(connection: &mut PgConnection, stock: i64, version: i64, buyer: &str) -> Result<bool> {
+async fn write_if(
+    connection: &mut PgConnection,
+    stock: i64,
+    version: i64,
+    buyer: &str,
+) -> Result<bool> {
     use sqlx::Connection;
     let mut transaction = connection.begin().await?;
-    let written = sqlx::query("UPDATE items SET stock = $1, version = version + 1 WHERE id = 1 AND version = $2")
-        .bind(stock - 1)
-        .bind(version)
-        .execute(&mut *transaction)
-        .await?;
+    let written = sqlx::query(
+        "UPDATE items SET stock = $1, version = version + 1 WHERE id = 1 AND version = $2",
+    )
+    .bind(stock - 1)
+    .bind(version)
+    .execute(&mut *transaction)
+    .await?;
     if written.rows_affected() == 0 {
         transaction.rollback().await?;
         return Ok(false);
@@ -103,7 +136,11 @@ async fn write_if(connection: &mut PgConnection, stock: i64, version: i64, buyer
 }
 
 async fn order(connection: &mut PgConnection, buyer: &str) -> Result<()> {
-    let written = sqlx::query(ORDER).bind(Uuid::new_v4()).bind(buyer).execute(connection).await?;
+    let written = sqlx::query(ORDER)
+        .bind(Uuid::new_v4())
+        .bind(buyer)
+        .execute(connection)
+        .await?;
     if written.rows_affected() != 1 {
         bail!("an order was not written");
     }
@@ -115,8 +152,14 @@ impl Way for Rows {
     async fn buy(&self, buyer: u64) -> Result<Told> {
         let buyer = format!("buyer-{buyer}");
         match self.step {
-            Step::ForUpdate => self.read_and_write("SELECT stock FROM items WHERE id = 1 FOR UPDATE", &buyer).await,
-            Step::Advisory => self.read_and_write("SELECT stock FROM items WHERE id = 1", &buyer).await,
+            Step::ForUpdate => {
+                self.read_and_write("SELECT stock FROM items WHERE id = 1 FOR UPDATE", &buyer)
+                    .await
+            }
+            Step::Advisory => {
+                self.read_and_write("SELECT stock FROM items WHERE id = 1", &buyer)
+                    .await
+            }
             Step::CompareAndSet => self.compare_and_set(&buyer).await,
             Step::Conditional => self.conditional(&buyer).await,
             Step::Statement => self.statement(&buyer).await,

@@ -27,22 +27,41 @@ struct Step {
 impl Step {
     async fn open(url: &str, stock: u64) -> Result<Self> {
         let (mut connection, script) = (servers::connect(url).await?, Script::new(SOURCE));
-        redis::cmd("SET").arg(KEYS[0]).arg(stock).query_async::<()>(&mut connection).await?;
+        redis::cmd("SET")
+            .arg(KEYS[0])
+            .arg(stock)
+            .query_async::<()>(&mut connection)
+            .await?;
         script.load_async(&mut connection).await?;
-        Ok(Self { script, item: shop::item("script", stock, 1, Some(Quantity::ONE))?, connection })
+        Ok(Self {
+            script,
+            item: shop::item("script", stock, 1, Some(Quantity::ONE))?,
+            connection,
+        })
     }
 
     fn command(&self, buyer: u64) -> Result<Cmd> {
         let ask = shop::ask(&self.item, buyer, Acknowledge::Accepted)?;
         let mut command = redis::cmd("EVALSHA");
-        command.arg(self.script.get_hash()).arg(3).arg(&KEYS).arg(ask.buyer.as_str()).arg(&ask.order.as_bytes()[..]);
+        command
+            .arg(self.script.get_hash())
+            .arg(3)
+            .arg(&KEYS)
+            .arg(ask.buyer.as_str())
+            .arg(&ask.order.as_bytes()[..]);
         Ok(command)
     }
 
     async fn audit(&self, stock: u64, accepted: u64) -> Result<(i64, u64)> {
         let mut connection = self.connection.clone();
-        let left: i64 = redis::cmd("GET").arg(KEYS[0]).query_async(&mut connection).await?;
-        let sold: i64 = redis::cmd("HLEN").arg(KEYS[1]).query_async(&mut connection).await?;
+        let left: i64 = redis::cmd("GET")
+            .arg(KEYS[0])
+            .query_async(&mut connection)
+            .await?;
+        let sold: i64 = redis::cmd("HLEN")
+            .arg(KEYS[1])
+            .query_async(&mut connection)
+            .await?;
         judge(stock, left, sold, accepted)
     }
 }
@@ -84,10 +103,18 @@ pub struct Pooled {
 
 impl Pooled {
     pub async fn open(url: &str, connections: usize, stock: u64) -> Result<Self> {
-        let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let info = url
+            .into_connection_info()?
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let manager = Manager::new_with_config(info, servers::config())?;
-        let pool = Pool::builder(manager).max_size(connections).runtime(Runtime::Tokio1).build()?;
-        Ok(Self { step: Step::open(url, stock).await?, pool })
+        let pool = Pool::builder(manager)
+            .max_size(connections)
+            .runtime(Runtime::Tokio1)
+            .build()?;
+        Ok(Self {
+            step: Step::open(url, stock).await?,
+            pool,
+        })
     }
 }
 

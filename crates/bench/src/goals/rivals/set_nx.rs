@@ -13,7 +13,8 @@ use super::{
 use crate::goals::crowd::Told;
 
 const LEASE_MS: u64 = 10_000;
-const COMPARE_AND_DELETE: &str = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0";
+const COMPARE_AND_DELETE: &str =
+    "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0";
 
 /// The stock in parts, each behind its lock.
 pub struct Locked {
@@ -27,9 +28,19 @@ pub struct Locked {
 
 impl Locked {
     pub async fn open(url: &str, parts: usize, pause: Pause, stock: u64) -> Result<Self> {
-        let (counters, release) = (Counters::open(url, parts, stock).await?, Script::new(COMPARE_AND_DELETE));
+        let (counters, release) = (
+            Counters::open(url, parts, stock).await?,
+            Script::new(COMPARE_AND_DELETE),
+        );
         release.load_async(&mut counters.connection.clone()).await?;
-        Ok(Self { counters, release, parts, pause, owners: AtomicU64::default(), doors: Doors::default() })
+        Ok(Self {
+            counters,
+            release,
+            parts,
+            pause,
+            owners: AtomicU64::default(),
+            doors: Doors::default(),
+        })
     }
 
     /// Whether it was had before the doors closed.
@@ -37,7 +48,11 @@ impl Locked {
         let mut connection = self.counters.connection.clone();
         let mut set = redis::cmd("SET");
         set.arg(name).arg(owner).arg("NX").arg("PX").arg(LEASE_MS);
-        while set.query_async::<Option<String>>(&mut connection).await?.is_none() {
+        while set
+            .query_async::<Option<String>>(&mut connection)
+            .await?
+            .is_none()
+        {
             if self.doors.are_closed() {
                 return Ok(false);
             }
@@ -48,8 +63,14 @@ impl Locked {
 
     async fn unlock(&self, name: &str, owner: &str) -> Result<()> {
         let mut release = redis::cmd("EVALSHA");
-        release.arg(self.release.get_hash()).arg(1).arg(name).arg(owner);
-        let freed: i64 = release.query_async(&mut self.counters.connection.clone()).await?;
+        release
+            .arg(self.release.get_hash())
+            .arg(1)
+            .arg(name)
+            .arg(owner);
+        let freed: i64 = release
+            .query_async(&mut self.counters.connection.clone())
+            .await?;
         anyhow::ensure!(freed == 1, "a lease ended while its lock was held");
         Ok(())
     }

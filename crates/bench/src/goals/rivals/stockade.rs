@@ -38,14 +38,25 @@ struct Recorded {
 impl Stockade {
     pub async fn accepted(segments: u16, units: u64) -> Result<Self> {
         let redis = Redis::start().await?;
-        let (stock, item) = (shop::stock(&redis.url(), BATCH_MAX).await?, item(segments, units)?);
+        let (stock, item) = (
+            shop::stock(&redis.url(), BATCH_MAX).await?,
+            item(segments, units)?,
+        );
         stock.open(&item).await?;
-        Ok(Self { stock, item, recorded: None, _redis: redis })
+        Ok(Self {
+            stock,
+            item,
+            recorded: None,
+            _redis: redis,
+        })
     }
 
     pub async fn recorded(place: &Place, segments: u16, units: u64) -> Result<Self> {
         let (name, item) = (place.database(), item(segments, units)?);
-        let (url, server) = (place.postgres.create_database(&name).await?, place.postgres.url("postgres"));
+        let (url, server) = (
+            place.postgres.create_database(&name).await?,
+            place.postgres.url("postgres"),
+        );
         let ledger = ledger::connect(&url, 1).await?;
         ledger.migrate().await?;
         ledger.create_item(&item).await?;
@@ -53,7 +64,16 @@ impl Stockade {
         let stock = shop::stock(&redis.url(), BATCH_MAX).await?;
         stock.open(&item).await?;
         let recording = Mutex::new(Some(Recording::start(&redis.url(), &url).await?));
-        Ok(Self { stock, item, recorded: Some(Recorded { recording, name, server }), _redis: redis })
+        Ok(Self {
+            stock,
+            item,
+            recorded: Some(Recorded {
+                recording,
+                name,
+                server,
+            }),
+            _redis: redis,
+        })
     }
 }
 
@@ -64,28 +84,49 @@ fn item(segments: u16, units: u64) -> Result<Item> {
 #[async_trait]
 impl Way for Stockade {
     async fn buy(&self, buyer: u64) -> Result<Told> {
-        let acknowledge = if self.recorded.is_some() { Acknowledge::Recorded } else { Acknowledge::Accepted };
-        shop::buy(&self.stock, &self.item, shop::ask(&self.item, buyer, acknowledge)?).await
+        let acknowledge = if self.recorded.is_some() {
+            Acknowledge::Recorded
+        } else {
+            Acknowledge::Accepted
+        };
+        shop::buy(
+            &self.stock,
+            &self.item,
+            shop::ask(&self.item, buyer, acknowledge)?,
+        )
+        .await
     }
 
     async fn audit(&self, stock: u64, accepted: u64) -> Result<(i64, u64)> {
         let Some(recorded) = &self.recorded else {
             let logged = shop::logged(&self.stock, &self.item).await?;
-            return Ok((logged.drift(stock, accepted), logged.taken.saturating_sub(stock)));
+            return Ok((
+                logged.drift(stock, accepted),
+                logged.taken.saturating_sub(stock),
+            ));
         };
         let recording = recorded.recording.lock().await;
-        let recording = recording.as_ref().ok_or_else(|| anyhow::anyhow!("nobody records any more"))?;
+        let recording = recording
+            .as_ref()
+            .ok_or_else(|| anyhow::anyhow!("nobody records any more"))?;
         recording.audit(&self.stock, &self.item, accepted).await
     }
 
     async fn end(&self) -> Result<()> {
         self.stock.shutdown().await;
-        if let Some(Recorded { recording, name, server }) = &self.recorded {
+        if let Some(Recorded {
+            recording,
+            name,
+            server,
+        }) = &self.recorded
+        {
             if let Some(recording) = recording.lock().await.take() {
                 recording.stop().await?;
             }
             let mut connection = PgConnection::connect(server).await?;
-            sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"))).execute(&mut connection).await?;
+            sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)")))
+                .execute(&mut connection)
+                .await?;
         }
         Ok(())
     }

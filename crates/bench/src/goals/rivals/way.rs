@@ -39,7 +39,10 @@ pub trait Way: Send + Sync + 'static {
 /// Units that are left, and units that orders were written for, held against the stock and what buyers were told.
 pub fn judge(stock: u64, left: i64, sold: i64, accepted: u64) -> Result<(i64, u64)> {
     let (stock, accepted) = (i64::try_from(stock)?, i64::try_from(accepted)?);
-    Ok(((stock - left - sold).abs() + (sold - accepted).abs(), u64::try_from(sold - stock).unwrap_or(0)))
+    Ok((
+        (stock - left - sold).abs() + (sold - accepted).abs(),
+        u64::try_from(sold - stock).unwrap_or(0),
+    ))
 }
 
 /// Where a way keeps what it has sold.
@@ -109,9 +112,13 @@ impl Kind {
 
     pub const fn kept(self) -> Kept {
         match self {
-            Self::Accepted | Self::SetNx | Self::SegmentLocks | Self::Redlock | Self::Rslock | Self::ScriptPool | Self::ScriptShared => {
-                Kept::InRedis
-            }
+            Self::Accepted
+            | Self::SetNx
+            | Self::SegmentLocks
+            | Self::Redlock
+            | Self::Rslock
+            | Self::ScriptPool
+            | Self::ScriptShared => Kept::InRedis,
             Self::Recorded
             | Self::ForUpdate
             | Self::Advisory
@@ -132,7 +139,11 @@ impl Kind {
             Self::Rslock => &[10, 2, 5, 20, 50],
             Self::ScriptPool => &[64, 16, 256],
             Self::ScriptShared => &[1],
-            Self::ForUpdate | Self::Advisory | Self::CompareAndSet | Self::Conditional | Self::Statement => CONNECTIONS,
+            Self::ForUpdate
+            | Self::Advisory
+            | Self::CompareAndSet
+            | Self::Conditional
+            | Self::Statement => CONNECTIONS,
             Self::Batches => &[1, 2],
         }
     }
@@ -150,10 +161,16 @@ impl Kind {
         let (redis, postgres) = (servers::REDIS, servers::POSTGRES);
         match self {
             Self::Accepted => format!("{tuning} segments, limit 1, {redis}"),
-            Self::Recorded => format!("{tuning} segments, limit 1, recorder with 2 workers, {redis}, {postgres}"),
-            Self::SetNx | Self::SegmentLocks if tuning == 0 => format!("asks again at once, {redis}"),
+            Self::Recorded => {
+                format!("{tuning} segments, limit 1, recorder with 2 workers, {redis}, {postgres}")
+            }
+            Self::SetNx | Self::SegmentLocks if tuning == 0 => {
+                format!("asks again at once, {redis}")
+            }
             Self::SetNx | Self::SegmentLocks => format!("asks again after {tuning} ms, {redis}"),
-            Self::Redlock => format!("woken by a release, or asks again after {tuning} ms, {redis}"),
+            Self::Redlock => {
+                format!("woken by a release, or asks again after {tuning} ms, {redis}")
+            }
             Self::Rslock => format!("asks again after at most {tuning} ms, {redis}"),
             Self::ScriptPool => format!("{tuning} connections, {redis}"),
             Self::ScriptShared => redis.into(),
@@ -165,21 +182,39 @@ impl Kind {
 
 /// Opens it with so much stock, on servers that hold nothing else of it.
 pub async fn open(place: &Place, kind: Kind, tuning: u64, stock: u64) -> Result<Arc<dyn Way>> {
-    let pause = Pause { most: Duration::from_millis(tuning) };
+    let pause = Pause {
+        most: Duration::from_millis(tuning),
+    };
     Ok(match kind {
         Kind::Accepted => Arc::new(Stockade::accepted(u16::try_from(tuning)?, stock).await?),
         Kind::Recorded => Arc::new(Stockade::recorded(place, u16::try_from(tuning)?, stock).await?),
-        Kind::SetNx => Arc::new(set_nx::Locked::open(&place.emptied().await?, 1, pause, stock).await?),
-        Kind::SegmentLocks => Arc::new(set_nx::Locked::open(&place.emptied().await?, 16, pause, stock).await?),
+        Kind::SetNx => {
+            Arc::new(set_nx::Locked::open(&place.emptied().await?, 1, pause, stock).await?)
+        }
+        Kind::SegmentLocks => {
+            Arc::new(set_nx::Locked::open(&place.emptied().await?, 16, pause, stock).await?)
+        }
         Kind::Redlock => Arc::new(redlock::Ours::open(place, pause.most, stock).await?),
         Kind::Rslock => Arc::new(redlock::Theirs::open(place, pause, stock).await?),
-        Kind::ScriptPool => Arc::new(script::Pooled::open(&place.emptied().await?, usize::try_from(tuning)?, stock).await?),
+        Kind::ScriptPool => Arc::new(
+            script::Pooled::open(&place.emptied().await?, usize::try_from(tuning)?, stock).await?,
+        ),
         Kind::ScriptShared => Arc::new(script::Shared::open(&place.emptied().await?, stock).await?),
-        Kind::ForUpdate => Arc::new(row::Rows::open(place, row::Step::ForUpdate, tuning, stock).await?),
-        Kind::Advisory => Arc::new(row::Rows::open(place, row::Step::Advisory, tuning, stock).await?),
-        Kind::CompareAndSet => Arc::new(row::Rows::open(place, row::Step::CompareAndSet, tuning, stock).await?),
-        Kind::Conditional => Arc::new(row::Rows::open(place, row::Step::Conditional, tuning, stock).await?),
-        Kind::Statement => Arc::new(row::Rows::open(place, row::Step::Statement, tuning, stock).await?),
+        Kind::ForUpdate => {
+            Arc::new(row::Rows::open(place, row::Step::ForUpdate, tuning, stock).await?)
+        }
+        Kind::Advisory => {
+            Arc::new(row::Rows::open(place, row::Step::Advisory, tuning, stock).await?)
+        }
+        Kind::CompareAndSet => {
+            Arc::new(row::Rows::open(place, row::Step::CompareAndSet, tuning, stock).await?)
+        }
+        Kind::Conditional => {
+            Arc::new(row::Rows::open(place, row::Step::Conditional, tuning, stock).await?)
+        }
+        Kind::Statement => {
+            Arc::new(row::Rows::open(place, row::Step::Statement, tuning, stock).await?)
+        }
         Kind::Batches => Arc::new(Batches::open(place, tuning, stock).await?),
     })
 }
@@ -198,8 +233,17 @@ const TABLES: &str = "\
 
 impl Place {
     pub async fn open() -> Result<Self> {
-        let (redis, nodes, postgres) = tokio::try_join!(async { Ok(Redis::start().await?) }, Nodes::start(), servers::postgres())?;
-        let place = Self { redis, nodes, postgres, databases: AtomicU64::default() };
+        let (redis, nodes, postgres) = tokio::try_join!(
+            async { Ok(Redis::start().await?) },
+            Nodes::start(),
+            servers::postgres()
+        )?;
+        let place = Self {
+            redis,
+            nodes,
+            postgres,
+            databases: AtomicU64::default(),
+        };
         let pool = PgPool::connect(&place.postgres.create_database("rivals").await?).await?;
         sqlx::raw_sql(TABLES).execute(&pool).await?;
         pool.close().await;
@@ -209,30 +253,49 @@ impl Place {
     /// The Redis of the others, with nothing in it.
     pub async fn emptied(&self) -> Result<String> {
         let mut connection = servers::connect(&self.redis.url()).await?;
-        redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
+        redis::cmd("FLUSHALL")
+            .query_async::<()>(&mut connection)
+            .await?;
         Ok(self.redis.url())
     }
 
     /// The tables of the others: one item, no orders, and so many connections, all of them made.
     pub async fn tables(&self, connections: u64, stock: u64) -> Result<PgPool> {
         let connections = u32::try_from(connections)?;
-        let pool = PgPoolOptions::new().max_connections(connections).min_connections(connections);
-        let pool = pool.test_before_acquire(false).connect(&self.postgres.url("rivals")).await?;
-        sqlx::raw_sql("TRUNCATE items, orders").execute(&pool).await?;
-        sqlx::query("INSERT INTO items (id, stock) VALUES (1, $1)").bind(i64::try_from(stock)?).execute(&pool).await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .min_connections(connections);
+        let pool = pool
+            .test_before_acquire(false)
+            .connect(&self.postgres.url("rivals"))
+            .await?;
+        sqlx::raw_sql("TRUNCATE items, orders")
+            .execute(&pool)
+            .await?;
+        sqlx::query("INSERT INTO items (id, stock) VALUES (1, $1)")
+            .bind(i64::try_from(stock)?)
+            .execute(&pool)
+            .await?;
         Ok(pool)
     }
 
     /// A name that no database has had.
     pub fn database(&self) -> String {
-        format!("stockade_{}", self.databases.fetch_add(1, Ordering::Relaxed))
+        format!(
+            "stockade_{}",
+            self.databases.fetch_add(1, Ordering::Relaxed)
+        )
     }
 }
 
 /// What the tables say.
 pub async fn audit_tables(pool: &PgPool, stock: u64, accepted: u64) -> Result<(i64, u64)> {
-    let left: i64 = sqlx::query_scalar("SELECT stock FROM items WHERE id = 1").fetch_one(pool).await?;
-    let sold: i64 = sqlx::query_scalar("SELECT coalesce(sum(quantity), 0)::bigint FROM orders").fetch_one(pool).await?;
+    let left: i64 = sqlx::query_scalar("SELECT stock FROM items WHERE id = 1")
+        .fetch_one(pool)
+        .await?;
+    let sold: i64 = sqlx::query_scalar("SELECT coalesce(sum(quantity), 0)::bigint FROM orders")
+        .fetch_one(pool)
+        .await?;
     judge(stock, left, sold, accepted)
 }
 
@@ -279,8 +342,16 @@ mod tests {
     #[test]
     fn a_unit_that_is_lost_drifts_and_one_too_many_is_oversold() {
         assert_eq!(judge(10, 4, 6, 6).unwrap(), (0, 0));
-        assert_eq!(judge(10, 5, 6, 6).unwrap(), (1, 0), "an update of the counter was lost");
-        assert_eq!(judge(10, 4, 6, 7).unwrap(), (1, 0), "somebody was told of a unit that nobody wrote down");
+        assert_eq!(
+            judge(10, 5, 6, 6).unwrap(),
+            (1, 0),
+            "an update of the counter was lost"
+        );
+        assert_eq!(
+            judge(10, 4, 6, 7).unwrap(),
+            (1, 0),
+            "somebody was told of a unit that nobody wrote down"
+        );
         assert_eq!(judge(10, -1, 11, 11).unwrap(), (0, 1));
     }
 }

@@ -19,7 +19,10 @@ impl ConsulSite {
     }
 
     pub fn builder(&self) -> ConsulBuilder {
-        ConsulBuilder::new(self.0.url()).session_ttl_min(ms(100)).lease(Self::LEASE).timeout(ms(1000))
+        ConsulBuilder::new(self.0.url())
+            .session_ttl_min(ms(100))
+            .lease(Self::LEASE)
+            .timeout(ms(1000))
     }
 
     pub fn key(&self, name: &str) -> String {
@@ -37,7 +40,17 @@ impl ConsulSite {
 
     pub async fn destroy(&self, session: &str) {
         let destroy = format!("{}/v1/session/destroy/{session}", self.0.url());
-        assert_eq!(reqwest::Client::new().put(destroy).send().await.unwrap().text().await.unwrap(), "true");
+        assert_eq!(
+            reqwest::Client::new()
+                .put(destroy)
+                .send()
+                .await
+                .unwrap()
+                .text()
+                .await
+                .unwrap(),
+            "true"
+        );
     }
 }
 

@@ -95,12 +95,25 @@ impl Consul {
     pub fn start(session_ttl_min: Duration) -> Self {
         let (changes, _) = watch::channel(0);
         // Raft has written a little before anybody else can.
-        let store = Mutex::new(Store { index: 10, keys_index: 0, ..Store::default() });
-        let shared = Arc::new(Shared { store, changes, session_ttl_min, acquires: AtomicUsize::new(0) });
+        let store = Mutex::new(Store {
+            index: 10,
+            keys_index: 0,
+            ..Store::default()
+        });
+        let shared = Arc::new(Shared {
+            store,
+            changes,
+            session_ttl_min,
+            acquires: AtomicUsize::new(0),
+        });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let runtime = Some(serve(listener, Arc::clone(&shared)));
-        Self { shared, port, runtime }
+        Self {
+            shared,
+            port,
+            runtime,
+        }
     }
 
     pub fn url(&self) -> String {
@@ -148,13 +161,20 @@ impl Drop for Consul {
 
 fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) -> Runtime {
     listener.set_nonblocking(true).unwrap();
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
     let api = Router::new()
         .route("/v1/session/create", put(create_session))
         .route("/v1/session/renew/{id}", put(renew_session))
         .route("/v1/session/destroy/{id}", put(destroy_session))
         .route("/v1/session/info/{id}", get(read_session))
-        .route("/v1/kv/{*key}", get(read_key).put(write_key).delete(delete_key))
+        .route(
+            "/v1/kv/{*key}",
+            get(read_key).put(write_key).delete(delete_key),
+        )
         .with_state(Arc::clone(&shared));
     runtime.spawn(async move {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
@@ -215,18 +235,33 @@ impl Store {
 
     fn end_sessions(&mut self) {
         let now = Instant::now();
-        let ended: Vec<_> = self.sessions.iter().filter(|(_, session)| session.ends.is_some_and(|ends| ends <= now)).collect();
-        for id in ended.into_iter().map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+        let ended: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.ends.is_some_and(|ends| ends <= now))
+            .collect();
+        for id in ended
+            .into_iter()
+            .map(|(id, _)| id.clone())
+            .collect::<Vec<_>>()
+        {
             self.destroy(&id);
         }
     }
 
     /// What the session has is released or deleted, and kept from others for the lock-delay.
     fn destroy(&mut self, id: &str) {
-        let Some(session) = self.sessions.remove(id) else { return };
+        let Some(session) = self.sessions.remove(id) else {
+            return;
+        };
         let index = self.next();
         let held = |entry: &Entry| entry.session.as_deref() == Some(id);
-        let keys: Vec<_> = self.keys.iter().filter(|(_, entry)| held(entry)).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<_> = self
+            .keys
+            .iter()
+            .filter(|(_, entry)| held(entry))
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in keys {
             self.keys_index = index;
             if session.deletes {
@@ -235,13 +270,18 @@ impl Store {
                 (entry.session, entry.modified) = (None, index);
             }
             if !session.lock_delay.is_zero() {
-                self.delays.insert(key, Instant::now() + session.lock_delay.min(LOCK_DELAY_MAX));
+                self.delays
+                    .insert(key, Instant::now() + session.lock_delay.min(LOCK_DELAY_MAX));
             }
         }
     }
 
     fn acquire(&mut self, key: &str, id: &str) -> Result<bool, String> {
-        if self.delays.get(key).is_some_and(|until| *until > Instant::now()) {
+        if self
+            .delays
+            .get(key)
+            .is_some_and(|until| *until > Instant::now())
+        {
             return Ok(false);
         }
         if !self.sessions.contains_key(id) {
@@ -259,15 +299,28 @@ impl Store {
     }
 
     fn release(&mut self, key: &str, id: &str) -> bool {
-        let Some(entry) = self.keys.get(key).filter(|entry| entry.session.as_deref() == Some(id)) else { return false };
-        let entry = Entry { session: None, ..entry.clone() };
+        let Some(entry) = self
+            .keys
+            .get(key)
+            .filter(|entry| entry.session.as_deref() == Some(id))
+        else {
+            return false;
+        };
+        let entry = Entry {
+            session: None,
+            ..entry.clone()
+        };
         self.set(key, entry);
         true
     }
 
     fn set(&mut self, key: &str, mut entry: Entry) {
         let index = self.next();
-        entry.created = if entry.created == 0 { index } else { entry.created };
+        entry.created = if entry.created == 0 {
+            index
+        } else {
+            entry.created
+        };
         entry.modified = index;
         self.keys_index = index;
         self.keys.insert(key.to_owned(), entry);
@@ -287,24 +340,54 @@ async fn create_session(State(shared): State<Arc<Shared>>, body: Bytes) -> Respo
         return (StatusCode::BAD_REQUEST, "Request decode failed").into_response();
     };
     let given = |field: &str| asked[field].as_str().map(go_duration);
-    let (ttl, lock_delay) = (given("TTL").unwrap_or(Some(Duration::ZERO)), given("LockDelay").unwrap_or(Some(LOCK_DELAY_DEFAULT)));
+    let (ttl, lock_delay) = (
+        given("TTL").unwrap_or(Some(Duration::ZERO)),
+        given("LockDelay").unwrap_or(Some(LOCK_DELAY_DEFAULT)),
+    );
     let (Some(ttl), Some(lock_delay)) = (ttl, lock_delay) else {
-        return (StatusCode::BAD_REQUEST, "Request decode failed: invalid duration").into_response();
+        return (
+            StatusCode::BAD_REQUEST,
+            "Request decode failed: invalid duration",
+        )
+            .into_response();
     };
     if !ttl.is_zero() && !(shared.session_ttl_min..=TTL_MAX).contains(&ttl) {
-        let refusal = format!("Invalid Session TTL '{}', must be between [{:?}=24h0m0s]", ttl.as_nanos(), shared.session_ttl_min);
+        let refusal = format!(
+            "Invalid Session TTL '{}', must be between [{:?}=24h0m0s]",
+            ttl.as_nanos(),
+            shared.session_ttl_min
+        );
         return (StatusCode::INTERNAL_SERVER_ERROR, refusal).into_response();
     }
     let deletes = match asked["Behavior"].as_str() {
         None | Some("release") => false,
         Some("delete") => true,
-        Some(other) => return (StatusCode::INTERNAL_SERVER_ERROR, format!("Invalid Behavior setting '{other}'")).into_response(),
+        Some(other) => {
+            return (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("Invalid Behavior setting '{other}'"),
+            )
+                .into_response();
+        }
     };
     let bits: u128 = rand::random();
     let hex = format!("{bits:032x}");
-    let id = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    let id = format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    );
     shared.change(|store| {
-        let mut session = Session { ttl, lock_delay, deletes, created: store.next(), ends: None };
+        let mut session = Session {
+            ttl,
+            lock_delay,
+            deletes,
+            created: store.next(),
+            ends: None,
+        };
         session.renew();
         store.sessions.insert(id.clone(), session);
     });
@@ -317,7 +400,11 @@ async fn renew_session(State(shared): State<Arc<Shared>>, Path(id): Path<String>
             session.renew();
             Json(session.shown(&id)).into_response()
         }
-        None => (StatusCode::NOT_FOUND, format!("Session id '{id}' not found")).into_response(),
+        None => (
+            StatusCode::NOT_FOUND,
+            format!("Session id '{id}' not found"),
+        )
+            .into_response(),
     }
 }
 
@@ -328,26 +415,48 @@ async fn destroy_session(State(shared): State<Arc<Shared>>, Path(id): Path<Strin
 
 async fn read_session(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
     let store = shared.store();
-    let shown = store.sessions.get(&id).map_or(json!([]), |session| session.shown(&id));
+    let shown = store
+        .sessions
+        .get(&id)
+        .map_or(json!([]), |session| session.shown(&id));
     ([("X-Consul-Index", store.index.to_string())], Json(shown)).into_response()
 }
 
-async fn read_key(State(shared): State<Arc<Shared>>, Path(key): Path<String>, Query(asked): Parameters) -> Response {
+async fn read_key(
+    State(shared): State<Arc<Shared>>,
+    Path(key): Path<String>,
+    Query(asked): Parameters,
+) -> Response {
     if let Err(refusal) = check(&key) {
         return refusal;
     }
-    let index = asked.get("index").map_or(Ok(0), |index| index.parse::<u64>());
-    let wait = asked.get("wait").map_or(Some(WAIT_DEFAULT), |wait| go_duration(wait));
+    let index = asked
+        .get("index")
+        .map_or(Ok(0), |index| index.parse::<u64>());
+    let wait = asked
+        .get("wait")
+        .map_or(Some(WAIT_DEFAULT), |wait| go_duration(wait));
     let (Ok(index), Some(wait)) = (index, wait) else {
         return (StatusCode::BAD_REQUEST, "Invalid index or wait").into_response();
     };
-    let wait = wait.min(WAIT_MAX).mul_f64(1.0 + rand::random_range(0.0..1.0) / 16.0);
+    let wait = wait
+        .min(WAIT_MAX)
+        .mul_f64(1.0 + rand::random_range(0.0..1.0) / 16.0);
     let mut changes = shared.changes.subscribe();
-    let changed = async { while index > 0 && shared.store().look(&key).0 <= index && changes.changed().await.is_ok() {} };
+    let changed = async {
+        while index > 0 && shared.store().look(&key).0 <= index && changes.changed().await.is_ok() {
+        }
+    };
     let _ = timeout(wait, changed).await;
     let (index, entry) = shared.store().look(&key);
-    let headers = [("X-Consul-Index", index.to_string()), ("X-Consul-Knownleader", "true".into()), ("X-Consul-Lastcontact", "0".into())];
-    let Some(entry) = entry else { return (StatusCode::NOT_FOUND, headers).into_response() };
+    let headers = [
+        ("X-Consul-Index", index.to_string()),
+        ("X-Consul-Knownleader", "true".into()),
+        ("X-Consul-Lastcontact", "0".into()),
+    ];
+    let Some(entry) = entry else {
+        return (StatusCode::NOT_FOUND, headers).into_response();
+    };
     let mut shown = json!({
         "LockIndex": entry.locked,
         "Key": key,
@@ -363,7 +472,11 @@ async fn read_key(State(shared): State<Arc<Shared>>, Path(key): Path<String>, Qu
     (headers, Json(json!([shown]))).into_response()
 }
 
-async fn write_key(State(shared): State<Arc<Shared>>, Path(key): Path<String>, Query(asked): Parameters) -> Response {
+async fn write_key(
+    State(shared): State<Arc<Shared>>,
+    Path(key): Path<String>,
+    Query(asked): Parameters,
+) -> Response {
     if let Err(refusal) = check(&key) {
         return refusal;
     }
@@ -376,7 +489,9 @@ async fn write_key(State(shared): State<Arc<Shared>>, Path(key): Path<String>, Q
                 Err(refusal) => (StatusCode::INTERNAL_SERVER_ERROR, refusal).into_response(),
             }
         }
-        (None, Some(session)) => Json(shared.change(|store| store.release(&key, session))).into_response(),
+        (None, Some(session)) => {
+            Json(shared.change(|store| store.release(&key, session))).into_response()
+        }
         // It proceeds whoever has the key, and leaves it to them.
         (None, None) => {
             shared.change(|store| {
@@ -400,8 +515,14 @@ async fn delete_key(State(shared): State<Arc<Shared>>, Path(key): Path<String>) 
 #[allow(clippy::result_large_err, reason = "it is written at once")]
 fn check(key: &str) -> Result<(), Response> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b",-_./".contains(&byte);
-    let ends = [".js", ".css", ".html", ".xml", ".json", ".txt", ".log", ".gz", ".png"];
-    if key.starts_with('/') || key.contains("../") || !key.bytes().all(plain) || ends.iter().any(|end| key.ends_with(end)) {
+    let ends = [
+        ".js", ".css", ".html", ".xml", ".json", ".txt", ".log", ".gz", ".png",
+    ];
+    if key.starts_with('/')
+        || key.contains("../")
+        || !key.bytes().all(plain)
+        || ends.iter().any(|end| key.ends_with(end))
+    {
         return Err((StatusCode::BAD_REQUEST, "key contains invalid character").into_response());
     }
     Ok(())

@@ -24,19 +24,31 @@ impl EtcdSite {
     }
 
     pub fn builder(&self) -> EtcdBuilder {
-        EtcdBuilder::new([self.url()]).lease(Self::LEASE).timeout(ms(1500))
+        EtcdBuilder::new([self.url()])
+            .lease(Self::LEASE)
+            .timeout(ms(1500))
     }
 
     /// The keys of a lock whose name stays as it is, in the order of their creation.
     pub async fn keys(&self, name: &str) -> Vec<KeyValue> {
-        let mut client = etcd_client::Client::connect([self.url()], None).await.unwrap();
-        let options = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
-        client.get(prefix(name), Some(options)).await.unwrap().take_kvs()
+        let mut client = etcd_client::Client::connect([self.url()], None)
+            .await
+            .unwrap();
+        let options = GetOptions::new()
+            .with_prefix()
+            .with_sort(SortTarget::Create, SortOrder::Ascend);
+        client
+            .get(prefix(name), Some(options))
+            .await
+            .unwrap()
+            .take_kvs()
     }
 
     /// Leases of all locks.
     pub async fn leases(&self) -> usize {
-        let mut client = etcd_client::Client::connect([self.url()], None).await.unwrap();
+        let mut client = etcd_client::Client::connect([self.url()], None)
+            .await
+            .unwrap();
         client.leases().await.unwrap().leases().len()
     }
 }
@@ -70,8 +82,13 @@ impl Site for EtcdSite {
     }
 
     async fn steal(&self, name: &str) {
-        let mut client = etcd_client::Client::connect([self.url()], None).await.unwrap();
-        client.delete(prefix(name), Some(DeleteOptions::new().with_prefix())).await.unwrap();
+        let mut client = etcd_client::Client::connect([self.url()], None)
+            .await
+            .unwrap();
+        client
+            .delete(prefix(name), Some(DeleteOptions::new().with_prefix()))
+            .await
+            .unwrap();
     }
 }
 

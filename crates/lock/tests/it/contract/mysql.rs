@@ -40,12 +40,18 @@ pub async fn session(url: &str) -> MySqlConnection {
 /// In a database with the tables, made once.
 pub async fn shared_url() -> &'static str {
     static URL: OnceCell<String> = OnceCell::const_new();
-    URL.get_or_init(async || with_tables(shared_mariadb().await).await).await
+    URL.get_or_init(async || with_tables(shared_mariadb().await).await)
+        .await
 }
 
 async fn with_tables(server: &testbed::MariaDb) -> String {
     let url = server.create_database("locks").await.unwrap();
-    SqlLockBuilder::<sqlx::MySql>::connect(&url).build_for_update().unwrap().create_table().await.unwrap();
+    SqlLockBuilder::<sqlx::MySql>::connect(&url)
+        .build_for_update()
+        .unwrap()
+        .create_table()
+        .await
+        .unwrap();
     url
 }
 
@@ -61,23 +67,36 @@ impl<const KIND: u8> MariaDb<KIND> {
 
 /// It may have gone by itself.
 async fn kill(session: &mut MySqlConnection, id: u64) {
-    let _ = session.execute(sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}")))).await;
+    let _ = session
+        .execute(sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))))
+        .await;
 }
 
 /// Ends whoever has the row, or waits for it in front of us.
 async fn kill_the_holder_of_the_row(url: &str, name: &str) {
     let (mut ours, mut other) = (session(url).await, session(url).await);
-    let id: u64 = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS UNSIGNED)").fetch_one(&mut ours).await.unwrap();
+    let id: u64 = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS UNSIGNED)")
+        .fetch_one(&mut ours)
+        .await
+        .unwrap();
     let name = name.as_bytes().to_vec();
     let waits = tokio::spawn(async move {
-        sqlx::query("SELECT 1 FROM locks_rows WHERE name = ? FOR UPDATE").bind(name).execute(&mut ours).await.unwrap();
+        sqlx::query("SELECT 1 FROM locks_rows WHERE name = ? FOR UPDATE")
+            .bind(name)
+            .execute(&mut ours)
+            .await
+            .unwrap();
     });
     while !waits.is_finished() {
         let blockers = "SELECT CAST(blocking.trx_mysql_thread_id AS UNSIGNED) FROM information_schema.INNODB_LOCK_WAITS AS wait \
                         JOIN information_schema.INNODB_TRX AS blocking ON blocking.trx_id = wait.blocking_trx_id \
                         JOIN information_schema.INNODB_TRX AS waiting ON waiting.trx_id = wait.requesting_trx_id \
                         WHERE waiting.trx_mysql_thread_id = ?";
-        let blockers: Vec<u64> = sqlx::query_scalar(blockers).bind(id).fetch_all(&mut other).await.unwrap();
+        let blockers: Vec<u64> = sqlx::query_scalar(blockers)
+            .bind(id)
+            .fetch_all(&mut other)
+            .await
+            .unwrap();
         for blocker in blockers {
             kill(&mut other, blocker).await;
         }
@@ -92,12 +111,18 @@ impl<const KIND: u8> Site for MariaDb<KIND> {
 
     async fn shared() -> &'static Self {
         // A handful of bytes for each test.
-        Box::leak(Box::new(Self { url: shared_url().await.to_owned(), server: None }))
+        Box::leak(Box::new(Self {
+            url: shared_url().await.to_owned(),
+            server: None,
+        }))
     }
 
     async fn own() -> Self {
         let server = testbed::MariaDb::start().await.unwrap();
-        Self { url: with_tables(&server).await, server: Some(server) }
+        Self {
+            url: with_tables(&server).await,
+            server: Some(server),
+        }
     }
 
     async fn client(&self) -> Arc<dyn Lock> {
@@ -120,7 +145,8 @@ impl<const KIND: u8> Site for MariaDb<KIND> {
         let mut session = session(&self.url).await;
         match KIND {
             ROW => {
-                let steal = sqlx::query("UPDATE locks SET expires_at_us = 0 WHERE name = ?").bind(name.as_bytes());
+                let steal = sqlx::query("UPDATE locks SET expires_at_us = 0 WHERE name = ?")
+                    .bind(name.as_bytes());
                 steal.execute(&mut session).await.unwrap();
             }
             ADVISORY => {

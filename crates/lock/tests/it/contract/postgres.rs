@@ -35,18 +35,27 @@ pub async fn session(url: &str) -> PgConnection {
 /// In a database with the tables, made once.
 pub async fn shared_url() -> &'static str {
     static URL: OnceCell<String> = OnceCell::const_new();
-    URL.get_or_init(async || with_tables(shared_postgres().await).await).await
+    URL.get_or_init(async || with_tables(shared_postgres().await).await)
+        .await
 }
 
 async fn with_tables(server: &testbed::Postgres) -> String {
     let url = server.create_database("locks").await.unwrap();
-    SqlLockBuilder::<sqlx::Postgres>::connect(&url).build_for_update().unwrap().create_table().await.unwrap();
+    SqlLockBuilder::<sqlx::Postgres>::connect(&url)
+        .build_for_update()
+        .unwrap()
+        .create_table()
+        .await
+        .unwrap();
     url
 }
 
 /// How the server numbers an advisory lock.
 pub fn key(name: &str) -> String {
-    let bytes: String = format!("locks:{name}").bytes().map(|byte| format!("{byte:02x}")).collect();
+    let bytes: String = format!("locks:{name}")
+        .bytes()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("('x' || left(encode(sha256('\\x{bytes}'), 'hex'), 16))::bit(64)::bigint")
 }
 
@@ -63,14 +72,25 @@ impl<const KIND: u8> Postgres<KIND> {
 /// Ends whoever has the row, or waits for it in front of us.
 async fn kill_the_holder_of_the_row(url: &str, name: &str) {
     let (mut ours, mut other) = (session(url).await, session(url).await);
-    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut ours).await.unwrap();
+    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
+        .fetch_one(&mut ours)
+        .await
+        .unwrap();
     let name = name.as_bytes().to_vec();
     let waits = tokio::spawn(async move {
-        sqlx::query("SELECT 1 FROM locks_rows WHERE name = $1 FOR UPDATE").bind(name).execute(&mut ours).await.unwrap();
+        sqlx::query("SELECT 1 FROM locks_rows WHERE name = $1 FOR UPDATE")
+            .bind(name)
+            .execute(&mut ours)
+            .await
+            .unwrap();
     });
     while !waits.is_finished() {
         let kill = "SELECT pg_terminate_backend(pid) FROM unnest(pg_blocking_pids($1)) AS pid";
-        sqlx::query(kill).bind(pid).execute(&mut other).await.unwrap();
+        sqlx::query(kill)
+            .bind(pid)
+            .execute(&mut other)
+            .await
+            .unwrap();
         sleep(ms(10)).await;
     }
     waits.await.unwrap();
@@ -79,12 +99,18 @@ async fn kill_the_holder_of_the_row(url: &str, name: &str) {
 impl<const KIND: u8> Site for Postgres<KIND> {
     async fn shared() -> &'static Self {
         // A handful of bytes for each test.
-        Box::leak(Box::new(Self { url: shared_url().await.to_owned(), server: None }))
+        Box::leak(Box::new(Self {
+            url: shared_url().await.to_owned(),
+            server: None,
+        }))
     }
 
     async fn own() -> Self {
         let server = testbed::Postgres::start().await.unwrap();
-        Self { url: with_tables(&server).await, server: Some(server) }
+        Self {
+            url: with_tables(&server).await,
+            server: Some(server),
+        }
     }
 
     async fn client(&self) -> Arc<dyn Lock> {
@@ -113,7 +139,11 @@ impl<const KIND: u8> Site for Postgres<KIND> {
             ),
             _ => return kill_the_holder_of_the_row(&self.url, name).await,
         };
-        sqlx::query(AssertSqlSafe(steal)).bind(name.as_bytes()).execute(&mut session(&self.url).await).await.unwrap();
+        sqlx::query(AssertSqlSafe(steal))
+            .bind(name.as_bytes())
+            .execute(&mut session(&self.url).await)
+            .await
+            .unwrap();
     }
 }
 

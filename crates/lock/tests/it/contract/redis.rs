@@ -16,7 +16,12 @@ static REENTRANT: OnceCell<Single<true>> = OnceCell::const_new();
 
 impl<const AGAIN: bool> Single<AGAIN> {
     fn lock(&self, delay: Duration) -> RedisLock {
-        RedisLockBuilder::new(self.0.url()).lease(ms(1500)).server_timeout(ms(400)).lock_delay(delay).build().unwrap()
+        RedisLockBuilder::new(self.0.url())
+            .lease(ms(1500))
+            .server_timeout(ms(400))
+            .lock_delay(delay)
+            .build()
+            .unwrap()
     }
 }
 
@@ -28,7 +33,13 @@ macro_rules! site {
             }
 
             async fn own() -> Self {
-                Self(Redis::builder().appendfsync(AppendFsync::Always).start().await.unwrap())
+                Self(
+                    Redis::builder()
+                        .appendfsync(AppendFsync::Always)
+                        .start()
+                        .await
+                        .unwrap(),
+                )
             }
 
             async fn client(&self) -> Arc<dyn Lock> {
@@ -48,7 +59,11 @@ macro_rules! site {
             }
 
             async fn steal(&self, name: &str) {
-                redis::cmd("DEL").arg(name).exec_async(&mut raw(&self.0).await).await.unwrap();
+                redis::cmd("DEL")
+                    .arg(name)
+                    .exec_async(&mut raw(&self.0).await)
+                    .await
+                    .unwrap();
             }
         }
     };

@@ -32,7 +32,13 @@ impl<const FAIR: bool> Nodes<FAIR> {
 
     async fn all_vote(&self) {
         let lock = builder(self.servers()).build().await.unwrap();
-        becomes("all vote", async || lock.status().await.iter().all(|node| matches!(node.standing, Standing::Voting))).await;
+        becomes("all vote", async || {
+            lock.status()
+                .await
+                .iter()
+                .all(|node| matches!(node.standing, Standing::Voting))
+        })
+        .await;
     }
 }
 
@@ -45,7 +51,13 @@ impl<const FAIR: bool> Site for Nodes<FAIR> {
     async fn own() -> Self {
         let mut servers = Vec::new();
         for _ in 0..3 {
-            servers.push(Redis::builder().appendfsync(AppendFsync::Always).start().await.unwrap());
+            servers.push(
+                Redis::builder()
+                    .appendfsync(AppendFsync::Always)
+                    .start()
+                    .await
+                    .unwrap(),
+            );
         }
         let site = Self(Servers::Own(servers));
         site.all_vote().await;
@@ -53,11 +65,26 @@ impl<const FAIR: bool> Site for Nodes<FAIR> {
     }
 
     async fn client(&self) -> Arc<dyn Lock> {
-        Arc::new(builder(self.servers()).fair(FAIR).longest_lease(ms(3000)).build().await.unwrap())
+        Arc::new(
+            builder(self.servers())
+                .fair(FAIR)
+                .longest_lease(ms(3000))
+                .build()
+                .await
+                .unwrap(),
+        )
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-        Arc::new(builder(self.servers()).fair(FAIR).lock_delay(delay).longest_lease(ms(3000)).build().await.unwrap())
+        Arc::new(
+            builder(self.servers())
+                .fair(FAIR)
+                .lock_delay(delay)
+                .longest_lease(ms(3000))
+                .build()
+                .await
+                .unwrap(),
+        )
     }
 
     async fn break_down(&mut self) {
@@ -75,7 +102,11 @@ impl<const FAIR: bool> Site for Nodes<FAIR> {
 
     async fn steal(&self, name: &str) {
         for server in self.servers() {
-            redis::cmd("DEL").arg(name).exec_async(&mut raw(server).await).await.unwrap();
+            redis::cmd("DEL")
+                .arg(name)
+                .exec_async(&mut raw(server).await)
+                .await
+                .unwrap();
         }
     }
 }

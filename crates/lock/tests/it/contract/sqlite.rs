@@ -19,7 +19,10 @@ pub struct File {
 
 pub async fn session(url: &str) -> SqliteConnection {
     let mut session = SqliteConnection::connect(url).await.unwrap();
-    session.execute("PRAGMA busy_timeout = 10000").await.unwrap();
+    session
+        .execute("PRAGMA busy_timeout = 10000")
+        .await
+        .unwrap();
     session
 }
 
@@ -27,14 +30,30 @@ impl File {
     pub async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/locks.db", folder.path().display());
-        session(&format!("{url}?mode=rwc")).await.execute("PRAGMA journal_mode = WAL").await.unwrap();
-        let site = Self { url, _folder: folder, intruder: None };
-        site.builder().build().unwrap().create_table().await.unwrap();
+        session(&format!("{url}?mode=rwc"))
+            .await
+            .execute("PRAGMA journal_mode = WAL")
+            .await
+            .unwrap();
+        let site = Self {
+            url,
+            _folder: folder,
+            intruder: None,
+        };
+        site.builder()
+            .build()
+            .unwrap()
+            .create_table()
+            .await
+            .unwrap();
         site
     }
 
     pub fn builder(&self) -> SqlLockBuilder<sqlx::Sqlite> {
-        SqlLockBuilder::connect(&self.url).lease(Self::LEASE).timeout(ms(1000)).retry(ms(50))
+        SqlLockBuilder::connect(&self.url)
+            .lease(Self::LEASE)
+            .timeout(ms(1000))
+            .retry(ms(50))
     }
 }
 
@@ -68,7 +87,8 @@ impl Site for File {
     }
 
     async fn steal(&self, name: &str) {
-        let steal = sqlx::query("UPDATE locks SET expires_at_us = 0 WHERE name = ?").bind(name.as_bytes());
+        let steal =
+            sqlx::query("UPDATE locks SET expires_at_us = 0 WHERE name = ?").bind(name.as_bytes());
         steal.execute(&mut session(&self.url).await).await.unwrap();
     }
 }

@@ -24,7 +24,10 @@ impl ZooKeeperSite {
     }
 
     pub fn builder(&self) -> ZooKeeperBuilder {
-        ZooKeeperBuilder::new(self.url()).lease(Self::LEASE).tick_time(ms(100)).timeout(ms(1500))
+        ZooKeeperBuilder::new(self.url())
+            .lease(Self::LEASE)
+            .tick_time(ms(100))
+            .timeout(ms(1500))
     }
 
     pub async fn raw(&self) -> Client {
@@ -36,7 +39,10 @@ impl ZooKeeperSite {
         let parent = parent(name);
         let mut nodes = client.list_children(&parent).await.unwrap_or_default();
         nodes.sort_by_key(|node| node.rsplit('-').next().unwrap().parse::<i64>().unwrap());
-        nodes.into_iter().map(|node| format!("{parent}/{node}")).collect()
+        nodes
+            .into_iter()
+            .map(|node| format!("{parent}/{node}"))
+            .collect()
     }
 }
 
@@ -53,7 +59,13 @@ impl Site for ZooKeeperSite {
     }
 
     async fn own() -> Self {
-        Self(ZooKeeper::builder().config("4lw.commands.whitelist", "conf,ruok,srvr,wchp").start().await.unwrap())
+        Self(
+            ZooKeeper::builder()
+                .config("4lw.commands.whitelist", "conf,ruok,srvr,wchp")
+                .start()
+                .await
+                .unwrap(),
+        )
     }
 
     async fn client(&self) -> Arc<dyn Lock> {

@@ -17,10 +17,16 @@ async fn the_token_is_the_lock_index_of_the_server() {
     for index in 1..=3 {
         let guard = lock.acquire(&name).await.unwrap();
         let entry = site.entry(&name).await.unwrap();
-        assert_eq!((guard.token().get(), entry["LockIndex"].as_i64()), (index, Some(index)));
+        assert_eq!(
+            (guard.token().get(), entry["LockIndex"].as_i64()),
+            (index, Some(index))
+        );
         assert!(entry["Session"].is_string());
         guard.release().await.unwrap();
-        let entry = site.entry(&name).await.expect("a release leaves the key, and with it the index");
+        let entry = site
+            .entry(&name)
+            .await
+            .expect("a release leaves the key, and with it the index");
         assert!(entry.get("Session").is_none() && entry["LockIndex"] == index);
     }
 }
@@ -32,14 +38,23 @@ async fn no_session_is_left_behind() {
     let guard = one.acquire(&name).await.unwrap().renewed();
     assert!(other.try_acquire(&name).await.is_err());
     assert!(other.acquire_within(&name, ms(200)).await.is_err());
-    becomes("only the holder has one", async || site.consul().sessions() == 1).await;
+    becomes("only the holder has one", async || {
+        site.consul().sessions() == 1
+    })
+    .await;
     guard.release().await.unwrap();
     // Cancelled wherever it may be.
     for us in (0..10_000).step_by(500) {
         let _ = timeout(std::time::Duration::from_micros(us), one.acquire(&name)).await;
     }
     becomes("nobody has one", async || site.consul().sessions() == 0).await;
-    other.try_acquire(&name).await.unwrap().release().await.unwrap();
+    other
+        .try_acquire(&name)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// To ask is to write into the log of the cluster; to wait is not.
@@ -58,7 +73,11 @@ async fn those_who_wait_do_not_ask() {
     let since = Instant::now();
     guard.release().await.unwrap();
     let next = timeout(PATIENCE, waiter).await.unwrap().unwrap().unwrap();
-    assert!(since.elapsed() < ms(1000) && site.consul().acquires() == 2, "{:?}", since.elapsed());
+    assert!(
+        since.elapsed() < ms(1000) && site.consul().acquires() == 2,
+        "{:?}",
+        since.elapsed()
+    );
     next.release().await.unwrap();
 }
 
@@ -72,7 +91,16 @@ async fn a_change_that_frees_nothing_is_no_loss_and_no_release() {
     let writing = async {
         for _ in 0..3 {
             sleep(ms(100)).await;
-            assert_eq!(reqwest::Client::new().put(site.key(&name)).body("x").send().await.unwrap().status(), 200);
+            assert_eq!(
+                reqwest::Client::new()
+                    .put(site.key(&name))
+                    .body("x")
+                    .send()
+                    .await
+                    .unwrap()
+                    .status(),
+                200
+            );
         }
     };
     let (waited, ()) = tokio::join!(waiting, writing);
@@ -88,7 +116,11 @@ async fn a_key_that_is_deleted_is_a_loss_and_its_tokens_begin_anew() {
     let lock = site.client().await;
     lock.acquire(&name).await.unwrap().release().await.unwrap();
     let guard = lock.acquire(&name).await.unwrap();
-    reqwest::Client::new().delete(site.key(&name)).send().await.unwrap();
+    reqwest::Client::new()
+        .delete(site.key(&name))
+        .send()
+        .await
+        .unwrap();
     timeout(ms(500), guard.lost()).await.expect("it is told");
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
     let guard = lock.acquire(&name).await.unwrap();
@@ -99,23 +131,69 @@ async fn a_key_that_is_deleted_is_a_loss_and_its_tokens_begin_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_the_servers_refuse_is_an_error_that_says_so() {
     let site = ConsulSite::shared().await;
-    let lock = ConsulBuilder::new(site.consul().url()).session_ttl_min(ms(20)).lease(ms(50)).build().await.unwrap();
+    let lock = ConsulBuilder::new(site.consul().url())
+        .session_ttl_min(ms(20))
+        .lease(ms(50))
+        .build()
+        .await
+        .unwrap();
     let error = lock.acquire(&name("refused")).await.unwrap_err();
-    assert!(matches!(error, LockError::NoQuorum { .. }) && error.to_string().contains("Invalid Session TTL"), "{error}");
+    assert!(
+        matches!(error, LockError::NoQuorum { .. })
+            && error.to_string().contains("Invalid Session TTL"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn bad_settings_are_refused() {
-    for url in ["", "127.0.0.1:8500", "https://host", "http://user@host", "http://host/v1", "http://host?x=1"] {
-        assert!(matches!(ConsulBuilder::new(url).build().await, Err(InvalidArgument::Url { .. })), "{url:?}");
+    for url in [
+        "",
+        "127.0.0.1:8500",
+        "https://host",
+        "http://user@host",
+        "http://host/v1",
+        "http://host?x=1",
+    ] {
+        assert!(
+            matches!(
+                ConsulBuilder::new(url).build().await,
+                Err(InvalidArgument::Url { .. })
+            ),
+            "{url:?}"
+        );
     }
     let builder = ConsulBuilder::new("http://127.0.0.1:1");
     for prefix in ["", "/locks", "locks/", "a//b", "a/../b", "a b", "ä"] {
-        assert!(matches!(builder.clone().prefix(prefix).build().await, Err(InvalidArgument::Url { .. })), "{prefix:?}");
+        assert!(
+            matches!(
+                builder.clone().prefix(prefix).build().await,
+                Err(InvalidArgument::Url { .. })
+            ),
+            "{prefix:?}"
+        );
     }
     assert!(builder.clone().prefix("a/b-c").build().await.is_ok());
-    assert!(matches!(builder.clone().lease(ms(9_999)).build().await, Err(InvalidArgument::Duration { setting: "lease", .. })));
-    assert!(matches!(builder.clone().lock_delay(ms(60_001)).build().await, Err(InvalidArgument::Duration { setting: "lock_delay", .. })));
-    assert!(matches!(builder.clone().timeout(ms(10_000)).build().await, Err(InvalidArgument::Duration { setting: "timeout", .. })));
+    assert!(matches!(
+        builder.clone().lease(ms(9_999)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "lease",
+            ..
+        })
+    ));
+    assert!(matches!(
+        builder.clone().lock_delay(ms(60_001)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "lock_delay",
+            ..
+        })
+    ));
+    assert!(matches!(
+        builder.clone().timeout(ms(10_000)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "timeout",
+            ..
+        })
+    ));
     assert!(!format!("{:?}", builder.token("secret")).contains("secret"));
 }

@@ -17,18 +17,29 @@ queues!(EtcdSite);
 
 impl EtcdSite {
     async fn metric(&self, metric: &str) -> usize {
-        let mut stream = TcpStream::connect(self.url().trim_start_matches("http://")).await.unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut stream = TcpStream::connect(self.url().trim_start_matches("http://"))
+            .await
+            .unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+            .await
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
-        let value = answer.lines().find_map(|line| line.strip_prefix(metric)?.trim().parse::<f64>().ok());
+        let value = answer
+            .lines()
+            .find_map(|line| line.strip_prefix(metric)?.trim().parse::<f64>().ok());
         value.expect("the server has this metric") as usize
     }
 }
 
 impl Queue for EtcdSite {
     async fn queue(&self, name: &str) -> Vec<i64> {
-        self.keys(name).await.iter().map(|kv| kv.create_revision()).collect()
+        self.keys(name)
+            .await
+            .iter()
+            .map(|kv| kv.create_revision())
+            .collect()
     }
 
     async fn watches(&self) -> usize {
@@ -58,7 +69,10 @@ async fn a_release_is_told_to_one_waiter() {
     let _guard = next(&mut waiters).await.renewed();
     sleep(ms(200)).await;
     let told = site.metric("etcd_debugging_mvcc_events_total").await - before;
-    assert!((1..=2).contains(&told), "the next one, and perhaps the one that released it: {told}");
+    assert!(
+        (1..=2).contains(&told),
+        "the next one, and perhaps the one that released it: {told}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,20 +93,57 @@ async fn no_lease_is_left_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_guard_goes_by_the_lease_that_was_granted() {
     let site = EtcdSite::shared().await;
-    let lock = EtcdBuilder::new([site.url()]).lease(ms(1200)).timeout(ms(1000)).build().await.unwrap();
+    let lock = EtcdBuilder::new([site.url()])
+        .lease(ms(1200))
+        .timeout(ms(1000))
+        .build()
+        .await
+        .unwrap();
     let guard = lock.acquire(&name("granted")).await.unwrap();
-    assert!(guard.validity() > ms(1200) && guard.validity() < ms(2000), "{:?}", guard.validity());
+    assert!(
+        guard.validity() > ms(1200) && guard.validity() < ms(2000),
+        "{:?}",
+        guard.validity()
+    );
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn bad_settings_are_refused() {
     let none: [&str; 0] = [];
-    assert!(matches!(EtcdBuilder::new(none).build().await, Err(InvalidArgument::Nodes(_))));
-    let found = EtcdBuilder::new(["ftp://u:secret@host"]).build().await.err().unwrap();
-    assert!(matches!(&found, InvalidArgument::Url { .. }) && !found.to_string().contains("secret"), "{found}");
+    assert!(matches!(
+        EtcdBuilder::new(none).build().await,
+        Err(InvalidArgument::Nodes(_))
+    ));
+    let found = EtcdBuilder::new(["ftp://u:secret@host"])
+        .build()
+        .await
+        .err()
+        .unwrap();
+    assert!(
+        matches!(&found, InvalidArgument::Url { .. }) && !found.to_string().contains("secret"),
+        "{found}"
+    );
     let builder = EtcdBuilder::new(["http://127.0.0.1:1"]);
-    assert!(matches!(builder.clone().lease(ms(1)).build().await, Err(InvalidArgument::Duration { setting: "lease", .. })));
-    assert!(matches!(builder.clone().timeout(ms(10_000)).build().await, Err(InvalidArgument::Duration { setting: "timeout", .. })));
-    assert!(matches!(builder.retry(ms(0)).build().await, Err(InvalidArgument::Duration { setting: "retry", .. })));
+    assert!(matches!(
+        builder.clone().lease(ms(1)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "lease",
+            ..
+        })
+    ));
+    assert!(matches!(
+        builder.clone().timeout(ms(10_000)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "timeout",
+            ..
+        })
+    ));
+    assert!(matches!(
+        builder.retry(ms(0)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "retry",
+            ..
+        })
+    ));
 }

@@ -41,7 +41,13 @@ impl Queue for ZooKeeperSite {
         let client = self.raw().await;
         let mut queue = Vec::new();
         for node in self.nodes(&client, name).await {
-            queue.extend(client.check_stat(&node).await.unwrap().map(|stat| stat.czxid));
+            queue.extend(
+                client
+                    .check_stat(&node)
+                    .await
+                    .unwrap()
+                    .map(|stat| stat.czxid),
+            );
         }
         queue
     }
@@ -71,12 +77,18 @@ async fn every_node_is_watched_by_the_one_behind_it_and_nothing_else_is_watched(
     // The holder's node is watched by itself as well; nobody is behind the last one.
     let mut expected: BTreeMap<_, _> = nodes[..5].iter().map(|node| (node.clone(), 1)).collect();
     expected.insert(nodes[0].clone(), 2);
-    becomes("each watches the one in front", async || site.watched().await == expected).await;
+    becomes("each watches the one in front", async || {
+        site.watched().await == expected
+    })
+    .await;
     guard.release().await.unwrap();
     let _guard = next(&mut waiters).await.renewed();
     expected.remove(&nodes[0]);
     expected.insert(nodes[1].clone(), 2);
-    becomes("only the first has moved", async || site.watched().await == expected).await;
+    becomes("only the first has moved", async || {
+        site.watched().await == expected
+    })
+    .await;
 }
 
 /// The number of a node begins anew with its parent; the token does not.
@@ -91,7 +103,10 @@ async fn tokens_rise_also_when_the_numbers_begin_anew() {
         assert!(nodes[0].ends_with("-0000000000"), "{nodes:?}");
         tokens.push(guard.token());
         guard.release().await.unwrap();
-        client.delete(&format!("/locks/{}", name.replace(' ', "_20")), None).await.unwrap();
+        client
+            .delete(&format!("/locks/{}", name.replace(' ', "_20")), None)
+            .await
+            .unwrap();
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
 }
@@ -107,21 +122,54 @@ async fn a_node_of_another_library_is_waited_for() {
     let options = CreateMode::EphemeralSequential.with_acls(zookeeper_client::Acls::anyone_all());
     let (_, number) = client.create(&stem, &[], &options).await.unwrap();
     assert!(lock.acquire_within(&name, ms(300)).await.is_err());
-    client.delete(&format!("{stem}{number}"), None).await.unwrap();
+    client
+        .delete(&format!("{stem}{number}"), None)
+        .await
+        .unwrap();
     lock.acquire(&name).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
 async fn bad_settings_are_refused() {
     for servers in ["", "one:1,,two:2", "http://host:2181", "user@host:1"] {
-        assert!(matches!(ZooKeeperBuilder::new(servers).build().await, Err(InvalidArgument::Url { .. })), "{servers:?}");
+        assert!(
+            matches!(
+                ZooKeeperBuilder::new(servers).build().await,
+                Err(InvalidArgument::Url { .. })
+            ),
+            "{servers:?}"
+        );
     }
     let builder = ZooKeeperBuilder::new("127.0.0.1:1");
     for root in ["", "/", "locks", "/locks/", "/a//b", "/a/../b"] {
-        assert!(matches!(builder.clone().root(root).build().await, Err(InvalidArgument::Url { .. })), "{root:?}");
+        assert!(
+            matches!(
+                builder.clone().root(root).build().await,
+                Err(InvalidArgument::Url { .. })
+            ),
+            "{root:?}"
+        );
     }
     assert!(builder.clone().root("/a/b").build().await.is_ok());
-    assert!(matches!(builder.clone().lease(ms(1)).build().await, Err(InvalidArgument::Duration { setting: "lease", .. })));
-    assert!(matches!(builder.clone().lease(ms(3000)).build().await, Err(InvalidArgument::Duration { setting: "tick_time", .. })));
-    assert!(matches!(builder.timeout(ms(10_000)).build().await, Err(InvalidArgument::Duration { setting: "timeout", .. })));
+    assert!(matches!(
+        builder.clone().lease(ms(1)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "lease",
+            ..
+        })
+    ));
+    assert!(matches!(
+        builder.clone().lease(ms(3000)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "tick_time",
+            ..
+        })
+    ));
+    assert!(matches!(
+        builder.timeout(ms(10_000)).build().await,
+        Err(InvalidArgument::Duration {
+            setting: "timeout",
+            ..
+        })
+    ));
 }

@@ -18,7 +18,8 @@ const TTL_S: &str = "\0ttl_s";
 /// Longer than any lease of ours, so that one who extends ours by mistake is seen.
 pub const PEER_TTL_S: u64 = 60;
 
-const DELETE_IF_MINE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('DEL', KEYS[1])";
+const DELETE_IF_MINE: &str =
+    "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('DEL', KEYS[1])";
 const DELETE_IF_MINE_OR_SAY_GONE: &str = "local holder = redis.call('GET', KEYS[1]) if holder == ARGV[1] then return redis.call('DEL', KEYS[1]) \
      end return holder and 0 or -1";
 const EXPIRE_IF_MINE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
@@ -84,7 +85,14 @@ pub const PEERS: [Peer; 9] = [
         prefix: "",
         value: REDSYNC_VALUE,
         acquire: &["set", KEY, VALUE, "px", TTL_MS, "nx"],
-        extend: Some(&["EVAL", EXPIRE_IF_MINE_OR_SET_IF_FREE, "1", KEY, VALUE, TTL_MS]),
+        extend: Some(&[
+            "EVAL",
+            EXPIRE_IF_MINE_OR_SET_IF_FREE,
+            "1",
+            KEY,
+            VALUE,
+            TTL_MS,
+        ]),
         release: &["EVAL", DELETE_IF_MINE_OR_SAY_GONE, "1", KEY, VALUE],
     },
     // github.com/mike-marcacci/node-redlock 5.0.0-beta.2, src/index.ts at commit 09fd36a988fe5f6a3c0a0cb71d65a954c5056a52: ACQUIRE_SCRIPT,
@@ -135,7 +143,14 @@ pub const PEERS: [Peer; 9] = [
         prefix: "redlock:",
         value: b"6f9619ff-8b86-d011-b42d-00cf4fc964ff",
         acquire: &["SET", KEY, VALUE, "PX", TTL_MS, "NX"],
-        extend: Some(&["EVAL", EXPIRE_IF_MINE_SET_IF_FREE_MINUS_ONE_IF_ANOTHERS, "1", KEY, VALUE, TTL_MS]),
+        extend: Some(&[
+            "EVAL",
+            EXPIRE_IF_MINE_SET_IF_FREE_MINUS_ONE_IF_ANOTHERS,
+            "1",
+            KEY,
+            VALUE,
+            TTL_MS,
+        ]),
         release: &["EVAL", DELETE_IF_MINE, "1", KEY, VALUE],
     },
     // The same: StackExchange.Redis says EX if the expiry is in whole seconds.
@@ -144,7 +159,14 @@ pub const PEERS: [Peer; 9] = [
         prefix: "redlock:",
         value: b"6f9619ff-8b86-d011-b42d-00cf4fc964ff",
         acquire: &["SET", KEY, VALUE, "EX", TTL_S, "NX"],
-        extend: Some(&["EVAL", EXPIRE_IF_MINE_SET_IF_FREE_MINUS_ONE_IF_ANOTHERS, "1", KEY, VALUE, TTL_MS]),
+        extend: Some(&[
+            "EVAL",
+            EXPIRE_IF_MINE_SET_IF_FREE_MINUS_ONE_IF_ANOTHERS,
+            "1",
+            KEY,
+            VALUE,
+            TTL_MS,
+        ]),
         release: &["EVAL", DELETE_IF_MINE, "1", KEY, VALUE],
     },
 ];
@@ -189,7 +211,9 @@ impl Peer {
         }
         let mut successes = 0;
         for server in servers {
-            successes += usize::from(is_success(&cmd.query_async(&mut raw(server).await).await.unwrap()));
+            successes += usize::from(is_success(
+                &cmd.query_async(&mut raw(server).await).await.unwrap(),
+            ));
         }
         successes
     }

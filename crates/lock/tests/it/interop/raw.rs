@@ -4,7 +4,10 @@ use lock::{LockError, Redlock};
 use testbed::Redis;
 
 use super::peers::{DELETE_WHAT_IS_MINE, PEERS, Peer, SET_ALL_IF_ALL_FREE, SET_ALL_IF_ALL_MINE};
-use crate::site::{acquire_everywhere, becomes, count, is_held, is_nowhere, name, patient, raw, refused, uneven_five, value};
+use crate::site::{
+    acquire_everywhere, becomes, count, is_held, is_nowhere, name, patient, raw, refused,
+    uneven_five, value,
+};
 
 /// What each of the servers has.
 async fn values(servers: &[Redis], key: &str) -> Vec<Option<Vec<u8>>> {
@@ -18,7 +21,13 @@ async fn values(servers: &[Redis], key: &str) -> Vec<Option<Vec<u8>>> {
 async fn longest_pttl(servers: &[Redis], key: &str) -> i64 {
     let mut longest = i64::MIN;
     for server in servers {
-        longest = longest.max(redis::cmd("PTTL").arg(key).query_async(&mut raw(server).await).await.unwrap());
+        longest = longest.max(
+            redis::cmd("PTTL")
+                .arg(key)
+                .query_async(&mut raw(server).await)
+                .await
+                .unwrap(),
+        );
     }
     longest
 }
@@ -42,14 +51,38 @@ async fn a_peer_with_a_majority_keeps_us_out_and_keeps_what_it_has() {
                 assert_eq!(peer.acquire(&five[*index..=*index], resource).await, 1);
             }
             let error = refused(redlock.try_acquire(&key).await);
-            assert!(matches!(error, LockError::Held { .. }) && error.is_retryable(), "{}: {error}", peer.library);
+            assert!(
+                matches!(error, LockError::Held { .. }) && error.is_retryable(),
+                "{}: {error}",
+                peer.library
+            );
             assert_eq!(count(&error, is_held), 3, "{}: {error}", peer.library);
-            becomes("nothing of ours stays", async || values(&five[others.clone()], &key).await.iter().all(Option::is_none)).await;
+            becomes("nothing of ours stays", async || {
+                values(&five[others.clone()], &key)
+                    .await
+                    .iter()
+                    .all(Option::is_none)
+            })
+            .await;
             for index in taken {
                 let server = &five[index..=index];
-                assert_eq!(values(server, &key).await, [peer.value()], "{}", peer.library);
-                assert!(longest_pttl(server, &key).await > 30_000, "{}: its lease is its own", peer.library);
-                assert_ne!(peer.extend(server, resource).await, Some(0), "{}", peer.library);
+                assert_eq!(
+                    values(server, &key).await,
+                    [peer.value()],
+                    "{}",
+                    peer.library
+                );
+                assert!(
+                    longest_pttl(server, &key).await > 30_000,
+                    "{}: its lease is its own",
+                    peer.library
+                );
+                assert_ne!(
+                    peer.extend(server, resource).await,
+                    Some(0),
+                    "{}",
+                    peer.library
+                );
                 assert_eq!(peer.release(server, resource).await, 1, "{}", peer.library);
             }
         }
@@ -64,10 +97,18 @@ async fn while_we_have_it_a_peer_can_neither_take_nor_extend_nor_release_it() {
         let mut guard = acquire_everywhere(redlock, five, &key).await;
         let ours = values(five, &key).await;
         assert_eq!(peer.acquire(five, resource).await, 0, "{}", peer.library);
-        assert!(matches!(peer.extend(five, resource).await, None | Some(0)), "{}", peer.library);
+        assert!(
+            matches!(peer.extend(five, resource).await, None | Some(0)),
+            "{}",
+            peer.library
+        );
         assert_eq!(peer.release(five, resource).await, 0, "{}", peer.library);
         assert_eq!(values(five, &key).await, ours, "{}", peer.library);
-        assert!(longest_pttl(five, &key).await < 30_000, "{}: our lease is our own", peer.library);
+        assert!(
+            longest_pttl(five, &key).await < 30_000,
+            "{}: our lease is our own",
+            peer.library
+        );
         guard.extend().await.unwrap();
         guard.release().await.unwrap();
     })
@@ -81,12 +122,25 @@ async fn it_goes_from_us_to_a_peer_and_back_and_our_tokens_rise() {
         let mut last = None;
         for _ in 0..3 {
             let guard = redlock.try_acquire(&key).await.unwrap();
-            assert!(Some(guard.token()) > last, "{}: {} after {last:?}", peer.library, guard.token());
+            assert!(
+                Some(guard.token()) > last,
+                "{}: {} after {last:?}",
+                peer.library,
+                guard.token()
+            );
             last = Some(guard.token());
             guard.release().await.unwrap();
             is_nowhere(five, &key).await;
-            assert_eq!(peer.acquire(five, resource).await, 5, "{}: what we leave behind is not in its way", peer.library);
-            assert!(matches!(refused(redlock.try_acquire(&key).await), LockError::Held { .. }));
+            assert_eq!(
+                peer.acquire(five, resource).await,
+                5,
+                "{}: what we leave behind is not in its way",
+                peer.library
+            );
+            assert!(matches!(
+                refused(redlock.try_acquire(&key).await),
+                LockError::Held { .. }
+            ));
             assert_eq!(peer.release(five, resource).await, 5, "{}", peer.library);
         }
     })
@@ -100,12 +154,28 @@ async fn a_peer_with_a_minority_does_not_stop_us_and_loses_nothing() {
         let (its, rest) = five.split_at(2);
         assert_eq!(peer.acquire(its, resource).await, 2);
         let mut guard = redlock.try_acquire(&key).await.unwrap();
-        becomes("the rest is ours", async || values(rest, &key).await.iter().all(|value| value.is_some() && *value != peer.value())).await;
+        becomes("the rest is ours", async || {
+            values(rest, &key)
+                .await
+                .iter()
+                .all(|value| value.is_some() && *value != peer.value())
+        })
+        .await;
         guard.extend().await.unwrap();
-        assert_eq!(values(its, &key).await, [peer.value(), peer.value()], "{}: extending heals no node that another has", peer.library);
+        assert_eq!(
+            values(its, &key).await,
+            [peer.value(), peer.value()],
+            "{}: extending heals no node that another has",
+            peer.library
+        );
         guard.release().await.unwrap();
         is_nowhere(rest, &key).await;
-        assert_eq!(values(its, &key).await, [peer.value(), peer.value()], "{}", peer.library);
+        assert_eq!(
+            values(its, &key).await,
+            [peer.value(), peer.value()],
+            "{}",
+            peer.library
+        );
         assert_eq!(peer.release(its, resource).await, 2, "{}", peer.library);
     })
     .await;
@@ -121,8 +191,17 @@ async fn a_peer_that_wants_several_gets_none_if_we_have_one() {
         let mut counts = Vec::new();
         for server in five {
             let mut eval = redis::cmd("EVAL");
-            eval.arg(script).arg(2).arg(&free).arg(&ours).arg("node-redlock").arg(60_000);
-            counts.push(eval.query_async::<i64>(&mut raw(server).await).await.unwrap());
+            eval.arg(script)
+                .arg(2)
+                .arg(&free)
+                .arg(&ours)
+                .arg("node-redlock")
+                .arg(60_000);
+            counts.push(
+                eval.query_async::<i64>(&mut raw(server).await)
+                    .await
+                    .unwrap(),
+            );
         }
         counts
     };
@@ -135,9 +214,22 @@ async fn a_peer_that_wants_several_gets_none_if_we_have_one() {
     is_nowhere(five, &ours).await;
     assert_eq!(eval(SET_ALL_IF_ALL_FREE).await, [2; 5]);
     for name in [&free, &ours] {
-        assert!(matches!(refused(redlock.try_acquire(name).await), LockError::Held { .. }));
+        assert!(matches!(
+            refused(redlock.try_acquire(name).await),
+            LockError::Held { .. }
+        ));
     }
-    assert_eq!(eval(SET_ALL_IF_ALL_MINE).await, [2; 5], "our attempt harmed neither");
+    assert_eq!(
+        eval(SET_ALL_IF_ALL_MINE).await,
+        [2; 5],
+        "our attempt harmed neither"
+    );
     assert_eq!(eval(DELETE_WHAT_IS_MINE).await, [2; 5]);
-    redlock.try_acquire(&free).await.unwrap().release().await.unwrap();
+    redlock
+        .try_acquire(&free)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

@@ -16,7 +16,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::site::{acquire_everywhere, becomes, holding, is_nowhere, ms, name, patient, refused, uneven_five, value};
+use crate::site::{
+    acquire_everywhere, becomes, holding, is_nowhere, ms, name, patient, refused, uneven_five,
+    value,
+};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -39,15 +42,25 @@ async fn it_keeps_us_out_and_we_keep_it_out() {
     let mut last = None;
     for _ in 0..3 {
         let lock = theirs.lock(&*name, LONG).await.unwrap();
-        assert!(matches!(refused(ours.try_acquire(&name).await), LockError::Held { .. }));
-        let lock = theirs.extend(&lock, LONG).await.expect("our attempt took nothing from it");
+        assert!(matches!(
+            refused(ours.try_acquire(&name).await),
+            LockError::Held { .. }
+        ));
+        let lock = theirs
+            .extend(&lock, LONG)
+            .await
+            .expect("our attempt took nothing from it");
         for server in five {
             assert_eq!(value(server, &name).await.as_ref(), Some(&lock.val));
         }
         lock.release().await;
 
         let mut guard = ours.try_acquire(&name).await.unwrap();
-        assert!(Some(guard.token()) > last, "{} after {last:?}", guard.token());
+        assert!(
+            Some(guard.token()) > last,
+            "{} after {last:?}",
+            guard.token()
+        );
         last = Some(guard.token());
         let error = theirs.lock(&*name, LONG).await.unwrap_err();
         assert!(matches!(error, rslock::LockError::Unavailable), "{error}");
@@ -79,7 +92,13 @@ async fn one_who_waits_for_the_other_gets_it() {
     sleep(ms(50)).await;
     assert!(!waits.is_finished());
     guard.release().await.unwrap();
-    timeout(LONG, waits).await.unwrap().unwrap().unwrap().release().await;
+    timeout(LONG, waits)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap()
+        .release()
+        .await;
     is_nowhere(five, &name).await;
 }
 
@@ -114,7 +133,11 @@ struct Room {
 
 impl Room {
     async fn enter(&self) {
-        assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "somebody else is inside");
+        assert_eq!(
+            self.inside.fetch_add(1, SeqCst),
+            0,
+            "somebody else is inside"
+        );
         let count = self.count.load(SeqCst);
         sleep(ms(2)).await;
         self.count.store(count + 1, SeqCst);
@@ -149,10 +172,22 @@ async fn of_two_of_us_and_one_of_them_never_two_are_inside() {
     let (name, room) = (name("rslock race"), Arc::new(Room::default()));
     let mut racers = JoinSet::new();
     for _ in 0..2 {
-        racers.spawn(race_with_our_lock(patient(five).await, name.clone(), Arc::clone(&room), ROUNDS));
+        racers.spawn(race_with_our_lock(
+            patient(five).await,
+            name.clone(),
+            Arc::clone(&room),
+            ROUNDS,
+        ));
     }
-    racers.spawn(race_with_rslock(manager(five, 3, ms(20)), name.clone(), Arc::clone(&room), ROUNDS));
-    timeout(LONG, racers.join_all()).await.expect("each gets its turns");
+    racers.spawn(race_with_rslock(
+        manager(five, 3, ms(20)),
+        name.clone(),
+        Arc::clone(&room),
+        ROUNDS,
+    ));
+    timeout(LONG, racers.join_all())
+        .await
+        .expect("each gets its turns");
     assert_eq!(room.count.load(SeqCst), 3 * ROUNDS);
     is_nowhere(five, &name).await;
 }

@@ -47,7 +47,12 @@ pub enum Step {
     /// A client begins. It may have seen a token before, of whatever holder.
     Begin { client: usize, seen: Token },
     /// An acquire that was sent is delivered, perhaps again, and its answer heard or lost.
-    Acquire { client: usize, token: Token, node: usize, heard: bool },
+    Acquire {
+        client: usize,
+        token: Token,
+        node: usize,
+        heard: bool,
+    },
     /// A question for the token is delivered and its answer heard (only in the wrong ways).
     Number { client: usize, node: usize },
     /// A client that has not reached a quorum proposes one above what it was told.
@@ -70,7 +75,9 @@ impl Protocol {
     fn client_steps(&self, state: &State, client: usize, steps: &mut Vec<Step>) {
         let it = state.clients[client];
         match it.stage {
-            Stage::Idle => return steps.extend(self.seen().map(|seen| Step::Begin { client, seen })),
+            Stage::Idle => {
+                return steps.extend(self.seen().map(|seen| Step::Begin { client, seen }));
+            }
             Stage::Asking | Stage::Numbering => {
                 if self.answers(state, client) >= QUORUM {
                     steps.push(Step::Proceed { client });
@@ -90,18 +97,34 @@ impl Protocol {
 
     /// Only the ballot proposes.
     fn seen(&self) -> RangeInclusive<Token> {
-        0..=if self.way == Way::Ballot { self.clients as Token - 1 } else { 0 }
+        0..=if self.way == Way::Ballot {
+            self.clients as Token - 1
+        } else {
+            0
+        }
     }
 
     fn may_propose(&self, client: Client) -> bool {
-        self.way == Way::Ballot && client.told >= client.token && client.proposed.count_ones() < self.proposals
+        self.way == Way::Ballot
+            && client.told >= client.token
+            && client.proposed.count_ones() < self.proposals
     }
 
     fn deliveries(&self, it: Client, client: usize, node: usize, steps: &mut Vec<Step>) {
         for token in (0..8).filter(|token| it.proposed & (1 << token) != 0) {
-            steps.push(Step::Acquire { client, token, node, heard: false });
+            steps.push(Step::Acquire {
+                client,
+                token,
+                node,
+                heard: false,
+            });
             if it.stage == Stage::Asking && token == it.token {
-                steps.push(Step::Acquire { client, token, node, heard: true });
+                steps.push(Step::Acquire {
+                    client,
+                    token,
+                    node,
+                    heard: true,
+                });
             }
         }
         if it.stage == Stage::Numbering && matches!(self.way, Way::SecondRound | Way::ReadLater) {
@@ -117,14 +140,27 @@ impl Protocol {
 
     fn answers(&self, state: &State, client: usize) -> usize {
         let minting = self.way == Way::MintLater && state.clients[client].stage == Stage::Numbering;
-        if minting { QUORUM } else { state.nodes.iter().filter(|node| node.heard[client].is_some()).count() }
+        if minting {
+            QUORUM
+        } else {
+            state
+                .nodes
+                .iter()
+                .filter(|node| node.heard[client].is_some())
+                .count()
+        }
     }
 
     fn begin(&self, state: &mut State, client: usize, seen: Token) {
         // The wrong ways ask for the lock under no token.
         let token = if self.way == Way::Ballot { seen + 1 } else { 0 };
-        state.clients[client] =
-            Client { stage: Stage::Asking, token, proposed: 1 << token, before: state.highest_given(), ..Client::default() };
+        state.clients[client] = Client {
+            stage: Stage::Asking,
+            token,
+            proposed: 1 << token,
+            before: state.highest_given(),
+            ..Client::default()
+        };
     }
 
     fn acquire(&self, state: &mut State, client: usize, token: Token, node: usize, heard: bool) {
@@ -138,7 +174,9 @@ impl Protocol {
         match answer {
             _ if !heard => {}
             Ok(fence) => at.heard[client] = Some(fence),
-            Err(fence) => state.clients[client].told = state.clients[client].told.max(fence.unwrap_or(0)),
+            Err(fence) => {
+                state.clients[client].told = state.clients[client].told.max(fence.unwrap_or(0))
+            }
         }
     }
 
@@ -161,7 +199,12 @@ impl Protocol {
     }
 
     fn proceed(&self, state: &mut State, client: usize) {
-        let highest = state.nodes.iter().filter_map(|node| node.heard[client]).max().unwrap_or(0);
+        let highest = state
+            .nodes
+            .iter()
+            .filter_map(|node| node.heard[client])
+            .max()
+            .unwrap_or(0);
         forget_answers(state, client);
         let first = state.clients[client].stage == Stage::Asking;
         match self.way {
@@ -171,7 +214,9 @@ impl Protocol {
                 state.clients[client].stage = Stage::Numbering;
                 state.clients[client].token = highest + 1;
             }
-            Way::MintLater | Way::ReadLater if first => state.clients[client].stage = Stage::Numbering,
+            Way::MintLater | Way::ReadLater if first => {
+                state.clients[client].stage = Stage::Numbering
+            }
             Way::SecondRound => self.complete(state, client, state.clients[client].token),
             Way::ReadLater => self.complete(state, client, highest),
             Way::MintLater => {
@@ -185,7 +230,9 @@ impl Protocol {
         for other in (0..self.clients).filter(|other| *other != client) {
             let held = state.clients[other];
             state.repeated |= held.acquired && held.token == token;
-            state.overruled |= held.stage == Stage::Holding && held.token < token && state.locks_of(other) >= QUORUM;
+            state.overruled |= held.stage == Stage::Holding
+                && held.token < token
+                && state.locks_of(other) >= QUORUM;
         }
         let it = &mut state.clients[client];
         state.fell |= token <= it.before;
@@ -195,7 +242,12 @@ impl Protocol {
     fn take(&self, state: &mut State, step: Step) {
         match step {
             Step::Begin { client, seen } => self.begin(state, client, seen),
-            Step::Acquire { client, token, node, heard } => self.acquire(state, client, token, node, heard),
+            Step::Acquire {
+                client,
+                token,
+                node,
+                heard,
+            } => self.acquire(state, client, token, node, heard),
             Step::Number { client, node } => self.number(state, client, node),
             Step::Propose { client } => self.propose(state, client),
             Step::Proceed { client } => self.proceed(state, client),
@@ -204,7 +256,11 @@ impl Protocol {
                 state.clients[client].stage = Stage::Over;
                 state.clients[client].released = true;
             }
-            Step::Extend { client, node } => scripts::extend(&mut state.nodes[node], client as u8, state.clients[client].token),
+            Step::Extend { client, node } => scripts::extend(
+                &mut state.nodes[node],
+                client as u8,
+                state.clients[client].token,
+            ),
             Step::Free { client, node } => scripts::release(&mut state.nodes[node], client as u8),
             Step::Expire { node } => state.nodes[node].lock = None,
             Step::Forget { node } => {

@@ -78,11 +78,19 @@ pub struct State {
 impl State {
     /// On how many nodes the client has the lock.
     pub fn locks_of(&self, client: usize) -> usize {
-        self.nodes.iter().filter(|node| node.lock == Some(client as u8)).count()
+        self.nodes
+            .iter()
+            .filter(|node| node.lock == Some(client as u8))
+            .count()
     }
 
     /// The highest token that any client ever had.
     pub fn highest_given(&self) -> Token {
-        self.clients.iter().filter(|client| client.acquired && client.stage >= Stage::Holding).map(|client| client.token).max().unwrap_or(0)
+        self.clients
+            .iter()
+            .filter(|client| client.acquired && client.stage >= Stage::Holding)
+            .map(|client| client.token)
+            .max()
+            .unwrap_or(0)
     }
 }

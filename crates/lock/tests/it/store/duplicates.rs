@@ -22,10 +22,28 @@ async fn a_late_write_is_refused_once_another_holder_of_the_token_has_claimed(si
     let (mut first, mut second) = (site.session().await, site.session().await);
     let before = claimed(&mut *first, &site, 33).await;
     let after = claimed(&mut *second, &site, 33).await;
-    let late = first.write(&site.items, KEY, token(33), before, "first").await.unwrap();
-    assert_eq!((late, site.row().await.value), (Write::Conflict { version: after }, String::new()));
-    assert_eq!(second.write(&site.items, KEY, token(33), after, "second").await.unwrap(), Write::Applied { version: after + 1 });
-    assert_eq!(first.write(&site.items, KEY, token(33), before, "first").await.unwrap(), Write::Conflict { version: after + 1 });
+    let late = first
+        .write(&site.items, KEY, token(33), before, "first")
+        .await
+        .unwrap();
+    assert_eq!(
+        (late, site.row().await.value),
+        (Write::Conflict { version: after }, String::new())
+    );
+    assert_eq!(
+        second
+            .write(&site.items, KEY, token(33), after, "second")
+            .await
+            .unwrap(),
+        Write::Applied { version: after + 1 }
+    );
+    assert_eq!(
+        first
+            .write(&site.items, KEY, token(33), before, "first")
+            .await
+            .unwrap(),
+        Write::Conflict { version: after + 1 }
+    );
     assert_eq!(site.row().await.value, "second");
 }
 
@@ -37,15 +55,37 @@ async fn two_holders_of_one_token_take_turns_and_lose_nothing(site: Site) {
         let version = claimed(&mut *first, &site, 33).await;
         let seen = first.row().await.value;
         assert_eq!(
-            first.write(&site.items, KEY, token(33), version, &format!("{seen}1")).await.unwrap(),
-            Write::Applied { version: version + 1 }
+            first
+                .write(&site.items, KEY, token(33), version, &format!("{seen}1"))
+                .await
+                .unwrap(),
+            Write::Applied {
+                version: version + 1
+            }
         );
-        let late = second.write(&site.items, KEY, token(33), overtaken, "lost").await.unwrap();
-        assert_eq!(late, Write::Conflict { version: version + 1 }, "turn {turn}");
+        let late = second
+            .write(&site.items, KEY, token(33), overtaken, "lost")
+            .await
+            .unwrap();
+        assert_eq!(
+            late,
+            Write::Conflict {
+                version: version + 1
+            },
+            "turn {turn}"
+        );
         let version = claimed(&mut *second, &site, 33).await;
         let seen = second.row().await.value;
-        let outcome = second.write(&site.items, KEY, token(33), version, &format!("{seen}2")).await.unwrap();
-        assert_eq!(outcome, Write::Applied { version: version + 1 });
+        let outcome = second
+            .write(&site.items, KEY, token(33), version, &format!("{seen}2"))
+            .await
+            .unwrap();
+        assert_eq!(
+            outcome,
+            Write::Applied {
+                version: version + 1
+            }
+        );
     }
     assert_eq!(site.row().await.value, "121212");
 }
@@ -56,17 +96,48 @@ async fn a_token_that_went_back_changes_nothing_until_the_lock_has_learned(site:
     let version = claimed(&mut *earlier, &site, 33).await;
     let before = site.row().await;
     let superseded = token(33);
-    assert_eq!(rightful.claim(&site.items, KEY, token(32)).await.unwrap(), Claim::Superseded { current: superseded });
-    let forced = rightful.write(&site.items, KEY, token(32), before.version, "32").await.unwrap();
-    assert_eq!(forced, Write::Superseded { current: superseded });
+    assert_eq!(
+        rightful.claim(&site.items, KEY, token(32)).await.unwrap(),
+        Claim::Superseded {
+            current: superseded
+        }
+    );
+    let forced = rightful
+        .write(&site.items, KEY, token(32), before.version, "32")
+        .await
+        .unwrap();
+    assert_eq!(
+        forced,
+        Write::Superseded {
+            current: superseded
+        }
+    );
     assert_eq!(site.row().await, before);
     // The earlier one has written nothing that anybody else had decided on: nobody else could claim.
-    assert_eq!(earlier.write(&site.items, KEY, token(33), version, "33").await.unwrap(), Write::Applied { version: version + 1 });
+    assert_eq!(
+        earlier
+            .write(&site.items, KEY, token(33), version, "33")
+            .await
+            .unwrap(),
+        Write::Applied {
+            version: version + 1
+        }
+    );
     let learned = FencingToken::new(superseded.get() + 1).unwrap();
     let next = claimed(&mut *rightful, &site, learned.get()).await;
-    let late = earlier.write(&site.items, KEY, token(33), version + 1, "late").await.unwrap();
+    let late = earlier
+        .write(&site.items, KEY, token(33), version + 1, "late")
+        .await
+        .unwrap();
     assert_eq!(late, Write::Superseded { current: learned });
-    assert_eq!(site.row().await, Row { value: "33".into(), fence: 34, version: next });
+    assert_eq!(
+        site.row().await,
+        Row {
+            value: "33".into(),
+            fence: 34,
+            version: next
+        }
+    );
 }
 
 async fn a_claim_is_repeated_when_its_answer_was_lost(site: Site) {
@@ -74,16 +145,40 @@ async fn a_claim_is_repeated_when_its_answer_was_lost(site: Site) {
     let unheard = claimed(&mut *session, &site, 33).await;
     let version = claimed(&mut *session, &site, 33).await;
     assert!(version > unheard);
-    assert_eq!(session.write(&site.items, KEY, token(33), version, "x").await.unwrap(), Write::Applied { version: version + 1 });
+    assert_eq!(
+        session
+            .write(&site.items, KEY, token(33), version, "x")
+            .await
+            .unwrap(),
+        Write::Applied {
+            version: version + 1
+        }
+    );
 }
 
 async fn a_repeated_write_is_applied_once(site: Site) {
     let mut session = site.session().await;
     let version = claimed(&mut *session, &site, 33).await;
-    assert_eq!(session.write(&site.items, KEY, token(33), version, "x").await.unwrap(), Write::Applied { version: version + 1 });
+    assert_eq!(
+        session
+            .write(&site.items, KEY, token(33), version, "x")
+            .await
+            .unwrap(),
+        Write::Applied {
+            version: version + 1
+        }
+    );
     for _ in 0..2 {
-        let again = session.write(&site.items, KEY, token(33), version, "x").await.unwrap();
-        assert_eq!(again, Write::Conflict { version: version + 1 });
+        let again = session
+            .write(&site.items, KEY, token(33), version, "x")
+            .await
+            .unwrap();
+        assert_eq!(
+            again,
+            Write::Conflict {
+                version: version + 1
+            }
+        );
     }
 }
 
@@ -93,9 +188,21 @@ async fn a_version_from_before_the_claim_is_refused(site: Site) {
     let [early, same] = [first.row().await.version, second.row().await.version];
     assert_eq!(early, same);
     let version = claimed(&mut *first, &site, 33).await;
-    assert_eq!(first.write(&site.items, KEY, token(33), early, "33").await.unwrap(), Write::Conflict { version });
+    assert_eq!(
+        first
+            .write(&site.items, KEY, token(33), early, "33")
+            .await
+            .unwrap(),
+        Write::Conflict { version }
+    );
     let version = claimed(&mut *second, &site, 34).await;
-    assert_eq!(second.write(&site.items, KEY, token(34), same, "34").await.unwrap(), Write::Conflict { version });
+    assert_eq!(
+        second
+            .write(&site.items, KEY, token(34), same, "34")
+            .await
+            .unwrap(),
+        Write::Conflict { version }
+    );
     assert_eq!(site.row().await.value, "");
 }
 
@@ -107,7 +214,13 @@ enum Step {
     Write,
 }
 
-const STEPS: [Step; 5] = [Step::Claim, Step::Read, Step::Write, Step::Read, Step::Write];
+const STEPS: [Step; 5] = [
+    Step::Claim,
+    Step::Read,
+    Step::Write,
+    Step::Read,
+    Step::Write,
+];
 
 /// The second holder came after the first, whatever their tokens are: rising, the same, or fallen.
 async fn in_every_interleaving_no_update_is_lost(site: Site) {
@@ -119,7 +232,10 @@ async fn in_every_interleaving_no_update_is_lost(site: Site) {
             applied += play(&mut *session, &site, tokens, schedule).await;
         }
     }
-    assert!(applied > 1000, "hardly anything was written, so hardly anything could go wrong: {applied}");
+    assert!(
+        applied > 1000,
+        "hardly anything was written, so hardly anything could go wrong: {applied}"
+    );
 }
 
 /// Each step is a transaction of its own, so one connection does for both. Returns how many writes were applied.
@@ -141,22 +257,39 @@ async fn play(session: &mut dyn Session, site: &Site, tokens: [i64; 2], schedule
             Step::Read => seen[who] = Some(session.row().await),
             Step::Write => {
                 let row = seen[who].as_ref().unwrap();
-                let outcome = session.write(&site.items, KEY, ours, row.version, &format!("{} {who}", row.value)).await.unwrap();
+                let outcome = session
+                    .write(
+                        &site.items,
+                        KEY,
+                        ours,
+                        row.version,
+                        &format!("{} {who}", row.value),
+                    )
+                    .await
+                    .unwrap();
                 if matches!(outcome, Write::Applied { .. }) {
-                    assert!(who == 1 || !second_has_claimed || tokens[0] >= tokens[1], "a zombie wrote: {tokens:?}, {schedule:010b}");
+                    assert!(
+                        who == 1 || !second_has_claimed || tokens[0] >= tokens[1],
+                        "a zombie wrote: {tokens:?}, {schedule:010b}"
+                    );
                     written.push(who);
                 }
             }
         }
     }
     let expected: String = written.iter().map(|who| format!(" {who}")).collect();
-    assert_eq!(session.row().await.value, expected, "an update was lost: {tokens:?}, {schedule:010b}");
+    assert_eq!(
+        session.row().await.value,
+        expected,
+        "an update was lost: {tokens:?}, {schedule:010b}"
+    );
     written.len()
 }
 
 /// Every order of the steps of two: a one is the second's turn.
 fn schedules() -> impl Iterator<Item = u32> {
-    (0..1 << (2 * STEPS.len())).filter(|schedule: &u32| schedule.count_ones() as usize == STEPS.len())
+    (0..1 << (2 * STEPS.len()))
+        .filter(|schedule: &u32| schedule.count_ones() as usize == STEPS.len())
 }
 
 /// Nothing here is about what survives a crash.
@@ -164,12 +297,18 @@ async fn faster(session: &mut dyn Session, site: &Site) {
     if site.url.starts_with("postgres") {
         session.run("SET synchronous_commit = off").await;
     } else if site.url.starts_with("mysql") {
-        session.run("SET GLOBAL innodb_flush_log_at_trx_commit = 0").await;
+        session
+            .run("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+            .await;
     }
 }
 
 async fn claimed(session: &mut dyn Session, site: &Site, number: i64) -> i64 {
-    match session.claim(&site.items, KEY, token(number)).await.unwrap() {
+    match session
+        .claim(&site.items, KEY, token(number))
+        .await
+        .unwrap()
+    {
         Claim::Claimed { version } => version,
         other => panic!("{other:?}"),
     }

@@ -22,7 +22,9 @@ on_every_database!(
 
 async fn every_outcome_of_a_claim(site: Site) {
     let claimed = Claim::Claimed { version: 8 };
-    let superseded = |current| Claim::Superseded { current: token(current) };
+    let superseded = |current| Claim::Superseded {
+        current: token(current),
+    };
     let table = [
         // fence, token, outcome
         (0, 1, claimed),
@@ -36,16 +38,36 @@ async fn every_outcome_of_a_claim(site: Site) {
     let mut session = site.session().await;
     for (fence, ours, expected) in table {
         session.put("x", fence, 7).await;
-        assert_eq!(session.claim(&site.items, KEY, token(ours)).await.unwrap(), expected, "fence {fence}, token {ours}");
-        let (fence, version) = if expected == claimed { (ours, 8) } else { (fence, 7) };
-        assert_eq!(session.row().await, Row { value: "x".into(), fence, version });
+        assert_eq!(
+            session.claim(&site.items, KEY, token(ours)).await.unwrap(),
+            expected,
+            "fence {fence}, token {ours}"
+        );
+        let (fence, version) = if expected == claimed {
+            (ours, 8)
+        } else {
+            (fence, 7)
+        };
+        assert_eq!(
+            session.row().await,
+            Row {
+                value: "x".into(),
+                fence,
+                version
+            }
+        );
     }
-    assert_eq!(session.claim(&site.items, NOWHERE, token(1)).await.unwrap(), Claim::Missing);
+    assert_eq!(
+        session.claim(&site.items, NOWHERE, token(1)).await.unwrap(),
+        Claim::Missing
+    );
     the_other_row_is_untouched(&mut *session).await;
 }
 
 async fn every_outcome_of_a_write(site: Site) {
-    let superseded = |current| Write::Superseded { current: token(current) };
+    let superseded = |current| Write::Superseded {
+        current: token(current),
+    };
     let applied = Write::Applied { version: 8 };
     let table = [
         // fence, token, version, outcome; the row's version is 7
@@ -62,17 +84,49 @@ async fn every_outcome_of_a_write(site: Site) {
     let mut session = site.session().await;
     for (fence, ours, version, expected) in table {
         session.put("before", fence, 7).await;
-        let outcome = session.write(&site.items, KEY, token(ours), version, "after").await.unwrap();
-        assert_eq!(outcome, expected, "fence {fence}, token {ours}, version {version}");
-        let (value, version) = if expected == applied { ("after", 8) } else { ("before", 7) };
-        assert_eq!(session.row().await, Row { value: value.into(), fence, version });
+        let outcome = session
+            .write(&site.items, KEY, token(ours), version, "after")
+            .await
+            .unwrap();
+        assert_eq!(
+            outcome, expected,
+            "fence {fence}, token {ours}, version {version}"
+        );
+        let (value, version) = if expected == applied {
+            ("after", 8)
+        } else {
+            ("before", 7)
+        };
+        assert_eq!(
+            session.row().await,
+            Row {
+                value: value.into(),
+                fence,
+                version
+            }
+        );
     }
-    assert_eq!(session.write(&site.items, NOWHERE, token(1), 0, "after").await.unwrap(), Write::Missing);
+    assert_eq!(
+        session
+            .write(&site.items, NOWHERE, token(1), 0, "after")
+            .await
+            .unwrap(),
+        Write::Missing
+    );
     // Nothing to set is a write too.
     session.put("before", 33, 7).await;
-    assert_eq!(session.set(&site.items, token(33), 7, &[]).await.unwrap(), applied);
+    assert_eq!(
+        session.set(&site.items, token(33), 7, &[]).await.unwrap(),
+        applied
+    );
     // What is set to what it was is a write too.
-    assert_eq!(session.write(&site.items, KEY, token(33), 8, "before").await.unwrap(), Write::Applied { version: 9 });
+    assert_eq!(
+        session
+            .write(&site.items, KEY, token(33), 8, "before")
+            .await
+            .unwrap(),
+        Write::Applied { version: 9 }
+    );
     the_other_row_is_untouched(&mut *session).await;
 }
 
@@ -80,68 +134,164 @@ async fn every_outcome_of_a_check(site: Site) {
     let mut session = site.session().await;
     session.put("x", 33, 7).await;
     let before = session.row().await;
-    for (ours, expected) in
-        [(32, Check::Superseded { current: token(33) }), (33, Check::Current), (34, Check::Unclaimed), (LAST, Check::Unclaimed)]
-    {
-        assert_eq!(session.check(&site.items, KEY, token(ours)).await.unwrap(), expected, "token {ours}");
+    for (ours, expected) in [
+        (32, Check::Superseded { current: token(33) }),
+        (33, Check::Current),
+        (34, Check::Unclaimed),
+        (LAST, Check::Unclaimed),
+    ] {
+        assert_eq!(
+            session.check(&site.items, KEY, token(ours)).await.unwrap(),
+            expected,
+            "token {ours}"
+        );
     }
-    assert_eq!(session.check(&site.items, NOWHERE, token(1)).await.unwrap(), Check::Missing);
+    assert_eq!(
+        session.check(&site.items, NOWHERE, token(1)).await.unwrap(),
+        Check::Missing
+    );
     session.put("x", 0, 7).await;
-    assert_eq!(session.check(&site.items, KEY, token(1)).await.unwrap(), Check::Unclaimed);
+    assert_eq!(
+        session.check(&site.items, KEY, token(1)).await.unwrap(),
+        Check::Unclaimed
+    );
     assert_eq!(session.row().await, Row { fence: 0, ..before });
 }
 
 async fn values_are_never_part_of_the_text(site: Site) {
     let mut session = site.session().await;
     session.put("", 1, 0).await;
-    for (version, value) in (0..).zip(["'; DROP TABLE items; --", "$1 ? :a @b \\' \" `", "größer 'als' \u{1F512}", ""]) {
-        let outcome = session.write(&site.items, KEY, token(1), version, value).await.unwrap();
-        assert_eq!((outcome, session.row().await.value), (Write::Applied { version: version + 1 }, value.into()));
+    for (version, value) in (0..).zip([
+        "'; DROP TABLE items; --",
+        "$1 ? :a @b \\' \" `",
+        "größer 'als' \u{1F512}",
+        "",
+    ]) {
+        let outcome = session
+            .write(&site.items, KEY, token(1), version, value)
+            .await
+            .unwrap();
+        assert_eq!(
+            (outcome, session.row().await.value),
+            (
+                Write::Applied {
+                    version: version + 1
+                },
+                value.into()
+            )
+        );
     }
 }
 
 async fn reserved_words_are_names(site: Site) {
-    let table = FencedTable::builder("order").key_column("group").fence_column("select").version_column("where").build().unwrap();
-    let quote = if site.url.starts_with("mysql") { '`' } else { '"' };
+    let table = FencedTable::builder("order")
+        .key_column("group")
+        .fence_column("select")
+        .version_column("where")
+        .build()
+        .unwrap();
+    let quote = if site.url.starts_with("mysql") {
+        '`'
+    } else {
+        '"'
+    };
     let mut session = site.session().await;
     session.run(format!("CREATE TABLE {quote}order{quote} ({quote}group{quote} BIGINT PRIMARY KEY, value VARCHAR(9))")).await;
     for statement in site.schema(&table) {
         session.run(statement).await;
     }
-    session.run(format!("INSERT INTO {quote}order{quote} ({quote}group{quote}) VALUES (5)")).await;
-    assert_eq!(session.claim(&table, 5, token(9)).await.unwrap(), Claim::Claimed { version: 1 });
-    assert_eq!(session.write(&table, 5, token(9), 1, "x").await.unwrap(), Write::Applied { version: 2 });
-    assert_eq!(session.check(&table, 5, token(9)).await.unwrap(), Check::Current);
+    session
+        .run(format!(
+            "INSERT INTO {quote}order{quote} ({quote}group{quote}) VALUES (5)"
+        ))
+        .await;
+    assert_eq!(
+        session.claim(&table, 5, token(9)).await.unwrap(),
+        Claim::Claimed { version: 1 }
+    );
+    assert_eq!(
+        session.write(&table, 5, token(9), 1, "x").await.unwrap(),
+        Write::Applied { version: 2 }
+    );
+    assert_eq!(
+        session.check(&table, 5, token(9)).await.unwrap(),
+        Check::Current
+    );
     // The schema keeps numbers out that no lock gives.
-    assert!(session.try_run(format!("UPDATE {quote}order{quote} SET {quote}select{quote} = -1")).await.is_err());
-    assert!(session.try_run(format!("UPDATE {quote}order{quote} SET {quote}where{quote} = -1")).await.is_err());
+    assert!(
+        session
+            .try_run(format!(
+                "UPDATE {quote}order{quote} SET {quote}select{quote} = -1"
+            ))
+            .await
+            .is_err()
+    );
+    assert!(
+        session
+            .try_run(format!(
+                "UPDATE {quote}order{quote} SET {quote}where{quote} = -1"
+            ))
+            .await
+            .is_err()
+    );
 }
 
 /// In double quotes, SQLite would compare the text `idd` with the key, and find no row.
 async fn a_name_that_is_not_there_is_an_error_and_no_text(site: Site) {
     let builder = || FencedTable::builder("items");
     let mut session = site.session().await;
-    let wrong =
-        [builder().key_column("idd"), builder().fence_column("fenc"), builder().version_column("ver"), FencedTable::builder("item")];
+    let wrong = [
+        builder().key_column("idd"),
+        builder().fence_column("fenc"),
+        builder().version_column("ver"),
+        FencedTable::builder("item"),
+    ];
     for table in wrong.map(|builder| builder.build().unwrap()) {
         let errors = [
             session.claim(&table, KEY, token(1)).await.unwrap_err(),
-            session.write(&table, KEY, token(1), 0, "x").await.unwrap_err(),
+            session
+                .write(&table, KEY, token(1), 0, "x")
+                .await
+                .unwrap_err(),
             session.check(&table, KEY, token(1)).await.unwrap_err(),
         ];
-        assert!(errors.iter().all(|error| matches!(error, StoreError::Database(_)) && !error.is_retryable()), "{errors:?}");
+        assert!(
+            errors
+                .iter()
+                .all(|error| matches!(error, StoreError::Database(_)) && !error.is_retryable()),
+            "{errors:?}"
+        );
     }
-    let error = session.set(&site.items, token(1), 0, &["nothing"]).await.unwrap_err();
+    let error = session
+        .set(&site.items, token(1), 0, &["nothing"])
+        .await
+        .unwrap_err();
     assert!(matches!(error, StoreError::Database(_)), "{error:?}");
-    assert_eq!(session.row().await, Row { value: String::new(), fence: 0, version: 0 });
+    assert_eq!(
+        session.row().await,
+        Row {
+            value: String::new(),
+            fence: 0,
+            version: 0
+        }
+    );
 }
 
 async fn a_key_that_is_not_unique_is_told(site: Site) {
-    let table = FencedTable::builder("items").key_column("other").build().unwrap();
+    let table = FencedTable::builder("items")
+        .key_column("other")
+        .build()
+        .unwrap();
     let mut session = site.session().await;
     session.run("UPDATE items SET other = 5").await;
-    for error in [session.claim(&table, 5, token(1)).await.unwrap_err(), session.check(&table, 5, token(1)).await.unwrap_err()] {
-        assert!(matches!(error, StoreError::KeyNotUnique { rows: 2 }) && !error.is_retryable(), "{error:?}");
+    for error in [
+        session.claim(&table, 5, token(1)).await.unwrap_err(),
+        session.check(&table, 5, token(1)).await.unwrap_err(),
+    ] {
+        assert!(
+            matches!(error, StoreError::KeyNotUnique { rows: 2 }) && !error.is_retryable(),
+            "{error:?}"
+        );
     }
 }
 
@@ -149,20 +299,40 @@ async fn a_key_that_is_not_unique_is_told(site: Site) {
 async fn a_row_that_the_database_keeps_as_it_is_is_told(site: Site) {
     let mut session = site.session().await;
     if site.url.starts_with("sqlite") {
-        session.run("CREATE TRIGGER keep BEFORE UPDATE ON items BEGIN SELECT RAISE(IGNORE); END").await;
+        session
+            .run("CREATE TRIGGER keep BEFORE UPDATE ON items BEGIN SELECT RAISE(IGNORE); END")
+            .await;
     } else if site.url.starts_with("postgres") {
-        session.run("CREATE RULE keep AS ON UPDATE TO items DO INSTEAD NOTHING").await;
+        session
+            .run("CREATE RULE keep AS ON UPDATE TO items DO INSTEAD NOTHING")
+            .await;
         // A rule that takes the place of an update has nothing to return, and PostgreSQL says so.
-        assert!(matches!(session.claim(&site.items, KEY, token(1)).await.unwrap_err(), StoreError::Database(_)));
+        assert!(matches!(
+            session.claim(&site.items, KEY, token(1)).await.unwrap_err(),
+            StoreError::Database(_)
+        ));
         session.run("DROP RULE keep ON items").await;
         session.run("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'").await;
-        session.run("CREATE TRIGGER keep BEFORE UPDATE ON items FOR EACH ROW EXECUTE FUNCTION keep()").await;
+        session
+            .run("CREATE TRIGGER keep BEFORE UPDATE ON items FOR EACH ROW EXECUTE FUNCTION keep()")
+            .await;
     } else {
         return; // MySQL has nothing of the kind.
     }
-    assert!(matches!(session.claim(&site.items, KEY, token(1)).await.unwrap_err(), StoreError::NotUpdated));
-    session.run("INSERT INTO items (id, value, fence, version) VALUES (3, 'x', 33, 7)").await;
-    assert!(matches!(session.write(&site.items, 3, token(33), 7, "y").await.unwrap_err(), StoreError::NotUpdated));
+    assert!(matches!(
+        session.claim(&site.items, KEY, token(1)).await.unwrap_err(),
+        StoreError::NotUpdated
+    ));
+    session
+        .run("INSERT INTO items (id, value, fence, version) VALUES (3, 'x', 33, 7)")
+        .await;
+    assert!(matches!(
+        session
+            .write(&site.items, 3, token(33), 7, "y")
+            .await
+            .unwrap_err(),
+        StoreError::NotUpdated
+    ));
 }
 
 async fn what_may_not_be_assigned_is_refused_before_anything_is_sent(site: Site) {
@@ -176,24 +346,68 @@ async fn what_may_not_be_assigned_is_refused_before_anything_is_sent(site: Site)
         (&["other", "Other"], "Other", "each column once"),
         (&["other = 1, fence"], "other = 1, fence", "ASCII letters"),
     ] {
-        let error = session.set(&site.items, token(33), 7, columns).await.unwrap_err();
-        assert!(error.to_string().starts_with(&format!("an assigned column is {found:?}; expected ")), "{error}");
-        assert!(error.to_string().contains(why) && !error.is_retryable(), "{error}");
+        let error = session
+            .set(&site.items, token(33), 7, columns)
+            .await
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("an assigned column is {found:?}; expected ")),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains(why) && !error.is_retryable(),
+            "{error}"
+        );
     }
-    assert_eq!(session.row().await, Row { value: "x".into(), fence: 33, version: 7 });
-    assert_eq!(session.set(&site.items, token(33), 7, &["other"]).await.unwrap(), Write::Applied { version: 8 });
-    assert_eq!(session.number(format!("SELECT other FROM items WHERE id = {KEY}")).await, 5);
+    assert_eq!(
+        session.row().await,
+        Row {
+            value: "x".into(),
+            fence: 33,
+            version: 7
+        }
+    );
+    assert_eq!(
+        session
+            .set(&site.items, token(33), 7, &["other"])
+            .await
+            .unwrap(),
+        Write::Applied { version: 8 }
+    );
+    assert_eq!(
+        session
+            .number(format!("SELECT other FROM items WHERE id = {KEY}"))
+            .await,
+        5
+    );
 }
 
 async fn what_the_database_refuses_will_not_pass_later(site: Site) {
     let mut session = site.session().await;
-    session.run("CREATE UNIQUE INDEX one_of_each ON items (other)").await;
+    session
+        .run("CREATE UNIQUE INDEX one_of_each ON items (other)")
+        .await;
     session.run("UPDATE items SET other = 5 WHERE id = 2").await;
     session.put("x", 33, 7).await;
-    let error = session.set(&site.items, token(33), 7, &["other"]).await.unwrap_err();
-    assert!(matches!(error, StoreError::Database(_)) && !error.is_retryable(), "{error:?}");
+    let error = session
+        .set(&site.items, token(33), 7, &["other"])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, StoreError::Database(_)) && !error.is_retryable(),
+        "{error:?}"
+    );
     assert!(std::error::Error::source(&error).is_some());
-    assert_eq!(session.row().await, Row { value: "x".into(), fence: 33, version: 7 });
+    assert_eq!(
+        session.row().await,
+        Row {
+            value: "x".into(),
+            fence: 33,
+            version: 7
+        }
+    );
 }
 
 async fn the_other_row_is_untouched(session: &mut dyn Session) {
@@ -209,18 +423,39 @@ async fn the_other_row_is_untouched(session: &mut dyn Session) {
 fn a_table_is_refused_with_the_name_of_the_field() {
     let items = || FencedTable::builder("items");
     for (builder, message) in [
-        (FencedTable::builder("items; --"), "table is \"items; --\"; expected TABLE or SCHEMA.TABLE, "),
-        (FencedTable::builder(""), "table is \"\"; expected TABLE or SCHEMA.TABLE, "),
-        (items().key_column("1d"), "key_column is \"1d\"; expected 1 to 63 ASCII letters, "),
-        (items().fence_column("the fence"), "fence_column is \"the fence\"; expected 1 to 63 ASCII letters, "),
-        (items().version_column(""), "version_column is \"\"; expected 1 to 63 ASCII letters, "),
-        (items().fence_column("ID"), "fence_column is \"ID\"; expected a column that is not the key_column"),
+        (
+            FencedTable::builder("items; --"),
+            "table is \"items; --\"; expected TABLE or SCHEMA.TABLE, ",
+        ),
+        (
+            FencedTable::builder(""),
+            "table is \"\"; expected TABLE or SCHEMA.TABLE, ",
+        ),
+        (
+            items().key_column("1d"),
+            "key_column is \"1d\"; expected 1 to 63 ASCII letters, ",
+        ),
+        (
+            items().fence_column("the fence"),
+            "fence_column is \"the fence\"; expected 1 to 63 ASCII letters, ",
+        ),
+        (
+            items().version_column(""),
+            "version_column is \"\"; expected 1 to 63 ASCII letters, ",
+        ),
+        (
+            items().fence_column("ID"),
+            "fence_column is \"ID\"; expected a column that is not the key_column",
+        ),
         (
             items().version_column("Fence"),
             "version_column is \"Fence\"; expected a column that is neither the key_column nor the fence_column",
         ),
     ] {
         let error = builder.build().unwrap_err();
-        assert!(error.to_string().starts_with(message) && !error.is_retryable(), "{error}");
+        assert!(
+            error.to_string().starts_with(message) && !error.is_retryable(),
+            "{error}"
+        );
     }
 }

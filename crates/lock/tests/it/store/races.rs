@@ -50,23 +50,39 @@ async fn without_a_check_everything_gets_through(site: Site) {
     assert_table(
         &site,
         Check::None,
-        [(StaleWrite, LostUpdate, " 33"), (InOrderPuzzle, LostUpdate, " 34"), (ZombieReread, ZombieWrite, " 34 33")],
+        [
+            (StaleWrite, LostUpdate, " 33"),
+            (InOrderPuzzle, LostUpdate, " 34"),
+            (ZombieReread, ZombieWrite, " 34 33"),
+        ],
     )
     .await;
 }
 
 async fn the_fence_alone_loses_an_update_that_is_late_but_in_order(site: Site) {
-    let table = [(StaleWrite, Stopped, " 34"), (InOrderPuzzle, LostUpdate, " 34"), (ZombieReread, Stopped, " 34")];
+    let table = [
+        (StaleWrite, Stopped, " 34"),
+        (InOrderPuzzle, LostUpdate, " 34"),
+        (ZombieReread, Stopped, " 34"),
+    ];
     assert_table(&site, Check::Fence, table).await;
 }
 
 async fn the_version_alone_lets_a_zombie_in_that_reads_again(site: Site) {
-    let table = [(StaleWrite, Stopped, " 34"), (InOrderPuzzle, Stopped, " 33"), (ZombieReread, ZombieWrite, " 34 33")];
+    let table = [
+        (StaleWrite, Stopped, " 34"),
+        (InOrderPuzzle, Stopped, " 33"),
+        (ZombieReread, ZombieWrite, " 34 33"),
+    ];
     assert_table(&site, Check::Version, table).await;
 }
 
 async fn claim_by_fence_then_write_with_version_and_fence_lets_nothing_through(site: Site) {
-    let table = [(StaleWrite, Stopped, " 34"), (InOrderPuzzle, Stopped, " 34"), (ZombieReread, Stopped, " 34")];
+    let table = [
+        (StaleWrite, Stopped, " 34"),
+        (InOrderPuzzle, Stopped, " 34"),
+        (ZombieReread, Stopped, " 34"),
+    ];
     assert_table(&site, Check::FenceClaimAndVersion, table).await;
 }
 
@@ -74,7 +90,11 @@ async fn assert_table(site: &Site, check: Check, table: [(Scenario, Outcome, &st
     for (scenario, outcome, value) in table {
         site.session().await.put("", 0, 0).await;
         let history = play(site, check, scenario).await;
-        assert_eq!(judge(&history), outcome, "{check:?}, {scenario:?}: {history:?}");
+        assert_eq!(
+            judge(&history),
+            outcome,
+            "{check:?}, {scenario:?}: {history:?}"
+        );
         assert_eq!(history.last().unwrap(), value, "{check:?}, {scenario:?}");
     }
 }
@@ -106,7 +126,9 @@ async fn play(site: &Site, check: Check, scenario: Scenario) -> Vec<String> {
 
 /// By the row alone, and not by what anybody was told.
 fn judge(history: &[String]) -> Outcome {
-    let lost = history.windows(2).any(|pair| !pair[1].starts_with(&pair[0]));
+    let lost = history
+        .windows(2)
+        .any(|pair| !pair[1].starts_with(&pair[0]));
     let zombie = history.iter().any(|value| value.contains("34 33"));
     match (lost, zombie) {
         (true, _) => LostUpdate,
@@ -127,13 +149,23 @@ impl<'a> Holder<'a> {
     async fn new(site: &'a Site, number: i64, check: Check) -> Self {
         let mut session = site.session().await;
         let seen = session.row().await;
-        Self { site, session, number, check, seen }
+        Self {
+            site,
+            session,
+            number,
+            check,
+            seen,
+        }
     }
 
     /// Claims if that is the rule, and reads.
     async fn start(&mut self) {
         if self.check == Check::FenceClaimAndVersion {
-            let claim = self.session.claim(&self.site.items, KEY, token(self.number)).await.unwrap();
+            let claim = self
+                .session
+                .claim(&self.site.items, KEY, token(self.number))
+                .await
+                .unwrap();
             assert!(matches!(claim, Claim::Claimed { .. }), "{claim:?}");
         }
         self.seen = self.session.row().await;
@@ -142,7 +174,11 @@ impl<'a> Holder<'a> {
     /// A zombie that follows the rules claims again, and is told. This one goes on all the same, with the version that stands there.
     async fn read_again(&mut self) {
         if self.check == Check::FenceClaimAndVersion {
-            let claim = self.session.claim(&self.site.items, KEY, token(self.number)).await.unwrap();
+            let claim = self
+                .session
+                .claim(&self.site.items, KEY, token(self.number))
+                .await
+                .unwrap();
             assert_eq!(claim, Claim::Superseded { current: token(34) });
         }
         self.seen = self.session.row().await;
@@ -153,24 +189,45 @@ impl<'a> Holder<'a> {
         let Self { number, seen, .. } = self;
         let (value, version) = (format!("{} {number}", seen.value), seen.version);
         let told = match self.check {
-            Check::None => self.session.run(format!("UPDATE items SET value = '{value}' WHERE id = {KEY}")).await,
+            Check::None => {
+                self.session
+                    .run(format!(
+                        "UPDATE items SET value = '{value}' WHERE id = {KEY}"
+                    ))
+                    .await
+            }
             Check::Fence => {
                 let condition = format!("id = {KEY} AND fence <= {number}");
-                self.session.run(format!("UPDATE items SET value = '{value}', fence = {number} WHERE {condition}")).await
+                self.session
+                    .run(format!(
+                        "UPDATE items SET value = '{value}', fence = {number} WHERE {condition}"
+                    ))
+                    .await
             }
             Check::Version => {
                 let condition = format!("id = {KEY} AND version = {version}");
                 self.session.run(format!("UPDATE items SET value = '{value}', version = version + 1 WHERE {condition}")).await
             }
             Check::FenceClaimAndVersion => {
-                let outcome = self.session.write(&self.site.items, KEY, token(self.number), version, &value).await.unwrap();
+                let outcome = self
+                    .session
+                    .write(&self.site.items, KEY, token(self.number), version, &value)
+                    .await
+                    .unwrap();
                 let stopped = Write::Superseded { current: token(34) };
-                assert!(matches!(outcome, Write::Applied { .. }) || outcome == stopped, "{outcome:?}");
+                assert!(
+                    matches!(outcome, Write::Applied { .. }) || outcome == stopped,
+                    "{outcome:?}"
+                );
                 u64::from(outcome != stopped)
             }
         };
         let now = self.site.row().await.value;
-        assert_eq!(now == value, told == 1, "what a holder is told is what has happened");
+        assert_eq!(
+            now == value,
+            told == 1,
+            "what a holder is told is what has happened"
+        );
         now
     }
 }

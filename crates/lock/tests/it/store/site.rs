@@ -28,13 +28,19 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 /// A server that nobody breaks.
 #[cfg(feature = "postgres")]
 pub async fn shared_postgres() -> &'static testbed::Postgres {
-    POSTGRES.get_or_try_init(testbed::Postgres::start).await.unwrap()
+    POSTGRES
+        .get_or_try_init(testbed::Postgres::start)
+        .await
+        .unwrap()
 }
 
 /// A server that nobody breaks.
 #[cfg(feature = "mysql")]
 pub async fn shared_mariadb() -> &'static testbed::MariaDb {
-    MARIADB.get_or_try_init(testbed::MariaDb::start).await.unwrap()
+    MARIADB
+        .get_or_try_init(testbed::MariaDb::start)
+        .await
+        .unwrap()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,11 +72,34 @@ pub struct Row {
 /// A connection of its own, to any of the databases.
 #[async_trait]
 pub trait Session: Send {
-    async fn claim(&mut self, table: &FencedTable, key: i64, token: FencingToken) -> Result<Claim, StoreError>;
-    async fn write(&mut self, table: &FencedTable, key: i64, token: FencingToken, version: i64, value: &str) -> Result<Write, StoreError>;
-    async fn check(&mut self, table: &FencedTable, key: i64, token: FencingToken) -> Result<Check, StoreError>;
+    async fn claim(
+        &mut self,
+        table: &FencedTable,
+        key: i64,
+        token: FencingToken,
+    ) -> Result<Claim, StoreError>;
+    async fn write(
+        &mut self,
+        table: &FencedTable,
+        key: i64,
+        token: FencingToken,
+        version: i64,
+        value: &str,
+    ) -> Result<Write, StoreError>;
+    async fn check(
+        &mut self,
+        table: &FencedTable,
+        key: i64,
+        token: FencingToken,
+    ) -> Result<Check, StoreError>;
     /// Writes to another column than `value`.
-    async fn set(&mut self, table: &FencedTable, token: FencingToken, version: i64, columns: &[&str]) -> Result<Write, StoreError>;
+    async fn set(
+        &mut self,
+        table: &FencedTable,
+        token: FencingToken,
+        version: i64,
+        columns: &[&str],
+    ) -> Result<Write, StoreError>;
     /// Runs a statement past the kit, and counts the rows that it hit.
     async fn try_run(&mut self, sql: String) -> Result<u64, sqlx::Error>;
     async fn number(&mut self, sql: String) -> i64;
@@ -88,9 +117,15 @@ impl dyn Session + '_ {
 
     pub async fn row(&mut self) -> Row {
         Row {
-            value: self.text(format!("SELECT value FROM items WHERE id = {KEY}")).await,
-            fence: self.number(format!("SELECT fence FROM items WHERE id = {KEY}")).await,
-            version: self.number(format!("SELECT version FROM items WHERE id = {KEY}")).await,
+            value: self
+                .text(format!("SELECT value FROM items WHERE id = {KEY}"))
+                .await,
+            fence: self
+                .number(format!("SELECT fence FROM items WHERE id = {KEY}"))
+                .await,
+            version: self
+                .number(format!("SELECT version FROM items WHERE id = {KEY}"))
+                .await,
         }
     }
 
@@ -104,7 +139,12 @@ macro_rules! session {
     ($connection:ty) => {
         #[async_trait]
         impl Session for $connection {
-            async fn claim(&mut self, table: &FencedTable, key: i64, token: FencingToken) -> Result<Claim, StoreError> {
+            async fn claim(
+                &mut self,
+                table: &FencedTable,
+                key: i64,
+                token: FencingToken,
+            ) -> Result<Claim, StoreError> {
                 table.claim(self, key, token).await
             }
 
@@ -116,29 +156,62 @@ macro_rules! session {
                 version: i64,
                 value: &str,
             ) -> Result<Write, StoreError> {
-                table.write(self, key, token, version, Assignments::new().set("value", value)).await
+                table
+                    .write(
+                        self,
+                        key,
+                        token,
+                        version,
+                        Assignments::new().set("value", value),
+                    )
+                    .await
             }
 
-            async fn check(&mut self, table: &FencedTable, key: i64, token: FencingToken) -> Result<Check, StoreError> {
+            async fn check(
+                &mut self,
+                table: &FencedTable,
+                key: i64,
+                token: FencingToken,
+            ) -> Result<Check, StoreError> {
                 table.check(self, key, token).await
             }
 
-            async fn set(&mut self, table: &FencedTable, token: FencingToken, version: i64, columns: &[&str]) -> Result<Write, StoreError> {
-                let assignments = columns.iter().fold(Assignments::new(), |assignments, column| assignments.set(column, Some(5_i64)));
+            async fn set(
+                &mut self,
+                table: &FencedTable,
+                token: FencingToken,
+                version: i64,
+                columns: &[&str],
+            ) -> Result<Write, StoreError> {
+                let assignments = columns
+                    .iter()
+                    .fold(Assignments::new(), |assignments, column| {
+                        assignments.set(column, Some(5_i64))
+                    });
                 table.write(self, KEY, token, version, assignments).await
             }
 
             async fn try_run(&mut self, sql: String) -> Result<u64, sqlx::Error> {
                 // Unprepared: MariaDB does not prepare everything.
-                Ok(sqlx::Executor::execute(self, sqlx::raw_sql(AssertSqlSafe(sql))).await?.rows_affected())
+                Ok(
+                    sqlx::Executor::execute(self, sqlx::raw_sql(AssertSqlSafe(sql)))
+                        .await?
+                        .rows_affected(),
+                )
             }
 
             async fn number(&mut self, sql: String) -> i64 {
-                sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(self).await.unwrap()
+                sqlx::query_scalar(AssertSqlSafe(sql))
+                    .fetch_one(self)
+                    .await
+                    .unwrap()
             }
 
             async fn text(&mut self, sql: String) -> String {
-                sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(self).await.unwrap()
+                sqlx::query_scalar(AssertSqlSafe(sql))
+                    .fetch_one(self)
+                    .await
+                    .unwrap()
             }
         }
     };
@@ -154,12 +227,30 @@ session!(sqlx::SqliteConnection);
 impl Site {
     #[cfg(feature = "postgres")]
     pub async fn postgres() -> Self {
-        Self::new(Kind::Postgres, shared_postgres().await.create_database(&name()).await.unwrap(), None).await
+        Self::new(
+            Kind::Postgres,
+            shared_postgres()
+                .await
+                .create_database(&name())
+                .await
+                .unwrap(),
+            None,
+        )
+        .await
     }
 
     #[cfg(feature = "mysql")]
     pub async fn mariadb() -> Self {
-        Self::new(Kind::MariaDb, shared_mariadb().await.create_database(&name()).await.unwrap(), None).await
+        Self::new(
+            Kind::MariaDb,
+            shared_mariadb()
+                .await
+                .create_database(&name())
+                .await
+                .unwrap(),
+            None,
+        )
+        .await
     }
 
     #[cfg(feature = "sqlite")]
@@ -171,13 +262,22 @@ impl Site {
 
     async fn new(kind: Kind, url: String, folder: Option<tempfile::TempDir>) -> Self {
         let items = FencedTable::builder("items").build().unwrap();
-        let site = Self { kind, url, items, _folder: folder };
+        let site = Self {
+            kind,
+            url,
+            items,
+            _folder: folder,
+        };
         let mut session = site.session().await;
         session.run("CREATE TABLE items (id BIGINT PRIMARY KEY, value VARCHAR(2000) NOT NULL, other BIGINT)").await;
         for statement in site.schema(&site.items) {
             session.run(statement).await;
         }
-        session.run(format!("INSERT INTO items (id, value) VALUES ({KEY}, ''), (2, 'another')")).await;
+        session
+            .run(format!(
+                "INSERT INTO items (id, value) VALUES ({KEY}, ''), (2, 'another')"
+            ))
+            .await;
         site
     }
 

@@ -3,7 +3,13 @@
 use super::segment::Answer;
 
 /// The keys of a segment, as `lua/` has them: a letter each.
-const KEYS: [(char, &str); 5] = [('s', "stock"), ('a', "answers"), ('b', "buyers"), ('o', "outbox"), ('w', "walks")];
+const KEYS: [(char, &str); 5] = [
+    ('s', "stock"),
+    ('a', "answers"),
+    ('b', "buyers"),
+    ('o', "outbox"),
+    ('w', "walks"),
+];
 
 macro_rules! scripts {
     ($($name:literal takes $keys:literal),+ $(,)?) => {
@@ -61,7 +67,13 @@ impl Wish {
 
     pub fn packed(&self) -> Vec<u8> {
         let buyer = self.buyer().into_bytes();
-        [&self.id()[..], &self.units.to_be_bytes(), &[buyer.len().try_into().unwrap()], &buyer].concat()
+        [
+            &self.id()[..],
+            &self.units.to_be_bytes(),
+            &[buyer.len().try_into().unwrap()],
+            &buyer,
+        ]
+        .concat()
     }
 }
 
@@ -206,18 +218,59 @@ impl Deed {
     pub fn arguments(&self, segment: &str) -> Arguments {
         let new = Arguments::default();
         match self {
-            Self::Open { units, config, hold_ms, segments } => {
-                let Config { state, epoch, limit, opens_ms, closes_ms } = config;
-                new.arg(units).arg(limit).arg(state).arg(opens_ms).arg(closes_ms).arg(epoch).arg(hold_ms).arg(segments).arg(segment)
+            Self::Open {
+                units,
+                config,
+                hold_ms,
+                segments,
+            } => {
+                let Config {
+                    state,
+                    epoch,
+                    limit,
+                    opens_ms,
+                    closes_ms,
+                } = config;
+                new.arg(units)
+                    .arg(limit)
+                    .arg(state)
+                    .arg(opens_ms)
+                    .arg(closes_ms)
+                    .arg(epoch)
+                    .arg(hold_ms)
+                    .arg(segments)
+                    .arg(segment)
             }
-            Self::AskHome { deadline_ms, margin_ms, wishes } => {
-                let new = new.arg(wishes.len()).arg(deadline_ms).arg(margin_ms).arg(segment);
-                new.ids(wishes).buyers(wishes).column(wishes, |wish| wish.units).packed(wishes)
+            Self::AskHome {
+                deadline_ms,
+                margin_ms,
+                wishes,
+            } => {
+                let new = new
+                    .arg(wishes.len())
+                    .arg(deadline_ms)
+                    .arg(margin_ms)
+                    .arg(segment);
+                new.ids(wishes)
+                    .buyers(wishes)
+                    .column(wishes, |wish| wish.units)
+                    .packed(wishes)
             }
-            Self::AskNext { deadline_ms, wishes } => {
-                new.arg(wishes.len()).arg(deadline_ms).arg(segment).ids(wishes).column(wishes, |wish| wish.units).packed(wishes)
-            }
-            Self::FinishWalk { deadline_ms, margin_ms, walks } => {
+            Self::AskNext {
+                deadline_ms,
+                wishes,
+            } => new
+                .arg(wishes.len())
+                .arg(deadline_ms)
+                .arg(segment)
+                .ids(wishes)
+                .column(wishes, |wish| wish.units)
+                .packed(wishes),
+            Self::FinishWalk {
+                deadline_ms,
+                margin_ms,
+                walks,
+            } => {
                 let new = new.arg(walks.len()).arg(deadline_ms).arg(margin_ms);
                 let wishes: Vec<_> = walks.iter().map(|(wish, _)| wish.clone()).collect();
                 let new = new.ids(&wishes).buyers(&wishes).packed(&wishes);
@@ -225,39 +278,116 @@ impl Deed {
                 new.column(walks, |(_, place)| place.clone().unwrap_or_default())
             }
             Self::DueWalks { at_most, skip } => new.arg(at_most).arg(skip),
-            Self::ForgetPasses { walks } => {
-                new.arg(walks.len()).bytes(walks, |(wish, _)| wish.id().to_vec()).column(walks, |(_, until_ms)| *until_ms)
-            }
+            Self::ForgetPasses { walks } => new
+                .arg(walks.len())
+                .bytes(walks, |(wish, _)| wish.id().to_vec())
+                .column(walks, |(_, until_ms)| *until_ms),
             Self::ForgetWalk { walks } => {
-                let new = new.arg(walks.len()).bytes(walks, |(wish, _)| wish.id().to_vec()).bytes(walks, |(wish, _)| wish.packed());
+                let new = new
+                    .arg(walks.len())
+                    .bytes(walks, |(wish, _)| wish.id().to_vec())
+                    .bytes(walks, |(wish, _)| wish.packed());
                 new.column(walks, |(_, due_ms)| *due_ms)
             }
-            Self::GiveBackCount { margin_ms, wishes } => new.arg(wishes.len()).arg(margin_ms).ids(wishes).buyers(wishes).packed(wishes),
+            Self::GiveBackCount { margin_ms, wishes } => new
+                .arg(wishes.len())
+                .arg(margin_ms)
+                .ids(wishes)
+                .buyers(wishes)
+                .packed(wishes),
             Self::Release { wishes } => {
                 let orders: Vec<_> = wishes.iter().map(|(wish, _)| wish.clone()).collect();
-                let new = new.arg(wishes.len()).arg(segment).ids(&orders).buyers(&orders).packed(&orders);
+                let new = new
+                    .arg(wishes.len())
+                    .arg(segment)
+                    .ids(&orders)
+                    .buyers(&orders)
+                    .packed(&orders);
                 new.column(wishes, |(_, home)| u8::from(*home))
             }
-            Self::TransferOut(moved) | Self::TransferIn(moved) => {
-                new.raw(moved.id().to_vec()).arg(moved.name()).arg(moved.units).arg(moved.token).arg(segment)
-            }
+            Self::TransferOut(moved) | Self::TransferIn(moved) => new
+                .raw(moved.id().to_vec())
+                .arg(moved.name())
+                .arg(moved.units)
+                .arg(moved.token)
+                .arg(segment),
             Self::SetState(config) => {
-                let Config { state, epoch, limit, opens_ms, closes_ms } = config;
-                new.arg(state).arg(epoch).arg(limit).arg(opens_ms).arg(closes_ms).arg(segment)
+                let Config {
+                    state,
+                    epoch,
+                    limit,
+                    opens_ms,
+                    closes_ms,
+                } = config;
+                new.arg(state)
+                    .arg(epoch)
+                    .arg(limit)
+                    .arg(opens_ms)
+                    .arg(closes_ms)
+                    .arg(segment)
             }
             Self::Halt { token } => new.arg(token),
-            Self::RestoreAnswers { token, batch, margin_ms, answers } => {
-                let new = new.arg(answers.len()).arg(token).arg("answers").arg(margin_ms).arg(&batch.last).arg(batch.step);
-                let new = new.bytes(answers, |(wish, ..)| wish.id().to_vec()).column(answers, |(_, answer, _)| answer.text());
-                new.bytes(answers, |(wish, _, home)| if *home { wish.packed() } else { vec![] })
+            Self::RestoreAnswers {
+                token,
+                batch,
+                margin_ms,
+                answers,
+            } => {
+                let new = new
+                    .arg(answers.len())
+                    .arg(token)
+                    .arg("answers")
+                    .arg(margin_ms)
+                    .arg(&batch.last)
+                    .arg(batch.step);
+                let new = new
+                    .bytes(answers, |(wish, ..)| wish.id().to_vec())
+                    .column(answers, |(_, answer, _)| answer.text());
+                new.bytes(
+                    answers,
+                    |(wish, _, home)| if *home { wish.packed() } else { vec![] },
+                )
             }
-            Self::RestoreBuyers { token, batch, counts } => {
-                let new = new.arg(counts.len()).arg(token).arg("buyers").arg(0).arg(&batch.last).arg(batch.step);
-                new.column(counts, |(field, _)| field.clone()).column(counts, |(_, count)| *count)
+            Self::RestoreBuyers {
+                token,
+                batch,
+                counts,
+            } => {
+                let new = new
+                    .arg(counts.len())
+                    .arg(token)
+                    .arg("buyers")
+                    .arg(0)
+                    .arg(&batch.last)
+                    .arg(batch.step);
+                new.column(counts, |(field, _)| field.clone())
+                    .column(counts, |(_, count)| *count)
             }
-            Self::Adjust { token, last, restored, available, config, hold_ms, segments } => {
-                let Config { state, epoch, limit, opens_ms, closes_ms } = config;
-                let new = new.arg(token).arg(last).arg(available).arg(epoch).arg(state).arg(limit).arg(opens_ms).arg(closes_ms);
+            Self::Adjust {
+                token,
+                last,
+                restored,
+                available,
+                config,
+                hold_ms,
+                segments,
+            } => {
+                let Config {
+                    state,
+                    epoch,
+                    limit,
+                    opens_ms,
+                    closes_ms,
+                } = config;
+                let new = new
+                    .arg(token)
+                    .arg(last)
+                    .arg(available)
+                    .arg(epoch)
+                    .arg(state)
+                    .arg(limit)
+                    .arg(opens_ms)
+                    .arg(closes_ms);
                 new.arg(hold_ms).arg(segments).arg(segment).arg(restored)
             }
             Self::Inspect { from } => new.arg(from),
@@ -268,9 +398,13 @@ impl Deed {
     pub fn ids(&self) -> Vec<Id> {
         let of = |wishes: &[Wish]| wishes.iter().map(Wish::id).collect();
         match self {
-            Self::AskHome { wishes, .. } | Self::AskNext { wishes, .. } | Self::GiveBackCount { wishes, .. } => of(wishes),
+            Self::AskHome { wishes, .. }
+            | Self::AskNext { wishes, .. }
+            | Self::GiveBackCount { wishes, .. } => of(wishes),
             Self::FinishWalk { walks, .. } => walks.iter().map(|(wish, _)| wish.id()).collect(),
-            Self::ForgetPasses { walks } | Self::ForgetWalk { walks } => walks.iter().map(|(wish, _)| wish.id()).collect(),
+            Self::ForgetPasses { walks } | Self::ForgetWalk { walks } => {
+                walks.iter().map(|(wish, _)| wish.id()).collect()
+            }
             Self::Release { wishes } => wishes.iter().map(|(wish, _)| wish.id()).collect(),
             _ => vec![],
         }
@@ -315,5 +449,8 @@ impl Arguments {
 /// The names of the keys with these letters.
 pub fn keys(segment: &str, letters: &str) -> Vec<String> {
     let kind = |letter| KEYS.iter().find(|(known, _)| *known == letter).unwrap().1;
-    letters.chars().map(|letter| format!("{}:{{{segment}}}", kind(letter))).collect()
+    letters
+        .chars()
+        .map(|letter| format!("{}:{{{segment}}}", kind(letter)))
+        .collect()
 }

@@ -12,11 +12,16 @@ use super::{
 pub fn compare(connection: &mut Connection, name: &str, segment: &Segment) -> Result<(), String> {
     let (found, expected) = (found(connection, name), expected(segment));
     if found != expected {
-        return Err(format!("{name} is {found:#?}\nand the model has {expected:#?}"));
+        return Err(format!(
+            "{name} is {found:#?}\nand the model has {expected:#?}"
+        ));
     }
     let available = segment.stock.as_ref().map_or(0, |stock| stock.available);
     if segment.replayed() != available.cast_signed() {
-        return Err(format!("{name} has {available} units, and its entries lead to {}", segment.replayed()));
+        return Err(format!(
+            "{name} has {available} units, and its entries lead to {}",
+            segment.replayed()
+        ));
     }
     Ok(())
 }
@@ -24,8 +29,21 @@ pub fn compare(connection: &mut Connection, name: &str, segment: &Segment) -> Re
 fn found(connection: &mut Connection, name: &str) -> Vec<Reply> {
     let [stock, answers, buyers, outbox, walks] = keys(name, "sabow").try_into().unwrap();
     let mut pipe = redis::pipe();
-    pipe.cmd("HGETALL").arg(stock).cmd("HGETALL").arg(answers).cmd("HGETALL").arg(buyers);
-    pipe.cmd("ZRANGE").arg(walks).arg(0).arg(-1).arg("WITHSCORES").cmd("XRANGE").arg(outbox).arg("-").arg("+");
+    pipe.cmd("HGETALL")
+        .arg(stock)
+        .cmd("HGETALL")
+        .arg(answers)
+        .cmd("HGETALL")
+        .arg(buyers);
+    pipe.cmd("ZRANGE")
+        .arg(walks)
+        .arg(0)
+        .arg(-1)
+        .arg("WITHSCORES")
+        .cmd("XRANGE")
+        .arg(outbox)
+        .arg("-")
+        .arg("+");
     let found: Vec<Value> = pipe.query(connection).unwrap();
     let mut found: Vec<Reply> = found.into_iter().map(Reply::from).collect();
     // All but the outbox have no order of their own.
@@ -35,8 +53,16 @@ fn found(connection: &mut Connection, name: &str) -> Vec<Reply> {
 
 /// The keys of a segment, as they are read.
 fn expected(segment: &Segment) -> Vec<Reply> {
-    let Some(stock) = &segment.stock else { return vec![list![]; 5] };
-    let Config { state, epoch, limit, opens_ms, closes_ms } = &stock.config;
+    let Some(stock) = &segment.stock else {
+        return vec![list![]; 5];
+    };
+    let Config {
+        state,
+        epoch,
+        limit,
+        opens_ms,
+        closes_ms,
+    } = &stock.config;
     let mut fields: Vec<(&str, String)> = vec![
         ("available", stock.available.to_string()),
         ("limit", limit.to_string()),
@@ -50,11 +76,27 @@ fn expected(segment: &Segment) -> Vec<Reply> {
         ("segments", stock.segments.to_string()),
     ];
     fields.extend(stock.mending.map(|token| ("mending", token.to_string())));
-    fields.extend(stock.mending.map(|_| ("restored", stock.restored.to_string())));
+    fields.extend(
+        stock
+            .mending
+            .map(|_| ("restored", stock.restored.to_string())),
+    );
     // With the placeholders that keep every key alive.
-    let answers = segment.answers.iter().map(|(id, answer)| (id.to_vec(), answer.text())).chain([(vec![], String::new())]);
-    let buyers = segment.buyers.iter().map(|(field, count)| (field.clone(), count.to_string())).chain([(String::new(), "0".into())]);
-    let walks = segment.walks.iter().map(|(packed, due_ms)| (packed.clone(), due_ms.to_string())).chain([(vec![], "inf".into())]);
+    let answers = segment
+        .answers
+        .iter()
+        .map(|(id, answer)| (id.to_vec(), answer.text()))
+        .chain([(vec![], String::new())]);
+    let buyers = segment
+        .buyers
+        .iter()
+        .map(|(field, count)| (field.clone(), count.to_string()))
+        .chain([(String::new(), "0".into())]);
+    let walks = segment
+        .walks
+        .iter()
+        .map(|(packed, due_ms)| (packed.clone(), due_ms.to_string()))
+        .chain([(vec![], "inf".into())]);
     let outbox: Vec<Reply> = segment.outbox.iter().map(Entry::reply).collect();
     let mut keys = vec![pairs(fields), pairs(answers), pairs(buyers), pairs(walks)];
     keys.iter_mut().for_each(sort_pairs);
@@ -63,12 +105,20 @@ fn expected(segment: &Segment) -> Vec<Reply> {
 }
 
 fn pairs<N: Into<Reply>, V: Into<Reply>>(pairs: impl IntoIterator<Item = (N, V)>) -> Reply {
-    Reply::List(pairs.into_iter().flat_map(|(name, value)| [name.into(), value.into()]).collect())
+    Reply::List(
+        pairs
+            .into_iter()
+            .flat_map(|(name, value)| [name.into(), value.into()])
+            .collect(),
+    )
 }
 
 fn sort_pairs(list: &mut Reply) {
     if let Reply::List(fields) = list {
-        let mut pairs: Vec<[Reply; 2]> = fields.chunks(2).map(|pair| [pair[0].clone(), pair[1].clone()]).collect();
+        let mut pairs: Vec<[Reply; 2]> = fields
+            .chunks(2)
+            .map(|pair| [pair[0].clone(), pair[1].clone()])
+            .collect();
         pairs.sort_by_cached_key(|pair| format!("{pair:?}"));
         *fields = pairs.into_iter().flatten().collect();
     }

@@ -224,7 +224,8 @@ fn segment() -> impl Strategy<Value = u8> {
 }
 
 fn pick() -> impl Strategy<Value = Pick> {
-    (0..ORDERS, prop_oneof![9 => Just(false), 1 => Just(true)]).prop_map(|(order, other_units)| Pick { order, other_units })
+    (0..ORDERS, prop_oneof![9 => Just(false), 1 => Just(true)])
+        .prop_map(|(order, other_units)| Pick { order, other_units })
 }
 
 fn picks() -> impl Strategy<Value = Vec<Pick>> {
@@ -255,7 +256,12 @@ fn token() -> impl Strategy<Value = Token> {
 fn setting() -> impl Strategy<Value = Setting> {
     let state = prop_oneof![6 => Just("open"), 1 => Just("paused"), 1 => Just("closed")];
     let window = prop_oneof![5 => Just(Window::Always), 2 => Just(Window::Now), 1 => Just(Window::NotYet), 1 => Just(Window::Over)];
-    (state, 0..12_u8, 0..5_u8, window).prop_map(|(state, epoch, limit, window)| Setting { state, epoch, limit, window })
+    (state, 0..12_u8, 0..5_u8, window).prop_map(|(state, epoch, limit, window)| Setting {
+        state,
+        epoch,
+        limit,
+        window,
+    })
 }
 
 /// Mostly that of whoever mends.
@@ -298,26 +304,64 @@ fn returns() -> BoxedStrategy<Step> {
 fn transfers() -> BoxedStrategy<Step> {
     let moved = || (segment(), 0..4_u8, 0..4_u8, token());
     prop_oneof![
-        moved().prop_map(|(segment, transfer, units, token)| Step::TransferOut { segment, transfer, units, token }),
-        moved().prop_map(|(segment, transfer, units, token)| Step::TransferIn { segment, transfer, units, token }),
+        moved().prop_map(|(segment, transfer, units, token)| Step::TransferOut {
+            segment,
+            transfer,
+            units,
+            token
+        }),
+        moved().prop_map(|(segment, transfer, units, token)| Step::TransferIn {
+            segment,
+            transfer,
+            units,
+            token
+        }),
     ]
     .boxed()
 }
 
 fn memory() -> impl Strategy<Value = Memory> {
-    prop_oneof![Just(Memory::Taken), Just(Memory::Elsewhere), Just(Memory::Released)]
+    prop_oneof![
+        Just(Memory::Taken),
+        Just(Memory::Elsewhere),
+        Just(Memory::Released)
+    ]
 }
 
 fn mend() -> impl Strategy<Value = Step> {
     let lost = prop_oneof![2 => Just(false), 1 => Just(true)];
-    (segment(), lost, vec((0..ORDERS / BUYERS, memory()), 0..=3), margin(), 0..6_u8, setting()).prop_map(
-        |(segment, lost, memories, margin, available, setting)| Step::Mend { segment, lost, memories, margin, available, setting },
+    (
+        segment(),
+        lost,
+        vec((0..ORDERS / BUYERS, memory()), 0..=3),
+        margin(),
+        0..6_u8,
+        setting(),
     )
+        .prop_map(
+            |(segment, lost, memories, margin, available, setting)| Step::Mend {
+                segment,
+                lost,
+                memories,
+                margin,
+                available,
+                setting,
+            },
+        )
 }
 
 fn mending() -> BoxedStrategy<Step> {
-    let memories = (segment(), vec((pick(), memory()), 0..=3), margin(), other_token());
-    let counts = (segment(), vec((0..BUYERS, any::<bool>(), 0..4_u8), 0..=3), other_token());
+    let memories = (
+        segment(),
+        vec((pick(), memory()), 0..=3),
+        margin(),
+        other_token(),
+    );
+    let counts = (
+        segment(),
+        vec((0..BUYERS, any::<bool>(), 0..4_u8), 0..=3),
+        other_token(),
+    );
     let looked = prop_oneof![4 => Just(true), 1 => Just(false)];
     prop_oneof![
         4 => mend(),
@@ -358,6 +402,18 @@ fn step() -> impl Strategy<Value = Step> {
 pub fn plan() -> impl Strategy<Value = Plan> {
     let units = || prop_oneof![9 => (0..7_u8).prop_map(Some), 1 => Just(None)];
     let alone = prop_oneof![3 => Just(None), 1 => segment().prop_map(Some)];
-    ([units(), units(), units()], 0..6_u8, alone, tokens_from(), vec(step(), 1..=48))
-        .prop_map(|(opened, limit, alone, tokens_from, steps)| Plan { opened, limit, alone, tokens_from, steps })
+    (
+        [units(), units(), units()],
+        0..6_u8,
+        alone,
+        tokens_from(),
+        vec(step(), 1..=48),
+    )
+        .prop_map(|(opened, limit, alone, tokens_from, steps)| Plan {
+            opened,
+            limit,
+            alone,
+            tokens_from,
+            steps,
+        })
 }

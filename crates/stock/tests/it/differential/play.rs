@@ -7,7 +7,9 @@ use redis::Connection;
 use super::{
     call::{Batch, Call, Config, Deed, Id, Move, SCRIPTS, Wish, buyer, keys},
     compare::compare,
-    plan::{BUYERS, Knows, Margin, Memory, Pick, Plan, SEGMENTS, Setting, Step, Token, When, Window},
+    plan::{
+        BUYERS, Knows, Margin, Memory, Pick, Plan, SEGMENTS, Setting, Step, Token, When, Window,
+    },
     reply::Reply,
     segment::{Answer, Seen, Segment},
 };
@@ -69,15 +71,27 @@ impl Player {
             load.cmd("SCRIPT").arg("LOAD").arg(*source);
         }
         let shas = load.query(&mut connection).unwrap();
-        Self { connection, item, shas, tally: Tally::default() }
+        Self {
+            connection,
+            item,
+            shas,
+            tally: Tally::default(),
+        }
     }
 
     /// Plays the plan from nothing to the end.
     pub fn play(&mut self, plan: &Plan) -> Played {
         let start_ms = self.begin();
         let segments = Default::default();
-        let mut game =
-            Game { player: self, segments, start_ms, now_ms: start_ms, soon_ms: start_ms, tokens_from: plan.tokens_from, made: vec![] };
+        let mut game = Game {
+            player: self,
+            segments,
+            start_ms,
+            now_ms: start_ms,
+            soon_ms: start_ms,
+            tokens_from: plan.tokens_from,
+            made: vec![],
+        };
         game.open(plan)?;
         plan.steps.iter().try_for_each(|step| game.step(step))?;
         game.compare_keys()?;
@@ -89,7 +103,9 @@ impl Player {
     fn begin(&mut self) -> i64 {
         let mut pipe = redis::pipe();
         for segment in 0..SEGMENTS.into() {
-            pipe.cmd("DEL").arg(keys(&self.name(segment), "sabow")).ignore();
+            pipe.cmd("DEL")
+                .arg(keys(&self.name(segment), "sabow"))
+                .ignore();
         }
         pipe.cmd("TIME");
         let [(seconds, micros)]: [(i64, i64); 1] = pipe.query(&mut self.connection).unwrap();
@@ -102,10 +118,16 @@ impl Player {
 
     fn send(&mut self, call: &Call) -> Reply {
         let (name, script) = (self.name(call.segment), call.deed.script());
-        let at = SCRIPTS.iter().position(|(known, ..)| *known == script).unwrap();
+        let at = SCRIPTS
+            .iter()
+            .position(|(known, ..)| *known == script)
+            .unwrap();
         let keys = keys(&name, SCRIPTS[at].2);
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.shas[at]).arg(keys.len()).arg(keys).arg(call.deed.arguments(&name).0);
+        cmd.arg(&self.shas[at])
+            .arg(keys.len())
+            .arg(keys)
+            .arg(call.deed.arguments(&name).0);
         self.tally.calls += 1;
         Reply::of(cmd.query(&mut self.connection))
     }
@@ -114,10 +136,28 @@ impl Player {
 impl Game<'_> {
     fn open(&mut self, plan: &Plan) -> Played {
         for segment in 0..SEGMENTS {
-            let config = Config { state: "open", epoch: 1, limit: plan.limit.into(), opens_ms: 0, closes_ms: 0 };
-            let segments = if plan.alone == Some(segment) { 1 } else { SEGMENTS.into() };
+            let config = Config {
+                state: "open",
+                epoch: 1,
+                limit: plan.limit.into(),
+                opens_ms: 0,
+                closes_ms: 0,
+            };
+            let segments = if plan.alone == Some(segment) {
+                1
+            } else {
+                SEGMENTS.into()
+            };
             if let Some(units) = plan.opened[usize::from(segment)] {
-                self.call(segment, Deed::Open { units: units.into(), config, hold_ms: HOLD_MS, segments })?;
+                self.call(
+                    segment,
+                    Deed::Open {
+                        units: units.into(),
+                        config,
+                        hold_ms: HOLD_MS,
+                        segments,
+                    },
+                )?;
             }
         }
         Ok(())
@@ -125,20 +165,28 @@ impl Game<'_> {
 
     /// Makes the call on both sides.
     fn call(&mut self, segment: u8, deed: Deed) -> Played {
-        self.make(Call { segment: segment.into(), deed })
+        self.make(Call {
+            segment: segment.into(),
+            deed,
+        })
     }
 
     fn make(&mut self, call: Call) -> Played {
         let reply = self.player.send(&call);
         let before = self.answers(&call);
-        let (last, entries) = (self.last(call.segment), self.segments[call.segment].outbox.len());
+        let (last, entries) = (
+            self.last(call.segment),
+            self.segments[call.segment].outbox.len(),
+        );
         let seen = self.see(&call, &reply);
         let expected = self.segments[call.segment].obey(&call.deed, &seen);
         self.note(&call, &before, &reply);
         let wrote = self.segments[call.segment].outbox.len() > entries;
         self.made.push((call, reply.clone()));
         if reply != expected {
-            return Err(self.story(&format!("the server answered {reply:?}\n     and the model {expected:?}")));
+            return Err(self.story(&format!(
+                "the server answered {reply:?}\n     and the model {expected:?}"
+            )));
         }
         if wrote && parse(&seen.entry) <= parse(&last) {
             return Err(self.story(&format!("the entry {} came after {last}", seen.entry)));
@@ -149,47 +197,93 @@ impl Game<'_> {
     /// What the model has to be told: the clock, and the id of what was written.
     fn see(&mut self, call: &Call, reply: &Reply) -> Seen {
         let (clock, entry) = match call.deed {
-            Deed::AskHome { .. } | Deed::AskNext { .. } | Deed::TransferOut(_) | Deed::TransferIn(_) => (Some(1), Some(4)),
+            Deed::AskHome { .. }
+            | Deed::AskNext { .. }
+            | Deed::TransferOut(_)
+            | Deed::TransferIn(_) => (Some(1), Some(4)),
             Deed::Release { .. } => (Some(1), Some(3)),
             Deed::FinishWalk { .. } | Deed::GiveBackCount { .. } => (Some(1), None),
             Deed::DueWalks { .. } | Deed::ForgetWalk { .. } => (Some(0), None),
             Deed::Open { .. } => (None, Some(3)),
             Deed::Halt { .. } => (None, Some(2)),
             Deed::Adjust { .. } => (None, Some(1)),
-            Deed::ForgetPasses { .. } | Deed::RestoreAnswers { .. } | Deed::RestoreBuyers { .. } | Deed::Inspect { .. } => (None, None),
-            Deed::SetState(_) => return Seen { now_ms: self.now_ms, entry: self.last_of_server(call.segment) },
+            Deed::ForgetPasses { .. }
+            | Deed::RestoreAnswers { .. }
+            | Deed::RestoreBuyers { .. }
+            | Deed::Inspect { .. } => (None, None),
+            Deed::SetState(_) => {
+                return Seen {
+                    now_ms: self.now_ms,
+                    entry: self.last_of_server(call.segment),
+                };
+            }
         };
         if let Some(now_ms) = clock.and_then(|at| reply.field(at)).and_then(Reply::number) {
             // It is the server's: it does not go back, and nobody else's is ahead by a day.
-            assert!(now_ms >= self.now_ms && now_ms < self.start_ms + 86_400_000, "the clock of the server says {now_ms}");
+            assert!(
+                now_ms >= self.now_ms && now_ms < self.start_ms + 86_400_000,
+                "the clock of the server says {now_ms}"
+            );
             self.now_ms = now_ms;
         }
-        let entry = entry.and_then(|at| reply.field(at)).and_then(Reply::text).unwrap_or_default().to_owned();
-        Seen { now_ms: self.now_ms, entry }
+        let entry = entry
+            .and_then(|at| reply.field(at))
+            .and_then(Reply::text)
+            .unwrap_or_default()
+            .to_owned();
+        Seen {
+            now_ms: self.now_ms,
+            entry,
+        }
     }
 
     /// `set_state` does not say which entry it wrote.
     fn last_of_server(&mut self, segment: usize) -> String {
         let stock = keys(&self.player.name(segment), "s");
-        let last: Option<String> = redis::cmd("HGET").arg(stock).arg("last").query(&mut self.player.connection).unwrap();
+        let last: Option<String> = redis::cmd("HGET")
+            .arg(stock)
+            .arg("last")
+            .query(&mut self.player.connection)
+            .unwrap();
         last.unwrap_or_default()
     }
 
     fn last(&self, segment: usize) -> String {
-        self.segments[segment].stock.as_ref().map_or_else(String::new, |stock| stock.last.clone())
+        self.segments[segment]
+            .stock
+            .as_ref()
+            .map_or_else(String::new, |stock| stock.last.clone())
     }
 
     fn answers(&self, call: &Call) -> Vec<(Id, Kind)> {
-        let kind = |id: &Id| self.segments[call.segment].answers.get(id).map_or('-', |answer| answer.text().chars().next().unwrap());
-        call.deed.ids().into_iter().map(|id| (id, kind(&id))).collect()
+        let kind = |id: &Id| {
+            self.segments[call.segment]
+                .answers
+                .get(id)
+                .map_or('-', |answer| answer.text().chars().next().unwrap())
+        };
+        call.deed
+            .ids()
+            .into_iter()
+            .map(|id| (id, kind(&id)))
+            .collect()
     }
 
     fn note(&mut self, call: &Call, before: &[(Id, Kind)], reply: &Reply) {
         let (script, after) = (call.deed.script(), self.answers(call));
-        let changes = before.iter().zip(after).filter(|((_, before), (_, after))| before != after);
-        self.player.tally.transitions.extend(changes.map(|((_, before), (_, after))| (script, *before, after)));
+        let changes = before
+            .iter()
+            .zip(after)
+            .filter(|((_, before), (_, after))| before != after);
+        self.player
+            .tally
+            .transitions
+            .extend(changes.map(|((_, before), (_, after))| (script, *before, after)));
         if let Some(status) = reply.field(0).and_then(Reply::text) {
-            self.player.tally.statuses.insert((script, status.to_owned()));
+            self.player
+                .tally
+                .statuses
+                .insert((script, status.to_owned()));
         }
     }
 
@@ -203,81 +297,275 @@ impl Game<'_> {
 
     fn step(&mut self, step: &Step) -> Played {
         match step {
-            Step::AskHome { segment, picks, when, margin } => {
+            Step::AskHome {
+                segment,
+                picks,
+                when,
+                margin,
+            } => {
                 let segment = segment.unwrap_or(home(picks[0].order));
                 let (deadline_ms, margin_ms) = (self.deadline(*when), margin_ms(*margin));
-                self.call(segment, Deed::AskHome { deadline_ms, margin_ms, wishes: wishes(picks) })
+                self.call(
+                    segment,
+                    Deed::AskHome {
+                        deadline_ms,
+                        margin_ms,
+                        wishes: wishes(picks),
+                    },
+                )
             }
-            Step::AskNext { segment, picks, when } => {
+            Step::AskNext {
+                segment,
+                picks,
+                when,
+            } => {
                 let deadline_ms = self.deadline(*when);
-                self.call(*segment, Deed::AskNext { deadline_ms, wishes: wishes(picks) })
+                self.call(
+                    *segment,
+                    Deed::AskNext {
+                        deadline_ms,
+                        wishes: wishes(picks),
+                    },
+                )
             }
-            Step::Walk { order, when, margin, calls } => self.walk(*order, *when, margin_ms(*margin), (*calls).into()),
-            Step::Finish { segment, walks, when, margin } => {
+            Step::Walk {
+                order,
+                when,
+                margin,
+                calls,
+            } => self.walk(*order, *when, margin_ms(*margin), (*calls).into()),
+            Step::Finish {
+                segment,
+                walks,
+                when,
+                margin,
+            } => {
                 let place = |elsewhere: bool| elsewhere.then(|| format!("{}:1", self.now_ms));
-                let walks = walks.iter().map(|(pick, elsewhere)| (wish(*pick), place(*elsewhere))).collect();
+                let walks = walks
+                    .iter()
+                    .map(|(pick, elsewhere)| (wish(*pick), place(*elsewhere)))
+                    .collect();
                 let deadline_ms = self.deadline(*when);
-                self.call(*segment, Deed::FinishWalk { deadline_ms, margin_ms: margin_ms(*margin), walks })
+                self.call(
+                    *segment,
+                    Deed::FinishWalk {
+                        deadline_ms,
+                        margin_ms: margin_ms(*margin),
+                        walks,
+                    },
+                )
             }
-            Step::DueWalks { segment, at_most, skip } => {
-                self.call(*segment, Deed::DueWalks { at_most: (*at_most).into(), skip: (*skip).into() })
-            }
-            Step::ForgetPasses { segment, picks, knows } => {
-                let walks = picks.iter().map(|pick| (wish(*pick), self.until(*segment, *pick) + off(*knows))).collect();
+            Step::DueWalks {
+                segment,
+                at_most,
+                skip,
+            } => self.call(
+                *segment,
+                Deed::DueWalks {
+                    at_most: (*at_most).into(),
+                    skip: (*skip).into(),
+                },
+            ),
+            Step::ForgetPasses {
+                segment,
+                picks,
+                knows,
+            } => {
+                let walks = picks
+                    .iter()
+                    .map(|pick| (wish(*pick), self.until(*segment, *pick) + off(*knows)))
+                    .collect();
                 self.call(*segment, Deed::ForgetPasses { walks })
             }
-            Step::ForgetWalk { segment, picks, knows } => {
-                let walks = picks.iter().map(|pick| (wish(*pick), self.due(*segment, *pick) + off(*knows))).collect();
+            Step::ForgetWalk {
+                segment,
+                picks,
+                knows,
+            } => {
+                let walks = picks
+                    .iter()
+                    .map(|pick| (wish(*pick), self.due(*segment, *pick) + off(*knows)))
+                    .collect();
                 self.call(*segment, Deed::ForgetWalk { walks })
             }
             Step::Forget { order } => self.forget(*order),
-            Step::GiveBackCount { segment, picks, margin } => {
-                self.call(*segment, Deed::GiveBackCount { margin_ms: margin_ms(*margin), wishes: wishes(picks) })
-            }
+            Step::GiveBackCount {
+                segment,
+                picks,
+                margin,
+            } => self.call(
+                *segment,
+                Deed::GiveBackCount {
+                    margin_ms: margin_ms(*margin),
+                    wishes: wishes(picks),
+                },
+            ),
             Step::Release { segment, picks } => {
-                let wishes = picks.iter().map(|pick| (wish(*pick), home(pick.order) == *segment)).collect();
+                let wishes = picks
+                    .iter()
+                    .map(|pick| (wish(*pick), home(pick.order) == *segment))
+                    .collect();
                 self.call(*segment, Deed::Release { wishes })
             }
-            Step::GiveBack { order, margin, crash } => self.give_back(*order, margin_ms(*margin), *crash),
-            Step::TransferOut { segment, transfer, units, token } => {
-                self.call(*segment, Deed::TransferOut(Move { transfer: *transfer, units: (*units).into(), token: self.number(*token) }))
+            Step::GiveBack {
+                order,
+                margin,
+                crash,
+            } => self.give_back(*order, margin_ms(*margin), *crash),
+            Step::TransferOut {
+                segment,
+                transfer,
+                units,
+                token,
+            } => self.call(
+                *segment,
+                Deed::TransferOut(Move {
+                    transfer: *transfer,
+                    units: (*units).into(),
+                    token: self.number(*token),
+                }),
+            ),
+            Step::TransferIn {
+                segment,
+                transfer,
+                units,
+                token,
+            } => self.call(
+                *segment,
+                Deed::TransferIn(Move {
+                    transfer: *transfer,
+                    units: (*units).into(),
+                    token: self.number(*token),
+                }),
+            ),
+            Step::SetState { segment, setting } => {
+                self.call(*segment, Deed::SetState(self.config(setting)))
             }
-            Step::TransferIn { segment, transfer, units, token } => {
-                self.call(*segment, Deed::TransferIn(Move { transfer: *transfer, units: (*units).into(), token: self.number(*token) }))
-            }
-            Step::SetState { segment, setting } => self.call(*segment, Deed::SetState(self.config(setting))),
-            Step::Halt { segment, token } => self.call(*segment, Deed::Halt { token: self.number(*token) }),
-            Step::RestoreAnswers { segment, memories, margin, token } => {
-                let answers = memories.iter().map(|(pick, memory)| self.memory(*segment, *pick, *memory)).collect();
+            Step::Halt { segment, token } => self.call(
+                *segment,
+                Deed::Halt {
+                    token: self.number(*token),
+                },
+            ),
+            Step::RestoreAnswers {
+                segment,
+                memories,
+                margin,
+                token,
+            } => {
+                let answers = memories
+                    .iter()
+                    .map(|(pick, memory)| self.memory(*segment, *pick, *memory))
+                    .collect();
                 let token = self.token(*segment, *token);
                 let batch = self.batch(*segment, memories.len());
-                self.call(*segment, Deed::RestoreAnswers { token, batch, margin_ms: margin_ms(*margin), answers })
+                self.call(
+                    *segment,
+                    Deed::RestoreAnswers {
+                        token,
+                        batch,
+                        margin_ms: margin_ms(*margin),
+                        answers,
+                    },
+                )
             }
-            Step::RestoreBuyers { segment, counts, token } => {
-                let field = |number, gave_back| if gave_back { format!("\n{}", buyer(number)) } else { buyer(number) };
-                let counts = counts.iter().map(|(number, gave_back, count)| (field(*number, *gave_back), (*count).into())).collect();
+            Step::RestoreBuyers {
+                segment,
+                counts,
+                token,
+            } => {
+                let field = |number, gave_back| {
+                    if gave_back {
+                        format!("\n{}", buyer(number))
+                    } else {
+                        buyer(number)
+                    }
+                };
+                let counts = counts
+                    .iter()
+                    .map(|(number, gave_back, count)| (field(*number, *gave_back), (*count).into()))
+                    .collect();
                 let batch = self.batch(*segment, 0);
-                self.call(*segment, Deed::RestoreBuyers { token: self.token(*segment, *token), batch, counts })
+                self.call(
+                    *segment,
+                    Deed::RestoreBuyers {
+                        token: self.token(*segment, *token),
+                        batch,
+                        counts,
+                    },
+                )
             }
-            Step::Adjust { segment, available, setting, token, looked_at_last } => {
-                let last = if *looked_at_last { self.last((*segment).into()) } else { "1-1".into() };
-                let (token, config, segments) = (self.token(*segment, *token), self.config(setting), SEGMENTS.into());
+            Step::Adjust {
+                segment,
+                available,
+                setting,
+                token,
+                looked_at_last,
+            } => {
+                let last = if *looked_at_last {
+                    self.last((*segment).into())
+                } else {
+                    "1-1".into()
+                };
+                let (token, config, segments) = (
+                    self.token(*segment, *token),
+                    self.config(setting),
+                    SEGMENTS.into(),
+                );
                 let restored = self.restored(*segment) + u64::from(*available == 6);
                 let available = (*available).into();
-                self.call(*segment, Deed::Adjust { token, last, restored, available, config, hold_ms: HOLD_MS, segments })
+                self.call(
+                    *segment,
+                    Deed::Adjust {
+                        token,
+                        last,
+                        restored,
+                        available,
+                        config,
+                        hold_ms: HOLD_MS,
+                        segments,
+                    },
+                )
             }
-            Step::Mend { segment, lost, memories, margin, available, setting } => {
+            Step::Mend {
+                segment,
+                lost,
+                memories,
+                margin,
+                available,
+                setting,
+            } => {
                 if *lost {
                     self.lose((*segment).into());
                 }
-                self.mend(*segment, memories, margin_ms(*margin), ((*available).into(), self.config(setting)))
+                self.mend(
+                    *segment,
+                    memories,
+                    margin_ms(*margin),
+                    ((*available).into(), self.config(setting)),
+                )
             }
-            Step::Open { segment, units, setting } => {
-                let (units, config, segments) = ((*units).into(), self.config(setting), SEGMENTS.into());
-                self.call(*segment, Deed::Open { units, config, hold_ms: HOLD_MS, segments })
+            Step::Open {
+                segment,
+                units,
+                setting,
+            } => {
+                let (units, config, segments) =
+                    ((*units).into(), self.config(setting), SEGMENTS.into());
+                self.call(
+                    *segment,
+                    Deed::Open {
+                        units,
+                        config,
+                        hold_ms: HOLD_MS,
+                        segments,
+                    },
+                )
             }
             Step::Inspect { segment, from } => {
-                let from = ["".to_owned(), "-".to_owned(), self.last((*segment).into())][usize::from(*from)].clone();
+                let from = ["".to_owned(), "-".to_owned(), self.last((*segment).into())]
+                    [usize::from(*from)]
+                .clone();
                 self.call(*segment, Deed::Inspect { from })
             }
             Step::Again { back } => match self.made.len().checked_sub(usize::from(*back) + 1) {
@@ -297,8 +585,16 @@ impl Game<'_> {
 
     /// As the crate walks, for at most `calls` calls.
     fn walk(&mut self, order: u8, when: When, margin_ms: i64, calls: usize) -> Played {
-        let (wish, deadline_ms) = (wish(Pick { order, other_units: false }), self.deadline(when));
-        let ring: Vec<u8> = (0..SEGMENTS).map(|step| (home(order) + step) % SEGMENTS).collect();
+        let (wish, deadline_ms) = (
+            wish(Pick {
+                order,
+                other_units: false,
+            }),
+            self.deadline(when),
+        );
+        let ring: Vec<u8> = (0..SEGMENTS)
+            .map(|step| (home(order) + step) % SEGMENTS)
+            .collect();
         let (mut place, mut calls) = (None, calls);
         for segment in &ring {
             if calls == 0 {
@@ -307,9 +603,22 @@ impl Game<'_> {
             calls -= 1;
             let wishes = vec![wish.clone()];
             if *segment == ring[0] {
-                self.call(*segment, Deed::AskHome { deadline_ms, margin_ms, wishes })?;
+                self.call(
+                    *segment,
+                    Deed::AskHome {
+                        deadline_ms,
+                        margin_ms,
+                        wishes,
+                    },
+                )?;
             } else {
-                self.call(*segment, Deed::AskNext { deadline_ms, wishes })?;
+                self.call(
+                    *segment,
+                    Deed::AskNext {
+                        deadline_ms,
+                        wishes,
+                    },
+                )?;
             }
             match self.segments[usize::from(*segment)].answers.get(&wish.id()) {
                 Some(Answer::Passed { .. }) => {}
@@ -323,56 +632,161 @@ impl Game<'_> {
         if calls == 0 {
             return Ok(());
         }
-        self.call(ring[0], Deed::FinishWalk { deadline_ms, margin_ms, walks: vec![(wish, place)] })
+        self.call(
+            ring[0],
+            Deed::FinishWalk {
+                deadline_ms,
+                margin_ms,
+                walks: vec![(wish, place)],
+            },
+        )
     }
 
     fn forget(&mut self, order: u8) -> Played {
-        let (home, pick) = (home(order), Pick { order, other_units: false });
+        let (home, pick) = (
+            home(order),
+            Pick {
+                order,
+                other_units: false,
+            },
+        );
         for segment in (0..SEGMENTS).filter(|segment| *segment != home) {
-            self.call(segment, Deed::ForgetPasses { walks: vec![(wish(pick), self.until(home, pick))] })?;
+            self.call(
+                segment,
+                Deed::ForgetPasses {
+                    walks: vec![(wish(pick), self.until(home, pick))],
+                },
+            )?;
         }
-        self.call(home, Deed::ForgetWalk { walks: vec![(wish(pick), self.due(home, pick))] })
+        self.call(
+            home,
+            Deed::ForgetWalk {
+                walks: vec![(wish(pick), self.due(home, pick))],
+            },
+        )
     }
 
     /// As the crate gives back what the order has.
     fn give_back(&mut self, order: u8, margin_ms: i64, crash: bool) -> Played {
-        let (home, wish) = (home(order), wish(Pick { order, other_units: false }));
-        let has = |segment: &u8| matches!(self.segments[usize::from(*segment)].answers.get(&wish.id()), Some(Answer::Taken { .. }));
-        let Some(holder) = (0..SEGMENTS).find(has) else { return Ok(()) };
+        let (home, wish) = (
+            home(order),
+            wish(Pick {
+                order,
+                other_units: false,
+            }),
+        );
+        let has = |segment: &u8| {
+            matches!(
+                self.segments[usize::from(*segment)].answers.get(&wish.id()),
+                Some(Answer::Taken { .. })
+            )
+        };
+        let Some(holder) = (0..SEGMENTS).find(has) else {
+            return Ok(());
+        };
         if holder != home {
-            self.call(home, Deed::GiveBackCount { margin_ms, wishes: vec![wish.clone()] })?;
+            self.call(
+                home,
+                Deed::GiveBackCount {
+                    margin_ms,
+                    wishes: vec![wish.clone()],
+                },
+            )?;
         }
-        if crash { Ok(()) } else { self.call(holder, Deed::Release { wishes: vec![(wish, holder == home)] }) }
+        if crash {
+            Ok(())
+        } else {
+            self.call(
+                holder,
+                Deed::Release {
+                    wishes: vec![(wish, holder == home)],
+                },
+            )
+        }
     }
 
     /// As a reconciler does it, with the highest token so far.
-    fn mend(&mut self, segment: u8, memories: &[(u8, Memory)], margin_ms: i64, set: (u64, Config)) -> Played {
-        let fence = self.segments[usize::from(segment)].stock.as_ref().map_or(0, |stock| stock.fence);
+    fn mend(
+        &mut self,
+        segment: u8,
+        memories: &[(u8, Memory)],
+        margin_ms: i64,
+        set: (u64, Config),
+    ) -> Played {
+        let fence = self.segments[usize::from(segment)]
+            .stock
+            .as_ref()
+            .map_or(0, |stock| stock.fence);
         let (token, (available, config)) = (fence.max(self.tokens_from), set);
         self.call(segment, Deed::Halt { token })?;
-        let at_home = |above: u8| Pick { order: segment + BUYERS * above, other_units: false };
-        let answers = memories.iter().map(|(above, memory)| self.memory(segment, at_home(*above), *memory)).collect();
-        self.call(segment, Deed::RestoreAnswers { token, batch: self.batch(segment, 0), margin_ms, answers })?;
+        let at_home = |above: u8| Pick {
+            order: segment + BUYERS * above,
+            other_units: false,
+        };
+        let answers = memories
+            .iter()
+            .map(|(above, memory)| self.memory(segment, at_home(*above), *memory))
+            .collect();
+        self.call(
+            segment,
+            Deed::RestoreAnswers {
+                token,
+                batch: self.batch(segment, 0),
+                margin_ms,
+                answers,
+            },
+        )?;
         let counts = vec![(buyer(segment), memories.len().try_into().unwrap())];
-        self.call(segment, Deed::RestoreBuyers { token, batch: self.batch(segment, 0), counts })?;
+        self.call(
+            segment,
+            Deed::RestoreBuyers {
+                token,
+                batch: self.batch(segment, 0),
+                counts,
+            },
+        )?;
         let (last, segments) = (self.last(segment.into()), SEGMENTS.into());
         let restored = self.restored(segment);
-        self.call(segment, Deed::Adjust { token, last, restored, available, config, hold_ms: HOLD_MS, segments })
+        self.call(
+            segment,
+            Deed::Adjust {
+                token,
+                last,
+                restored,
+                available,
+                config,
+                hold_ms: HOLD_MS,
+                segments,
+            },
+        )
     }
 
     fn restored(&self, segment: u8) -> u64 {
-        self.segments[usize::from(segment)].stock.as_ref().map_or(0, |stock| stock.restored)
+        self.segments[usize::from(segment)]
+            .stock
+            .as_ref()
+            .map_or(0, |stock| stock.restored)
     }
 
     /// The batch that is to come; for some numbers of rows another one, or one that was decided on another look.
     fn batch(&self, segment: u8, rows: usize) -> Batch {
-        let last = if rows == 3 { "1-1".into() } else { self.last(segment.into()) };
-        Batch { last, step: self.restored(segment) + 1 + u64::from(rows == 2) }
+        let last = if rows == 3 {
+            "1-1".into()
+        } else {
+            self.last(segment.into())
+        };
+        Batch {
+            last,
+            step: self.restored(segment) + 1 + u64::from(rows == 2),
+        }
     }
 
     fn lose(&mut self, segment: usize) {
         let keys = keys(&self.player.name(segment), "sabow");
-        let () = redis::cmd("DEL").arg(keys).query(&mut self.player.connection).unwrap();
+        let () = redis::cmd("DEL")
+            .arg(keys)
+            .query(&mut self.player.connection)
+            .unwrap();
         self.segments[segment] = Segment::default();
     }
 
@@ -400,13 +814,25 @@ impl Game<'_> {
             Window::NotYet => (future, 0),
             Window::Over => (0, past),
         };
-        Config { state: setting.state, epoch: setting.epoch.into(), limit: setting.limit.into(), opens_ms, closes_ms }
+        Config {
+            state: setting.state,
+            epoch: setting.epoch.into(),
+            limit: setting.limit.into(),
+            opens_ms,
+            closes_ms,
+        }
     }
 
     /// That of whoever mends the segment, unless it is to be another one.
     fn token(&self, segment: u8, other: Option<Token>) -> u64 {
-        let mending = self.segments[usize::from(segment)].stock.as_ref().and_then(|stock| stock.mending);
-        other.map(|token| self.number(token)).or(mending).unwrap_or(self.tokens_from)
+        let mending = self.segments[usize::from(segment)]
+            .stock
+            .as_ref()
+            .and_then(|stock| stock.mending);
+        other
+            .map(|token| self.number(token))
+            .or(mending)
+            .unwrap_or(self.tokens_from)
     }
 
     fn number(&self, token: Token) -> u64 {
@@ -418,14 +844,21 @@ impl Game<'_> {
 
     /// The deadline that the segment knows of the walk, or any.
     fn until(&self, segment: u8, pick: Pick) -> i64 {
-        match self.segments[usize::from(segment)].answers.get(&wish(pick).id()) {
+        match self.segments[usize::from(segment)]
+            .answers
+            .get(&wish(pick).id())
+        {
             Some(Answer::Passed { until_ms, .. } | Answer::SoldOut { until_ms, .. }) => *until_ms,
             _ => self.start_ms + LONG_MS,
         }
     }
 
     fn due(&self, segment: u8, pick: Pick) -> i64 {
-        self.segments[usize::from(segment)].walks.get(&wish(pick).packed()).copied().unwrap_or(self.start_ms)
+        self.segments[usize::from(segment)]
+            .walks
+            .get(&wish(pick).packed())
+            .copied()
+            .unwrap_or(self.start_ms)
     }
 
     fn memory(&self, segment: u8, pick: Pick, memory: Memory) -> (Wish, Answer, bool) {
@@ -433,7 +866,10 @@ impl Game<'_> {
         let units = wish.units;
         let answer = match memory {
             Memory::Taken => Answer::Taken { units, expires_ms },
-            Memory::Elsewhere => Answer::Elsewhere { units, place: format!("{expires_ms}:1") },
+            Memory::Elsewhere => Answer::Elsewhere {
+                units,
+                place: format!("{expires_ms}:1"),
+            },
             Memory::Released => Answer::Released { units, since_ms: 0 },
         };
         (wish, answer, home(pick.order) == segment)
@@ -450,7 +886,11 @@ impl Game<'_> {
 }
 
 fn parse(entry: &str) -> domain::EntryId {
-    if entry.is_empty() { domain::EntryId::default() } else { entry.parse().unwrap_or_default() }
+    if entry.is_empty() {
+        domain::EntryId::default()
+    } else {
+        entry.parse().unwrap_or_default()
+    }
 }
 
 fn home(order: u8) -> u8 {
@@ -460,7 +900,11 @@ fn home(order: u8) -> u8 {
 fn wish(pick: Pick) -> Wish {
     const UNITS: [u32; super::plan::ORDERS as usize] = [1, 1, 2, 1, 3, 1, 2, 1];
     let units = UNITS[usize::from(pick.order)] + u32::from(pick.other_units);
-    Wish { order: pick.order, buyer: pick.order % BUYERS, units }
+    Wish {
+        order: pick.order,
+        buyer: pick.order % BUYERS,
+        units,
+    }
 }
 
 fn wishes(picks: &[Pick]) -> Vec<Wish> {

@@ -99,22 +99,57 @@ impl Segment {
     /// Does the deed and says what is to be answered.
     pub fn obey(&mut self, deed: &Deed, seen: &Seen) -> Reply {
         match deed {
-            Deed::Open { units, config, hold_ms, segments } => self.open(seen, *units, config, *hold_ms, *segments),
-            Deed::AskHome { deadline_ms, margin_ms, wishes } => self.ask_home(seen, *deadline_ms, *margin_ms, wishes),
-            Deed::AskNext { deadline_ms, wishes } => self.ask_next(seen, *deadline_ms, wishes),
-            Deed::FinishWalk { deadline_ms, margin_ms, walks } => self.finish_walk(seen, *deadline_ms, *margin_ms, walks),
+            Deed::Open {
+                units,
+                config,
+                hold_ms,
+                segments,
+            } => self.open(seen, *units, config, *hold_ms, *segments),
+            Deed::AskHome {
+                deadline_ms,
+                margin_ms,
+                wishes,
+            } => self.ask_home(seen, *deadline_ms, *margin_ms, wishes),
+            Deed::AskNext {
+                deadline_ms,
+                wishes,
+            } => self.ask_next(seen, *deadline_ms, wishes),
+            Deed::FinishWalk {
+                deadline_ms,
+                margin_ms,
+                walks,
+            } => self.finish_walk(seen, *deadline_ms, *margin_ms, walks),
             Deed::DueWalks { at_most, skip } => self.due_walks(seen, *at_most, *skip),
             Deed::ForgetPasses { walks } => self.forget_passes(walks),
             Deed::ForgetWalk { walks } => self.forget_walk(seen, walks),
-            Deed::GiveBackCount { margin_ms, wishes } => self.give_back_count(seen, *margin_ms, wishes),
+            Deed::GiveBackCount { margin_ms, wishes } => {
+                self.give_back_count(seen, *margin_ms, wishes)
+            }
             Deed::Release { wishes } => self.release(seen, wishes),
             Deed::TransferOut(moved) => self.transfer_out(seen, moved),
             Deed::TransferIn(moved) => self.transfer_in(seen, moved),
             Deed::SetState(config) => self.set_state(seen, config),
             Deed::Halt { token } => self.halt(seen, *token),
-            Deed::RestoreAnswers { token, batch, margin_ms, answers } => self.restore_answers(*token, batch, *margin_ms, answers),
-            Deed::RestoreBuyers { token, batch, counts } => self.restore_buyers(*token, batch, counts),
-            Deed::Adjust { token, last, restored, available, config, hold_ms, segments } => {
+            Deed::RestoreAnswers {
+                token,
+                batch,
+                margin_ms,
+                answers,
+            } => self.restore_answers(*token, batch, *margin_ms, answers),
+            Deed::RestoreBuyers {
+                token,
+                batch,
+                counts,
+            } => self.restore_buyers(*token, batch, counts),
+            Deed::Adjust {
+                token,
+                last,
+                restored,
+                available,
+                config,
+                hold_ms,
+                segments,
+            } => {
                 let adjusted = (*available, config, *hold_ms, *segments);
                 self.adjust(seen, *token, (last, *restored), adjusted)
             }
@@ -124,31 +159,71 @@ impl Segment {
 
     /// The counter that the entries lead to.
     pub fn replayed(&self) -> i64 {
-        self.outbox.iter().fold(0, |available, entry| match entry.effect {
-            Effect::Set(units) => units.try_into().unwrap(),
-            Effect::Add(units) => available + units,
-        })
+        self.outbox
+            .iter()
+            .fold(0, |available, entry| match entry.effect {
+                Effect::Set(units) => units.try_into().unwrap(),
+                Effect::Add(units) => available + units,
+            })
     }
 
     fn log(&mut self, seen: &Seen, effect: Effect, fields: Vec<(&'static str, Vec<u8>)>) {
-        self.outbox.push(Entry { id: seen.entry.clone(), fields, effect });
+        self.outbox.push(Entry {
+            id: seen.entry.clone(),
+            fields,
+            effect,
+        });
         if let Some(stock) = &mut self.stock {
             stock.last.clone_from(&seen.entry);
         }
     }
 
-    fn open(&mut self, seen: &Seen, units: u64, config: &Config, hold_ms: i64, segments: u64) -> Reply {
+    fn open(
+        &mut self,
+        seen: &Seen,
+        units: u64,
+        config: &Config,
+        hold_ms: i64,
+        segments: u64,
+    ) -> Reply {
         if let Some(stock) = &self.stock {
-            return list!["exists", stock.config.epoch, stock.available, stock.last.clone()];
+            return list![
+                "exists",
+                stock.config.epoch,
+                stock.available,
+                stock.last.clone()
+            ];
         }
         let (config, last) = (config.clone(), String::new());
-        self.stock =
-            Some(Stock { available: units, config: config.clone(), fence: 0, mending: None, restored: 0, hold_ms, segments, last });
-        self.log(seen, Effect::Set(units), vec![field("k", "opened"), field("u", units), field("e", config.epoch)]);
+        self.stock = Some(Stock {
+            available: units,
+            config: config.clone(),
+            fence: 0,
+            mending: None,
+            restored: 0,
+            hold_ms,
+            segments,
+            last,
+        });
+        self.log(
+            seen,
+            Effect::Set(units),
+            vec![
+                field("k", "opened"),
+                field("u", units),
+                field("e", config.epoch),
+            ],
+        );
         list!["opened", config.epoch, units, seen.entry.clone()]
     }
 
-    fn ask_home(&mut self, seen: &Seen, deadline_ms: i64, margin_ms: i64, wishes: &[Wish]) -> Reply {
+    fn ask_home(
+        &mut self,
+        seen: &Seen,
+        deadline_ms: i64,
+        margin_ms: i64,
+        wishes: &[Wish],
+    ) -> Reply {
         if seen.now_ms > deadline_ms {
             return list!["late", seen.now_ms];
         }
@@ -156,13 +231,23 @@ impl Segment {
         if has_twice(wishes.iter()) {
             return TWICE;
         }
-        let Config { state, epoch, limit, opens_ms, closes_ms } = stock.config;
-        let open = state == "open" && seen.now_ms >= opens_ms && (closes_ms == 0 || seen.now_ms < closes_ms);
+        let Config {
+            state,
+            epoch,
+            limit,
+            opens_ms,
+            closes_ms,
+        } = stock.config;
+        let open = state == "open"
+            && seen.now_ms >= opens_ms
+            && (closes_ms == 0 || seen.now_ms < closes_ms);
         let (alone, expires_ms) = (stock.segments == 1, seen.now_ms + stock.hold_ms);
         let (mut taken, mut exceptions): (Vec<&Wish>, Vec<Reply>) = (vec![], vec![]);
         for (index, wish) in wishes.iter().enumerate() {
             let (id, units) = (wish.id(), wish.units);
-            let mut except = |code: &str, detail: String| exceptions.extend([Reply::from(index), code.into(), detail.into()]);
+            let mut except = |code: &str, detail: String| {
+                exceptions.extend([Reply::from(index), code.into(), detail.into()])
+            };
             if let Some(known) = self.answers.get_mut(&id) {
                 except("a", known.text());
                 if let Answer::Passed { units, until_ms } = known
@@ -188,19 +273,42 @@ impl Segment {
                 self.answers.insert(id, Answer::Taken { units, expires_ms });
             } else if alone {
                 except("s", String::new());
-                self.answers.insert(id, Answer::SoldOut { units, until_ms: deadline_ms });
+                self.answers.insert(
+                    id,
+                    Answer::SoldOut {
+                        units,
+                        until_ms: deadline_ms,
+                    },
+                );
                 self.walks.insert(wish.packed(), deadline_ms + margin_ms);
                 continue;
             } else {
                 except("p", String::new());
-                self.answers.insert(id, Answer::Passed { units, until_ms: deadline_ms });
+                self.answers.insert(
+                    id,
+                    Answer::Passed {
+                        units,
+                        until_ms: deadline_ms,
+                    },
+                );
                 self.walks.insert(wish.packed(), deadline_ms);
             }
             self.buyers.insert(wish.buyer(), count);
         }
         let available = stock.available;
         let last = self.log_taken(seen, expires_ms, &taken);
-        list!["ok", seen.now_ms, epoch, available, last, expires_ms, state, opens_ms, closes_ms, exceptions]
+        list![
+            "ok",
+            seen.now_ms,
+            epoch,
+            available,
+            last,
+            expires_ms,
+            state,
+            opens_ms,
+            closes_ms,
+            exceptions
+        ]
     }
 
     fn ask_next(&mut self, seen: &Seen, deadline_ms: i64, wishes: &[Wish]) -> Reply {
@@ -214,7 +322,9 @@ impl Segment {
         let (epoch, expires_ms) = (stock.config.epoch, seen.now_ms + stock.hold_ms);
         let (mut taken, mut exceptions): (Vec<&Wish>, Vec<Reply>) = (vec![], vec![]);
         for (index, wish) in wishes.iter().enumerate() {
-            let mut except = |code: &str, detail: String| exceptions.extend([Reply::from(index), code.into(), detail.into()]);
+            let mut except = |code: &str, detail: String| {
+                exceptions.extend([Reply::from(index), code.into(), detail.into()])
+            };
             let units = wish.units;
             let answer = match self.answers.get(&wish.id()) {
                 Some(known) => {
@@ -228,14 +338,25 @@ impl Segment {
                 }
                 None => {
                     except("p", String::new());
-                    Answer::Passed { units, until_ms: deadline_ms }
+                    Answer::Passed {
+                        units,
+                        until_ms: deadline_ms,
+                    }
                 }
             };
             self.answers.insert(wish.id(), answer);
         }
         let available = stock.available;
         let last = self.log_taken(seen, expires_ms, &taken);
-        list!["ok", seen.now_ms, epoch, available, last, expires_ms, exceptions]
+        list![
+            "ok",
+            seen.now_ms,
+            epoch,
+            available,
+            last,
+            expires_ms,
+            exceptions
+        ]
     }
 
     /// Returns the last entry.
@@ -243,28 +364,49 @@ impl Segment {
         if !taken.is_empty() {
             let units: i64 = taken.iter().map(|wish| i64::from(wish.units)).sum();
             let orders = taken.iter().flat_map(|wish| wish.packed()).collect();
-            self.log(seen, Effect::Add(-units), vec![field("k", "taken"), field("x", expires_ms), ("o", orders)]);
+            self.log(
+                seen,
+                Effect::Add(-units),
+                vec![field("k", "taken"), field("x", expires_ms), ("o", orders)],
+            );
         }
         self.last()
     }
 
     fn last(&self) -> String {
-        self.stock.as_ref().map_or_else(String::new, |stock| stock.last.clone())
+        self.stock
+            .as_ref()
+            .map_or_else(String::new, |stock| stock.last.clone())
     }
 
-    fn finish_walk(&mut self, seen: &Seen, deadline_ms: i64, margin_ms: i64, walks: &[(Wish, Option<String>)]) -> Reply {
+    fn finish_walk(
+        &mut self,
+        seen: &Seen,
+        deadline_ms: i64,
+        margin_ms: i64,
+        walks: &[(Wish, Option<String>)],
+    ) -> Reply {
         if seen.now_ms > deadline_ms {
             return list!["late", seen.now_ms];
         }
-        if self.stock.as_ref().is_some_and(|stock| stock.mending.is_some()) {
+        if self
+            .stock
+            .as_ref()
+            .is_some_and(|stock| stock.mending.is_some())
+        {
             return list!["mending", seen.now_ms];
         }
         let mut changed = 0_usize;
         for (wish, place) in walks {
-            let Some(&Answer::Passed { units, until_ms }) = self.answers.get(&wish.id()) else { continue };
+            let Some(&Answer::Passed { units, until_ms }) = self.answers.get(&wish.id()) else {
+                continue;
+            };
             changed += 1;
             let answer = match place {
-                Some(place) => Answer::Elsewhere { units, place: place.clone() },
+                Some(place) => Answer::Elsewhere {
+                    units,
+                    place: place.clone(),
+                },
                 None => {
                     self.uncount(&wish.buyer(), units);
                     Answer::SoldOut { units, until_ms }
@@ -285,18 +427,38 @@ impl Segment {
     }
 
     fn due_walks(&self, seen: &Seen, at_most: usize, skip: usize) -> Reply {
-        let mut due: Vec<_> = self.walks.iter().filter(|(_, due_ms)| **due_ms <= seen.now_ms).collect();
+        let mut due: Vec<_> = self
+            .walks
+            .iter()
+            .filter(|(_, due_ms)| **due_ms <= seen.now_ms)
+            .collect();
         due.sort_by_key(|(packed, due_ms)| (**due_ms, packed.as_slice()));
-        let answer = |packed: &[u8]| self.answers.get(&packed[..16]).map_or_else(String::new, Answer::text);
-        let walk = |(packed, due_ms): (&Vec<u8>, &i64)| [packed.clone().into(), due_ms.to_string().into(), answer(packed).into()];
-        let walks: Vec<Reply> = due.into_iter().skip(skip).take(at_most).flat_map(walk).collect();
+        let answer = |packed: &[u8]| {
+            self.answers
+                .get(&packed[..16])
+                .map_or_else(String::new, Answer::text)
+        };
+        let walk = |(packed, due_ms): (&Vec<u8>, &i64)| {
+            [
+                packed.clone().into(),
+                due_ms.to_string().into(),
+                answer(packed).into(),
+            ]
+        };
+        let walks: Vec<Reply> = due
+            .into_iter()
+            .skip(skip)
+            .take(at_most)
+            .flat_map(walk)
+            .collect();
         list![seen.now_ms, walks]
     }
 
     fn forget_passes(&mut self, walks: &[(Wish, i64)]) -> Reply {
         let before = self.answers.len();
         for (wish, until) in walks {
-            if matches!(self.answers.get(&wish.id()), Some(Answer::Passed { until_ms, .. }) if until_ms <= until) {
+            if matches!(self.answers.get(&wish.id()), Some(Answer::Passed { until_ms, .. }) if until_ms <= until)
+            {
                 self.answers.remove(&wish.id());
             }
         }
@@ -306,7 +468,10 @@ impl Segment {
     fn forget_walk(&mut self, seen: &Seen, walks: &[(Wish, i64)]) -> Reply {
         let mut forgotten = 0_usize;
         for (wish, due_ms) in walks {
-            let (answer, as_read) = (self.answers.get(&wish.id()), self.walks.get(&wish.packed()) == Some(due_ms));
+            let (answer, as_read) = (
+                self.answers.get(&wish.id()),
+                self.walks.get(&wish.packed()) == Some(due_ms),
+            );
             if matches!(answer, Some(Answer::Passed { .. })) || !as_read || *due_ms > seen.now_ms {
                 continue;
             }
@@ -338,7 +503,8 @@ impl Segment {
     }
 
     fn give_back_at_home(&mut self, wish: &Wish, units: u32, since_ms: i64) {
-        self.answers.insert(wish.id(), Answer::Released { units, since_ms });
+        self.answers
+            .insert(wish.id(), Answer::Released { units, since_ms });
         self.uncount(&wish.buyer(), units);
         self.buyers.insert(format!("\n{}", wish.buyer()), 1);
     }
@@ -350,11 +516,19 @@ impl Segment {
         }
         let (mut released, mut back) = (vec![], 0);
         for (wish, is_home) in wishes {
-            let Some(&Answer::Taken { units, .. }) = self.answers.get(&wish.id()) else { continue };
+            let Some(&Answer::Taken { units, .. }) = self.answers.get(&wish.id()) else {
+                continue;
+            };
             if *is_home {
                 self.give_back_at_home(wish, units, seen.now_ms);
             } else {
-                self.answers.insert(wish.id(), Answer::Released { units, since_ms: seen.now_ms });
+                self.answers.insert(
+                    wish.id(),
+                    Answer::Released {
+                        units,
+                        since_ms: seen.now_ms,
+                    },
+                );
             }
             back += u64::from(units);
             released.push(wish.packed());
@@ -362,7 +536,11 @@ impl Segment {
         let orders = released.len();
         if orders > 0 {
             self.add(back.cast_signed());
-            self.log(seen, Effect::Add(back.cast_signed()), vec![field("k", "released"), ("o", released.concat())]);
+            self.log(
+                seen,
+                Effect::Add(back.cast_signed()),
+                vec![field("k", "released"), ("o", released.concat())],
+            );
         }
         list!["ok", seen.now_ms, self.available(), self.last(), orders]
     }
@@ -379,44 +557,100 @@ impl Segment {
     fn transfer_out(&mut self, seen: &Seen, moved: &Move) -> Reply {
         let stock = present!(self, seen.now_ms);
         if let Some(&Answer::WentOut { units }) = self.answers.get(&moved.id()) {
-            return list!["ok", seen.now_ms, units, stock.available, stock.last.clone()];
+            return list![
+                "ok",
+                seen.now_ms,
+                units,
+                stock.available,
+                stock.last.clone()
+            ];
         }
         if moved.token < stock.fence {
             return list!["fenced", seen.now_ms, stock.fence.to_string()];
         }
         let units = moved.units.min(stock.available);
-        self.transfer(seen, "out", moved, units, -units.cast_signed(), Answer::WentOut { units })
+        self.transfer(
+            seen,
+            "out",
+            moved,
+            units,
+            -units.cast_signed(),
+            Answer::WentOut { units },
+        )
     }
 
     fn transfer_in(&mut self, seen: &Seen, moved: &Move) -> Reply {
         let stock = present!(self, seen.now_ms);
         if let Some(&Answer::CameIn { units }) = self.answers.get(&moved.id()) {
-            return list!["ok", seen.now_ms, units, stock.available, stock.last.clone()];
+            return list![
+                "ok",
+                seen.now_ms,
+                units,
+                stock.available,
+                stock.last.clone()
+            ];
         }
         if moved.token < stock.fence {
             return list!["fenced", seen.now_ms, stock.fence.to_string()];
         }
         let units = moved.units;
-        self.transfer(seen, "in", moved, units, units.cast_signed(), Answer::CameIn { units })
+        self.transfer(
+            seen,
+            "in",
+            moved,
+            units,
+            units.cast_signed(),
+            Answer::CameIn { units },
+        )
     }
 
-    fn transfer(&mut self, seen: &Seen, kind: &str, moved: &Move, units: u64, effect: i64, answer: Answer) -> Reply {
+    fn transfer(
+        &mut self,
+        seen: &Seen,
+        kind: &str,
+        moved: &Move,
+        units: u64,
+        effect: i64,
+        answer: Answer,
+    ) -> Reply {
         self.add(effect);
         self.stock.as_mut().unwrap().fence = moved.token;
         self.answers.insert(moved.id(), answer);
-        let fields = vec![field("k", kind), field("i", moved.name()), field("u", units), field("t", moved.token)];
+        let fields = vec![
+            field("k", kind),
+            field("i", moved.name()),
+            field("u", units),
+            field("t", moved.token),
+        ];
         self.log(seen, Effect::Add(effect), fields);
         list!["ok", seen.now_ms, units, self.available(), self.last()]
     }
 
     fn set_state(&mut self, seen: &Seen, config: &Config) -> Reply {
-        let Some(stock) = &mut self.stock else { return list!["missing", 0_i64] };
+        let Some(stock) = &mut self.stock else {
+            return list!["missing", 0_i64];
+        };
         let current = stock.config.epoch;
         if config.epoch <= current {
-            return list![if config.epoch == current { "same" } else { "stale" }, current];
+            return list![
+                if config.epoch == current {
+                    "same"
+                } else {
+                    "stale"
+                },
+                current
+            ];
         }
         stock.config.clone_from(config);
-        self.log(seen, Effect::Add(0), vec![field("k", "state"), field("s", config.state), field("e", config.epoch)]);
+        self.log(
+            seen,
+            Effect::Add(0),
+            vec![
+                field("k", "state"),
+                field("s", config.state),
+                field("e", config.epoch),
+            ],
+        );
         list!["set", config.epoch]
     }
 
@@ -426,18 +660,39 @@ impl Segment {
         {
             return list!["fenced", stock.fence.to_string()];
         }
-        let nothing = Config { state: "paused", epoch: 0, limit: 0, opens_ms: 0, closes_ms: 0 };
-        let empty =
-            Stock { available: 0, config: nothing, fence: 0, mending: None, restored: 0, hold_ms: 0, segments: 0, last: String::new() };
+        let nothing = Config {
+            state: "paused",
+            epoch: 0,
+            limit: 0,
+            opens_ms: 0,
+            closes_ms: 0,
+        };
+        let empty = Stock {
+            available: 0,
+            config: nothing,
+            fence: 0,
+            mending: None,
+            restored: 0,
+            hold_ms: 0,
+            segments: 0,
+            last: String::new(),
+        };
         let stock = self.stock.get_or_insert(empty);
         (stock.fence, stock.mending, stock.restored) = (token, Some(token), 0);
-        self.log(seen, Effect::Add(0), vec![field("k", "halted"), field("t", token)]);
+        self.log(
+            seen,
+            Effect::Add(0),
+            vec![field("k", "halted"), field("t", token)],
+        );
         list!["halted", self.available(), seen.entry.clone()]
     }
 
     /// Why whoever holds the token may not mend.
     fn not_mending(&self, token: u64) -> Option<Reply> {
-        let (mending, fence) = self.stock.as_ref().map_or((None, 0), |stock| (stock.mending, stock.fence));
+        let (mending, fence) = self
+            .stock
+            .as_ref()
+            .map_or((None, 0), |stock| (stock.mending, stock.fence));
         (mending != Some(token)).then(|| list!["fenced", fence.to_string()])
     }
 
@@ -454,7 +709,13 @@ impl Segment {
         None
     }
 
-    fn restore_answers(&mut self, token: u64, batch: &Batch, margin_ms: i64, answers: &[(Wish, Answer, bool)]) -> Reply {
+    fn restore_answers(
+        &mut self,
+        token: u64,
+        batch: &Batch,
+        margin_ms: i64,
+        answers: &[(Wish, Answer, bool)],
+    ) -> Reply {
         if let Some(refusal) = self.not_the_next(token, batch) {
             return refusal;
         }
@@ -482,7 +743,13 @@ impl Segment {
         list!["ok", counts.len()]
     }
 
-    fn adjust(&mut self, seen: &Seen, token: u64, (last, restored): (&str, u64), adjusted: (u64, &Config, i64, u64)) -> Reply {
+    fn adjust(
+        &mut self,
+        seen: &Seen,
+        token: u64,
+        (last, restored): (&str, u64),
+        adjusted: (u64, &Config, i64, u64),
+    ) -> Reply {
         if let Some(refusal) = self.not_mending(token) {
             return refusal;
         }
@@ -491,20 +758,60 @@ impl Segment {
             return list!["moved", stock.last.clone()];
         }
         let (available, config, hold_ms, segments) = adjusted;
-        *stock = Stock { available, config: config.clone(), mending: None, hold_ms, segments, ..stock.clone() };
-        let fields = vec![field("k", "adjusted"), field("u", available), field("e", config.epoch), field("t", token)];
+        *stock = Stock {
+            available,
+            config: config.clone(),
+            mending: None,
+            hold_ms,
+            segments,
+            ..stock.clone()
+        };
+        let fields = vec![
+            field("k", "adjusted"),
+            field("u", available),
+            field("e", config.epoch),
+            field("t", token),
+        ];
         self.log(seen, Effect::Set(available), fields);
         list!["adjusted", seen.entry.clone()]
     }
 
     fn inspect(&self, from: &str) -> Reply {
-        let Some(Stock { available, config, fence, mending, last, .. }) = &self.stock else { return list!["missing"] };
-        let from = if from.is_empty() { self.outbox.len() } else { self.outbox.iter().position(|entry| entry.id == from).unwrap_or(0) };
+        let Some(Stock {
+            available,
+            config,
+            fence,
+            mending,
+            last,
+            ..
+        }) = &self.stock
+        else {
+            return list!["missing"];
+        };
+        let from = if from.is_empty() {
+            self.outbox.len()
+        } else {
+            self.outbox
+                .iter()
+                .position(|entry| entry.id == from)
+                .unwrap_or(0)
+        };
         let entries: Vec<Reply> = self.outbox[from..].iter().map(Entry::reply).collect();
         let mending = mending.map_or_else(String::new, |token| token.to_string());
-        let counts = [self.answers.len(), self.buyers.len(), self.outbox.len(), self.walks.len()];
+        let counts = [
+            self.answers.len(),
+            self.buyers.len(),
+            self.outbox.len(),
+            self.walks.len(),
+        ];
         let [answers, buyers, outbox, walks] = counts;
-        let Config { state, epoch, limit, opens_ms, closes_ms } = config.clone();
+        let Config {
+            state,
+            epoch,
+            limit,
+            opens_ms,
+            closes_ms,
+        } = config.clone();
         list![
             "ok",
             *available,
@@ -529,7 +836,11 @@ impl Segment {
 impl Entry {
     /// As `XRANGE` shows it.
     pub fn reply(&self) -> Reply {
-        let fields: Vec<Reply> = self.fields.iter().flat_map(|(name, value)| [(*name).into(), value.clone().into()]).collect();
+        let fields: Vec<Reply> = self
+            .fields
+            .iter()
+            .flat_map(|(name, value)| [(*name).into(), value.clone().into()])
+            .collect();
         list![self.id.clone(), fields]
     }
 }

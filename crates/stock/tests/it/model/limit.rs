@@ -30,7 +30,12 @@ use self::{
 };
 use super::check::{assert_sound, find_counterexample};
 
-const SHARDS: Shards = Shards { rules: Rules::ALL, orders: 3, limit: 1, failovers: 1 };
+const SHARDS: Shards = Shards {
+    rules: Rules::ALL,
+    orders: 3,
+    limit: 1,
+    failovers: 1,
+};
 
 #[test]
 fn nobody_gets_more_than_the_limit_whatever_home_forgets() {
@@ -39,31 +44,80 @@ fn nobody_gets_more_than_the_limit_whatever_home_forgets() {
 
 #[test]
 fn nobody_gets_more_than_the_limit_whatever_home_forgets_twice() {
-    assert_sound(Shards { failovers: 2, ..SHARDS }, 50_000);
+    assert_sound(
+        Shards {
+            failovers: 2,
+            ..SHARDS
+        },
+        50_000,
+    );
 }
 
 #[test]
 #[ignore = "millions of states"]
 fn nobody_gets_more_than_the_limit_at_a_larger_size() {
-    assert_sound(Shards { limit: 2, failovers: 2, ..SHARDS }, 500_000);
+    assert_sound(
+        Shards {
+            limit: 2,
+            failovers: 2,
+            ..SHARDS
+        },
+        500_000,
+    );
 }
 
 #[test]
 fn without_a_look_at_strays_a_buyer_gets_more() {
-    find_counterexample(Shards { rules: Rules { strays_are_checked: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
+    find_counterexample(
+        Shards {
+            rules: Rules {
+                strays_are_checked: false,
+                ..Rules::ALL
+            },
+            ..SHARDS
+        },
+        LIMIT,
+    );
 }
 
 #[test]
 fn without_a_look_at_home_what_was_let_go_and_forgotten_comes_on_top() {
-    find_counterexample(Shards { rules: Rules { known_buyers_are_checked: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
+    find_counterexample(
+        Shards {
+            rules: Rules {
+                known_buyers_are_checked: false,
+                ..Rules::ALL
+            },
+            ..SHARDS
+        },
+        LIMIT,
+    );
 }
 
 #[test]
 fn without_a_look_for_strays_in_turn_one_that_is_being_recorded_is_overlooked() {
-    find_counterexample(Shards { rules: Rules { strays_are_asked_for_in_turn: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
+    find_counterexample(
+        Shards {
+            rules: Rules {
+                strays_are_asked_for_in_turn: false,
+                ..Rules::ALL
+            },
+            ..SHARDS
+        },
+        LIMIT,
+    );
 }
 
 #[test]
 fn without_being_alone_two_recorders_pass_too_much_together() {
-    find_counterexample(Shards { rules: Rules { strays_are_alone: false, ..Rules::ALL }, ..SHARDS }, LIMIT);
+    find_counterexample(
+        Shards {
+            rules: Rules {
+                strays_are_alone: false,
+                ..Rules::ALL
+            },
+            ..SHARDS
+        },
+        LIMIT,
+    );
 }

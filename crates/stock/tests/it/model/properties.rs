@@ -34,13 +34,30 @@ fn of_returns() -> [Property<Walk>; 3] {
     [
         Property::sometimes(
             "a repeat is under way while the unit goes back, and home has not heard that it was taken",
-            |_, state: &State| any(state, |order| order.home() == Answer::Passed && order.giving_back.is_some() && under_way_of(order) > 0),
+            |_, state: &State| {
+                any(state, |order| {
+                    order.home() == Answer::Passed
+                        && order.giving_back.is_some()
+                        && under_way_of(order) > 0
+                })
+            },
         ),
-        Property::sometimes("the walk of an order that was given back is taken off the list", |_, state: &State| {
-            any(state, |order| order.home() == Answer::Released && !order.in_walks && order.forgetting_home.is_some())
-        }),
+        Property::sometimes(
+            "the walk of an order that was given back is taken off the list",
+            |_, state: &State| {
+                any(state, |order| {
+                    order.home() == Answer::Released
+                        && !order.in_walks
+                        && order.forgetting_home.is_some()
+                })
+            },
+        ),
         Property::sometimes("a return is over", |_, state: &State| {
-            any(state, |order| order.giving_back.is_some_and(|giving_back| giving_back.stage == ReturnStage::Recorded))
+            any(state, |order| {
+                order
+                    .giving_back
+                    .is_some_and(|giving_back| giving_back.stage == ReturnStage::Recorded)
+            })
         }),
     ]
 }
@@ -51,27 +68,55 @@ fn under_way_of(order: &Order) -> usize {
 
 fn of_every_walk() -> Vec<Property<Walk>> {
     vec![
-        Property::always(TAKEN_ONCE, |_, state: &State| state.orders.iter().all(|order| order.times_taken() <= 1)),
-        Property::always(TAKES_ONCE_FOR_GOOD, |_, state: &State| state.orders.iter().all(|order| order.takes <= 1)),
+        Property::always(TAKEN_ONCE, |_, state: &State| {
+            state.orders.iter().all(|order| order.times_taken() <= 1)
+        }),
+        Property::always(TAKES_ONCE_FOR_GOOD, |_, state: &State| {
+            state.orders.iter().all(|order| order.takes <= 1)
+        }),
         Property::always("no unit is made or lost", no_unit_is_made_or_lost),
-        Property::always("home never contradicts a segment or itself", |_, state: &State| state.orders.iter().all(home_agrees)),
+        Property::always(
+            "home never contradicts a segment or itself",
+            |_, state: &State| state.orders.iter().all(home_agrees),
+        ),
         Property::always(COUNT, the_count_is_right),
         Property::always(LIMIT, the_limit_holds),
         Property::always(SETTLED, the_worker_settles_everything),
-        Property::sometimes("an order takes at the last segment", |walk: &Walk, state: &State| {
-            state.orders.iter().any(|order| took_at(order, walk.ring - 1))
+        Property::sometimes(
+            "an order takes at the last segment",
+            |walk: &Walk, state: &State| {
+                state
+                    .orders
+                    .iter()
+                    .any(|order| took_at(order, walk.ring - 1))
+            },
+        ),
+        Property::sometimes("a walk ends sold out", |_, state: &State| {
+            any(state, |order| order.home() == Answer::SoldOut)
         }),
-        Property::sometimes("a walk ends sold out", |_, state: &State| any(state, |order| order.home() == Answer::SoldOut)),
-        Property::sometimes("a sold-out walk is forgotten", |_, state: &State| any(state, was_forgotten)),
-        Property::sometimes("a forgotten order walks anew and takes at home", |_, state: &State| {
-            any(state, |order| took_at(order, HOME) && order.forgetting_home.is_some())
+        Property::sometimes("a sold-out walk is forgotten", |_, state: &State| {
+            any(state, was_forgotten)
         }),
-        Property::sometimes("a forgotten order walks anew and takes elsewhere", |_, state: &State| {
-            any(state, walked_anew_and_took_elsewhere)
-        }),
-        Property::sometimes("a walk that ended elsewhere is taken off the list", |_, state: &State| {
-            any(state, |order| order.home() == Answer::TakenElsewhere && !order.in_walks)
-        }),
+        Property::sometimes(
+            "a forgotten order walks anew and takes at home",
+            |_, state: &State| {
+                any(state, |order| {
+                    took_at(order, HOME) && order.forgetting_home.is_some()
+                })
+            },
+        ),
+        Property::sometimes(
+            "a forgotten order walks anew and takes elsewhere",
+            |_, state: &State| any(state, walked_anew_and_took_elsewhere),
+        ),
+        Property::sometimes(
+            "a walk that ended elsewhere is taken off the list",
+            |_, state: &State| {
+                any(state, |order| {
+                    order.home() == Answer::TakenElsewhere && !order.in_walks
+                })
+            },
+        ),
     ]
 }
 
@@ -95,11 +140,17 @@ fn walked_anew_and_took_elsewhere(order: &Order) -> bool {
 fn no_unit_is_made_or_lost(walk: &Walk, state: &State) -> bool {
     let taken: usize = state.orders.iter().map(Order::times_taken).sum();
     let available: i8 = state.available.iter().sum();
-    state.available.iter().all(|available| *available >= 0) && state.outside + available + taken as i8 == walk.units
+    state.available.iter().all(|available| *available >= 0)
+        && state.outside + available + taken as i8 == walk.units
 }
 
 fn home_agrees(order: &Order) -> bool {
-    let elsewhere = (HOME + 1..SEGMENTS).any(|segment| matches!(order.records[segment].answer, Answer::Taken | Answer::Released));
+    let elsewhere = (HOME + 1..SEGMENTS).any(|segment| {
+        matches!(
+            order.records[segment].answer,
+            Answer::Taken | Answer::Released
+        )
+    });
     match order.home() {
         Answer::None | Answer::SoldOut => !elsewhere && !order.promised,
         Answer::Passed => order.promised == elsewhere,
@@ -110,7 +161,11 @@ fn home_agrees(order: &Order) -> bool {
 }
 
 fn the_count_is_right(_: &Walk, state: &State) -> bool {
-    let counted = state.orders.iter().filter(|order| order.is_counted()).count();
+    let counted = state
+        .orders
+        .iter()
+        .filter(|order| order.is_counted())
+        .count();
     usize::from(state.counted) == counted
 }
 
@@ -127,8 +182,13 @@ fn the_worker_settles_everything(walk: &Walk, state: &State) -> bool {
         let mut state = *state;
         give_back(walk, &mut state, order);
         work_off(walk, &mut state, order);
-        let Order { records, in_walks, .. } = &state.orders[order];
-        let nothing_is_left = !in_walks && records.iter().all(|record| !matches!(record.answer, Answer::Passed | Answer::SoldOut));
+        let Order {
+            records, in_walks, ..
+        } = &state.orders[order];
+        let nothing_is_left = !in_walks
+            && records
+                .iter()
+                .all(|record| !matches!(record.answer, Answer::Passed | Answer::SoldOut));
         nothing_is_left && state.orders[order].is_counted() == state.orders[order].is_held()
     })
 }
@@ -181,8 +241,17 @@ fn outwait_every_deadline(walk: &Walk, state: &mut State, order: usize) {
 fn repeat(walk: &Walk, state: &mut State, order: usize, deadline: Time) {
     walk.take(state, Step::Start { order, deadline });
     for segment in 0..walk.ring {
-        if let Some(attempt) = under_way(state, order).filter(|attempt| attempt.stage == Stage::Asking(segment as u8)) {
-            walk.take(state, Step::Ask { order, attempt, segment });
+        if let Some(attempt) =
+            under_way(state, order).filter(|attempt| attempt.stage == Stage::Asking(segment as u8))
+        {
+            walk.take(
+                state,
+                Step::Ask {
+                    order,
+                    attempt,
+                    segment,
+                },
+            );
         }
     }
     if let Some(attempt) = under_way(state, order).filter(|attempt| attempt.stage.finishes()) {

@@ -72,7 +72,11 @@ impl Rules {
 
     /// Whether a final walk with this remembered deadline may be forgotten.
     pub fn may_forget(self, now: Time, remembered: Time) -> bool {
-        let margin = if self.margin_covers_the_clocks { CLOCK_ERROR } else { 0 };
+        let margin = if self.margin_covers_the_clocks {
+            CLOCK_ERROR
+        } else {
+            0
+        };
         !self.wait_for_deadlines || now > remembered + margin
     }
 }

@@ -27,7 +27,9 @@ pub fn ask_home(rules: Rules, limit: u8, state: &mut State, order: usize, deadli
         state.counted += 1;
     }
     let answer = take_or_pass(rules, state, order, HOME, deadline);
-    let Order { records, in_walks, .. } = &mut state.orders[order];
+    let Order {
+        records, in_walks, ..
+    } = &mut state.orders[order];
     let home = &mut records[HOME];
     if known == Answer::Passed && rules.home_remembers_the_latest_deadline {
         home.deadline = home.deadline.max(Some(deadline));
@@ -38,25 +40,46 @@ pub fn ask_home(rules: Rules, limit: u8, state: &mut State, order: usize, deadli
 }
 
 /// `ask_next`: the same at another segment, without the count and without `walks`.
-pub fn ask_next(rules: Rules, state: &mut State, order: usize, segment: usize, deadline: Time) -> Reply {
+pub fn ask_next(
+    rules: Rules,
+    state: &mut State,
+    order: usize,
+    segment: usize,
+    deadline: Time,
+) -> Reply {
     if !rules.obeys_ask(state.now, deadline) {
         return Reply::Refused;
     }
     Reply::Answered(take_or_pass(rules, state, order, segment, deadline))
 }
 
-fn take_or_pass(rules: Rules, state: &mut State, order: usize, segment: usize, deadline: Time) -> Answer {
+fn take_or_pass(
+    rules: Rules,
+    state: &mut State,
+    order: usize,
+    segment: usize,
+    deadline: Time,
+) -> Answer {
     let available = &mut state.available[segment];
-    let Order { records, promised, takes, .. } = &mut state.orders[order];
+    let Order {
+        records,
+        promised,
+        takes,
+        ..
+    } = &mut state.orders[order];
     let record = &mut records[segment];
-    let decides = record.answer == Answer::None || record.answer == Answer::Passed && !rules.sticky_passed;
+    let decides =
+        record.answer == Answer::None || record.answer == Answer::Passed && !rules.sticky_passed;
     if decides && *available > 0 {
         *available -= 1;
         *takes += 1;
         record.answer = Answer::Taken;
         record.deadline = record.deadline.filter(|_| segment == HOME);
     } else if record.answer == Answer::None {
-        *record = Record { answer: Answer::Passed, deadline: Some(deadline) };
+        *record = Record {
+            answer: Answer::Passed,
+            deadline: Some(deadline),
+        };
     }
     *promised |= matches!(record.answer, Answer::Taken | Answer::TakenElsewhere);
     record.answer
@@ -78,9 +101,16 @@ pub fn finish_walk(rules: Rules, state: &mut State, order: usize, stage: Stage, 
 
 /// `due_walks`: the remembered deadline of a walk that is final and may be forgotten.
 pub fn due_walk(rules: Rules, state: &State, order: usize) -> Option<Time> {
-    let Order { records, in_walks, .. } = &state.orders[order];
-    let is_final = matches!(records[HOME].answer, Answer::TakenElsewhere | Answer::SoldOut | Answer::Released);
-    records[HOME].deadline.filter(|remembered| *in_walks && is_final && rules.may_forget(state.now, *remembered))
+    let Order {
+        records, in_walks, ..
+    } = &state.orders[order];
+    let is_final = matches!(
+        records[HOME].answer,
+        Answer::TakenElsewhere | Answer::SoldOut | Answer::Released
+    );
+    records[HOME]
+        .deadline
+        .filter(|remembered| *in_walks && is_final && rules.may_forget(state.now, *remembered))
 }
 
 /// `forget_passes`: drops `passed` at a segment other than home, if the forgotten walk knew its deadline.
@@ -100,7 +130,9 @@ pub fn forget_walk(rules: Rules, state: &mut State, order: usize, until: Time) {
     if rules.forget_walk_knows_its_walk && remembered != until {
         return;
     }
-    let Order { records, in_walks, .. } = &mut state.orders[order];
+    let Order {
+        records, in_walks, ..
+    } = &mut state.orders[order];
     *in_walks = false;
     records[HOME].deadline = None;
     if records[HOME].answer == Answer::SoldOut {
@@ -142,11 +174,17 @@ pub fn reject(state: &mut State, order: usize, segment: usize) {
 }
 
 fn released(rules: Rules) -> Answer {
-    if rules.released_is_remembered { Answer::Released } else { Answer::None }
+    if rules.released_is_remembered {
+        Answer::Released
+    } else {
+        Answer::None
+    }
 }
 
 /// Not in the protocol: a `passed` record that simply expires, once the ask that wrote it is over.
 pub fn may_expire(rules: Rules, state: &State, order: usize, segment: usize) -> bool {
     let Record { answer, deadline } = state.orders[order].records[segment];
-    !rules.passed_never_expires && answer == Answer::Passed && deadline.is_some_and(|written| rules.may_forget(state.now, written))
+    !rules.passed_never_expires
+        && answer == Answer::Passed
+        && deadline.is_some_and(|written| rules.may_forget(state.now, written))
 }

@@ -10,7 +10,15 @@ use super::{
     walk::Walk,
 };
 
-const WALK: Walk = Walk { rules: Rules::ALL, ring: 3, orders: 1, attempts: 2, units: 2, limit: 1, returns: false };
+const WALK: Walk = Walk {
+    rules: Rules::ALL,
+    ring: 3,
+    orders: 1,
+    attempts: 2,
+    units: 2,
+    limit: 1,
+    returns: false,
+};
 const LONGEST: u8 = 7;
 
 /// Every state that is reached before the clock shows `LONGEST`, as it is.
@@ -18,7 +26,9 @@ fn states_as_they_are() -> HashSet<State> {
     let mut found: HashSet<State> = WALK.init_states().into_iter().collect();
     let mut pending: Vec<State> = found.iter().copied().collect();
     while let Some(state) = pending.pop() {
-        let fresh = successors(&state).filter(|next| next.now <= LONGEST).filter(|next| found.insert(*next));
+        let fresh = successors(&state)
+            .filter(|next| next.now <= LONGEST)
+            .filter(|next| found.insert(*next));
         pending.extend(fresh.collect::<Vec<_>>());
     }
     found
@@ -40,11 +50,18 @@ fn short(state: &State) -> State {
 
 /// Where a state can lead, itself included: a step that nobody can observe leads from a short form to itself.
 fn future(state: &State) -> HashSet<State> {
-    successors(state).chain([*state]).map(|next| short(&next)).collect()
+    successors(state)
+        .chain([*state])
+        .map(|next| short(&next))
+        .collect()
 }
 
 fn attempts(state: &State) -> usize {
-    state.orders.iter().map(|Order { attempts, .. }| attempts.iter().flatten().count()).sum()
+    state
+        .orders
+        .iter()
+        .map(|Order { attempts, .. }| attempts.iter().flatten().count())
+        .sum()
 }
 
 #[test]

@@ -134,7 +134,10 @@ impl Order {
 
     /// How many segments gave units to it.
     pub fn times_taken(&self) -> usize {
-        self.records.iter().filter(|record| record.answer == Answer::Taken).count()
+        self.records
+            .iter()
+            .filter(|record| record.answer == Answer::Taken)
+            .count()
     }
 
     /// Whether it is its buyer's: taken, and not cancelled.
@@ -144,20 +147,37 @@ impl Order {
 
     /// Whether home counts it against its buyer's limit.
     pub fn is_counted(&self) -> bool {
-        matches!(self.home(), Answer::Passed | Answer::Taken | Answer::TakenElsewhere)
+        matches!(
+            self.home(),
+            Answer::Passed | Answer::Taken | Answer::TakenElsewhere
+        )
     }
 
     fn times(&mut self) -> impl Iterator<Item = &mut Time> {
-        let records = self.records.iter_mut().filter_map(|record| record.deadline.as_mut());
-        let attempts = self.attempts.iter_mut().flatten().map(|attempt| &mut attempt.deadline);
-        let forgetting = self.forgetting.iter_mut().map(|forgetting| &mut forgetting.until);
-        records.chain(attempts).chain(forgetting).chain(&mut self.forgetting_home)
+        let records = self
+            .records
+            .iter_mut()
+            .filter_map(|record| record.deadline.as_mut());
+        let attempts = self
+            .attempts
+            .iter_mut()
+            .flatten()
+            .map(|attempt| &mut attempt.deadline);
+        let forgetting = self
+            .forgetting
+            .iter_mut()
+            .map(|forgetting| &mut forgetting.until);
+        records
+            .chain(attempts)
+            .chain(forgetting)
+            .chain(&mut self.forgetting_home)
     }
 
     fn drop_silent_attempts(&mut self, rules: Rules, now: Time) {
         for slot in &mut self.attempts {
             let speaks = |attempt: Attempt| {
-                rules.obeys_ask(now, attempt.deadline) || attempt.stage.finishes() && rules.obeys_finish(now, attempt.deadline)
+                rules.obeys_ask(now, attempt.deadline)
+                    || attempt.stage.finishes() && rules.obeys_finish(now, attempt.deadline)
             };
             *slot = slot.filter(|attempt| speaks(*attempt));
         }
@@ -183,7 +203,13 @@ pub struct State {
 impl State {
     /// No order yet, and every unit somewhere else: it may arrive at any segment.
     pub fn initial(units: i8) -> Self {
-        Self { now: CLOCK_ERROR, outside: units, available: [0; SEGMENTS], counted: 0, orders: array::from_fn(|_| Order::default()) }
+        Self {
+            now: CLOCK_ERROR,
+            outside: units,
+            available: [0; SEGMENTS],
+            counted: 0,
+            orders: array::from_fn(|_| Order::default()),
+        }
     }
 
     /// The state without what nobody can observe: attempts that nobody obeys any more, which of two attempts or orders comes
@@ -201,7 +227,10 @@ impl State {
             in_use |= 1 << *time;
         }
         let shorten = |time: &mut Time| *time = (in_use & ((1 << *time) - 1)).count_ones() as Time;
-        self.orders.iter_mut().flat_map(Order::times).for_each(shorten);
+        self.orders
+            .iter_mut()
+            .flat_map(Order::times)
+            .for_each(shorten);
         shorten(&mut self.now);
         self.orders[..orders].sort_unstable();
         self

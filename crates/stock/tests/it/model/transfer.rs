@@ -21,7 +21,12 @@ use self::{
 };
 use super::check::{assert_sound, find_counterexample};
 
-const MOVING: Moving = Moving { rules: Rules::ALL, units: 1, asked: 1, behind: 2 };
+const MOVING: Moving = Moving {
+    rules: Rules::ALL,
+    units: 1,
+    asked: 1,
+    behind: 2,
+};
 
 #[test]
 fn transfers_lose_no_unit_and_make_none() {
@@ -31,15 +36,42 @@ fn transfers_lose_no_unit_and_make_none() {
 #[test]
 #[ignore = "150 thousand states"]
 fn transfers_lose_no_unit_and_make_none_at_a_larger_size() {
-    assert_sound(Moving { units: 2, asked: 2, behind: 3, ..MOVING }, 100_000);
+    assert_sound(
+        Moving {
+            units: 2,
+            asked: 2,
+            behind: 3,
+            ..MOVING
+        },
+        100_000,
+    );
 }
 
 #[test]
 fn without_remembering_transfers_the_checker_finds_a_segment_that_nobody_can_explain() {
-    find_counterexample(Moving { rules: Rules { transfers_are_remembered: false, ..Rules::ALL }, units: 2, ..MOVING }, EXPLAINED);
+    find_counterexample(
+        Moving {
+            rules: Rules {
+                transfers_are_remembered: false,
+                ..Rules::ALL
+            },
+            units: 2,
+            ..MOVING
+        },
+        EXPLAINED,
+    );
 }
 
 #[test]
 fn without_waiting_for_the_ledger_the_checker_finds_a_unit_that_is_there_twice() {
-    find_counterexample(Moving { rules: Rules { in_waits_for_the_ledger: false, ..Rules::ALL }, ..MOVING }, EXPLAINED);
+    find_counterexample(
+        Moving {
+            rules: Rules {
+                in_waits_for_the_ledger: false,
+                ..Rules::ALL
+            },
+            ..MOVING
+        },
+        EXPLAINED,
+    );
 }

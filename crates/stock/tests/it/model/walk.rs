@@ -6,7 +6,10 @@ use super::{
     properties,
     rules::{PATIENCE, Rules, Time},
     scripts::{self, Reply},
-    state::{ATTEMPTS, Answer, Attempt, Forgetting, HOME, ORDERS, Order, Return, ReturnStage, SEGMENTS, Stage, State},
+    state::{
+        ATTEMPTS, Answer, Attempt, Forgetting, HOME, ORDERS, Order, Return, ReturnStage, SEGMENTS,
+        Stage, State,
+    },
 };
 
 /// The walk under some rules, and how much of it is checked.
@@ -40,7 +43,11 @@ pub enum Step {
     /// A request, a retry or the walk worker sets out.
     Start { order: usize, deadline: Time },
     /// An ask that was sent is delivered, perhaps again.
-    Ask { order: usize, attempt: Attempt, segment: usize },
+    Ask {
+        order: usize,
+        attempt: Attempt,
+        segment: usize,
+    },
     /// An outcome that was sent is delivered, perhaps again.
     Finish { order: usize, attempt: Attempt },
     /// A worker finds the walk due and sends `forget_passes` to the other segments.
@@ -78,11 +85,19 @@ impl Walk {
     fn attempt_steps(&self, state: &State, order: usize, steps: &mut Vec<Step>) {
         let under_way = state.orders[order].attempts.iter().flatten();
         if under_way.clone().count() < self.attempts {
-            steps.extend((state.now..=state.now + PATIENCE).map(|deadline| Step::Start { order, deadline }));
+            steps.extend(
+                (state.now..=state.now + PATIENCE).map(|deadline| Step::Start { order, deadline }),
+            );
         }
         for &attempt in under_way {
             if self.rules.obeys_ask(state.now, attempt.deadline) {
-                steps.extend((0..attempt.stage.asked(self.ring)).map(|segment| Step::Ask { order, attempt, segment }));
+                steps.extend(
+                    (0..attempt.stage.asked(self.ring)).map(|segment| Step::Ask {
+                        order,
+                        attempt,
+                        segment,
+                    }),
+                );
             }
             if attempt.stage.finishes() {
                 steps.push(Step::Finish { order, attempt });
@@ -91,7 +106,11 @@ impl Walk {
     }
 
     fn forget_steps(&self, state: &State, order: usize, steps: &mut Vec<Step>) {
-        let Order { forgetting, forgetting_home, .. } = &state.orders[order];
+        let Order {
+            forgetting,
+            forgetting_home,
+            ..
+        } = &state.orders[order];
         if scripts::due_walk(self.rules, state, order).is_some() {
             steps.push(Step::FindDue { order });
         }
@@ -109,7 +128,11 @@ impl Walk {
     }
 
     fn return_steps(&self, state: &State, order: usize, steps: &mut Vec<Step>) {
-        let Order { giving_back, records, .. } = &state.orders[order];
+        let Order {
+            giving_back,
+            records,
+            ..
+        } = &state.orders[order];
         if giving_back.is_none() && self.returns && taken_at(&state.orders[order]).is_some() {
             steps.push(Step::Cancel { order });
             steps.push(Step::Reject { order });
@@ -119,7 +142,8 @@ impl Walk {
             if segment != HOME {
                 steps.push(Step::GiveBackCount { order });
             }
-            if segment == HOME || stage > ReturnStage::Pending || !self.rules.count_comes_back_first {
+            if segment == HOME || stage > ReturnStage::Pending || !self.rules.count_comes_back_first
+            {
                 steps.push(Step::Release { order });
                 if records[segment].answer == Answer::Released {
                     steps.push(Step::RecordReturn { order });
@@ -134,7 +158,11 @@ impl Walk {
             _ => scripts::ask_next(self.rules, state, order, segment, attempt.deadline),
         };
         if attempt.stage == Stage::Asking(segment as u8) {
-            set_stage(&mut state.orders[order], attempt, self.after(attempt.stage, segment, reply));
+            set_stage(
+                &mut state.orders[order],
+                attempt,
+                self.after(attempt.stage, segment, reply),
+            );
         }
     }
 
@@ -186,7 +214,10 @@ impl Walk {
         if let Some(segment) = taken_at(&state.orders[order]) {
             scripts::reject(state, order, segment);
             if self.rules.rejected_gives_its_count_back {
-                state.orders[order].giving_back = Some(Return { segment: segment as u8, stage: ReturnStage::Pending });
+                state.orders[order].giving_back = Some(Return {
+                    segment: segment as u8,
+                    stage: ReturnStage::Pending,
+                });
             }
         }
     }
@@ -195,7 +226,10 @@ impl Walk {
         match step {
             Step::Cancel { order } => {
                 let order = &mut state.orders[order];
-                order.giving_back = taken_at(order).map(|segment| Return { segment: segment as u8, stage: ReturnStage::Pending });
+                order.giving_back = taken_at(order).map(|segment| Return {
+                    segment: segment as u8,
+                    stage: ReturnStage::Pending,
+                });
             }
             Step::Reject { order } => self.reject(state, order),
             Step::GiveBackCount { order } => {
@@ -207,7 +241,9 @@ impl Walk {
                     scripts::release(self.rules, state, order, usize::from(segment));
                 }
             }
-            Step::RecordReturn { order } => advance(&mut state.orders[order], ReturnStage::Recorded),
+            Step::RecordReturn { order } => {
+                advance(&mut state.orders[order], ReturnStage::Recorded)
+            }
             _ => {}
         }
     }
@@ -225,26 +261,46 @@ impl Walk {
                 state.outside += 1;
             }
             Step::Start { order, deadline } => {
-                if let Some(slot) = state.orders[order].attempts.iter_mut().find(|slot| slot.is_none()) {
-                    *slot = Some(Attempt { deadline, stage: Stage::Asking(HOME as u8) });
+                if let Some(slot) = state.orders[order]
+                    .attempts
+                    .iter_mut()
+                    .find(|slot| slot.is_none())
+                {
+                    *slot = Some(Attempt {
+                        deadline,
+                        stage: Stage::Asking(HOME as u8),
+                    });
                 }
             }
-            Step::Ask { order, attempt, segment } => self.ask(state, order, attempt, segment),
-            Step::Finish { order, attempt } => scripts::finish_walk(self.rules, state, order, attempt.stage, attempt.deadline),
+            Step::Ask {
+                order,
+                attempt,
+                segment,
+            } => self.ask(state, order, attempt, segment),
+            Step::Finish { order, attempt } => {
+                scripts::finish_walk(self.rules, state, order, attempt.stage, attempt.deadline)
+            }
             Step::FindDue { order } => self.find_due(state, order),
             Step::ForgetPasses { order, segment } => self.forget_passes(state, order, segment),
             Step::ForgetWalk { order } => self.forget_walk(state, order),
-            Step::Cancel { .. } | Step::Reject { .. } | Step::GiveBackCount { .. } | Step::Release { .. } | Step::RecordReturn { .. } => {
-                self.give_back(state, step)
+            Step::Cancel { .. }
+            | Step::Reject { .. }
+            | Step::GiveBackCount { .. }
+            | Step::Release { .. }
+            | Step::RecordReturn { .. } => self.give_back(state, step),
+            Step::Expire { order, segment } => {
+                state.orders[order].records[segment] = Default::default()
             }
-            Step::Expire { order, segment } => state.orders[order].records[segment] = Default::default(),
         }
     }
 }
 
 /// The segment that the ledger has the order at.
 pub fn taken_at(order: &Order) -> Option<usize> {
-    order.records.iter().position(|record| record.answer == Answer::Taken)
+    order
+        .records
+        .iter()
+        .position(|record| record.answer == Answer::Taken)
 }
 
 fn advance(order: &mut Order, to: ReturnStage) {
@@ -254,13 +310,23 @@ fn advance(order: &mut Order, to: ReturnStage) {
 }
 
 fn send_forget_passes(order: &mut Order, until: Time) {
-    if order.forgetting.is_none_or(|forgetting| forgetting.until < until) {
-        order.forgetting = Some(Forgetting { until, done: Default::default() });
+    if order
+        .forgetting
+        .is_none_or(|forgetting| forgetting.until < until)
+    {
+        order.forgetting = Some(Forgetting {
+            until,
+            done: Default::default(),
+        });
     }
 }
 
 fn set_stage(order: &mut Order, attempt: Attempt, stage: Stage) {
-    if let Some(slot) = order.attempts.iter_mut().find(|slot| **slot == Some(attempt)) {
+    if let Some(slot) = order
+        .attempts
+        .iter_mut()
+        .find(|slot| **slot == Some(attempt))
+    {
         *slot = Some(Attempt { stage, ..attempt });
     }
 }

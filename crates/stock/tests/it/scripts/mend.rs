@@ -32,42 +32,98 @@ on_both!(
 
 impl Sale {
     async fn halt(&self, segment: u16, token: u64) -> Value {
-        let Names { stock, answers, buyers, outbox, walks } = self.names(segment);
-        self.eval(HALT_SEGMENT, &[&stock, &answers, &buyers, &outbox, &walks], |cmd| column(cmd, [token])).await.unwrap()
+        let Names {
+            stock,
+            answers,
+            buyers,
+            outbox,
+            walks,
+        } = self.names(segment);
+        self.eval(
+            HALT_SEGMENT,
+            &[&stock, &answers, &buyers, &outbox, &walks],
+            |cmd| column(cmd, [token]),
+        )
+        .await
+        .unwrap()
     }
 
     /// Names or ids, what they get, and packed orders if they are at home here.
-    async fn restore(&self, segment: u16, token: u64, what: &str, rows: &[(&[u8], &str, Option<&Wish>)]) -> String {
-        let Names { stock, answers, buyers, walks, .. } = self.names(segment);
+    async fn restore(
+        &self,
+        segment: u16,
+        token: u64,
+        what: &str,
+        rows: &[(&[u8], &str, Option<&Wish>)],
+    ) -> String {
+        let Names {
+            stock,
+            answers,
+            buyers,
+            walks,
+            ..
+        } = self.names(segment);
         let (last, step) = self.next_batch(segment).await;
         let reply = self
-            .eval(RESTORE_ORDERS, &[&stock, &answers, &buyers, &walks], |cmd| {
-                cmd.arg(rows.len()).arg(token).arg(what).arg(MARGIN_MS).arg(&last).arg(step);
-                column(cmd, rows.iter().map(|(name, ..)| *name));
-                column(cmd, rows.iter().map(|(_, value, _)| *value));
-                if what == "answers" {
-                    column(cmd, rows.iter().map(|(.., wish)| wish.map(pack).unwrap_or_default()));
-                }
-            })
+            .eval(
+                RESTORE_ORDERS,
+                &[&stock, &answers, &buyers, &walks],
+                |cmd| {
+                    cmd.arg(rows.len())
+                        .arg(token)
+                        .arg(what)
+                        .arg(MARGIN_MS)
+                        .arg(&last)
+                        .arg(step);
+                    column(cmd, rows.iter().map(|(name, ..)| *name));
+                    column(cmd, rows.iter().map(|(_, value, _)| *value));
+                    if what == "answers" {
+                        column(
+                            cmd,
+                            rows.iter()
+                                .map(|(.., wish)| wish.map(pack).unwrap_or_default()),
+                        );
+                    }
+                },
+            )
             .await
             .unwrap();
         format!("{} {}", status(&reply), text(&fields(&reply)[1]))
     }
 
-    async fn adjust(&self, segment: u16, token: u64, last: &str, available: u64, epoch: u64) -> Value {
+    async fn adjust(
+        &self,
+        segment: u16,
+        token: u64,
+        last: &str,
+        available: u64,
+        epoch: u64,
+    ) -> Value {
         let Names { stock, outbox, .. } = self.names(segment);
-        let (token, available, epoch, name) =
-            (token.to_string(), available.to_string(), epoch.to_string(), self.segment(segment).to_string());
+        let (token, available, epoch, name) = (
+            token.to_string(),
+            available.to_string(),
+            epoch.to_string(),
+            self.segment(segment).to_string(),
+        );
         let segments = self.item.segments.to_string();
         let restored = (self.next_batch(segment).await.1 - 1).to_string();
-        let arguments = [&token, last, &available, &epoch, "open", "3", "0", "0", "600000", &segments, &name, &restored];
-        self.eval(ADJUST, &[&stock, &outbox], |cmd| column(cmd, arguments)).await.unwrap()
+        let arguments = [
+            &token, last, &available, &epoch, "open", "3", "0", "0", "600000", &segments, &name,
+            &restored,
+        ];
+        self.eval(ADJUST, &[&stock, &outbox], |cmd| column(cmd, arguments))
+            .await
+            .unwrap()
     }
 
     /// The last entry of the segment, and which batch comes next.
     async fn next_batch(&self, segment: u16) -> (String, u64) {
         let mut fields = redis::cmd("HMGET");
-        fields.arg(self.names(segment).stock).arg("last").arg("restored");
+        fields
+            .arg(self.names(segment).stock)
+            .arg("last")
+            .arg("restored");
         let (last, restored): (Option<String>, Option<u64>) = self.redis(&fields).await;
         (last.unwrap_or_default(), restored.unwrap_or(0) + 1)
     }
@@ -76,7 +132,15 @@ impl Sale {
     async fn end_mending(&self, segment: u16) {
         let dump = self.dump(segment).await;
         if let Some(token) = dump.stock.get("mending") {
-            let adjusted = self.adjust(segment, token.parse().unwrap(), &dump.stock["last"], dump.available(), 9).await;
+            let adjusted = self
+                .adjust(
+                    segment,
+                    token.parse().unwrap(),
+                    &dump.stock["last"],
+                    dump.available(),
+                    9,
+                )
+                .await;
             assert_eq!(status(&adjusted), "adjusted");
         }
     }
@@ -89,9 +153,22 @@ fn shown(reply: &Value) -> Vec<String> {
 async fn the_higher_token_halts(site: Arc<Site>) {
     const EXACT: u64 = 1 << 53;
     let sale = sale::open(&site, Terms::new(5, 1)).await;
-    sale.take(0, &[&sale.wish(&sale.buyer_at(0, 0), "k", 2)]).await;
+    sale.take(0, &[&sale.wish(&sale.buyer_at(0, 0), "k", 2)])
+        .await;
     let mut fence = 0;
-    for token in [9, 9, 10, 9, 100, 20, EXACT + 1, EXACT, u64::MAX, EXACT + 1, u64::MAX] {
+    for token in [
+        9,
+        9,
+        10,
+        9,
+        100,
+        20,
+        EXACT + 1,
+        EXACT,
+        u64::MAX,
+        EXACT + 1,
+        u64::MAX,
+    ] {
         let before = sale.dump(0).await;
         let reply = sale.halt(0, token).await;
         let mut expected = before.clone();
@@ -111,12 +188,30 @@ async fn the_higher_token_halts(site: Arc<Site>) {
                 ("last".into(), entry),
             ]);
         }
-        assert_eq!(sale.dump(0).await, expected, "it keeps what is available and every answer");
+        assert_eq!(
+            sale.dump(0).await,
+            expected,
+            "it keeps what is available and every answer"
+        );
     }
-    let inspection = sale.stock.inspect(&sale.segment(0), InspectionEntries::None).await.unwrap();
-    assert_eq!((inspection.fence, inspection.mending), (u64::MAX, Some(u64::MAX)));
+    let inspection = sale
+        .stock
+        .inspect(&sale.segment(0), InspectionEntries::None)
+        .await
+        .unwrap();
+    assert_eq!(
+        (inspection.fence, inspection.mending),
+        (u64::MAX, Some(u64::MAX))
+    );
     sale.end_mending(0).await;
-    assert_eq!(sale.stock.inspect(&sale.segment(0), InspectionEntries::None).await.unwrap().mending, None);
+    assert_eq!(
+        sale.stock
+            .inspect(&sale.segment(0), InspectionEntries::None)
+            .await
+            .unwrap()
+            .mending,
+        None
+    );
 }
 
 async fn a_segment_that_is_gone_is_made_anew_empty_and_halted(site: Arc<Site>) {
@@ -126,7 +221,11 @@ async fn a_segment_that_is_gone_is_made_anew_empty_and_halted(site: Arc<Site>) {
     assert_eq!(shown(&reply)[..2], ["halted", "0"]);
     // `dump` finds the placeholders.
     let dump = sale.dump(7).await;
-    let stock: Vec<_> = dump.stock.iter().map(|(field, value)| format!("{field}={value}")).collect();
+    let stock: Vec<_> = dump
+        .stock
+        .iter()
+        .map(|(field, value)| format!("{field}={value}"))
+        .collect();
     let last = format!("last={entry}");
     assert_eq!(
         stock,
@@ -145,9 +244,29 @@ async fn a_segment_that_is_gone_is_made_anew_empty_and_halted(site: Arc<Site>) {
             "state=paused"
         ]
     );
-    assert_eq!((dump.answers.len(), dump.buyers.len(), dump.walks.len(), dump.outbox), (0, 0, 0, 1));
-    let inspection = sale.stock.inspect(&sale.segment(7), InspectionEntries::All).await.unwrap();
-    assert_eq!((inspection.available, inspection.answers, inspection.buyers, inspection.walks), (0, 0, 0, 0));
+    assert_eq!(
+        (
+            dump.answers.len(),
+            dump.buyers.len(),
+            dump.walks.len(),
+            dump.outbox
+        ),
+        (0, 0, 0, 1)
+    );
+    let inspection = sale
+        .stock
+        .inspect(&sale.segment(7), InspectionEntries::All)
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            inspection.available,
+            inspection.answers,
+            inspection.buyers,
+            inspection.walks
+        ),
+        (0, 0, 0, 0)
+    );
     assert_eq!(status(&sale.adjust(7, 4, &entry, 6, 2).await), "adjusted");
     assert_eq!(sale.dump(7).await.available(), 6);
 }
@@ -157,21 +276,58 @@ async fn a_part_that_is_gone_is_made_anew(site: Arc<Site>) {
         let sale = sale::open(&site, Terms::new(5, 1)).await;
         let wish = sale.wish(&sale.buyer_at(0, 0), "k", 2);
         sale.take(0, &[&wish]).await;
-        let Names { answers, buyers, outbox, walks, .. } = sale.names(0);
-        let entries = sale.stock.read_outbox(&sale.segment(0), None, 10).await.unwrap();
-        let () = sale.redis(redis::cmd("DEL").arg([&answers, &buyers, &walks, &outbox][part])).await;
+        let Names {
+            answers,
+            buyers,
+            outbox,
+            walks,
+            ..
+        } = sale.names(0);
+        let entries = sale
+            .stock
+            .read_outbox(&sale.segment(0), None, 10)
+            .await
+            .unwrap();
+        let () = sale
+            .redis(redis::cmd("DEL").arg([&answers, &buyers, &walks, &outbox][part]))
+            .await;
         if part == 3 {
             sale.trimmed.lock().unwrap().insert(0, entries);
             sale.next_ms().await;
         }
         assert_eq!(shown(&sale.halt(0, 1).await)[..2], ["halted", "3"]);
-        let inspection = sale.stock.inspect(&sale.segment(0), InspectionEntries::All).await.unwrap();
+        let inspection = sale
+            .stock
+            .inspect(&sale.segment(0), InspectionEntries::All)
+            .await
+            .unwrap();
         // What it remembers is one: with a part of it the rest is forgotten. The outbox is another matter.
         let kept = u64::from(part == 3);
-        assert_eq!((inspection.answers, inspection.buyers, inspection.whole), (kept, kept, true));
+        assert_eq!(
+            (inspection.answers, inspection.buyers, inspection.whole),
+            (kept, kept, true)
+        );
         let taken = format!("T2:{}", sale.now_ms().await);
-        assert_eq!(sale.restore(0, 1, "answers", &[(wish.id.as_bytes(), &taken, Some(&wish))]).await, "ok 1");
-        assert_eq!(sale.restore(0, 1, "buyers", &[(wish.buyer.as_str().as_bytes(), "2", None)]).await, "ok 1");
+        assert_eq!(
+            sale.restore(
+                0,
+                1,
+                "answers",
+                &[(wish.id.as_bytes(), &taken, Some(&wish))]
+            )
+            .await,
+            "ok 1"
+        );
+        assert_eq!(
+            sale.restore(
+                0,
+                1,
+                "buyers",
+                &[(wish.buyer.as_str().as_bytes(), "2", None)]
+            )
+            .await,
+            "ok 1"
+        );
         sale.end_mending(0).await;
     }
 }
@@ -187,14 +343,58 @@ async fn refusals(sale: &Sale, wish: &Wish, token: u64) -> Vec<(&'static str, St
         other => format!("{other:?}"),
     };
     vec![
-        ("ask_home", status(&sale.ask_home(0, deadline, wishes).await.unwrap())),
-        ("ask_next", status(&sale.ask_next(0, deadline, wishes).await.unwrap())),
-        ("finish_walk", status(&sale.finish_walk(0, deadline, wishes, &[("S", "")]).await)),
-        ("give_back_count, release", mending(sale.at_first().give_back(&[sale.to_return(&wish.buyer, "k", 1, 0)]).await)),
-        ("give_back_count", mending(sale.at_first().give_back(&[sale.to_return(&wish.buyer, "k", 1, 1)]).await)),
-        ("release", mending(sale.at_first().give_back(&back.map(|back| stock::GiveBack { segment: 0, ..back })).await)),
-        ("transfer_out", mending(sale.stock.transfer_out(&key, TransferId::random(), 1, token).await)),
-        ("transfer_in", mending(sale.stock.transfer_in(&key, TransferId::random(), 1, token).await)),
+        (
+            "ask_home",
+            status(&sale.ask_home(0, deadline, wishes).await.unwrap()),
+        ),
+        (
+            "ask_next",
+            status(&sale.ask_next(0, deadline, wishes).await.unwrap()),
+        ),
+        (
+            "finish_walk",
+            status(&sale.finish_walk(0, deadline, wishes, &[("S", "")]).await),
+        ),
+        (
+            "give_back_count, release",
+            mending(
+                sale.at_first()
+                    .give_back(&[sale.to_return(&wish.buyer, "k", 1, 0)])
+                    .await,
+            ),
+        ),
+        (
+            "give_back_count",
+            mending(
+                sale.at_first()
+                    .give_back(&[sale.to_return(&wish.buyer, "k", 1, 1)])
+                    .await,
+            ),
+        ),
+        (
+            "release",
+            mending(
+                sale.at_first()
+                    .give_back(&back.map(|back| stock::GiveBack { segment: 0, ..back }))
+                    .await,
+            ),
+        ),
+        (
+            "transfer_out",
+            mending(
+                sale.stock
+                    .transfer_out(&key, TransferId::random(), 1, token)
+                    .await,
+            ),
+        ),
+        (
+            "transfer_in",
+            mending(
+                sale.stock
+                    .transfer_in(&key, TransferId::random(), 1, token)
+                    .await,
+            ),
+        ),
     ]
 }
 
@@ -208,26 +408,48 @@ async fn a_halted_segment_refuses_what_would_change_it_and_nothing_else(site: Ar
         assert_eq!(answer, "mending", "{script}");
         assert_eq!(sale.dumps().await, before, "{script}");
     }
-    let late = sale.ask_home(0, sale.now_ms().await - 100, std::slice::from_ref(&wish)).await.unwrap();
+    let late = sale
+        .ask_home(0, sale.now_ms().await - 100, std::slice::from_ref(&wish))
+        .await
+        .unwrap();
     assert_eq!(status(&late), "late", "that is not worth a repeat");
 
     // Looking is allowed, and so is what changes neither stock nor answers that anybody relies on, and opening, which finds it there.
     assert_eq!(sale.due_walks(0, 10).await, []);
     assert_eq!(sale.forget_passes(0, &[(&wish, i64::MAX)]).await, 0);
     assert_eq!(sale.forget_walk(0, &[(&wish, 0)]).await, 0);
-    assert_eq!(sale.stock.open_segment(&sale.item, 0).await.unwrap(), stock::Opened::Existing);
-    let inspection = sale.stock.inspect(&sale.segment(0), InspectionEntries::All).await.unwrap();
+    assert_eq!(
+        sale.stock.open_segment(&sale.item, 0).await.unwrap(),
+        stock::Opened::Existing
+    );
+    let inspection = sale
+        .stock
+        .inspect(&sale.segment(0), InspectionEntries::All)
+        .await
+        .unwrap();
     assert_eq!((inspection.available, inspection.mending), (1, Some(5)));
     assert_eq!(sale.dumps().await, before);
     // A change of the item reaches it, and whoever mends it looks again.
-    assert_eq!(sale.set_state(ItemState::Paused, 2).await.unwrap(), [stock::StateSet::Set; 2]);
+    assert_eq!(
+        sale.set_state(ItemState::Paused, 2).await.unwrap(),
+        [stock::StateSet::Set; 2]
+    );
     let last = inspection.last.to_string();
     assert_eq!(status(&sale.adjust(0, 5, &last, 1, 3).await), "moved");
     // The other segment sells on; this one does again when it is adjusted.
     sale.set_state(ItemState::Open, 4).await.unwrap();
-    assert!(is_held(&sale.order(&sale.buyer_at(1, 5), "k", 1).await.unwrap()));
+    assert!(is_held(
+        &sale.order(&sale.buyer_at(1, 5), "k", 1).await.unwrap()
+    ));
     sale.end_mending(0).await;
-    assert_eq!(refusals(&sale, &wish, 6).await.iter().filter(|(_, answer)| answer == "mending").count(), 0);
+    assert_eq!(
+        refusals(&sale, &wish, 6)
+            .await
+            .iter()
+            .filter(|(_, answer)| answer == "mending")
+            .count(),
+        0
+    );
 }
 
 async fn orders_restored_by_whoever_halted_last(site: Arc<Site>) {
@@ -235,13 +457,23 @@ async fn orders_restored_by_whoever_halted_last(site: Arc<Site>) {
     let [ann, bob, cid] = [0, 1, 2].map(|n| sale.buyer_at(0, n));
     let [held, gone] = [sale.wish(&ann, "held", 2), sale.wish(&bob, "gone", 1)];
     sale.take(0, &[&held, &gone]).await;
-    let rows: &[(&[u8], &str, Option<&Wish>)] = &[(held.id.as_bytes(), "T2:77", Some(&held)), (gone.id.as_bytes(), "T1:77", Some(&gone))];
-    let counts: &[(&[u8], &str, Option<&Wish>)] =
-        &[(ann.as_str().as_bytes(), "2", None), (bob.as_str().as_bytes(), "1", None), (cid.as_str().as_bytes(), "0", None)];
+    let rows: &[(&[u8], &str, Option<&Wish>)] = &[
+        (held.id.as_bytes(), "T2:77", Some(&held)),
+        (gone.id.as_bytes(), "T1:77", Some(&gone)),
+    ];
+    let counts: &[(&[u8], &str, Option<&Wish>)] = &[
+        (ann.as_str().as_bytes(), "2", None),
+        (bob.as_str().as_bytes(), "1", None),
+        (cid.as_str().as_bytes(), "0", None),
+    ];
 
     let before = sale.dump(0).await;
     for (segment, refusal) in [(0, "fenced 0"), (1, "fenced 0")] {
-        assert_eq!(sale.restore(segment, 7, "answers", rows).await, refusal, "nobody has halted it");
+        assert_eq!(
+            sale.restore(segment, 7, "answers", rows).await,
+            refusal,
+            "nobody has halted it"
+        );
     }
     assert_eq!(sale.dump(0).await, before);
     sale.halt(0, 7).await;
@@ -249,29 +481,68 @@ async fn orders_restored_by_whoever_halted_last(site: Arc<Site>) {
     let before = sale.dump(0).await;
     for token in [7, 9, 11, 100] {
         for (what, rows) in [("answers", rows), ("buyers", counts)] {
-            assert_eq!(sale.restore(0, token, what, rows).await, "fenced 10", "{token}");
+            assert_eq!(
+                sale.restore(0, token, what, rows).await,
+                "fenced 10",
+                "{token}"
+            );
         }
     }
     assert_eq!(sale.dump(0).await, before);
 
     // It has lost what it knew of them, and thinks that somebody has something who has not.
-    let Names { answers, buyers, .. } = sale.names(0);
-    let () = sale.redis(redis::cmd("HDEL").arg(&answers).arg(&held.id.as_bytes()[..]).arg(&gone.id.as_bytes()[..])).await;
-    let () = sale.redis(redis::cmd("HSET").arg(&buyers).arg(ann.as_str()).arg(1).arg(cid.as_str()).arg(3)).await;
+    let Names {
+        answers, buyers, ..
+    } = sale.names(0);
+    let () = sale
+        .redis(
+            redis::cmd("HDEL")
+                .arg(&answers)
+                .arg(&held.id.as_bytes()[..])
+                .arg(&gone.id.as_bytes()[..]),
+        )
+        .await;
+    let () = sale
+        .redis(
+            redis::cmd("HSET")
+                .arg(&buyers)
+                .arg(ann.as_str())
+                .arg(1)
+                .arg(cid.as_str())
+                .arg(3),
+        )
+        .await;
     for _ in 0..2 {
         assert_eq!(sale.restore(0, 10, "answers", rows).await, "ok 2");
         assert_eq!(sale.restore(0, 10, "buyers", counts).await, "ok 3");
         let dump = sale.dump(0).await;
-        assert_eq!((dump.answer(held.id), dump.answer(gone.id)), (Some("T2:77"), Some("T1:77")));
-        assert_eq!(dump.buyers, [(ann.to_string(), 2), (bob.to_string(), 1)].into(), "a count of none is no count");
+        assert_eq!(
+            (dump.answer(held.id), dump.answer(gone.id)),
+            (Some("T2:77"), Some("T1:77"))
+        );
+        assert_eq!(
+            dump.buyers,
+            [(ann.to_string(), 2), (bob.to_string(), 1)].into(),
+            "a count of none is no count"
+        );
         let mut stock = dump.stock.clone();
         stock.insert("restored".into(), "0".into());
-        assert_eq!((dump.available(), &stock, &dump.walks), (before.available(), &before.stock, &before.walks));
+        assert_eq!(
+            (dump.available(), &stock, &dump.walks),
+            (before.available(), &before.stock, &before.walks)
+        );
     }
     assert_eq!(sale.restore(0, 10, "answers", &[]).await, "ok 0");
     sale.end_mending(0).await;
-    assert_eq!(sale.restore(0, 10, "answers", rows).await, "fenced 10", "not any more");
-    let again = sale.ask_home(0, sale.now_ms().await + 60_000, &[held]).await.unwrap();
+    assert_eq!(
+        sale.restore(0, 10, "answers", rows).await,
+        "fenced 10",
+        "not any more"
+    );
+    let again = sale
+        .ask_home(0, sale.now_ms().await + 60_000, &[held])
+        .await
+        .unwrap();
     assert_eq!(home_answers(&again, 1).1, ["a T2:77"]);
 }
 
@@ -280,15 +551,34 @@ async fn a_walk_that_is_restored_is_remembered_as_long_as_one_that_ended(site: A
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(1, 1));
     let (wish, walking) = (sale.wish(&ann, "k", 1), sale.wish(&bob, "k", 1));
     let (deadline, place) = sale.take_elsewhere(1, 0, &wish).await;
-    sale.ask_home(1, deadline, std::slice::from_ref(&walking)).await.unwrap();
+    sale.ask_home(1, deadline, std::slice::from_ref(&walking))
+        .await
+        .unwrap();
     sale.halt(1, 1).await;
     let elsewhere = format!("E1:{place}");
     for _ in 0..2 {
-        assert_eq!(sale.restore(1, 1, "answers", &[(wish.id.as_bytes(), &elsewhere, Some(&wish))]).await, "ok 1");
+        assert_eq!(
+            sale.restore(
+                1,
+                1,
+                "answers",
+                &[(wish.id.as_bytes(), &elsewhere, Some(&wish))]
+            )
+            .await,
+            "ok 1"
+        );
         let dump = sale.dump(1).await;
         assert_eq!(dump.answer(wish.id), Some(&*elsewhere));
-        assert_eq!(dump.walks[&pack(&wish)], (deadline + MARGIN_MS).to_string(), "asks of hers may be under way until the deadline");
-        assert_eq!(dump.walks[&pack(&walking)], deadline.to_string(), "nobody has ended this one");
+        assert_eq!(
+            dump.walks[&pack(&wish)],
+            (deadline + MARGIN_MS).to_string(),
+            "asks of hers may be under way until the deadline"
+        );
+        assert_eq!(
+            dump.walks[&pack(&walking)],
+            deadline.to_string(),
+            "nobody has ended this one"
+        );
     }
     sale.end_mending(1).await;
 }
@@ -302,23 +592,66 @@ async fn a_batch_that_was_lost_or_comes_late_is_noticed(site: Arc<Site>) {
     sale.halt(0, 5).await;
     assert_eq!(sale.restore(0, 5, "answers", rows).await, "ok 1");
     // A failover undoes the batch, and the next one does not fit, nor does the end.
-    let set = async |restored: u64| sale.redis::<i64>(redis::cmd("HSET").arg(&stock).arg("restored").arg(restored)).await;
+    let set = async |restored: u64| {
+        sale.redis::<i64>(redis::cmd("HSET").arg(&stock).arg("restored").arg(restored))
+            .await
+    };
     let (last, _) = sale.next_batch(0).await;
-    let halted = Halted { segment: sale.segment(0), token: 5, entry: last.parse().unwrap() };
-    let restoration = sale.stock.restore(&sale.item, &halted, &[], &[]).await.unwrap();
-    assert_eq!(restoration, Restoration::default(), "there was nothing to give back");
-    let moved = sale.stock.adjust(&sale.item, &halted, restoration, 3, 2).await;
-    assert!(matches!(moved, Err(StockError::Moved(_))), "one batch was given back that this one does not know of");
+    let halted = Halted {
+        segment: sale.segment(0),
+        token: 5,
+        entry: last.parse().unwrap(),
+    };
+    let restoration = sale
+        .stock
+        .restore(&sale.item, &halted, &[], &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        restoration,
+        Restoration::default(),
+        "there was nothing to give back"
+    );
+    let moved = sale
+        .stock
+        .adjust(&sale.item, &halted, restoration, 3, 2)
+        .await;
+    assert!(
+        matches!(moved, Err(StockError::Moved(_))),
+        "one batch was given back that this one does not know of"
+    );
     set(7).await;
-    let memory = TransferMemory { id: TransferId::random(), moved: Some(Moved::In(1)) };
-    let moved = sale.stock.restore(&sale.item, &halted, &[], &[memory]).await;
-    assert!(matches!(moved, Err(StockError::Moved(_))), "it is the first, and not the eighth");
+    let memory = TransferMemory {
+        id: TransferId::random(),
+        moved: Some(Moved::In(1)),
+    };
+    let moved = sale
+        .stock
+        .restore(&sale.item, &halted, &[], &[memory])
+        .await;
+    assert!(
+        matches!(moved, Err(StockError::Moved(_))),
+        "it is the first, and not the eighth"
+    );
     // It is halted anew, and what was decided before comes late.
     set(0).await;
     sale.halt(0, 5).await;
-    let moved = sale.stock.restore(&sale.item, &halted, &[], &[memory]).await;
-    assert!(matches!(moved, Err(StockError::Moved(_))), "another entry is the last one");
-    assert!(!sale.dump(0).await.answers.keys().any(|id| id == memory.id.as_bytes()));
+    let moved = sale
+        .stock
+        .restore(&sale.item, &halted, &[], &[memory])
+        .await;
+    assert!(
+        matches!(moved, Err(StockError::Moved(_))),
+        "another entry is the last one"
+    );
+    assert!(
+        !sale
+            .dump(0)
+            .await
+            .answers
+            .keys()
+            .any(|id| id == memory.id.as_bytes())
+    );
     sale.end_mending(0).await;
 }
 
@@ -328,26 +661,63 @@ async fn transfers_are_restored_as_the_ledger_has_them(site: Arc<Site>) {
     let key = sale.segment(0);
     let answers = sale.names(0).answers;
     // It thinks that it made one, of which a failover has lost the entry.
-    let _: i64 = sale.redis(redis::cmd("HSET").arg(&answers).arg(&undone.as_bytes()[..]).arg("O2")).await;
+    let _: i64 = sale
+        .redis(
+            redis::cmd("HSET")
+                .arg(&answers)
+                .arg(&undone.as_bytes()[..])
+                .arg("O2"),
+        )
+        .await;
     let halted = sale.stock.halt(&key, 5).await.unwrap();
-    let memories = [(out, Some(Moved::Out(3))), (into, Some(Moved::In(4))), (undone, None)].map(|(id, moved)| TransferMemory { id, moved });
-    let restoration = sale.stock.restore(&sale.item, &halted, &[], &memories).await.unwrap();
-    sale.stock.adjust(&sale.item, &halted, restoration, 3, 2).await.unwrap();
+    let memories = [
+        (out, Some(Moved::Out(3))),
+        (into, Some(Moved::In(4))),
+        (undone, None),
+    ]
+    .map(|(id, moved)| TransferMemory { id, moved });
+    let restoration = sale
+        .stock
+        .restore(&sale.item, &halted, &[], &memories)
+        .await
+        .unwrap();
+    sale.stock
+        .adjust(&sale.item, &halted, restoration, 3, 2)
+        .await
+        .unwrap();
     // Those that were made are not made again, and the one that was not is.
     assert_eq!(sale.stock.transfer_out(&key, out, 9, 5).await.unwrap(), 3);
     assert_eq!(sale.stock.transfer_in(&key, into, 9, 5).await.unwrap(), 4);
     assert_eq!(sale.dump(0).await.available(), 3);
-    assert_eq!(sale.stock.transfer_out(&key, undone, 1, 5).await.unwrap(), 1);
+    assert_eq!(
+        sale.stock.transfer_out(&key, undone, 1, 5).await.unwrap(),
+        1
+    );
     assert_eq!(sale.dump(0).await.available(), 2);
     // There are no entries of these, which the audit would miss.
-    let _: i64 = sale.redis(redis::cmd("HDEL").arg(&answers).arg(&out.as_bytes()[..]).arg(&into.as_bytes()[..])).await;
+    let _: i64 = sale
+        .redis(
+            redis::cmd("HDEL")
+                .arg(&answers)
+                .arg(&out.as_bytes()[..])
+                .arg(&into.as_bytes()[..]),
+        )
+        .await;
 }
 
 async fn adjust_is_a_compare_and_set_on_the_last_entry(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(5, 1)).await;
     let first = sale.dump(0).await.stock["last"].clone();
-    assert_eq!(shown(&sale.adjust(0, 3, &first, 9, 2).await), ["fenced", "0"], "nobody has halted it");
-    assert_eq!(shown(&sale.adjust(1, 3, &first, 9, 2).await), ["fenced", "0"], "nobody has made it");
+    assert_eq!(
+        shown(&sale.adjust(0, 3, &first, 9, 2).await),
+        ["fenced", "0"],
+        "nobody has halted it"
+    );
+    assert_eq!(
+        shown(&sale.adjust(1, 3, &first, 9, 2).await),
+        ["fenced", "0"],
+        "nobody has made it"
+    );
     sale.halt(0, 3).await;
     let last = shown(&sale.halt(0, 12).await)[2].clone();
     let before = sale.dump(0).await;
@@ -358,15 +728,30 @@ async fn adjust_is_a_compare_and_set_on_the_last_entry(site: Arc<Site>) {
         (12, &String::new(), ["moved", &last]),
         (3, &first, ["fenced", "12"]),
     ] {
-        assert_eq!(shown(&sale.adjust(0, token, looked_at, 9, 2).await), refusal, "{token} {looked_at}");
+        assert_eq!(
+            shown(&sale.adjust(0, token, looked_at, 9, 2).await),
+            refusal,
+            "{token} {looked_at}"
+        );
         assert_eq!(sale.dump(0).await, before);
     }
-    let halted = Halted { segment: sale.segment(0), token: 12, entry: EntryId::default() };
-    let moved = sale.stock.adjust(&sale.item, &halted, Restoration::default(), 9, 2).await;
+    let halted = Halted {
+        segment: sale.segment(0),
+        token: 12,
+        entry: EntryId::default(),
+    };
+    let moved = sale
+        .stock
+        .adjust(&sale.item, &halted, Restoration::default(), 9, 2)
+        .await;
     assert!(matches!(moved, Err(StockError::Moved(segment)) if segment == sale.segment(0)));
     assert_eq!(status(&sale.adjust(0, 12, &last, 9, 2).await), "adjusted");
     let after = sale.dump(0).await;
-    assert_eq!(shown(&sale.adjust(0, 12, &last, 8, 2).await), ["fenced", "12"], "a repeat finds nobody mending");
+    assert_eq!(
+        shown(&sale.adjust(0, 12, &last, 8, 2).await),
+        ["fenced", "12"],
+        "a repeat finds nobody mending"
+    );
     assert_eq!(sale.dump(0).await, after);
 }
 
@@ -374,18 +759,55 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 3)).await;
     let (ann, wish) = (sale.buyer_at(0, 0), sale.wish(&sale.buyer_at(0, 1), "k", 1));
     let halted = sale.stock.halt(&sale.segment(0), 5).await.unwrap();
-    let (mut returned, mut outbox) = (sale.listen("stockade:returned", 0).await, sale.listen("stockade:outbox", 0).await);
-    let window = Window { opens_at: Some(jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(5)), closes_at: None };
-    let item = domain::Item { limit_per_buyer: Some(Quantity::new(2).unwrap()), window, hold_seconds: 30, ..sale.item.clone() };
-    let Adjusted { entry, fingerprint } = sale.stock.adjust(&item, &halted, Restoration::default(), 3, 8).await.unwrap();
-    let entries = sale.stock.read_outbox(&sale.segment(0), None, 10).await.unwrap();
+    let (mut returned, mut outbox) = (
+        sale.listen("stockade:returned", 0).await,
+        sale.listen("stockade:outbox", 0).await,
+    );
+    let window = Window {
+        opens_at: Some(jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(5)),
+        closes_at: None,
+    };
+    let item = domain::Item {
+        limit_per_buyer: Some(Quantity::new(2).unwrap()),
+        window,
+        hold_seconds: 30,
+        ..sale.item.clone()
+    };
+    let Adjusted { entry, fingerprint } = sale
+        .stock
+        .adjust(&item, &halted, Restoration::default(), 3, 8)
+        .await
+        .unwrap();
+    let entries = sale
+        .stock
+        .read_outbox(&sale.segment(0), None, 10)
+        .await
+        .unwrap();
     let anchor = entries.last().unwrap();
-    assert_eq!((anchor.id, anchor.fingerprint), (entry, fingerprint), "whoever adjusts knows the anchor without a look");
-    assert_eq!(anchor.change, Change::Adjusted { units: 3, epoch: 8, token: 5 });
+    assert_eq!(
+        (anchor.id, anchor.fingerprint),
+        (entry, fingerprint),
+        "whoever adjusts knows the anchor without a look"
+    );
+    assert_eq!(
+        anchor.change,
+        Change::Adjusted {
+            units: 3,
+            epoch: 8,
+            token: 5
+        }
+    );
     let name = sale.segment(0).to_string();
-    assert_eq!((outbox.next().await, returned.next().await), (name.clone(), format!("{name} 3")));
+    assert_eq!(
+        (outbox.next().await, returned.next().await),
+        (name.clone(), format!("{name} 3"))
+    );
     let dump = sale.dump(0).await;
-    let stock: Vec<_> = dump.stock.iter().map(|(field, value)| format!("{field}={value}")).collect();
+    let stock: Vec<_> = dump
+        .stock
+        .iter()
+        .map(|(field, value)| format!("{field}={value}"))
+        .collect();
     let last = format!("last={entry}");
     assert_eq!(
         stock,
@@ -403,7 +825,16 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
         ]
     );
     assert!(is_held(&sale.order(&ann, "k", 2).await.unwrap()));
-    assert_eq!(home_answers(&sale.ask_home(0, sale.now_ms().await + 60_000, &[wish]).await.unwrap(), 1), (0, vec!["taken".into()]));
+    assert_eq!(
+        home_answers(
+            &sale
+                .ask_home(0, sale.now_ms().await + 60_000, &[wish])
+                .await
+                .unwrap(),
+            1
+        ),
+        (0, vec!["taken".into()])
+    );
 }
 
 async fn an_order_waits_for_the_mending_to_end(site: Arc<Site>) {
@@ -414,10 +845,23 @@ async fn an_order_waits_for_the_mending_to_end(site: Arc<Site>) {
         let (item, ask) = (sale.at_first(), sale.ask(&ann, "k", 1));
         async move { item.order(ask).await }
     });
-    let returning = sale.at_first().give_back(&[sale.to_return(&ann, "another", 1, 0)]).await;
-    assert!(matches!(&returning, Err(error @ StockError::Mending(_)) if error.is_retryable()), "{returning:?}");
+    let returning = sale
+        .at_first()
+        .give_back(&[sale.to_return(&ann, "another", 1, 0)])
+        .await;
+    assert!(
+        matches!(&returning, Err(error @ StockError::Mending(_)) if error.is_retryable()),
+        "{returning:?}"
+    );
     assert!(!order.is_finished());
-    sale.stock.adjust(&sale.item, &halted, Restoration::default(), 1, 2).await.unwrap();
+    sale.stock
+        .adjust(&sale.item, &halted, Restoration::default(), 1, 2)
+        .await
+        .unwrap();
     assert!(is_held(&order.await.unwrap().unwrap()));
-    assert_eq!(sale.dump(0).await.available(), 0, "at home, and not at the segment that could have been asked meanwhile");
+    assert_eq!(
+        sale.dump(0).await.available(),
+        0,
+        "at home, and not at the segment that could have been asked meanwhile"
+    );
 }

@@ -28,20 +28,48 @@ on_both!(
 const EXACT: u64 = 1 << 53;
 
 impl Sale {
-    pub(super) async fn transfer(&self, script: &str, segment: u16, id: TransferId, units: u64, token: u64) -> redis::RedisResult<Value> {
+    pub(super) async fn transfer(
+        &self,
+        script: &str,
+        segment: u16,
+        id: TransferId,
+        units: u64,
+        token: u64,
+    ) -> redis::RedisResult<Value> {
         let names = self.names(segment);
-        self.eval(script, &[&names.stock, &names.answers, &names.outbox], |cmd| {
-            cmd.arg(&id.as_bytes()[..]).arg(id.to_string()).arg(units).arg(token).arg(self.segment(segment).to_string());
-        })
+        self.eval(
+            script,
+            &[&names.stock, &names.answers, &names.outbox],
+            |cmd| {
+                cmd.arg(&id.as_bytes()[..])
+                    .arg(id.to_string())
+                    .arg(units)
+                    .arg(token)
+                    .arg(self.segment(segment).to_string());
+            },
+        )
         .await
     }
 
     /// `UNITS AVAILABLE`, or the refusal.
-    async fn transferred(&self, script: &str, segment: u16, id: TransferId, units: u64, token: u64) -> String {
-        let reply = self.transfer(script, segment, id, units, token).await.unwrap();
+    async fn transferred(
+        &self,
+        script: &str,
+        segment: u16,
+        id: TransferId,
+        units: u64,
+        token: u64,
+    ) -> String {
+        let reply = self
+            .transfer(script, segment, id, units, token)
+            .await
+            .unwrap();
         match status(&reply).as_str() {
             "ok" => {
-                assert_eq!(text(&fields(&reply)[4]), self.dump(segment).await.stock["last"]);
+                assert_eq!(
+                    text(&fields(&reply)[4]),
+                    self.dump(segment).await.stock["last"]
+                );
                 format!("{} {}", text(&fields(&reply)[2]), text(&fields(&reply)[3]))
             }
             "fenced" => format!("fenced {}", text(&fields(&reply)[2])),
@@ -52,7 +80,8 @@ impl Sale {
 
 async fn transfer_out_moves_what_nobody_has_and_no_more(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(9, 1)).await;
-    sale.take(0, &[&sale.wish(&sale.buyer_at(0, 0), "k", 2)]).await;
+    sale.take(0, &[&sale.wish(&sale.buyer_at(0, 0), "k", 2)])
+        .await;
     let [first, second, third] = [(); 3].map(|()| TransferId::random());
     let table = [
         ("all of what is asked for", first, 3, 5, "3 4"),
@@ -63,21 +92,38 @@ async fn transfer_out_moves_what_nobody_has_and_no_more(site: Arc<Site>) {
         ("and that for good", third, 1, 5, "0 0"),
     ];
     for (what, id, asked, token, expected) in table {
-        let (before, known) = (sale.dump(0).await, sale.dump(0).await.answers.contains_key(&id.as_bytes()[..]));
-        assert_eq!(sale.transferred(TRANSFER_OUT, 0, id, asked, token).await, expected, "{what}");
+        let (before, known) = (
+            sale.dump(0).await,
+            sale.dump(0).await.answers.contains_key(&id.as_bytes()[..]),
+        );
+        assert_eq!(
+            sale.transferred(TRANSFER_OUT, 0, id, asked, token).await,
+            expected,
+            "{what}"
+        );
         let after = sale.dump(0).await;
         if known {
             assert_eq!(after, before, "{what}");
         } else {
             let units = before.available() - after.available();
-            assert_eq!(sale.last_change(0).await, Change::TransferredOut(Transferred { id, units, token }));
+            assert_eq!(
+                sale.last_change(0).await,
+                Change::TransferredOut(Transferred { id, units, token })
+            );
             assert_eq!(after.answers[&id.as_bytes()[..]], format!("O{units}"));
-            assert_eq!((after.outbox, &*after.stock["fence"]), (before.outbox + 1, "5"));
+            assert_eq!(
+                (after.outbox, &*after.stock["fence"]),
+                (before.outbox + 1, "5")
+            );
         }
     }
     let came = TransferId::random();
     assert_eq!(sale.transferred(TRANSFER_IN, 0, came, 1, 5).await, "1 1");
-    assert_eq!(sale.transferred(TRANSFER_OUT, 0, third, 1, 5).await, "0 1", "a unit that came later does not leave by an old request");
+    assert_eq!(
+        sale.transferred(TRANSFER_OUT, 0, third, 1, 5).await,
+        "0 1",
+        "a unit that came later does not leave by an old request"
+    );
 }
 
 async fn transfer_in_arrives_once(site: Arc<Site>) {
@@ -87,27 +133,66 @@ async fn transfer_in_arrives_once(site: Arc<Site>) {
         ("units arrive", first, 4, 7, "4 5"),
         ("a repeat says what arrived then", first, 9, 7, "4 5"),
         ("others arrive, too", second, 2, 8, "2 7"),
-        ("a late repeat is no news, and not refused", first, 4, 7, "4 7"),
+        (
+            "a late repeat is no news, and not refused",
+            first,
+            4,
+            7,
+            "4 7",
+        ),
     ] {
-        let (before, known) = (sale.dump(0).await, sale.dump(0).await.answers.contains_key(&id.as_bytes()[..]));
-        assert_eq!(sale.transferred(TRANSFER_IN, 0, id, units, token).await, expected, "{what}");
+        let (before, known) = (
+            sale.dump(0).await,
+            sale.dump(0).await.answers.contains_key(&id.as_bytes()[..]),
+        );
+        assert_eq!(
+            sale.transferred(TRANSFER_IN, 0, id, units, token).await,
+            expected,
+            "{what}"
+        );
         if known {
             assert_eq!(sale.dump(0).await, before, "{what}");
         } else {
-            assert_eq!(sale.last_change(0).await, Change::TransferredIn(Transferred { id, units, token }));
-            assert_eq!(sale.dump(0).await.answers[&id.as_bytes()[..]], format!("I{units}"));
+            assert_eq!(
+                sale.last_change(0).await,
+                Change::TransferredIn(Transferred { id, units, token })
+            );
+            assert_eq!(
+                sale.dump(0).await.answers[&id.as_bytes()[..]],
+                format!("I{units}")
+            );
         }
     }
-    sale.take(0, &[&sale.wish(&sale.buyer_at(0, 0), "k", 7)]).await;
+    sale.take(0, &[&sale.wish(&sale.buyer_at(0, 0), "k", 7)])
+        .await;
 }
 
 async fn a_lower_token_is_refused_whatever_its_length(site: Arc<Site>) {
     for script in [TRANSFER_OUT, TRANSFER_IN] {
         let sale = sale::open(&site, Terms::new(99, 1)).await;
         let mut fence = 0;
-        for token in [9, 8, 10, 9, 100, 99, 20, EXACT, EXACT + 1, EXACT, 1 << 52, u64::MAX - 1, u64::MAX, u64::MAX - 1, 2, u64::MAX] {
+        for token in [
+            9,
+            8,
+            10,
+            9,
+            100,
+            99,
+            20,
+            EXACT,
+            EXACT + 1,
+            EXACT,
+            1 << 52,
+            u64::MAX - 1,
+            u64::MAX,
+            u64::MAX - 1,
+            2,
+            u64::MAX,
+        ] {
             let before = sale.dump(0).await;
-            let moved = sale.transferred(script, 0, TransferId::random(), 1, token).await;
+            let moved = sale
+                .transferred(script, 0, TransferId::random(), 1, token)
+                .await;
             if token < fence {
                 assert_eq!(moved, format!("fenced {fence}"), "{token}");
                 assert_eq!(sale.dump(0).await, before);
@@ -120,52 +205,113 @@ async fn a_lower_token_is_refused_whatever_its_length(site: Arc<Site>) {
     }
     let sale = sale::open(&site, Terms::new(9, 1)).await;
     let (key, id) = (sale.segment(0), TransferId::random());
-    assert_eq!(sale.stock.transfer_out(&key, id, 2, EXACT + 1).await.unwrap(), 2);
-    assert_eq!(sale.stock.transfer_out(&key, id, 2, 1).await.unwrap(), 2, "what was done stays done, whoever asks");
+    assert_eq!(
+        sale.stock
+            .transfer_out(&key, id, 2, EXACT + 1)
+            .await
+            .unwrap(),
+        2
+    );
+    assert_eq!(
+        sale.stock.transfer_out(&key, id, 2, 1).await.unwrap(),
+        2,
+        "what was done stays done, whoever asks"
+    );
     for refused in [
-        sale.stock.transfer_out(&key, TransferId::random(), 1, EXACT).await,
-        sale.stock.transfer_in(&key, TransferId::random(), 1, EXACT).await,
+        sale.stock
+            .transfer_out(&key, TransferId::random(), 1, EXACT)
+            .await,
+        sale.stock
+            .transfer_in(&key, TransferId::random(), 1, EXACT)
+            .await,
         sale.stock.halt(&key, EXACT).await.map(|_| 0),
     ] {
-        assert!(matches!(&refused, Err(StockError::Fenced { segment, fence }) if *segment == key && *fence == EXACT + 1), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(StockError::Fenced { segment, fence }) if *segment == key && *fence == EXACT + 1),
+            "{refused:?}"
+        );
     }
 }
 
 async fn transfers_refuse_before_they_write(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     for script in [TRANSFER_OUT, TRANSFER_IN] {
-        assert_eq!(sale.transferred(script, 1, TransferId::random(), 1, 9).await, "missing");
+        assert_eq!(
+            sale.transferred(script, 1, TransferId::random(), 1, 9)
+                .await,
+            "missing"
+        );
     }
-    let exists: u64 = sale.redis(redis::cmd("EXISTS").arg(sale.names(1).stock)).await;
-    assert_eq!(exists, 0, "a segment that is missing is not made by a transfer");
-    let missing = sale.stock.transfer_in(&sale.segment(1), TransferId::random(), 1, 9).await;
-    assert!(matches!(missing, Err(StockError::Missing(_))), "{missing:?}");
+    let exists: u64 = sale
+        .redis(redis::cmd("EXISTS").arg(sale.names(1).stock))
+        .await;
+    assert_eq!(
+        exists, 0,
+        "a segment that is missing is not made by a transfer"
+    );
+    let missing = sale
+        .stock
+        .transfer_in(&sale.segment(1), TransferId::random(), 1, 9)
+        .await;
+    assert!(
+        matches!(missing, Err(StockError::Missing(_))),
+        "{missing:?}"
+    );
 }
 
 async fn units_that_arrive_are_announced_and_units_that_leave_wake_the_recorder(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
-    let (mut returned, mut outbox) = (sale.listen("stockade:returned", 0).await, sale.listen("stockade:outbox", 0).await);
+    let (mut returned, mut outbox) = (
+        sale.listen("stockade:returned", 0).await,
+        sale.listen("stockade:outbox", 0).await,
+    );
     let name = sale.segment(0).to_string();
     for script in [TRANSFER_OUT, TRANSFER_IN] {
         let last = sale.dump(0).await.stock["last"].parse().unwrap();
         sale.trim(0, last).await;
         for _ in 0..2 {
-            sale.transfer(script, 0, TransferId::random(), 1, 1).await.unwrap();
+            sale.transfer(script, 0, TransferId::random(), 1, 1)
+                .await
+                .unwrap();
         }
         assert_eq!(outbox.next().await, name);
     }
-    assert_eq!([returned.next().await, returned.next().await], [format!("{name} 3"), format!("{name} 4")]);
+    assert_eq!(
+        [returned.next().await, returned.next().await],
+        [format!("{name} 3"), format!("{name} 4")]
+    );
     sale.set_state(domain::ItemState::Paused, 2).await.unwrap();
-    assert_eq!(outbox.next().await, name, "the next message is that of another change: whoever was woken reads on");
+    assert_eq!(
+        outbox.next().await,
+        name,
+        "the next message is that of another change: whoever was woken reads on"
+    );
 }
 
 async fn what_leaves_one_segment_arrives_at_the_other(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let (id, ann) = (TransferId::random(), sale.buyer_at(1, 0));
-    let moved = sale.stock.transfer_out(&sale.segment(0), id, 9, 3).await.unwrap();
+    let moved = sale
+        .stock
+        .transfer_out(&sale.segment(0), id, 9, 3)
+        .await
+        .unwrap();
     for _ in 0..2 {
-        assert_eq!(sale.stock.transfer_in(&sale.segment(1), id, moved, 3).await.unwrap(), 2);
+        assert_eq!(
+            sale.stock
+                .transfer_in(&sale.segment(1), id, moved, 3)
+                .await
+                .unwrap(),
+            2
+        );
     }
-    assert_eq!(sale.dumps().await.iter().map(sale::Dump::available).collect::<Vec<_>>(), [0, 4]);
+    assert_eq!(
+        sale.dumps()
+            .await
+            .iter()
+            .map(sale::Dump::available)
+            .collect::<Vec<_>>(),
+        [0, 4]
+    );
     assert!(sale::is_held(&sale.order(&ann, "k", 4).await.unwrap()));
 }

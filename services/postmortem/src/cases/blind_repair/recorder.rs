@@ -37,40 +37,72 @@ struct Batch {
 /// Records until it is killed.
 pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
     let mut redis = stage::connect(&task.redis_url).await?;
-    let pool = PgPoolOptions::new().max_connections(1).connect(&task.database_url).await?;
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .connect(&task.database_url)
+        .await?;
     loop {
         let batch = match task.outbox {
             true => read(&mut redis, &pool).await?,
-            false => Batch { orders: redis.lpop(QUEUE, std::num::NonZeroUsize::new(BATCH)).await?, last: None },
+            false => Batch {
+                orders: redis
+                    .lpop(QUEUE, std::num::NonZeroUsize::new(BATCH))
+                    .await?,
+                last: None,
+            },
         };
         if batch.orders.is_empty() {
             host.point(IDLE).await?;
             continue;
         }
-        let at = host.begins(Doing::Working, &format!("records {} orders", batch.orders.len())).await?;
+        let at = host
+            .begins(
+                Doing::Working,
+                &format!("records {} orders", batch.orders.len()),
+            )
+            .await?;
         host.point(IN_HAND).await?;
         record(&pool, &batch).await?;
         host.ends(at).await?;
-        host.notes(Event::Write, &format!("{} orders are in SQL", batch.orders.len())).await?;
+        host.notes(
+            Event::Write,
+            &format!("{} orders are in SQL", batch.orders.len()),
+        )
+        .await?;
     }
 }
 
 /// What the log has after the checkpoint.
 async fn read(redis: &mut MultiplexedConnection, pool: &PgPool) -> Result<Batch> {
-    let checkpoint: String = sqlx::query_scalar("SELECT checkpoint FROM items").fetch_one(pool).await?;
-    let log: StreamRangeReply = redis.xrange_count(OUTBOX, format!("({checkpoint}"), "+", BATCH).await?;
+    let checkpoint: String = sqlx::query_scalar("SELECT checkpoint FROM items")
+        .fetch_one(pool)
+        .await?;
+    let log: StreamRangeReply = redis
+        .xrange_count(OUTBOX, format!("({checkpoint}"), "+", BATCH)
+        .await?;
     let last = log.ids.last().map(|entry| entry.id.clone());
-    let orders = log.ids.iter().map(|entry| entry.get("order").context("an entry names its order"));
-    Ok(Batch { orders: orders.collect::<Result<_>>()?, last })
+    let orders = log
+        .ids
+        .iter()
+        .map(|entry| entry.get("order").context("an entry names its order"));
+    Ok(Batch {
+        orders: orders.collect::<Result<_>>()?,
+        last,
+    })
 }
 
 async fn record(pool: &PgPool, batch: &Batch) -> Result<()> {
     let mut transaction = pool.begin().await?;
-    sqlx::query("INSERT INTO orders SELECT unnest($1::text[])").bind(&batch.orders).execute(&mut *transaction).await?;
-    sqlx::query("UPDATE items SET available = available - $1, checkpoint = coalesce($2, checkpoint)")
-        .bind(i64::try_from(batch.orders.len())?)
-        .bind(&batch.last)
+    sqlx::query("INSERT INTO orders SELECT unnest($1::text[])")
+        .bind(&batch.orders)
         .execute(&mut *transaction)
         .await?;
+    sqlx::query(
+        "UPDATE items SET available = available - $1, checkpoint = coalesce($2, checkpoint)",
+    )
+    .bind(i64::try_from(batch.orders.len())?)
+    .bind(&batch.last)
+    .execute(&mut *transaction)
+    .await?;
     Ok(transaction.commit().await?)
 }

@@ -18,7 +18,8 @@ pub(super) const QUEUE: &str = "phones:queue";
 /// The same as a log: every change of the counter, in order.
 pub(super) const OUTBOX: &str = "phones:outbox";
 
-pub(super) const SCHEMA: &str = "CREATE TABLE items (available bigint NOT NULL, checkpoint text NOT NULL);
+pub(super) const SCHEMA: &str =
+    "CREATE TABLE items (available bigint NOT NULL, checkpoint text NOT NULL);
     CREATE TABLE orders (id text PRIMARY KEY)";
 
 /// What the reconciler does about a difference.
@@ -43,7 +44,11 @@ pub(super) struct Shop {
 impl Shop {
     /// Whether there was a unit. The counter, and the order on its way, change in one step.
     pub async fn buy(&self, order: &str) -> Result<bool> {
-        let send = if self.outbox { "redis.call('XADD', KEYS[2], '*', 'order', ARGV[1])" } else { "redis.call('RPUSH', KEYS[2], ARGV[1])" };
+        let send = if self.outbox {
+            "redis.call('XADD', KEYS[2], '*', 'order', ARGV[1])"
+        } else {
+            "redis.call('RPUSH', KEYS[2], ARGV[1])"
+        };
         let script = Script::new(&format!(
             "if tonumber(redis.call('GET', KEYS[1])) < 1 then return 0 end
              redis.call('DECR', KEYS[1])
@@ -51,7 +56,12 @@ impl Shop {
              return 1"
         ));
         let key = if self.outbox { OUTBOX } else { QUEUE };
-        let sold: u64 = script.key(LEFT).key(key).arg(order).invoke_async(&mut self.redis()).await?;
+        let sold: u64 = script
+            .key(LEFT)
+            .key(key)
+            .arg(order)
+            .invoke_async(&mut self.redis())
+            .await?;
         Ok(sold == 1)
     }
 
@@ -60,7 +70,9 @@ impl Shop {
     }
 
     async fn available_in_sql(&self) -> Result<i64> {
-        Ok(sqlx::query_scalar("SELECT available FROM items").fetch_one(&self.pool).await?)
+        Ok(sqlx::query_scalar("SELECT available FROM items")
+            .fetch_one(&self.pool)
+            .await?)
     }
 
     /// Compares, and repairs. It passes `looked` between the two.
@@ -72,12 +84,20 @@ impl Shop {
                 lane.notes(Event::Note, format!("a difference of {before}"));
                 tokio::time::sleep(pause).await;
                 let is_the_same = self.available_in_sql().await? - self.left().await? == before;
-                if is_the_same { self.overwrite(lane, looked).await } else { Ok(()) }
+                if is_the_same {
+                    self.overwrite(lane, looked).await
+                } else {
+                    Ok(())
+                }
             }
             Repair::OverwriteWhenIdle => {
                 let waiting: u64 = self.redis().llen(QUEUE).await?;
                 lane.notes(Event::Note, format!("{waiting} orders in the queue"));
-                if waiting == 0 { self.overwrite(lane, looked).await } else { Ok(()) }
+                if waiting == 0 {
+                    self.overwrite(lane, looked).await
+                } else {
+                    Ok(())
+                }
             }
             Repair::Identity => self.adjust(lane, looked).await,
         }
@@ -100,11 +120,22 @@ impl Shop {
     async fn adjust(&self, lane: &Lane, looked: &Point) -> Result<()> {
         loop {
             let (left, last): (i64, String) = self.inspect().await?;
-            let row: (i64, String) = sqlx::query_as("SELECT available, checkpoint FROM items").fetch_one(&self.pool).await?;
+            let row: (i64, String) = sqlx::query_as("SELECT available, checkpoint FROM items")
+                .fetch_one(&self.pool)
+                .await?;
             let (available, checkpoint) = row;
-            let between: redis::streams::StreamRangeReply = self.redis().xrange(OUTBOX, format!("({checkpoint}"), &last).await?;
+            let between: redis::streams::StreamRangeReply = self
+                .redis()
+                .xrange(OUTBOX, format!("({checkpoint}"), &last)
+                .await?;
             let missing = available - i64::try_from(between.ids.len())? - left;
-            lane.notes(Event::Note, format!("Redis {left}, SQL {available}, {} on their way: {missing} missing", between.ids.len()));
+            lane.notes(
+                Event::Note,
+                format!(
+                    "Redis {left}, SQL {available}, {} on their way: {missing} missing",
+                    between.ids.len()
+                ),
+            );
             looked.pass().await;
             if missing == 0 || self.add_if_last_is(&last, missing).await? {
                 lane.notes(Event::Write, format!("adds {missing}"));
@@ -118,7 +149,11 @@ impl Shop {
     async fn inspect(&self) -> Result<(i64, String)> {
         let script = "local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
                       return {tonumber(redis.call('GET', KEYS[1])), last and last[1] or '0-0'}";
-        Ok(Script::new(script).key(LEFT).key(OUTBOX).invoke_async(&mut self.redis()).await?)
+        Ok(Script::new(script)
+            .key(LEFT)
+            .key(OUTBOX)
+            .invoke_async(&mut self.redis())
+            .await?)
     }
 
     async fn add_if_last_is(&self, last: &str, units: i64) -> Result<bool> {
@@ -126,7 +161,13 @@ impl Shop {
                       if (last and last[1] or '0-0') ~= ARGV[1] then return 0 end
                       redis.call('INCRBY', KEYS[1], ARGV[2])
                       return 1";
-        let added: u64 = Script::new(script).key(LEFT).key(OUTBOX).arg(last).arg(units).invoke_async(&mut self.redis()).await?;
+        let added: u64 = Script::new(script)
+            .key(LEFT)
+            .key(OUTBOX)
+            .arg(last)
+            .arg(units)
+            .invoke_async(&mut self.redis())
+            .await?;
         Ok(added == 1)
     }
 

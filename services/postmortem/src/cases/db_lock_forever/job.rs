@@ -52,13 +52,19 @@ pub(crate) struct Task {
 
 /// Is the job. Whether it was inside.
 pub(crate) async fn run(host: &Host, task: Task) -> Result<Value> {
-    let mut job = Job { database: PgConnection::connect(&task.database_url).await?, host, task };
+    let mut job = Job {
+        database: PgConnection::connect(&task.database_url).await?,
+        host,
+        task,
+    };
     host.point(READY).await?;
     if !job.lock().await? {
         host.notes(Event::Refused, "somebody else is at it").await?;
         return Ok(Value::Bool(false));
     }
-    let inside = host.holds("settles", Duration::from_millis(job.task.lease_ms)).await?;
+    let inside = host
+        .holds("settles", Duration::from_millis(job.task.lease_ms))
+        .await?;
     host.point(INSIDE).await?;
     host.ends(inside).await?;
     job.unlock().await?;

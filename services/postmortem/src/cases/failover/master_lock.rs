@@ -30,19 +30,33 @@ pub(super) struct MasterLock {
 
 impl MasterLock {
     pub(super) fn new(url: String, waits: bool, pace: Pace, lease: Duration) -> Self {
-        Self { url, waits, pace, lease, value: Uuid::new_v4().to_string() }
+        Self {
+            url,
+            waits,
+            pace,
+            lease,
+            value: Uuid::new_v4().to_string(),
+        }
     }
 
     async fn try_lock(&self) -> Result<bool> {
         let mut connection = stage::connect(&self.url).await?;
         let mut set = redis::cmd("SET");
-        set.arg(LOCK).arg(&self.value).arg("NX").arg("PX").arg(self.pace.real_ms(self.lease));
+        set.arg(LOCK)
+            .arg(&self.value)
+            .arg("NX")
+            .arg("PX")
+            .arg(self.pace.real_ms(self.lease));
         let set: Option<String> = set.query_async(&mut connection).await?;
         if set.is_none() || !self.waits {
             return Ok(set.is_some());
         }
         // On the same connection: WAIT counts the writes of its own one only.
-        let replicas: u64 = redis::cmd("WAIT").arg(1).arg(WAIT_MS).query_async(&mut connection).await?;
+        let replicas: u64 = redis::cmd("WAIT")
+            .arg(1)
+            .arg(WAIT_MS)
+            .query_async(&mut connection)
+            .await?;
         Ok(replicas >= 1)
     }
 }
@@ -63,12 +77,18 @@ impl Locking for MasterLock {
     }
 
     async fn unlock(&mut self) -> Result<()> {
-        let script = Script::new("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0");
+        let script = Script::new(
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
+        );
         let mut connection = match stage::connect(&self.url).await {
             Ok(connection) => connection,
             // The master that had it is dead.
             Err(_) => return Ok(()),
         };
-        Ok(script.key(LOCK).arg(&self.value).invoke_async(&mut connection).await?)
+        Ok(script
+            .key(LOCK)
+            .arg(&self.value)
+            .invoke_async(&mut connection)
+            .await?)
     }
 }

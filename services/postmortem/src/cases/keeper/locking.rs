@@ -23,9 +23,9 @@ const TRY_EVERY: Duration = Duration::from_millis(20);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 // Scripts of a node: 0 if it does not give the lock.
-const TAKE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0";
-const TAKE_AND_COUNT: &str =
-    "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end return 0";
+const TAKE: &str =
+    "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0";
+const TAKE_AND_COUNT: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end return 0";
 const TAKE_AND_PROPOSE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
                                 return tonumber(redis.call('GET', KEYS[2]) or '0') + 1 end return 0";
 /// The second round, as it is got wrong: a node that has the number already says nothing.
@@ -53,7 +53,9 @@ pub(in crate::cases) enum Locks {
 }
 
 /// Waits until nobody has the lock on any of these servers: a lease is over.
-pub(in crate::cases) async fn lock_is_free(servers: impl IntoIterator<Item = &Redis>) -> Result<()> {
+pub(in crate::cases) async fn lock_is_free(
+    servers: impl IntoIterator<Item = &Redis>,
+) -> Result<()> {
     for server in servers {
         let mut connection = connect(&server.url()).await?;
         while connection.exists(LOCK).await? {
@@ -89,17 +91,31 @@ impl Locksmith {
     pub(super) async fn open(locks: &Locks, lease: Duration) -> Result<Self> {
         Ok(match locks {
             Locks::OneServer { url, after } => {
-                let lock = RedisLockBuilder::new(url).lease(lease).server_timeout(lease / 2).retry(TRY_EVERY).build()?;
+                let lock = RedisLockBuilder::new(url)
+                    .lease(lease)
+                    .server_timeout(lease / 2)
+                    .retry(TRY_EVERY)
+                    .build()?;
                 if let Some(token) = FencingToken::new(*after) {
                     lock.observe(token);
                 }
                 Self::OneServer(lock, PATIENCE + 3 * lease)
             }
-            Locks::HighestCount(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::Highest).await),
-            Locks::CountReadLater(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::ReadLater).await),
-            Locks::CountedLater(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::Later).await),
-            Locks::TwoRounds(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::TwoRounds).await),
-            Locks::CountOfTheFirst(urls) => Self::Quorum(Quorum::open(urls, lease, Counting::First).await),
+            Locks::HighestCount(urls) => {
+                Self::Quorum(Quorum::open(urls, lease, Counting::Highest).await)
+            }
+            Locks::CountReadLater(urls) => {
+                Self::Quorum(Quorum::open(urls, lease, Counting::ReadLater).await)
+            }
+            Locks::CountedLater(urls) => {
+                Self::Quorum(Quorum::open(urls, lease, Counting::Later).await)
+            }
+            Locks::TwoRounds(urls) => {
+                Self::Quorum(Quorum::open(urls, lease, Counting::TwoRounds).await)
+            }
+            Locks::CountOfTheFirst(urls) => {
+                Self::Quorum(Quorum::open(urls, lease, Counting::First).await)
+            }
             Locks::Ballot(urls) => Self::Ballot(ballot(urls, lease).await?, PATIENCE + 3 * lease),
         })
     }
@@ -111,7 +127,9 @@ impl Locksmith {
             Self::Ballot(lock, patience) => (lock, patience),
             Self::Quorum(quorum) => return quorum.take().await,
         };
-        Ok(Some(Held::Guard(lock.acquire_within(LOCK, *patience).await?)))
+        Ok(Some(Held::Guard(
+            lock.acquire_within(LOCK, *patience).await?,
+        )))
     }
 
     /// The token to show to the row.
@@ -138,7 +156,10 @@ impl Held {
     pub(super) fn token(&self) -> Option<i64> {
         match self {
             Self::Guard(guard) => Some(guard.token().get()),
-            Self::Quorum { token: Token::Given(token), .. } => Some(*token),
+            Self::Quorum {
+                token: Token::Given(token),
+                ..
+            } => Some(*token),
             Self::Quorum { .. } => None,
         }
     }
@@ -150,7 +171,13 @@ impl Held {
 
 /// A ballot Redlock on these servers. If they are new to locks, this waits for a lease.
 pub(in crate::cases) async fn ballot(urls: &[String], lease: Duration) -> Result<Redlock> {
-    admitted(RedlockBuilder::new(urls).lease(lease).node_timeout(lease / 4).retry(TRY_EVERY)).await
+    admitted(
+        RedlockBuilder::new(urls)
+            .lease(lease)
+            .node_timeout(lease / 4)
+            .retry(TRY_EVERY),
+    )
+    .await
 }
 
 /// A Redlock as people write it who want a token of it.
@@ -176,7 +203,11 @@ impl Quorum {
         for url in urls {
             nodes.push(reach(url).await.ok());
         }
-        Self { nodes, lease, counting }
+        Self {
+            nodes,
+            lease,
+            counting,
+        }
     }
 
     fn reached(&self) -> impl Iterator<Item = MultiplexedConnection> + '_ {
@@ -212,7 +243,13 @@ impl Quorum {
         for mut node in self.reached() {
             let number: i64 = match token {
                 Token::Given(token) => return Ok(token),
-                Token::Proposed(token) => Script::new(WRITE_DOWN).key(COUNTER).arg(token).invoke_async(&mut node).await?,
+                Token::Proposed(token) => {
+                    Script::new(WRITE_DOWN)
+                        .key(COUNTER)
+                        .arg(token)
+                        .invoke_async(&mut node)
+                        .await?
+                }
                 Token::NotYet if self.counting == Counting::Later => node.incr(COUNTER, 1).await?,
                 Token::NotYet => node.get(COUNTER).await.map(Option::unwrap_or_default)?,
             };
@@ -231,7 +268,13 @@ impl Quorum {
         let mut counts = Vec::new();
         for mut node in self.reached() {
             let lease_ms = u64::try_from(self.lease.as_millis())?;
-            let count: i64 = script.key(LOCK).key(COUNTER).arg(owner).arg(lease_ms).invoke_async(&mut node).await?;
+            let count: i64 = script
+                .key(LOCK)
+                .key(COUNTER)
+                .arg(owner)
+                .arg(lease_ms)
+                .invoke_async(&mut node)
+                .await?;
             if count > 0 {
                 counts.push(count);
             }
@@ -247,7 +290,9 @@ impl Quorum {
     }
 
     async fn free(&self, owner: &str) -> Result<bool> {
-        let script = Script::new("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0");
+        let script = Script::new(
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
+        );
         let mut freed = 0;
         for mut node in self.reached() {
             let deleted: usize = script.key(LOCK).arg(owner).invoke_async(&mut node).await?;

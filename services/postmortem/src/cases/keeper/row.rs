@@ -67,16 +67,30 @@ impl Row {
         let database = stage.database().await?;
         let pool = connect(&database).await?;
         sqlx::raw_sql(SCHEMA).execute(&pool).await?;
-        sqlx::query("INSERT INTO items (id, stock) VALUES ($1, $2)").bind(ITEM).bind(units).execute(&pool).await?;
-        sqlx::query("INSERT INTO shelf (units) VALUES ($1)").bind(units).execute(&pool).await?;
-        let row = Self { database, pool, timeline: stage.timeline.clone() };
+        sqlx::query("INSERT INTO items (id, stock) VALUES ($1, $2)")
+            .bind(ITEM)
+            .bind(units)
+            .execute(&pool)
+            .await?;
+        sqlx::query("INSERT INTO shelf (units) VALUES ($1)")
+            .bind(units)
+            .execute(&pool)
+            .await?;
+        let row = Self {
+            database,
+            pool,
+            timeline: stage.timeline.clone(),
+        };
         row.stock().await?;
         Ok(row)
     }
 
     /// So many units are on the shelf now. The row knows nothing of it.
     pub(in crate::cases) async fn fill_shelf(&self, units: u64) -> Result<()> {
-        sqlx::query("UPDATE shelf SET units = $1").bind(i64::try_from(units)?).execute(&self.pool).await?;
+        sqlx::query("UPDATE shelf SET units = $1")
+            .bind(i64::try_from(units)?)
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 
@@ -94,12 +108,14 @@ impl Row {
 
     /// Writes by somebody whose successor had the lock already.
     pub(in crate::cases) async fn zombie_writes(&self) -> Result<u64> {
-        self.count("SELECT count(*) FROM writes WHERE latest_turn > turn").await
+        self.count("SELECT count(*) FROM writes WHERE latest_turn > turn")
+            .await
     }
 
     /// Writes that were decided on another state than the one that they replaced.
     pub(in crate::cases) async fn lost_updates(&self) -> Result<u64> {
-        self.count("SELECT count(*) FROM writes WHERE saw <> stood").await
+        self.count("SELECT count(*) FROM writes WHERE saw <> stood")
+            .await
     }
 
     async fn count(&self, query: &'static str) -> Result<u64> {
@@ -112,7 +128,11 @@ impl Row {
 }
 
 async fn connect(database: &str) -> Result<PgPool> {
-    PgPoolOptions::new().max_connections(2).connect(database).await.context("the database")
+    PgPoolOptions::new()
+        .max_connections(2)
+        .connect(database)
+        .await
+        .context("the database")
 }
 
 /// What was read of the row.
@@ -139,15 +159,23 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) async fn open(database: &str, check: Check) -> Result<Self> {
-        Ok(Self { pool: connect(database).await?, check, items: FencedTable::builder("items").build()? })
+        Ok(Self {
+            pool: connect(database).await?,
+            check,
+            items: FencedTable::builder("items").build()?,
+        })
     }
 
     pub(super) async fn next_turn(&self) -> Result<i64> {
-        Ok(sqlx::query_scalar("SELECT nextval('turns')").fetch_one(&self.pool).await?)
+        Ok(sqlx::query_scalar("SELECT nextval('turns')")
+            .fetch_one(&self.pool)
+            .await?)
     }
 
     pub(super) async fn count_shelf(&self) -> Result<i64> {
-        Ok(sqlx::query_scalar("SELECT units FROM shelf").fetch_one(&self.pool).await?)
+        Ok(sqlx::query_scalar("SELECT units FROM shelf")
+            .fetch_one(&self.pool)
+            .await?)
     }
 
     /// Reads the row; where rows are claimed, claims it first.
@@ -156,31 +184,52 @@ impl Store {
             (Check::Claim, Some(token)) => self.claim(token).await?,
             _ => None,
         };
-        let row = sqlx::query_as("SELECT stock, version FROM items WHERE id = $1").bind(ITEM).fetch_one(&self.pool);
+        let row = sqlx::query_as("SELECT stock, version FROM items WHERE id = $1")
+            .bind(ITEM)
+            .fetch_one(&self.pool);
         let (stock, version): (i64, i64) = row.await?;
-        Ok(Seen { stock, version: claimed.unwrap_or(version) })
+        Ok(Seen {
+            stock,
+            version: claimed.unwrap_or(version),
+        })
     }
 
     /// The version to write with. Whoever is too late for a claim is told so by the write.
     async fn claim(&self, token: i64) -> Result<Option<i64>> {
-        Ok(match self.items.claim(&self.pool, ITEM, fencing(token)?).await? {
-            Claim::Claimed { version } => Some(version),
-            Claim::Superseded { .. } | Claim::Missing => None,
-        })
+        Ok(
+            match self.items.claim(&self.pool, ITEM, fencing(token)?).await? {
+                Claim::Claimed { version } => Some(version),
+                Claim::Superseded { .. } | Claim::Missing => None,
+            },
+        )
     }
 
-    pub(super) async fn write(&self, token: i64, turn: i64, seen: Seen, stock: i64) -> Result<Outcome> {
+    pub(super) async fn write(
+        &self,
+        token: i64,
+        turn: i64,
+        seen: Seen,
+        stock: i64,
+    ) -> Result<Outcome> {
         let sql = match self.check {
             Check::Claim => return self.write_claimed(token, turn, seen, stock).await,
             Check::Nothing => "UPDATE items SET stock = $2, turn = $3, saw = $4 WHERE id = $1",
-            Check::Fence => "UPDATE items SET stock = $2, turn = $3, saw = $4, fence = $5 WHERE id = $1 AND fence <= $5",
-            Check::Version => "UPDATE items SET stock = $2, turn = $3, saw = $4, version = version + 1 WHERE id = $1 AND version = $5",
+            Check::Fence => {
+                "UPDATE items SET stock = $2, turn = $3, saw = $4, fence = $5 WHERE id = $1 AND fence <= $5"
+            }
+            Check::Version => {
+                "UPDATE items SET stock = $2, turn = $3, saw = $4, version = version + 1 WHERE id = $1 AND version = $5"
+            }
             Check::FenceAndVersion => {
                 "UPDATE items SET stock = $2, turn = $3, saw = $4, fence = $5, version = version + 1 \
                  WHERE id = $1 AND fence <= $5 AND version = $6"
             }
         };
-        let update = sqlx::query(sql).bind(ITEM).bind(stock).bind(turn).bind(seen.stock);
+        let update = sqlx::query(sql)
+            .bind(ITEM)
+            .bind(stock)
+            .bind(turn)
+            .bind(seen.stock);
         let update = match self.check {
             Check::Fence => update.bind(token),
             Check::Version => update.bind(seen.version),
@@ -188,27 +237,58 @@ impl Store {
             Check::Nothing | Check::Claim => update,
         };
         let hit = update.execute(&self.pool).await?.rows_affected();
-        Ok(if hit == 1 { Outcome::Applied } else { Outcome::Refused })
+        Ok(if hit == 1 {
+            Outcome::Applied
+        } else {
+            Outcome::Refused
+        })
     }
 
-    async fn write_claimed(&self, token: i64, turn: i64, seen: Seen, stock: i64) -> Result<Outcome> {
-        let assignments = Assignments::new().set("stock", stock).set("turn", turn).set("saw", seen.stock);
-        let written = self.items.write(&self.pool, ITEM, fencing(token)?, seen.version, assignments).await?;
-        Ok(if matches!(written, Write::Applied { .. }) { Outcome::Applied } else { Outcome::Refused })
+    async fn write_claimed(
+        &self,
+        token: i64,
+        turn: i64,
+        seen: Seen,
+        stock: i64,
+    ) -> Result<Outcome> {
+        let assignments = Assignments::new()
+            .set("stock", stock)
+            .set("turn", turn)
+            .set("saw", seen.stock);
+        let written = self
+            .items
+            .write(&self.pool, ITEM, fencing(token)?, seen.version, assignments)
+            .await?;
+        Ok(if matches!(written, Write::Applied { .. }) {
+            Outcome::Applied
+        } else {
+            Outcome::Refused
+        })
     }
 
     /// For the picture: whether somebody else had the lock already when this turn wrote last.
     pub(super) async fn was_late(&self, turn: i64) -> Result<bool> {
-        self.last_write("SELECT latest_turn > turn FROM writes WHERE turn = $1 ORDER BY id DESC LIMIT 1", turn).await
+        self.last_write(
+            "SELECT latest_turn > turn FROM writes WHERE turn = $1 ORDER BY id DESC LIMIT 1",
+            turn,
+        )
+        .await
     }
 
     /// For the picture: whether the last write of this turn replaced what it had not seen.
     pub(super) async fn was_blind(&self, turn: i64) -> Result<bool> {
-        self.last_write("SELECT saw <> stood FROM writes WHERE turn = $1 ORDER BY id DESC LIMIT 1", turn).await
+        self.last_write(
+            "SELECT saw <> stood FROM writes WHERE turn = $1 ORDER BY id DESC LIMIT 1",
+            turn,
+        )
+        .await
     }
 
     async fn last_write(&self, query: &'static str, turn: i64) -> Result<bool> {
-        Ok(sqlx::query_scalar(query).bind(turn).fetch_one(&self.pool).await?)
+        Ok(sqlx::query_scalar(query)
+            .bind(turn)
+            .fetch_one(&self.pool)
+            .await?)
     }
 }
 

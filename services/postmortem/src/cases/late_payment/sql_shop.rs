@@ -37,17 +37,36 @@ pub(super) struct SqlShop {
 }
 
 impl SqlShop {
-    pub async fn open(database_url: &str, stock: u64, hold: Duration, look_every: Duration, paid: Paid) -> Result<Self> {
-        let pool = PgPoolOptions::new().max_connections(4).connect(database_url).await?;
+    pub async fn open(
+        database_url: &str,
+        stock: u64,
+        hold: Duration,
+        look_every: Duration,
+        paid: Paid,
+    ) -> Result<Self> {
+        let pool = PgPoolOptions::new()
+            .max_connections(4)
+            .connect(database_url)
+            .await?;
         sqlx::raw_sql(SCHEMA).execute(&pool).await?;
-        sqlx::query("INSERT INTO items VALUES (1, $1)").bind(i64::try_from(stock)?).execute(&pool).await?;
+        sqlx::query("INSERT INTO items VALUES (1, $1)")
+            .bind(i64::try_from(stock)?)
+            .execute(&pool)
+            .await?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
-        let router = Router::new().route("/orders/{order}/payment", post(payment)).with_state((pool.clone(), paid));
+        let router = Router::new()
+            .route("/orders/{order}/payment", post(payment))
+            .with_state((pool.clone(), paid));
         let mut running = JoinSet::new();
         running.spawn(async move { axum::serve(listener, router).await.unwrap_or_default() });
         running.spawn(end_holds(pool.clone(), look_every));
-        Ok(Self { port, pool, hold, _running: running })
+        Ok(Self {
+            port,
+            pool,
+            hold,
+            _running: running,
+        })
     }
 
     /// Whether there was a unit.
@@ -66,11 +85,16 @@ impl SqlShop {
     }
 
     pub async fn state(&self, order: &str) -> Result<String> {
-        Ok(sqlx::query_scalar("SELECT state FROM orders WHERE id = $1").bind(order).fetch_one(&self.pool).await?)
+        Ok(sqlx::query_scalar("SELECT state FROM orders WHERE id = $1")
+            .bind(order)
+            .fetch_one(&self.pool)
+            .await?)
     }
 
     pub async fn available(&self) -> Result<u64> {
-        let available: i64 = sqlx::query_scalar("SELECT available FROM items").fetch_one(&self.pool).await?;
+        let available: i64 = sqlx::query_scalar("SELECT available FROM items")
+            .fetch_one(&self.pool)
+            .await?;
         Ok(u64::try_from(available)?)
     }
 }
@@ -88,7 +112,10 @@ async fn end_holds(pool: PgPool, every: Duration) {
     }
 }
 
-async fn payment(State((pool, paid)): State<(PgPool, Paid)>, Path(order): Path<String>) -> StatusCode {
+async fn payment(
+    State((pool, paid)): State<(PgPool, Paid)>,
+    Path(order): Path<String>,
+) -> StatusCode {
     match take_in(&pool, paid, &order).await {
         Ok(()) => StatusCode::OK,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -102,17 +129,29 @@ async fn take_in(pool: &PgPool, paid: Paid, order: &str) -> Result<()> {
         Paid::Anyway => "UPDATE orders SET state = 'paid' WHERE id = $1",
         _ => "UPDATE orders SET state = 'paid' WHERE id = $1 AND state = 'held'",
     };
-    let was_held = sqlx::query(to_paid).bind(order).execute(&mut *transaction).await?.rows_affected() == 1;
+    let was_held = sqlx::query(to_paid)
+        .bind(order)
+        .execute(&mut *transaction)
+        .await?
+        .rows_affected()
+        == 1;
     if !was_held && matches!(paid, Paid::OrRefund | Paid::OrRetakeOrRefund) {
         let retaken = paid == Paid::OrRetakeOrRefund && take(&mut transaction).await?;
         let state = if retaken { "paid" } else { "refund_due" };
-        let late = sqlx::query("UPDATE orders SET state = $2 WHERE id = $1 AND state = 'expired'").bind(order).bind(state);
-        ensure!(late.execute(&mut *transaction).await?.rows_affected() == 1, "a payment for an order in another state");
+        let late = sqlx::query("UPDATE orders SET state = $2 WHERE id = $1 AND state = 'expired'")
+            .bind(order)
+            .bind(state);
+        ensure!(
+            late.execute(&mut *transaction).await?.rows_affected() == 1,
+            "a payment for an order in another state"
+        );
     }
     Ok(transaction.commit().await?)
 }
 
 async fn take(transaction: &mut sqlx::PgConnection) -> Result<bool> {
-    let taken = sqlx::query("UPDATE items SET available = available - 1 WHERE available > 0").execute(transaction).await?;
+    let taken = sqlx::query("UPDATE items SET available = available - 1 WHERE available > 0")
+        .execute(transaction)
+        .await?;
     Ok(taken.rows_affected() == 1)
 }

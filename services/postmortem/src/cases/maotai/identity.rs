@@ -46,11 +46,23 @@ impl IdentityService {
     pub async fn start(stage: &Stage, stall: Duration) -> Result<Self> {
         let port = free_port().await;
         let check_us = u64::try_from(stage.pace.real(stall / CROWD).as_micros())?;
-        let mut process = Actor::start(stage, "identity service", Role::IdentityService, &Task { port, check_us }).await?;
+        let mut process = Actor::start(
+            stage,
+            "identity service",
+            Role::IdentityService,
+            &Task { port, check_us },
+        )
+        .await?;
         process.until(SERVING).await?;
         process.go().await?;
-        let client = Client::builder().timeout(Duration::from_secs(600)).build()?;
-        Ok(Self { url: format!("http://127.0.0.1:{port}"), client, _process: process })
+        let client = Client::builder()
+            .timeout(Duration::from_secs(600))
+            .build()?;
+        Ok(Self {
+            url: format!("http://127.0.0.1:{port}"),
+            client,
+            _process: process,
+        })
     }
 
     /// The crowd comes. Returns when it stands in the queue; what is returned ends when it has been served.
@@ -59,31 +71,54 @@ impl IdentityService {
     pub async fn flood(&self) -> Result<JoinHandle<Result<()>>> {
         self.tell("busy").await?;
         let ask = |_| {
-            let request = self.client.get(format!("{}/identity/somebody", self.url)).send();
+            let request = self
+                .client
+                .get(format!("{}/identity/somebody", self.url))
+                .send();
             async move { request.await?.error_for_status() }
         };
         let crowd = try_join_all((0..CROWD).map(ask));
-        let served = tokio::spawn(async move { crowd.await.map(drop).context("the identity service") });
+        let served =
+            tokio::spawn(async move { crowd.await.map(drop).context("the identity service") });
         while self.in_queue().await? < CROWD {
-            ensure!(!served.is_finished(), "the crowd did not come to the identity service");
+            ensure!(
+                !served.is_finished(),
+                "the crowd did not come to the identity service"
+            );
         }
         self.tell("free").await?;
         Ok(served)
     }
 
     async fn tell(&self, what: &str) -> Result<()> {
-        self.client.get(format!("{}/{what}", self.url)).send().await?.error_for_status().context("the identity service")?;
+        self.client
+            .get(format!("{}/{what}", self.url))
+            .send()
+            .await?
+            .error_for_status()
+            .context("the identity service")?;
         Ok(())
     }
 
     async fn in_queue(&self) -> Result<u32> {
-        Ok(self.client.get(format!("{}/queue", self.url)).send().await?.json().await?)
+        Ok(self
+            .client
+            .get(format!("{}/queue", self.url))
+            .send()
+            .await?
+            .json()
+            .await?)
     }
 }
 
 /// Asks whether a buyer is who the buyer claims to be.
 pub(super) async fn identify(client: &Client, url: &str, buyer: &str) -> Result<()> {
-    client.get(format!("{url}/identity/{buyer}")).send().await?.error_for_status().context("the identity service")?;
+    client
+        .get(format!("{url}/identity/{buyer}"))
+        .send()
+        .await?
+        .error_for_status()
+        .context("the identity service")?;
     Ok(())
 }
 
@@ -141,5 +176,7 @@ async fn free(State(desk): State<Arc<Desk>>) {
 }
 
 async fn queue(State(desk): State<Arc<Desk>>) -> String {
-    desk.waiting.load(std::sync::atomic::Ordering::Relaxed).to_string()
+    desk.waiting
+        .load(std::sync::atomic::Ordering::Relaxed)
+        .to_string()
 }

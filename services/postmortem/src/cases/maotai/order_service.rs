@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use redis::{AsyncCommands, ExistenceCheck, Script, SetExpiry, SetOptions, aio::MultiplexedConnection};
+use redis::{
+    AsyncCommands, ExistenceCheck, Script, SetExpiry, SetOptions, aio::MultiplexedConnection,
+};
 use reqwest::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -107,7 +109,14 @@ impl Task {
 pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
     let pace = Pace::new(task.speed).unwrap_or_else(|| unreachable!("it was one"));
     let redis = stage::connect(&task.redis_url).await?;
-    let service = Service { host, redis, client: Client::new(), pace, lease: Duration::from_millis(task.lease_ms), task };
+    let service = Service {
+        host,
+        redis,
+        client: Client::new(),
+        pace,
+        lease: Duration::from_millis(task.lease_ms),
+        task,
+    };
     let mut tally = Tally::default();
     while let Some(buyer) = service.next_buyer().await? {
         match service.sell(&buyer).await? {
@@ -149,7 +158,11 @@ impl Service<'_> {
     }
 
     async fn sell_under(&self, lock: StoryLock, buyer: &str) -> Result<bool> {
-        let value = if lock.unique { Uuid::new_v4().to_string() } else { "locked".into() };
+        let value = if lock.unique {
+            Uuid::new_v4().to_string()
+        } else {
+            "locked".into()
+        };
         self.lock(&value).await?;
         let inside = self.host.holds(buyer, self.lease).await?;
         let work = async {
@@ -160,7 +173,9 @@ impl Service<'_> {
         };
         let sold = match lock.renewed {
             false => work.await,
-            true => tokio::select! { sold = work => sold, Err(error) = self.renew(&value, inside) => Err(error) },
+            true => {
+                tokio::select! { sold = work => sold, Err(error) = self.renew(&value, inside) => Err(error) }
+            }
         };
         // From here on it does nothing that another must not do.
         self.host.ends(inside).await?;
@@ -185,15 +200,23 @@ impl Service<'_> {
 
     async fn try_lock(&self, value: &str) -> Result<bool> {
         let lease = SetExpiry::PX(self.pace.real_ms(self.lease));
-        let options = SetOptions::default().conditional_set(ExistenceCheck::NX).with_expiration(lease);
+        let options = SetOptions::default()
+            .conditional_set(ExistenceCheck::NX)
+            .with_expiration(lease);
         let set: Option<String> = self.redis().set_options(LOCK, value, options).await?;
         Ok(set.is_some())
     }
 
     async fn unlock(&self, lock: StoryLock, value: &str) -> Result<()> {
         let deleted: u64 = if lock.unique {
-            let script = Script::new("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0");
-            script.key(LOCK).arg(value).invoke_async(&mut self.redis()).await?
+            let script = Script::new(
+                "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
+            );
+            script
+                .key(LOCK)
+                .arg(value)
+                .invoke_async(&mut self.redis())
+                .await?
         } else {
             self.redis().del(LOCK).await?
         };
@@ -204,12 +227,23 @@ impl Service<'_> {
     }
 
     /// The watchdog. It never ends by itself, but with an error.
-    async fn renew(&self, value: &str, inside: crate::actor::At) -> Result<std::convert::Infallible> {
-        let script = Script::new("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0");
+    async fn renew(
+        &self,
+        value: &str,
+        inside: crate::actor::At,
+    ) -> Result<std::convert::Infallible> {
+        let script = Script::new(
+            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0",
+        );
         loop {
             self.pace.sleep(self.lease / 3).await;
             let lease_ms = self.pace.real_ms(self.lease);
-            let extended: u64 = script.key(LOCK).arg(value).arg(lease_ms).invoke_async(&mut self.redis()).await?;
+            let extended: u64 = script
+                .key(LOCK)
+                .arg(value)
+                .arg(lease_ms)
+                .invoke_async(&mut self.redis())
+                .await?;
             // Redisson's watchdog of the time gave up silently as well: the work goes on.
             if extended == 1 {
                 self.host.extended(inside, self.lease).await?;
@@ -239,14 +273,20 @@ impl Service<'_> {
 
     async fn check_and_decrement(&self, buyer: &str) -> Result<bool> {
         let script = "local left = tonumber(redis.call('GET', KEYS[1])) if left <= 0 then return -1 end return redis.call('DECR', KEYS[1])";
-        match Script::new(script).key(BOTTLES).invoke_async(&mut self.redis()).await? {
+        match Script::new(script)
+            .key(BOTTLES)
+            .invoke_async(&mut self.redis())
+            .await?
+        {
             -1 => Ok(false),
             left => self.sold(buyer, left).await,
         }
     }
 
     async fn order(&self, buyer: &str) -> Result<bool> {
-        let Some((counter, item)) = &self.task.engine else { anyhow::bail!("no engine") };
+        let Some((counter, item)) = &self.task.engine else {
+            anyhow::bail!("no engine")
+        };
         let answer = loop {
             match counter.buy(&self.client, item, buyer, "one-bottle").await? {
                 Answer::Unknown => self.pace.sleep(TRY_EVERY).await,
@@ -263,8 +303,14 @@ impl Service<'_> {
     async fn sold(&self, buyer: &str, left: i64) -> Result<bool> {
         let orders: u64 = self.redis().rpush(ORDERS, buyer).await?;
         ensure!(orders > 0, "the order was not written");
-        let event = if orders > self.task.stock { Event::Harm } else { Event::Sale };
-        self.host.notes(event, &format!("{buyer}: {left} left")).await?;
+        let event = if orders > self.task.stock {
+            Event::Harm
+        } else {
+            Event::Sale
+        };
+        self.host
+            .notes(event, &format!("{buyer}: {left} left"))
+            .await?;
         if left == 1 {
             self.host.point(ONE_IS_LEFT).await?;
         }

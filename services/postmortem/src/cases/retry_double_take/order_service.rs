@@ -49,37 +49,61 @@ pub(super) fn answer(segment: usize, order: &str) -> String {
 /// Serves one request. Which segment the order's unit is from; none if it is refused.
 pub(crate) async fn serve(host: &Host, task: Task) -> Result<Value> {
     let mut redis = stage::connect(&task.redis_url).await?;
-    let at = host.begins(Doing::Working, &format!("serves {}", task.order)).await?;
+    let at = host
+        .begins(Doing::Working, &format!("serves {}", task.order))
+        .await?;
     let segment = order(host, &mut redis, &task).await?;
     host.ends(at).await?;
     Ok(serde_json::to_value(segment)?)
 }
 
-async fn order(host: &Host, redis: &mut MultiplexedConnection, task: &Task) -> Result<Option<usize>> {
+async fn order(
+    host: &Host,
+    redis: &mut MultiplexedConnection,
+    task: &Task,
+) -> Result<Option<usize>> {
     if task.looks_first
         && let Some(segment) = redis.hget(ORDERS, &task.order).await?
     {
         return Ok(Some(segment));
     }
-    let Some(segment) = take(host, redis, task).await? else { return Ok(None) };
+    let Some(segment) = take(host, redis, task).await? else {
+        return Ok(None);
+    };
     host.point(TAKEN).await?;
     match redis.hset_nx(ORDERS, &task.order, segment).await? {
-        true => host.notes(Event::Sale, &format!("writes {}", task.order)).await?,
-        false => host.notes(Event::Note, &format!("{} is there already", task.order)).await?,
+        true => {
+            host.notes(Event::Sale, &format!("writes {}", task.order))
+                .await?
+        }
+        false => {
+            host.notes(Event::Note, &format!("{} is there already", task.order))
+                .await?
+        }
     }
     Ok(Some(segment))
 }
 
 /// Empty? The next one.
-async fn take(host: &Host, redis: &mut MultiplexedConnection, task: &Task) -> Result<Option<usize>> {
+async fn take(
+    host: &Host,
+    redis: &mut MultiplexedConnection,
+    task: &Task,
+) -> Result<Option<usize>> {
     let ask = ask(task.passed);
     for segment in 1..=task.segments {
-        let answer: String = ask.key(available(segment)).key(answer(segment, &task.order)).invoke_async(redis).await?;
+        let answer: String = ask
+            .key(available(segment))
+            .key(answer(segment, &task.order))
+            .invoke_async(redis)
+            .await?;
         if answer == "taken" {
-            host.notes(Event::Write, &format!("has a unit of segment {segment}")).await?;
+            host.notes(Event::Write, &format!("has a unit of segment {segment}"))
+                .await?;
             return Ok(Some(segment));
         }
-        host.notes(Event::Refused, &format!("segment {segment} has nothing")).await?;
+        host.notes(Event::Refused, &format!("segment {segment} has nothing"))
+            .await?;
     }
     Ok(None)
 }

@@ -62,10 +62,23 @@ struct Listening {
 
 impl OrderService {
     /// One that hears messages through this address.
-    pub async fn start(lane: Lane, redis: MultiplexedConnection, messages_url: String, clearing: Clearing) -> Result<Self> {
+    pub async fn start(
+        lane: Lane,
+        redis: MultiplexedConnection,
+        messages_url: String,
+        clearing: Clearing,
+    ) -> Result<Self> {
         let known = Arc::<Mutex<Known>>::default();
-        let listening = clearing.by_message.then(|| Listening::start(messages_url, Arc::clone(&known), clearing, lane.clone()));
-        let service = Self { lane, redis, clearing, known, listening };
+        let listening = clearing
+            .by_message
+            .then(|| Listening::start(messages_url, Arc::clone(&known), clearing, lane.clone()));
+        let service = Self {
+            lane,
+            redis,
+            clearing,
+            known,
+            listening,
+        };
         service.is_subscribed(1).await;
         Ok(service)
     }
@@ -91,11 +104,17 @@ impl OrderService {
 
     /// Takes units in that somebody has returned.
     pub async fn take_back(&self, units: u64) -> Result<()> {
-        let script =
-            "redis.call('INCRBY', KEYS[1], ARGV[1]) local epoch = redis.call('INCR', KEYS[2]) redis.call('PUBLISH', KEYS[3], epoch)";
+        let script = "redis.call('INCRBY', KEYS[1], ARGV[1]) local epoch = redis.call('INCR', KEYS[2]) redis.call('PUBLISH', KEYS[3], epoch)";
         let script = Script::new(script);
-        let () = script.key(LEFT).key(EPOCH).key(CHANNEL).arg(units).invoke_async(&mut self.redis.clone()).await?;
-        self.lane.notes(Event::Write, format!("takes {units} units back"));
+        let () = script
+            .key(LEFT)
+            .key(EPOCH)
+            .key(CHANNEL)
+            .arg(units)
+            .invoke_async(&mut self.redis.clone())
+            .await?;
+        self.lane
+            .notes(Event::Write, format!("takes {units} units back"));
         if self.clearing.by_own_return {
             known(&self.known).sold_out = None;
         }
@@ -105,22 +124,36 @@ impl OrderService {
     /// Waits until it has subscribed so often, if it listens at all.
     pub async fn is_subscribed(&self, times: usize) {
         if let Some(listening) = &self.listening {
-            let _ = listening.subscribed.clone().wait_for(|subscribed| *subscribed >= times).await;
+            let _ = listening
+                .subscribed
+                .clone()
+                .wait_for(|subscribed| *subscribed >= times)
+                .await;
         }
     }
 
     /// Waits until it has heard of this epoch, if it listens at all.
     pub async fn has_heard(&self, epoch: u64) {
         if let Some(listening) = &self.listening {
-            let _ = listening.heard.clone().wait_for(|heard| *heard >= epoch).await;
+            let _ = listening
+                .heard
+                .clone()
+                .wait_for(|heard| *heard >= epoch)
+                .await;
         }
     }
 
     fn says_sold_out(&self) -> bool {
         let known = known(&self.known);
-        let Some((epoch, read_at)) = known.sold_out else { return false };
+        let Some((epoch, read_at)) = known.sold_out else {
+            return false;
+        };
         let is_old = self.clearing.by_epoch && epoch < known.epoch;
-        !is_old && self.clearing.after.is_none_or(|lifetime| read_at.elapsed() < lifetime)
+        !is_old
+            && self
+                .clearing
+                .after
+                .is_none_or(|lifetime| read_at.elapsed() < lifetime)
     }
 
     async fn take(&self) -> Result<(bool, u64)> {
@@ -128,7 +161,11 @@ impl OrderService {
                       if tonumber(redis.call('GET', KEYS[1])) < 1 then return {0, epoch} end
                       redis.call('DECR', KEYS[1])
                       return {1, epoch}";
-        Ok(Script::new(script).key(LEFT).key(EPOCH).invoke_async(&mut self.redis.clone()).await?)
+        Ok(Script::new(script)
+            .key(LEFT)
+            .key(EPOCH)
+            .invoke_async(&mut self.redis.clone())
+            .await?)
     }
 }
 
@@ -139,12 +176,19 @@ impl Listening {
         let task = tokio::spawn(async move {
             loop {
                 // What is published while there is no subscription is published to nobody.
-                if listen(&url, &known, clearing, &lane, &subscribed, &heard).await.is_err() {
+                if listen(&url, &known, clearing, &lane, &subscribed, &heard)
+                    .await
+                    .is_err()
+                {
                     sleep(SUBSCRIBE_AGAIN_AFTER).await;
                 }
             }
         });
-        Self { task, subscribed: is_subscribed, heard: has_heard }
+        Self {
+            task,
+            subscribed: is_subscribed,
+            heard: has_heard,
+        }
     }
 }
 

@@ -24,8 +24,17 @@ struct Lie {
 impl Broken {
     pub(super) fn open(opening: &Opening) -> Result<Self> {
         let lease = opening.lease();
-        let honest = Box::new(RedisLockBuilder::new(opening.url()?).lease(lease).server_timeout(lease / 3).build()?);
-        Ok(Self { honest, contestant: opening.contestant, lease })
+        let honest = Box::new(
+            RedisLockBuilder::new(opening.url()?)
+                .lease(lease)
+                .server_timeout(lease / 3)
+                .build()?,
+        );
+        Ok(Self {
+            honest,
+            contestant: opening.contestant,
+            lease,
+        })
     }
 }
 
@@ -51,11 +60,19 @@ impl Client for Broken {
                 }
                 Err(_) => return Ok(None),
             };
-            return Ok(Some(Box::new(Lie { _honest: None, token })));
+            return Ok(Some(Box::new(Lie {
+                _honest: None,
+                token,
+            })));
         }
         let guard = self.honest.acquire_within(name, patience).await.ok();
         let token = FencingToken::new(7).context("it is one")?;
-        Ok(guard.map(|guard| -> Box<dyn Held> { Box::new(Lie { _honest: Some(guard), token }) }))
+        Ok(guard.map(|guard| -> Box<dyn Held> {
+            Box::new(Lie {
+                _honest: Some(guard),
+                token,
+            })
+        }))
     }
 }
 

@@ -19,7 +19,8 @@ pub(in crate::matrix) const BETWEEN: &str = "between SETNX and EXPIRE";
 
 const TRY_EVERY: Duration = Duration::from_millis(50);
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
-const COMPARE_AND_DELETE: &str = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0";
+const COMPARE_AND_DELETE: &str =
+    "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0";
 
 pub(super) struct Naive<'a> {
     server: Arc<Server>,
@@ -44,8 +45,16 @@ enum Release {
 
 impl<'a> Naive<'a> {
     pub(super) fn open(opening: &Opening, host: Option<&'a Host>) -> Result<Self> {
-        let server = Server { url: opening.url()?.into(), connection: Mutex::default() };
-        Ok(Self { server: Arc::new(server), contestant: opening.contestant, lease_ms: opening.lease_ms, host })
+        let server = Server {
+            url: opening.url()?.into(),
+            connection: Mutex::default(),
+        };
+        Ok(Self {
+            server: Arc::new(server),
+            contestant: opening.contestant,
+            lease_ms: opening.lease_ms,
+            host,
+        })
     }
 
     async fn set(&self, name: &str, value: &str) -> Result<bool> {
@@ -53,7 +62,11 @@ impl<'a> Naive<'a> {
         let mut set = redis::cmd("SET");
         set.arg(name).arg(value);
         let set: Option<String> = match self.contestant {
-            Contestant::SetNxCompare => self.server.ask(set.arg("NX").arg("PX").arg(self.lease_ms)).await,
+            Contestant::SetNxCompare => {
+                self.server
+                    .ask(set.arg("NX").arg("PX").arg(self.lease_ms))
+                    .await
+            }
             Contestant::SetNxDel => self.server.ask(set.arg("EX").arg(lease_s).arg("NX")).await,
             Contestant::SetnxExpire => return self.set_and_expire(name, value, lease_s).await,
             other => bail!("{other} is not written by hand"),
@@ -62,12 +75,19 @@ impl<'a> Naive<'a> {
     }
 
     async fn set_and_expire(&self, name: &str, value: &str, lease_s: u64) -> Result<bool> {
-        let set = self.server.ask(redis::cmd("SETNX").arg(name).arg(value)).await == Some(1);
+        let set = self
+            .server
+            .ask(redis::cmd("SETNX").arg(name).arg(value))
+            .await
+            == Some(1);
         if set {
             if let Some(host) = self.host {
                 host.point(BETWEEN).await?;
             }
-            let _: Option<i64> = self.server.ask(redis::cmd("EXPIRE").arg(name).arg(lease_s)).await;
+            let _: Option<i64> = self
+                .server
+                .ask(redis::cmd("EXPIRE").arg(name).arg(lease_s))
+                .await;
         }
         Ok(set)
     }
@@ -80,8 +100,17 @@ impl Client for Naive<'_> {
         if !self.set(name, &value).await? {
             return Ok(None);
         }
-        let release = if self.contestant == Contestant::SetNxCompare { Release::CompareAndDelete } else { Release::Delete };
-        Ok(Some(Box::new(Key { server: Arc::clone(&self.server), release, name: name.into(), value })))
+        let release = if self.contestant == Contestant::SetNxCompare {
+            Release::CompareAndDelete
+        } else {
+            Release::Delete
+        };
+        Ok(Some(Box::new(Key {
+            server: Arc::clone(&self.server),
+            release,
+            name: name.into(),
+            value,
+        })))
     }
 
     async fn take(&self, name: &str, patience: Duration) -> Result<Option<Box<dyn Held>>> {
@@ -101,7 +130,11 @@ impl Held for Key {
     async fn give_back(self: Box<Self>) {
         let _: Option<i64> = match self.release {
             Release::Delete => self.server.ask(redis::cmd("DEL").arg(&self.name)).await,
-            Release::CompareAndDelete => self.server.compare_and_delete(&self.name, &self.value).await,
+            Release::CompareAndDelete => {
+                self.server
+                    .compare_and_delete(&self.name, &self.value)
+                    .await
+            }
         };
     }
 }
@@ -121,7 +154,11 @@ impl Server {
 
     async fn compare_and_delete(&self, name: &str, value: &str) -> Option<i64> {
         let mut connection = self.connect().await?;
-        let answer = Script::new(COMPARE_AND_DELETE).key(name).arg(value).invoke_async(&mut connection).await;
+        let answer = Script::new(COMPARE_AND_DELETE)
+            .key(name)
+            .arg(value)
+            .invoke_async(&mut connection)
+            .await;
         self.heard(answer).await
     }
 
@@ -135,10 +172,14 @@ impl Server {
     async fn connect(&self) -> Option<MultiplexedConnection> {
         let mut connection = self.connection.lock().await;
         if connection.is_none() {
-            let config =
-                redis::AsyncConnectionConfig::new().set_connection_timeout(Some(ANSWERS_WITHIN)).set_response_timeout(Some(ANSWERS_WITHIN));
+            let config = redis::AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(ANSWERS_WITHIN))
+                .set_response_timeout(Some(ANSWERS_WITHIN));
             let client = redis::Client::open(self.url.as_str()).ok()?;
-            *connection = client.get_multiplexed_async_connection_with_config(&config).await.ok();
+            *connection = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+                .ok();
         }
         connection.clone()
     }

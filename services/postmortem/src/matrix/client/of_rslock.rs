@@ -21,19 +21,35 @@ impl Theirs {
         let manager = LockManager::new(opening.urls.clone());
         let mut impatient = manager.clone();
         impatient.set_retry(1, Duration::ZERO);
-        Self { manager, impatient, lease: opening.lease() }
+        Self {
+            manager,
+            impatient,
+            lease: opening.lease(),
+        }
     }
 }
 
 #[async_trait]
 impl Client for Theirs {
     async fn try_take(&self, name: &str) -> Result<Option<Box<dyn Held>>> {
-        Ok(self.impatient.lock(name.as_bytes(), self.lease).await.ok().map(|lock| -> Box<dyn Held> { Box::new(lock) }))
+        Ok(self
+            .impatient
+            .lock(name.as_bytes(), self.lease)
+            .await
+            .ok()
+            .map(|lock| -> Box<dyn Held> { Box::new(lock) }))
     }
 
     async fn take(&self, name: &str, patience: Duration) -> Result<Option<Box<dyn Held>>> {
-        let taken = timeout(patience, self.manager.acquire_no_guard(name.as_bytes(), self.lease)).await;
-        Ok(taken.ok().and_then(Result::ok).map(|lock| -> Box<dyn Held> { Box::new(lock) }))
+        let taken = timeout(
+            patience,
+            self.manager.acquire_no_guard(name.as_bytes(), self.lease),
+        )
+        .await;
+        Ok(taken
+            .ok()
+            .and_then(Result::ok)
+            .map(|lock| -> Box<dyn Held> { Box::new(lock) }))
     }
 }
 

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use async_trait::async_trait;
-use lock::{Capabilities, FencingToken, Guard, Lock, LockError, RedisLockBuilder, RedlockBuilder, SqlLockBuilder, ZooKeeperBuilder};
+use lock::{
+    Capabilities, FencingToken, Guard, Lock, LockError, RedisLockBuilder, RedlockBuilder,
+    SqlLockBuilder, ZooKeeperBuilder,
+};
 use tokio::time::timeout;
 
 use super::{Client, Held, Opening};
@@ -37,25 +40,69 @@ impl Ours {
         let answers_within = ANSWERS_WITHIN.min(lease / 3);
         let lock: Box<dyn Lock> = match opening.contestant {
             C::Redlock | C::RedlockFair => {
-                let builder = RedlockBuilder::new(&opening.urls).lease(lease).node_timeout(answers_within);
-                let lock = builder.fair(opening.contestant == C::RedlockFair).build_without_waiting()?;
-                let _ = timeout(VOTES_WITHIN.max(lease + lease / 2), lock.wait_for_a_quorum()).await;
+                let builder = RedlockBuilder::new(&opening.urls)
+                    .lease(lease)
+                    .node_timeout(answers_within);
+                let lock = builder
+                    .fair(opening.contestant == C::RedlockFair)
+                    .build_without_waiting()?;
+                let _ = timeout(
+                    VOTES_WITHIN.max(lease + lease / 2),
+                    lock.wait_for_a_quorum(),
+                )
+                .await;
                 Box::new(lock)
             }
-            C::Redis => Box::new(RedisLockBuilder::new(opening.url()?).lease(lease).server_timeout(answers_within).build()?),
-            C::RedisReentrant => {
-                Box::new(RedisLockBuilder::new(opening.url()?).lease(lease).server_timeout(answers_within).build()?.reentrant())
-            }
+            C::Redis => Box::new(
+                RedisLockBuilder::new(opening.url()?)
+                    .lease(lease)
+                    .server_timeout(answers_within)
+                    .build()?,
+            ),
+            C::RedisReentrant => Box::new(
+                RedisLockBuilder::new(opening.url()?)
+                    .lease(lease)
+                    .server_timeout(answers_within)
+                    .build()?
+                    .reentrant(),
+            ),
             C::Postgres => Box::new(in_a_database!(opening, sqlx::Postgres).build()?),
-            C::PostgresAdvisory => Box::new(in_a_database!(opening, sqlx::Postgres).table(ADVISORY).build_advisory()?),
-            C::PostgresForUpdate => Box::new(in_a_database!(opening, sqlx::Postgres).table(FOR_UPDATE).build_for_update()?),
+            C::PostgresAdvisory => Box::new(
+                in_a_database!(opening, sqlx::Postgres)
+                    .table(ADVISORY)
+                    .build_advisory()?,
+            ),
+            C::PostgresForUpdate => Box::new(
+                in_a_database!(opening, sqlx::Postgres)
+                    .table(FOR_UPDATE)
+                    .build_for_update()?,
+            ),
             C::Mysql => Box::new(in_a_database!(opening, sqlx::MySql).build()?),
-            C::MysqlAdvisory => Box::new(in_a_database!(opening, sqlx::MySql).table(ADVISORY).build_advisory()?),
-            C::MysqlForUpdate => Box::new(in_a_database!(opening, sqlx::MySql).table(FOR_UPDATE).build_for_update()?),
+            C::MysqlAdvisory => Box::new(
+                in_a_database!(opening, sqlx::MySql)
+                    .table(ADVISORY)
+                    .build_advisory()?,
+            ),
+            C::MysqlForUpdate => Box::new(
+                in_a_database!(opening, sqlx::MySql)
+                    .table(FOR_UPDATE)
+                    .build_for_update()?,
+            ),
             C::Sqlite => Box::new(in_a_database!(opening, sqlx::Sqlite).build()?),
             #[cfg(feature = "etcd")]
-            C::Etcd => Box::new(lock::EtcdBuilder::new(&opening.urls).lease(lease).build().await?),
-            C::ZooKeeper => Box::new(ZooKeeperBuilder::new(opening.url()?).lease(lease).tick_time(TICK).build().await?),
+            C::Etcd => Box::new(
+                lock::EtcdBuilder::new(&opening.urls)
+                    .lease(lease)
+                    .build()
+                    .await?,
+            ),
+            C::ZooKeeper => Box::new(
+                ZooKeeperBuilder::new(opening.url()?)
+                    .lease(lease)
+                    .tick_time(TICK)
+                    .build()
+                    .await?,
+            ),
             other => bail!("{other} is not a lock of ours"),
         };
         Ok(Self(lock))
@@ -65,13 +112,52 @@ impl Ours {
 pub(super) async fn create_table(opening: &Opening) -> Result<()> {
     use Contestant as C;
     match opening.contestant {
-        C::Postgres => in_a_database!(opening, sqlx::Postgres).build()?.create_table().await?,
-        C::PostgresAdvisory => in_a_database!(opening, sqlx::Postgres).table(ADVISORY).build_advisory()?.create_table().await?,
-        C::PostgresForUpdate => in_a_database!(opening, sqlx::Postgres).table(FOR_UPDATE).build_for_update()?.create_table().await?,
-        C::Mysql => in_a_database!(opening, sqlx::MySql).build()?.create_table().await?,
-        C::MysqlAdvisory => in_a_database!(opening, sqlx::MySql).table(ADVISORY).build_advisory()?.create_table().await?,
-        C::MysqlForUpdate => in_a_database!(opening, sqlx::MySql).table(FOR_UPDATE).build_for_update()?.create_table().await?,
-        C::Sqlite => in_a_database!(opening, sqlx::Sqlite).build()?.create_table().await?,
+        C::Postgres => {
+            in_a_database!(opening, sqlx::Postgres)
+                .build()?
+                .create_table()
+                .await?
+        }
+        C::PostgresAdvisory => {
+            in_a_database!(opening, sqlx::Postgres)
+                .table(ADVISORY)
+                .build_advisory()?
+                .create_table()
+                .await?
+        }
+        C::PostgresForUpdate => {
+            in_a_database!(opening, sqlx::Postgres)
+                .table(FOR_UPDATE)
+                .build_for_update()?
+                .create_table()
+                .await?
+        }
+        C::Mysql => {
+            in_a_database!(opening, sqlx::MySql)
+                .build()?
+                .create_table()
+                .await?
+        }
+        C::MysqlAdvisory => {
+            in_a_database!(opening, sqlx::MySql)
+                .table(ADVISORY)
+                .build_advisory()?
+                .create_table()
+                .await?
+        }
+        C::MysqlForUpdate => {
+            in_a_database!(opening, sqlx::MySql)
+                .table(FOR_UPDATE)
+                .build_for_update()?
+                .create_table()
+                .await?
+        }
+        C::Sqlite => {
+            in_a_database!(opening, sqlx::Sqlite)
+                .build()?
+                .create_table()
+                .await?
+        }
         _ => {}
     }
     Ok(())
@@ -81,7 +167,11 @@ impl Opening {
     pub(super) fn url(&self) -> Result<&str> {
         match self.urls.as_slice() {
             [url] => Ok(url),
-            urls => bail!("{} is kept on one server, not on {}", self.contestant, urls.len()),
+            urls => bail!(
+                "{} is kept on one server, not on {}",
+                self.contestant,
+                urls.len()
+            ),
         }
     }
 }

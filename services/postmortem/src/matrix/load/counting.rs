@@ -27,7 +27,11 @@ impl Counter {
         let port = listener.local_addr()?.port();
         let sent = Arc::new(AtomicU64::new(0));
         let accepting = tokio::spawn(accept(listener, server, Arc::clone(&sent)));
-        Ok(Self { port, sent, accepting })
+        Ok(Self {
+            port,
+            sent,
+            accepting,
+        })
     }
 
     pub(super) fn sent(&self) -> u64 {
@@ -56,7 +60,9 @@ async fn accept(listener: TcpListener, server: u16, sent: Arc<AtomicU64>) {
 }
 
 async fn forward(client: TcpStream, server: u16, sent: Arc<AtomicU64>) {
-    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
+    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else {
+        return;
+    };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();

@@ -33,14 +33,20 @@ pub struct Timed {
 impl Default for Timed {
     fn default() -> Self {
         let acquire = Histogram::new_with_bounds(1, 60_000_000_000, 3);
-        let acquire = acquire.unwrap_or_else(|error| unreachable!("a nanosecond to a minute, three digits: {error}"));
-        Self { acquire, during: Duration::ZERO }
+        let acquire = acquire.unwrap_or_else(|error| {
+            unreachable!("a nanosecond to a minute, three digits: {error}")
+        });
+        Self {
+            acquire,
+            during: Duration::ZERO,
+        }
     }
 }
 
 impl Timed {
     pub(super) fn acquired_after(&mut self, after: Duration) {
-        self.acquire.saturating_record(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
+        self.acquire
+            .saturating_record(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
     }
 
     pub(super) fn went_on_for(&mut self, during: Duration) {
@@ -66,6 +72,13 @@ impl Timed {
 impl Figures {
     pub(super) fn of(contestant: Contestant) -> Self {
         let (alone, contended) = (Timed::default(), Timed::default());
-        Self { contestant, alone, contended, given_twice: 0, messages: None, woken: None }
+        Self {
+            contestant,
+            alone,
+            contended,
+            given_twice: 0,
+            messages: None,
+            woken: None,
+        }
     }
 }

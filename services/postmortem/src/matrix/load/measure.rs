@@ -21,7 +21,11 @@ const WARM: usize = 64;
 const COUNTED: u32 = 100;
 
 /// One client, and nobody else who wants its locks.
-pub(super) async fn alone(loaded: &[Loaded<'_>], each: Duration, figures: &mut [Figures]) -> Result<()> {
+pub(super) async fn alone(
+    loaded: &[Loaded<'_>],
+    each: Duration,
+    figures: &mut [Figures],
+) -> Result<()> {
     for loaded in loaded {
         one_after_the_other(loaded.client.as_ref(), SLICE / 2, &mut Timed::default()).await?;
     }
@@ -34,7 +38,11 @@ pub(super) async fn alone(loaded: &[Loaded<'_>], each: Duration, figures: &mut [
     Ok(())
 }
 
-async fn one_after_the_other(client: &dyn Client, for_about: Duration, timed: &mut Timed) -> Result<()> {
+async fn one_after_the_other(
+    client: &dyn Client,
+    for_about: Duration,
+    timed: &mut Timed,
+) -> Result<()> {
     let (since, mut turn) = (Instant::now(), 0);
     while since.elapsed() < for_about {
         let started = Instant::now();
@@ -56,7 +64,11 @@ struct Room {
 }
 
 /// Sixteen clients that all want one lock, for nothing but to have had it.
-pub(super) async fn contended(loaded: &Loaded<'_>, each: Duration, figures: &mut Figures) -> Result<()> {
+pub(super) async fn contended(
+    loaded: &Loaded<'_>,
+    each: Duration,
+    figures: &mut Figures,
+) -> Result<()> {
     let room = Arc::new(Room::default());
     let mut holders = JoinSet::new();
     let mut clients = Vec::new();
@@ -97,7 +109,9 @@ async fn hold(client: Box<dyn Client>, room: Arc<Room>) -> Result<Timed> {
 
 /// What one client sends for one lock.
 pub(super) async fn messages(loaded: &Loaded<'_>) -> Result<Option<f64>> {
-    let Some((client, counters)) = loaded.counted().await? else { return Ok(None) };
+    let Some((client, counters)) = loaded.counted().await? else {
+        return Ok(None);
+    };
     // Connections are made, scripts are loaded, tokens are known.
     for _ in 0..WARM {
         take(client.as_ref(), "counted").await?.give_back().await;

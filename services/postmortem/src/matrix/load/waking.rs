@@ -30,14 +30,18 @@ pub(super) async fn woken(loaded: &Loaded<'_>) -> Result<Option<f64>> {
     let (mut tasks, mut all) = (JoinSet::new(), Vec::new());
     let (has_it, mut had_by) = mpsc::unbounded_channel();
     for number in 0..=WAITERS {
-        let Some((client, counters)) = loaded.counted().await? else { return Ok(None) };
+        let Some((client, counters)) = loaded.counted().await? else {
+            return Ok(None);
+        };
         let (release, released) = mpsc::unbounded_channel();
         tasks.spawn(wait(client, number, has_it.clone(), released));
         all.push((counters, release));
     }
     let (mut quiet, mut active) = (0, 0);
     for _ in 0..ROUNDS {
-        let holder = timeout(PATIENCE, had_by.recv()).await?.context("nobody wants it")?;
+        let holder = timeout(PATIENCE, had_by.recv())
+            .await?
+            .context("nobody wants it")?;
         sleep(SETTLED).await;
         let before = counts(&all);
         sleep(WINDOW).await;
@@ -52,7 +56,11 @@ pub(super) async fn woken(loaded: &Loaded<'_>) -> Result<Option<f64>> {
     let most = f64::from(ROUNDS) * WAITERS as f64;
     let (quiet, active) = (quiet as f64 / most, active as f64 / most);
     // Whoever would have spoken by itself cannot be seen to be woken.
-    let woken = if quiet < 1.0 { (active - quiet) / (1.0 - quiet) } else { 0.0 };
+    let woken = if quiet < 1.0 {
+        (active - quiet) / (1.0 - quiet)
+    } else {
+        0.0
+    };
     Ok(Some(woken.max(0.0) * WAITERS as f64))
 }
 
@@ -78,5 +86,10 @@ fn counts<T>(all: &[(Vec<Counter>, T)]) -> Vec<u64> {
 }
 
 fn spoke(before: &[u64], after: &[u64], holder: usize) -> usize {
-    before.iter().zip(after).enumerate().filter(|(number, (before, after))| *number != holder && before != after).count()
+    before
+        .iter()
+        .zip(after)
+        .enumerate()
+        .filter(|(number, (before, after))| *number != holder && before != after)
+        .count()
 }

@@ -79,8 +79,14 @@ fn safety(matrix: &Matrix) -> Markup {
 }
 
 fn row(matrix: &Matrix, contestant: Contestant) -> Markup {
-    let cells = matrix.faults.iter().map(|fault| matrix.cell(contestant, *fault));
-    let differs = cells.clone().flatten().any(|cell| !cell.broken_promises().is_empty());
+    let cells = matrix
+        .faults
+        .iter()
+        .map(|fault| matrix.cell(contestant, *fault));
+    let differs = cells
+        .clone()
+        .flatten()
+        .any(|cell| !cell.broken_promises().is_empty());
     html! {
         tr.differs[differs] {
             th scope="row" { (contestant.name()) }

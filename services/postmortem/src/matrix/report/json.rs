@@ -73,7 +73,14 @@ pub fn json(matrix: &Matrix) -> serde_json::Result<String> {
         took_seconds: matrix.took.as_secs_f64(),
         safety: matrix.cells.iter().map(cell).collect(),
         load: matrix.figures.iter().map(figures).collect(),
-        not_compared: matrix.absent.iter().map(|(who, because)| AbsentJson { backend: who.name(), because }).collect(),
+        not_compared: matrix
+            .absent
+            .iter()
+            .map(|(who, because)| AbsentJson {
+                backend: who.name(),
+                because,
+            })
+            .collect(),
     })
 }
 

@@ -18,7 +18,10 @@ pub fn replaced(document: &str, matrix: &Matrix, command: &str, words: &Words) -
     let marks = || format!("it has no line {BEGIN} before a line {END}");
     let (before, rest) = document.split_once(BEGIN).with_context(marks)?;
     let (_, after) = rest.split_once(END).with_context(marks)?;
-    Ok(format!("{before}{BEGIN}\n{}{END}{after}", tables(matrix, command, words)))
+    Ok(format!(
+        "{before}{BEGIN}\n{}{END}{after}",
+        tables(matrix, command, words)
+    ))
 }
 
 fn tables(matrix: &Matrix, command: &str, words: &Words) -> String {
@@ -32,7 +35,11 @@ fn tables(matrix: &Matrix, command: &str, words: &Words) -> String {
         text.push('\n');
     }
     if !matrix.absent.is_empty() {
-        let names: Vec<_> = matrix.absent.iter().map(|(contestant, _)| format!("`{contestant}`")).collect();
+        let names: Vec<_> = matrix
+            .absent
+            .iter()
+            .map(|(contestant, _)| format!("`{contestant}`"))
+            .collect();
         let _ = writeln!(text, "{}: {}.\n", words.not_compared, names.join(", "));
     }
     text
@@ -47,8 +54,15 @@ fn safety(matrix: &Matrix, words: &Words) -> String {
     for contestant in &matrix.contestants {
         let _ = write!(text, "| `{contestant}` |");
         for fault in &matrix.faults {
-            let _ = match matrix.cell(*contestant, *fault).map(|cell| words.cell(cell)) {
-                Some((inside, Some(fates))) => write!(text, " {inside}<br>{} |", fates.replace(words.lost, &format!("**{}**", words.lost))),
+            let _ = match matrix
+                .cell(*contestant, *fault)
+                .map(|cell| words.cell(cell))
+            {
+                Some((inside, Some(fates))) => write!(
+                    text,
+                    " {inside}<br>{} |",
+                    fates.replace(words.lost, &format!("**{}**", words.lost))
+                ),
                 Some((wait, None)) => write!(text, " {wait} |"),
                 None => write!(text, " |"),
             };
@@ -61,10 +75,18 @@ fn safety(matrix: &Matrix, words: &Words) -> String {
 fn load(matrix: &Matrix, words: &Words) -> String {
     let shown = columns(&matrix.loads);
     let header: Vec<_> = shown.iter().map(|column| words.load[*column]).collect();
-    let mut text = format!("| {} | {} |\n|---|{}\n", words.backend, header.join(" | "), "--:|".repeat(shown.len()));
+    let mut text = format!(
+        "| {} | {} |\n|---|{}\n",
+        words.backend,
+        header.join(" | "),
+        "--:|".repeat(shown.len())
+    );
     for of_one in &matrix.figures {
         let figures = figures(of_one, words);
-        let cells: Vec<_> = shown.iter().map(|column| figures[*column].as_str()).collect();
+        let cells: Vec<_> = shown
+            .iter()
+            .map(|column| figures[*column].as_str())
+            .collect();
         let _ = writeln!(text, "| `{}` | {} |", of_one.contestant, cells.join(" | "));
     }
     text

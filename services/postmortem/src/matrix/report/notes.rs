@@ -13,16 +13,24 @@ pub(super) const NEWCOMER: &str = "The clock of a redlock's node: a newcomer tha
 
 /// As much as concerns these faults.
 pub(super) fn how_to_read(faults: &[Fault]) -> String {
-    let (waits, rows) = (faults.iter().any(|fault| fault.is_about_waiting()), faults.iter().any(|fault| !fault.is_about_waiting()));
+    let (waits, rows) = (
+        faults.iter().any(|fault| fault.is_about_waiting()),
+        faults.iter().any(|fault| !fault.is_about_waiting()),
+    );
     let notes = [rows.then_some(ROWS), waits.then_some(WAITS)];
-    format!("{}.", notes.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    format!(
+        "{}.",
+        notes.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    )
 }
 
 /// Why there is nothing to see, each reason once, with whom and what it concerns.
 pub(super) fn not_applicable(matrix: &Matrix) -> Vec<(String, &'static str)> {
     let mut reasons: Vec<(&'static str, Vec<Contestant>, Vec<Fault>)> = Vec::new();
     for cell in &matrix.cells {
-        let Outcome::NotApplicable(why) = cell.outcome else { continue };
+        let Outcome::NotApplicable(why) = cell.outcome else {
+            continue;
+        };
         let found = reasons.iter().position(|(reason, ..)| *reason == why);
         let place = found.unwrap_or_else(|| {
             reasons.push((why, Vec::new(), Vec::new()));
@@ -32,8 +40,13 @@ pub(super) fn not_applicable(matrix: &Matrix) -> Vec<(String, &'static str)> {
         add(contestants, cell.contestant);
         add(faults, cell.fault);
     }
-    let whom = |contestants: &[Contestant], faults: &[Fault]| format!("{}: {}", list(contestants), list(faults));
-    reasons.into_iter().map(|(why, contestants, faults)| (whom(&contestants, &faults), why)).collect()
+    let whom = |contestants: &[Contestant], faults: &[Fault]| {
+        format!("{}: {}", list(contestants), list(faults))
+    };
+    reasons
+        .into_iter()
+        .map(|(why, contestants, faults)| (whom(&contestants, &faults), why))
+        .collect()
 }
 
 fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
@@ -43,5 +56,9 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
 }
 
 fn list<T: ToString>(items: &[T]) -> String {
-    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+    items
+        .iter()
+        .map(T::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }

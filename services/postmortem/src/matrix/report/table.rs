@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets::UTF8_BORDERS_ONLY};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets::UTF8_BORDERS_ONLY,
+};
 
 use super::{
     notes,
@@ -58,24 +60,38 @@ fn note(text: &mut String, said: &str) {
 fn empty<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
     table.set_width(table.width().map_or(WIDTH, |width| width.clamp(80, WIDTH)));
-    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    table
+        .load_style(UTF8_BORDERS_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
     table
 }
 
 fn safety(matrix: &Matrix) -> Table {
     let faults = matrix.faults.iter().map(|fault| ENGLISH.fault(*fault));
     let mut table = empty(std::iter::once(ENGLISH.backend).chain(faults));
-    let widths = matrix.faults.iter().map(|fault| if fault.is_about_waiting() { None } else { Some(CELL) });
+    let widths = matrix.faults.iter().map(|fault| {
+        if fault.is_about_waiting() {
+            None
+        } else {
+            Some(CELL)
+        }
+    });
     for (place, width) in std::iter::once(Some(NAME)).chain(widths).enumerate() {
         if let (Some(column), Some(width)) = (table.column_mut(place), width) {
             column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
         }
     }
     for contestant in &matrix.contestants {
-        let cells = matrix.faults.iter().map(|fault| match matrix.cell(*contestant, *fault).map(|cell| ENGLISH.cell(cell)) {
-            Some((inside, Some(fates))) => format!("{inside}\n{fates}"),
-            Some((wait, None)) => wait,
-            None => String::new(),
+        let cells = matrix.faults.iter().map(|fault| {
+            match matrix
+                .cell(*contestant, *fault)
+                .map(|cell| ENGLISH.cell(cell))
+            {
+                Some((inside, Some(fates))) => format!("{inside}\n{fates}"),
+                Some((wait, None)) => wait,
+                None => String::new(),
+            }
         });
         table.add_row(std::iter::once(contestant.to_string()).chain(cells));
     }
@@ -83,10 +99,19 @@ fn safety(matrix: &Matrix) -> Table {
 }
 
 fn load(matrix: &Matrix) -> Table {
-    const HEADER: [&str; 8] =
-        ["alone\np50 ms", "\np99 ms", "\nper s", "16 want it\np50 ms", "\np99 ms", "\nper s", "mess-\nages", "woken\nof 8"];
+    const HEADER: [&str; 8] = [
+        "alone\np50 ms",
+        "\np99 ms",
+        "\nper s",
+        "16 want it\np50 ms",
+        "\np99 ms",
+        "\nper s",
+        "mess-\nages",
+        "woken\nof 8",
+    ];
     let shown = columns(&matrix.loads);
-    let mut table = empty(std::iter::once("lock").chain(shown.iter().map(|column| HEADER[*column])));
+    let mut table =
+        empty(std::iter::once("lock").chain(shown.iter().map(|column| HEADER[*column])));
     for of_one in &matrix.figures {
         let figures = figures(of_one, &ENGLISH);
         let cells = shown.iter().map(|column| figures[*column].clone());
@@ -108,5 +133,9 @@ pub(super) fn columns(loads: &[Load]) -> Vec<usize> {
         Load::Messages => 6..7,
         Load::Wakeups => 7..8,
     };
-    Load::ALL.iter().filter(|load| loads.contains(load)).flat_map(of).collect()
+    Load::ALL
+        .iter()
+        .filter(|load| loads.contains(load))
+        .flat_map(of)
+        .collect()
 }

@@ -33,7 +33,15 @@ pub struct Words {
 /// What this crate says otherwise.
 pub const ENGLISH: Words = Words {
     backend: "lock",
-    faults: ["pause", "failover", "restart", "clock jump", "partition", "lost answer", "kill"],
+    faults: [
+        "pause",
+        "failover",
+        "restart",
+        "clock jump",
+        "partition",
+        "lost answer",
+        "kill",
+    ],
     one_inside: "one inside",
     two_inside: "two inside",
     and_a_third: "two + a third",
@@ -55,13 +63,26 @@ pub const ENGLISH: Words = Words {
         "woken of 8",
     ],
     asks_again: "polls",
-    made: |command, machine| format!("Made by `{command}` on {machine}, {}.", super::notes::SAME_MACHINE),
+    made: |command, machine| {
+        format!(
+            "Made by `{command}` on {machine}, {}.",
+            super::notes::SAME_MACHINE
+        )
+    },
 };
 
 /// For the translation of the document.
 pub const CHINESE: Words = Words {
     backend: "锁",
-    faults: ["暂停", "主从切换", "重启", "时钟跳变", "网络分区", "应答丢失", "杀死"],
+    faults: [
+        "暂停",
+        "主从切换",
+        "重启",
+        "时钟跳变",
+        "网络分区",
+        "应答丢失",
+        "杀死",
+    ],
     one_inside: "一个在内",
     two_inside: "两个在内",
     and_a_third: "两个 + 第三个",
@@ -83,12 +104,18 @@ pub const CHINESE: Words = Words {
         "8 个等待者中被唤醒",
     ],
     asks_again: "轮询",
-    made: |command, machine| format!("由 `{command}` 生成；机器：{machine}，服务器和客户端都在这台机器上。"),
+    made: |command, machine| {
+        format!("由 `{command}` 生成；机器：{machine}，服务器和客户端都在这台机器上。")
+    },
 };
 
 /// Those of the language that a file is written in, by its name.
 pub fn words_for(file: &Path) -> Words {
-    if file.to_string_lossy().contains(".zh") { CHINESE } else { ENGLISH }
+    if file.to_string_lossy().contains(".zh") {
+        CHINESE
+    } else {
+        ENGLISH
+    }
 }
 
 impl Words {
@@ -114,7 +141,10 @@ impl Words {
     }
 
     pub(super) fn wait(&self, counts: &Counts) -> String {
-        counts.next_after_seconds.map_or_else(|| self.never.into(), |after| format!("{after:.2} {}", self.seconds))
+        counts.next_after_seconds.map_or_else(
+            || self.never.into(),
+            |after| format!("{after:.2} {}", self.seconds),
+        )
     }
 
     /// A cell in two parts: what happened to the lock, and what to the rows. One of them, where the question is how long the next one waits.
@@ -123,7 +153,11 @@ impl Words {
             Outcome::NotApplicable(_) => (self.note.into(), None),
             Outcome::Counted(counts) if cell.fault.is_about_waiting() => (self.wait(counts), None),
             Outcome::Counted(counts) => {
-                let fates = format!("{}/{}", self.fate(counts.without_fence()), self.fate(counts.with_fence()));
+                let fates = format!(
+                    "{}/{}",
+                    self.fate(counts.without_fence()),
+                    self.fate(counts.with_fence())
+                );
                 (self.inside(counts).into(), Some(fates))
             }
         }
@@ -132,7 +166,15 @@ impl Words {
 
 /// The figures of a lock in the order of the columns; a dash for what was not measured.
 pub(super) fn figures(figures: &Figures, words: &Words) -> [String; 8] {
-    let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.0}") });
+    let ms = |ms: Option<f64>| {
+        ms.map_or("-".into(), |ms| {
+            if ms < 10.0 {
+                format!("{ms:.2}")
+            } else {
+                format!("{ms:.0}")
+            }
+        })
+    };
     let rate = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.0}"));
     let digit = |number: Option<f64>| number.map_or("-".into(), |number| format!("{number:.1}"));
     let (alone, contended) = (&figures.alone, &figures.contended);
@@ -144,6 +186,10 @@ pub(super) fn figures(figures: &Figures, words: &Words) -> [String; 8] {
         ms(contended.acquire_ms(0.99)),
         rate(contended.per_second()),
         digit(figures.messages),
-        if figures.contestant.is_asked_again() { words.asks_again.into() } else { digit(figures.woken) },
+        if figures.contestant.is_asked_again() {
+            words.asks_again.into()
+        } else {
+            digit(figures.woken)
+        },
     ]
 }

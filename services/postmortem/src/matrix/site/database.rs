@@ -40,7 +40,12 @@ impl Own {
         }
         let server = builder.start().await?;
         prepare([contestant], &of_postgres(server.port())).await?;
-        Ok(Self { server: Server::Postgres(server), clock, folder, copy: None })
+        Ok(Self {
+            server: Server::Postgres(server),
+            clock,
+            folder,
+            copy: None,
+        })
     }
 
     pub(super) async fn mariadb(contestant: Contestant, fault: Fault) -> Result<Self> {
@@ -55,7 +60,12 @@ impl Own {
         let server = builder.start().await?;
         let url = server.create_database(MARIADB).await?;
         prepare([contestant], &url).await?;
-        Ok(Self { server: Server::MariaDb(server), clock, folder, copy: None })
+        Ok(Self {
+            server: Server::MariaDb(server),
+            clock,
+            folder,
+            copy: None,
+        })
     }
 }
 
@@ -94,7 +104,9 @@ impl Site for Own {
 
     /// Both databases recover from a copy of the folder of a server that was killed, as they do from the crash itself.
     async fn arm(&mut self, fault: Fault) -> Result<()> {
-        let (Fault::Failover, Some(folder)) = (fault, &self.folder) else { return Ok(()) };
+        let (Fault::Failover, Some(folder)) = (fault, &self.folder) else {
+            return Ok(());
+        };
         let (from, to) = (folder.path().join(FIRST), folder.path().join(COPY));
         self.copy = Some(match &mut self.server {
             Server::Postgres(server) => {
@@ -135,7 +147,12 @@ impl Site for Own {
 
 async fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
-    let copied = Command::new("cp").arg("-pPR").arg(from.join(DATA)).arg(to.join(DATA)).status().await?;
+    let copied = Command::new("cp")
+        .arg("-pPR")
+        .arg(from.join(DATA))
+        .arg(to.join(DATA))
+        .status()
+        .await?;
     ensure!(copied.success(), "the data was not copied: {copied}");
     Ok(())
 }
@@ -148,7 +165,10 @@ pub(super) struct File {
 
 impl File {
     pub(super) async fn start(contestant: Contestant, fault: Fault) -> Result<Self> {
-        let file = Self { folder: tempfile::tempdir()?, clock: clock(fault).await? };
+        let file = Self {
+            folder: tempfile::tempdir()?,
+            clock: clock(fault).await?,
+        };
         if let Some(clock) = &file.clock {
             clock.set(AHEAD_MS)?;
         }
@@ -164,7 +184,10 @@ impl Site for File {
     }
 
     fn url(&self, _port: u16) -> String {
-        format!("sqlite://{}/locks.db?mode=rwc", self.folder.path().display())
+        format!(
+            "sqlite://{}/locks.db?mode=rwc",
+            self.folder.path().display()
+        )
     }
 
     async fn variables_of_the_next(&self) -> Result<Vec<(&'static str, PathBuf)>> {

@@ -40,8 +40,18 @@ impl Nodes {
         } else {
             None
         };
-        let beyond = if count == 5 && !fault.spares_the_servers() { BEYOND } else { &[] };
-        Ok(Self { nodes, struck, replica, clock, beyond })
+        let beyond = if count == 5 && !fault.spares_the_servers() {
+            BEYOND
+        } else {
+            &[]
+        };
+        Ok(Self {
+            nodes,
+            struck,
+            replica,
+            clock,
+            beyond,
+        })
     }
 }
 

@@ -22,7 +22,10 @@ enum Server {
 
 impl Own {
     pub(super) async fn etcd() -> Result<Self> {
-        Ok(Self { server: Server::Etcd(Etcd::start().await?), clock: None })
+        Ok(Self {
+            server: Server::Etcd(Etcd::start().await?),
+            clock: None,
+        })
     }
 
     pub(super) async fn zookeeper(fault: Fault) -> Result<Self> {
@@ -31,7 +34,10 @@ impl Own {
         if let Some(clock) = &clock {
             builder = builder.clock(clock).await?;
         }
-        Ok(Self { server: Server::ZooKeeper(builder.start().await?), clock })
+        Ok(Self {
+            server: Server::ZooKeeper(builder.start().await?),
+            clock,
+        })
     }
 }
 
@@ -68,9 +74,18 @@ impl Site for Own {
 /// That nothing happens proves something only if the server sees the jump: it notes the time with every node.
 async fn has_jumped(server: &ZooKeeper) -> Result<()> {
     let client = Client::connect(&server.url()).await?;
-    let (node, _) = client.create("/noted", &[], &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+    let (node, _) = client
+        .create(
+            "/noted",
+            &[],
+            &CreateMode::Persistent.with_acls(Acls::anyone_all()),
+        )
+        .await?;
     let now_ms = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
-    ensure!(node.ctime - now_ms > AHEAD_MS / 2, "ZooKeeper did not see its clock jump");
+    ensure!(
+        node.ctime - now_ms > AHEAD_MS / 2,
+        "ZooKeeper did not see its clock jump"
+    );
     Ok(())
 }
 

@@ -41,7 +41,9 @@ impl Bar<'_> {
             (label, _) => format!("{}: {label}", word(self.doing)),
         };
         match self.lease_out {
-            Some(at) if self.over.is_some() => format!("{what}; its lease ran out at {}", text::seconds(at)),
+            Some(at) if self.over.is_some() => {
+                format!("{what}; its lease ran out at {}", text::seconds(at))
+            }
             _ => what,
         }
     }
@@ -66,10 +68,22 @@ pub(super) const fn word(doing: Doing) -> &'static str {
 /// The bars of a lane. Those of a lock lie in the first row, if they can.
 pub(super) fn of_lane<'a>(picture: &'a Picture, lane: usize, scale: &Scale) -> Vec<Bar<'a>> {
     let mut bars = Vec::new();
-    for doing in [Doing::Holding, Doing::Down, Doing::Stalled, Doing::Waiting, Doing::Working] {
-        let mut spans: Vec<_> = picture.spans.iter().filter(|span| span.lane == lane && span.doing == doing).collect();
+    for doing in [
+        Doing::Holding,
+        Doing::Down,
+        Doing::Stalled,
+        Doing::Waiting,
+        Doing::Working,
+    ] {
+        let mut spans: Vec<_> = picture
+            .spans
+            .iter()
+            .filter(|span| span.lane == lane && span.doing == doing)
+            .collect();
         spans.sort_by(|a, b| a.from.total_cmp(&b.from));
-        bars.extend(runs(spans.into_iter().map(|span| bar(picture, span, scale))));
+        bars.extend(runs(
+            spans.into_iter().map(|span| bar(picture, span, scale)),
+        ));
     }
     lay(&mut bars);
     bars
@@ -115,8 +129,16 @@ fn joins(run: &Bar<'_>, bar: &Bar<'_>) -> bool {
 fn lay(bars: &mut [Bar<'_>]) {
     let mut taken: Vec<Vec<(f64, f64)>> = Vec::new();
     for bar in bars {
-        let is_free = |track: &Vec<(f64, f64)>| track.iter().all(|(from, to)| bar.to <= from + APART || bar.from >= to - APART);
-        bar.track = taken.iter().position(is_free).unwrap_or(taken.len()).min(TRACKS - 1);
+        let is_free = |track: &Vec<(f64, f64)>| {
+            track
+                .iter()
+                .all(|(from, to)| bar.to <= from + APART || bar.from >= to - APART)
+        };
+        bar.track = taken
+            .iter()
+            .position(is_free)
+            .unwrap_or(taken.len())
+            .min(TRACKS - 1);
         if bar.track == taken.len() {
             taken.push(Vec::new());
         }
@@ -130,13 +152,26 @@ mod tests {
     use crate::timeline::{Doing, Picture, Span};
 
     fn span(doing: Doing, from: f64, to: f64, valid_until: Option<f64>) -> Span {
-        Span { lane: 0, doing, label: "x".into(), from, to: Some(to), valid_until }
+        Span {
+            lane: 0,
+            doing,
+            label: "x".into(),
+            from,
+            to: Some(to),
+            valid_until,
+        }
     }
 
     fn bars(spans: Vec<Span>) -> Vec<(Doing, usize, usize, bool)> {
         // Read all the time, so that no stretch of it is quiet.
         let stock = (0..=10).map(|n| (f64::from(n) * 10.0, 1)).collect();
-        let picture = Picture { lanes: vec!["a".into()], spans, stock, end: 100.0, ..Picture::default() };
+        let picture = Picture {
+            lanes: vec!["a".into()],
+            spans,
+            stock,
+            end: 100.0,
+            ..Picture::default()
+        };
         let scale = Scale::new(&picture, 0.0, 1000.0);
         let shape = |bar: &Bar<'_>| (bar.doing, bar.track, bar.times, bar.over.is_some());
         of_lane(&picture, 0, &scale).iter().map(shape).collect()
@@ -149,14 +184,37 @@ mod tests {
             span(Doing::Holding, 10.0, 60.0, Some(20.0)),
             span(Doing::Stalled, 30.0, 50.0, None),
         ];
-        assert_eq!(bars(spans), [(Doing::Holding, 0, 1, true), (Doing::Stalled, 1, 1, false), (Doing::Waiting, 0, 1, false)]);
+        assert_eq!(
+            bars(spans),
+            [
+                (Doing::Holding, 0, 1, true),
+                (Doing::Stalled, 1, 1, false),
+                (Doing::Waiting, 0, 1, false)
+            ]
+        );
     }
 
     #[test]
     fn a_run_of_thin_bars_is_one_and_a_lease_that_ran_out_is_never_hidden_in_it() {
-        let mut spans: Vec<_> = (0..50).map(|n| span(Doing::Holding, f64::from(n) * 0.2, f64::from(n) * 0.2 + 0.1, Some(99.0))).collect();
+        let mut spans: Vec<_> = (0..50)
+            .map(|n| {
+                span(
+                    Doing::Holding,
+                    f64::from(n) * 0.2,
+                    f64::from(n) * 0.2 + 0.1,
+                    Some(99.0),
+                )
+            })
+            .collect();
         spans.push(span(Doing::Holding, 10.0, 10.1, Some(10.05)));
         spans.push(span(Doing::Holding, 90.0, 100.0, Some(99.0)));
-        assert_eq!(bars(spans), [(Doing::Holding, 0, 50, false), (Doing::Holding, 0, 1, true), (Doing::Holding, 0, 1, true)]);
+        assert_eq!(
+            bars(spans),
+            [
+                (Doing::Holding, 0, 50, false),
+                (Doing::Holding, 0, 1, true),
+                (Doing::Holding, 0, 1, true)
+            ]
+        );
     }
 }

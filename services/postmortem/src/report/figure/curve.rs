@@ -45,16 +45,39 @@ impl Curve {
         let picture = &way.picture;
         let exist = (way.evidence.stock > 0).then_some(units(way.evidence.stock));
         let sold = sales(picture, way.evidence.units_sold).map(|sales| {
-            let steps = sales.into_iter().zip(1..).map(|(at, sold)| (scale.x(at), f64::from(sold)));
-            [(scale.left, 0.0)].into_iter().chain(steps).collect::<Steps>()
+            let steps = sales
+                .into_iter()
+                .zip(1..)
+                .map(|(at, sold)| (scale.x(at), f64::from(sold)));
+            [(scale.left, 0.0)]
+                .into_iter()
+                .chain(steps)
+                .collect::<Steps>()
         });
         let stock = (!picture.stock.is_empty()).then(|| readings(picture, scale));
         if sold.is_none() && stock.is_none() {
             return None;
         }
-        let values = || [&sold, &stock].into_iter().flatten().flatten().map(|point| point.1).chain(exist).chain([0.0]);
+        let values = || {
+            [&sold, &stock]
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|point| point.1)
+                .chain(exist)
+                .chain([0.0])
+        };
         let (least, most) = (values().fold(0.0, f64::min), values().fold(1.0, f64::max));
-        Some(Self { top, left: scale.left, right: scale.right, least, most, exist, sold, stock })
+        Some(Self {
+            top,
+            left: scale.left,
+            right: scale.right,
+            least,
+            most,
+            exist,
+            sold,
+            stock,
+        })
     }
 
     /// Where it ends.
@@ -89,19 +112,28 @@ impl Curve {
 
     /// What the numbers need at the left edge.
     fn numbers_width(&self) -> f64 {
-        self.numbers().into_iter().map(|units| text::width(&format!("{units:.0}"), NUMBER)).fold(0.0, f64::max)
+        self.numbers()
+            .into_iter()
+            .map(|units| text::width(&format!("{units:.0}"), NUMBER))
+            .fold(0.0, f64::max)
     }
 
     /// Numbers at the left edge: the ends of the scale.
     fn numbers(&self) -> Vec<f64> {
         let far = (self.most - self.least) * 0.15;
-        let ends = [self.exist.unwrap_or(self.most), self.least].into_iter().filter(|end| end.abs() > far);
+        let ends = [self.exist.unwrap_or(self.most), self.least]
+            .into_iter()
+            .filter(|end| end.abs() > far);
         [0.0].into_iter().chain(ends).collect()
     }
 
     /// What was sold beyond what there is.
     fn beyond(&self, sold: &Steps, exist: f64) -> Markup {
-        let beyond: Steps = sold.iter().copied().filter(|point| point.1 > exist).collect();
+        let beyond: Steps = sold
+            .iter()
+            .copied()
+            .filter(|point| point.1 > exist)
+            .collect();
         let ground = n(self.y(exist));
         html! {
             @if let Some((first, _)) = beyond.first() {
@@ -135,10 +167,19 @@ impl Curve {
 
     /// What stands at the right edge, no two on each other.
     fn labels(&self) -> Vec<(f64, &'static str, String)> {
-        let last = |steps: &Option<Steps>| steps.as_ref().and_then(|steps| steps.last()).map(|point| point.1);
+        let last = |steps: &Option<Steps>| {
+            steps
+                .as_ref()
+                .and_then(|steps| steps.last())
+                .map(|point| point.1)
+        };
         let mut labels = Vec::new();
         if let Some(sold) = last(&self.sold) {
-            let class = if self.exist.is_some_and(|exist| sold > exist) { "harm" } else { "sold" };
+            let class = if self.exist.is_some_and(|exist| sold > exist) {
+                "harm"
+            } else {
+                "sold"
+            };
             labels.push((self.y(sold), class, format!("{sold:.0} sold")));
         }
         if let Some(exist) = self.exist {
@@ -158,7 +199,10 @@ impl Curve {
 /// When units were sold, if what was noted is what was counted. Harm is a sale in some cases, and something else in others.
 fn sales(picture: &Picture, units_sold: u64) -> Option<Vec<f64>> {
     let when = |events: &[Event]| {
-        let moments = picture.moments.iter().filter(|moment| events.contains(&moment.event));
+        let moments = picture
+            .moments
+            .iter()
+            .filter(|moment| events.contains(&moment.event));
         let mut when: Vec<_> = moments.map(|moment| moment.at).collect();
         when.sort_by(f64::total_cmp);
         (!when.is_empty() && when.len() as u64 == units_sold).then_some(when)
@@ -169,15 +213,24 @@ fn sales(picture: &Picture, units_sold: u64) -> Option<Vec<f64>> {
 fn readings(picture: &Picture, scale: &Scale) -> Steps {
     let mut readings = picture.stock.clone();
     readings.sort_by(|a, b| a.0.total_cmp(&b.0));
-    readings.into_iter().map(|(at, left)| (scale.x(at), signed(left))).collect()
+    readings
+        .into_iter()
+        .map(|(at, left)| (scale.x(at), signed(left)))
+        .collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a drawing of a few hundred units")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a drawing of a few hundred units"
+)]
 fn units(units: u64) -> f64 {
     units as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a drawing of a few hundred units")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a drawing of a few hundred units"
+)]
 fn signed(units: i64) -> f64 {
     units as f64
 }

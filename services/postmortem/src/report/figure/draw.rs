@@ -50,14 +50,32 @@ pub(super) fn draw(id: &str, way: &PlayedWay, layout: &Layout<'_>) -> Markup {
 
 /// What one would say who sees it.
 fn described(way: &PlayedWay, layout: &Layout<'_>) -> String {
-    let lanes = layout.lanes.lanes.iter().map(|lane| lane.name).collect::<Vec<_>>().join(", ");
+    let lanes = layout
+        .lanes
+        .lanes
+        .iter()
+        .map(|lane| lane.name)
+        .collect::<Vec<_>>()
+        .join(", ");
     let holders = match way.evidence.holders_at_once {
         0 => String::new(),
         holders => format!(" At most {holders} inside at once."),
     };
-    let harms = layout.harms.flags.iter().map(Flag::when).collect::<Vec<_>>();
-    let harms = if harms.is_empty() { " No harm was done.".to_owned() } else { format!(" Harm was done at {}.", harms.join(", ")) };
-    format!("{} of the story. Lanes: {lanes}.{holders}{harms} The list below tells every moment.", text::seconds(layout.scale.length()))
+    let harms = layout
+        .harms
+        .flags
+        .iter()
+        .map(Flag::when)
+        .collect::<Vec<_>>();
+    let harms = if harms.is_empty() {
+        " No harm was done.".to_owned()
+    } else {
+        format!(" Harm was done at {}.", harms.join(", "))
+    };
+    format!(
+        "{} of the story. Lanes: {lanes}.{holders}{harms} The list below tells every moment.",
+        text::seconds(layout.scale.length())
+    )
 }
 
 fn ground(lane: &Lane<'_>, layout: &Layout<'_>) -> Markup {
@@ -73,7 +91,10 @@ fn ground(lane: &Lane<'_>, layout: &Layout<'_>) -> Markup {
 
 /// Harm goes through all lanes.
 fn line(flag: &Flag<'_>, layout: &Layout<'_>) -> Markup {
-    let top = flag.place.as_ref().map_or(layout.lanes.top, |(place, _)| layout.harms.row(place.row));
+    let top = flag
+        .place
+        .as_ref()
+        .map_or(layout.lanes.top, |(place, _)| layout.harms.row(place.row));
     html! {
         @if flag.to - flag.from > 1.0 {
             rect.harm x=(n(flag.from)) y=(n(layout.lanes.top)) width=(n(flag.to - flag.from)) height=(n(layout.bottom() - layout.lanes.top)) {}
@@ -157,7 +178,9 @@ fn bar_of(lane: &Lane<'_>, bar: &Bar<'_>) -> Markup {
 /// A line of points, which makes room for its label.
 fn wait(lane: &Lane<'_>, bar: &Bar<'_>, y: f64) -> Markup {
     let label = fitting(lane, bar, bar.from, bar.to);
-    let taken = label.as_deref().map_or(0.0, |label| text::width(label, ON_BAR) + 2.0 * INSET);
+    let taken = label
+        .as_deref()
+        .map_or(0.0, |label| text::width(label, ON_BAR) + 2.0 * INSET);
     html! {
         path d={ "M" (n(bar.from + taken)) " " (n(y)) "H" (n(bar.to.max(bar.from + THINNEST))) } {}
         @if let Some(label) = label { (on_it(bar.from, y, false, &label)) }
@@ -169,7 +192,11 @@ fn block(lane: &Lane<'_>, bar: &Bar<'_>, y: f64) -> Markup {
     let over = bar.over.unwrap_or(to).min(to);
     // Its label stands on the part that has more room.
     let is_over = to - over > over - bar.from;
-    let (begin, end) = if is_over { (over, to) } else { (bar.from, over) };
+    let (begin, end) = if is_over {
+        (over, to)
+    } else {
+        (bar.from, over)
+    };
     html! {
         @if over > bar.from { rect x=(n(bar.from)) y=(n(y)) width=(n(over - bar.from)) height=(lanes::BAR) {} }
         @if to > over { rect.over x=(n(over)) y=(n(y)) width=(n(to - over)) height=(lanes::BAR) {} }
@@ -184,7 +211,13 @@ fn on_it(x: f64, y: f64, is_over: bool, label: &str) -> Markup {
 /// As much of the label as has room before the first mark that stands on the bar.
 fn fitting(lane: &Lane<'_>, bar: &Bar<'_>, from: f64, to: f64) -> Option<String> {
     let label = if bar.times == 1 { bar.label } else { "" };
-    let marks = lane.flags.iter().filter(|flag| bar.track == 0 && matches!(flag.event, Event::Sale | Event::Harm));
-    let to = marks.map(|flag| flag.from).filter(|x| *x >= from).fold(to, f64::min);
+    let marks = lane
+        .flags
+        .iter()
+        .filter(|flag| bar.track == 0 && matches!(flag.event, Event::Sale | Event::Harm));
+    let to = marks
+        .map(|flag| flag.from)
+        .filter(|x| *x >= from)
+        .fold(to, f64::min);
     text::fit(label, ON_BAR, to - from - 2.0 * INSET).filter(|label| !label.is_empty())
 }

@@ -42,13 +42,22 @@ impl Flag<'_> {
     pub fn told(&self) -> String {
         match self.times {
             1 => format!("{}: {}", word(self.event), self.label),
-            times => format!("{} {times} times: {} \u{2026} {}", word(self.event), self.label, self.last),
+            times => format!(
+                "{} {times} times: {} \u{2026} {}",
+                word(self.event),
+                self.label,
+                self.last
+            ),
         }
     }
 
     /// When, in words.
     pub fn when(&self) -> String {
-        if self.times == 1 { text::seconds(self.begins) } else { format!("{:.1}\u{2013}{}", self.begins, text::seconds(self.ends)) }
+        if self.times == 1 {
+            text::seconds(self.begins)
+        } else {
+            format!("{:.1}\u{2013}{}", self.begins, text::seconds(self.ends))
+        }
     }
 
     /// What it says, the longest first.
@@ -56,9 +65,15 @@ impl Flag<'_> {
         let short = |room| text::fit(self.label, SIZE, room);
         match (self.event, self.times) {
             (Event::Sale, times) => vec![format!("{times} sold"), format!("{times}")],
-            (_, 1) => [LONGEST, 130.0, 70.0].into_iter().filter_map(short).collect(),
+            (_, 1) => [LONGEST, 130.0, 70.0]
+                .into_iter()
+                .filter_map(short)
+                .collect(),
             (_, times) => {
-                let long = [LONGEST, 100.0].into_iter().filter_map(short).map(|text| format!("{times}\u{d7} {text}"));
+                let long = [LONGEST, 100.0]
+                    .into_iter()
+                    .filter_map(short)
+                    .map(|text| format!("{times}\u{d7} {text}"));
                 long.chain([format!("{times}\u{d7}")]).collect()
             }
         }
@@ -80,37 +95,91 @@ pub(super) const fn word(event: Event) -> &'static str {
 }
 
 /// What stands on a flag. Harm is told at the head of the drawing, and a sale is a mark on the bar.
-const FLAGGED: [Event; 6] = [Event::Fault, Event::Stolen, Event::Expired, Event::Refused, Event::Write, Event::Note];
+const FLAGGED: [Event; 6] = [
+    Event::Fault,
+    Event::Stolen,
+    Event::Expired,
+    Event::Refused,
+    Event::Write,
+    Event::Note,
+];
 
 /// The moments of a lane, each kind for itself.
-pub(super) fn of_lane<'a>(picture: &'a Picture, lane: usize, scale: &Scale, rows: &mut Rows) -> Vec<Flag<'a>> {
-    let are_few = picture.moments.iter().filter(|moment| moment.lane == lane && FLAGGED.contains(&moment.event)).count() <= FEW;
+pub(super) fn of_lane<'a>(
+    picture: &'a Picture,
+    lane: usize,
+    scale: &Scale,
+    rows: &mut Rows,
+) -> Vec<Flag<'a>> {
+    let are_few = picture
+        .moments
+        .iter()
+        .filter(|moment| moment.lane == lane && FLAGGED.contains(&moment.event))
+        .count()
+        <= FEW;
     let near = if are_few { VERY_NEAR } else { NEAR };
-    let of_kind = |event, near| together(picture, |moment| moment.lane == lane && moment.event == event, scale, near);
-    let mut flags: Vec<_> = FLAGGED.into_iter().flat_map(|event| of_kind(event, near)).collect();
+    let of_kind = |event, near| {
+        together(
+            picture,
+            |moment| moment.lane == lane && moment.event == event,
+            scale,
+            near,
+        )
+    };
+    let mut flags: Vec<_> = FLAGGED
+        .into_iter()
+        .flat_map(|event| of_kind(event, near))
+        .collect();
     stand(&mut flags, |flag| flag.texts(), SIZE, ROWS, rows);
     // A single sale says nothing, and a number that has no room needs no stem either.
-    let (mut several, single): (Vec<_>, Vec<_>) = of_kind(Event::Sale, NEAR).into_iter().partition(|flag| flag.times > 1);
+    let (mut several, single): (Vec<_>, Vec<_>) = of_kind(Event::Sale, NEAR)
+        .into_iter()
+        .partition(|flag| flag.times > 1);
     stand(&mut several, |flag| flag.texts(), SIZE, 1, rows);
-    several.iter_mut().for_each(|flag| flag.place = flag.place.take().filter(|(_, said)| !said.is_empty()));
-    [of_kind(Event::Harm, NEAR), flags, several, single].into_iter().flatten().collect()
+    several
+        .iter_mut()
+        .for_each(|flag| flag.place = flag.place.take().filter(|(_, said)| !said.is_empty()));
+    [of_kind(Event::Harm, NEAR), flags, several, single]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Finds a place for each, from the right to the left.
-pub(super) fn stand(flags: &mut [Flag<'_>], texts: impl Fn(&Flag<'_>) -> Vec<String>, size: f64, most: usize, rows: &mut Rows) {
+pub(super) fn stand(
+    flags: &mut [Flag<'_>],
+    texts: impl Fn(&Flag<'_>) -> Vec<String>,
+    size: f64,
+    most: usize,
+    rows: &mut Rows,
+) {
     flags.sort_by(|a, b| a.from.total_cmp(&b.from));
     let all: Vec<_> = flags.iter().map(|flag| flag.from).collect();
     for (n, flag) in flags.iter_mut().enumerate().rev() {
         let texts = texts(flag);
         let widths: Vec<_> = texts.iter().map(|text| text::width(text, size)).collect();
         let place = rows.place(flag.from, &widths, most, &all[..n]);
-        flag.place = place.map(|place| (place, place.text.map(|n| texts[n].clone()).unwrap_or_default()));
+        flag.place = place.map(|place| {
+            (
+                place,
+                place.text.map(|n| texts[n].clone()).unwrap_or_default(),
+            )
+        });
     }
 }
 
 /// These moments in the order of time, those that come together as one.
-pub(super) fn together<'a>(picture: &'a Picture, wanted: impl Fn(&Moment) -> bool, scale: &Scale, near: f64) -> Vec<Flag<'a>> {
-    let mut moments: Vec<_> = picture.moments.iter().filter(|moment| wanted(moment)).collect();
+pub(super) fn together<'a>(
+    picture: &'a Picture,
+    wanted: impl Fn(&Moment) -> bool,
+    scale: &Scale,
+    near: f64,
+) -> Vec<Flag<'a>> {
+    let mut moments: Vec<_> = picture
+        .moments
+        .iter()
+        .filter(|moment| wanted(moment))
+        .collect();
     moments.sort_by(|a, b| a.at.total_cmp(&b.at));
     let mut flags: Vec<Flag<'_>> = Vec::new();
     for moment in moments {

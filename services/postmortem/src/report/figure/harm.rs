@@ -35,8 +35,17 @@ impl<'a> Harms<'a> {
         let word = if units { "oversold" } else { "harm" };
         let mut rows = Rows::new(scale.left - 10.0, WIDTH - RIGHT * 0.1);
         let mut flags = together(picture, |moment| moment.event == Event::Harm, scale, NEAR);
-        stand(&mut flags, |flag| texts(flag, word), SIZE * BOLD, ROWS, &mut rows);
-        Self { flags, rows: rows.used() }
+        stand(
+            &mut flags,
+            |flag| texts(flag, word),
+            SIZE * BOLD,
+            ROWS,
+            &mut rows,
+        );
+        Self {
+            flags,
+            rows: rows.used(),
+        }
     }
 
     /// What they need above the lanes.
@@ -59,7 +68,20 @@ impl<'a> Harms<'a> {
 }
 
 fn texts(flag: &Flag<'_>, word: &str) -> Vec<String> {
-    let head = if flag.times == 1 { word.to_owned() } else { format!("{word} \u{d7}{}", flag.times) };
-    let said = [260.0, 150.0, 80.0].into_iter().filter_map(|room| text::fit(flag.label, SIZE, room));
-    said.map(|said| format!("{head}: {said}{}", if flag.times == 1 { "" } else { ", \u{2026}" })).chain([head.clone()]).collect()
+    let head = if flag.times == 1 {
+        word.to_owned()
+    } else {
+        format!("{word} \u{d7}{}", flag.times)
+    };
+    let said = [260.0, 150.0, 80.0]
+        .into_iter()
+        .filter_map(|room| text::fit(flag.label, SIZE, room));
+    said.map(|said| {
+        format!(
+            "{head}: {said}{}",
+            if flag.times == 1 { "" } else { ", \u{2026}" }
+        )
+    })
+    .chain([head.clone()])
+    .collect()
 }

@@ -32,7 +32,11 @@ pub(super) struct Place {
 
 impl Rows {
     pub fn new(left: f64, right: f64) -> Self {
-        Self { taken: Vec::new(), left, right }
+        Self {
+            taken: Vec::new(),
+            left,
+            right,
+        }
     }
 
     /// How many are used.
@@ -46,11 +50,18 @@ impl Rows {
     /// Marks are placed from the right to the left. So a text on the right of its mark goes over those that stand there already, and one on
     /// the left only where none is `to_come`: its stem would find no way down.
     pub fn place(&mut self, x: f64, widths: &[f64], most: usize, to_come: &[f64]) -> Option<Place> {
-        let texts = widths.iter().enumerate().map(|(n, width)| (Some(n), *width)).chain([(None, 0.0)]);
+        let texts = widths
+            .iter()
+            .enumerate()
+            .map(|(n, width)| (Some(n), *width))
+            .chain([(None, 0.0)]);
         for (text, width) in texts {
             for side in [Side::Right, Side::Left] {
                 let (from, to) = reach(x, width, side);
-                if from < self.left || to > self.right || side == Side::Left && to_come.iter().any(|mark| mark + MARK + GAP > from) {
+                if from < self.left
+                    || to > self.right
+                    || side == Side::Left && to_come.iter().any(|mark| mark + MARK + GAP > from)
+                {
                     continue;
                 }
                 if let Some(row) = (0..most).find(|row| self.is_free(*row, x, from, to)) {
@@ -64,7 +75,11 @@ impl Rows {
 
     fn is_free(&self, row: usize, x: f64, from: f64, to: f64) -> bool {
         let clear = |row: usize, from: f64, to: f64| {
-            self.taken.get(row).is_none_or(|taken| taken.iter().all(|(begin, end)| to + GAP <= *begin || from >= *end + GAP))
+            self.taken.get(row).is_none_or(|taken| {
+                taken
+                    .iter()
+                    .all(|(begin, end)| to + GAP <= *begin || from >= *end + GAP)
+            })
         };
         clear(row, from, to) && (0..row).all(|below| clear(below, x - STEM, x + STEM))
     }
@@ -98,19 +113,44 @@ mod tests {
     #[test]
     fn a_label_goes_over_those_on_its_right_and_its_stem_crosses_none() {
         let mut rows = Rows::new(0.0, 200.0);
-        assert_eq!(rows.place(100.0, &[80.0], 2, &[]), place(0, Side::Right, Some(0)));
-        assert_eq!(rows.place(70.0, &[80.0], 2, &[]), place(1, Side::Right, Some(0)));
-        assert_eq!(rows.place(150.0, &[10.0], 2, &[]), None, "its stem would cross the first");
-        assert_eq!(rows.place(195.0, &[80.0], 2, &[]), None, "its mark would leave the drawing");
+        assert_eq!(
+            rows.place(100.0, &[80.0], 2, &[]),
+            place(0, Side::Right, Some(0))
+        );
+        assert_eq!(
+            rows.place(70.0, &[80.0], 2, &[]),
+            place(1, Side::Right, Some(0))
+        );
+        assert_eq!(
+            rows.place(150.0, &[10.0], 2, &[]),
+            None,
+            "its stem would cross the first"
+        );
+        assert_eq!(
+            rows.place(195.0, &[80.0], 2, &[]),
+            None,
+            "its mark would leave the drawing"
+        );
         assert_eq!(rows.used(), 2);
     }
 
     #[test]
     fn at_the_edge_a_label_goes_to_the_left_unless_it_would_hide_what_is_to_come() {
         let mut rows = Rows::new(0.0, 200.0);
-        assert_eq!(rows.place(180.0, &[80.0, 8.0], 2, &[20.0]), place(0, Side::Left, Some(0)));
+        assert_eq!(
+            rows.place(180.0, &[80.0, 8.0], 2, &[20.0]),
+            place(0, Side::Left, Some(0))
+        );
         let mut rows = Rows::new(0.0, 200.0);
-        assert_eq!(rows.place(180.0, &[80.0, 8.0], 2, &[20.0, 120.0]), place(0, Side::Right, Some(1)), "a shorter one rather");
-        assert_eq!(rows.place(120.0, &[90.0], 2, &[20.0]), place(0, Side::Right, None), "the mark alone");
+        assert_eq!(
+            rows.place(180.0, &[80.0, 8.0], 2, &[20.0, 120.0]),
+            place(0, Side::Right, Some(1)),
+            "a shorter one rather"
+        );
+        assert_eq!(
+            rows.place(120.0, &[90.0], 2, &[20.0]),
+            place(0, Side::Right, None),
+            "the mark alone"
+        );
     }
 }

@@ -68,7 +68,9 @@ impl<'a> Lanes<'a> {
 
     /// Where they end.
     pub fn bottom(&self) -> f64 {
-        self.lanes.last().map_or(self.top, |lane| lane.top + lane.height)
+        self.lanes
+            .last()
+            .map_or(self.top, |lane| lane.top + lane.height)
     }
 }
 
@@ -78,12 +80,22 @@ fn lane<'a>(picture: &'a Picture, n: usize, name: &'a str, scale: &Scale, top: f
     let flags = flags::of_lane(picture, n, scale, &mut rows);
     let tracks = bars.iter().map(|bar| bar.track + 1).max().unwrap_or(1);
     let height = AIR * 2.0 + ROW * index(rows.used()) + TRACK * index(tracks) - (TRACK - BAR);
-    Lane { name, bars, flags, top, height, rows: rows.used() }
+    Lane {
+        name,
+        bars,
+        flags,
+        top,
+        height,
+        rows: rows.used(),
+    }
 }
 
 /// How much room the names need.
 pub(super) fn gutter(names: &[String]) -> f64 {
-    let widest = names.iter().map(|name| text::width(name, NAME)).fold(0.0, f64::max);
+    let widest = names
+        .iter()
+        .map(|name| text::width(name, NAME))
+        .fold(0.0, f64::max);
     (widest + 22.0).clamp(84.0, 176.0)
 }
 

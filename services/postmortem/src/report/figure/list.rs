@@ -29,7 +29,17 @@ pub(super) fn list(layout: &Layout<'_>) -> Markup {
 }
 
 fn of_lane<'a>(lane: &'a super::lanes::Lane<'_>) -> impl Iterator<Item = Line<'a>> {
-    let bars = lane.bars.iter().map(|bar| Line { begins: bar.begins, when: bar.when(), who: lane.name, what: bar.told() });
-    let flags = lane.flags.iter().map(|flag| Line { begins: flag.begins, when: flag.when(), who: lane.name, what: flag.told() });
+    let bars = lane.bars.iter().map(|bar| Line {
+        begins: bar.begins,
+        when: bar.when(),
+        who: lane.name,
+        what: bar.told(),
+    });
+    let flags = lane.flags.iter().map(|flag| Line {
+        begins: flag.begins,
+        when: flag.when(),
+        who: lane.name,
+        what: flag.told(),
+    });
     bars.chain(flags)
 }

@@ -39,18 +39,31 @@ struct Piece {
 impl Scale {
     pub fn new(picture: &Picture, left: f64, right: f64) -> Self {
         let events = events(picture);
-        let (from, last) = (events.first().copied().unwrap_or(0.0), events.last().copied().unwrap_or(picture.end));
+        let (from, last) = (
+            events.first().copied().unwrap_or(0.0),
+            events.last().copied().unwrap_or(picture.end),
+        );
         // A moment on the very edge would be half a mark.
         let to = (last + (last - from) * 0.01).max(from + SHORTEST);
         let quiet = quiet(&events, to - from);
-        Self { pieces: pieces(from, to, &quiet, left, right), left, right }
+        Self {
+            pieces: pieces(from, to, &quiet, left, right),
+            left,
+            right,
+        }
     }
 
     /// Where it is.
     pub fn x(&self, at: f64) -> f64 {
-        let piece = self.pieces.iter().find(|piece| at <= piece.to).or(self.pieces.last());
+        let piece = self
+            .pieces
+            .iter()
+            .find(|piece| at <= piece.to)
+            .or(self.pieces.last());
         piece.map_or(self.left, |piece| {
-            piece.left + (at.clamp(piece.from, piece.to) - piece.from) / (piece.to - piece.from) * (piece.right - piece.left)
+            piece.left
+                + (at.clamp(piece.from, piece.to) - piece.from) / (piece.to - piece.from)
+                    * (piece.right - piece.left)
         })
     }
 
@@ -66,7 +79,10 @@ impl Scale {
 
     /// What is drawn shorter than it was: from where to where, and how many seconds.
     pub fn shortened(&self) -> impl Iterator<Item = (f64, f64, f64)> {
-        self.pieces.iter().filter(|piece| piece.is_short).map(|piece| (piece.left, piece.right, piece.to - piece.from))
+        self.pieces
+            .iter()
+            .filter(|piece| piece.is_short)
+            .map(|piece| (piece.left, piece.right, piece.to - piece.from))
     }
 
     /// Round numbers, and where they are.
@@ -79,7 +95,9 @@ impl Scale {
         let mut ticks: Vec<(f64, String)> = Vec::new();
         for piece in drawn() {
             let first = (self.since(piece.from) / step - 1e-6).ceil() * step;
-            let at = (0..).map(|n| first + f64::from(n) * step).take_while(|at| *at <= self.since(piece.to));
+            let at = (0..)
+                .map(|n| first + f64::from(n) * step)
+                .take_while(|at| *at <= self.since(piece.to));
             for (x, told) in at.map(|at| (self.x(self.from() + at), format!("{at:.digits$}"))) {
                 if ticks.last().is_none_or(|last| x - last.0 >= NUMBER) {
                     ticks.push((x, told));
@@ -98,17 +116,27 @@ impl Scale {
 fn events(picture: &Picture) -> Vec<f64> {
     let spans = picture.spans.iter().flat_map(|span| {
         let ends = end(picture, span);
-        [span.from, ends, span.valid_until.map_or(ends, |until| until.clamp(span.from, ends))]
+        [
+            span.from,
+            ends,
+            span.valid_until
+                .map_or(ends, |until| until.clamp(span.from, ends)),
+        ]
     });
     let moments = picture.moments.iter().map(|moment| moment.at);
-    let mut events: Vec<_> = spans.chain(moments).chain(picture.stock.iter().map(|stock| stock.0)).collect();
+    let mut events: Vec<_> = spans
+        .chain(moments)
+        .chain(picture.stock.iter().map(|stock| stock.0))
+        .collect();
     events.sort_by(f64::total_cmp);
     events
 }
 
 fn quiet(events: &[f64], length: f64) -> Vec<(f64, f64)> {
     let edge = length * EDGE;
-    let pairs = events.windows(2).filter(|pair| pair[1] - pair[0] > length * QUIET);
+    let pairs = events
+        .windows(2)
+        .filter(|pair| pair[1] - pair[0] > length * QUIET);
     pairs.map(|pair| (pair[0] + edge, pair[1] - edge)).collect()
 }
 
@@ -120,8 +148,18 @@ fn pieces(from: f64, to: f64, quiet: &[(f64, f64)], left: f64, right: f64) -> Ve
     let mut pieces = Vec::new();
     let mut add = |from: f64, to: f64, is_short: bool| {
         let left = pieces.last().map_or(left, |piece: &Piece| piece.right);
-        let width = if is_short { short } else { (to - from) * pixels };
-        pieces.push(Piece { from, to, left, right: left + width, is_short });
+        let width = if is_short {
+            short
+        } else {
+            (to - from) * pixels
+        };
+        pieces.push(Piece {
+            from,
+            to,
+            left,
+            right: left + width,
+            is_short,
+        });
     };
     let mut begin = from;
     for (quiet_from, quiet_to) in quiet {
@@ -141,7 +179,11 @@ pub(super) fn end(picture: &Picture, span: &Span) -> f64 {
 /// The next of 1, 2, 5, 10, 20, ...
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= least * 0.999).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|step| step * power)
+        .find(|step| *step >= least * 0.999)
+        .unwrap_or(10.0 * power)
 }
 
 #[cfg(test)]
@@ -151,15 +193,35 @@ mod tests {
 
     #[test]
     fn steps_are_round() {
-        for (least, step) in [(0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (4.8, 5.0), (6.0, 10.0), (12.0, 20.0)] {
+        for (least, step) in [
+            (0.9, 1.0),
+            (1.0, 1.0),
+            (1.1, 2.0),
+            (4.8, 5.0),
+            (6.0, 10.0),
+            (12.0, 20.0),
+        ] {
             assert!((round_step(least) - step).abs() < 1e-9, "{least}");
         }
         assert!((round_step(0.03) - 0.05).abs() < 1e-9);
     }
 
     fn at(times: &[f64]) -> Picture {
-        let moments = times.iter().map(|at| Moment { lane: 0, event: Event::Note, label: String::new(), at: *at }).collect();
-        Picture { lanes: vec!["a".into()], moments, end: 99.0, ..Picture::default() }
+        let moments = times
+            .iter()
+            .map(|at| Moment {
+                lane: 0,
+                event: Event::Note,
+                label: String::new(),
+                at: *at,
+            })
+            .collect();
+        Picture {
+            lanes: vec!["a".into()],
+            moments,
+            end: 99.0,
+            ..Picture::default()
+        }
     }
 
     #[test]
@@ -167,7 +229,11 @@ mod tests {
         let scale = Scale::new(&at(&[7.0]), 100.0, 900.0);
         assert!((scale.x(7.0) - 100.0).abs() < 1e-9 && scale.since(7.0).abs() < 1e-9);
         assert!(scale.ticks().len() >= 2);
-        assert!(Scale::new(&Picture::default(), 100.0, 900.0).x(3.0).is_finite());
+        assert!(
+            Scale::new(&Picture::default(), 100.0, 900.0)
+                .x(3.0)
+                .is_finite()
+        );
     }
 
     #[test]
@@ -179,11 +245,25 @@ mod tests {
 
         let scale = Scale::new(&at(&[0.0, 1.0, 29.0, 30.0]), 0.0, 1000.0);
         let (from, to, seconds) = scale.shortened().next().unwrap();
-        assert!((to - from - 250.0).abs() < 1e-6 && (25.0..28.0).contains(&seconds), "{from} {to} {seconds}");
-        assert!(scale.x(1.0) < from && scale.x(29.0) > to, "what happens is never in it");
+        assert!(
+            (to - from - 250.0).abs() < 1e-6 && (25.0..28.0).contains(&seconds),
+            "{from} {to} {seconds}"
+        );
+        assert!(
+            scale.x(1.0) < from && scale.x(29.0) > to,
+            "what happens is never in it"
+        );
         assert!(scale.x(30.0) - scale.x(29.0) > 200.0 && scale.x(99.0) <= 1000.0);
         let ticks = scale.ticks();
-        assert!(ticks.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 34.0), "{ticks:?}");
-        assert!(ticks.iter().all(|(x, _)| *x <= from + 1e-6 || *x >= to - 1e-6), "{ticks:?}");
+        assert!(
+            ticks.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 34.0),
+            "{ticks:?}"
+        );
+        assert!(
+            ticks
+                .iter()
+                .all(|(x, _)| *x <= from + 1e-6 || *x >= to - 1e-6),
+            "{ticks:?}"
+        );
     }
 }

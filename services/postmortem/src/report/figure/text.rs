@@ -37,7 +37,8 @@ pub(super) fn fit(text: &str, size: f64, room: f64) -> Option<String> {
 /// A number as a drawing has it: no finer than one can see.
 pub(super) fn n(value: f64) -> String {
     let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
+    text.strip_suffix(".0")
+        .map_or_else(|| text.clone(), str::to_owned)
 }
 
 /// A moment or a length of the story, to be read.
@@ -53,12 +54,18 @@ mod tests {
     fn what_has_no_room_is_cut_and_says_so() {
         assert_eq!(fit("resumes", 12.0, 100.0).as_deref(), Some("resumes"));
         let cut = fit("resumes after a long pause", 12.0, 90.0).unwrap();
-        assert!(cut.ends_with('\u{2026}') && width(&cut, 12.0) <= 90.0, "{cut}");
+        assert!(
+            cut.ends_with('\u{2026}') && width(&cut, 12.0) <= 90.0,
+            "{cut}"
+        );
         assert_eq!(fit("resumes after a long pause", 12.0, 30.0), None);
     }
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!((n(2.0), n(2.04), n(-0.26)), ("2".into(), "2".into(), "-0.3".into()));
+        assert_eq!(
+            (n(2.0), n(2.04), n(-0.26)),
+            ("2".into(), "2".into(), "-0.3".into())
+        );
     }
 }

@@ -9,7 +9,18 @@ use crate::process::{run, stderr, stdout};
 
 fn lock_run(backend: &str, server: &str, options: &[&str], command: &[&str]) -> Command {
     let mut run = stockade();
-    run.args(["lock", "run", "a lock", "--backend", backend, "--nodes", server]).args(options).arg("--").args(command);
+    run.args([
+        "lock",
+        "run",
+        "a lock",
+        "--backend",
+        backend,
+        "--nodes",
+        server,
+    ])
+    .args(options)
+    .arg("--")
+    .args(command);
     run
 }
 
@@ -17,7 +28,12 @@ fn lock_run(backend: &str, server: &str, options: &[&str], command: &[&str]) -> 
 async fn keeps_locks(backend: &str, server: &str) {
     let mut last = 0;
     for _ in 0..3 {
-        let output = run(&mut lock_run(backend, server, &[], &["sh", "-c", "echo $STOCKADE_LOCK_TOKEN; exit 7"]));
+        let output = run(&mut lock_run(
+            backend,
+            server,
+            &[],
+            &["sh", "-c", "echo $STOCKADE_LOCK_TOKEN; exit 7"],
+        ));
         assert_eq!(code(&output), 7, "{backend}: {}", stderr(&output));
         let token: i64 = stdout(&output).trim().parse().unwrap();
         assert!(token > last, "{backend}: {token} after {last}");
@@ -28,7 +44,12 @@ async fn keeps_locks(backend: &str, server: &str) {
     let script = format!("touch '{}'; exec sleep 60", started.display());
     let holder = Holding::start(&mut lock_run(backend, server, &[], &["sh", "-c", &script]));
     becomes("the holder runs", async || fs::exists(&started).unwrap()).await;
-    let output = run(&mut lock_run(backend, server, &["--wait", "0.3"], &["true"]));
+    let output = run(&mut lock_run(
+        backend,
+        server,
+        &["--wait", "0.3"],
+        &["true"],
+    ));
     assert_eq!(code(&output), 75, "{backend}: {}", stderr(&output));
     holder.signal(nix::sys::signal::Signal::SIGTERM);
     let output = run(&mut lock_run(backend, server, &["--wait", "10"], &["true"]));
@@ -44,7 +65,11 @@ async fn one_redis_keeps_locks() {
 #[tokio::test]
 async fn databases_keep_locks() {
     let folder = tempfile::tempdir().unwrap();
-    keeps_locks("sqlite", &format!("sqlite://{}/locks.db?mode=rwc", folder.path().display())).await;
+    keeps_locks(
+        "sqlite",
+        &format!("sqlite://{}/locks.db?mode=rwc", folder.path().display()),
+    )
+    .await;
     let postgres = Postgres::start().await.unwrap();
     keeps_locks("postgres", &postgres.url("postgres")).await;
     let mariadb = MariaDb::start().await.unwrap();
@@ -69,7 +94,11 @@ async fn etcd_keeps_locks() {
 fn a_backend_that_was_not_compiled_in_is_named_with_what_brings_it() {
     let output = run(&mut lock_run("etcd", "http://127.0.0.1:1", &[], &["true"]));
     assert_eq!(code(&output), 2);
-    assert!(stderr(&output).contains("--features etcd"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("--features etcd"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -78,15 +107,31 @@ fn what_a_backend_cannot_do_is_refused() {
     let table: &[(&str, &str, &[&str], &[&str])] = &[
         ("redis", nowhere, &["--fair"], &["--fair", "redis"]),
         ("redis", nowhere, &["--shared"], &["--shared", "redis"]),
-        ("redis", "redis://127.0.0.1:1,redis://127.0.0.1:2", &[], &["--nodes", "one server", "found 2"]),
+        (
+            "redis",
+            "redis://127.0.0.1:1,redis://127.0.0.1:2",
+            &[],
+            &["--nodes", "one server", "found 2"],
+        ),
         ("postgres", nowhere, &[], &["--nodes", "postgres://"]),
-        ("zookeeper", "127.0.0.1:2181", &[], &["--nodes", "zookeeper://"]),
+        (
+            "zookeeper",
+            "127.0.0.1:2181",
+            &[],
+            &["--nodes", "zookeeper://"],
+        ),
         ("redis", nowhere, &["--lease", "1ms"], &["--lease", "20 ms"]),
     ];
     for (backend, server, options, expected) in table {
         let output = run(&mut lock_run(backend, server, options, &["true"]));
         assert_eq!(code(&output), 2, "{backend}: {}", stderr(&output));
-        assert!(expected.iter().all(|expected| stderr(&output).contains(expected)), "{backend}: {}", stderr(&output));
+        assert!(
+            expected
+                .iter()
+                .all(|expected| stderr(&output).contains(expected)),
+            "{backend}: {}",
+            stderr(&output)
+        );
     }
 }
 
@@ -102,8 +147,17 @@ fn a_server_that_is_away_is_unavailable() {
     for (backend, server) in dead {
         let output = run(&mut lock_run(backend, server, &[], &["true"]));
         assert_eq!(code(&output), 69, "{backend}: {}", stderr(&output));
-        assert!(!stderr(&output).contains("pass-word"), "{backend}: {}", stderr(&output));
-        let output = run(&mut lock_run(backend, server, &["--wait", "0.2"], &["true"]));
+        assert!(
+            !stderr(&output).contains("pass-word"),
+            "{backend}: {}",
+            stderr(&output)
+        );
+        let output = run(&mut lock_run(
+            backend,
+            server,
+            &["--wait", "0.2"],
+            &["true"],
+        ));
         assert_eq!(code(&output), 75, "{backend}: {}", stderr(&output));
     }
 }

@@ -34,7 +34,12 @@ pub async fn start(count: usize) -> Vec<Redis> {
     for _ in 0..count {
         servers.push(Redis::start().await.unwrap());
     }
-    let output = process::run(&mut lock_run(&servers, "admission", &["--lease", "500ms"], &["true"]));
+    let output = process::run(&mut lock_run(
+        &servers,
+        "admission",
+        &["--lease", "500ms"],
+        &["true"],
+    ));
     assert!(output.status.success(), "{output:?}");
     servers
 }
@@ -55,13 +60,21 @@ pub fn stockade() -> Command {
 
 pub fn lock_run(servers: &[Redis], name: &str, options: &[&str], command: &[&str]) -> Command {
     let mut run = stockade();
-    run.env("LOCK_URLS", urls(servers)).args(["lock", "run", name]).args(options).arg("--").args(command);
+    run.env("LOCK_URLS", urls(servers))
+        .args(["lock", "run", name])
+        .args(options)
+        .arg("--")
+        .args(command);
     run
 }
 
 pub fn lock_status(servers: &[Redis], name: &str, options: &[&str]) -> Output {
     let mut status = stockade();
-    process::run(status.args(["lock", "status", name, "--nodes", &urls(servers)]).args(options))
+    process::run(
+        status
+            .args(["lock", "status", name, "--nodes", &urls(servers)])
+            .args(options),
+    )
 }
 
 pub fn code(output: &Output) -> i32 {
@@ -100,8 +113,16 @@ impl Drop for Holding {
 }
 
 pub async fn redis<T: redis::FromRedisValue>(server: &Redis, command: &[&str]) -> T {
-    let mut connection = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
-    redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
+    let mut connection = redis::Client::open(server.url())
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    redis::cmd(command[0])
+        .arg(&command[1..])
+        .query_async(&mut connection)
+        .await
+        .unwrap()
 }
 
 /// How many of the servers have the lock, whoever it belongs to.
@@ -124,5 +145,6 @@ pub async fn becomes(what: &str, condition: impl AsyncFn() -> bool) {
 /// The process is gone, or waits for somebody who never asks for its status.
 pub fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, state)| !state.starts_with('Z'))
 }

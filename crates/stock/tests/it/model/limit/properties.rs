@@ -13,21 +13,40 @@ pub const LIMIT: &str = "the ledger gives nobody more than the limit";
 /// Everything that is checked.
 pub fn all() -> Vec<Property<Shards>> {
     vec![
-        Property::always(LIMIT, |shards: &Shards, state: &State| state.held() <= shards.limit),
+        Property::always(LIMIT, |shards: &Shards, state: &State| {
+            state.held() <= shards.limit
+        }),
         // Mending alone is enough for it: what is on its way from home is forgotten by it, too.
-        Property::always("where nothing is forgotten nothing is rejected", |_, state: &State| {
-            let mended = state.home.iter().any(|event| matches!(event, Event::Mended { .. }));
-            mended || state.failovers > 0 || !state.orders.contains(&Order::Rejected)
+        Property::always(
+            "where nothing is forgotten nothing is rejected",
+            |_, state: &State| {
+                let mended = state
+                    .home
+                    .iter()
+                    .any(|event| matches!(event, Event::Mended { .. }));
+                mended || state.failovers > 0 || !state.orders.contains(&Order::Rejected)
+            },
+        ),
+        Property::sometimes(
+            "home forgets what it let go on, and its outbox is whole",
+            |_, state: &State| {
+                state.failovers > 0
+                    && state.next_at_home().is_some()
+                    && state.strays_recorded > 0
+                    && !state.home.contains(&Event::LetGo(state.other[0]))
+            },
+        ),
+        Property::sometimes("a stray is held", |_, state: &State| {
+            state
+                .other
+                .iter()
+                .any(|order| state.orders[*order] == Order::Held)
         }),
-        Property::sometimes("home forgets what it let go on, and its outbox is whole", |_, state: &State| {
-            state.failovers > 0
-                && state.next_at_home().is_some()
-                && state.strays_recorded > 0
-                && !state.home.contains(&Event::LetGo(state.other[0]))
-        }),
-        Property::sometimes("a stray is held", |_, state: &State| state.other.iter().any(|order| state.orders[*order] == Order::Held)),
         Property::sometimes("a stray is rejected", |_, state: &State| {
-            state.other.iter().any(|order| state.orders[*order] == Order::Rejected)
+            state
+                .other
+                .iter()
+                .any(|order| state.orders[*order] == Order::Rejected)
         }),
         Property::sometimes("an order that home took is rejected", |_, state: &State| {
             state.home.iter().any(|event| matches!(event, Event::Took(order) if state.orders[*order] == Order::Rejected))

@@ -22,8 +22,12 @@ pub struct Rules {
 
 impl Rules {
     /// The protocol.
-    pub const ALL: Self =
-        Self { strays_are_checked: true, known_buyers_are_checked: true, strays_are_asked_for_in_turn: true, strays_are_alone: true };
+    pub const ALL: Self = Self {
+        strays_are_checked: true,
+        known_buyers_are_checked: true,
+        strays_are_asked_for_in_turn: true,
+        strays_are_alone: true,
+    };
 }
 
 /// Two shards under some rules, and how much of them is checked.
@@ -122,9 +126,19 @@ impl Shards {
             Step::LookForStrays => state.looked = Some(state.has_strayed()),
             Step::BeginHome => {
                 let strayed = state.looked.take().unwrap_or(state.has_strayed());
-                state.at_home = state.next_at_home().map(|order| Transaction { order, held: state.held(), strayed });
+                state.at_home = state.next_at_home().map(|order| Transaction {
+                    order,
+                    held: state.held(),
+                    strayed,
+                });
             }
-            Step::BeginStray => state.stray = state.next_stray().map(|order| Transaction { order, held: state.held(), strayed: true }),
+            Step::BeginStray => {
+                state.stray = state.next_stray().map(|order| Transaction {
+                    order,
+                    held: state.held(),
+                    strayed: true,
+                })
+            }
             Step::BeginMending => state.mending = Some((state.home.clone(), state.held())),
             Step::CommitHome => self.commit_home(state),
             Step::CommitStray => self.commit_stray(state),
@@ -134,21 +148,32 @@ impl Shards {
 
     /// It was read while it stood there; whether it still does, nobody asks.
     fn commit_home(&self, state: &mut State) {
-        let Some(Transaction { order, held, strayed }) = state.at_home.take() else { return };
+        let Some(Transaction {
+            order,
+            held,
+            strayed,
+        }) = state.at_home.take()
+        else {
+            return;
+        };
         let watched = self.rules.known_buyers_are_checked && strayed && held > 0;
         state.recorded.push(Event::Took(order));
         state.record(order, !watched || held < self.limit);
     }
 
     fn commit_stray(&self, state: &mut State) {
-        let Some(Transaction { order, held, .. }) = state.stray.take() else { return };
+        let Some(Transaction { order, held, .. }) = state.stray.take() else {
+            return;
+        };
         state.strays_recorded += 1;
         state.record(order, !self.rules.strays_are_checked || held < self.limit);
     }
 
     /// The compare-and-set: nothing if home is not what was read.
     fn commit_mending(&self, state: &mut State) {
-        let Some((home, mut held)) = state.mending.take() else { return };
+        let Some((home, mut held)) = state.mending.take() else {
+            return;
+        };
         if home != state.home {
             return;
         }
@@ -161,7 +186,9 @@ impl Shards {
                 state.record(order, holds);
             }
         }
-        state.home.push(Event::Mended { counted: state.held() });
+        state.home.push(Event::Mended {
+            counted: state.held(),
+        });
         state.recorded = state.outbox().collect();
     }
 }
@@ -177,7 +204,9 @@ impl Model for Shards {
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
         self.asks(state, steps);
         steps.extend(
-            (0..self.orders).filter(|order| state.sent[*order] && !state.other.contains(order)).map(|order| Step::TakeStray { order }),
+            (0..self.orders)
+                .filter(|order| state.sent[*order] && !state.other.contains(order))
+                .map(|order| Step::TakeStray { order }),
         );
         if state.failovers < self.failovers {
             steps.extend((0..state.home.len()).map(|remaining| Step::Failover { remaining }));

@@ -73,25 +73,41 @@ impl State {
 
     /// What home counts for the buyer.
     pub fn counted(&self) -> usize {
-        self.home.iter().fold(0, |counted, event| if let Event::Mended { counted } = event { *counted } else { counted + 1 })
+        self.home.iter().fold(0, |counted, event| {
+            if let Event::Mended { counted } = event {
+                *counted
+            } else {
+                counted + 1
+            }
+        })
     }
 
     /// Whether home has an answer for the order. What was recorded is restored when it is mended.
     pub fn home_knows(&self, order: usize) -> bool {
-        let was_mended = self.home.iter().any(|event| matches!(event, Event::Mended { .. }));
-        self.home.iter().any(|event| matches!(event, Event::Took(known) | Event::LetGo(known) if *known == order))
-            || (was_mended && self.orders[order] != Order::Unknown)
+        let was_mended = self
+            .home
+            .iter()
+            .any(|event| matches!(event, Event::Mended { .. }));
+        self.home.iter().any(
+            |event| matches!(event, Event::Took(known) | Event::LetGo(known) if *known == order),
+        ) || (was_mended && self.orders[order] != Order::Unknown)
     }
 
     /// What of home's history can be read.
     pub fn outbox(&self) -> impl Iterator<Item = Event> {
-        self.home.iter().copied().filter(|event| !matches!(event, Event::LetGo(_)))
+        self.home
+            .iter()
+            .copied()
+            .filter(|event| !matches!(event, Event::LetGo(_)))
     }
 
     /// The next order that home's recorder finds: nothing if the outbox does not begin with what was recorded.
     pub fn next_at_home(&self) -> Option<usize> {
         let mut outbox = self.outbox();
-        let is_anchored = self.recorded.iter().all(|recorded| outbox.next() == Some(*recorded));
+        let is_anchored = self
+            .recorded
+            .iter()
+            .all(|recorded| outbox.next() == Some(*recorded));
         match outbox.next() {
             Some(Event::Took(order)) if is_anchored => Some(order),
             _ => None,
@@ -110,7 +126,10 @@ impl State {
 
     /// Units that the buyer has.
     pub fn held(&self) -> usize {
-        self.orders.iter().filter(|order| **order == Order::Held).count()
+        self.orders
+            .iter()
+            .filter(|order| **order == Order::Held)
+            .count()
     }
 
     /// An order that is there already stays what it is.
@@ -121,6 +140,10 @@ impl State {
     }
 
     pub fn is_within_bounds(&self) -> bool {
-        self.home.iter().filter(|event| matches!(event, Event::Mended { .. })).count() <= MENDED_MOST
+        self.home
+            .iter()
+            .filter(|event| matches!(event, Event::Mended { .. }))
+            .count()
+            <= MENDED_MOST
     }
 }

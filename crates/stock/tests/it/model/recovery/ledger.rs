@@ -71,7 +71,10 @@ pub struct Ledger {
 impl Ledger {
     /// What the buyer is counted for.
     pub fn counted(&self) -> u8 {
-        self.orders.iter().filter(|order| matches!(order, Order::Held | Order::Returning)).count() as u8
+        self.orders
+            .iter()
+            .filter(|order| matches!(order, Order::Held | Order::Returning))
+            .count() as u8
     }
 
     /// What the recorder makes of entries, nothing if it has to stop: somebody set the counter to what this row does not say.
@@ -90,20 +93,33 @@ impl Ledger {
     }
 
     /// What a mender makes of the whole outbox. What the ledger has already, and what does not apply, changes nothing.
-    pub fn mended(mut self, rules: Rules, limit: u8, entries: impl Iterator<Item = Effect>) -> Self {
-        let limit = if rules.limit_checked_when_mending { limit } else { u8::MAX };
+    pub fn mended(
+        mut self,
+        rules: Rules,
+        limit: u8,
+        entries: impl Iterator<Item = Effect>,
+    ) -> Self {
+        let limit = if rules.limit_checked_when_mending {
+            limit
+        } else {
+            u8::MAX
+        };
         entries.for_each(|effect| self.apply(effect, limit));
         self
     }
 
     fn apply(&mut self, effect: Effect, limit: u8) {
         match effect {
-            Effect::Taken(order) if self.orders[order] == Order::Unknown => self.hold_or_reject(order, limit),
+            Effect::Taken(order) if self.orders[order] == Order::Unknown => {
+                self.hold_or_reject(order, limit)
+            }
             Effect::Released(order) if self.orders[order] == Order::Returning => {
                 self.orders[order] = Order::Returned;
                 self.available += 1;
             }
-            Effect::Transferred(units) if self.transfer.moved().is_none() && self.available + units >= 0 => {
+            Effect::Transferred(units)
+                if self.transfer.moved().is_none() && self.available + units >= 0 =>
+            {
                 self.transfer = Transfer::Moved(units);
                 self.available += units;
             }
@@ -122,7 +138,11 @@ impl Ledger {
 
     /// What the segment must know.
     pub fn memory(&self, rules: Rules) -> Memory {
-        let answers = if rules.answers_restored { self.orders.map(Order::answer) } else { Default::default() };
+        let answers = if rules.answers_restored {
+            self.orders.map(Order::answer)
+        } else {
+            Default::default()
+        };
         Memory {
             answers,
             // The weaker version writes the buyers who hold something.
@@ -135,7 +155,11 @@ impl Ledger {
     /// and the checkpoint, and every order moves on as it was decided.
     pub fn overwritten_with(mut self, decided: &Self) -> Self {
         (self.available, self.checkpoint) = (decided.available, decided.checkpoint);
-        self.transfer = if decided.transfer.moved().is_some() { decided.transfer } else { self.transfer };
+        self.transfer = if decided.transfer.moved().is_some() {
+            decided.transfer
+        } else {
+            self.transfer
+        };
         for (order, decided) in self.orders.iter_mut().zip(decided.orders) {
             *order = decided.max(*order);
         }

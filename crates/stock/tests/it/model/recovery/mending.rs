@@ -75,23 +75,35 @@ impl Mending {
     /// The entries behind the checkpoint, if the recorder may go on from there.
     pub fn behind_checkpoint(&self, state: &State) -> Option<Vec<Op>> {
         let checkpoint = state.ledger.checkpoint;
-        let is_anchored = state.outbox().any(|op| op.id == checkpoint) || !self.rules.recorder_checks_the_anchor;
+        let is_anchored =
+            state.outbox().any(|op| op.id == checkpoint) || !self.rules.recorder_checks_the_anchor;
         is_anchored.then(|| state.outbox().filter(|op| op.id > checkpoint).collect())
     }
 
     fn recorder_reads(&self, state: &State, entries: usize) -> Option<Ledger> {
         let behind = self.behind_checkpoint(state)?;
-        behind.get(..entries).filter(|entries| !entries.is_empty()).and_then(|entries| state.ledger.recorded(self.rules, entries))
+        behind
+            .get(..entries)
+            .filter(|entries| !entries.is_empty())
+            .and_then(|entries| state.ledger.recorded(self.rules, entries))
     }
 
     fn decide(&self, state: &State, mender: usize) -> Option<Decision> {
         let may_go_on = state.ledger.fence == State::token(mender);
         let last = state.segment().filter(|_| may_go_on)?.last;
-        if self.rules.decides_on_its_own_halt && state.menders[mender].stage != Stage::Halted(last) {
+        if self.rules.decides_on_its_own_halt && state.menders[mender].stage != Stage::Halted(last)
+        {
             return None;
         }
-        let ledger = state.ledger.mended(self.rules, self.limit, state.outbox().map(|op| op.effect));
-        Some(Decision { ledger, last, is_current: true })
+        let ledger =
+            state
+                .ledger
+                .mended(self.rules, self.limit, state.outbox().map(|op| op.effect));
+        Some(Decision {
+            ledger,
+            last,
+            is_current: true,
+        })
     }
 
     fn commit(&self, state: &mut State, token: Token, decision: &Decision) {
@@ -111,7 +123,14 @@ impl Mending {
     fn transferred(&self, state: &State, mender: usize) -> Option<Effect> {
         // Whoever has claimed may have sent it, whatever the ledger says by now.
         let sent = self.transfer != Transfer::None && state.menders[mender].stage != Stage::Waiting;
-        sent.then(|| scripts::transfer(state, self.transfer == Transfer::ToCome, State::token(mender))).flatten()
+        sent.then(|| {
+            scripts::transfer(
+                state,
+                self.transfer == Transfer::ToCome,
+                State::token(mender),
+            )
+        })
+        .flatten()
     }
 
     fn buyers_steps(&self, state: &State, steps: &mut Vec<Step>) {
@@ -129,7 +148,9 @@ impl Mending {
     }
 
     fn recorders_steps(&self, state: &State, steps: &mut Vec<Step>) {
-        let behind = self.behind_checkpoint(state).map_or(0, |entries| entries.len());
+        let behind = self
+            .behind_checkpoint(state)
+            .map_or(0, |entries| entries.len());
         let read = [1, behind].into_iter().take(behind.min(2));
         let read = read.filter(|entries| self.recorder_reads(state, *entries).is_some());
         steps.extend(read.map(|entries| Step::RecorderReads { entries }));
@@ -169,11 +190,17 @@ impl Mending {
             }
         }
         match stage {
-            Stage::Halted(_) if self.decide(state, mender).is_some() => steps.push(Step::Decide { mender }),
-            Stage::Decided(decision) if scripts::restore(self.rules, state, token, &decision).is_some() => {
+            Stage::Halted(_) if self.decide(state, mender).is_some() => {
+                steps.push(Step::Decide { mender })
+            }
+            Stage::Decided(decision)
+                if scripts::restore(self.rules, state, token, &decision).is_some() =>
+            {
                 steps.push(Step::Restore { mender });
             }
-            Stage::Restored(decision) if scripts::adjust(self.rules, state, token, &decision).is_some() => {
+            Stage::Restored(decision)
+                if scripts::adjust(self.rules, state, token, &decision).is_some() =>
+            {
                 steps.push(Step::Adjust { mender });
             }
             Stage::Adjusted(_) => steps.push(Step::Commit { mender }),
@@ -186,7 +213,8 @@ impl Mending {
         let Mender { stage, late } = state.menders[mender];
         match (step, stage, late) {
             (Step::Decide { .. }, ..) => {
-                state.menders[mender].stage = self.decide(state, mender).map_or(stage, Stage::Decided);
+                state.menders[mender].stage =
+                    self.decide(state, mender).map_or(stage, Stage::Decided);
             }
             (Step::Restore { .. }, Stage::Decided(decision), _) => {
                 self.write(state, scripts::restore(self.rules, state, token, &decision));
@@ -196,8 +224,12 @@ impl Mending {
                 self.write(state, scripts::restore(self.rules, state, token, &late));
             }
             (Step::Adjust { .. }, Stage::Restored(decision), _) => {
-                let adjusted = self.write(state, scripts::adjust(self.rules, state, token, &decision));
-                let ledger = Ledger { checkpoint: adjusted, ..decision.ledger };
+                let adjusted =
+                    self.write(state, scripts::adjust(self.rules, state, token, &decision));
+                let ledger = Ledger {
+                    checkpoint: adjusted,
+                    ..decision.ledger
+                };
                 state.menders[mender].stage = Stage::Adjusted(Decision { ledger, ..decision });
             }
             (Step::AdjustLate { .. }, _, Some(late)) => {
@@ -213,7 +245,10 @@ impl Mending {
 
     fn halt(&self, state: &mut State, mender: usize) -> Id {
         state.halts += 1;
-        self.write(state, scripts::halt(self.rules, state, State::token(mender)))
+        self.write(
+            state,
+            scripts::halt(self.rules, state, State::token(mender)),
+        )
     }
 
     fn write(&self, state: &mut State, effect: Option<Effect>) -> Id {
@@ -234,7 +269,10 @@ impl Mending {
             Step::RecorderReads { entries } => state.recorder = self.recorder_reads(state, entries),
             Step::RecorderWrites => {
                 if let Some(ledger) = state.recorder {
-                    state.change_ledger(Ledger { fence: state.ledger.fence, ..ledger });
+                    state.change_ledger(Ledger {
+                        fence: state.ledger.fence,
+                        ..ledger
+                    });
                 }
             }
             Step::Failover { kept } => {
@@ -267,7 +305,11 @@ impl Model for Mending {
 
     fn init_states(&self) -> Vec<State> {
         assert!(self.menders <= MENDERS && self.orders <= ORDERS);
-        vec![State::initial(Ledger { available: self.units, transfer: self.transfer, ..Ledger::default() })]
+        vec![State::initial(Ledger {
+            available: self.units,
+            transfer: self.transfer,
+            ..Ledger::default()
+        })]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {

@@ -16,7 +16,8 @@ pub const COVERED: &str = "the ledger covers what it holds";
 /// Never more orders than the buyer may have.
 pub const LIMIT: &str = "a buyer never holds more than the limit";
 /// Whatever happened, mending ends.
-pub const MENDED: &str = "whoever mends undisturbed brings every state to a rest in which both agree";
+pub const MENDED: &str =
+    "whoever mends undisturbed brings every state to a rest in which both agree";
 
 /// Everything that is checked of the protocol.
 pub fn all(mending: &Mending) -> Vec<Property<Mending>> {
@@ -24,21 +25,47 @@ pub fn all(mending: &Mending) -> Vec<Property<Mending>> {
         Property::always(EXPLAINED, what_the_ledger_does_not_explain_is_not_there),
         Property::always(COVERED, the_ledger_covers_what_it_holds),
         Property::always(LIMIT, |mending: &Mending, state: &State| {
-            state.ledger.orders.iter().filter(|order| **order == Order::Held).count() <= usize::from(mending.limit)
+            state
+                .ledger
+                .orders
+                .iter()
+                .filter(|order| **order == Order::Held)
+                .count()
+                <= usize::from(mending.limit)
         }),
         Property::always(MENDED, whoever_mends_undisturbed_ends_it),
-        Property::sometimes("a release is recorded", |_, state: &State| state.ledger.orders.contains(&Order::Returned)),
-        Property::sometimes("mending ends after a failover", |_, state: &State| state.failovers > 0 && any_mender(state, Stage::Done)),
-        Property::sometimes("a segment is adjusted and the ledger never hears of it", the_anchor_is_unknown),
-        Property::sometimes("the recorder goes on over an adjusted entry", |_, state: &State| {
-            state.ledger.fence > 0 && !any_mender(state, Stage::Done) && state.outbox().any(|op| is_adjusted_at(state, op.effect, op.id))
+        Property::sometimes("a release is recorded", |_, state: &State| {
+            state.ledger.orders.contains(&Order::Returned)
         }),
+        Property::sometimes("mending ends after a failover", |_, state: &State| {
+            state.failovers > 0 && any_mender(state, Stage::Done)
+        }),
+        Property::sometimes(
+            "a segment is adjusted and the ledger never hears of it",
+            the_anchor_is_unknown,
+        ),
+        Property::sometimes(
+            "the recorder goes on over an adjusted entry",
+            |_, state: &State| {
+                state.ledger.fence > 0
+                    && !any_mender(state, Stage::Done)
+                    && state
+                        .outbox()
+                        .any(|op| is_adjusted_at(state, op.effect, op.id))
+            },
+        ),
     ];
     if mending.orders > 1 {
-        all.push(Property::sometimes("an order is rejected", |_, state: &State| state.ledger.orders.contains(&Order::Rejected)));
+        all.push(Property::sometimes(
+            "an order is rejected",
+            |_, state: &State| state.ledger.orders.contains(&Order::Rejected),
+        ));
     }
     if mending.transfer != Transfer::None {
-        all.push(Property::sometimes("the transfer is recorded", |_, state: &State| state.ledger.transfer.moved().is_some()));
+        all.push(Property::sometimes(
+            "the transfer is recorded",
+            |_, state: &State| state.ledger.transfer.moved().is_some(),
+        ));
     }
     all
 }
@@ -53,7 +80,10 @@ fn is_adjusted_at(state: &State, effect: Effect, id: u8) -> bool {
 
 /// Adjusted in Redis, and the decision will never be committed.
 fn the_anchor_is_unknown(_: &Mending, state: &State) -> bool {
-    state.menders.iter().any(|mender| matches!(mender.stage, Stage::Adjusted(decision) if !decision.is_current))
+    state
+        .menders
+        .iter()
+        .any(|mender| matches!(mender.stage, Stage::Adjusted(decision) if !decision.is_current))
 }
 
 fn what_the_ledger_does_not_explain_is_not_there(mending: &Mending, state: &State) -> bool {
@@ -67,7 +97,11 @@ fn what_the_ledger_does_not_explain_is_not_there(mending: &Mending, state: &Stat
 }
 
 fn the_ledger_covers_what_it_holds(mending: &Mending, state: &State) -> bool {
-    let Ledger { available, transfer, .. } = state.ledger;
+    let Ledger {
+        available,
+        transfer,
+        ..
+    } = state.ledger;
     let allocated = mending.units + transfer.moved().unwrap_or(0);
     available >= 0 && available + state.ledger.counted() as i8 == allocated
 }
@@ -90,8 +124,16 @@ fn whoever_mends_undisturbed_ends_it(mending: &Mending, state: &State) -> bool {
 fn mend(mending: &Mending, state: &mut State) {
     let mender = LAST;
     state.menders[mender] = Mender::default();
-    let steps = [Step::Claim { mender }, Step::Halt { mender }, Step::Decide { mender }, Step::Restore { mender }];
-    steps.into_iter().chain([Step::Adjust { mender }, Step::Commit { mender }]).for_each(|step| mending.take(state, step));
+    let steps = [
+        Step::Claim { mender },
+        Step::Halt { mender },
+        Step::Decide { mender },
+        Step::Restore { mender },
+    ];
+    steps
+        .into_iter()
+        .chain([Step::Adjust { mender }, Step::Commit { mender }])
+        .for_each(|step| mending.take(state, step));
 }
 
 fn finish_the_transfer(mending: &Mending, state: &mut State) {
@@ -101,15 +143,22 @@ fn finish_the_transfer(mending: &Mending, state: &mut State) {
 }
 
 fn record(mending: &Mending, state: &mut State) {
-    let entries = mending.behind_checkpoint(state).map_or(0, |behind| behind.len());
+    let entries = mending
+        .behind_checkpoint(state)
+        .map_or(0, |behind| behind.len());
     mending.take(state, Step::RecorderReads { entries });
     mending.take(state, Step::RecorderWrites);
 }
 
 fn is_at_rest(mending: &Mending, state: &State) -> bool {
-    let is_recorded = mending.behind_checkpoint(state).is_some_and(|behind| behind.is_empty());
-    let is_transferred = mending.transfer == Transfer::None || state.ledger.transfer.moved().is_some();
+    let is_recorded = mending
+        .behind_checkpoint(state)
+        .is_some_and(|behind| behind.is_empty());
+    let is_transferred =
+        mending.transfer == Transfer::None || state.ledger.transfer.moved().is_some();
     let is_returned = !state.ledger.orders.contains(&Order::Returning);
-    let agrees = state.segment().is_some_and(|segment| segment.mending.is_none() && segment.agrees_with(&state.ledger));
+    let agrees = state
+        .segment()
+        .is_some_and(|segment| segment.mending.is_none() && segment.agrees_with(&state.ledger));
     is_recorded && is_transferred && is_returned && agrees
 }

@@ -14,7 +14,8 @@ fn at_work(state: &State) -> Option<Segment> {
 /// `ask_home`: takes, if the order is new, its buyer may have one more, and there is a unit.
 pub fn ask(limit: u8, state: &State, order: usize) -> Option<Effect> {
     let segment = at_work(state)?;
-    let takes = segment.answers[order] == Answer::None && segment.counted < limit && segment.available > 0;
+    let takes =
+        segment.answers[order] == Answer::None && segment.counted < limit && segment.available > 0;
     takes.then_some(Effect::Taken(order))
 }
 
@@ -28,7 +29,11 @@ pub fn release(state: &State, order: usize) -> Option<Effect> {
 pub fn transfer(state: &State, comes: bool, token: Token) -> Option<Effect> {
     let segment = at_work(state)?;
     let moves = segment.transferred.is_none() && segment.fence <= token;
-    moves.then_some(Effect::Transferred(if comes { 1 } else { -segment.available.min(1) }))
+    moves.then_some(Effect::Transferred(if comes {
+        1
+    } else {
+        -segment.available.min(1)
+    }))
 }
 
 /// `halt_segment`: a segment that is gone is made anew.
@@ -53,5 +58,7 @@ pub fn adjust(rules: Rules, state: &State, token: Token, decision: &Decision) ->
 }
 
 fn halted(rules: Rules, state: &State, token: Token) -> Option<Segment> {
-    state.segment().filter(|segment| segment.mending == Some(token) || !rules.scripts_know_the_token)
+    state
+        .segment()
+        .filter(|segment| segment.mending == Some(token) || !rules.scripts_know_the_token)
 }

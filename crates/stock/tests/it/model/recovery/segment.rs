@@ -99,7 +99,8 @@ impl Segment {
                 self.transferred = Some(units);
             }
             Effect::Halted(token) => {
-                (self.fence, self.mending, self.restored) = (self.fence.max(token), Some(token), false);
+                (self.fence, self.mending, self.restored) =
+                    (self.fence.max(token), Some(token), false);
             }
             Effect::Restored(memory) => self.remember(memory),
             Effect::Adjusted(units) => (self.available, self.mending) = (units, None),
@@ -121,7 +122,11 @@ impl Segment {
 
     fn remember(&mut self, memory: Memory) {
         self.restored = true;
-        let written = self.answers.iter_mut().zip(memory.answers).filter(|(_, answer)| *answer != Answer::None);
+        let written = self
+            .answers
+            .iter_mut()
+            .zip(memory.answers)
+            .filter(|(_, answer)| *answer != Answer::None);
         written.for_each(|(known, answer)| *known = answer);
         self.counted = memory.counted.unwrap_or(self.counted);
         self.transferred = memory.transferred.unwrap_or(self.transferred);
@@ -131,6 +136,11 @@ impl Segment {
     pub fn agrees_with(&self, ledger: &Ledger) -> bool {
         let answers = ledger.orders.map(Order::answer);
         (self.available, self.answers, self.counted, self.transferred)
-            == (ledger.available, answers, ledger.counted(), ledger.transfer.moved())
+            == (
+                ledger.available,
+                answers,
+                ledger.counted(),
+                ledger.transfer.moved(),
+            )
     }
 }

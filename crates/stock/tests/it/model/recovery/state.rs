@@ -70,10 +70,18 @@ pub struct State {
 impl State {
     /// The segment was opened and that is recorded.
     pub fn initial(ledger: Ledger) -> Self {
-        let opened = Op { id: 1, effect: Effect::Opened { units: ledger.available } };
+        let opened = Op {
+            id: 1,
+            effect: Effect::Opened {
+                units: ledger.available,
+            },
+        };
         Self {
             history: vec![opened],
-            ledger: Ledger { checkpoint: 1, ..ledger },
+            ledger: Ledger {
+                checkpoint: 1,
+                ..ledger
+            },
             recorder: None,
             menders: Default::default(),
             failovers: 0,
@@ -123,15 +131,22 @@ impl State {
     pub fn normalized(mut self) -> Self {
         let mut in_use = 1_u64;
         self.ids().for_each(|id| in_use |= 1 << *id);
-        self.ids().for_each(|id| *id = (in_use & ((1 << *id) - 1)).count_ones() as Id);
+        self.ids()
+            .for_each(|id| *id = (in_use & ((1 << *id) - 1)).count_ones() as Id);
         self
     }
 
     fn ids(&mut self) -> impl Iterator<Item = &mut Id> {
         let mended = self.menders.iter_mut().flat_map(Mender::ids);
-        let recorded = self.recorder.iter_mut().map(|ledger| &mut ledger.checkpoint);
+        let recorded = self
+            .recorder
+            .iter_mut()
+            .map(|ledger| &mut ledger.checkpoint);
         let history = self.history.iter_mut().map(|op| &mut op.id);
-        history.chain([&mut self.ledger.checkpoint]).chain(recorded).chain(mended)
+        history
+            .chain([&mut self.ledger.checkpoint])
+            .chain(recorded)
+            .chain(mended)
     }
 }
 
@@ -139,7 +154,9 @@ impl Mender {
     /// What the round that is under way has decided.
     pub fn decision(&mut self) -> Option<&mut Decision> {
         match &mut self.stage {
-            Stage::Decided(decision) | Stage::Restored(decision) | Stage::Adjusted(decision) => Some(decision),
+            Stage::Decided(decision) | Stage::Restored(decision) | Stage::Adjusted(decision) => {
+                Some(decision)
+            }
             Stage::Waiting | Stage::Claimed | Stage::Halted(_) | Stage::Done => None,
         }
     }
@@ -147,12 +164,15 @@ impl Mender {
     fn ids(&mut self) -> impl Iterator<Item = &mut Id> {
         let Self { stage, late } = self;
         let (halted, decided) = match stage {
-            Stage::Decided(decision) | Stage::Restored(decision) | Stage::Adjusted(decision) => (None, Some(decision)),
+            Stage::Decided(decision) | Stage::Restored(decision) | Stage::Adjusted(decision) => {
+                (None, Some(decision))
+            }
             Stage::Halted(entry) => (Some(entry), None),
             Stage::Waiting | Stage::Claimed | Stage::Done => (None, None),
         };
         let decisions = decided.into_iter().chain(late.as_mut());
-        let decided = decisions.flat_map(|decision| [&mut decision.last, &mut decision.ledger.checkpoint]);
+        let decided =
+            decisions.flat_map(|decision| [&mut decision.last, &mut decision.ledger.checkpoint]);
         halted.into_iter().chain(decided)
     }
 
@@ -160,8 +180,16 @@ impl Mender {
     pub fn end_round(&mut self, stage: Stage) {
         if let Some(decision) = self.decision().copied() {
             // Which row it was decided on does not matter any more: it will never be committed.
-            let ledger = Ledger { checkpoint: 0, fence: 0, ..decision.ledger };
-            self.late = Some(Decision { ledger, is_current: false, ..decision });
+            let ledger = Ledger {
+                checkpoint: 0,
+                fence: 0,
+                ..decision.ledger
+            };
+            self.late = Some(Decision {
+                ledger,
+                is_current: false,
+                ..decision
+            });
         }
         self.stage = stage;
     }

@@ -18,7 +18,10 @@ pub struct Rules {
 
 impl Rules {
     /// The protocol.
-    pub const ALL: Self = Self { transfers_are_remembered: true, in_waits_for_the_ledger: true };
+    pub const ALL: Self = Self {
+        transfers_are_remembered: true,
+        in_waits_for_the_ledger: true,
+    };
 }
 
 /// Transfers under some rules, and how much of them is checked.
@@ -67,7 +70,9 @@ impl Moving {
     fn segment_steps(&self, state: &State, segment: usize, steps: &mut Vec<Step>) {
         let there = &state.segments[segment];
         if self.has_room(state, segment) {
-            let takes = [(1, there.available > 0), (-1, there.taken > 0)].into_iter().filter(|(_, can)| *can);
+            let takes = [(1, there.available > 0), (-1, there.taken > 0)]
+                .into_iter()
+                .filter(|(_, can)| *can);
             steps.extend(takes.map(|(units, _)| Step::Take { segment, units }));
         }
         if !there.outbox.is_empty() {
@@ -75,21 +80,42 @@ impl Moving {
         }
     }
 
-    fn transfer_steps(&self, state: &State, reconciler: usize, transfer: usize, steps: &mut Vec<Step>) {
+    fn transfer_steps(
+        &self,
+        state: &State,
+        reconciler: usize,
+        transfer: usize,
+        steps: &mut Vec<Step>,
+    ) {
         let sent = state.sent[reconciler][transfer];
         match state.transfers[transfer] {
-            Transfer::None if state.fence == token(reconciler) => steps.push(Step::Plan { reconciler, transfer }),
-            Transfer::Planned => steps.push(Step::SendOut { reconciler, transfer }),
+            Transfer::None if state.fence == token(reconciler) => steps.push(Step::Plan {
+                reconciler,
+                transfer,
+            }),
+            Transfer::Planned => steps.push(Step::SendOut {
+                reconciler,
+                transfer,
+            }),
             _ => {}
         }
         if self.units_to_put_in(state, transfer).is_some() {
-            steps.push(Step::SendIn { reconciler, transfer });
+            steps.push(Step::SendIn {
+                reconciler,
+                transfer,
+            });
         }
         if sent.out && self.has_room(state, transfer) {
-            steps.push(Step::Out { reconciler, transfer });
+            steps.push(Step::Out {
+                reconciler,
+                transfer,
+            });
         }
         if sent.coming.is_some() && self.has_room(state, 1 - transfer) {
-            steps.push(Step::In { reconciler, transfer });
+            steps.push(Step::In {
+                reconciler,
+                transfer,
+            });
         }
     }
 
@@ -109,12 +135,24 @@ impl Moving {
             Step::Record { segment } => state.record(segment),
             Step::Claim { reconciler } => state.fence = token(reconciler),
             Step::Plan { transfer, .. } => state.transfers[transfer] = Transfer::Planned,
-            Step::SendOut { reconciler, transfer } => state.sent[reconciler][transfer].out = true,
-            Step::Out { reconciler, transfer } => state.transfer_out(self.rules, transfer, self.asked, token(reconciler)),
-            Step::SendIn { reconciler, transfer } => {
+            Step::SendOut {
+                reconciler,
+                transfer,
+            } => state.sent[reconciler][transfer].out = true,
+            Step::Out {
+                reconciler,
+                transfer,
+            } => state.transfer_out(self.rules, transfer, self.asked, token(reconciler)),
+            Step::SendIn {
+                reconciler,
+                transfer,
+            } => {
                 state.sent[reconciler][transfer].coming = self.units_to_put_in(state, transfer);
             }
-            Step::In { reconciler, transfer } => {
+            Step::In {
+                reconciler,
+                transfer,
+            } => {
                 if let Some(units) = state.sent[reconciler][transfer].coming {
                     state.transfer_in(self.rules, transfer, units, token(reconciler));
                 }
@@ -139,7 +177,8 @@ impl Model for Moving {
             }
             // One that has never had the lock does nothing. One that had it and lost it may go on: it is late.
             if state.fence >= token(reconciler) {
-                (0..TRANSFERS).for_each(|transfer| self.transfer_steps(state, reconciler, transfer, steps));
+                (0..TRANSFERS)
+                    .for_each(|transfer| self.transfer_steps(state, reconciler, transfer, steps));
             }
         }
     }

@@ -18,21 +18,39 @@ pub const FINISHED: &str = "a newer reconciler finishes every transfer";
 pub fn all() -> Vec<Property<Moving>> {
     vec![
         Property::always(CONSERVED, every_unit_is_somewhere),
-        Property::always(EXPLAINED, |_, state: &State| (0..SEGMENTS).all(|segment| is_explained(state, segment))),
+        Property::always(EXPLAINED, |_, state: &State| {
+            (0..SEGMENTS).all(|segment| is_explained(state, segment))
+        }),
         Property::always("nothing is ever less than none", |_, state: &State| {
-            state.segments.iter().all(|segment| segment.available >= 0) && state.rows.iter().all(|row| row.available >= 0)
+            state.segments.iter().all(|segment| segment.available >= 0)
+                && state.rows.iter().all(|row| row.available >= 0)
         }),
         Property::always(FINISHED, a_newer_reconciler_finishes),
-        Property::sometimes("a unit goes there and back", |_, state: &State| state.transfers == [Transfer::Done(1); TRANSFERS]),
-        Property::sometimes("nothing was left to move", |_, state: &State| state.transfers.contains(&Transfer::Done(0))),
-        Property::sometimes("a unit that came is sold", |_, state: &State| state.rows[1].held > 0),
-        Property::sometimes("two reconcilers move the same transfer", |_, state: &State| state.sent[0][0].out && state.sent[1][0].out),
+        Property::sometimes("a unit goes there and back", |_, state: &State| {
+            state.transfers == [Transfer::Done(1); TRANSFERS]
+        }),
+        Property::sometimes("nothing was left to move", |_, state: &State| {
+            state.transfers.contains(&Transfer::Done(0))
+        }),
+        Property::sometimes("a unit that came is sold", |_, state: &State| {
+            state.rows[1].held > 0
+        }),
+        Property::sometimes(
+            "two reconcilers move the same transfer",
+            |_, state: &State| state.sent[0][0].out && state.sent[1][0].out,
+        ),
     ]
 }
 
 fn every_unit_is_somewhere(moving: &Moving, state: &State) -> bool {
     let in_rows: i8 = state.rows.iter().map(|row| row.available + row.held).sum();
-    let on_the_way = state.transfers.iter().map(|transfer| if let Transfer::Out(units) = transfer { *units } else { 0 });
+    let on_the_way = state.transfers.iter().map(|transfer| {
+        if let Transfer::Out(units) = transfer {
+            *units
+        } else {
+            0
+        }
+    });
     in_rows + on_the_way.sum::<i8>() == moving.units
 }
 
@@ -53,15 +71,42 @@ fn a_newer_reconciler_finishes(moving: &Moving, state: &State) -> bool {
     for transfer in 0..TRANSFERS {
         record_everything(moving, &mut state);
         if state.transfers[transfer] == Transfer::Planned {
-            moving.take(&mut state, Step::SendOut { reconciler, transfer });
-            moving.take(&mut state, Step::Out { reconciler, transfer });
+            moving.take(
+                &mut state,
+                Step::SendOut {
+                    reconciler,
+                    transfer,
+                },
+            );
+            moving.take(
+                &mut state,
+                Step::Out {
+                    reconciler,
+                    transfer,
+                },
+            );
             record_everything(moving, &mut state);
         }
-        moving.take(&mut state, Step::SendIn { reconciler, transfer });
-        moving.take(&mut state, Step::In { reconciler, transfer });
+        moving.take(
+            &mut state,
+            Step::SendIn {
+                reconciler,
+                transfer,
+            },
+        );
+        moving.take(
+            &mut state,
+            Step::In {
+                reconciler,
+                transfer,
+            },
+        );
     }
     record_everything(moving, &mut state);
-    state.transfers.iter().all(|transfer| matches!(transfer, Transfer::None | Transfer::Done(_)))
+    state
+        .transfers
+        .iter()
+        .all(|transfer| matches!(transfer, Transfer::None | Transfer::Done(_)))
 }
 
 fn record_everything(moving: &Moving, state: &mut State) {

@@ -112,7 +112,9 @@ impl State {
         let entry = self.segments[segment].outbox.remove(0);
         let row = &mut self.rows[segment];
         match entry {
-            Entry::Taken(units) => (row.available, row.held) = (row.available - units, row.held + units),
+            Entry::Taken(units) => {
+                (row.available, row.held) = (row.available - units, row.held + units)
+            }
             Entry::Out { transfer, units } if self.transfers[transfer] == Transfer::Planned => {
                 self.transfers[transfer] = Transfer::Out(units);
                 row.available -= units;

@@ -16,37 +16,40 @@ FAULTS ?= 100
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Stockade has every backend of the lock but etcd's, which needs protoc to be built; `make test` installs it.
-LOCK_FEATURES = $(if $(shell command -v protoc 2>/dev/null),--features stockade/etcd)
-# Where nobody watches, Cargo.lock must already say what is built.
+# In CI, Cargo.lock must already name what is built.
 CARGO_FLAGS := $(if $(CI),--locked)
+# `make test` and `make lint` build every backend of the lock; `stockade` by itself has the light ones.
+LOCK_FEATURES = $(shell scripts/lock_features.sh)
+# Each program has a separate cargo run: a joint build would use the union of their features, and earlier builds would be repeated.
+# `load-tests` is excluded for another reason: goose depends on aws-lc.
+REST := --workspace --exclude load-tests
 
-# rustup installs here; a shell that was open before does not know yet.
+# rustup installs here, but a shell that was opened before does not have it in PATH.
 ifeq (,$(shell command -v cargo 2>/dev/null))
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 endif
 
-export DIR HOST CARGO_FLAGS LOCK_FEATURES
+export DIR HOST CARGO_FLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help up test soak lint model chaos postmortem rush load capacity bench bench-lock fmt doc
+.PHONY: help up test soak lint model chaos postmortem rush load capacity bench bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo 'up     DIR=$(DIR) keeps its data; LISTEN=127.0.0.1:8080 is where it serves; with REDIS_URL, LOCK_URLS'
+	@echo 'up     DIR=$(DIR) keeps its data; LISTEN=127.0.0.1:8080 is its address; with REDIS_URL, LOCK_URLS'
 	@echo '       and DATABASE_URL it uses your servers instead of private ones'
 	@echo 'test   ARGS="-p stock" tests one crate'
 	@echo 'soak   SEQUENCES=$(SEQUENCES); STOCKADE_SEED=... begins where a failure was found'
 	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
-	@echo 'rush   HOST=http://... aims elsewhere; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
+	@echo 'rush   HOST=http://... selects another target; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
 	@echo 'load   MIX=returns alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
-	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 1024"; exits 1 if a goal is not met; wants a machine that does nothing else'
-	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... aims elsewhere; ARGS="--step-seconds 10" and so on'
+	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 1024"; exits 1 if a goal is not met; needs an otherwise idle machine'
+	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... selects another target; ARGS="--step-seconds 10" and so on'
 
-up: ## try it: installs what is missing, starts everything, opens a demo item and serves until Ctrl-C
+up: ## start here: install missing programs, start everything with a demo item, and serve until Ctrl-C
 	@scripts/setup.sh run
 	cargo build --release -p stockade $(CARGO_FLAGS)
 	@exec '$(TARGET)/release/stockade' up --dir '$(DIR)' $(if $(LISTEN),--listen '$(LISTEN)')
@@ -55,19 +58,22 @@ test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, Mar
 	@scripts/setup.sh test
 	@scripts/test.sh $(ARGS)
 
-soak: ## random sequences of everything that happens to stock, on real Redis and on a model (the suite plays 10000)
+soak: ## random sequences of stock operations, on real Redis and on a model (the suite runs 10000)
 	@REDIS_URL= scripts/setup.sh run
 	STOCKADE_SEQUENCES=$(SEQUENCES) cargo test -p stock --test it $(CARGO_FLAGS) -- --nocapture the_scripts_and_their_model_agree
 
-lint: ## format, clippy, docs, licences: what a change must pass besides the tests
+lint: ## format, clippy, docs, layers, words, licences: the checks of a change besides the tests
 	@scripts/setup.sh lint
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(LOCK_FEATURES) $(CARGO_FLAGS) -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps $(LOCK_FEATURES) $(CARGO_FLAGS)
+	cargo clippy $(REST) --all-targets $(LOCK_FEATURES) $(CARGO_FLAGS) -- -D warnings
+	cargo clippy -p load-tests --all-targets $(CARGO_FLAGS) -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc $(REST) --no-deps $(LOCK_FEATURES) $(CARGO_FLAGS)
+	scripts/check_layers.sh
+	scripts/check_words.sh
 	@if cargo deny --version >/dev/null 2>&1; then \
 	  echo 'cargo deny check licenses bans sources' && cargo deny check licenses bans sources; \
 	else \
-	  echo 'SKIPPED: cargo deny (licences, bans, sources): `cargo install --locked cargo-deny` brings it'; \
+	  echo 'SKIPPED: cargo deny (licences, bans, sources): `cargo install --locked cargo-deny` installs it'; \
 	fi
 	@if command -v shellcheck >/dev/null 2>&1; then \
 	  echo 'shellcheck scripts/*.sh .ci/run' && shellcheck scripts/*.sh .ci/run; \
@@ -75,40 +81,50 @@ lint: ## format, clippy, docs, licences: what a change must pass besides the tes
 	  echo 'SKIPPED: shellcheck: not installed'; \
 	fi
 
-rush: ## a flash sale: a crowd of buyers against `make up`, or against one started for it
+rush: ## a flash sale: a crowd of buyers against `make up`, or against a temporary instance
 	@scripts/load.sh rush --requests '$(REQUESTS)' --stock '$(STOCK)' $(ARGS)
 
-load: ## several crowds at once: they storm, abuse limits, look, pay, cancel, forget, return; against what `make rush` finds
+load: ## several concurrent crowds: retry storms, limit abusers, window shoppers, whole orders, returns; same target as `make rush`
 	@scripts/load.sh run --mix '$(MIX)' --requests '$(REQUESTS)' --stock '$(MIX_STOCK)' $(ARGS)
 
 capacity: ## the highest rate of orders at which p99 stays within BOUND_MS, open loop; a table, and a chart in target/capacity
 	@scripts/load.sh capacity --bound-ms '$(BOUND_MS)' $(ARGS)
 
-bench: ## every performance goal beside its baseline, measured in turn: one table of ratios, and target/bench/results.json
+bench: ## every performance goal and its baseline, measured alternately: a table of ratios, and target/bench/results.json
 	@scripts/setup.sh bench
-	cargo build --release -p stockade -p bench $(CARGO_FLAGS)
-	@'$(TARGET)/release/bench' $(ARGS)
+	cargo build --profile dist -p stockade $(CARGO_FLAGS)
+	cargo build --profile dist -p stockade-lab $(CARGO_FLAGS)
+	@'$(TARGET)/dist/stockade-lab' bench $(ARGS)
 
-bench-lock: ## what a lock costs: one table, every backend, rslock and the hand-written ones (stockade locks compare --faults off)
+bench-lock: ## the cost of a lock: one table with every backend, rslock and the hand-written ones (stockade-lab locks compare --faults off)
 	@scripts/setup.sh test
 	@scripts/bench_lock.sh $(ARGS)
 
 model: ## the lock's protocol, every interleaving, at a size that takes minutes (the suite checks a smaller one)
 	@scripts/setup.sh build
-	cargo test -p lock --test it $(CARGO_FLAGS) -- --ignored --nocapture the_ballot_is_sound_at_a_larger_size
+	cargo test -p lock --test it $(CARGO_FLAGS) -- --ignored --nocapture at_a_larger_size
 
-chaos: ## breaks everything that Stockade runs on, in the middle of a rush, and proves that nothing was lost, oversold or stranded
-	@scripts/setup.sh test
-	cargo build --release -p stockade -p chaos $(CARGO_FLAGS)
-	@'$(TARGET)/release/chaos' --seed '$(SEED)' --faults '$(FAULTS)' --out target/chaos $(ARGS)
-
-postmortem: ## the lab: every oversell post-mortem on real servers, the way that failed and each remedy; a page in target/postmortem
+chaos: ## inject faults into every server during a sale, and check that nothing was lost, oversold or stranded
 	@scripts/setup.sh test
 	cargo build --release -p stockade $(CARGO_FLAGS)
-	@'$(TARGET)/release/stockade' postmortem --all --report target/postmortem $(ARGS)
+	cargo build --release -p stockade-lab $(CARGO_FLAGS)
+	@'$(TARGET)/release/stockade-lab' chaos --seed '$(SEED)' --faults '$(FAULTS)' --out target/chaos $(ARGS)
+
+postmortem: ## the lab: every oversell post-mortem on real servers, the variant that failed and each remedy; a page in target/postmortem
+	@scripts/setup.sh test
+	cargo build --release -p stockade $(CARGO_FLAGS)
+	cargo build --release -p stockade-lab $(CARGO_FLAGS)
+	@'$(TARGET)/release/stockade-lab' postmortem --all --report target/postmortem $(ARGS)
 
 fmt: ## format the code
 	cargo fmt --all
 
 doc: ## build the API docs of all crates
-	cargo doc --workspace --no-deps $(CARGO_FLAGS)
+	cargo doc $(REST) --no-deps $(CARGO_FLAGS)
+
+book: ## build the manual from docs/ into target/book
+	@if mdbook --version >/dev/null 2>&1; then \
+	  mdbook build docs --dest-dir '$(abspath $(TARGET))/book' && echo 'built $(TARGET)/book/index.html'; \
+	else \
+	  echo 'mdbook is not installed: `cargo install --locked mdbook` installs it'; exit 1; \
+	fi

@@ -1,37 +1,40 @@
 #!lua flags=allow-oom
--- Halts a segment for whoever mends it. Until its counter has been set it refuses everything that would change it.
+-- Halts a segment for repair. Until its counter has been set it refuses every change.
 --
--- Closes the race between two who mend: the higher token has it. A segment that is gone is made anew, empty and halted. If a part of what it remembers is
--- gone, it forgets the rest of it: answers without the walks that they belong to, or counts without the answers, would never be put right.
+-- Closes the race between two repairers: the higher token wins. A segment that is gone is created
+-- empty and halted. If one of its hashes or its list is gone, the others are dropped as well:
+-- decisions without their spillovers, or counts without their decisions, could never be corrected.
 --
--- KEYS 1 stock    hash    fence, last, mending, restored
---      2 answers  hash    order id -> answer
---      3 buyers   hash    buyer id -> units counted against the limit
---      4 outbox   stream  one entry
---      5 walks    zset    unfinished walks
+-- KEYS 1 stock       hash    fence, last, repairing, restored
+--      2 decisions   hash    order id -> decision
+--      3 buyers      hash    buyer id -> units counted against the limit
+--      4 outbox      stream  one entry
+--      5 spillovers  zset    pending spillovers
 -- ARGV 1 token
--- Returns {'fenced', fence}          somebody with a higher token was here
+-- Returns {'fenced', fence}          the segment has seen a higher token
 --         {'halted', available, entry}
--- Keeps  available; every answer, count and walk, unless some are gone
+-- Keeps  available; every decision, count and spillover, unless some are gone
 -- Cost   O(1)
 
-local stock, answers, buyers, outbox, walks = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local stock, decisions, buyers, outbox, spillovers = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token = ARGV[1]
 
--- Tokens are decimal numbers and may be larger than what Lua can count to.
+-- Tokens are decimal numbers and may exceed the integers that Lua represents exactly.
 local function less(a, b) return #a < #b or (#a == #b and a < b) end
 
-local s = redis.call('HMGET', stock, 'fence', 'available')
-if s[1] and less(token, s[1]) then return {'fenced', s[1]} end
+local fence, available = unpack(redis.call('HMGET', stock, 'fence', 'available'))
+if fence and less(token, fence) then return {'fenced', fence} end
 
 local entry = redis.call('XADD', outbox, '*', 'k', 'halted', 't', token)
-if not s[1] then
-  redis.call('HSET', stock, 'available', 0, 'limit', 0, 'state', 'paused', 'opens_ms', 0, 'closes_ms', 0, 'epoch', 0, 'hold_ms', 0, 'segments', 0)
+if not fence then
+  redis.call('HSET', stock, 'available', 0, 'limit', 0, 'state', 'paused', 'opens_ms', 0,
+    'closes_ms', 0, 'epoch', 0, 'hold_ms', 0, 'segments', 0)
 end
-local whole = redis.call('HEXISTS', answers, '') == 1 and redis.call('HEXISTS', buyers, '') == 1 and redis.call('ZSCORE', walks, '')
-if not whole then redis.call('UNLINK', answers, buyers, walks) end
-redis.call('HSET', answers, '', '')
+local whole = redis.call('HEXISTS', decisions, '') == 1 and redis.call('HEXISTS', buyers, '') == 1
+  and redis.call('ZSCORE', spillovers, '')
+if not whole then redis.call('UNLINK', decisions, buyers, spillovers) end
+redis.call('HSET', decisions, '', '')
 redis.call('HSET', buyers, '', 0)
-redis.call('ZADD', walks, '+inf', '')
-redis.call('HSET', stock, 'fence', token, 'mending', token, 'restored', 0, 'last', entry)
-return {'halted', tonumber(s[2] or 0), entry}
+redis.call('ZADD', spillovers, '+inf', '')
+redis.call('HSET', stock, 'fence', token, 'repairing', token, 'restored', 0, 'last', entry)
+return {'halted', tonumber(available or 0), entry}

@@ -1,43 +1,55 @@
 #!lua flags=allow-oom
--- Gives a halted segment back what it must remember, as the ledger has it: answers to orders, counts of buyers, and which transfers it made.
+-- Restores the memory of a halted segment from the ledger: decisions, counts of buyers, and which
+-- transfers it made.
 --
--- Closes the race with somebody else who mends: only whoever halted the segment last may write. And with asks that are still under way: a walk that
--- had not ended ends by what is written here, and is forgotten no sooner than if it had ended by itself.
+-- Closes the race with another repairer: only the one that halted the segment last may write.
+-- Closes the race with orders that are still under way: a spillover that had not ended ends by what
+-- is written here, and is forgotten no sooner than if it had ended by itself.
 --
--- KEYS 1 stock    hash  mending, fence, last, restored
---      2 answers  hash  order id -> answer, transfer id -> units that it moved
---      3 buyers   hash  buyer id -> units counted against the limit; line feed and buyer id -> 1: gave something back
---      4 walks    zset  unfinished walks, by the millisecond at which they fall due
+-- KEYS 1 stock       hash  repairing, fence, last, restored
+--      2 decisions   hash  order id -> decision, transfer id -> units that it moved
+--      3 buyers      hash  buyer id -> units counted against the limit; line feed and buyer id
+--                          -> 1: has released something
+--      4 spillovers  zset  pending spillovers, by the millisecond at which they fall due
 -- ARGV 1 n      pairs in the batch
 --      2 token
---      3 what   answers | buyers | transfers
---      4 margin_ms  how long after its last deadline a final walk may be forgotten
---      5 last       outbox id that was looked at: the entry of the halt
+--      3 what   decisions | buyers | transfers
+--      4 margin_ms  time after its last deadline at which a final spillover may be forgotten
+--      5 last       outbox id that was read: the entry of the halt
 --      6 step       1 for the first batch after the halt, 2 for the second
---      then columns of n: ids or fields of `buyers`, answers or counts (0: none) or units that a transfer moved (``: none), and for answers packed orders
---      (`` away from home)
--- Returns {'fenced', fence}  it was halted by somebody with another token, or is not halted any more
---         {'moved', last}    it was halted again, or a failover has undone a batch
+--      then columns of n: ids or fields of `buyers`; decisions, counts (0: none), or units that a
+--      transfer moved (``: none); for decisions also packed orders (`` away from home)
+-- Returns {'fenced', fence}  halted under another token, or not halted any more
+--         {'moved', last}    halted again, or a failover lost a batch
 --         {'ok', n}
 -- Keeps  available
--- Cost   O(n log walks)
+-- Cost   O(n log spillovers)
 
-local stock, answers, buyers, walks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local n, token, what, margin, last, step = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local stock, decisions, buyers, spillovers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local n, token, what, margin = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+local last, step = ARGV[5], tonumber(ARGV[6])
 local name0, value0, packed0 = 6, 6 + n, 6 + 2 * n
 
-local s = redis.call('HMGET', stock, 'mending', 'fence', 'last', 'restored')
-if s[1] ~= token then return {'fenced', s[2] or '0'} end
-if s[3] ~= last or tonumber(s[4] or '-1') ~= step - 1 then return {'moved', s[3]} end
+-- The latest deadline of a declined decision.
+local DECLINED_UNTIL = '^D%d+:(%d+)$'
+
+local repairing, fence, last_now, restored =
+  unpack(redis.call('HMGET', stock, 'repairing', 'fence', 'last', 'restored'))
+if repairing ~= token then return {'fenced', fence or '0'} end
+if last_now ~= last or tonumber(restored or '-1') ~= step - 1 then return {'moved', last_now} end
 for i = 1, n do
   local name, value = ARGV[name0 + i], ARGV[value0 + i]
-  if what == 'answers' then
+  if what == 'decisions' then
     local packed = ARGV[packed0 + i]
-    local until_ms = string.match(redis.call('HGET', answers, name) or '', '^P%d+:(%d+)$')
-    if until_ms and packed ~= '' then redis.call('ZADD', walks, until_ms + margin, packed) end
-    redis.call('HSET', answers, name, value)
+    local until_ms = string.match(redis.call('HGET', decisions, name) or '', DECLINED_UNTIL)
+    if until_ms and packed ~= '' then redis.call('ZADD', spillovers, until_ms + margin, packed) end
+    redis.call('HSET', decisions, name, value)
   elseif what == 'transfers' then
-    if value == '' then redis.call('HDEL', answers, name) else redis.call('HSET', answers, name, value) end
+    if value == '' then
+      redis.call('HDEL', decisions, name)
+    else
+      redis.call('HSET', decisions, name, value)
+    end
   elseif value == '0' then
     redis.call('HDEL', buyers, name)
   else

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a lock costs on every backend, measured side by side in one run, with servers of its own.
+# Measures the cost of a lock on every backend in one run, on private servers.
 #
 #   scripts/bench_lock.sh [SECONDS_EACH [BACKEND,...]]
 set -euo pipefail
@@ -9,5 +9,5 @@ command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH
 features=()
 if command -v protoc >/dev/null 2>&1; then features=(--features etcd); fi
 # shellcheck disable=SC2086 # flags, or nothing
-cargo build --release --quiet ${CARGO_FLAGS:-} -p stockade "${features[@]}"
-exec "${CARGO_TARGET_DIR:-target}/release/stockade" locks compare --faults off --seconds "${1:-5}" ${2:+--backends "$2"}
+cargo build --release --quiet ${CARGO_FLAGS:-} -p stockade-lab "${features[@]}"
+exec "${CARGO_TARGET_DIR:-target}/release/stockade-lab" locks compare --faults off --seconds "${1:-5}" ${2:+--backends "$2"}

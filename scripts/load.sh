@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Load: crowds of buyers, or orders at a fixed rate. Arguments go to the load tests (`target/release/load-tests --help`): `rush`, `capacity`, ...
 #
-# Against HOST if it is set, else against the `stockade up` that runs in DIR, else against one started for the occasion, on private servers
-# in a temporary folder. Exits as the load test does; the folder of one that failed is kept.
+# The target is HOST if it is set, else the `stockade up` that runs in DIR, else a new one on private servers in a temporary folder. Exits as the load test does; the folder of one that failed is kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH
@@ -18,7 +17,7 @@ fi
 LOAD=$1
 shift
 
-# Each buyer at once is a connection here and there, and macOS allows 256 files.
+# Each concurrent buyer is a connection on either side, and macOS allows 256 files.
 if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
   ulimit -Sn 8192 2>/dev/null || ulimit -Sn "$(ulimit -Hn)" || true
 fi
@@ -31,14 +30,16 @@ case $HOST in
     ;;
 esac
 
+# One at a time: a joint build would use the union of their features, and `make up` would build again.
 build() {
-  local package packages=()
-  for package; do packages+=(-p "$package"); done
-  # shellcheck disable=SC2086 # flags, or nothing
-  cargo build ${CARGO_FLAGS:-} --release "${packages[@]}"
+  local package
+  for package; do
+    # shellcheck disable=SC2086 # flags, or nothing
+    cargo build ${CARGO_FLAGS:-} --release -p "$package"
+  done
 }
 
-# The folder keeps its address file when `up` has ended, and the port may be somebody else's now.
+# The folder keeps its address file when `up` has ended, and another process may use the port by now.
 running_in_dir() {
   [ -r "$DIR/address" ] || return
   local address
@@ -51,7 +52,7 @@ up_pid='' folder=''
 start() {
   folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-load.XXXXXX")
   : >"$folder/up.log"
-  # Not on the user's own servers: its ledger goes with the folder, and their stock would stay.
+  # Never on the user's servers: the ledger is removed with the folder, but the stock would stay there.
   env -u REDIS_URL -u LOCK_URLS -u DATABASE_URL "$PROGRAMS/stockade" up --dir "$folder" --listen 127.0.0.1:0 >>"$folder/up.log" 2>&1 &
   up_pid=$!
   local deadline=$((SECONDS + READY_SECONDS))
@@ -77,7 +78,7 @@ finish() {
   if [ -n "$folder" ] && [ "$status" -eq 0 ]; then
     rm -rf "$folder"
   elif [ -n "$folder" ]; then
-    echo "kept for a look: $folder (make up DIR=$folder serves it again)" >&2
+    echo "kept for inspection: $folder (make up DIR=$folder serves it again)" >&2
   fi
   exit "$status"
 }
@@ -92,10 +93,10 @@ else
   scripts/setup.sh run
   build stockade load-tests
   if HOST=$(running_in_dir); then
-    echo "using the stockade that runs in $DIR: $HOST"
+    echo "using the running stockade in $DIR: $HOST"
   else
     start
-    echo "started a stockade for this: $HOST"
+    echo "started a temporary stockade: $HOST"
   fi
 fi
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what is missing to build, run, test or measure Stockade. Run again, it finds nothing to do.
+# Installs the missing programs to build, run, test or measure Stockade. A second run has nothing to do.
 #
 #   scripts/setup.sh [--dry-run] [build|run|lint|test|bench]
 #
-# Only programs are wanted: Stockade and its tests start private servers on free ports, in folders of their own. So no service is started
-# while its package is being installed, and none that came with a package starts at the next boot. Rust itself is left to you.
+# Only the programs are needed: Stockade and its tests start private servers on free ports, in private folders. So no service starts while
+# its package is being installed, and no service of a new package starts at the next boot. The script does not install Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,7 +29,7 @@ for argument; do
   esac
 done
 
-# May somebody be asked for a password?
+# Whether sudo may ask for a password.
 interactive=
 if [ -t 0 ] && [ -z "${CI:-}" ]; then interactive=yes; fi
 
@@ -37,7 +37,7 @@ if [ -t 0 ] && [ -z "${CI:-}" ]; then interactive=yes; fi
 PATH=$PATH:/usr/sbin:/sbin
 have cargo || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
-# --- what is there ---------------------------------------------------------------------------------------------------------------------
+# --- what is installed ---------------------------------------------------------------------------------------------------------------------
 
 # A compiler without the C library's headers is found, and useless.
 compiles_c() {
@@ -84,7 +84,7 @@ has_mariadb() {
   return 1
 }
 
-# The library as Debian has it, or a release; in either case with a Java that runs. macOS has one that only says where to get one.
+# The library as Debian has it, or a release; in either case with a Java that runs. macOS has a stub that only prints where to get Java.
 has_zookeeper() {
   local found='' java folder
   [ -f /usr/share/java/zookeeper.jar ] && [ -f /usr/share/java/slf4j-simple.jar ] && found=yes
@@ -137,8 +137,24 @@ apt_knows_packages() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
 # Everything else can be tested without one.
 do_without_browser() {
   no_browser=yes
-  say "this system's packages have no Chromium, so tests that look at a page are skipped;"
-  say '  Google Chrome will do, too: https://www.google.com/chrome/'
+  say "this system's packages have no Chromium, so tests that open a page in a browser are skipped;"
+  say '  Google Chrome works as well: https://www.google.com/chrome/'
+}
+
+# The ledger and the lock use unhex() (3.41) and unixepoch('subsec') (3.42).
+has_sqlite() {
+  local folder status=0
+  folder=$(mktemp -d)
+  printf '%s\n' '#include <sqlite3.h>' '#if SQLITE_VERSION_NUMBER < 3042000' '#error too old' '#endif' \
+    'int main(void) { return sqlite3_libversion_number() < 3042000; }' >"$folder/a.c"
+  cc -o "$folder/a" "$folder/a.c" -lsqlite3 2>/dev/null || status=$?
+  rm -rf "$folder"
+  return "$status"
+}
+
+# In CI there is no terminal to ask for a password on.
+may_install() {
+  [ "$(id -u)" = 0 ] || { have sudo && { [ -n "$interactive" ] || sudo -n true 2>/dev/null; }; }
 }
 
 has_certificates() { [ "$(uname)" = Darwin ] || [ -d /etc/pki/tls/certs ] || [ -s /etc/ssl/certs/ca-certificates.crt ]; }
@@ -166,11 +182,15 @@ has_ps() { have ps; }
 has_etcd() { have etcd; }
 has_wrk() { have wrk; }
 
-look() {
+find_missing() {
   missing='' reasons='' apt_packages='' brew_packages=''
   need make 'runs the targets' make make has_make
-  need cc 'builds the C parts of TLS, SQLite and the allocator' 'gcc libc6-dev' '' compiles_c
+  need cc 'builds the C parts of TLS and the allocator' 'gcc libc6-dev' '' compiles_c
   need certificates 'cargo downloads over HTTPS' ca-certificates '' has_certificates
+  # Where it cannot be installed, SQLite is built like the other dependencies. macOS has it, or an older one.
+  if [ "$profile" != build ] && have apt-get && may_install; then
+    need sqlite 'is a ledger; building it takes a minute' libsqlite3-dev '' has_sqlite
+  fi
   case $profile in build | lint) return ;; esac
   need curl 'talks to the service' curl curl has_curl
   if [ "$profile" != run ] || ! uses_only_own_redis; then
@@ -179,10 +199,10 @@ look() {
   case $profile in run) return ;; esac
   need postgresql 'is a ledger that the tests start' postgresql postgresql@17 has_postgres
   need mariadb 'is a ledger that the tests start' 'mariadb-server-core mariadb-client-core' mariadb has_mariadb
-  need etcd 'is a place for locks that the tests start' etcd-server etcd has_etcd
-  need zookeeper 'is a place for locks that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
+  need etcd 'is a lock backend that the tests start' etcd-server etcd has_etcd
+  need zookeeper 'is a lock backend that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
   need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
-  need chromium 'looks at the pages that the tests write' chromium google-chrome has_browser
+  need chromium 'renders the pages that the tests write' chromium google-chrome has_browser
   need ps 'shows the tests which servers still run' procps '' has_ps
   case $profile in test) return ;; esac
   need wrk 'loads the service with requests' wrk wrk has_wrk
@@ -196,7 +216,7 @@ check_rust() {
   have cargo || fail "Rust is not installed. Get it from https://rustup.rs, then run this again:" \
     "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
   found=$(cargo --version | sed -n 's/^cargo \([0-9]*\.[0-9]*\).*/\1/p')
-  older "$found" "$wanted" && fail "Rust $wanted or newer is needed, and this is $found: run \`rustup update stable\`"
+  older "$found" "$wanted" && fail "Rust $wanted or newer is needed, found $found: run \`rustup update stable\`"
   [ "$profile" != lint ] || check_rust_components
 }
 
@@ -213,6 +233,23 @@ check_rust_components() {
   [ -n "$dry_run" ] || rustup component add rustfmt clippy
 }
 
+# --- SQLite ------------------------------------------------------------------------------------------------------------------------------
+
+CARGO_CONFIG=.cargo/config.toml
+CARGO_CONFIG_MARK='# By scripts/setup.sh: this system has SQLite. Without this file cargo builds it from source.'
+
+# Every cargo run in this folder must use the same SQLite, or each run builds the ledger again.
+choose_sqlite() {
+  if [ -e "$CARGO_CONFIG" ] && ! grep -qF "$CARGO_CONFIG_MARK" "$CARGO_CONFIG"; then return; fi
+  if ! has_sqlite; then
+    rm -f "$CARGO_CONFIG"
+    return
+  fi
+  [ ! -e "$CARGO_CONFIG" ] || return 0
+  mkdir -p "${CARGO_CONFIG%/*}"
+  printf '%s\n[env]\nLIBSQLITE3_SYS_USE_PKG_CONFIG = "1"\n' "$CARGO_CONFIG_MARK" >"$CARGO_CONFIG"
+}
+
 # --- installing ------------------------------------------------------------------------------------------------------------------------
 
 as_root() {
@@ -225,7 +262,7 @@ as_root() {
   fi
 }
 
-# Its complaints are shown as they come, the rest only if it fails.
+# Shows errors immediately, and the rest of the output only on failure.
 apt() {
   local log status=0
   log=$(mktemp)
@@ -243,7 +280,7 @@ install_with_apt() {
   fi
   say "apt-get install --no-install-recommends$apt_packages"
   [ -z "$dry_run" ] || return 0
-  apt update || say 'apt-get update failed; going on with the lists that are there'
+  apt update || say 'apt-get update failed; continuing with the existing package lists'
   case " $apt_packages " in *' redis-server '*) check_redis_candidate ;; esac
   case " $apt_packages " in *' chromium '*) apt_offers_chromium || { do_without_browser && apt_packages=${apt_packages/ chromium/}; } ;; esac
   [ -n "${apt_packages// /}" ] || return 0
@@ -299,7 +336,7 @@ keep_stopped() {
   if [ -z "$1" ] || [ ! -d /run/systemd/system ]; then return 0; fi
   say "systemctl disable --now$1 (only the programs are needed; \`systemctl enable --now$1\` undoes it)"
   # shellcheck disable=SC2086 # a list of names
-  as_root systemctl --quiet disable --now $1 || say "that failed; look at \`systemctl status$1\`"
+  as_root systemctl --quiet disable --now $1 || say "that failed; see \`systemctl status$1\`"
 }
 
 install_with_brew() {
@@ -313,7 +350,7 @@ install_with_brew() {
 }
 
 install() {
-  say "\`$profile\` needs what is not installed here:"
+  say "\`$profile\` needs programs that are not installed:"
   printf '%s' "$reasons" | sed 's/^/setup:   /'
   if have apt-get; then
     install_with_apt
@@ -322,13 +359,13 @@ install() {
   elif [ "$(uname)" = Darwin ]; then
     fail 'install Homebrew (https://brew.sh), then run this again'
   else
-    fail 'neither apt-get nor brew is here: install it with what your system has, then run this again'
+    fail 'found neither apt-get nor brew: install the programs with your package manager, then run this again'
   fi
 }
 
-# --- what happens ----------------------------------------------------------------------------------------------------------------------
+# --- main ----------------------------------------------------------------------------------------------------------------------
 
-look
+find_missing
 if [ -n "$missing" ]; then
   install
   if [ -n "$dry_run" ]; then
@@ -336,11 +373,15 @@ if [ -n "$missing" ]; then
     exit 0
   fi
   hash -r
-  look
-  [ -z "$missing" ] || fail "installed, and still not usable:$missing"
+  find_missing
+  # An older distribution has an older SQLite.
+  missing=${missing/ sqlite/}
+  [ -z "$missing" ] || fail "installed, but still not usable:$missing"
   check_rust
-  say "\`$profile\` has all that it needs now"
+  choose_sqlite
+  say "\`$profile\` has everything it needs now"
 else
   check_rust
-  say "\`$profile\` has all that it needs; nothing to install"
+  [ -n "$dry_run" ] || choose_sqlite
+  say "\`$profile\` has everything it needs; nothing to install"
 fi

@@ -1,11 +1,20 @@
 #!/usr/bin/env bash
-# Runs `cargo test` on the whole workspace, or with the arguments given, and ends with a line that counts the tests.
+# Tests the whole workspace, or what the arguments name, and ends with a line that counts the tests.
+#
+#   scripts/test.sh [ARGUMENT OF `cargo test`...]
 #
 # Fails if a test failed, if a test program ended without a result, and if no test ran at all.
+#
+# Most tests wait for leases and servers. So the whole suite is built first, and then several test programs run
+# concurrently: TEST_JOBS of them, each with RUST_TEST_THREADS tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 have() { command -v "$1" >/dev/null 2>&1; }
 have cargo || PATH=${HOME:-/root}/.cargo/bin:$PATH
+
+TEST_JOBS=${TEST_JOBS:-2}
+# Crates whose tests take longest, so that none of them is still running when the others have ended.
+LONGEST_FIRST='stockade-lab acceptance locks lock order reconciler stock recorder'
 
 # Homebrew and some Linux packages keep psql beside the server, off the PATH.
 if ! have psql; then
@@ -19,22 +28,67 @@ if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
   ulimit -Sn 8192 2>/dev/null || ulimit -Sn "$(ulimit -Hn)" || true
 fi
 
-[ $# -gt 0 ] || set -- --workspace
-# The backend on etcd is built where protoc is.
-case " $* " in *' --workspace '* | *' stockade '*)
-  # shellcheck disable=SC2206 # flags, or nothing
-  features=(${LOCK_FEATURES:-})
-  set -- "${features[@]}" "$@" ;;
-esac
-
-log=$(mktemp "${TMPDIR:-/tmp}/stockade-test.XXXXXX")
-trap 'rm -f "$log"' EXIT
+folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-test.XXXXXX")
+log=$folder/log
+trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# queue ARGUMENT...: builds test programs, and notes them in $folder/jobs instead of running them. Tests in the
+# documentation run at once: there are few.
+queue() {
+  # shellcheck disable=SC2086 # flags, or nothing
+  STOCKADE_TEST_QUEUE=$folder/jobs cargo test ${CARGO_FLAGS:-} --no-fail-fast "$@" \
+    --config "target.'cfg(all())'.runner = ['$PWD/scripts/queue_test.sh']" 2>&1 </dev/null |
+    grep --line-buffered -v '^ *Running '
+}
+
+# The longest first.
+sorted_jobs() {
+  local crate job
+  for crate in $LONGEST_FIRST; do
+    for job in "$folder"/jobs/*; do
+      if grep -q "CARGO_PKG_NAME=\"$crate\"" "$job"; then echo "$job"; fi
+    done
+  done
+  printf '%s\n' "$folder"/jobs/*
+}
+
+whole_suite() {
+  local features
+  # shellcheck disable=SC2207 # words
+  features=($(scripts/lock_features.sh))
+  mkdir "$folder/jobs" "$folder/status"
+  # goose brings another provider of cryptography along, so the load tests are built by themselves.
+  # Not `--tests` and then `--doc`: without the tests, their dependencies have other features, and are built again.
+  local status=0
+  queue --workspace --exclude load-tests "${features[@]}" || status=1
+  # Nothing is noted unless everything could be built.
+  [ -n "$(ls "$folder/jobs")" ] || return 1
+  queue -p load-tests --tests || return
+  sorted_jobs | awk '!seen[$0]++' | xargs -n 1 -P "$TEST_JOBS" scripts/run_queued_test.sh
+  # A job without a status was killed.
+  local job
+  for job in "$folder"/jobs/*; do
+    [ "$(cat "$folder/status/${job##*/}" 2>/dev/null)" = 0 ] || status=1
+  done
+  return "$status"
+}
+
 status=0
-# shellcheck disable=SC2086 # flags, or nothing
-cargo test ${CARGO_FLAGS:-} --no-fail-fast "$@" 2>&1 </dev/null | tee "$log" || status=$?
+if [ $# -eq 0 ]; then
+  whole_suite 2>&1 | tee "$log" || status=$?
+else
+  # Tests that start the program need it, with every backend; `--workspace` builds it anyway.
+  case " $* " in
+    *' -p acceptance '*)
+      # shellcheck disable=SC2046 # flags
+      set -- -p stockade $(scripts/lock_features.sh stockade acceptance) "$@" ;;
+    *' -p stockade-lab '*) set -- -p stockade "$@" ;;
+  esac
+  # shellcheck disable=SC2086 # flags, or nothing
+  cargo test ${CARGO_FLAGS:-} --no-fail-fast "$@" 2>&1 </dev/null | tee "$log" || status=$?
+fi
 
 # `     Running unittests src/lib.rs (target/debug/deps/domain-0123)`, `   Doc-tests domain`
 # `test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.10s`

@@ -1,8 +1,8 @@
-//! How many requests may still be made, so that their number is exact however many make them.
+//! The number of requests that may still be sent, exact for any number of concurrent senders.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number of requests, shared by everybody who makes them.
+/// A number of requests, shared by all sessions.
 pub struct Budget {
     left: AtomicU64,
 }
@@ -15,7 +15,7 @@ impl Budget {
         }
     }
 
-    /// Takes as many as are left of those that are wanted.
+    /// Takes up to `wanted` requests; returns how many were left.
     pub fn take(&self, wanted: u64) -> u64 {
         let before = self
             .left
@@ -25,12 +25,12 @@ impl Budget {
         before.unwrap_or_else(|left| left).min(wanted)
     }
 
-    /// Whether nothing is left.
+    /// Whether no request is left.
     pub fn is_spent(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 
-    /// Allows nothing more.
+    /// Allows no further request.
     pub fn close(&self) {
         self.left.store(0, Ordering::Relaxed);
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::Budget;
 
     #[test]
-    fn the_number_of_requests_is_exact_whoever_makes_them() {
+    fn the_number_of_requests_is_exact_for_concurrent_senders() {
         let budget = Budget::new(10_001);
         let made: u64 = thread::scope(|scope| {
             let makers: Vec<_> = (0..4)

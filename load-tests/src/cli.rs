@@ -13,7 +13,7 @@ use crate::{
     run, scenarios,
 };
 
-/// Crowds of buyers against a running service.
+/// Virtual users against a running service, and a verdict about its promises.
 #[derive(Parser)]
 #[command(name = "load-tests", version)]
 struct Cli {
@@ -23,27 +23,30 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Many buyers: most order one unit, some repeat their request, some want two, some exceed the limit.
+    /// A flash sale: most buyers order one unit; some repeat their request, order two, or exceed
+    /// the limit.
     Rush(Options),
-    /// Clients that do not wait for the answer, and make the same request again, on several connections at once.
+    /// Clients that do not wait for responses, and retry on several connections concurrently.
     RetryStorm(Options),
-    /// Buyers who try to get more than the limit: one order after another, all at once, too much in one.
+    /// Buyers who try to exceed the limit: one order after another, concurrently, and with one
+    /// order.
     LimitAbusers(Options),
-    /// People who look at the item and poll their orders.
+    /// Visitors who show the item and poll their orders.
     WindowShoppers(Options),
-    /// Orders that are paid, cancelled, left until their hold is over, and paid too late.
+    /// Orders that are paid, cancelled, left until their hold expires, or paid too late.
     WholeLife(Options),
-    /// Sold out, and then units are given back and bought by others.
+    /// Units that return after the item has sold out, and are bought by others.
     Returns(Options),
-    /// Several of these at once.
+    /// Several scenarios concurrently.
     Run {
-        /// The scenarios and how many of their buyers come: rush=60,retry-storm=20,returns=20.
+        /// The scenarios with their weights: rush=60,retry-storm=20,returns=20.
         #[arg(long, value_name = "NAME=WEIGHT,...")]
         mix: Mix,
         #[command(flatten)]
         options: Options,
     },
-    /// The highest rate of orders at which the service answers in time: an open loop, step by step.
+    /// The highest rate of orders at which the service responds in time, measured with an open
+    /// loop.
     Capacity(CapacityOptions),
 }
 
@@ -63,70 +66,76 @@ impl Command {
     }
 }
 
-/// What a scenario can be told.
+/// The options of a scenario.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// Where the service is. Default: what `stockade up` left in the folder, else http://127.0.0.1:8080.
+    /// Address of the service. Default: the one that `stockade up` wrote to the folder, or
+    /// http://127.0.0.1:8080.
     #[arg(long, env = "HOST", value_name = "URL")]
     pub host: Option<String>,
-    /// The folder of `stockade up`, for its address and secrets (else STOCKADE_JWT_SECRET, STOCKADE_ADMIN_TOKEN).
+    /// Folder of `stockade up`, with its address and secrets. STOCKADE_JWT_SECRET and
+    /// STOCKADE_ADMIN_TOKEN have precedence.
     #[arg(long, value_name = "D", default_value = ".stockade")]
     pub dir: PathBuf,
-    /// Requests in all, repeats included. Default: 100000.
+    /// Total number of requests, repeats included. Default: 100000.
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Seconds after which no more requests are made, instead of a number of requests.
+    /// Duration of the run in seconds, instead of a number of requests.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: Option<u64>,
     /// Units of each item.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub stock: u64,
-    /// Items; in a mix, of each shelf.
+    /// Number of items; in a mix, for each return policy.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub items: u32,
-    /// How much more popular some items are than others: the exponent of Zipf's law, from 0 (none) to 5.
+    /// How much more popular some items are than others: the exponent of Zipf's law, from 0 (none)
+    /// to 5.
     #[arg(long, value_name = "S", default_value_t = 0.0)]
     pub item_skew: f64,
-    /// Different buyers; if there are too few for the requests, they come again. Default: so many that nobody does, or 100000 with --seconds.
+    /// Number of buyers. If there are fewer than sessions, buyers return. Default: as many as
+    /// sessions, or 100000 with --seconds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub buyers: Option<u64>,
-    /// How much more often some buyers come than others: the exponent of Zipf's law, from 0 (each in turn) to 5.
+    /// How much more often some buyers order than others: the exponent of Zipf's law, from 0 (each
+    /// in turn) to 5.
     #[arg(long, value_name = "S", default_value_t = 0.0)]
     pub skew: f64,
     /// Units that one buyer may hold.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
-    /// Stock counters of each item.
+    /// Number of stock counters of each item.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     pub segments: u16,
-    /// Buyers at once, each with a connection.
+    /// Number of concurrent virtual users, each with a connection.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub users: u32,
     /// Seconds for which an order of `whole-life` holds its units.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=3_600))]
     hold_seconds: u64,
-    /// Where to write the HTML report. Default: target/SCENARIO/report.html.
+    /// File for the HTML report. Default: target/SCENARIO/report.html.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// When the service acknowledges an order.
     #[arg(long, value_enum, default_value_t = Durability::Recorded)]
     pub durability: Durability,
-    /// The item, which must be new; of several, what their names begin with. Default: the scenario and the time.
+    /// Name of the item, which must be new; with several items, the prefix of their names. Default:
+    /// the scenario and the time.
     #[arg(long, value_name = "ID")]
     item: Option<String>,
-    /// What decides which buyer is of which kind.
+    /// Seed of all decisions.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Where to write the verdict as JSON.
+    /// File for the verdict as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
 impl Options {
     const REQUESTS: u64 = 100_000;
-    const BUYERS_OF_A_DURATION: u64 = 100_000;
+    const BUYERS_WITH_SECONDS: u64 = 100_000;
 
-    /// Requests in all.
+    /// Total number of requests.
     pub fn requests(&self) -> u64 {
         if self.seconds.is_some() {
             u64::MAX
@@ -135,24 +144,25 @@ impl Options {
         }
     }
 
-    /// The number of requests that must have been made in the end, if it is given.
+    /// The number of requests that the run must reach, if it is given.
     pub fn requests_due(&self) -> Option<u64> {
         self.seconds.is_none().then(|| self.requests())
     }
 
-    /// No more visits than that. One makes a request at least, unless it comes when all have been made, which may be everybody's last.
-    pub fn visits(&self) -> u64 {
+    /// An upper bound for the number of sessions. Each sends at least one request, except the last
+    /// session of each virtual user, which may start when the budget is spent.
+    pub fn sessions(&self) -> u64 {
         self.requests().saturating_add(u64::from(self.users))
     }
 
-    /// Different buyers.
+    /// Number of buyers.
     pub fn buyers(&self) -> u64 {
-        let everybody = if self.seconds.is_some() {
-            Self::BUYERS_OF_A_DURATION
+        let default = if self.seconds.is_some() {
+            Self::BUYERS_WITH_SECONDS
         } else {
-            self.visits()
+            self.sessions()
         };
-        self.buyers.unwrap_or(everybody)
+        self.buyers.unwrap_or(default)
     }
 
     /// How long an order of `whole-life` holds its units.
@@ -160,19 +170,19 @@ impl Options {
         Duration::from_secs(self.hold_seconds)
     }
 
-    /// Where the report of this scenario goes.
+    /// The file for the report of this scenario.
     pub fn report(&self, scenario: &str) -> PathBuf {
         self.report
             .clone()
             .unwrap_or_else(|| PathBuf::from(format!("target/{scenario}/report.html")))
     }
 
-    /// What the items of this scenario are called.
+    /// The name, or prefix of names, of the items of this scenario.
     pub fn name(&self, scenario: &str) -> String {
         self.item.clone().unwrap_or_else(|| new_name(scenario))
     }
 
-    /// So many orders for so many units, and nothing else.
+    /// Options for single orders, as the search for the capacity sends them.
     pub fn of_orders(
         requests: u64,
         stock: u64,
@@ -202,7 +212,7 @@ impl Options {
         }
     }
 
-    /// The defaults, and these arguments.
+    /// The defaults, with these arguments.
     #[cfg(test)]
     pub fn for_tests(arguments: &[&str]) -> Self {
         let line = ["load-tests", "rush"].iter().chain(arguments);
@@ -213,7 +223,7 @@ impl Options {
     }
 }
 
-/// A name that no item has yet.
+/// A name that no item has yet, from the time.
 pub fn new_name(scenario: &str) -> String {
     format!(
         "{scenario}-{}",
@@ -225,9 +235,9 @@ pub fn new_name(scenario: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// The ledger has it: 201.
+    /// When the ledger has recorded it (201).
     Recorded,
-    /// Redis has it: 202.
+    /// When Redis has it (202).
     Accepted,
 }
 
@@ -241,7 +251,16 @@ impl Durability {
     }
 }
 
-/// Does what the command line says.
+impl From<Durability> for client::Durability {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::Recorded => Self::Recorded,
+            Durability::Accepted => Self::Accepted,
+        }
+    }
+}
+
+/// Runs the command line.
 pub async fn run() -> Result<ExitCode> {
     let good = Cli::parse().command.run().await?;
     Ok(if good {
@@ -258,7 +277,7 @@ mod tests {
     use super::{Cli, Options};
 
     #[test]
-    fn every_scenario_is_a_subcommand_of_its_own() {
+    fn every_scenario_is_a_subcommand() {
         for scenario in crate::scenario::ALL {
             assert!(
                 Cli::try_parse_from(["load-tests", scenario.name]).is_ok(),
@@ -269,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_option_is_named_with_what_was_expected() {
+    fn an_invalid_option_is_named_with_what_was_expected() {
         let mix = ["load-tests", "run", "--mix", "hush=3"];
         for (arguments, expected) in [
             (&["--requests", "0"][..], ["--requests", "0 is not in 1.."]),
@@ -310,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_has_no_number_of_requests() {
+    fn a_run_with_a_duration_has_no_number_of_requests() {
         let options = Options::for_tests(&["--seconds", "5"]);
         assert_eq!((options.requests_due(), options.buyers()), (None, 100_000));
         let options = Options::for_tests(&["--requests", "50", "--users", "4"]);

@@ -1,7 +1,8 @@
-//! After the crowd has gone: holds end, units come back, and whatever is left is bought to see that it can be.
+//! After the sessions: waits for holds to expire, and tests whether the remaining units can be
+//! bought.
 //!
-//! Where units return, "sold out" may have been true when it was said and units may be left all the same. They are stranded only if nobody can
-//! buy them, so new buyers try.
+//! If units return, an item may have been sold out earlier and still have units left. They are
+//! stranded only if they cannot be bought, so new buyers try to.
 
 use std::{
     ops::Range,
@@ -9,70 +10,81 @@ use std::{
 };
 
 use anyhow::Result;
+use client::{Audit, NewOrder, OrderState};
 use futures::future::join_all;
-use reqwest::{Client, header::HeaderValue};
+use reqwest::Client;
 use tokio::time::sleep;
 
 use crate::{
-    admin::{Admin, Audit},
-    answer::Answer,
-    items::OnSale,
+    action::{Action, Call},
+    admin::Admin,
+    history::{AcknowledgedOrder, History},
+    items::SaleItem,
+    outcome::Outcome,
     sale::Sale,
-    scenario::Shelf,
-    tally::{Acknowledged, Tally},
-    wish::{Asked, State, Wish},
+    scenario::ReturnPolicy,
 };
 
-/// How long what was acknowledged may take to be seen in the ledger, and an end of a hold to be made.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit for acknowledged orders to reach the ledger, and for expired holds to end.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long nobody may get a unit that the service says is there.
-const STRANDED_AFTER: Duration = Duration::from_secs(10);
+/// Units that cannot be bought for this long are stranded.
+const STRANDED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Buyers at once.
-const BUYERS_MOST: usize = 128;
+/// Limit for a request of a new buyer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An item when all is over.
+/// Number of concurrent new buyers.
+const BUYERS_MAX: usize = 128;
+
+/// An item after the run.
 #[derive(Debug)]
 pub struct Closed {
-    /// Its number.
+    /// The number of the item.
     pub item: usize,
     /// The item.
-    pub on_sale: OnSale,
-    /// What the service says.
+    pub sale_item: SaleItem,
+    /// The last audit.
     pub audit: Audit,
-    /// Units that nobody could buy although they are there.
+    /// Units that exist but cannot be bought.
     pub stranded: u64,
-    /// Units that were bought to see that they can be.
+    /// Units that were bought to test that they can be.
     pub swept: u64,
 }
 
-/// Looks after every item.
+/// Settles every item.
 pub async fn close(sale: &Sale, admin: &Admin) -> Result<Vec<Closed>> {
     let mut closed = Vec::new();
-    for (item, on_sale) in sale.items.iter() {
-        closed.push(close_item(sale, admin, item, on_sale).await?);
+    for (item, sale_item) in sale.items.iter() {
+        closed.push(close_item(sale, admin, item, sale_item).await?);
     }
     Ok(closed)
 }
 
-async fn close_item(sale: &Sale, admin: &Admin, item: usize, on_sale: &OnSale) -> Result<Closed> {
-    let audit = wait_for_holds(sale, admin, item, on_sale).await?;
-    let told_sold_out = sale.tally().told_sold_out.contains(&item);
+async fn close_item(
+    sale: &Sale,
+    admin: &Admin,
+    item: usize,
+    sale_item: &SaleItem,
+) -> Result<Closed> {
+    let audit = wait_for_holds(sale, admin, item, sale_item).await?;
+    let reported_sold_out = sale.history().reported_sold_out.contains(&item);
     let mut closed = Closed {
         item,
-        on_sale: on_sale.clone(),
+        sale_item: sale_item.clone(),
         audit,
         stranded: 0,
         swept: 0,
     };
-    if told_sold_out && on_sale.shelf.returns() {
+    if reported_sold_out && sale_item.policy.returns() {
         sweep(sale, admin, &mut closed).await?;
-        closed.audit = wait_for_holds(sale, admin, item, on_sale).await?;
-    } else if told_sold_out {
-        // The stock only falls, so what is left now was there when somebody was told that nothing is.
-        closed.stranded = on_sale.stock.saturating_sub(
-            sale.tally()
+        closed.audit = wait_for_holds(sale, admin, item, sale_item).await?;
+    } else if reported_sold_out {
+        // The stock only falls, so units that are left now were left when the item was reported as
+        // sold out.
+        closed.stranded = sale_item.stock.saturating_sub(
+            sale.history()
                 .units(item)
                 .max(closed.audit.held + closed.audit.confirmed),
         );
@@ -80,105 +92,101 @@ async fn close_item(sale: &Sale, admin: &Admin, item: usize, on_sale: &OnSale) -
     Ok(closed)
 }
 
-/// The audit when everything is at rest; where holds end, when all have ended.
+/// The audit when no unit is on its way, and all expiring holds have ended.
 async fn wait_for_holds(
     sale: &Sale,
     admin: &Admin,
     item: usize,
-    on_sale: &OnSale,
+    sale_item: &SaleItem,
 ) -> Result<Audit> {
-    if on_sale.shelf != Shelf::Expiring {
-        return admin.audit(&on_sale.id, PATIENCE).await;
+    if sale_item.policy != ReturnPolicy::Expiring {
+        return admin.audit(&sale_item.id, SETTLE_TIMEOUT).await;
     }
     let audit = admin
-        .audit_when(&on_sale.id, on_sale.hold + PATIENCE, |audit| {
+        .audit_when(&sale_item.id, sale_item.hold + SETTLE_TIMEOUT, |audit| {
             audit.held == 0
         })
         .await?;
     if audit.held == 0 {
-        sale.tally().end_holds(item);
+        sale.history().expire_holds(item);
     }
     Ok(audit)
 }
 
-/// Buys what is left, until nothing is or nobody can.
+/// Buys the remaining units until none is left or none can be bought.
 async fn sweep(sale: &Sale, admin: &Admin, closed: &mut Closed) -> Result<()> {
-    let client = Client::builder().timeout(Duration::from_secs(15)).build()?;
-    let (mut progress, mut next_buyer) = (Instant::now(), sale.crowd.buyers());
-    let at_first = closed.audit.available;
-    // Where holds end soon, what was bought here comes back while we buy: each unit once is enough.
-    while closed.swept < at_first {
+    let client = Client::builder().timeout(REQUEST_TIMEOUT).build()?;
+    let (mut progress, mut next_buyer) = (Instant::now(), sale.population.buyers());
+    let remaining = closed.audit.available;
+    // Short holds expire while this loop runs, and their units return. Each unit is bought once.
+    while closed.swept < remaining {
         let left = admin
-            .audit(&closed.on_sale.id, PATIENCE)
+            .audit(&closed.sale_item.id, SETTLE_TIMEOUT)
             .await?
             .available
-            .min(at_first - closed.swept);
+            .min(remaining - closed.swept);
         if left == 0 {
             return Ok(());
         }
-        let buyers = next_buyer
-            ..next_buyer
-                + usize::try_from(left)
-                    .unwrap_or(BUYERS_MOST)
-                    .min(BUYERS_MOST);
+        let buyers =
+            next_buyer..next_buyer + usize::try_from(left).unwrap_or(BUYERS_MAX).min(BUYERS_MAX);
         next_buyer = buyers.end;
         let bought = buy(sale, &client, closed.item, buyers).await;
         if bought > 0 {
             closed.swept += bought;
             progress = Instant::now();
-        } else if progress.elapsed() > STRANDED_AFTER {
+        } else if progress.elapsed() > STRANDED_TIMEOUT {
             closed.stranded = left;
             return Ok(());
         } else {
-            sleep(Duration::from_millis(100)).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
     Ok(())
 }
 
-/// New buyers, each of one unit; says how many got one.
+/// New buyers order one unit each. Returns how many succeeded.
 async fn buy(sale: &Sale, client: &Client, item: usize, buyers: Range<usize>) -> u64 {
-    let asked: Vec<_> = buyers.map(|buyer| order(buyer, item)).collect();
-    let settled = join_all(asked.iter().map(|asked| sale.ask(client, asked))).await;
-    let mut tally = sale.tally();
-    asked
+    let item_id = &sale.items.get(item).id;
+    let calls: Vec<_> = buyers.map(|buyer| order(buyer, item, item_id)).collect();
+    let settled = join_all(calls.iter().map(|call| sale.send(client, call))).await;
+    let mut history = sale.history();
+    calls
         .iter()
         .zip(&settled)
-        .filter(|(asked, settled)| enter(&mut tally, asked, &settled.last.answer))
+        .filter(|(call, settled)| record(&mut history, call, &settled.last.outcome))
         .count() as u64
 }
 
-fn order(buyer: usize, item: usize) -> Asked {
-    Asked {
+fn order(buyer: usize, item: usize, item_id: &str) -> Call {
+    Call {
         buyer,
         item,
-        wish: Wish::Order {
-            key: HeaderValue::from_static("closing"),
-            quantity: 1,
-        },
+        action: Action::Order(NewOrder::new(item_id, 1)),
     }
 }
 
-/// Enters what a new buyer was answered; these requests are none of the crowd's. Says whether it was an order.
-fn enter(tally: &mut Tally, asked: &Asked, answer: &Answer) -> bool {
-    match answer {
-        Answer::Held { id, .. } => {
-            let order = Acknowledged {
-                buyer: asked.buyer,
-                item: asked.item,
+/// Records the outcome of a new buyer without counting the request. Returns whether it placed an
+/// order.
+fn record(history: &mut History, call: &Call, outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Held { id, .. } => {
+            let order = AcknowledgedOrder {
+                buyer: call.buyer,
+                item: call.item,
                 quantity: 1,
-                state: State::Held,
+                state: OrderState::Held,
             };
-            tally.orders.insert(*id, order).is_none()
+            history.orders.insert(*id, order).is_none()
         }
-        // The audit may be ahead of the service's hint for a moment.
-        Answer::SoldOut => false,
+        // The sold-out cache of the service may lag behind the audit.
+        Outcome::SoldOut => false,
         other => {
             let error = other.error().map_or_else(
-                || format!("at the closing: {other:?}"),
-                |error| format!("at the closing: {error}"),
+                || format!("after the run: {other:?}"),
+                |error| format!("after the run: {error}"),
             );
-            *tally.errors.entry(error).or_default() += 1;
+            *history.errors.entry(error).or_default() += 1;
             false
         }
     }

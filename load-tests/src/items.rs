@@ -1,119 +1,109 @@
-//! What is sold: items on the shelves of the scenarios that run.
+//! The items of a run: some for each return policy of its scenarios.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use reqwest::Url;
+use client::NewItem;
 
 use crate::{
-    admin::{Admin, NewItem},
+    admin::Admin,
     cli::Options,
     mix::Mix,
-    scenario::{Scenario, Shelf},
+    scenario::{ReturnPolicy, Scenario},
     skew::Skew,
 };
 
-/// An item that is sold.
+/// An item of the run.
 #[derive(Debug, Clone)]
-pub struct OnSale {
-    /// Its name.
+pub struct SaleItem {
+    /// The name.
     pub id: String,
-    /// Where it stands.
-    pub shelf: Shelf,
-    /// Units that exist.
+    /// What may happen to its units.
+    pub policy: ReturnPolicy,
+    /// Number of units that exist.
     pub stock: u64,
     /// How long an order holds its units.
     pub hold: Duration,
-    /// Where it is shown.
-    pub page: Url,
-    /// Where it is ordered.
-    pub counter: Url,
 }
 
-/// Every item, shelf by shelf.
+/// All items, grouped by return policy.
 #[derive(Debug)]
 pub struct Items {
-    all: Vec<OnSale>,
-    each: usize,
-    shelves: Vec<Shelf>,
+    all: Vec<SaleItem>,
+    per_policy: usize,
+    policies: Vec<ReturnPolicy>,
     skew: Skew,
 }
 
 impl Items {
-    /// The items of this mix, which do not exist yet.
-    pub fn new(mix: &Mix, host: &str, name: &str, options: &Options) -> Result<Self> {
-        let shelves: Vec<_> = mix.shelves().into_iter().collect();
-        let all = shelves
-            .iter()
-            .flat_map(|shelf| (0..options.items).map(move |number| (*shelf, number)));
-        let id = |shelf: Shelf, number| match (shelves.len(), options.items) {
+    /// The items for this mix, which do not exist yet in the service.
+    pub fn new(mix: &Mix, name: &str, options: &Options) -> Result<Self> {
+        let policies: Vec<_> = mix.policies().into_iter().collect();
+        let id = |policy: ReturnPolicy, number| match (policies.len(), options.items) {
             (1, 1) => name.to_owned(),
             (1, _) => format!("{name}-{number}"),
-            _ => format!("{name}-{}-{number}", shelf.name()),
+            _ => format!("{name}-{}-{number}", policy.name()),
         };
+        let all = policies
+            .iter()
+            .flat_map(|policy| (0..options.items).map(move |number| (*policy, number)));
         let all = all
-            .map(|(shelf, number)| on_sale(host, id(shelf, number), shelf, options))
-            .collect::<Result<_>>()?;
+            .map(|(policy, number)| sale_item(id(policy, number), policy, options))
+            .collect();
         let skew = Skew::new("--item-skew", u64::from(options.items), options.item_skew)?;
         Ok(Self {
             all,
-            each: options.items as usize,
-            shelves,
+            per_policy: options.items as usize,
+            policies,
             skew,
         })
     }
 
-    /// Opens all of them.
-    pub async fn open(&self, admin: &Admin, options: &Options) -> Result<()> {
+    /// Creates all items.
+    pub async fn create(&self, admin: &Admin, options: &Options) -> Result<()> {
         for item in &self.all {
             admin.create(&new_item(item, options)).await?;
         }
         Ok(())
     }
 
-    /// The item that a buyer of this scenario comes for.
-    pub fn choose(&self, scenario: &Scenario, visit: u64, dice: u64) -> usize {
-        let shelf = self
-            .shelves
+    /// The number of the item that a session of this scenario buys.
+    pub fn choose(&self, scenario: &Scenario, session: u64, random: u64) -> usize {
+        let policy = self
+            .policies
             .iter()
-            .position(|shelf| *shelf == scenario.shelf)
+            .position(|policy| *policy == scenario.policy)
             .unwrap_or(0);
-        shelf * self.each + usize::try_from(self.skew.choose(visit, dice)).unwrap_or(0)
+        let within = usize::try_from(self.skew.choose(session, random)).unwrap_or(0);
+        policy * self.per_policy + within
     }
 
-    /// The item of this number.
-    pub fn get(&self, item: usize) -> &OnSale {
+    /// The item with this number.
+    pub fn get(&self, item: usize) -> &SaleItem {
         &self.all[item]
     }
 
-    /// All, with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &OnSale)> {
+    /// All items with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &SaleItem)> {
         self.all.iter().enumerate()
     }
 }
 
-fn on_sale(host: &str, id: String, shelf: Shelf, options: &Options) -> Result<OnSale> {
-    let (page, counter) = (
-        Url::parse(&format!("{host}/items/{id}"))?,
-        Url::parse(&format!("{host}/items/{id}/orders"))?,
-    );
-    Ok(OnSale {
+fn sale_item(id: String, policy: ReturnPolicy, options: &Options) -> SaleItem {
+    SaleItem {
         id,
-        shelf,
+        policy,
         stock: options.stock,
-        hold: shelf.hold(options.hold()),
-        page,
-        counter,
-    })
+        hold: policy.hold(options.hold()),
+    }
 }
 
-fn new_item(item: &OnSale, options: &Options) -> NewItem {
+fn new_item(item: &SaleItem, options: &Options) -> NewItem {
     NewItem {
-        id: item.id.clone(),
-        stock: item.stock,
-        limit_per_buyer: options.limit,
-        segments: options.segments,
-        hold_seconds: u32::try_from(item.hold.as_secs()).unwrap_or(u32::MAX),
-        durability: options.durability,
+        limit_per_buyer: Some(options.limit),
+        segments: Some(options.segments),
+        hold_seconds: Some(u32::try_from(item.hold.as_secs()).unwrap_or(u32::MAX)),
+        durability: Some(options.durability.into()),
+        ..NewItem::new(&item.id, item.stock)
     }
 }

@@ -1,176 +1,186 @@
-//! Whether an answer may be given, by what the buyer was answered before.
+//! Whether the outcome of an order request is allowed, given the earlier outcomes of its buyer.
 
+use client::OrderState;
 use uuid::Uuid;
 
-use crate::{answer::Answer, wish::State};
+use crate::outcome::Outcome;
 
-/// What is wrong with an answer.
-pub type Flaw = &'static str;
+/// How an outcome violates the promises of the service.
+pub type Violation = &'static str;
 
-/// What a buyer holds and may hold.
+/// The units of a buyer.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing {
-    /// Units that the buyer holds, as far as we know.
+pub struct Holdings {
+    /// Units that the buyer holds, as far as the session knows.
     pub held: u32,
     /// Units that one buyer may hold.
     pub limit: u32,
-    /// The buyer may hold more than that.
+    /// Whether other sessions of the buyer may hold more.
     pub may_return: bool,
 }
 
-/// The answer to a request with a new key.
-pub fn new_order(answer: &Answer, quantity: u32, standing: Standing) -> Option<Flaw> {
-    let over = standing.held + quantity > standing.limit;
-    match answer {
-        Answer::Held { .. } if over => Some("an order beyond the buyer's limit was held"),
-        Answer::MovedOn { .. } => Some("a new order had gone on before it was placed"),
-        Answer::Limited if !over && !standing.may_return => {
-            Some("a buyer below the limit was refused as limited")
+/// Judges the outcome of a request with a new key.
+pub fn new_order(outcome: &Outcome, quantity: u32, holdings: Holdings) -> Option<Violation> {
+    let over = holdings.held + quantity > holdings.limit;
+    match outcome {
+        Outcome::Held { .. } if over => Some("an order over the buyer's limit was held"),
+        Outcome::MovedOn { .. } => Some("a new order was not held when it was placed"),
+        Outcome::Limited if !over && !holdings.may_return => {
+            Some("a buyer below the limit was refused because of the limit")
         }
         _ => None,
     }
 }
 
-/// The answer to a request that was made after the same request had been answered.
+/// Judges the outcome of a request that was sent after the same request had been settled.
 ///
-/// Where the stock only falls a refusal stands; where `units_return`, what was refused may be held later, and never the other way round.
-pub fn repeat(first: &Answer, again: &Answer, units_return: bool) -> Option<Flaw> {
+/// If the stock only falls, a refusal is final. If `units_return`, a refused order may be held
+/// later, but a held order may never be refused later.
+pub fn repeat(first: &Outcome, again: &Outcome, units_return: bool) -> Option<Violation> {
     match (first, again) {
         (
-            Answer::Held { .. },
-            Answer::Held {
+            Outcome::Held { .. },
+            Outcome::Held {
                 replayed: false, ..
             },
         ) => Some("a repeat was not marked as replayed"),
         (
-            Answer::SoldOut | Answer::Limited,
-            Answer::Held { .. } | Answer::SoldOut | Answer::Limited,
+            Outcome::SoldOut | Outcome::Limited,
+            Outcome::Held { .. } | Outcome::SoldOut | Outcome::Limited,
         ) if units_return => None,
         _ => same(first, again),
     }
 }
 
-/// The answer to a repeat of an order that has gone on since: where it stands now, under the same id.
-pub fn repeat_of(id: Uuid, states: &[State], again: &Answer) -> Option<Flaw> {
-    let as_it_stands = match again {
-        Answer::Held {
+/// Judges the outcome of a repeat after the order has changed its state: the repeat must report one
+/// of `states` under the same id.
+pub fn repeat_of(id: Uuid, states: &[OrderState], again: &Outcome) -> Option<Violation> {
+    let is_consistent = match again {
+        Outcome::Held {
             id: again,
             replayed,
-        } => *again == id && *replayed && states.contains(&State::Held),
-        Answer::MovedOn { id: again, state } => *again == id && states.contains(state),
+        } => *again == id && *replayed && states.contains(&OrderState::Held),
+        Outcome::MovedOn { id: again, state } => *again == id && states.contains(state),
         _ => again.error().is_some(),
     };
-    (!as_it_stands).then_some("a repeat was answered otherwise than the order stands")
+    (!is_consistent).then_some("a repeat reported another order or another state")
 }
 
-/// The answers to the same request made several times, some of them at once, and `given_up` times more without waiting for the answer.
+/// Judges the outcomes of the same request that was sent several times, partly concurrently.
+/// `given_up` further copies were sent without waiting for the response.
 ///
-/// Any of them may have been the first.
-pub fn copies(answers: &[&Answer], given_up: usize, units_return: bool) -> Option<Flaw> {
-    let held = |answer: &&&Answer| matches!(answer, Answer::Held { .. });
-    let firsts = answers
+/// Any copy may have placed the order.
+pub fn copies(outcomes: &[&Outcome], given_up: usize, units_return: bool) -> Option<Violation> {
+    let held = |outcome: &&&Outcome| matches!(outcome, Outcome::Held { .. });
+    let firsts = outcomes
         .iter()
-        .filter(|answer| {
+        .filter(|outcome| {
             matches!(
-                answer,
-                Answer::Held {
+                outcome,
+                Outcome::Held {
                     replayed: false,
                     ..
                 }
             )
         })
         .count();
-    let one = answers.iter().find(held).or(answers.first())?;
-    let differs = answers.iter().find_map(|other| match (one, other) {
-        (Answer::Held { .. }, Answer::SoldOut | Answer::Limited) if units_return => None,
+    let one = outcomes.iter().find(held).or(outcomes.first())?;
+    let differs = outcomes.iter().find_map(|other| match (one, other) {
+        (Outcome::Held { .. }, Outcome::SoldOut | Outcome::Limited) if units_return => None,
         _ => same(one, other),
     });
-    // Only if all were answered must the first be among them.
+    // The copy that placed the order must be among the outcomes only if no copy was given up.
     let none_is_first = firsts == 0
         && given_up == 0
-        && answers.iter().any(|answer| held(&answer))
-        && answers.iter().all(|answer| answer.error().is_none());
+        && outcomes.iter().any(|outcome| held(&outcome))
+        && outcomes.iter().all(|outcome| outcome.error().is_none());
     match firsts {
         _ if differs.is_some() => differs,
-        2.. => Some("of several at once more than one was not marked as replayed"),
-        _ if none_is_first => Some("of several at once all were marked as replayed"),
+        2.. => Some("several concurrent copies were not marked as replayed"),
+        _ if none_is_first => Some("all concurrent copies were marked as replayed"),
         _ => None,
     }
 }
 
-/// The answers to different orders of one buyer, made at once.
-pub fn all_at_once(answers: &[&Answer], quantity: u32, standing: Standing) -> Option<Flaw> {
-    let held: u32 = answers
+/// Judges the outcomes of different concurrent orders of one buyer.
+pub fn concurrent_orders(
+    outcomes: &[&Outcome],
+    quantity: u32,
+    holdings: Holdings,
+) -> Option<Violation> {
+    let held: u32 = outcomes
         .iter()
-        .filter(|answer| matches!(answer, Answer::Held { .. }))
+        .filter(|outcome| matches!(outcome, Outcome::Held { .. }))
         .map(|_| quantity)
         .sum();
-    // An order that ends as sold out counts against the limit while it is under way; and what we could not read we cannot count.
-    let all_were_decided = answers
+    // An order that is finally sold out counts against the limit while it is in progress. Orders
+    // with an unknown outcome cannot be counted.
+    let all_were_decided = outcomes
         .iter()
-        .all(|answer| matches!(answer, Answer::Held { .. } | Answer::Limited));
-    if standing.held + held > standing.limit {
-        return Some("orders that were made at once hold more than the buyer's limit");
+        .all(|outcome| matches!(outcome, Outcome::Held { .. } | Outcome::Limited));
+    if holdings.held + held > holdings.limit {
+        return Some("concurrent orders hold more than the buyer's limit");
     }
-    let one_more_fits = standing.held + held + quantity <= standing.limit;
-    let limited = answers
+    let one_more_fits = holdings.held + held + quantity <= holdings.limit;
+    let limited = outcomes
         .iter()
-        .any(|answer| matches!(answer, Answer::Limited));
-    (limited && one_more_fits && all_were_decided && !standing.may_return)
-        .then_some("a buyer below the limit was refused as limited")
+        .any(|outcome| matches!(outcome, Outcome::Limited));
+    (limited && one_more_fits && all_were_decided && !holdings.may_return)
+        .then_some("a buyer below the limit was refused because of the limit")
 }
 
-fn same(first: &Answer, again: &Answer) -> Option<Flaw> {
+fn same(first: &Outcome, again: &Outcome) -> Option<Violation> {
     match (first, again) {
-        // Counted as errors in their own right, or no answers.
-        (Answer::Unknown(_) | Answer::Wrong(_) | Answer::GivenUp, _)
-        | (_, Answer::Unknown(_) | Answer::Wrong(_) | Answer::GivenUp) => None,
-        (Answer::Held { id: first, .. }, Answer::Held { id: again, .. }) if first != again => {
-            Some("a repeat was given another order")
+        // These are counted as errors already, or have no outcome.
+        (Outcome::Unknown(_) | Outcome::Wrong(_) | Outcome::GivenUp, _)
+        | (_, Outcome::Unknown(_) | Outcome::Wrong(_) | Outcome::GivenUp) => None,
+        (Outcome::Held { id: first, .. }, Outcome::Held { id: again, .. }) if first != again => {
+            Some("a repeat returned another order")
         }
-        (Answer::Held { .. }, Answer::Held { .. })
-        | (Answer::SoldOut, Answer::SoldOut)
-        | (Answer::Limited, Answer::Limited) => None,
-        (Answer::Held { .. }, Answer::MovedOn { .. }) => {
-            Some("a repeat says that the order has gone on, and nobody did that")
+        (Outcome::Held { .. }, Outcome::Held { .. })
+        | (Outcome::SoldOut, Outcome::SoldOut)
+        | (Outcome::Limited, Outcome::Limited) => None,
+        (Outcome::Held { .. }, Outcome::MovedOn { .. }) => {
+            Some("a repeat reported a state that was not requested")
         }
-        (Answer::Held { .. }, _) => Some("a repeat of a held order was refused"),
-        (_, Answer::Held { .. }) => Some("a repeat of a refused order was held"),
+        (Outcome::Held { .. }, _) => Some("a repeat of a held order was refused"),
+        (_, Outcome::Held { .. }) => Some("a repeat of a refused order was held"),
         _ => Some("a repeat was refused for another reason"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use client::OrderState;
     use uuid::Uuid;
 
-    use super::{Standing, all_at_once, copies, new_order, repeat, repeat_of};
-    use crate::{answer::Answer, wish::State};
+    use super::{Holdings, concurrent_orders, copies, new_order, repeat, repeat_of};
+    use crate::outcome::Outcome;
 
-    fn held(id: u128, replayed: bool) -> Answer {
-        Answer::Held {
+    fn held(id: u128, replayed: bool) -> Outcome {
+        Outcome::Held {
             id: Uuid::from_u128(id),
             replayed,
         }
     }
 
     #[test]
-    fn a_repeat_must_get_the_same_answer_and_say_so() {
+    fn a_repeat_must_get_the_same_outcome_and_be_marked() {
         for units_return in [false, true] {
             assert_eq!(repeat(&held(1, false), &held(1, true), units_return), None);
             assert_eq!(
-                repeat(&Answer::SoldOut, &Answer::SoldOut, units_return),
+                repeat(&Outcome::SoldOut, &Outcome::SoldOut, units_return),
                 None
             );
             assert_eq!(
-                repeat(&Answer::Limited, &Answer::Limited, units_return),
+                repeat(&Outcome::Limited, &Outcome::Limited, units_return),
                 None
             );
             for (first, again) in [
                 (held(1, false), held(1, false)),
                 (held(1, false), held(2, true)),
-                (held(1, false), Answer::SoldOut),
-                (held(1, false), Answer::Limited),
+                (held(1, false), Outcome::SoldOut),
+                (held(1, false), Outcome::Limited),
             ] {
                 assert!(
                     repeat(&first, &again, units_return).is_some(),
@@ -181,10 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_stands_only_where_units_do_not_return() {
+    fn a_refusal_is_final_only_if_units_do_not_return() {
         for (first, again) in [
-            (Answer::SoldOut, held(1, false)),
-            (Answer::SoldOut, Answer::Limited),
+            (Outcome::SoldOut, held(1, false)),
+            (Outcome::SoldOut, Outcome::Limited),
         ] {
             assert!(
                 repeat(&first, &again, false).is_some(),
@@ -195,25 +205,25 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_says_where_the_order_stands_by_now() {
+    fn a_repeat_must_report_the_current_state() {
         let id = Uuid::from_u128(1);
-        let confirmed = Answer::MovedOn {
+        let confirmed = Outcome::MovedOn {
             id,
-            state: State::Confirmed,
+            state: OrderState::Confirmed,
         };
-        assert_eq!(repeat_of(id, &[State::Confirmed], &confirmed), None);
+        assert_eq!(repeat_of(id, &[OrderState::Confirmed], &confirmed), None);
         for (states, again) in [
-            (State::Cancelled, confirmed.clone()),
-            (State::Confirmed, held(1, true)),
+            (OrderState::Cancelled, confirmed.clone()),
+            (OrderState::Confirmed, held(1, true)),
             (
-                State::Confirmed,
-                Answer::MovedOn {
+                OrderState::Confirmed,
+                Outcome::MovedOn {
                     id: Uuid::from_u128(2),
-                    state: State::Confirmed,
+                    state: OrderState::Confirmed,
                 },
             ),
-            (State::Cancelled, Answer::SoldOut),
-            (State::Held, held(1, false)),
+            (OrderState::Cancelled, Outcome::SoldOut),
+            (OrderState::Held, held(1, false)),
         ] {
             assert!(
                 repeat_of(id, &[states], &again).is_some(),
@@ -223,54 +233,54 @@ mod tests {
     }
 
     #[test]
-    fn of_copies_any_is_the_first_and_exactly_one() {
-        let judge = |answers: &[&Answer], given_up| copies(answers, given_up, false);
+    fn exactly_one_copy_places_the_order() {
+        let judge = |outcomes: &[&Outcome], given_up| copies(outcomes, given_up, false);
         assert_eq!(judge(&[&held(1, false), &held(1, true)], 0), None);
         assert_eq!(
             judge(&[&held(1, true), &held(1, false), &held(1, true)], 0),
             None
         );
-        assert_eq!(judge(&[&Answer::SoldOut, &Answer::SoldOut], 0), None);
+        assert_eq!(judge(&[&Outcome::SoldOut, &Outcome::SoldOut], 0), None);
         assert!(judge(&[&held(1, false), &held(1, false)], 0).is_some());
         assert!(judge(&[&held(1, true), &held(2, false)], 0).is_some());
-        assert!(judge(&[&Answer::SoldOut, &held(1, false)], 0).is_some());
+        assert!(judge(&[&Outcome::SoldOut, &held(1, false)], 0).is_some());
         assert!(judge(&[&held(1, true), &held(1, true)], 0).is_some());
         assert_eq!(
             judge(&[&held(1, true), &held(1, true)], 1),
             None,
-            "the one that nobody waited for was the first"
+            "the copy that was given up placed the order"
         );
         assert!(judge(&[&held(1, false), &held(1, false)], 1).is_some());
         assert_eq!(
-            copies(&[&Answer::SoldOut, &held(1, false)], 0, true),
+            copies(&[&Outcome::SoldOut, &held(1, false)], 0, true),
             None,
-            "a unit came back in between"
+            "a unit returned in between"
         );
     }
 
     #[test]
-    fn the_limit_refuses_neither_too_early_nor_too_late() {
-        let standing = |held, may_return| Standing {
+    fn the_limit_must_refuse_neither_too_early_nor_too_late() {
+        let holdings = |held, may_return| Holdings {
             held,
             limit: 2,
             may_return,
         };
-        assert_eq!(new_order(&held(1, false), 1, standing(1, false)), None);
-        assert_eq!(new_order(&Answer::Limited, 1, standing(2, false)), None);
-        assert_eq!(new_order(&Answer::Limited, 1, standing(0, true)), None);
-        assert!(new_order(&held(1, false), 1, standing(2, false)).is_some());
-        assert!(new_order(&held(1, false), 3, standing(0, false)).is_some());
-        assert!(new_order(&Answer::Limited, 1, standing(1, false)).is_some());
+        assert_eq!(new_order(&held(1, false), 1, holdings(1, false)), None);
+        assert_eq!(new_order(&Outcome::Limited, 1, holdings(2, false)), None);
+        assert_eq!(new_order(&Outcome::Limited, 1, holdings(0, true)), None);
+        assert!(new_order(&held(1, false), 1, holdings(2, false)).is_some());
+        assert!(new_order(&held(1, false), 3, holdings(0, false)).is_some());
+        assert!(new_order(&Outcome::Limited, 1, holdings(1, false)).is_some());
     }
 
     #[test]
-    fn at_once_as_many_are_held_as_the_limit_allows() {
+    fn concurrent_orders_must_exhaust_the_limit_exactly() {
         let (one, other, third) = (held(1, false), held(2, false), held(3, false));
-        let judge = |answers: &[&Answer], may_return| {
-            all_at_once(
-                answers,
+        let judge = |outcomes: &[&Outcome], may_return| {
+            concurrent_orders(
+                outcomes,
                 1,
-                Standing {
+                Holdings {
                     held: 0,
                     limit: 2,
                     may_return,
@@ -278,7 +288,7 @@ mod tests {
             )
         };
         assert_eq!(
-            judge(&[&one, &other, &Answer::Limited, &Answer::Limited], false),
+            judge(&[&one, &other, &Outcome::Limited, &Outcome::Limited], false),
             None
         );
         assert!(
@@ -286,18 +296,18 @@ mod tests {
             "over the limit"
         );
         assert!(
-            judge(&[&one, &Answer::Limited, &Answer::Limited], false).is_some(),
+            judge(&[&one, &Outcome::Limited, &Outcome::Limited], false).is_some(),
             "below the limit"
         );
         assert_eq!(
-            judge(&[&one, &Answer::Limited], true),
+            judge(&[&one, &Outcome::Limited], true),
             None,
-            "the buyer is here twice"
+            "the buyer may have another session"
         );
         assert_eq!(
-            judge(&[&one, &Answer::Limited, &Answer::SoldOut], false),
+            judge(&[&one, &Outcome::Limited, &Outcome::SoldOut], false),
             None,
-            "the third was under way when the second was refused"
+            "the third was in progress when the second was refused"
         );
     }
 }

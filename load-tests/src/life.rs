@@ -1,127 +1,137 @@
-//! Where an order may stand after a step of its life, by where it stood before.
+//! Whether the outcome of a step in an order's life is allowed, given the state before.
 
-use crate::{
-    answer::Answer,
-    judge::Flaw,
-    wish::{State, Wish},
-};
+use client::OrderState;
 
-/// What we know of an order before it is asked about.
+use crate::{action::Action, judge::Violation, outcome::Outcome};
+
+/// What the session knows about an order before a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
-    /// Where it stood when it was last spoken of.
-    pub state: State,
-    /// If that is `held`: its hold may have ended meanwhile.
-    pub may_be_over: bool,
-    /// The payment that it was paid with.
+pub struct KnownOrder<'a> {
+    /// The last reported state.
+    pub state: OrderState,
+    /// Whether the hold may have ended, if the state is `held`.
+    pub may_have_expired: bool,
+    /// The payment that paid the order.
     pub payment: Option<&'a str>,
-    /// Whoever asks is not its buyer.
-    pub stranger: bool,
+    /// Whether the request is from another buyer.
+    pub is_stranger: bool,
 }
 
-/// What is wrong with the answer to a request about an order, if something is.
-pub fn judge(wish: &Wish, known: Known<'_>, answer: &Answer) -> Option<Flaw> {
-    if answer.error().is_some() {
+/// Judges the outcome of a request about an order or an item.
+pub fn judge(action: &Action, known: KnownOrder<'_>, outcome: &Outcome) -> Option<Violation> {
+    if outcome.error().is_some() {
         return None;
     }
-    let (allowed, flaw) = allowed(wish, known);
-    (!allowed.contains(answer)).then_some(flaw)
+    let (allowed, violation) = allowed(action, known);
+    (!allowed.contains(outcome)).then_some(violation)
 }
 
-fn allowed(wish: &Wish, known: Known<'_>) -> (Vec<Answer>, Flaw) {
-    match wish {
-        Wish::Order { .. } | Wish::Browse => (vec![Answer::Item], "the item was not shown"),
-        Wish::Show(_) if known.stranger => (
-            vec![Answer::Refused("order_not_found")],
+fn allowed(action: &Action, known: KnownOrder<'_>) -> (Vec<Outcome>, Violation) {
+    match action {
+        Action::Order(_) | Action::Browse => (vec![Outcome::Item], "the item was not shown"),
+        Action::Show(_) if known.is_stranger => (
+            vec![Outcome::Refused("order_not_found")],
             "an order was shown to a stranger",
         ),
-        Wish::Show(_) => (shown(known), "an order was shown otherwise than it stands"),
-        Wish::Pay { payment, .. } => (
+        Action::Show(_) => (shown(known), "an order was shown in a wrong state"),
+        Action::Pay { payment, .. } => (
             paid(known, payment),
-            "a payment was answered otherwise than the order stands",
+            "a payment had an outcome that the order's state does not allow",
         ),
-        Wish::Cancel(_) => (
+        Action::Cancel(_) => (
             cancelled(known),
-            "a cancellation was answered otherwise than the order stands",
+            "a cancellation had an outcome that the order's state does not allow",
         ),
-        Wish::Refund(_) => (
+        Action::Refund(_) => (
             refunded(known),
-            "a refund was answered otherwise than the order stands",
+            "a refund had an outcome that the order's state does not allow",
         ),
     }
 }
 
-fn shown(known: Known<'_>) -> Vec<Answer> {
+fn shown(known: KnownOrder<'_>) -> Vec<Outcome> {
     match known.state {
-        State::Held if known.may_be_over => {
-            vec![Answer::Stands(State::Held), Answer::Stands(State::Expired)]
+        OrderState::Held if known.may_have_expired => {
+            vec![
+                Outcome::InState(OrderState::Held),
+                Outcome::InState(OrderState::Expired),
+            ]
         }
-        state => vec![Answer::Stands(state)],
+        state => vec![Outcome::InState(state)],
     }
 }
 
-fn paid(known: Known<'_>, payment: &str) -> Vec<Answer> {
+fn paid(known: KnownOrder<'_>, payment: &str) -> Vec<Outcome> {
     let late = || {
         vec![
-            Answer::Stands(State::Confirmed),
-            Answer::Stands(State::RefundDue),
+            Outcome::InState(OrderState::Confirmed),
+            Outcome::InState(OrderState::RefundDue),
         ]
     };
     match known.state {
-        State::Held if known.may_be_over => late(),
-        State::Expired => late(),
-        State::Held => vec![Answer::Stands(State::Confirmed)],
-        state @ (State::Confirmed | State::RefundDue | State::Refunded)
+        OrderState::Held if known.may_have_expired => late(),
+        OrderState::Expired => late(),
+        OrderState::Held => vec![Outcome::InState(OrderState::Confirmed)],
+        state @ (OrderState::Confirmed | OrderState::RefundDue | OrderState::Refunded)
             if known.payment == Some(payment) =>
         {
-            vec![Answer::Stands(state)]
+            vec![Outcome::InState(state)]
         }
-        State::Confirmed | State::RefundDue => vec![Answer::Refused("already_paid")],
-        State::Cancelled | State::Refunded => vec![Answer::Refused("order_not_payable")],
+        OrderState::Confirmed | OrderState::RefundDue => vec![Outcome::Refused("already_paid")],
+        OrderState::Cancelled | OrderState::Refunded => vec![Outcome::Refused("order_not_payable")],
+        OrderState::Rejected => Vec::new(),
     }
 }
 
-fn cancelled(known: Known<'_>) -> Vec<Answer> {
-    const REFUSED: Answer = Answer::Refused("order_not_cancellable");
+fn cancelled(known: KnownOrder<'_>) -> Vec<Outcome> {
+    const REFUSED: Outcome = Outcome::Refused("order_not_cancellable");
     match known.state {
-        State::Held if known.may_be_over => vec![Answer::Stands(State::Cancelled), REFUSED],
-        State::Held | State::Cancelled => vec![Answer::Stands(State::Cancelled)],
-        State::Confirmed | State::Expired | State::RefundDue | State::Refunded => vec![REFUSED],
+        OrderState::Held if known.may_have_expired => {
+            vec![Outcome::InState(OrderState::Cancelled), REFUSED]
+        }
+        OrderState::Held | OrderState::Cancelled => vec![Outcome::InState(OrderState::Cancelled)],
+        OrderState::Confirmed
+        | OrderState::Expired
+        | OrderState::RefundDue
+        | OrderState::Refunded => vec![REFUSED],
+        OrderState::Rejected => Vec::new(),
     }
 }
 
-fn refunded(known: Known<'_>) -> Vec<Answer> {
+fn refunded(known: KnownOrder<'_>) -> Vec<Outcome> {
     match known.state {
-        State::Confirmed | State::RefundDue | State::Refunded => {
-            vec![Answer::Stands(State::Refunded)]
+        OrderState::Confirmed | OrderState::RefundDue | OrderState::Refunded => {
+            vec![Outcome::InState(OrderState::Refunded)]
         }
-        State::Held | State::Expired | State::Cancelled => {
-            vec![Answer::Refused("order_not_refundable")]
+        OrderState::Held | OrderState::Expired | OrderState::Cancelled => {
+            vec![Outcome::Refused("order_not_refundable")]
         }
+        OrderState::Rejected => Vec::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use client::OrderState;
     use uuid::Uuid;
 
-    use super::{Known, judge};
+    use super::{KnownOrder, judge};
     use crate::{
-        answer::Answer,
-        wish::{Placed, State, Wish},
+        action::{Action, OrderRef},
+        outcome::Outcome,
     };
 
-    const ORDER: Placed = Placed {
+    const ORDER: OrderRef = OrderRef {
         id: Uuid::nil(),
         quantity: 1,
     };
-    const STATES: [State; 6] = [
-        State::Held,
-        State::Confirmed,
-        State::Cancelled,
-        State::Expired,
-        State::RefundDue,
-        State::Refunded,
+    const STATES: [OrderState; 6] = [
+        OrderState::Held,
+        OrderState::Confirmed,
+        OrderState::Cancelled,
+        OrderState::Expired,
+        OrderState::RefundDue,
+        OrderState::Refunded,
     ];
     const REFUSALS: [&str; 4] = [
         "order_not_payable",
@@ -130,42 +140,46 @@ mod tests {
         "order_not_refundable",
     ];
 
-    fn pay(payment: &str) -> Wish {
-        Wish::Pay {
+    fn pay(payment: &str) -> Action {
+        Action::Pay {
             order: ORDER,
             payment: payment.into(),
         }
     }
 
-    /// The answers that are let pass, of all that can be given.
-    fn passes(wish: &Wish, state: State, may_be_over: bool) -> Vec<Answer> {
-        let known = Known {
+    /// The outcomes that are allowed, of all possible ones.
+    fn passes(action: &Action, state: OrderState, may_have_expired: bool) -> Vec<Outcome> {
+        let known = KnownOrder {
             state,
-            may_be_over,
+            may_have_expired,
             payment: Some("its own"),
-            stranger: false,
+            is_stranger: false,
         };
-        let answers = STATES
+        let outcomes = STATES
             .into_iter()
-            .map(Answer::Stands)
-            .chain(REFUSALS.into_iter().map(Answer::Refused));
-        answers
-            .filter(|answer| judge(wish, known, answer).is_none())
+            .map(Outcome::InState)
+            .chain(REFUSALS.into_iter().map(Outcome::Refused));
+        outcomes
+            .filter(|outcome| judge(action, known, outcome).is_none())
             .collect()
     }
 
     #[test]
-    fn every_step_from_every_state_has_its_answers() {
-        use State::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
-        let is = |states: &[State]| {
+    fn each_step_from_each_state_has_its_allowed_outcomes() {
+        use OrderState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
+        let is = |states: &[OrderState]| {
             states
                 .iter()
                 .copied()
-                .map(Answer::Stands)
+                .map(Outcome::InState)
                 .collect::<Vec<_>>()
         };
-        let no = |code| vec![Answer::Refused(code)];
-        let (cancel, refund, show) = (Wish::Cancel(ORDER), Wish::Refund(ORDER), Wish::Show(ORDER));
+        let no = |code| vec![Outcome::Refused(code)];
+        let (cancel, refund, show) = (
+            Action::Cancel(ORDER),
+            Action::Refund(ORDER),
+            Action::Show(ORDER),
+        );
         let table = [
             (pay("its own"), Held, false, is(&[Confirmed])),
             (pay("its own"), Held, true, is(&[Confirmed, RefundDue])),
@@ -190,47 +204,54 @@ mod tests {
             (show.clone(), Held, true, is(&[Held, Expired])),
             (show, Confirmed, false, is(&[Confirmed])),
         ];
-        for (wish, state, may_be_over, expected) in table {
+        for (action, state, may_have_expired, expected) in table {
             assert_eq!(
-                passes(&wish, state, may_be_over),
+                passes(&action, state, may_have_expired),
                 expected,
-                "{wish:?} from {state:?}, may be over: {may_be_over}"
+                "{action:?} from {state:?}, may have expired: {may_have_expired}"
             );
         }
     }
 
     #[test]
-    fn a_stranger_sees_nothing() {
-        let known = Known {
-            state: State::Held,
-            may_be_over: false,
+    fn another_buyer_sees_nothing() {
+        let known = KnownOrder {
+            state: OrderState::Held,
+            may_have_expired: false,
             payment: None,
-            stranger: true,
+            is_stranger: true,
         };
         assert_eq!(
             judge(
-                &Wish::Show(ORDER),
+                &Action::Show(ORDER),
                 known,
-                &Answer::Refused("order_not_found")
+                &Outcome::Refused("order_not_found")
             ),
             None
         );
-        assert!(judge(&Wish::Show(ORDER), known, &Answer::Stands(State::Held)).is_some());
+        assert!(
+            judge(
+                &Action::Show(ORDER),
+                known,
+                &Outcome::InState(OrderState::Held)
+            )
+            .is_some()
+        );
     }
 
     #[test]
-    fn an_error_is_counted_once_as_what_it_is() {
-        let known = Known {
-            state: State::Held,
-            may_be_over: false,
+    fn an_error_is_not_reported_twice() {
+        let known = KnownOrder {
+            state: OrderState::Held,
+            may_have_expired: false,
             payment: None,
-            stranger: false,
+            is_stranger: false,
         };
         assert_eq!(
             judge(
-                &Wish::Cancel(ORDER),
+                &Action::Cancel(ORDER),
                 known,
-                &Answer::Unknown("503 unavailable".into())
+                &Outcome::Unknown("503 unavailable".into())
             ),
             None
         );

@@ -1,35 +1,36 @@
-//! Load tests: crowds of buyers against a running service, and a verdict on what it promised them.
+//! Load tests: virtual users buy from a running service, and a verdict says whether it kept its
+//! promises.
 //!
-//! A scenario (`scenarios/`) is a mix of kinds of buyers (`buyers/`), each in its own file. Nothing here knows how the service works: it
-//! speaks HTTP, keeps its own books of what was acknowledged, and holds them against the service's audit.
+//! A scenario (`scenarios/`) is a mix of behaviors (`behaviors/`), each in its own file. The load
+//! tests use only the HTTP API. They record the history of all acknowledgements, and compare it
+//! with the service's audit.
 //!
 //! Exit status: 0 the verdict is good; 1 it is not; 2 there is none.
 
+mod action;
 mod admin;
-mod answer;
 mod attack;
+mod behaviors;
 mod budget;
-mod buyers;
 mod capacity;
 mod cli;
 mod closing;
-mod crowd;
+mod history;
 mod items;
 mod judge;
 mod life;
 mod mix;
+mod outcome;
+mod population;
 mod progress;
 mod run;
 mod sale;
 mod scenario;
 mod scenarios;
-mod signature;
+mod session;
 mod skew;
-mod tally;
 mod target;
 mod verdict;
-mod visit;
-mod wish;
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
-//! Which buyers a crowd consists of.
+//! The scenarios of a run, and the behavior of each session.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{
-    buyers::{self, Kind},
-    scenario::{self, Scenario, Shelf},
+    behaviors::{self, Behavior},
+    scenario::{self, ReturnPolicy, Scenario},
     scenarios::RUSH,
 };
 
@@ -17,14 +17,14 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// One scenario alone.
+    /// A single scenario.
     pub fn of(scenario: &'static Scenario) -> Self {
         Self {
             scenarios: vec![(1, scenario)],
         }
     }
 
-    /// What a run of it is called.
+    /// The name of the run.
     pub fn name(&self) -> &'static str {
         match self.scenarios.as_slice() {
             [(_, scenario)] => scenario.name,
@@ -37,37 +37,40 @@ impl Mix {
         self.scenarios.iter().map(|(_, scenario)| *scenario)
     }
 
-    /// Whether the run has shown nothing if no unit came back and was bought again. In a mix others take their share of the requests, and it need not
-    /// come to that.
+    /// Whether the run fails if no unit returned and was bought again. In a mix, other scenarios
+    /// may use up the requests before that happens.
     pub fn must_resell(&self) -> bool {
         matches!(self.scenarios.as_slice(), [(_, scenario)] if scenario.must_resell)
     }
 
-    /// Where their items stand.
-    pub fn shelves(&self) -> BTreeSet<Shelf> {
-        self.scenarios().map(|scenario| scenario.shelf).collect()
+    /// The return policies of the scenarios.
+    pub fn policies(&self) -> BTreeSet<ReturnPolicy> {
+        self.scenarios().map(|scenario| scenario.policy).collect()
     }
 
-    /// The buyer that these dice say, and why the buyer comes.
-    pub fn pick(&self, dice: u64) -> (&'static Scenario, &'static Kind) {
-        let total: u64 = self.kinds().map(|(weight, ..)| weight).sum();
-        let mut roll = dice % total.max(1);
-        for (weight, scenario, kind) in self.kinds() {
-            match roll.checked_sub(weight) {
-                Some(rest) => roll = rest,
-                None => return (scenario, kind),
+    /// Chooses a scenario and a behavior by random bits.
+    pub fn pick(&self, random: u64) -> (&'static Scenario, &'static Behavior) {
+        let total: u64 = self.behaviors().map(|(weight, ..)| weight).sum();
+        let mut rest = random % total.max(1);
+        for (weight, scenario, behavior) in self.behaviors() {
+            match rest.checked_sub(weight) {
+                Some(less) => rest = less,
+                None => return (scenario, behavior),
             }
         }
-        // Only an empty mix comes here.
-        (&RUSH, &buyers::ONE_UNIT)
+        // Only reached if the mix is empty.
+        (&RUSH, &behaviors::ONE_UNIT)
     }
 
-    fn kinds(&self) -> impl Iterator<Item = (u64, &'static Scenario, &'static Kind)> {
+    fn behaviors(&self) -> impl Iterator<Item = (u64, &'static Scenario, &'static Behavior)> {
         let of = |(weight, scenario): &(u32, &'static Scenario)| {
             let (weight, scenario) = (u64::from(*weight), *scenario);
-            scenario.kinds.iter().map(move |(of_a_hundred, kind)| {
-                (weight * u64::from(*of_a_hundred), scenario, kind)
-            })
+            scenario
+                .behaviors
+                .iter()
+                .map(move |(of_a_hundred, behavior)| {
+                    (weight * u64::from(*of_a_hundred), scenario, behavior)
+                })
         };
         self.scenarios.iter().flat_map(of)
     }
@@ -122,58 +125,58 @@ fn weighted(part: &str) -> Result<(u32, &'static Scenario), String> {
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (weight, scenario)) in self.scenarios.iter().enumerate() {
-            let kinds: Vec<_> = scenario
-                .kinds
+            let behaviors: Vec<_> = scenario
+                .behaviors
                 .iter()
-                .map(|(weight, kind)| format!("{weight} {}", kind.name))
+                .map(|(weight, behavior)| format!("{weight} {}", behavior.name))
                 .collect();
             let between = if at == 0 { "" } else { "; " };
             write!(
                 f,
                 "{between}{weight} x {} ({})",
                 scenario.name,
-                kinds.join(", ")
+                behaviors.join(", ")
             )?;
         }
         Ok(())
     }
 }
 
-/// The dice of a visit: the same for the same seed, whoever throws them and when.
-pub fn dice(seed: u64, visit: u64) -> u64 {
-    xxh3_64_with_seed(&visit.to_le_bytes(), seed)
+/// Random bits that depend only on the seed and the number of the session.
+pub fn random(seed: u64, session: u64) -> u64 {
+    xxh3_64_with_seed(&session.to_le_bytes(), seed)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{Mix, dice};
+    use super::{Mix, random};
     use crate::{
-        scenario::Shelf,
+        scenario::ReturnPolicy,
         scenarios::{RETURNS, RUSH},
     };
 
-    fn deal(mix: &Mix, seed: u64, visits: u64) -> Vec<(&'static str, &'static str)> {
-        let names = |visit| {
-            let (scenario, kind) = mix.pick(dice(seed, visit));
-            (scenario.name, kind.name)
+    fn behaviors(mix: &Mix, seed: u64, sessions: u64) -> Vec<(&'static str, &'static str)> {
+        let names = |session| {
+            let (scenario, behavior) = mix.pick(random(seed, session));
+            (scenario.name, behavior.name)
         };
-        (0..visits).map(names).collect()
+        (0..sessions).map(names).collect()
     }
 
     #[test]
-    fn a_seed_deals_the_same_crowd_again_and_another_seed_another() {
+    fn the_seed_determines_all_behaviors() {
         let mix = Mix::of(&RUSH);
-        assert_eq!(deal(&mix, 1, 1_000), deal(&mix, 1, 1_000));
-        assert_ne!(deal(&mix, 1, 1_000), deal(&mix, 2, 1_000));
+        assert_eq!(behaviors(&mix, 1, 1_000), behaviors(&mix, 1, 1_000));
+        assert_ne!(behaviors(&mix, 1, 1_000), behaviors(&mix, 2, 1_000));
     }
 
     #[test]
-    fn every_kind_comes_as_often_as_its_weight_says() {
+    fn each_behavior_occurs_as_often_as_its_weight_says() {
         let mut counts = BTreeMap::<_, i64>::new();
-        for (_, kind) in deal(&Mix::of(&RUSH), 7, 100_000) {
-            *counts.entry(kind).or_default() += 1;
+        for (_, behavior) in behaviors(&Mix::of(&RUSH), 7, 100_000) {
+            *counts.entry(behavior).or_default() += 1;
         }
         for (name, expected) in [
             ("one unit", 65_000),
@@ -194,7 +197,7 @@ mod tests {
             .parse()
             .unwrap();
         let mut counts = BTreeMap::<_, i64>::new();
-        for (scenario, _) in deal(&mix, 7, 100_000) {
+        for (scenario, _) in behaviors(&mix, 7, 100_000) {
             *counts.entry(scenario).or_default() += 1;
         }
         assert_eq!(counts.len(), 3, "{counts:?}");
@@ -210,13 +213,17 @@ mod tests {
         }
         assert!(!mix.must_resell() && Mix::of(&RETURNS).must_resell());
         assert_eq!(
-            mix.shelves().into_iter().collect::<Vec<_>>(),
-            [Shelf::Kept, Shelf::Returned, Shelf::Expiring]
+            mix.policies().into_iter().collect::<Vec<_>>(),
+            [
+                ReturnPolicy::Final,
+                ReturnPolicy::Returned,
+                ReturnPolicy::Expiring
+            ]
         );
     }
 
     #[test]
-    fn a_wrong_mix_is_refused_with_what_was_expected() {
+    fn an_invalid_mix_is_refused_with_what_was_expected() {
         for (text, expected) in [
             (
                 "hush=1",

@@ -1,4 +1,4 @@
-//! A run: opens the items, sets the crowd loose, looks after what it left, and holds our books against the audit.
+//! A run: creates the items, runs the sessions, settles the items, and judges the result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,40 +10,40 @@ use crate::{
     attack,
     cli::Options,
     closing,
-    crowd::Crowd,
     items::Items,
     mix::Mix,
+    population::Population,
     progress,
     sale::Sale,
     target::Target,
-    verdict::{Demand, Verdict},
+    verdict::{Expectations, Verdict},
 };
 
-/// Runs it, prints the verdict, and says whether it is good.
+/// Runs the mix, and prints the verdict. Returns whether it is good.
 pub async fn run(mix: &Mix, options: &Options) -> Result<bool> {
     let name = mix.name();
     let pays = mix.scenarios().any(|scenario| scenario.pays);
     let target = Target::find(options.host.as_deref(), &options.dir, pays)?;
     let admin = Admin::new(&target)?;
-    let items = Items::new(mix, &target.host, &options.name(name), options)?;
-    let crowd = Crowd::new(
+    let items = Items::new(mix, &options.name(name), options)?;
+    let population = Population::new(
         mix.clone(),
         options.seed,
         (options.buyers(), options.skew),
-        options.visits(),
+        options.sessions(),
         &target.jwt_secret,
     )?;
-    items.open(&admin, options).await?;
-    let sale = Arc::new(Sale::new(&target, items, crowd, options)?);
+    items.create(&admin, options).await?;
+    let sale = Arc::new(Sale::new(&target, items, population, options)?);
     announce(mix, &sale, &target, options);
     sell(name, &target, &sale, options).await?;
     let closed = closing::close(&sale, &admin).await?;
-    let demand = Demand {
+    let expectations = Expectations {
         requests: options.requests_due(),
         limit: options.limit,
         must_resell: mix.must_resell(),
     };
-    let verdict = Verdict::new(name, &sale.tally(), &closed, demand);
+    let verdict = Verdict::new(name, &sale.history(), &closed, expectations);
     report(&verdict, name, options)
 }
 
@@ -59,7 +59,7 @@ fn announce(mix: &Mix, sale: &Sale, target: &Target, options: &Options) {
             item.stock, item.id, target.host
         );
     }
-    eprintln!("{name}: buyers are {mix}");
+    eprintln!("{name}: virtual users are {mix}");
 }
 
 async fn sell(name: &str, target: &Target, sale: &Arc<Sale>, options: &Options) -> Result<()> {
@@ -82,7 +82,7 @@ async fn end_after(sale: Arc<Sale>, time: Duration) {
     sale.budget.close();
 }
 
-#[expect(clippy::print_stdout, reason = "this is what the user asked for")]
+#[expect(clippy::print_stdout, reason = "the verdict goes to standard output")]
 fn report(verdict: &Verdict, name: &str, options: &Options) -> Result<bool> {
     println!("{verdict}");
     println!("report: {}", options.report(name).display());

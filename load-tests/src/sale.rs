@@ -1,4 +1,4 @@
-//! The sale under way: what every buyer shares, and how a request is made.
+//! The running sale: what all virtual users share, and how requests are sent.
 
 use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
@@ -6,120 +6,119 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use reqwest::{
-    Body, Client, Request, Url,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue},
-};
-use serde_json::json;
+use client::{Client, Error, Payment, PaymentKey, Request, Token};
 use tokio::time::sleep;
 
 use crate::{
-    answer::{Answer, Expected},
+    action::{Action, Call},
     budget::Budget,
     cli::Options,
-    crowd::{Crowd, Guest},
+    history::History,
     items::Items,
-    signature::Provider,
-    tally::Tally,
+    outcome::{Expected, Outcome},
+    population::{Population, VirtualUser},
     target::Target,
-    wish::{Asked, Placed, Wish},
 };
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const SIGNATURE: HeaderName = HeaderName::from_static("stockade-signature");
-const REPLAYED: &str = "idempotent-replayed";
+/// Limit for repeating a request whose outcome is unknown.
+const RETRY_DEADLINE: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long an unknown outcome is asked for again, and how often.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(250);
-
-/// What every buyer shares.
+/// What all virtual users share.
 pub struct Sale {
-    /// What is sold.
+    /// The items.
     pub items: Items,
     /// Units that one buyer may hold.
     pub limit: u32,
-    /// Requests that may still be made.
+    /// Number of requests that may still be sent.
     pub budget: Budget,
-    /// Who buys.
-    pub crowd: Crowd,
-    host: String,
+    /// The buyers.
+    pub population: Population,
+    client: Client,
     /// The status of an acknowledged order.
     status: u16,
-    admin: HeaderValue,
-    /// Who reports payments, if somebody pays.
-    provider: Option<Provider>,
-    tally: Mutex<Tally>,
-    began: OnceLock<Instant>,
+    admin: Token,
+    /// Signs payments, if a scenario pays.
+    payment_key: Option<PaymentKey>,
+    history: Mutex<History>,
+    started: OnceLock<Instant>,
 }
 
-/// One attempt to make a request.
+/// One attempt of a request.
 #[derive(Debug)]
 pub struct Attempt {
-    /// From the first byte out to the last byte in.
+    /// From the first byte sent to the last byte received.
     pub took: Duration,
-    /// The status, if there was an answer.
+    /// The status, if there was a response.
     pub status: Option<u16>,
-    /// What it says.
-    pub answer: Answer,
+    /// What the response says.
+    pub outcome: Outcome,
 }
 
-/// A request that was answered for good, or given up.
+/// A request whose outcome is known, or whose retry deadline has passed.
 #[derive(Debug)]
 pub struct Settled {
-    /// Every attempt but the last: their outcomes were unknown.
+    /// All attempts but the last. Their outcomes were unknown.
     pub unknown: Vec<Attempt>,
-    /// The last.
+    /// The last attempt.
     pub last: Attempt,
-    /// All of them together.
+    /// Time of all attempts together.
     pub took: Duration,
 }
 
 impl Sale {
-    /// A sale that begins when `begin` is called.
-    pub fn new(target: &Target, items: Items, crowd: Crowd, options: &Options) -> Result<Self> {
+    /// A sale whose clock starts when `begin` is called.
+    pub fn new(
+        target: &Target,
+        items: Items,
+        population: Population,
+        options: &Options,
+    ) -> Result<Self> {
         Ok(Self {
             items,
             limit: options.limit,
             budget: Budget::new(options.requests()),
-            crowd,
-            host: target.host.clone(),
+            population,
+            client: Client::new(&target.host)?,
             status: options.durability.status(),
-            admin: HeaderValue::try_from(format!("Bearer {}", target.admin_token))
-                .context("the admin token is not a header's value")?,
-            provider: target.payment_secret.as_deref().map(Provider::new),
-            tally: Mutex::new(Tally::new()?),
-            began: OnceLock::new(),
+            admin: Token::bearer(&target.admin_token)?,
+            payment_key: target.payment_secret.as_deref().map(PaymentKey::new),
+            history: Mutex::new(History::new()?),
+            started: OnceLock::new(),
         })
     }
 
-    /// Who comes next.
-    pub fn next_guest(&self) -> Guest {
-        self.crowd.next(&self.items)
+    /// The virtual user of the next session.
+    pub fn next_virtual_user(&self) -> VirtualUser {
+        self.population.next(&self.items)
     }
 
     /// Starts the clock.
     pub fn begin(&self) {
-        self.began.get_or_init(Instant::now);
+        self.started.get_or_init(Instant::now);
     }
 
-    /// How long the sale has been going on.
+    /// Time since the start of the sale.
     pub fn elapsed(&self) -> Duration {
-        self.began.get().map_or(Duration::ZERO, Instant::elapsed)
+        self.started.get().map_or(Duration::ZERO, Instant::elapsed)
     }
 
-    /// The books.
-    pub fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The history of all requests.
+    pub fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the request until its outcome is known.
-    pub async fn ask(&self, client: &Client, asked: &Asked) -> Settled {
+    /// Sends the request until its outcome is known.
+    ///
+    /// Each attempt is measured and reported separately, so the retries of the client crate do not
+    /// apply.
+    pub async fn send(&self, http: &reqwest::Client, call: &Call) -> Settled {
         let started = Instant::now();
         let mut unknown = Vec::new();
         loop {
-            let attempt = self.attempt(client, asked).await;
-            if !matches!(attempt.answer, Answer::Unknown(_)) || started.elapsed() > PATIENCE {
+            let attempt = self.attempt(http, call).await;
+            let is_known = !matches!(attempt.outcome, Outcome::Unknown(_));
+            if is_known || started.elapsed() > RETRY_DEADLINE {
                 return Settled {
                     unknown,
                     last: attempt,
@@ -127,133 +126,80 @@ impl Sale {
                 };
             }
             unknown.push(attempt);
-            sleep(PAUSE).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Makes the request once, and waits no longer than `patience` for the answer.
-    pub async fn ask_once(&self, client: &Client, asked: &Asked, patience: Duration) -> Attempt {
-        match tokio::time::timeout(patience, self.attempt(client, asked)).await {
+    /// Sends the request once, and abandons it after `timeout`.
+    pub async fn attempt_within(
+        &self,
+        http: &reqwest::Client,
+        call: &Call,
+        timeout: Duration,
+    ) -> Attempt {
+        match tokio::time::timeout(timeout, self.attempt(http, call)).await {
             Ok(attempt) => attempt,
-            // The request is dropped, and its connection with it.
+            // The request is dropped together with its connection.
             Err(_) => Attempt {
-                took: patience,
+                took: timeout,
                 status: None,
-                answer: Answer::GivenUp,
+                outcome: Outcome::GivenUp,
             },
         }
     }
 
-    /// Makes the request once, and waits as long as the client does.
-    pub async fn attempt(&self, client: &Client, asked: &Asked) -> Attempt {
+    /// Sends the request once, with the timeout of `http`.
+    pub async fn attempt(&self, http: &reqwest::Client, call: &Call) -> Attempt {
         let started = Instant::now();
-        let mut status = None;
-        let answer = match self.request(asked) {
-            Ok(request) => match self.send(client, request, asked, &mut status).await {
-                Ok(answer) => answer,
-                Err(error) => Answer::Unknown(transport(&error).into()),
-            },
-            Err(error) => Answer::Wrong(format!("the request could not be made: {error}")),
+        let (status, outcome) = match self.request(call) {
+            Ok(request) => self.outcome(http, &request, call).await,
+            Err(error) => (None, invalid_request(&error)),
         };
         Attempt {
             took: started.elapsed(),
             status,
-            answer,
+            outcome,
         }
     }
 
-    async fn send(
+    async fn outcome(
         &self,
-        client: &Client,
-        request: Request,
-        asked: &Asked,
-        status: &mut Option<u16>,
-    ) -> Result<Answer, reqwest::Error> {
-        let response = client.execute(request).await?;
-        let code = *status.insert(response.status().as_u16());
-        let replayed = response
-            .headers()
-            .get(REPLAYED)
-            .is_some_and(|value| value == "true");
-        let body = response.bytes().await?;
-        let item = self.items.get(asked.item);
-        Ok(Answer::read(
-            code,
-            replayed,
-            &body,
-            Expected {
-                wish: &asked.wish,
-                status: self.status,
-                item: &item.id,
-                stock: item.stock,
-            },
-        ))
-    }
-
-    fn request(&self, asked: &Asked) -> Result<Request> {
-        let mut request = Request::new(asked.wish.method(), self.url(asked)?);
-        let mut set = |name, value| drop(request.headers_mut().insert(name, value));
-        match &asked.wish {
-            // Whoever passes may look at an item, and the provider's signature says who it is.
-            Wish::Browse | Wish::Pay { .. } => {}
-            Wish::Refund(_) => set(AUTHORIZATION, self.admin.clone()),
-            Wish::Order { .. } | Wish::Show(_) | Wish::Cancel(_) => {
-                set(AUTHORIZATION, self.crowd.authorization(asked.buyer)?)
-            }
-        }
-        match &asked.wish {
-            Wish::Order { key, quantity } => {
-                set(IDEMPOTENCY_KEY, key.clone());
-                set(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                *request.body_mut() = Some(body(*quantity));
-            }
-            Wish::Pay { order, payment } => {
-                let text = json!({ "payment": payment, "order": order.id }).to_string();
-                let provider = self
-                    .provider
-                    .as_ref()
-                    .context("nobody told the payment secret")?;
-                set(SIGNATURE, HeaderValue::try_from(provider.sign(&text))?);
-                set(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                *request.body_mut() = Some(Body::from(text));
-            }
-            _ => {}
-        }
-        Ok(request)
-    }
-
-    fn url(&self, asked: &Asked) -> Result<Url> {
-        let of = |order: &Placed, rest: &str| {
-            Ok(Url::parse(&format!(
-                "{}/orders/{}{rest}",
-                self.host, order.id
-            ))?)
+        http: &reqwest::Client,
+        request: &Request,
+        call: &Call,
+    ) -> (Option<u16>, Outcome) {
+        let item = self.items.get(call.item);
+        let expected = Expected {
+            action: &call.action,
+            status: self.status,
+            item: &item.id,
+            stock: item.stock,
         };
-        match &asked.wish {
-            Wish::Order { .. } => Ok(self.items.get(asked.item).counter.clone()),
-            Wish::Browse => Ok(self.items.get(asked.item).page.clone()),
-            Wish::Show(order) | Wish::Cancel(order) => of(order, ""),
-            Wish::Pay { order, .. } => of(order, "/payment"),
-            Wish::Refund(order) => of(order, "/refund"),
+        match self.client.with_http(http.clone()).send_once(request).await {
+            Ok(response) => (Some(response.status), Outcome::read(&response, expected)),
+            Err(Error::OutcomeUnknown { cause, .. }) => (None, Outcome::Unknown(cause.to_string())),
+            Err(error) => (None, invalid_request(&error.into())),
         }
     }
-}
 
-fn body(quantity: u32) -> Body {
-    match quantity {
-        1 => Body::from(r#"{"quantity":1}"#),
-        2 => Body::from(r#"{"quantity":2}"#),
-        _ => Body::from(format!(r#"{{"quantity":{quantity}}}"#)),
+    fn request(&self, call: &Call) -> Result<Request> {
+        let token = || self.population.token(call.buyer);
+        Ok(match &call.action {
+            Action::Order(order) => Request::place(&token(), order),
+            // The page of an item is public.
+            Action::Browse => Request::item(&self.items.get(call.item).id, None),
+            Action::Show(order) => Request::order(&token(), order.id),
+            Action::Cancel(order) => Request::cancel(&token(), order.id),
+            Action::Refund(order) => Request::refund(&self.admin, order.id),
+            Action::Pay { order, payment } => {
+                let key = self.payment_key.as_ref();
+                let key = key.context("a scenario pays, but there is no payment secret")?;
+                Request::pay(key, order.id, &Payment::new(payment, order.id))
+            }
+        })
     }
 }
 
-/// In words that do not differ from request to request.
-fn transport(error: &reqwest::Error) -> &'static str {
-    if error.is_timeout() {
-        "no answer in time"
-    } else if error.is_connect() {
-        "no connection"
-    } else {
-        "the connection broke"
-    }
+fn invalid_request(error: &anyhow::Error) -> Outcome {
+    Outcome::Wrong(format!("the request could not be built: {error}"))
 }

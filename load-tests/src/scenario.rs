@@ -1,25 +1,25 @@
-//! What a scenario is: buyers who come for one reason, and what may happen to the units meanwhile.
+//! Scenarios: the behaviors of virtual users, and what may happen to the units they buy.
 
 use std::time::Duration;
 
-use crate::{buyers::Kind, scenarios};
+use crate::{behaviors::Behavior, scenarios};
 
 /// A scenario.
 #[derive(Debug)]
 pub struct Scenario {
-    /// What the command line calls it.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Which items its buyers come for.
-    pub shelf: Shelf,
-    /// Its buyers pay, so the run needs the payment secret.
+    /// What may happen to the units of its items.
+    pub policy: ReturnPolicy,
+    /// Whether a behavior pays, so that the run needs the payment secret.
     pub pays: bool,
-    /// It has shown nothing if no unit came back and was bought again.
+    /// Whether the run fails if no unit returned and was bought again.
     pub must_resell: bool,
-    /// Of a hundred buyers, so many of each kind.
-    pub kinds: &'static [(u32, Kind)],
+    /// The behaviors, with their shares of a hundred virtual users.
+    pub behaviors: &'static [(u32, Behavior)],
 }
 
-/// Every scenario.
+/// All scenarios.
 pub static ALL: [&Scenario; 6] = [
     &scenarios::RUSH,
     &scenarios::RETRY_STORM,
@@ -29,48 +29,49 @@ pub static ALL: [&Scenario; 6] = [
     &scenarios::RETURNS,
 ];
 
-/// What may happen to the units of an item, which decides which answers may be given.
+/// What may happen to the units of an item. It decides which outcomes are allowed.
 ///
-/// In a mix, scenarios of the same shelf sell the same items, and no buyer of another shelf makes their rules weaker.
+/// In a mix, scenarios with the same policy share their items. Scenarios with other policies have
+/// other items, so they do not weaken the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Shelf {
-    /// What is sold stays sold: the stock only falls, so a refusal stands.
-    Kept,
-    /// Buyers give units back.
+pub enum ReturnPolicy {
+    /// Units never return, so a refusal is final.
+    Final,
+    /// Buyers return units.
     Returned,
-    /// Buyers give units back, and holds end while the crowd is there.
+    /// Buyers return units, and holds expire during the run.
     Expiring,
 }
 
-/// Longer than any run, and than anybody looks at its result.
-const HOLD_OF_A_DAY: Duration = Duration::from_secs(24 * 3600);
+/// Longer than any run.
+const LONG_HOLD: Duration = Duration::from_secs(24 * 3600);
 
-impl Shelf {
-    /// Whether units may come back.
+impl ReturnPolicy {
+    /// Whether units may return.
     pub fn returns(self) -> bool {
-        self != Self::Kept
+        self != Self::Final
     }
 
-    /// How long an order holds its units; `short` is what the run was told.
+    /// How long an order holds its units; `short` is the hold of `--hold-seconds`.
     pub fn hold(self, short: Duration) -> Duration {
         if self == Self::Expiring {
             short
         } else {
-            HOLD_OF_A_DAY
+            LONG_HOLD
         }
     }
 
     /// A part of the items' names.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Kept => "kept",
+            Self::Final => "final",
             Self::Returned => "returned",
             Self::Expiring => "expiring",
         }
     }
 }
 
-/// The scenario of this name.
+/// The scenario with this name.
 pub fn named(name: &str) -> Option<&'static Scenario> {
     ALL.into_iter().find(|scenario| scenario.name == name)
 }
@@ -79,12 +80,16 @@ pub fn named(name: &str) -> Option<&'static Scenario> {
 mod tests {
     use super::ALL;
 
-    /// A mix multiplies the weights of the scenarios and of their kinds, which is right only then.
+    /// A mix multiplies the weights of scenarios and behaviors, which requires equal sums.
     #[test]
-    fn the_kinds_of_every_scenario_are_of_a_hundred_buyers() {
+    fn the_weights_of_every_scenario_add_up_to_a_hundred() {
         for scenario in ALL {
             assert_eq!(
-                scenario.kinds.iter().map(|(weight, _)| weight).sum::<u32>(),
+                scenario
+                    .behaviors
+                    .iter()
+                    .map(|(weight, _)| weight)
+                    .sum::<u32>(),
                 100,
                 "{}",
                 scenario.name

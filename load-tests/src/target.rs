@@ -1,29 +1,29 @@
-//! Where the service is, and the secrets that it checks callers with.
+//! The address of the service, and the secrets that it shares with its clients.
 
 use std::{env, fs, io::ErrorKind, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Where `stockade serve` listens if nothing says otherwise.
+/// The default address of `stockade serve`.
 const DEFAULT_HOST: &str = "http://127.0.0.1:8080";
 
-/// The files of the service's folder that may hold its secrets.
+/// The files in the service's folder that may contain its secrets, in order of precedence.
 const SETTINGS_FILES: [&str; 2] = ["run.toml", "stockade.toml"];
 
 /// A running service.
 pub struct Target {
     /// `http://` or `https://`, without a slash at the end.
     pub host: String,
-    /// What buyers' tokens are signed with.
+    /// Signs the tokens of buyers.
     pub jwt_secret: String,
-    /// What admins present.
+    /// Authorizes admins.
     pub admin_token: String,
-    /// What the payment provider signs with; only who pays needs it.
+    /// Signs payments. Only scenarios that pay need it.
     pub payment_secret: Option<String>,
 }
 
 impl Target {
-    /// The service at `host`, or the one whose folder is `dir`.
+    /// The service at `host`, or the one that runs in the folder `dir`.
     pub fn find(host: Option<&str>, dir: &Path, pays: bool) -> Result<Self> {
         let payment_secret = || {
             find_secret(
@@ -53,12 +53,12 @@ impl Target {
 }
 
 fn find_host(host: Option<&str>, dir: &Path) -> Result<String> {
-    // `make` passes HOST on even if it is empty.
-    let told = host
+    // `make` passes HOST even if it is empty.
+    let given = host
         .map(str::trim)
         .filter(|host| !host.is_empty())
         .map(str::to_owned);
-    let host = match told {
+    let host = match given {
         Some(host) => host,
         None => read(&dir.join("address"))?.map_or_else(
             || DEFAULT_HOST.to_owned(),
@@ -105,7 +105,7 @@ fn secret_in(path: &Path, key: &str) -> Result<Option<String>> {
         .map(str::to_owned))
 }
 
-/// The file's text, if it is there.
+/// The text of the file, if the file exists.
 fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -123,9 +123,9 @@ mod tests {
     use super::{find_host, find_secret};
 
     #[test]
-    fn the_address_is_told_or_found_or_the_default() {
+    fn the_address_is_given_or_found_or_the_default() {
         let dir = tempfile::tempdir().unwrap();
-        let host = |told| find_host(told, dir.path());
+        let host = |given| find_host(given, dir.path());
         assert_eq!(host(None).unwrap(), "http://127.0.0.1:8080");
         fs::write(dir.path().join("address"), "http://127.0.0.1:4711\n").unwrap();
         assert_eq!(host(None).unwrap(), "http://127.0.0.1:4711");
@@ -143,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_secret_is_named_with_its_places() {
+    fn a_missing_secret_is_named_with_the_places_to_put_it() {
         let dir = tempfile::tempdir().unwrap();
-        let secret = |told: Option<&str>| {
+        let secret = |given: Option<&str>| {
             find_secret(
                 "admin_token",
-                told.map(str::to_owned),
+                given.map(str::to_owned),
                 "STOCKADE_ADMIN_TOKEN",
                 dir.path(),
             )
@@ -168,6 +168,6 @@ mod tests {
         assert_eq!(secret(None).unwrap(), "theirs");
         fs::write(dir.path().join("run.toml"), "admin_token = \"run's\"\n").unwrap();
         assert_eq!(secret(None).unwrap(), "run's");
-        assert_eq!(secret(Some("told")).unwrap(), "told");
+        assert_eq!(secret(Some("given")).unwrap(), "given");
     }
 }

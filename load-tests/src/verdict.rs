@@ -1,4 +1,4 @@
-//! Our books against the service's audit.
+//! The verdict: compares the history with the audits of the service.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,126 +6,127 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::{closing::Closed, tally::Tally};
+use crate::{closing::Closed, history::History};
 
-/// What was asked of the run.
+/// What the run must have reached.
 #[derive(Debug, Clone, Copy)]
-pub struct Demand {
-    /// Requests, if their number was given.
+pub struct Expectations {
+    /// Number of requests, if it was given.
     pub requests: Option<u64>,
     /// Units that one buyer may hold.
     pub limit: u32,
-    /// Units must have come back and been bought again, or the run has shown nothing.
+    /// Whether units must have returned and been bought again.
     pub must_resell: bool,
 }
 
-/// What came of an item.
+/// The verdict about an item.
 #[derive(Debug, Clone, Serialize)]
 pub struct ItemVerdict {
-    /// Which.
+    /// The name of the item.
     pub item: String,
     /// Units that exist.
     pub stock: u64,
-    /// Units of all orders that were acknowledged to us and have not come back.
+    /// Units of all acknowledged orders that have not returned.
     pub units_sold: u64,
-    /// Units of all orders that the ledger has.
+    /// Units of all orders in the ledger.
     pub units_recorded: u64,
-    /// Units of orders that were placed beyond the stock, because others had come back.
+    /// Units of orders that were placed beyond the stock, because other units had returned.
     pub units_resold: u64,
-    /// Acknowledged and not recorded; negative if it is the other way round.
+    /// Units acknowledged minus units recorded. Must be 0.
     pub lost: i64,
-    /// Units that are left although buyers of one unit were told that none is, and where units return: that nobody could buy then.
+    /// Units that are left although the item was reported as sold out to a buyer of one unit. If
+    /// units return: units that new buyers could not buy.
     pub stranded: u64,
-    /// Units that were bought at the closing to see that they can be.
+    /// Units that were bought after the run to test that they can be.
     pub swept: u64,
-    /// Units that the audit cannot explain.
+    /// Units that the audit cannot account for.
     pub drift: u64,
-    /// Units promised beyond the stock, by the audit or by what was acknowledged to us, whichever is worse.
+    /// Units promised beyond the stock, according to the audit or the history, whichever is more.
     pub oversold: u64,
-    /// What is wrong.
+    /// Descriptions of everything that is wrong.
     pub findings: Vec<String>,
 }
 
-/// What came of a run. Units are sums over the items.
+/// The verdict about a run. Units are sums over the items.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
-    /// Which scenario.
+    /// The name of the scenario.
     pub scenario: String,
     /// Each item.
     pub items: Vec<ItemVerdict>,
-    /// Requests that were answered, or given up.
+    /// Settled requests, and those that were given up.
     pub requested: u64,
     /// Orders that were placed.
     pub held: u64,
-    /// Refused: nothing is left.
+    /// Orders that were refused as sold out.
     pub sold_out: u64,
-    /// Refused: the buyer's limit.
+    /// Orders that were refused because of the buyer's limit.
     pub limited: u64,
-    /// Repeats that got the answer of the first request.
+    /// Repeats with the outcome of the first request.
     pub replayed: u64,
-    /// Items and orders that were shown, or rightly not shown.
-    pub looks: u64,
-    /// Payments that were taken in, repeats included.
+    /// Items and orders that were shown, or correctly not shown.
+    pub reads: u64,
+    /// Accepted payments, repeats included.
     pub payments: u64,
-    /// Cancellations and refunds that were accepted, repeats included.
+    /// Accepted cancellations and refunds, repeats included.
     pub ends: u64,
-    /// Payments, cancellations and refunds that were rightly refused.
+    /// Payments, cancellations and refunds that were correctly refused.
     pub declined: u64,
-    /// Requests whose answer the client did not wait for.
+    /// Requests whose response the client did not wait for.
     pub given_up: u64,
-    /// Anything else.
+    /// Outcomes that violate the promises of the service.
     pub errors: u64,
-    /// What they were, and how often.
+    /// Number of errors of each kind.
     pub errors_by_kind: BTreeMap<String, u64>,
     /// Units that exist.
     pub stock: u64,
-    /// Units of all orders that were acknowledged to us and have not come back.
+    /// Units of all acknowledged orders that have not returned.
     pub units_sold: u64,
-    /// Units that came back.
+    /// Units that returned.
     pub units_returned: u64,
-    /// Units of orders that were placed beyond the stock, because others had come back.
+    /// Units of orders that were placed beyond the stock, because other units had returned.
     pub units_resold: u64,
-    /// Units that were bought at the closing to see that they can be.
+    /// Units that were bought after the run to test that they can be.
     pub swept: u64,
-    /// Acknowledged and not recorded; negative if it is the other way round.
+    /// Units acknowledged minus units recorded. Must be 0.
     pub lost: i64,
-    /// Units that nobody could buy although they are there.
+    /// Units that exist but cannot be bought.
     pub stranded: u64,
-    /// Units that the audit cannot explain.
+    /// Units that the audit cannot account for.
     pub drift: u64,
     /// Units promised beyond the stock.
     pub oversold: u64,
-    /// Orders placed a second, until the last was placed.
+    /// Orders placed per second, until the last was placed.
     pub orders_per_second: f64,
-    /// Answers of every kind a second, over the whole run.
+    /// Outcomes of every kind per second, over the whole run.
     pub answers_per_second: f64,
-    /// Half of the placed orders took no longer.
+    /// Median latency of placed orders.
     pub order_latency_ms_p50: f64,
-    /// 99 of 100 placed orders took no longer.
+    /// 99th percentile of the latency of placed orders.
     pub order_latency_ms_p99: f64,
-    /// Half of all answers took no longer.
+    /// Median latency of all outcomes.
     pub answer_latency_ms_p50: f64,
-    /// 99 of 100 answers took no longer.
+    /// 99th percentile of the latency of all outcomes.
     pub answer_latency_ms_p99: f64,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last outcome.
     pub seconds: f64,
-    /// Nothing is wrong.
+    /// Whether nothing is wrong.
     pub good: bool,
-    /// What is wrong.
+    /// Descriptions of everything that is wrong.
     pub findings: Vec<String>,
 }
 
 impl ItemVerdict {
-    /// Holds the books of an item against its audit.
-    pub fn new(tally: &Tally, closed: &Closed) -> Self {
+    /// Compares the history of an item with its audit.
+    pub fn new(history: &History, closed: &Closed) -> Self {
         let (audit, item) = (&closed.audit, closed.item);
-        let (units_sold, units_recorded) = (tally.units(item), audit.held + audit.confirmed);
+        let (units_sold, units_recorded) = (history.units(item), audit.held + audit.confirmed);
         let mut verdict = Self {
-            item: closed.on_sale.id.clone(),
+            item: closed.sale_item.id.clone(),
             stock: audit.stock,
             units_sold,
             units_recorded,
-            units_resold: tally
+            units_resold: history
                 .units_placed(item)
                 .saturating_sub(closed.swept)
                 .saturating_sub(audit.stock),
@@ -136,7 +137,7 @@ impl ItemVerdict {
             oversold: audit.oversold.max(units_sold.saturating_sub(audit.stock)),
             findings: Vec::new(),
         };
-        verdict.findings = verdict.find(closed, tally.units_paid(item));
+        verdict.findings = verdict.find(closed, history.units_paid(item));
         verdict
     }
 
@@ -151,34 +152,34 @@ impl ItemVerdict {
         must(
             self.lost <= 0,
             format!(
-                "{} units were acknowledged and are not in the ledger",
+                "{} units were acknowledged but are not in the ledger",
                 self.lost
             ),
         );
         must(
             self.lost >= 0,
             format!(
-                "{} units are in the ledger and were acknowledged to nobody",
+                "{} units are in the ledger but were not acknowledged",
                 -self.lost
             ),
         );
         must(
             units_paid == audit.confirmed,
             format!(
-                "{units_paid} units were paid by what we were told, and {} by the ledger",
+                "{units_paid} units are paid according to the responses, and {} according to the ledger",
                 audit.confirmed
             ),
         );
         must(
             self.stranded == 0,
             format!(
-                "{} units are left although buyers were told that none is",
+                "{} units are left although the item was reported as sold out",
                 self.stranded
             ),
         );
         must(
             self.drift == 0,
-            format!("the audit cannot explain {} units", self.drift),
+            format!("the audit cannot account for {} units", self.drift),
         );
         must(
             self.oversold == 0,
@@ -193,7 +194,7 @@ impl ItemVerdict {
         );
         must(
             audit.returning == 0,
-            format!("{} units are still on their way back", audit.returning),
+            format!("{} units are still returning", audit.returning),
         );
         for segment in &audit.segments {
             must(
@@ -210,60 +211,68 @@ impl ItemVerdict {
 }
 
 impl Verdict {
-    /// Holds the books against the audits.
-    pub fn new(scenario: &str, tally: &Tally, closed: &[Closed], demand: Demand) -> Self {
-        let errors_by_kind = errors(tally, demand);
+    /// Compares the history with the audits.
+    pub fn new(
+        scenario: &str,
+        history: &History,
+        closed: &[Closed],
+        expectations: Expectations,
+    ) -> Self {
+        let errors_by_kind = errors(history, expectations);
         let items: Vec<_> = closed
             .iter()
-            .map(|closed| ItemVerdict::new(tally, closed))
+            .map(|closed| ItemVerdict::new(history, closed))
             .collect();
         let sum = |units: fn(&ItemVerdict) -> u64| items.iter().map(units).sum();
         let mut verdict = Self {
             scenario: scenario.to_owned(),
-            requested: tally.requested,
-            held: tally.held,
-            sold_out: tally.sold_out,
-            limited: tally.limited,
-            replayed: tally.replayed,
-            looks: tally.looks,
-            payments: tally.payments,
-            ends: tally.ends,
-            declined: tally.declined,
-            given_up: tally.given_up,
+            requested: history.requested,
+            held: history.held,
+            sold_out: history.sold_out,
+            limited: history.limited,
+            replayed: history.replayed,
+            reads: history.reads,
+            payments: history.payments,
+            ends: history.ends,
+            declined: history.declined,
+            given_up: history.given_up,
             errors: errors_by_kind.values().sum(),
             errors_by_kind,
             stock: sum(|item| item.stock),
             units_sold: sum(|item| item.units_sold),
-            units_returned: tally.units_returned,
+            units_returned: history.units_returned,
             units_resold: sum(|item| item.units_resold),
             swept: sum(|item| item.swept),
             lost: items.iter().map(|item| item.lost).sum(),
             stranded: sum(|item| item.stranded),
             drift: sum(|item| item.drift),
             oversold: sum(|item| item.oversold),
-            orders_per_second: rate(tally.held, tally.last_held.as_secs_f64()),
-            answers_per_second: rate(tally.requested - tally.given_up, tally.last.as_secs_f64()),
-            order_latency_ms_p50: percentile_ms(&tally.held_latency, 50.0),
-            order_latency_ms_p99: percentile_ms(&tally.held_latency, 99.0),
-            answer_latency_ms_p50: percentile_ms(&tally.latency, 50.0),
-            answer_latency_ms_p99: percentile_ms(&tally.latency, 99.0),
-            seconds: rounded(tally.last.as_secs_f64(), 1_000.0),
+            orders_per_second: rate(history.held, history.last_held.as_secs_f64()),
+            answers_per_second: rate(
+                history.requested - history.given_up,
+                history.last.as_secs_f64(),
+            ),
+            order_latency_ms_p50: percentile_ms(&history.held_latency, 50.0),
+            order_latency_ms_p99: percentile_ms(&history.held_latency, 99.0),
+            answer_latency_ms_p50: percentile_ms(&history.latency, 50.0),
+            answer_latency_ms_p99: percentile_ms(&history.latency, 99.0),
+            seconds: rounded(history.last.as_secs_f64(), 1_000.0),
             good: false,
             findings: Vec::new(),
             items,
         };
-        verdict.findings = verdict.find(demand);
+        verdict.findings = verdict.find(expectations);
         verdict.good = verdict.findings.is_empty();
         verdict
     }
 
-    fn find(&self, demand: Demand) -> Vec<String> {
+    fn find(&self, expectations: Expectations) -> Vec<String> {
         let mut findings: Vec<_> = self
             .errors_by_kind
             .iter()
             .map(|(kind, count)| format!("{count} x {kind}"))
             .collect();
-        if let Some(requests) = demand
+        if let Some(requests) = expectations
             .requests
             .filter(|requests| *requests != self.requested)
         {
@@ -273,10 +282,13 @@ impl Verdict {
             ));
         }
         if self.requested == 0 {
-            findings.push("no request was made".into());
+            findings.push("no request was sent".into());
         }
-        if demand.must_resell && self.units_resold == 0 {
-            findings.push("no unit that came back was bought again: the run needs more requests, or less stock".into());
+        if expectations.must_resell && self.units_resold == 0 {
+            findings.push(
+                "no returned unit was bought again: the run needs more requests, or less stock"
+                    .into(),
+            );
         }
         let name = |item: &ItemVerdict| {
             if self.items.len() > 1 {
@@ -302,7 +314,7 @@ impl Verdict {
             ("sold out", self.sold_out.to_string()),
             ("limited", self.limited.to_string()),
             ("replayed", self.replayed.to_string()),
-            ("looks", self.looks.to_string()),
+            ("reads", self.reads.to_string()),
             ("payments", self.payments.to_string()),
             ("cancelled, refunded", self.ends.to_string()),
             ("declined", self.declined.to_string()),
@@ -311,7 +323,7 @@ impl Verdict {
             ("units sold", self.units_sold.to_string()),
             ("units returned", self.units_returned.to_string()),
             ("units bought again", self.units_resold.to_string()),
-            ("bought at the closing", self.swept.to_string()),
+            ("bought after the run", self.swept.to_string()),
             ("stock", self.stock.to_string()),
             ("lost", self.lost.to_string()),
             ("stranded", self.stranded.to_string()),
@@ -321,7 +333,7 @@ impl Verdict {
                 "orders/s until the last",
                 format!("{:.0}", self.orders_per_second),
             ),
-            ("answers/s", format!("{:.0}", self.answers_per_second)),
+            ("responses/s", format!("{:.0}", self.answers_per_second)),
             (
                 "p50 of placed orders, ms",
                 format!("{:.1}", self.order_latency_ms_p50),
@@ -331,17 +343,17 @@ impl Verdict {
                 format!("{:.1}", self.order_latency_ms_p99),
             ),
             (
-                "p50 of all answers, ms",
+                "p50 of all responses, ms",
                 format!("{:.1}", self.answer_latency_ms_p50),
             ),
             (
-                "p99 of all answers, ms",
+                "p99 of all responses, ms",
                 format!("{:.1}", self.answer_latency_ms_p99),
             ),
         ]
     }
 
-    fn items_in_words(&self) -> String {
+    fn describe_items(&self) -> String {
         match self.items.as_slice() {
             [item] => item.item.clone(),
             items => format!("{} items", items.len()),
@@ -349,16 +361,16 @@ impl Verdict {
     }
 }
 
-/// Kinds of answers that a scenario may well have none of.
-const ONLY_IF_ANY: [&str; 8] = [
-    "looks",
+/// Rows that are left out if they are 0, because a scenario need not have any.
+const OPTIONAL_ROWS: [&str; 8] = [
+    "reads",
     "payments",
     "cancelled, refunded",
     "declined",
     "given up",
     "units returned",
     "units bought again",
-    "bought at the closing",
+    "bought after the run",
 ];
 
 impl fmt::Display for Verdict {
@@ -366,9 +378,9 @@ impl fmt::Display for Verdict {
         let mut table = Table::new();
         table
             .load_style(UTF8_FULL_CONDENSED)
-            .set_header([&self.scenario, &self.items_in_words()]);
+            .set_header([&self.scenario, &self.describe_items()]);
         for (name, value) in self.rows() {
-            if value != "0" || !ONLY_IF_ANY.contains(&name) {
+            if value != "0" || !OPTIONAL_ROWS.contains(&name) {
                 table.add_row([name.to_owned(), value]);
             }
         }
@@ -383,11 +395,11 @@ impl fmt::Display for Verdict {
     }
 }
 
-fn errors(tally: &Tally, demand: Demand) -> BTreeMap<String, u64> {
-    let mut errors = tally.errors.clone();
-    let beyond = tally.buyers_beyond(demand.limit);
-    if beyond > 0 {
-        errors.insert("a buyer holds more than the limit".into(), beyond);
+fn errors(history: &History, expectations: Expectations) -> BTreeMap<String, u64> {
+    let mut errors = history.errors.clone();
+    let over = history.buyers_over(expectations.limit);
+    if over > 0 {
+        errors.insert("a buyer holds more than the limit".into(), over);
     }
     errors
 }
@@ -396,8 +408,8 @@ fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
 
-/// A number a second.
-#[expect(clippy::cast_precision_loss, reason = "nobody counts to 2^53 here")]
+/// The number per second.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 pub fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {
         rounded(count as f64 / seconds, 10.0)
@@ -406,10 +418,10 @@ pub fn rate(count: u64, seconds: f64) -> f64 {
     }
 }
 
-/// Milliseconds that so many of a hundred took at most.
+/// The percentile in milliseconds.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "nobody waits for 2^53 microseconds"
+    reason = "latencies are far below 2^53 microseconds"
 )]
 pub fn percentile_ms(micros: &Histogram<u64>, percent: f64) -> f64 {
     rounded(
@@ -426,59 +438,55 @@ fn rounded(number: f64, parts: f64) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use reqwest::{Url, header::HeaderValue};
+    use client::{Audit, NewOrder, OrderState};
     use uuid::Uuid;
 
-    use super::{Demand, Verdict};
+    use super::{Expectations, Verdict};
     use crate::{
-        admin::Audit,
-        answer::Answer,
+        action::{Action, OrderRef},
         closing::Closed,
-        items::OnSale,
-        scenario::Shelf,
-        tally::{Answered, Tally},
-        wish::{Placed, State, Wish},
+        history::{History, Observation},
+        items::SaleItem,
+        outcome::Outcome,
+        scenario::ReturnPolicy,
     };
 
-    type Given = (Answer, Option<&'static str>);
+    type Given = (Outcome, Option<&'static str>);
 
     const TIME: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(500));
 
-    /// Books of buyers 0, 1, ..., each answered as here, for one unit.
-    fn books(answers: &[Given]) -> Tally {
-        let mut tally = Tally::new().unwrap();
-        let wish = Wish::Order {
-            key: HeaderValue::from_static("k"),
-            quantity: 1,
-        };
-        for (buyer, (answer, flaw)) in answers.iter().enumerate() {
-            tally.enter(&Answered {
+    /// The history of buyers 0, 1, ... with these outcomes of orders of one unit.
+    fn history_of(outcomes: &[Given]) -> History {
+        let mut history = History::new().unwrap();
+        let action = Action::Order(NewOrder::new("vase", 1));
+        for (buyer, (outcome, violation)) in outcomes.iter().enumerate() {
+            history.record(&Observation {
                 buyer,
                 item: 0,
-                wish: &wish,
-                answer,
-                flaw: *flaw,
+                action: &action,
+                outcome,
+                violation: *violation,
                 took: TIME.0,
                 at: TIME.1,
             });
         }
-        tally
+        history
     }
 
-    fn pay(tally: &mut Tally, id: u128, state: State) {
-        let wish = Wish::Pay {
-            order: Placed {
+    fn pay(history: &mut History, id: u128, state: OrderState) {
+        let action = Action::Pay {
+            order: OrderRef {
                 id: Uuid::from_u128(id),
                 quantity: 1,
             },
             payment: "pay_1".into(),
         };
-        tally.enter(&Answered {
+        history.record(&Observation {
             buyer: 0,
             item: 0,
-            wish: &wish,
-            answer: &Answer::Stands(state),
-            flaw: None,
+            action: &action,
+            outcome: &Outcome::InState(state),
+            violation: None,
             took: TIME.0,
             at: TIME.1,
         });
@@ -486,7 +494,7 @@ mod tests {
 
     fn held(id: u128) -> Given {
         (
-            Answer::Held {
+            Outcome::Held {
                 id: Uuid::from_u128(id),
                 replayed: false,
             },
@@ -495,35 +503,37 @@ mod tests {
     }
 
     fn closed(audit: Audit) -> Closed {
-        let url = Url::parse("http://127.0.0.1:1").unwrap();
-        let on_sale = OnSale {
+        let sale_item = SaleItem {
             id: "vase".into(),
-            shelf: Shelf::Kept,
+            policy: ReturnPolicy::Final,
             stock: audit.stock,
             hold: Duration::from_secs(1),
-            page: url.clone(),
-            counter: url,
         };
         Closed {
             item: 0,
-            on_sale,
+            sale_item,
             audit,
             stranded: 0,
             swept: 0,
         }
     }
 
-    fn demand(tally: &Tally) -> Demand {
-        Demand {
-            requests: Some(tally.requested),
+    fn expectations(history: &History) -> Expectations {
+        Expectations {
+            requests: Some(history.requested),
             limit: 2,
             must_resell: false,
         }
     }
 
-    fn judge(answers: &[Given], audit: &Audit) -> Verdict {
-        let tally = books(answers);
-        Verdict::new("rush", &tally, &[closed(audit.clone())], demand(&tally))
+    fn judge(outcomes: &[Given], audit: &Audit) -> Verdict {
+        let history = history_of(outcomes);
+        Verdict::new(
+            "rush",
+            &history,
+            &[closed(audit.clone())],
+            expectations(&history),
+        )
     }
 
     fn audit(stock: u64, held: u64) -> Audit {
@@ -541,12 +551,12 @@ mod tests {
         );
     }
 
-    const SOLD_OUT: Given = (Answer::SoldOut, None);
+    const SOLD_OUT: Given = (Outcome::SoldOut, None);
 
     #[test]
-    fn books_that_agree_are_good() {
+    fn a_history_that_agrees_with_the_audit_is_good() {
         let verdict = judge(
-            &[held(1), held(2), SOLD_OUT, (Answer::Limited, None)],
+            &[held(1), held(2), SOLD_OUT, (Outcome::Limited, None)],
             &audit(2, 2),
         );
         assert!(verdict.good, "{verdict}");
@@ -565,52 +575,62 @@ mod tests {
     }
 
     #[test]
-    fn what_was_paid_is_paid_in_the_ledger() {
-        let mut tally = books(&[held(1), held(2)]);
-        pay(&mut tally, 1, State::Confirmed);
+    fn paid_units_must_be_paid_in_the_ledger() {
+        let mut history = history_of(&[held(1), held(2)]);
+        pay(&mut history, 1, OrderState::Confirmed);
         let judge = |confirmed, held| {
             let audit = Audit {
                 confirmed,
                 ..audit(5, held)
             };
-            Verdict::new("whole-life", &tally, &[closed(audit)], demand(&tally))
+            Verdict::new(
+                "whole-life",
+                &history,
+                &[closed(audit)],
+                expectations(&history),
+            )
         };
         assert!(judge(1, 1).good, "{}", judge(1, 1));
         finds(
             &judge(0, 2),
-            "1 units were paid by what we were told, and 0 by the ledger",
+            "1 units are paid according to the responses, and 0 according to the ledger",
         );
     }
 
     #[test]
-    fn what_came_back_is_not_sold_and_not_lost() {
-        let mut tally = books(&[held(1), held(2)]);
-        pay(&mut tally, 1, State::RefundDue);
-        let verdict = Verdict::new("whole-life", &tally, &[closed(audit(5, 1))], demand(&tally));
+    fn returned_units_are_neither_sold_nor_lost() {
+        let mut history = history_of(&[held(1), held(2)]);
+        pay(&mut history, 1, OrderState::RefundDue);
+        let verdict = Verdict::new(
+            "whole-life",
+            &history,
+            &[closed(audit(5, 1))],
+            expectations(&history),
+        );
         assert!(verdict.good, "{verdict}");
         assert_eq!((verdict.units_sold, verdict.units_returned), (1, 1));
     }
 
     #[test]
-    fn everything_that_is_wrong_is_found() {
+    fn each_difference_is_found() {
         let repeat = (
-            Answer::Held {
+            Outcome::Held {
                 id: Uuid::from_u128(2),
                 replayed: true,
             },
-            Some("a repeat was given another order"),
+            Some("a repeat returned another order"),
         );
-        let wrong = (Answer::Wrong("409 not_open".into()), None);
+        let wrong = (Outcome::Wrong("409 not_open".into()), None);
         let table: [(&[Given], Audit, &str); 8] = [
             (
                 &[held(1), held(2)],
                 audit(5, 1),
-                "1 units were acknowledged and are not in the ledger",
+                "1 units were acknowledged but are not in the ledger",
             ),
             (
                 &[held(1)],
                 audit(5, 2),
-                "1 units are in the ledger and were acknowledged to nobody",
+                "1 units are in the ledger but were not acknowledged",
             ),
             (
                 &[held(1), held(2), held(3)],
@@ -631,7 +651,7 @@ mod tests {
                     drift: 1,
                     ..audit(5, 1)
                 },
-                "the audit cannot explain 1 units",
+                "the audit cannot account for 1 units",
             ),
             (
                 &[held(1)],
@@ -639,50 +659,50 @@ mod tests {
                     returning: 1,
                     ..audit(5, 1)
                 },
-                "1 units are still on their way back",
+                "1 units are still returning",
             ),
             (
                 &[held(1), repeat],
                 audit(5, 2),
-                "1 x a repeat was given another order",
+                "1 x a repeat returned another order",
             ),
             (&[held(1), wrong], audit(5, 1), "1 x 409 not_open"),
         ];
-        for (answers, audit, finding) in table {
-            finds(&judge(answers, &audit), finding);
+        for (outcomes, audit, finding) in table {
+            finds(&judge(outcomes, &audit), finding);
         }
     }
 
     #[test]
-    fn units_that_nobody_can_buy_are_stranded() {
-        let tally = books(&[held(1), SOLD_OUT]);
+    fn units_that_cannot_be_bought_are_stranded() {
+        let history = history_of(&[held(1), SOLD_OUT]);
         let stranded = Closed {
             stranded: 1,
             ..closed(audit(2, 1))
         };
         finds(
-            &Verdict::new("returns", &tally, &[stranded], demand(&tally)),
-            "1 units are left although buyers were told that none is",
+            &Verdict::new("returns", &history, &[stranded], expectations(&history)),
+            "1 units are left although the item was reported as sold out",
         );
     }
 
     #[test]
-    fn returns_without_a_resale_have_shown_nothing() {
-        let tally = books(&[held(1), held(2)]);
-        let demand = Demand {
+    fn a_run_that_must_resell_fails_without_a_resale() {
+        let history = history_of(&[held(1), held(2)]);
+        let expectations = Expectations {
             must_resell: true,
-            ..demand(&tally)
+            ..expectations(&history)
         };
-        let verdict = Verdict::new("returns", &tally, &[closed(audit(2, 2))], demand);
+        let verdict = Verdict::new("returns", &history, &[closed(audit(2, 2))], expectations);
         finds(
             &verdict,
-            "no unit that came back was bought again: the run needs more requests, or less stock",
+            "no returned unit was bought again: the run needs more requests, or less stock",
         );
     }
 
     #[test]
-    fn of_several_items_the_one_that_is_wrong_is_named() {
-        let tally = books(&[held(1)]);
+    fn a_finding_about_one_of_several_items_names_it() {
+        let history = history_of(&[held(1)]);
         let other = Closed {
             item: 1,
             ..closed(Audit {
@@ -693,34 +713,34 @@ mod tests {
         finds(
             &Verdict::new(
                 "rush",
-                &tally,
+                &history,
                 &[closed(audit(5, 1)), other],
-                demand(&tally),
+                expectations(&history),
             ),
-            "vase: the audit cannot explain 3 units",
+            "vase: the audit cannot account for 3 units",
         );
     }
 
     #[test]
     fn a_run_that_ended_early_is_not_good() {
-        let tally = books(&[held(1)]);
-        let demand = Demand {
+        let history = history_of(&[held(1)]);
+        let expectations = Expectations {
             requests: Some(2),
-            ..demand(&tally)
+            ..expectations(&history)
         };
-        assert!(!Verdict::new("rush", &tally, &[closed(audit(5, 1))], demand).good);
+        assert!(!Verdict::new("rush", &history, &[closed(audit(5, 1))], expectations).good);
     }
 
     #[test]
-    fn a_buyer_beyond_the_limit_is_an_error_even_if_no_answer_was() {
-        let tally = books(&[held(1)]);
+    fn a_buyer_over_the_limit_is_an_error_even_if_no_outcome_was() {
+        let history = history_of(&[held(1)]);
         let verdict = Verdict::new(
             "rush",
-            &tally,
+            &history,
             &[closed(audit(5, 1))],
-            Demand {
+            Expectations {
                 limit: 0,
-                ..demand(&tally)
+                ..expectations(&history)
             },
         );
         assert_eq!(verdict.errors, 1);

@@ -1,8 +1,10 @@
--- What is sold. `epoch` rises with every change of state, so that a segment can refuse an old one that comes late;
--- `version` is what every change is checked against; `fence` is the highest fencing token that claimed the row.
+-- Items. `epoch` rises with every change of state, so that a segment can refuse an outdated state
+-- that arrives late. Every change checks `version`. `fence` is the highest fencing token that has
+-- claimed the row.
 CREATE TABLE items (
     id              text        NOT NULL,
-    -- The first 32 bits of the ids of the item's orders: finds the item of an order that is not recorded yet.
+    -- The first 32 bits of the ids of the item's orders: finds the item of an order that is not
+    -- recorded yet.
     tag             bigint      NOT NULL,
     title           text        NOT NULL,
     stock           bigint      NOT NULL,
@@ -30,5 +32,5 @@ CREATE TABLE items (
     CONSTRAINT items_state_known CHECK (state IN ('open', 'paused', 'closed'))
 );
 
--- Not unique: two items may share a tag, and nothing relies on that they do not.
+-- Not unique: two items may share a tag, and nothing relies on tags being distinct.
 CREATE INDEX items_tag ON items (tag);

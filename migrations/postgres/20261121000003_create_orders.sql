@@ -1,6 +1,6 @@
--- Every order that a segment gave units to. The id is a hash of (item, buyer, idempotency key), so its primary key is what makes
--- a buyer's key stand for one order of an item. No foreign key: the segment's row is updated in the same transaction, so a look-up per
--- order would prove nothing.
+-- Every order that a segment gave units to. The id is a hash of (item, buyer, idempotency key), so
+-- the primary key makes a buyer's key identify one order of an item. No foreign key: the segment's
+-- row is updated in the same transaction, so a lookup for each order would prove nothing.
 CREATE TABLE orders (
     id         uuid        NOT NULL,
     item       text        NOT NULL,

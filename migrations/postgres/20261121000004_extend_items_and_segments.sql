@@ -1,7 +1,9 @@
--- What a repeated request to create an item is compared with: stock, limit and window can change later.
+-- The item as it was created. A repeated request to create the item is compared with it, because
+-- stock, limit and window can change later.
 ALTER TABLE items ADD COLUMN as_created jsonb;
 
--- Until now only the state could change.
+-- Before this migration only the state could change: the other columns still have the values of the
+-- creation.
 UPDATE items SET as_created = jsonb_build_object(
     'title', title,
     'stock', stock,
@@ -20,7 +22,8 @@ ALTER TABLE items
     DROP CONSTRAINT items_durability_known,
     ADD CONSTRAINT items_durability_known CHECK (durability IN ('recorded', 'replicated', 'accepted'));
 
--- Units of orders that have ended, until their segment has taken them back: they are nobody's, and cannot be sold yet.
+-- Units of ended orders until their segment has released them: no order has them, and they cannot
+-- be sold yet.
 ALTER TABLE segments
     ADD COLUMN "returning" bigint NOT NULL DEFAULT 0,
     ADD CONSTRAINT segments_returning_not_negative CHECK ("returning" >= 0),

@@ -1,5 +1,6 @@
--- An order goes on after it was held. `attempt` counts how often its units were taken anew after they had been given back;
--- `payment` is what confirmed it, or what is to be given back (`refund_due`).
+-- The life of an order after it was held. `attempt` counts how many times its units were reacquired
+-- after a release. `payment` is the payment that confirmed it, or that must be refunded
+-- (`refund_due`).
 ALTER TABLE orders
     ADD COLUMN attempt smallint NOT NULL DEFAULT 0,
     ADD COLUMN payment text,
@@ -8,5 +9,6 @@ ALTER TABLE orders
     ADD CONSTRAINT orders_state_known
         CHECK (state IN ('held', 'confirmed', 'cancelled', 'expired', 'refund_due', 'refunded', 'rejected'));
 
--- Whose hold is over. An order leaves it with the state `held`, so it stays as small as what is open.
+-- Held orders by deadline. An order leaves the index with the state `held`, so the index stays as
+-- small as the number of open orders.
 CREATE INDEX orders_due ON orders (expires_at) WHERE state = 'held';

@@ -1,22 +1,23 @@
--- Units on the move: from segment to segment, from outside (no `from_segment`: new units), or to the outside (no `to_segment`).
--- `planned`: their units are where they were. `out`: they have left and are in no segment. `done`: they have arrived, or are not part of the stock any more.
--- No foreign key to segments: its check would wait for whoever records the segment.
+-- Units on the move: between segments, from outside (no `from_segment`: new units), or to the
+-- outside (no `to_segment`). `planned`: the units have not left. `out`: they have left and are in
+-- no segment. `done`: they have arrived, or have left the stock. No foreign key to segments: its
+-- check would wait for the recorder that has locked the segment.
 CREATE TABLE transfers (
     id           uuid        NOT NULL,
     item         text        NOT NULL,
     from_segment integer,
     to_segment   integer,
-    asked        bigint      NOT NULL,
-    -- How many left: perhaps fewer than were asked for, perhaps none.
+    quantity     bigint      NOT NULL,
+    -- Number of units that have left: possibly fewer than requested, or none.
     moved        bigint      NOT NULL,
     state        text        NOT NULL,
-    -- Of whoever planned it, if that was under the item's lock.
+    -- The fencing token of the planner, if the transfer was planned under the item's lock.
     token        bigint,
     since        timestamptz NOT NULL,
     CONSTRAINT transfers_pkey PRIMARY KEY (id),
     CONSTRAINT transfers_item_fkey FOREIGN KEY (item) REFERENCES items (id),
-    CONSTRAINT transfers_asked_positive CHECK (asked > 0),
-    CONSTRAINT transfers_moved_of_asked CHECK (moved BETWEEN 0 AND asked),
+    CONSTRAINT transfers_quantity_positive CHECK (quantity > 0),
+    CONSTRAINT transfers_moved_within_quantity CHECK (moved BETWEEN 0 AND quantity),
     CONSTRAINT transfers_planned_moved_nothing CHECK (state <> 'planned' OR moved = 0),
     CONSTRAINT transfers_have_an_end CHECK (from_segment IS NOT NULL OR to_segment IS NOT NULL),
     CONSTRAINT transfers_between_two CHECK (from_segment <> to_segment),
@@ -24,5 +25,5 @@ CREATE TABLE transfers (
     CONSTRAINT transfers_state_known CHECK (state IN ('planned', 'out', 'done'))
 );
 
--- What is still to be done; all that was ever done stays.
+-- Open transfers; the table also keeps all finished ones.
 CREATE INDEX transfers_open ON transfers (item, since) WHERE state <> 'done';

@@ -1,11 +1,11 @@
--- Who changed what by hand or by repair. Append-only: nothing updates or deletes here.
+-- Manual changes and repairs, with their author. Append-only: no statement updates or deletes rows.
 CREATE TABLE journal (
     id     bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
     at     timestamptz NOT NULL,
     item   text        NOT NULL,
     actor  text        NOT NULL,
     action text        NOT NULL,
-    -- The fencing token, if it was done under the item's lock.
+    -- The fencing token, if the change was made under the item's lock.
     token  bigint,
     before jsonb       NOT NULL,
     after  jsonb       NOT NULL,

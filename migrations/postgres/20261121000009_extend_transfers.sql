@@ -1,5 +1,7 @@
--- How many units the request was for that this is a part of: a key that comes again with another wish is known by it. Where fewer could be had than were
--- wished for, the parts do not say. Null: nobody wished for it (between segments), or it is older than this column.
+-- Units of the whole request that the transfer is a part of. It detects a key that is used again
+-- for a different request; the parts alone do not tell, because they may come to fewer units than
+-- requested. NULL: no operator requested the transfer (between segments), or it is older than this
+-- column.
 ALTER TABLE transfers
-    ADD COLUMN wished bigint,
-    ADD CONSTRAINT transfers_wished_positive CHECK (wished > 0);
+    ADD COLUMN requested bigint,
+    ADD CONSTRAINT transfers_requested_positive CHECK (requested > 0);

@@ -1,4 +1,5 @@
--- What is to be told once however often it happens says so here: a payment that nobody can take is reported again and again.
+-- Name of an event that is journalled once, however often it is reported: a provider repeats its
+-- report of a payment that no order can take.
 ALTER TABLE journal ADD COLUMN once text;
 
 CREATE UNIQUE INDEX journal_once ON journal (item, once) WHERE once IS NOT NULL;

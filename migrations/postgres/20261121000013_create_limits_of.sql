@@ -1,8 +1,10 @@
--- The terms of those of these items that have a limit, read when nobody can be in between any more: whoever records orders of one is alone with them until
--- the end of the transaction, or shares them with all who need not be alone. A function, because each of its statements sees what was committed before it
--- began: in a single statement what is read would be older than the lock. In the order of the items, so that nobody waits in a circle.
+-- Locks and returns the terms of those of these items that have a limit. Until the end of the
+-- transaction, the recorder has an item's orders exclusively, or shares them with other recorders
+-- that need no exclusive access. It is a function because each of its statements sees what was
+-- committed before that statement began: a single statement would read rows from before it got the
+-- lock. It locks the items in order, so that no cycle of lock waits can form.
 CREATE FUNCTION limits_of(wanted text[], alone boolean[])
-    RETURNS TABLE (id text, limit_per_buyer bigint, limit_before bigint, lowered_ms bigint, is_all_at_home boolean)
+    RETURNS TABLE (id text, limit_per_buyer bigint, limit_before bigint, lowered_ms bigint, is_without_spillover boolean)
     LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -23,7 +25,7 @@ BEGIN
         RETURN QUERY
             SELECT items.id, items.limit_per_buyer, items.limit_before,
                    (extract(epoch FROM items.limit_lowered_at) * 1000)::bigint,
-                   EXISTS (SELECT FROM all_at_home WHERE all_at_home.item = items.id)
+                   EXISTS (SELECT FROM items_without_spillover WHERE items_without_spillover.item = items.id)
             FROM items WHERE items.id = limited.of_item;
     END LOOP;
 END $$;

@@ -1,9 +1,10 @@
--- What is sold. `epoch` rises with every change of state, so that a segment can refuse an old one that comes late;
--- `version` is what every change is checked against; `fence` is the highest fencing token that claimed the row.
--- Times are milliseconds since 1970.
+-- Items. `epoch` rises with every change of state, so that a segment can refuse an outdated state
+-- that arrives late. Every change checks `version`. `fence` is the highest fencing token that has
+-- claimed the row. Times are in milliseconds since 1970.
 CREATE TABLE items (
     id              TEXT    NOT NULL,
-    -- The first 32 bits of the ids of the item's orders: finds the item of an order that is not recorded yet.
+    -- The first 32 bits of the ids of the item's orders: finds the item of an order that is not
+    -- recorded yet.
     tag             INTEGER NOT NULL,
     title           TEXT    NOT NULL,
     stock           INTEGER NOT NULL,
@@ -31,5 +32,5 @@ CREATE TABLE items (
     CONSTRAINT items_state_known CHECK (state IN ('open', 'paused', 'closed'))
 ) STRICT;
 
--- Not unique: two items may share a tag, and nothing relies on that they do not.
+-- Not unique: two items may share a tag, and nothing relies on tags being distinct.
 CREATE INDEX items_tag ON items (tag);

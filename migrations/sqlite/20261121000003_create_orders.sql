@@ -1,5 +1,6 @@
--- Every order that a segment gave units to. The id is a hash of (item, buyer, idempotency key), so its primary key is what makes
--- a buyer's key stand for one order of an item. `expires_at` is in milliseconds since 1970.
+-- Every order that a segment gave units to. The id is a hash of (item, buyer, idempotency key), so
+-- the primary key makes a buyer's key identify one order of an item. `expires_at` is in
+-- milliseconds since 1970.
 CREATE TABLE orders (
     id         BLOB    NOT NULL,
     item       TEXT    NOT NULL,

@@ -1,11 +1,14 @@
--- `as_created` is what a repeated request to create an item is compared with: stock, limit and window can change later.
--- `returning` are units of orders that have ended, until their segment has taken them back: they are nobody's, and cannot be sold yet.
+-- `as_created` is the item as it was created. A repeated request to create the item is compared
+-- with it, because stock, limit and window can change later. `returning` are units of ended orders
+-- until their segment has released them: no order has them, and they cannot be sold yet.
 --
--- SQLite changes a constraint by making the table anew. The new segments refer to the new items from the start, and the old segments go first:
--- so at no moment does a row refer to one that is gone, and renaming the new items takes the reference along.
+-- SQLite changes a constraint by creating the table again. The new segments refer to the new items
+-- from the start, and the old segments are dropped first. At no moment does a row refer to a
+-- missing one, and renaming the new items also renames the reference.
 CREATE TABLE items_extended (
     id              TEXT    NOT NULL,
-    -- The first 32 bits of the ids of the item's orders: finds the item of an order that is not recorded yet.
+    -- The first 32 bits of the ids of the item's orders: finds the item of an order that is not
+    -- recorded yet.
     tag             INTEGER NOT NULL,
     title           TEXT    NOT NULL,
     stock           INTEGER NOT NULL,
@@ -34,7 +37,8 @@ CREATE TABLE items_extended (
     CONSTRAINT items_state_known CHECK (state IN ('open', 'paused', 'closed'))
 ) STRICT;
 
--- Until now only the state could change.
+-- Before this migration only the state could change: the other columns still have the values of the
+-- creation.
 INSERT INTO items_extended (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, hold_seconds,
                             durability, state, epoch, version, fence, created_at, as_created)
 SELECT id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, hold_seconds,
@@ -52,15 +56,15 @@ CREATE TABLE segments_extended (
     held        INTEGER NOT NULL DEFAULT 0,
     confirmed   INTEGER NOT NULL DEFAULT 0,
     "returning" INTEGER NOT NULL DEFAULT 0,
-    -- The id of the last outbox entry applied, `MILLISECONDS-SEQUENCE`; NULL until the first.
+    -- The id of the last applied outbox entry, `MILLISECONDS-SEQUENCE`; NULL until the first.
     checkpoint  TEXT,
-    -- What that entry said, as a hash: after a failover another entry could stand at the same id.
+    -- A hash of that entry's content: after a failover, another entry could have the same id.
     anchor      INTEGER,
     version     INTEGER NOT NULL DEFAULT 1,
     fence       INTEGER NOT NULL DEFAULT 0,
     CONSTRAINT segments_pkey PRIMARY KEY (item, segment),
     CONSTRAINT segments_item_fkey FOREIGN KEY (item) REFERENCES items_extended (id),
-    -- This is where an oversell would happen, and does not.
+    -- This constraint refuses an oversell.
     CONSTRAINT segments_available_not_negative CHECK (available >= 0),
     CONSTRAINT segments_held_not_negative CHECK (held >= 0),
     CONSTRAINT segments_confirmed_not_negative CHECK (confirmed >= 0),
@@ -78,5 +82,5 @@ DROP TABLE items;
 ALTER TABLE items_extended RENAME TO items;
 ALTER TABLE segments_extended RENAME TO segments;
 
--- Not unique: two items may share a tag, and nothing relies on that they do not.
+-- Not unique: two items may share a tag, and nothing relies on tags being distinct.
 CREATE INDEX items_tag ON items (tag);

@@ -1,7 +1,8 @@
--- An order goes on after it was held. `attempt` counts how often its units were taken anew after they had been given back;
--- `payment` is what confirmed it, or what is to be given back (`refund_due`).
+-- The life of an order after it was held. `attempt` counts how many times its units were reacquired
+-- after a release. `payment` is the payment that confirmed it, or that must be refunded
+-- (`refund_due`).
 --
--- SQLite changes a constraint by making the table anew.
+-- SQLite changes a constraint by creating the table again.
 CREATE TABLE orders_extended (
     id         BLOB    NOT NULL,
     item       TEXT    NOT NULL,
@@ -28,5 +29,6 @@ FROM orders;
 DROP TABLE orders;
 ALTER TABLE orders_extended RENAME TO orders;
 
--- Whose hold is over. An order leaves it with the state `held`, so it stays as small as what is open.
+-- Held orders by deadline. An order leaves the index with the state `held`, so the index stays as
+-- small as the number of open orders.
 CREATE INDEX orders_due ON orders (expires_at) WHERE state = 'held';

@@ -1,5 +1,6 @@
--- Returns that are pending: the order has ended, and its segment is still to be told, or has been and its entry is not recorded yet. The units are in
--- the segment's `returning`. The id is the one under which the segment knows the units. `since` is in milliseconds since 1970.
+-- Pending returns: the order has ended, and the ledger has not recorded yet that its segment has
+-- released the units. The units are counted in the segment's `returning`. The id is the one under
+-- which the segment knows the units. `since` is in milliseconds since 1970.
 CREATE TABLE returns (
     id       BLOB    NOT NULL,
     item     TEXT    NOT NULL,
@@ -12,6 +13,6 @@ CREATE TABLE returns (
     CONSTRAINT returns_quantity_positive CHECK (quantity > 0)
 ) STRICT, WITHOUT ROWID;
 
--- Those that nobody has seen to, oldest first, of all items and of one.
+-- Pending returns, oldest first, of all items and of one.
 CREATE INDEX returns_since ON returns (since);
 CREATE INDEX returns_of_item ON returns (item, since);

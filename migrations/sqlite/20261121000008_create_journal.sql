@@ -1,11 +1,12 @@
--- Who changed what by hand or by repair. Append-only: nothing updates or deletes here. `at` is in milliseconds since 1970.
+-- Manual changes and repairs, with their author. Append-only: no statement updates or deletes rows.
+-- `at` is in milliseconds since 1970.
 CREATE TABLE journal (
     id     INTEGER NOT NULL,
     at     INTEGER NOT NULL,
     item   TEXT    NOT NULL,
     actor  TEXT    NOT NULL,
     action TEXT    NOT NULL,
-    -- The fencing token, if it was done under the item's lock.
+    -- The fencing token, if the change was made under the item's lock.
     token  INTEGER,
     before TEXT    NOT NULL,
     after  TEXT    NOT NULL,

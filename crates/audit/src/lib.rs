@@ -1,55 +1,64 @@
-//! The audit: the identity, by segment and for the item, checked while the sale runs.
+//! The audit: checks the conservation invariant of an item and of its segments during the sale.
 //!
-//! For each segment, from one look at Redis (available and the entries that the ledger does not have, at one moment) and one ledger row:
+//! For each segment it takes one snapshot of Redis (available units and the entries that the ledger
+//! has not recorded, at one moment) and one ledger row, and compares:
 //!
-//! > available(Redis) = available(ledger, at its checkpoint) + effects of the entries behind the checkpoint
+//! > available(Redis) = available(ledger, at its checkpoint)
+//! >     + effects of the entries behind the checkpoint
 //!
-//! For the item: stock = sum over segments of (available + held + confirmed + returning) + units in transit. Whatever this does not explain is drift.
+//! For the item: stock = sum over segments of (available + held + confirmed + returning) + units in
+//! transit. Any difference is drift.
 //!
-//! This crate only looks. It must not know HTTP, a key name or a table name, and never changes anything.
+//! This crate only reads. It must not depend on HTTP, key names or table names, and never changes
+//! anything.
 
-mod look;
 mod report;
+mod snapshot;
 
 use domain::ItemId;
 use futures::future::try_join_all;
 use ledger::{Ledger, LedgerError};
 use stock::{Stock, StockError};
 
-pub use look::Look;
 pub use report::{AuditReport, SegmentReport};
+pub use snapshot::Snapshot;
 
-/// Why there is no audit.
+/// Why an audit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// Redis did not answer.
-    #[error("the stock did not answer")]
+    /// Reading a segment from Redis failed.
+    #[error("failed to read the stock")]
     Stock(#[from] StockError),
-    /// SQL did not.
-    #[error("the ledger did not answer")]
+    /// Reading the ledger failed.
+    #[error("failed to read the ledger")]
     Ledger(#[from] LedgerError),
 }
 
-/// Audits the item. `None`: there is no such item.
+/// Audits the item. `None`: the item does not exist.
 ///
-/// Each segment is looked at by itself, its row and then at once its outbox, and once more if the recorder came in between. That the rows say
-/// what the orders say is checked apart, in one snapshot of the ledger, which may take long.
+/// Each segment has its own snapshot: its row and immediately afterwards its outbox. The snapshot
+/// is repeated if the recorder came in between. The rows are compared with the orders separately,
+/// in one snapshot of the ledger, which may take long.
 pub async fn audit(
     stock: &Stock,
     ledger: &dyn Ledger,
     item: &ItemId,
 ) -> Result<Option<AuditReport>, AuditError> {
-    let looks = look(stock, ledger, item).await?;
+    let snapshots = snapshots(stock, ledger, item).await?;
     let totals = ledger.totals(item).await?;
-    Ok(totals.map(|totals| AuditReport::new(&totals, &looks)))
+    Ok(totals.map(|totals| AuditReport::new(&totals, &snapshots)))
 }
 
-/// Looks at every segment of the item, for the identity of each. Cheap: it reads no orders.
-pub async fn look(
+/// Takes a snapshot of every segment of the item, to check the invariant of each. It is cheap: it
+/// reads no orders.
+pub async fn snapshots(
     stock: &Stock,
     ledger: &dyn Ledger,
     item: &ItemId,
-) -> Result<Vec<Look>, AuditError> {
+) -> Result<Vec<Snapshot>, AuditError> {
     let rows = ledger.segments(item).await?;
-    try_join_all(rows.into_iter().map(|row| look::look(stock, ledger, row))).await
+    let snapshots = rows
+        .into_iter()
+        .map(|row| snapshot::take(stock, ledger, row));
+    try_join_all(snapshots).await
 }

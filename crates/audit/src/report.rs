@@ -1,21 +1,21 @@
-//! What the audit found, in the words of the ledger.
+//! The report of an audit.
 
 use ledger::{ByOrders, ItemTotals, SegmentRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::look::{Look, signed};
+use crate::snapshot::{Snapshot, signed};
 
-/// The identity of an item.
+/// The conservation invariant of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AuditReport {
     /// The item.
     pub item: String,
     /// Units that exist.
     pub stock: u64,
-    /// Units that nobody has, as Redis has it.
+    /// Free units in Redis.
     pub available: u64,
-    /// Units of orders that wait for payment, as the ledger has it.
+    /// Units of orders that wait for payment, by the ledger.
     pub held: u64,
     /// Units of paid orders.
     pub confirmed: u64,
@@ -25,30 +25,31 @@ pub struct AuditReport {
     pub in_transit: u64,
     /// Units that were taken in Redis and are on their way to the ledger.
     pub in_flight: u64,
-    /// Units that the identity does not explain, summed over the segments without sign. Must be 0.
+    /// Units that the invariant does not explain, summed over the segments without sign. Must be 0.
     pub drift: u64,
-    /// Units that the orders say otherwise than the counters of their rows, summed over the segments without sign; drift has them too. Must be 0.
+    /// Units by which the orders differ from the counters of their rows, summed over the segments
+    /// without sign; drift includes them. Must be 0.
     pub miscounted: u64,
     /// Units promised beyond the stock. Must be 0.
     pub oversold: u64,
-    /// Orders that the ledger refused to cover. They were answered `sold_out`.
+    /// Orders that the ledger refused to cover. Their buyers received `sold_out`.
     pub rejected_orders: u64,
     /// `true` if drift and oversold are 0.
     pub ok: bool,
-    /// Each segment.
+    /// The segments.
     pub segments: Vec<SegmentReport>,
 }
 
-/// The identity of a segment.
+/// The conservation invariant of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SegmentReport {
-    /// Which one.
+    /// Number of the segment.
     pub segment: u16,
     /// Units that belong to it.
     pub allocated: u64,
-    /// Units that nobody has, as Redis has it; null if the segment is not there.
+    /// Free units in Redis; null if the segment does not exist there.
     pub available: Option<u64>,
-    /// Units that nobody had at the checkpoint.
+    /// Free units at the checkpoint.
     pub available_at_checkpoint: u64,
     /// Units of orders that wait for payment, at the checkpoint.
     pub held: u64,
@@ -58,29 +59,29 @@ pub struct SegmentReport {
     pub returning: u64,
     /// Units that were taken after the checkpoint.
     pub in_flight: u64,
-    /// The last outbox entry that the ledger has.
+    /// The last outbox entry that the ledger has recorded.
     pub checkpoint: Option<String>,
     /// The last outbox entry.
     pub last: Option<String>,
-    /// What Redis has beyond what the identity says it should; negative if it has less. Must be 0.
+    /// Units in Redis beyond those of the invariant; negative if Redis has fewer. Must be 0.
     pub drift: i64,
-    /// What is wrong, if something is.
+    /// The anomaly in words, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finding: Option<String>,
 }
 
 impl AuditReport {
-    pub(crate) fn new(totals: &ItemTotals, looks: &[Look]) -> Self {
+    pub(crate) fn new(totals: &ItemTotals, snapshots: &[Snapshot]) -> Self {
         let miscounts: Vec<_> = totals
             .segments
             .iter()
             .zip(&totals.by_orders)
             .map(|(row, by_orders)| miscount(row, by_orders))
             .collect();
-        let segments: Vec<_> = looks
+        let segments: Vec<_> = snapshots
             .iter()
             .zip(&miscounts)
-            .map(|(look, miscount)| SegmentReport::new(look, *miscount))
+            .map(|(snapshot, miscount)| SegmentReport::new(snapshot, *miscount))
             .collect();
         let sum = |units: fn(&SegmentReport) -> u64| segments.iter().map(units).sum::<u64>();
         let stock = totals.item.stock;
@@ -115,7 +116,7 @@ impl AuditReport {
     }
 }
 
-/// Promised units beyond the stock, those on their way to the ledger included.
+/// Promised units beyond the stock, including those on their way to the ledger.
 fn oversold(totals: &ItemTotals, segments: &[SegmentReport]) -> u64 {
     let promised = |segment: &SegmentReport| segment.held + segment.confirmed + segment.in_flight;
     let by_counters: u64 = segments.iter().map(promised).sum();
@@ -127,14 +128,15 @@ fn oversold(totals: &ItemTotals, segments: &[SegmentReport]) -> u64 {
     by_counters.max(by_orders).saturating_sub(totals.item.stock)
 }
 
-/// What a segment's orders hold beyond what its counters say. Both are of one snapshot.
+/// Units of a segment's orders beyond its counters. Both come from one snapshot of the ledger.
 fn miscount(row: &SegmentRow, by_orders: &ByOrders) -> i64 {
     let pairs = [
         (by_orders.held, row.held),
         (by_orders.confirmed, row.confirmed),
         (by_orders.returning, row.returning),
     ];
-    // A unit that is counted in the wrong place is wrong twice; one of the two is enough to be wrong.
+    // A unit that is counted in the wrong place makes two counters wrong. The result is the larger
+    // of the two differences.
     pairs
         .into_iter()
         .map(|(orders, counter)| signed(orders) - signed(counter))
@@ -143,21 +145,20 @@ fn miscount(row: &SegmentRow, by_orders: &ByOrders) -> i64 {
 }
 
 impl SegmentReport {
-    fn new(look: &Look, miscount: i64) -> Self {
-        let row = &look.row;
-        let (drift, finding) = match look.drift() {
+    fn new(snapshot: &Snapshot, miscount: i64) -> Self {
+        let row = &snapshot.row;
+        let (drift, finding) = match snapshot.drift() {
             0 => (
                 miscount,
-                (miscount != 0).then(|| {
-                    format!("the orders hold {miscount} units more than the counters say")
-                }),
+                (miscount != 0)
+                    .then(|| format!("the orders hold {miscount} units more than the counters")),
             ),
-            drift => (drift, look.finding()),
+            drift => (drift, snapshot.finding()),
         };
         Self {
             segment: row.key.segment,
             allocated: row.allocated,
-            available: look
+            available: snapshot
                 .inspection
                 .as_ref()
                 .map(|inspection| inspection.available),
@@ -165,9 +166,9 @@ impl SegmentReport {
             held: row.held,
             confirmed: row.confirmed,
             returning: row.returning,
-            in_flight: look.in_flight(),
+            in_flight: snapshot.in_flight(),
             checkpoint: row.checkpoint.map(|id| id.to_string()),
-            last: look
+            last: snapshot
                 .inspection
                 .as_ref()
                 .map(|inspection| inspection.last.to_string()),

@@ -1,4 +1,4 @@
-//! The names of things. Each is checked once, when it is made, so that no later code has to wonder.
+//! Names and ids. Each is validated once, when it is created, so that later code need not check it.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// A value that was refused, with the field that held it and what was expected there.
+/// An invalid value: the field that held it and what was expected there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: expected {expected}")]
 pub struct Invalid {
     /// The field's name, as the user wrote it.
     pub field: &'static str,
-    /// What would have been accepted.
+    /// Description of the accepted values.
     pub expected: String,
 }
 
 impl Invalid {
-    /// Says that `field` did not hold what was `expected`.
+    /// An error for `field`, which did not hold what was `expected`.
     pub fn new(field: &'static str, expected: impl Into<String>) -> Self {
         Self {
             field,
@@ -29,7 +29,7 @@ impl Invalid {
 macro_rules! text_newtype {
     ($name:ident) => {
         impl $name {
-            /// The text.
+            /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -67,17 +67,17 @@ macro_rules! text_newtype {
 
 /// The name of an item: 1 to 64 of `A-Z a-z 0-9 . _ -`.
 ///
-/// It becomes part of Redis keys (inside the hash tag), of URLs and of channel names, so the characters that
-/// mean something there (`{ } : /`) are not allowed.
+/// It becomes part of Redis keys (inside the hash tag), URLs and channel names. The characters with
+/// a special meaning there (`{ } : /`) are therefore not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ItemId(std::sync::Arc<str>);
 
 impl ItemId {
-    /// The longest name.
+    /// Maximum length of the name, in characters.
     pub const MAX_LEN: usize = 64;
 
-    /// Checks length and characters.
+    /// Validates length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
@@ -90,7 +90,7 @@ impl ItemId {
         Ok(Self(text.into()))
     }
 
-    /// The item's part of its orders' ids.
+    /// The tag that the ids of the item's orders begin with.
     pub fn tag(&self) -> ItemTag {
         let digest = Sha256::digest(self.0.as_bytes());
         ItemTag(u32::from_be_bytes([
@@ -101,20 +101,21 @@ impl ItemId {
 
 text_newtype!(ItemId);
 
-/// The first 32 bits of every order id of an item. Two items may share a tag; nothing relies on that they do not.
+/// The first 32 bits of every order id of an item. Two items may share a tag; nothing relies on
+/// tags being distinct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ItemTag(pub u32);
 
-/// Who buys: the `sub` of the buyer's token, 1 to 128 bytes without control characters.
+/// The buyer: the `sub` of the buyer's token, 1 to 128 bytes without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BuyerId(Box<str>);
 
 impl BuyerId {
-    /// The longest name, in bytes.
+    /// Maximum length of the name, in bytes.
     pub const MAX_LEN: usize = 128;
 
-    /// Checks length and characters.
+    /// Validates length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         if text.is_empty() || text.len() > Self::MAX_LEN || text.chars().any(char::is_control) {
@@ -126,13 +127,14 @@ impl BuyerId {
         Ok(Self(text.into()))
     }
 
-    /// A hash that is the same in every process and every release: it decides the buyer's home segment, and where the buyer's orders stand in
-    /// the ledger's index.
+    /// A hash that is the same in every process and every release. It determines the buyer's home
+    /// segment, and the position of the buyer's orders in the ledger's index.
     pub fn stable_hash(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.0.as_bytes())
     }
 
-    /// The buyer's home among so many segments: where every order of the buyer is asked for first, and where the buyer's units are counted.
+    /// The buyer's home among `segments` segments. Every order of the buyer is reserved there
+    /// first, and the buyer's units are counted there.
     pub fn home(&self, segments: u16) -> u16 {
         u16::try_from(self.stable_hash() % u64::from(segments.max(1))).unwrap_or(0)
     }
@@ -140,16 +142,17 @@ impl BuyerId {
 
 text_newtype!(BuyerId);
 
-/// What makes two requests of a buyer the same order: the `Idempotency-Key` header, 1 to 255 visible ASCII characters.
+/// Identifies repeats of one order of a buyer: the `Idempotency-Key` header, 1 to 255 visible ASCII
+/// characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IdempotencyKey(Box<str>);
 
 impl IdempotencyKey {
-    /// The longest key.
+    /// Maximum length of the key, in bytes.
     pub const MAX_LEN: usize = 255;
 
-    /// Checks length and characters.
+    /// Validates length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         if text.is_empty()
@@ -167,22 +170,24 @@ impl IdempotencyKey {
 
 text_newtype!(IdempotencyKey);
 
-/// The name of an order: a function of item, buyer and idempotency key, so that every instance derives the same
-/// one without asking anybody.
+/// The id of an order: a function of item, buyer and idempotency key, so that every instance
+/// derives the same id without coordination.
 ///
-/// It is a UUID of version 8 (RFC 9562): 32 bits of [`ItemTag`], 28 bits of the buyer's hash, 62 bits of SHA-256 over the three names. The tag keeps an
-/// item's orders together in the ledger's index and lets any instance find the item of an order that is not in the ledger yet; within them the
-/// buyer's bits keep the orders of a buyer together, so that what a buyer holds is one short range of the primary key.
+/// It is a UUID of version 8 (RFC 9562): 32 bits of [`ItemTag`], 28 bits of the buyer's hash, 62
+/// bits of SHA-256 over the three names. The tag keeps an item's orders together in the ledger's
+/// index, and lets any instance find the item of an order that is not in the ledger yet. Within the
+/// tag, the buyer's bits keep the orders of a buyer together, so that one short range of the
+/// primary key contains all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OrderId(Uuid);
 
 impl OrderId {
-    /// The id of the order that `buyer` means by `key`.
+    /// The id of the order that `buyer` identifies by `key`.
     pub fn derive(item: &ItemId, tag: ItemTag, buyer: &BuyerId, key: &IdempotencyKey) -> Self {
         let mut hash = Sha256::new();
         for name in [item.as_str(), buyer.as_str(), key.as_str()] {
-            // The length in front keeps ("ab", "c") and ("a", "bc") apart.
+            // The length prefix distinguishes ("ab", "c") from ("a", "bc").
             hash.update((name.len() as u64).to_be_bytes());
             hash.update(name.as_bytes());
         }
@@ -193,14 +198,16 @@ impl OrderId {
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    /// What all orders of a buyer begin with: the tag, and the highest 28 bits of the buyer's hash on both sides of the version.
+    /// The common prefix of all orders of a buyer: the tag, and the highest 28 bits of the buyer's
+    /// hash on both sides of the version.
     fn prefix(tag: ItemTag, buyer: &BuyerId) -> [u8; 8] {
         let bits = buyer.stable_hash() >> 36;
         let version = u64::from(Self::FIRST_VERSION) << 12;
         (u64::from(tag.0) << 32 | (bits & 0x0fff_f000) << 4 | version | bits & 0x0fff).to_be_bytes()
     }
 
-    /// The lowest and the highest id that an order of this buyer can have. Those of other buyers may lie between them.
+    /// The lowest and the highest id that an order of this buyer can have. Orders of other buyers
+    /// may lie between them.
     pub fn range_of(tag: ItemTag, buyer: &BuyerId) -> [Self; 2] {
         [0x00, 0xff].map(|filling| {
             let mut bytes = [filling; 16];
@@ -209,25 +216,28 @@ impl OrderId {
         })
     }
 
-    /// The version of a UUID says which attempt to take units it names: 8 is the order itself, 9 to 15 its retakes. No id of an order
-    /// can be another one's retake, and the one leads to the other without a look at anything.
+    /// The version of the UUID encodes the attempt to take units: 8 is the order itself, 9 to 15
+    /// are its reacquisitions. No order's id can equal the id of another order's reacquisition, and
+    /// each id can be computed from the other.
     const FIRST_VERSION: u8 = 8;
 
-    /// How often an order's units can be taken anew after they were given back.
-    pub const MAX_RETAKES: u8 = 15 - Self::FIRST_VERSION;
+    /// How many times an order's units can be reacquired after they were released.
+    pub const MAX_REACQUISITIONS: u8 = 15 - Self::FIRST_VERSION;
 
-    /// The id under which the order's units are taken the `attempt`th time after they were given back; 0 is the order's own.
+    /// The id of the `attempt`th reacquisition of the order's units after they were released; 0 is
+    /// the order's own id.
     ///
-    /// What a segment has answered to an id stands for good, also that the units were given back. So they are taken anew under another one.
+    /// A segment's decision for an id never changes, a release included. Reacquiring units
+    /// therefore needs another id.
     #[must_use]
-    pub fn retake(self, attempt: u8) -> Self {
+    pub fn reacquire(self, attempt: u8) -> Self {
         let mut bytes = *self.0.as_bytes();
-        let version = Self::FIRST_VERSION + attempt.min(Self::MAX_RETAKES);
+        let version = Self::FIRST_VERSION + attempt.min(Self::MAX_REACQUISITIONS);
         bytes[6] = (bytes[6] & 0x0f) | (version << 4);
         Self::from_bytes(bytes)
     }
 
-    /// Which attempt to take units this id names: 0 for the order's own id.
+    /// The attempt that this id encodes: 0 for the order's own id.
     pub fn attempt(self) -> u8 {
         (self.0.as_bytes()[6] >> 4).saturating_sub(Self::FIRST_VERSION)
     }
@@ -238,7 +248,7 @@ impl OrderId {
         if self.attempt() == 0 {
             self
         } else {
-            self.retake(0)
+            self.reacquire(0)
         }
     }
 
@@ -248,7 +258,7 @@ impl OrderId {
         ItemTag(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// The sixteen bytes, as they stand in Redis.
+    /// The sixteen bytes, as stored in Redis.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -258,7 +268,7 @@ impl OrderId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The id as a UUID, as it stands in SQL.
+    /// The id as a UUID, as stored in SQL.
     pub fn as_uuid(&self) -> Uuid {
         self.0
     }
@@ -292,16 +302,16 @@ impl std::str::FromStr for OrderId {
     }
 }
 
-/// What a payment provider calls a payment: 1 to 255 visible ASCII characters.
+/// The payment provider's id of a payment: 1 to 255 visible ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PaymentId(Box<str>);
 
 impl PaymentId {
-    /// The longest name.
+    /// Maximum length of the id, in bytes.
     pub const MAX_LEN: usize = 255;
 
-    /// Checks length and characters.
+    /// Validates length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         if text.is_empty()
@@ -319,17 +329,19 @@ impl PaymentId {
 
 text_newtype!(PaymentId);
 
-/// A move of units into, out of, or between segments, by which every step of it is known again when it is repeated.
+/// The id of a transfer: a move of units into, out of, or between segments. It identifies repeats
+/// of each step of the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransferId(Uuid);
 
 impl TransferId {
-    /// A name that nobody has used.
+    /// A new random id.
     pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// The name of the part at `segment` of what `key` asks for: a repeat of the request is the same transfers.
+    /// The id of the part at `segment` of the request with this `key`. A repeat of the request
+    /// derives the same ids.
     pub fn derive(item: &ItemId, key: &IdempotencyKey, segment: u16) -> Self {
         let mut hash = Sha256::new();
         for name in [item.as_str(), key.as_str()] {
@@ -340,11 +352,12 @@ impl TransferId {
         let digest = hash.finalize();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
-        // Version 4, so that it is never an order's id: these share a hash with the answers to orders.
+        // Version 4, so that it never equals an order's id: both are fields of the same Redis hash
+        // of decisions.
         Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 
-    /// The sixteen bytes, as they stand in Redis.
+    /// The sixteen bytes, as stored in Redis.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -354,7 +367,7 @@ impl TransferId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The id as a UUID, as it stands in SQL.
+    /// The id as a UUID, as stored in SQL.
     pub fn as_uuid(&self) -> Uuid {
         self.0
     }
@@ -382,12 +395,12 @@ impl std::str::FromStr for TransferId {
     }
 }
 
-/// One of the stock counters of an item.
+/// One of an item's segments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentKey {
     /// The item.
     pub item: ItemId,
-    /// Which of its segments, from 0.
+    /// Number of the segment, from 0.
     pub segment: u16,
 }
 
@@ -442,7 +455,7 @@ mod tests {
         assert_ne!(
             order("a", "bc", "d"),
             order("a", "b", "cd"),
-            "the parts must not run into each other"
+            "the parts must not be confused with each other"
         );
     }
 
@@ -455,18 +468,15 @@ mod tests {
     }
 
     #[test]
-    fn the_orders_of_a_buyer_stand_together() {
+    fn the_order_ids_of_one_buyer_are_in_one_range() {
         let (item, ann) = (ItemId::new("maotai").unwrap(), BuyerId::new("ann").unwrap());
         let [first, last] = OrderId::range_of(item.tag(), &ann);
         for key in 0..1000 {
             let id = order("maotai", "ann", &format!("k{key}"));
             assert!(first < id && id < last, "{id}");
         }
-        let strangers = (0..1000).map(|n| order("maotai", &format!("bob-{n}"), "k"));
-        assert_eq!(
-            strangers.filter(|id| (first..=last).contains(id)).count(),
-            0
-        );
+        let others = (0..1000).map(|n| order("maotai", &format!("bob-{n}"), "k"));
+        assert_eq!(others.filter(|id| (first..=last).contains(id)).count(), 0);
     }
 
     #[test]
@@ -482,18 +492,18 @@ mod tests {
     }
 
     #[test]
-    fn a_retake_leads_back_to_its_order() {
+    fn a_reacquisition_id_leads_back_to_its_order() {
         let id = order("maotai", "ann", "k1");
-        assert_eq!((id.attempt(), id.retake(0)), (0, id));
+        assert_eq!((id.attempt(), id.reacquire(0)), (0, id));
         let mut seen = std::collections::HashSet::from([id]);
-        for attempt in 1..=OrderId::MAX_RETAKES {
-            let retake = id.retake(attempt);
-            assert!(seen.insert(retake));
+        for attempt in 1..=OrderId::MAX_REACQUISITIONS {
+            let reacquire = id.reacquire(attempt);
+            assert!(seen.insert(reacquire));
             assert_eq!(
-                (retake.attempt(), retake.first(), retake.tag()),
+                (reacquire.attempt(), reacquire.first(), reacquire.tag()),
                 (attempt, id, id.tag())
             );
-            assert_eq!(retake.retake(attempt), retake);
+            assert_eq!(reacquire.reacquire(attempt), reacquire);
         }
         assert_eq!(id.first(), id);
     }
@@ -512,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_never_moves_between_releases() {
+    fn a_buyers_home_is_the_same_in_every_release() {
         assert_eq!(
             BuyerId::new("ann").unwrap().stable_hash(),
             5_200_682_613_324_210_888
@@ -534,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_reads_back_what_it_prints() {
+    fn a_segment_key_parses_from_its_text() {
         let segment = SegmentKey {
             item: ItemId::new("a.b-c").unwrap(),
             segment: 7,

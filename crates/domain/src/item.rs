@@ -1,65 +1,67 @@
-//! What is sold.
+//! Items: what is sold, at what price, and when.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{ItemId, Quantity};
 
-/// Something that is sold in a limited number.
+/// A product that is sold in a limited number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Its name.
+    /// Id of the item.
     pub id: ItemId,
-    /// What buyers read.
+    /// The title shown to buyers.
     pub title: String,
-    /// Units that exist.
+    /// Number of units that exist.
     pub stock: u64,
     /// The price of one unit, in the currency's smallest unit.
     pub price_cents: u64,
     /// ISO 4217, three capital letters.
     pub currency: String,
-    /// Units that one buyer may hold; `None` is no limit.
+    /// Number of units that one buyer may hold; `None` is no limit.
     pub limit_per_buyer: Option<Quantity>,
-    /// Number of stock counters.
+    /// Number of segments that share the stock.
     pub segments: u16,
-    /// When it can be bought.
+    /// The time in which it can be bought.
     pub window: Window,
-    /// Seconds for which an order holds its units before they go back.
+    /// Seconds for which an unpaid order holds its units.
     pub hold_seconds: u32,
-    /// When an order is acknowledged.
+    /// The step after which an order is acknowledged.
     pub durability: Durability,
     /// Whether it sells.
     pub state: ItemState,
-    /// Rises with every change of `state`; a segment refuses what is older than what it has seen.
+    /// Rises with every change of `state`. A segment refuses changes with an older epoch than its
+    /// own.
     pub epoch: u64,
     /// Rises with every change of the item.
     pub version: u64,
 }
 
 impl Item {
-    /// The most segments an item can have.
+    /// Maximum number of segments of an item.
     pub const MAX_SEGMENTS: u16 = 256;
 
-    /// The most units an item can have: sums stay exact in Lua's doubles.
+    /// Maximum number of units of an item: sums stay exact in Lua's doubles.
     pub const MAX_STOCK: u64 = 1_000_000_000_000;
 
-    /// How many of the item's units segment `segment` starts with: an even share, the first ones taking the rest.
+    /// The number of units that `segment` starts with: an even share, and one more in the first
+    /// segments until the remainder is used up.
     pub fn share(&self, segment: u16) -> u64 {
         let segments = u64::from(self.segments);
         self.stock / segments + u64::from(u64::from(segment) < self.stock % segments)
     }
 }
 
-/// What a segment should be like, as its item has it.
+/// The settings that a segment should have, according to its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentConfig {
     /// Whether it sells.
     pub state: ItemState,
-    /// Units that one buyer may hold.
+    /// Number of units that one buyer may hold.
     pub limit_per_buyer: Option<Quantity>,
-    /// From when until when it can be bought.
+    /// The time in which it can be bought.
     pub window: Window,
-    /// Rises with every change of these.
+    /// Rises with every change of these settings.
     pub epoch: u64,
 }
 
@@ -74,12 +76,12 @@ impl From<&Item> for SegmentConfig {
     }
 }
 
-/// From when until when an item can be bought. An open end is `None`.
+/// The time in which an item can be bought. `None` is an open end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
-    /// The first moment.
+    /// The first moment inside the window.
     pub opens_at: Option<Timestamp>,
-    /// The first moment after.
+    /// The first moment after the window.
     pub closes_at: Option<Timestamp>,
 }
 
@@ -96,7 +98,7 @@ macro_rules! named_enum {
             /// Every value, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The word that stands for it in Lua, SQL, JSON, metrics and logs.
+            /// The word for this value in Lua, SQL, JSON, metrics and logs.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text),+
@@ -129,21 +131,23 @@ named_enum! {
     ItemState {
         /// Sells inside its window.
         Open = "open",
-        /// Sells nothing for now.
+        /// Sells nothing, but can be reopened.
         Paused = "paused",
-        /// The sale is over.
+        /// The sale has ended.
         Closed = "closed",
     }
 }
 
 named_enum! {
-    /// When an order is acknowledged, and so which failures it survives.
+    /// The step after which an order is acknowledged; it determines which failures the order
+    /// survives.
     Durability {
         /// The ledger has committed it: only the loss of the ledger loses it.
         Recorded = "recorded",
         /// The script has run: a crash or failover of Redis can lose it.
         Accepted = "accepted",
-        /// The script has run and replicas have confirmed it: it survives a failover to one that did.
+        /// The script has run and replicas have confirmed it: it survives a failover to one of
+        /// these.
         Replicated = "replicated",
     }
 }
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn words_read_back() {
+    fn every_word_parses_to_its_value() {
         for state in ItemState::ALL {
             assert_eq!(state.as_str().parse::<ItemState>().unwrap(), *state);
         }

@@ -1,6 +1,7 @@
-//! What Stockade sells and to whom: items, orders, quantities, and the order's state machine.
+//! The vocabulary of Stockade: items, orders, quantities, and the order's state machine.
 //!
-//! This crate does no I/O and is not async. It must not know Redis, SQL, HTTP, or what time it is now.
+//! This crate does no I/O and is not async. It must not depend on Redis, SQL, HTTP, or the current
+//! time.
 
 mod id;
 mod item;
@@ -8,6 +9,7 @@ mod memory;
 mod order;
 mod outbox;
 mod quantity;
+mod safety_check;
 
 pub use id::{
     BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, TransferId,
@@ -17,3 +19,6 @@ pub use memory::Memory;
 pub use order::{Order, OrderState, Units};
 pub use outbox::{Change, Entry, EntryId, ParseEntryIdError, TakenOrder, Transferred};
 pub use quantity::Quantity;
+pub use safety_check::{SafetyCheck, script_source};
+#[cfg(feature = "ablation")]
+pub use safety_check::{ScriptPatch, patch_scripts};

@@ -1,30 +1,31 @@
-//! A buyer's claim on units of an item.
+//! Orders: a buyer's claim on units of an item.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{BuyerId, ItemId, OrderId, PaymentId, Quantity, item::named_enum};
 
-/// A buyer's claim on a quantity of one item, as the ledger has it.
+/// An order as the ledger has recorded it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// Its name.
+    /// Id of the order.
     pub id: OrderId,
-    /// What was ordered.
+    /// The item that was ordered.
     pub item: ItemId,
-    /// The segment that gave the units.
+    /// The segment that the units came from.
     pub segment: u16,
-    /// Who ordered.
+    /// The buyer.
     pub buyer: BuyerId,
-    /// How many units.
+    /// Number of units.
     pub quantity: Quantity,
-    /// Where it stands.
+    /// State of the order.
     pub state: OrderState,
-    /// When the hold is over.
+    /// Deadline of the hold.
     pub expires_at: Timestamp,
-    /// How often its units were taken anew after they had been given back: which of its ids ([`OrderId::retake`]) has them.
+    /// How many times its units were reacquired after they had been released. It selects the id
+    /// ([`OrderId::reacquire`]) that has the units.
     pub attempt: u8,
-    /// The payment that confirmed it, or that is to be given back (`refund_due`).
+    /// The payment that confirmed it, or that must be refunded (`refund_due`).
     pub payment: Option<PaymentId>,
     /// Rises with every transition.
     pub version: u64,
@@ -33,32 +34,33 @@ pub struct Order {
 impl Order {
     /// The id under which a segment knows its units.
     pub fn take_id(&self) -> OrderId {
-        self.id.retake(self.attempt)
+        self.id.reacquire(self.attempt)
     }
 }
 
 named_enum! {
-    /// Where an order stands.
+    /// State of an order.
     OrderState {
-        /// The units are the buyer's until the hold is over.
+        /// The units are reserved for the buyer until the deadline.
         Held = "held",
-        /// It is paid, and the units are the buyer's.
+        /// The order is paid; the units belong to the buyer.
         Confirmed = "confirmed",
-        /// The buyer has given the units back.
+        /// The buyer has cancelled. The units went back.
         Cancelled = "cancelled",
-        /// Nobody paid while the hold lasted. The units went back.
+        /// The deadline passed without a payment. The units went back.
         Expired = "expired",
-        /// It was paid after its hold, and no units could be had again: the money is to be given back.
+        /// The payment came after the deadline and no units could be reacquired: the money must be
+        /// refunded.
         RefundDue = "refund_due",
-        /// The money was given back, and the units with it.
+        /// The money was refunded, and the units went back.
         Refunded = "refunded",
-        /// The ledger could not cover it. Nothing was taken.
+        /// The ledger could not cover the order. It has no units.
         Rejected = "rejected",
     }
 }
 
 impl OrderState {
-    /// Where a segment's units of an order in this state are counted.
+    /// The counter that includes the units of an order in this state.
     pub const fn units(self) -> Units {
         match self {
             Self::Held => Units::Held,
@@ -69,8 +71,9 @@ impl OrderState {
         }
     }
 
-    /// Whether an order may go from this state to `next`. That a retake makes an expired order `held` again is not a transition of
-    /// its own: the segment that gave the units says so.
+    /// Whether the state machine allows this transition. A reacquisition that makes an expired
+    /// order `held` again is not such a transition: it follows from the outbox of the segment that
+    /// gave the units.
     pub const fn may_become(self, next: Self) -> bool {
         matches!(
             (self, next),
@@ -83,14 +86,14 @@ impl OrderState {
     }
 }
 
-/// Where the units of an order are counted in its segment's row.
+/// The counter of a segment's row that includes an order's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Units {
-    /// Among those that wait for payment.
+    /// Units that wait for payment.
     Held,
-    /// Among the paid ones.
+    /// Paid units.
     Confirmed,
-    /// Nowhere: the order has none.
+    /// No counter: the order has no units.
     None,
 }
 
@@ -98,9 +101,9 @@ pub enum Units {
 mod tests {
     use super::OrderState;
 
-    /// The picture in `ARCHITECTURE.md`, arrow by arrow.
+    /// Every arrow of the diagram in `ARCHITECTURE.md`, and no other.
     #[test]
-    fn the_transitions_are_those_of_the_picture() {
+    fn the_allowed_transitions_are_those_of_the_architecture_diagram() {
         use OrderState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
         let arrows = [
             (Held, Confirmed),

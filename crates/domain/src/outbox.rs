@@ -1,4 +1,4 @@
-//! The log of a segment: every change of its stock, in order.
+//! The outbox of a segment: the log of every change of its stock, in order.
 
 use std::{fmt, str::FromStr};
 
@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use crate::{BuyerId, OrderId, Quantity, TransferId};
 
-/// The place of an entry in an outbox: the Redis stream id. Ids of one outbox only rise.
+/// The position of an entry in an outbox: its Redis stream id. Ids of one outbox only rise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EntryId {
-    /// Milliseconds since 1970 by the clock of the Redis server.
+    /// Milliseconds since 1970, by the clock of the Redis server.
     pub ms: u64,
-    /// Tells entries of one millisecond apart.
+    /// Distinguishes entries of the same millisecond.
     pub seq: u64,
 }
 
@@ -21,9 +21,9 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// The text was not `MILLISECONDS-SEQUENCE`.
+/// The text is not of the form `MILLISECONDS-SEQUENCE`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not an outbox id: {0:?}")]
+#[error("outbox id: expected MILLISECONDS-SEQUENCE, got {0:?}")]
 pub struct ParseEntryIdError(String);
 
 impl FromStr for EntryId {
@@ -44,30 +44,30 @@ impl FromStr for EntryId {
 /// One entry of an outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place.
+    /// Position of the entry.
     pub id: EntryId,
-    /// A hash of what it says. Together with the id it is the anchor by which the recorder recognises the history it
-    /// has recorded: after a failover another entry could stand at the same id.
+    /// A hash of the entry's content. Together with the id it is the anchor by which the recorder
+    /// recognises recorded history: after a failover, another entry could have the same id.
     pub fingerprint: i64,
-    /// What happened.
+    /// The change that the entry logs.
     pub change: Change,
 }
 
-/// What happened to a segment.
+/// A change of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The segment was created. The first entry of every outbox.
     Opened {
-        /// Units that it started with.
+        /// Units that the segment started with.
         units: u64,
         /// The item's epoch.
         epoch: u64,
     },
     /// A batch of orders took units.
     Taken {
-        /// When their holds are over.
+        /// Deadline of their holds.
         expires_at: Timestamp,
-        /// The orders, in the order in which they took.
+        /// The orders, in the order in which they took units.
         orders: Vec<TakenOrder>,
     },
     /// The item was opened, paused or closed, or its limit or window changed. No units moved.
@@ -75,44 +75,44 @@ pub enum Change {
         /// The item's epoch.
         epoch: u64,
     },
-    /// A batch of orders gave their units back.
+    /// A batch of orders released units.
     Released {
-        /// The orders, in the order in which they gave back.
+        /// The orders, in the order in which they released units.
         orders: Vec<TakenOrder>,
     },
-    /// Units left for another segment, or for good.
+    /// Units left for another segment, or left the item's stock.
     TransferredOut(Transferred),
     /// Units came from another segment, or are new.
     TransferredIn(Transferred),
-    /// Somebody mends the segment. It sells nothing until its counter has been set.
+    /// A repair has started. The segment sells nothing until its counter has been set.
     Halted {
-        /// The fencing token of whoever does.
+        /// The fencing token of the repair.
         token: u64,
     },
-    /// The segment was given the counter that the ledger has.
+    /// The counter was set to the ledger's.
     Adjusted {
-        /// That counter.
+        /// The value that the counter was set to.
         units: u64,
         /// The item's epoch.
         epoch: u64,
-        /// The fencing token of whoever did it.
+        /// The fencing token of the repair.
         token: u64,
     },
 }
 
-/// Units that left a segment or came to it.
+/// Units that left a segment or arrived at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transferred {
-    /// Which transfer.
+    /// Id of the transfer.
     pub id: TransferId,
-    /// How many: perhaps fewer than were asked for, perhaps none.
+    /// Number of units; possibly fewer than requested, or none.
     pub units: u64,
-    /// The fencing token of whoever moved them.
+    /// The fencing token under which they moved.
     pub token: u64,
 }
 
 impl Change {
-    /// By how much it changed what is available, and `None` where it set it. What was taken counts as less.
+    /// Change of the available units; negative if units were taken. `None` if the entry sets them.
     pub fn effect(&self) -> Option<i64> {
         let units = |orders: &[TakenOrder]| {
             orders
@@ -132,14 +132,14 @@ impl Change {
     }
 }
 
-/// An order that took units from a segment, or gave them back.
+/// An order that took units from a segment, or released them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOrder {
-    /// The id under which the segment knows it: the order's own, or that of a retake.
+    /// The id under which the segment knows it: the order's own, or that of a reacquisition.
     pub id: OrderId,
-    /// Who ordered.
+    /// The buyer.
     pub buyer: BuyerId,
-    /// How many units.
+    /// Number of units.
     pub quantity: Quantity,
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::EntryId;
 
     #[test]
-    fn an_entry_id_reads_back_and_orders_like_the_stream() {
+    fn an_entry_id_parses_from_its_text_and_sorts_like_the_stream() {
         let id: EntryId = "1763712345678-12".parse().unwrap();
         assert_eq!(id.to_string(), "1763712345678-12");
         assert!(

@@ -1,4 +1,4 @@
-//! How many units one order asks for.
+//! The number of units of one order.
 
 use std::num::NonZeroU32;
 
@@ -12,13 +12,14 @@ use crate::Invalid;
 pub struct Quantity(NonZeroU32);
 
 impl Quantity {
-    /// More than anybody buys at once, and small enough that sums of a batch stay exact in Lua's doubles.
+    /// Larger than any real order, and small enough that sums of a batch stay exact in Lua's
+    /// doubles.
     pub const MAX: u32 = 1_000_000;
 
     /// One unit.
     pub const ONE: Self = Self(NonZeroU32::MIN);
 
-    /// Refuses zero and absurd quantities.
+    /// Refuses zero and quantities above [`Quantity::MAX`].
     pub fn new(units: u32) -> Result<Self, Invalid> {
         match NonZeroU32::new(units) {
             Some(units) if units.get() <= Self::MAX => Ok(Self(units)),
@@ -60,7 +61,7 @@ mod tests {
     use super::Quantity;
 
     #[test]
-    fn zero_and_absurd_quantities_are_refused() {
+    fn zero_and_too_large_quantities_are_refused() {
         assert!(Quantity::new(0).is_err());
         assert!(Quantity::new(Quantity::MAX + 1).is_err());
         assert_eq!(Quantity::new(Quantity::MAX).unwrap().get(), Quantity::MAX);

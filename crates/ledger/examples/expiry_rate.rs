@@ -1,7 +1,9 @@
-//! How many orders a second can expire in a database, and come back: `cargo run --release -p ledger --example expiry_rate DATABASE_URL`.
+//! Measures how many orders a database can expire and return each second: `cargo run --release -p
+//! ledger --example expiry_rate DATABASE_URL`. The database must be empty.
 //!
-//! A hundred thousand holds over eight segments are over at the same moment. What is measured is what a worker does with them: find a batch of those
-//! that are due, make the transition; and what the recorder does when the segments have taken the units back. Give it an empty database.
+//! A hundred thousand holds over eight segments expire at the same moment. The measurement covers
+//! the work of the expiry (find a batch of due orders, make the transitions) and of the recorder
+//! after the segments have released the units.
 #![allow(clippy::print_stdout)]
 
 use std::{collections::BTreeMap, error::Error, process::ExitCode, time::Instant};
@@ -52,11 +54,11 @@ async fn measure(url: &str) -> Result<()> {
     let mut clock = Clock::start("expire");
     while clock.lap(expire(&*ledger).await?) {}
     let mut clock = Clock::start("return");
-    while clock.lap(give_back(&*ledger, &wanted).await?) {}
+    while clock.lap(return_units(&*ledger, &wanted).await?) {}
     Ok(())
 }
 
-/// Prints when there was nothing more to do.
+/// Prints the rate of each phase when it has finished.
 struct Clock {
     what: &'static str,
     began: Instant,
@@ -122,12 +124,12 @@ fn next(row: &SegmentRow) -> EntryId {
     }
 }
 
-/// All in one transaction.
+/// Records all orders in one transaction.
 async fn fill(ledger: &dyn Ledger, wanted: &[SegmentKey]) -> Result<()> {
     let claim = ledger
         .claim(wanted, wanted.len())
         .await?
-        .ok_or("somebody else records here")?;
+        .ok_or("another recorder has claimed a segment: the database must be empty and unused")?;
     let replays = claim.rows().iter().map(|row| {
         let opened = Entry {
             id: EntryId { ms: 1, seq: 0 },
@@ -161,13 +163,13 @@ async fn fill(ledger: &dyn Ledger, wanted: &[SegmentKey]) -> Result<()> {
     Ok(())
 }
 
-/// Ids are as good as random behind the tag, as those of real orders are.
+/// Ids are pseudo-random behind the tag, like those of real orders.
 fn order(segment: &SegmentKey, n: usize) -> Result<TakenOrder> {
     let mut bytes = *uuid::Uuid::new_v4().as_bytes();
     bytes[..4].copy_from_slice(&segment.item.tag().0.to_be_bytes());
     let buyer = BuyerId::new(format!("buyer-{}-{n}", segment.segment))?;
     Ok(TakenOrder {
-        id: OrderId::from_bytes(bytes).retake(0),
+        id: OrderId::from_bytes(bytes).reacquire(0),
         buyer,
         quantity: Quantity::ONE,
     })
@@ -191,7 +193,7 @@ async fn expire(ledger: &dyn Ledger) -> Result<usize> {
     Ok(made.into_iter().flatten().count())
 }
 
-async fn give_back(ledger: &dyn Ledger, wanted: &[SegmentKey]) -> Result<usize> {
+async fn return_units(ledger: &dyn Ledger, wanted: &[SegmentKey]) -> Result<usize> {
     let mut by_segment: BTreeMap<SegmentKey, Vec<TakenOrder>> = BTreeMap::new();
     for PendingReturn {
         id,
@@ -210,10 +212,9 @@ async fn give_back(ledger: &dyn Ledger, wanted: &[SegmentKey]) -> Result<usize> 
     }
     let orders = by_segment.values().map(Vec::len).sum();
     if orders > 0 {
-        let claim = ledger
-            .claim(wanted, wanted.len())
-            .await?
-            .ok_or("somebody else records here")?;
+        let claim = ledger.claim(wanted, wanted.len()).await?.ok_or(
+            "another recorder has claimed a segment: the database must be empty and unused",
+        )?;
         let replays = claim.rows().iter().filter_map(|row| {
             let change = Change::Released {
                 orders: by_segment.remove(&row.key)?,

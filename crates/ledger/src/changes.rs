@@ -1,4 +1,4 @@
-//! Changes of an item by hand, and moves of its units.
+//! Manual changes of an item, and transfers of its units.
 
 pub(crate) mod item;
 pub(crate) mod stock;
@@ -6,19 +6,19 @@ pub(crate) mod stock;
 use domain::{Item, ItemId, ItemState, Quantity, TransferId, Window};
 use jiff::Timestamp;
 
-/// What of an item shall be different. `None`: as it is.
+/// Fields of an item to change. `None` leaves the field as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ItemChange {
-    /// Whether it sells.
+    /// The state: whether it sells.
     pub state: Option<ItemState>,
-    /// Units that one buyer may hold; `Some(None)` is no limit.
+    /// Units that one buyer may hold; `Some(None)` removes the limit.
     pub limit_per_buyer: Option<Option<Quantity>>,
-    /// From when until when it can be bought.
+    /// The window in which it can be bought.
     pub window: Option<Window>,
 }
 
 impl ItemChange {
-    /// The item as it would be, with its next epoch and version; `None` if nothing would be different.
+    /// The item after the change, with its next epoch and version. `None` if no field would change.
     pub fn apply(&self, item: &Item) -> Option<Item> {
         let changed = Item {
             state: self.state.unwrap_or(item.state),
@@ -34,103 +34,106 @@ impl ItemChange {
     }
 }
 
-/// What a change came to.
+/// Result of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
-    /// The item as it is now, whether this or an earlier repeat of it made it so.
+    /// The item as it is now. The change was made by this call or by an earlier repeat of it.
     Item(Item),
-    /// The item has another version than the one that the change was decided on. Nothing was changed.
+    /// The item has another version than the one that the change was decided on. Nothing was
+    /// changed.
     OtherVersion(Item),
-    /// The transfers of this change of stock are those of an earlier one, which was another. Nothing was changed.
+    /// The transfers of this change exist already, as parts of a different change. Nothing was
+    /// changed.
     OtherChange(Item),
-    /// There is no such item.
+    /// The item does not exist.
     NoItem,
 }
 
-/// Units to be added to an item's stock, or to be taken from it, by segment. Each part is a transfer from or to the outside.
+/// Units to add to an item's stock or to withdraw from it, by segment. Each part is a transfer from
+/// or to the outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StockChange {
-    /// More units.
+    /// Adds units.
     TopUp(Vec<StockPart>),
-    /// Fewer units: as many of those as nobody has when the segment is asked.
-    TakeBack(Vec<StockPart>),
+    /// Withdraws units: of each part, as many as are available when the segment executes it.
+    Withdraw(Vec<StockPart>),
 }
 
 impl StockChange {
-    /// Units of all its parts.
+    /// Number of units in all parts together.
     pub fn units(&self) -> u64 {
         self.parts()
             .iter()
             .fold(0, |sum, part| part.units.saturating_add(sum))
     }
 
-    /// Its parts.
+    /// The parts, one for each segment.
     pub fn parts(&self) -> &[StockPart] {
-        let (Self::TopUp(parts) | Self::TakeBack(parts)) = self;
+        let (Self::TopUp(parts) | Self::Withdraw(parts)) = self;
         parts
     }
 }
 
-/// A segment's part of a change of stock.
+/// The part of a change of stock that one segment carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StockPart {
-    /// The transfer that moves it.
+    /// The transfer that moves the units.
     pub transfer: TransferId,
-    /// To or from which segment.
+    /// The segment that receives or gives the units.
     pub segment: u16,
-    /// How many units.
+    /// Number of units.
     pub units: u64,
 }
 
-/// Units to be moved from one segment to another.
+/// A planned transfer of units from one segment to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferPlan {
-    /// The transfer.
+    /// Id of the transfer.
     pub id: TransferId,
-    /// Who has units to spare.
+    /// The segment that gives units.
     pub from: u16,
-    /// Who needs them.
+    /// The segment that receives them.
     pub to: u16,
-    /// How many; as many of them as nobody has when the segment is asked.
+    /// Number of units; the segment gives fewer if fewer are available when it is asked.
     pub units: u64,
 }
 
-/// A move of units that is under way.
+/// A transfer of units and how far it has got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
-    /// Which.
+    /// Id of the transfer.
     pub id: TransferId,
-    /// Of which item.
+    /// The item whose units move.
     pub item: ItemId,
-    /// From which segment; `None`: they are new.
+    /// The segment that gives; `None` if the units are new.
     pub from: Option<u16>,
-    /// To which segment; `None`: they leave the stock.
+    /// The segment that receives; `None` if the units leave the stock.
     pub to: Option<u16>,
-    /// How many were asked for.
-    pub asked: u64,
-    /// How many left; 0 until they have.
+    /// Number of units that were requested.
+    pub quantity: u64,
+    /// Number of units that have left; 0 until then.
     pub moved: u64,
-    /// How far it is.
+    /// Progress of the transfer.
     pub state: TransferState,
-    /// Since when.
+    /// When the transfer was planned.
     pub since: Timestamp,
 }
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransferState {
-    /// `planned`: its units are where they were, or the ledger does not know yet that they left.
+    /// `planned`: its units have not left, or the ledger has not recorded yet that they did.
     Planned,
-    /// `out`: they have left, or are new, and the ledger does not know yet that they arrived.
+    /// `out`: its units have left, or are new, and the ledger has not recorded their arrival.
     Out,
-    /// `done`.
+    /// `done`: its units have arrived, or have left the stock.
     Done,
 }
 
 impl TransferState {
     const ALL: [Self; 3] = [Self::Planned, Self::Out, Self::Done];
 
-    /// The word that stands for it in SQL and JSON.
+    /// The word for this state in SQL and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Planned => "planned",
@@ -144,30 +147,31 @@ impl TransferState {
     }
 }
 
-/// Who changed what by hand or by repair.
+/// A journal entry: who changed what, manually or by a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// Its number; they only rise.
+    /// Number of the entry; later entries have higher numbers.
     pub id: u64,
-    /// When.
+    /// When the change was made.
     pub at: Timestamp,
-    /// The rest.
+    /// The content of the entry.
     pub entry: NewJournalEntry,
 }
 
-/// An entry to be added to the journal.
+/// An entry to add to the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewJournalEntry {
-    /// Of which item.
+    /// The item that was changed.
     pub item: ItemId,
-    /// Who: `admin`, `reconciler`, `payment`, ...
+    /// Who made the change: `admin`, `reconciler`, `payment`, ...
     pub actor: String,
-    /// What: `state`, `limit`, `window`, `top_up`, `take_back`, `mend`, `refund_due`, `stray_payment`, ...
+    /// What was done: `state`, `limit`, `window`, `top_up`, `withdraw`, `repair`, `refund_due`,
+    /// `unmatched_payment`, ...
     pub action: String,
-    /// The fencing token, if there was one.
+    /// The fencing token, if the change was made under the item's lock.
     pub token: Option<u64>,
-    /// As it was, as JSON.
+    /// The values before, as JSON.
     pub before: serde_json::Value,
-    /// As it is, as JSON.
+    /// The values after, as JSON.
     pub after: serde_json::Value,
 }

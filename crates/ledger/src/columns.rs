@@ -1,21 +1,41 @@
-//! The tables' rows, in types that both databases have.
+//! Rows of the tables, in types that both databases can decode.
 
 use domain::{
     Durability, Item, ItemId, ItemState, Order, OrderId, OrderState, SegmentConfig, SegmentKey,
     Window,
 };
+use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
     JournalEntry, LedgerError, NewJournalEntry, PendingReturn, Transfer, TransferState,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned},
-    limits::{LENIENT_MS, Limit, NO_LIMIT, Terms},
-    recording::Widths,
-    touched::RetakenOrder,
+    statements::{ReacquiredOrder, Widths},
+    terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
 };
 
-/// An item's row.
-#[derive(sqlx::FromRow)]
+/// Decodes a row field by field from the columns of the same names, in either database.
+///
+/// `sqlx`'s derive would do the same, but its macros build both database drivers a second time.
+macro_rules! from_row {
+    ($columns:ident { $($field:ident),* }) => { from_row!($columns { $($field),* } and {}); };
+    ($columns:ident { $($field:ident),* } and { $($nested:ident),* }) => {
+        from_row!(sqlx::postgres::PgRow, $columns, [$($field)*], [$($nested)*]);
+        from_row!(sqlx::sqlite::SqliteRow, $columns, [$($field)*], [$($nested)*]);
+    };
+    ($row:ty, $columns:ident, [$($field:ident)*], [$($nested:ident)*]) => {
+        impl FromRow<'_, $row> for $columns {
+            fn from_row(row: &$row) -> sqlx::Result<Self> {
+                Ok(Self {
+                    $($field: row.try_get(stringify!($field))?,)*
+                    $($nested: FromRow::from_row(row)?,)*
+                })
+            }
+        }
+    };
+}
+
+/// A row of `items`.
 pub(crate) struct ItemColumns {
     pub id: String,
     pub title: String,
@@ -59,14 +79,13 @@ impl TryFrom<ItemColumns> for Item {
     }
 }
 
-/// What of an item's row the buyer's limit is checked by.
-#[derive(sqlx::FromRow)]
+/// The columns of `items` that define the purchase limit.
 pub(crate) struct TermsColumns {
     pub id: String,
     pub limit_per_buyer: Option<i64>,
     pub limit_before: Option<i64>,
     pub lowered_ms: Option<i64>,
-    pub is_all_at_home: bool,
+    pub is_without_spillover: bool,
 }
 
 impl TryFrom<TermsColumns> for Terms {
@@ -82,7 +101,7 @@ impl TryFrom<TermsColumns> for Terms {
         let before = before.map(|(before, ms)| {
             Ok::<_, LedgerError>((
                 units("limit_before", before)?,
-                ms.saturating_add(LENIENT_MS),
+                ms.saturating_add(OLD_LIMIT_GRACE_MS),
             ))
         });
         let limit = Limit {
@@ -95,20 +114,18 @@ impl TryFrom<TermsColumns> for Terms {
         Ok(Self {
             item: parsed("items.id", &row.id)?,
             limit,
-            all_at_home: row.is_all_at_home,
+            without_spillover: row.is_without_spillover,
         })
     }
 }
 
-/// A place in a list of questions, and a sum of units.
-pub(crate) fn place_and_units(row: (i64, i64)) -> Result<(usize, u64), LedgerError> {
+/// The index of a query in its list, and the units that it found.
+pub(crate) fn index_and_units(row: (i64, i64)) -> Result<(usize, u64), LedgerError> {
     Ok((unsigned("place", row.0)?, unsigned("quantity", row.1)?))
 }
 
-/// An item's row with the token that has the authority over it.
-#[derive(sqlx::FromRow)]
+/// A row of `items` with its fence, the highest token that has claimed it.
 pub(crate) struct FencedColumns {
-    #[sqlx(flatten)]
     pub item: ItemColumns,
     pub fence: i64,
 }
@@ -121,8 +138,7 @@ impl TryFrom<FencedColumns> for (Item, u64) {
     }
 }
 
-/// A segment's row.
-#[derive(sqlx::FromRow)]
+/// A row of `segments`.
 pub(crate) struct SegmentColumns {
     pub item: String,
     pub segment: i64,
@@ -137,15 +153,13 @@ pub(crate) struct SegmentColumns {
     pub fence: i64,
 }
 
-/// A segment that is claimed, and how many its item has.
-#[derive(sqlx::FromRow)]
+/// A claimed row of `segments`, and the number of segments of its item.
 pub(crate) struct ClaimedColumns {
-    #[sqlx(flatten)]
     pub row: SegmentColumns,
     pub width: i64,
 }
 
-/// The rows, in their order, and how many segments each of their items has.
+/// The claimed rows in order, and the number of segments of each of their items.
 pub(crate) fn claimed(
     claimed: Vec<ClaimedColumns>,
 ) -> Result<(Vec<crate::SegmentRow>, Widths), LedgerError> {
@@ -199,8 +213,7 @@ pub(crate) fn checkpoint(
     ))
 }
 
-/// What of an item's row its segments should have.
-#[derive(sqlx::FromRow)]
+/// The columns of `items` that configure its segments.
 pub(crate) struct ConfigColumns {
     pub id: String,
     pub state: String,
@@ -235,8 +248,7 @@ fn window(opens_ms: Option<i64>, closes_ms: Option<i64>) -> Result<Window, Ledge
     })
 }
 
-/// An order's row.
-#[derive(sqlx::FromRow)]
+/// A row of `orders`.
 pub(crate) struct OrderColumns {
     pub id: Uuid,
     pub item: String,
@@ -272,9 +284,8 @@ impl TryFrom<OrderColumns> for Order {
     }
 }
 
-/// What a retake needs of an order's row.
-#[derive(sqlx::FromRow)]
-pub(crate) struct RetakenColumns {
+/// The columns of `orders` that a reacquisition needs.
+pub(crate) struct ReacquiredColumns {
     pub id: Uuid,
     pub state: String,
     pub attempt: i64,
@@ -283,10 +294,10 @@ pub(crate) struct RetakenColumns {
     pub expires_ms: i64,
 }
 
-impl TryFrom<RetakenColumns> for RetakenOrder {
+impl TryFrom<ReacquiredColumns> for ReacquiredOrder {
     type Error = LedgerError;
 
-    fn try_from(row: RetakenColumns) -> Result<Self, LedgerError> {
+    fn try_from(row: ReacquiredColumns) -> Result<Self, LedgerError> {
         Ok(Self {
             id: row.id.into(),
             state: parsed("orders.state", &row.state)?,
@@ -298,8 +309,7 @@ impl TryFrom<RetakenColumns> for RetakenOrder {
     }
 }
 
-/// A pending return's row.
-#[derive(sqlx::FromRow)]
+/// A row of `returns`.
 pub(crate) struct ReturnColumns {
     pub id: Uuid,
     pub item: String,
@@ -324,14 +334,13 @@ impl TryFrom<ReturnColumns> for PendingReturn {
     }
 }
 
-/// A transfer's row.
-#[derive(sqlx::FromRow)]
+/// A row of `transfers`.
 pub(crate) struct TransferColumns {
     pub id: Uuid,
     pub item: String,
     pub from_segment: Option<i64>,
     pub to_segment: Option<i64>,
-    pub asked: i64,
+    pub quantity: i64,
     pub moved: i64,
     pub state: String,
     pub since_ms: i64,
@@ -349,7 +358,7 @@ impl TryFrom<TransferColumns> for Transfer {
             item: parsed("transfers.item", &row.item)?,
             from: segment("from_segment", row.from_segment)?,
             to: segment("to_segment", row.to_segment)?,
-            asked: unsigned("asked", row.asked)?,
+            quantity: unsigned("quantity", row.quantity)?,
             moved: unsigned("moved", row.moved)?,
             state: TransferState::parse(&row.state)
                 .ok_or_else(|| unreadable("transfers.state", row.state))?,
@@ -358,8 +367,7 @@ impl TryFrom<TransferColumns> for Transfer {
     }
 }
 
-/// A journal entry's row.
-#[derive(sqlx::FromRow)]
+/// A row of `journal`.
 pub(crate) struct JournalColumns {
     pub id: i64,
     pub at_ms: i64,
@@ -394,8 +402,8 @@ impl TryFrom<JournalColumns> for JournalEntry {
     }
 }
 
-/// Of the ids that were asked for, those whose order has come to their attempt.
-pub(crate) fn fates(
+/// Keeps the ids whose recorded order has reached their attempt, with its state.
+pub(crate) fn reached_attempts(
     ids: &[OrderId],
     rows: Vec<(Uuid, String, i64)>,
 ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
@@ -415,3 +423,97 @@ pub(crate) fn fates(
     };
     Ok(ids.iter().filter_map(recorded).collect())
 }
+
+from_row!(ItemColumns {
+    id,
+    title,
+    stock,
+    price_cents,
+    currency,
+    limit_per_buyer,
+    segments,
+    opens_ms,
+    closes_ms,
+    hold_seconds,
+    durability,
+    state,
+    epoch,
+    version
+});
+from_row!(TermsColumns {
+    id,
+    limit_per_buyer,
+    limit_before,
+    lowered_ms,
+    is_without_spillover
+});
+from_row!(FencedColumns { fence } and { item });
+from_row!(SegmentColumns {
+    item,
+    segment,
+    allocated,
+    available,
+    held,
+    confirmed,
+    returning,
+    checkpoint,
+    anchor,
+    version,
+    fence
+});
+from_row!(ClaimedColumns { width } and { row });
+from_row!(ConfigColumns {
+    id,
+    state,
+    limit_per_buyer,
+    opens_ms,
+    closes_ms,
+    epoch
+});
+from_row!(OrderColumns {
+    id,
+    item,
+    segment,
+    buyer,
+    quantity,
+    state,
+    expires_ms,
+    attempt,
+    payment,
+    version
+});
+from_row!(ReacquiredColumns {
+    id,
+    state,
+    attempt,
+    segment,
+    quantity,
+    expires_ms
+});
+from_row!(ReturnColumns {
+    id,
+    item,
+    segment,
+    buyer,
+    quantity
+});
+from_row!(TransferColumns {
+    id,
+    item,
+    from_segment,
+    to_segment,
+    quantity,
+    moved,
+    state,
+    since_ms
+});
+from_row!(JournalColumns {
+    id,
+    at_ms,
+    item,
+    actor,
+    action,
+    token,
+    before,
+    after
+});

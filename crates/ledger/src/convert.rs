@@ -1,26 +1,26 @@
-//! Between our types and what SQL can hold.
+//! Conversions between our types and SQL's.
 
 use domain::{Item, ItemTag, OrderId, Quantity};
 use jiff::Timestamp;
 
 use crate::LedgerError;
 
-/// SQL has no unsigned numbers. Ours are far below 2^63; one that is not would be refused by a constraint.
+/// SQL has no unsigned integers. Our numbers are far below 2^63; a constraint refuses larger ones.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What one column of many rows holds.
+/// Collects one column of many rows.
 pub(crate) fn column<R, T>(rows: impl IntoIterator<Item = R>, value: impl Fn(R) -> T) -> Vec<T> {
     rows.into_iter().map(value).collect()
 }
 
-/// An item's limit, as its column holds it.
+/// An item's limit, as its column stores it.
 pub(crate) fn limit(item: &Item) -> Option<i64> {
     item.limit_per_buyer.map(|limit| i64::from(limit.get()))
 }
 
-/// A time that may be open.
+/// An optional time, in milliseconds since 1970.
 pub(crate) fn milliseconds(time: Option<Timestamp>) -> Option<i64> {
     time.map(Timestamp::as_millisecond)
 }
@@ -59,8 +59,9 @@ pub(crate) fn json(column: &'static str, text: &str) -> Result<serde_json::Value
     serde_json::from_str(text).map_err(|_| unreadable(column, text))
 }
 
-/// What an item is created as, but for its state: by this a repeat of the request that created it is known, whatever has changed since. It
-/// is kept with the item, so that a field that is renamed here makes every item another one.
+/// The properties that an item was created with, except its state. They identify a repeat of the
+/// request that created it, whatever has changed since. The value is stored with the item; renaming
+/// a field here therefore makes every stored item look different.
 pub(crate) fn as_created(item: &Item) -> serde_json::Value {
     serde_json::json!({
         "title": item.title,
@@ -76,7 +77,8 @@ pub(crate) fn as_created(item: &Item) -> serde_json::Value {
     })
 }
 
-/// The lowest and the highest order id with this tag: an item's orders are one range of the primary key. Another item may share the tag.
+/// The lowest and the highest order id with this tag: an item's orders are one range of the primary
+/// key. Another item may share the tag.
 pub(crate) fn id_range(tag: ItemTag) -> [OrderId; 2] {
     [0x00, 0xff].map(|filling| {
         let mut bytes = [filling; 16];

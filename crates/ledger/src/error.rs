@@ -1,56 +1,60 @@
-//! What can go wrong with the ledger.
+//! Errors of the ledger.
 
 use std::time::Duration;
 
-use devices::Device;
+use domain::SafetyCheck;
 use domain::SegmentKey;
 
-/// Why the ledger did not do what it was asked.
+/// Why a call of the ledger failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
-    /// The URL's scheme is not one of ours.
+    /// The URL's scheme names no supported database.
     #[error("DATABASE_URL: expected postgres://... or sqlite://..., found the scheme {0:?}")]
     Url(String),
-    /// The database did not answer, or refused. Nothing was changed, unless it happened during a commit: then the outcome is
-    /// unknown, and re-reading the checkpoint tells.
+    /// The database did not answer, or refused. Nothing was changed, unless the failure happened
+    /// during a commit. In that case the outcome is unknown; read the checkpoint to find out.
     #[error("the ledger's database failed")]
     Database(#[from] sqlx::Error),
-    /// The database did not answer for so long, and was given up. Whether anything was changed is unknown; reading again tells.
+    /// The database did not answer within the timeout. It is unknown whether anything was changed;
+    /// read again to find out.
     #[error("the ledger's database did not answer within {0:?}")]
     NoAnswer(Duration),
-    /// The schema could not be brought up to date.
-    #[error("the ledger's schema could not be migrated")]
+    /// The schema could not be migrated to this release.
+    #[error("failed to migrate the ledger's schema")]
     Migrate(#[from] sqlx::migrate::MigrateError),
-    /// The segment's row was changed, or somebody else records it, since it was read. Nothing was changed; read again.
-    #[error("segment {0} was changed by somebody else meanwhile")]
+    /// The segment's row has changed since it was read, or another recorder has claimed it. Nothing
+    /// was changed; read the row and retry.
+    #[error("segment {0} was changed or claimed concurrently")]
     Superseded(SegmentKey),
-    /// Some of the orders that were to be new are in the ledger already. Nothing was changed.
-    #[error("some of the orders are recorded already")]
+    /// Some of the orders that were expected to be new are in the ledger already. Nothing was
+    /// changed.
+    #[error("some of the orders were already recorded")]
     Known,
-    /// The entries do not follow from the row: the segment's history is not the one that was recorded. Nothing was changed.
-    #[error("the outbox of segment {0} does not continue what the ledger has recorded")]
+    /// The entries do not follow from the row: the segment's history is not the recorded one.
+    /// Nothing was changed.
+    #[error("the outbox of segment {0} does not continue the recorded history")]
     Diverged(SegmentKey),
-    /// Another fencing token has the authority over the item. Nothing was changed.
-    #[error("token {token} has no authority over the item, token {fence} has")]
+    /// A higher fencing token has claimed the item. Nothing was changed.
+    #[error("fencing token {token} is outdated: token {fence} has claimed the item")]
     Fenced {
-        /// The token that was shown.
+        /// The token of the caller.
         token: u64,
-        /// The highest that has claimed the item.
+        /// The highest token that has claimed the item.
         fence: u64,
     },
-    /// A row holds what this release does not understand.
-    #[error("the ledger holds {found:?} in {column}, which this release does not know")]
+    /// A row holds a value that this release does not understand.
+    #[error("ledger column {column} contains {found:?}, which this release does not understand")]
     Unreadable {
-        /// The column.
+        /// Name of the column.
         column: &'static str,
-        /// What stood there.
+        /// The value found there.
         found: String,
     },
 }
 
 impl LedgerError {
-    /// Whether the same call may be made again as it is.
+    /// Whether repeating the same call may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -58,7 +62,8 @@ impl LedgerError {
         ) && !self.is_refused()
     }
 
-    /// Whether the database refused what it was given (a constraint, a value that it cannot hold), and so always will.
+    /// Whether the database refused a value (by a constraint, or because it cannot represent it).
+    /// Such a call can never succeed.
     pub fn is_refused(&self) -> bool {
         let Self::Database(error) = self else {
             return false;
@@ -68,16 +73,17 @@ impl LedgerError {
     }
 }
 
-/// Whoever has the highest token has the authority over the item, and nobody else.
-pub(crate) fn check_authority(token: u64, fence: u64) -> Result<(), LedgerError> {
-    if fence == token || !devices::is_on(Device::FenceClaim) {
+/// Only the highest token that has claimed an item may change it.
+pub(crate) fn check_fence(token: u64, fence: u64) -> Result<(), LedgerError> {
+    if fence == token || !SafetyCheck::FenceClaim.is_enabled() {
         Ok(())
     } else {
         Err(LedgerError::Fenced { token, fence })
     }
 }
 
-/// Postgres: the classes "data exception" and "integrity constraint violation". SQLite: SQLITE_CONSTRAINT, whose low byte is 19.
+/// PostgreSQL: the classes "data exception" and "integrity constraint violation". SQLite:
+/// SQLITE_CONSTRAINT, whose low byte is 19.
 fn is_refusal(code: &str) -> bool {
     match code.parse::<u32>() {
         Ok(number) if code.len() < 5 => number & 0xff == 19,

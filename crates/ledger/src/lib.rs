@@ -1,20 +1,25 @@
-//! The SQL truth: items, segments, orders, and what happens to them.
+//! The SQL system of record: items, segments, orders, and their changes.
 //!
-//! Per segment the ledger keeps *the segment replayed up to a checkpoint* (`replay.rs`). This crate is the only one that knows a table's
-//! name. It must not know Redis or HTTP: outbox entries reach it as [`domain::Entry`] values.
+//! For each segment the ledger stores its counters, replayed up to a checkpoint in the segment's
+//! outbox (`replay.rs`). Only this crate uses table names. It must not depend on Redis or HTTP:
+//! outbox entries reach it as [`domain::Entry`] values.
 
 mod changes;
 mod columns;
+mod connect;
 mod contract;
 mod convert;
 mod error;
 mod life;
 mod limits;
-mod mending;
+mod migrations;
 mod postgres;
 mod recording;
+mod repair;
 mod replay;
 mod sqlite;
+mod statements;
+mod terms;
 mod totals;
 mod touched;
 mod transaction;
@@ -23,10 +28,11 @@ pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,
 };
+pub use connect::{connect, connect_again};
 pub use contract::{
-    ByOrders, Claim, Created, ItemTotals, Ledger, Recorded, SegmentReplay, SegmentRow, connect,
-    connect_again,
+    ByOrders, Claim, Created, ItemTotals, Ledger, OrderLife, Reading, Recorded, Recording,
+    SegmentReplay, SegmentRow, StockOperations,
 };
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};
-pub use mending::{Mended, Mending};
+pub use repair::{Repair, Repaired};

@@ -1,29 +1,29 @@
-//! What becomes of an order after it was recorded.
+//! The life of an order after it was recorded.
 
 pub(crate) mod transition;
 
 use domain::{BuyerId, Order, OrderId, OrderState, PaymentId, Quantity, SegmentKey};
 
-/// A step in an order's life, decided on the order as it was read.
+/// A transition of an order, decided on the order as it was read.
 #[derive(Debug, Clone)]
 pub struct Transition {
-    /// The order; its version is what the step is checked against.
+    /// The order as it was read. The transition applies only to this version.
     pub order: Order,
     /// The state that it shall have. `order.state.may_become(to)` must hold.
     pub to: OrderState,
-    /// The payment that comes with the step.
+    /// The payment that comes with the transition. It applies only if no other order has it.
     pub payment: Option<PaymentId>,
 }
 
-/// Units of an order that has ended, which their segment has not taken back yet as far as the ledger knows.
+/// Units of an ended order whose return by their segment the ledger has not recorded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingReturn {
-    /// The id under which the segment knows them ([`Order::take_id`]).
+    /// The id under which the segment knows the units ([`Order::take_id`]).
     pub id: OrderId,
-    /// The segment that gave them.
+    /// The segment that the units came from.
     pub segment: SegmentKey,
-    /// Whose count they are in.
+    /// The buyer whose count includes the units.
     pub buyer: BuyerId,
-    /// How many.
+    /// Number of units.
     pub quantity: Quantity,
 }

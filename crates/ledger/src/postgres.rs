@@ -2,34 +2,23 @@
 
 mod items;
 mod life;
-mod mending;
+mod reading;
 mod recording;
+mod repair;
 mod stock;
 mod totals;
 
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::{
-    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, SegmentConfig, SegmentKey,
-    TransferId,
-};
-use jiff::Timestamp;
 use sqlx::{
     Connection, PgPool, Postgres,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use crate::{
-    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, Mending,
-    NewJournalEntry, PendingReturn, SegmentRow, StockChange, Transfer, TransferPlan, Transition,
-    changes::{item, stock as moves},
-    columns::{ConfigColumns, ItemColumns, OrderColumns, SegmentColumns, checkpoint, fates},
-    life::transition,
-    transaction::Transact,
-};
+use crate::{Ledger, LedgerError, migrations, transaction::Transact};
 
-/// Times leave the database as milliseconds, which is what all of us count in.
+/// Times leave the database as milliseconds since 1970, the unit of the whole engine.
 macro_rules! item_columns {
     () => {
         "id, title, stock, price_cents, currency, limit_per_buyer, segments::bigint, hold_seconds, durability, state, epoch, version, \
@@ -52,31 +41,40 @@ macro_rules! order_columns {
 
 macro_rules! transfer_columns {
     () => {
-        "id, item, from_segment::bigint, to_segment::bigint, asked, moved, state, (extract(epoch FROM since) * 1000)::bigint AS since_ms"
+        "id, item, from_segment::bigint, to_segment::bigint, quantity, moved, state, (extract(epoch FROM since) * 1000)::bigint AS since_ms"
     };
 }
 use {item_columns, order_columns, segment_columns, transfer_columns};
 
-/// A connection that was idle for longer is asked whether it still lives: after a restart of the server every one of the pool is dead. Asking
-/// each time would cost a round trip per statement; one that was in use a moment ago may still fail, once.
-const TRUSTED_IDLE: Duration = Duration::from_secs(1);
+/// Connections that were idle for longer are pinged before use, because a restart of the server
+/// kills all pooled connections. Pinging each time would cost one round trip per statement. A
+/// connection that was used more recently may still fail, once.
+const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
 
-/// A recorder that hangs in the middle of a claim (a stopped process, a lost network) would keep its rows from all others.
+/// Upper bound for a recorder that hangs inside a claim (a stopped process, a lost network), so
+/// that it does not block its rows from all others.
 const IDLE_IN_TRANSACTION_MS: &str = "10000";
 
-/// Every statement that reads a table which grows has its index. The statistics of a table that a sale has just filled, or has just emptied, lead to
-/// plans that read all of it for every batch, until somebody analyzes it, and to other plans than the tests have seen.
-const BY_INDEX: [(&str, &str); 2] = [
+/// Every statement that reads a growing table has an index. A sale fills and empties tables
+/// quickly, and stale statistics would lead to full scans for each batch until the next ANALYZE,
+/// and to plans that no test has covered.
+const INDEX_PLANS: [(&str, &str); 2] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
 ];
 
-/// A table that has no index for a statement makes its plan look endlessly dear, now that it is not to be read whole, and PostgreSQL would compile the
-/// statement anew each time: half of what the ledger cost the processor, for statements of a millisecond.
-const NO_COMPILER: [(&str, &str); 1] = [("jit", "off")];
+/// With sequential scans disabled, a statement on a table without a fitting index gets an extreme
+/// cost estimate. PostgreSQL would therefore compile it each time. That took half of the ledger's
+/// processor time, for statements of a millisecond.
+const WITHOUT_JIT: [(&str, &str); 1] = [("jit", "off")];
 
-/// What a transaction reads after it has waited for a lock is what the one that had it has written.
+/// After waiting for a lock, a transaction must see what the previous holder has written.
 const ISOLATION: [(&str, &str); 1] = [("default_transaction_isolation", "read committed")];
+
+/// An acknowledged order must survive a crash of the server, so a commit waits for the disk. A role
+/// or database may have a weaker setting. A stronger one (`remote_apply`) stays.
+const WAIT_FOR_DISK: &str = "SELECT set_config('synchronous_commit', 'on', false) \
+     WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')";
 
 /// The ledger on PostgreSQL.
 pub(crate) struct PostgresLedger {
@@ -91,22 +89,46 @@ impl PostgresLedger {
                 "idle_in_transaction_session_timeout",
                 IDLE_IN_TRANSACTION_MS,
             )])
-            .options(BY_INDEX)
-            .options(NO_COMPILER)
+            .options(INDEX_PLANS)
+            .options(WITHOUT_JIT)
             .options(ISOLATION);
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(3))
             .test_before_acquire(false)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    sqlx::query(WAIT_FOR_DISK).execute(connection).await?;
+                    Ok(())
+                })
+            })
             .before_acquire(|connection, meta| {
                 Box::pin(async move {
-                    Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok())
+                    Ok(meta.idle_for < PING_AFTER_IDLE || connection.ping().await.is_ok())
                 })
             })
             .connect_with(options)
             .await?;
+        warn_without_fsync(&pool).await?;
         Ok(Self { pool })
     }
+}
+
+/// Only the server's operator can change these settings.
+async fn warn_without_fsync(pool: &PgPool) -> Result<(), LedgerError> {
+    for setting in ["fsync", "full_page_writes"] {
+        let value: String = sqlx::query_scalar("SELECT current_setting($1)")
+            .bind(setting)
+            .fetch_one(pool)
+            .await?;
+        if value == "off" {
+            tracing::warn!(
+                setting,
+                "the ledger's server has this setting off: a crash of the server may lose acknowledged orders"
+            );
+        }
+    }
+    Ok(())
 }
 
 type Transaction = sqlx::Transaction<'static, Postgres>;
@@ -118,7 +140,7 @@ impl Transact for Transaction {
     }
 
     async fn roll_back(self) {
-        // If the connection is gone, so is the transaction.
+        // If the connection is lost, so is the transaction.
         let _ = self.rollback().await;
     }
 }
@@ -126,231 +148,12 @@ impl Transact for Transaction {
 #[async_trait]
 impl Ledger for PostgresLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
-        // sqlx takes an advisory lock, so that of several processes one does it.
-        Ok(sqlx::migrate!("../../migrations/postgres")
-            .run(&self.pool)
-            .await?)
+        // sqlx takes an advisory lock, so one of several processes migrates.
+        Ok(migrations::postgres().run(&self.pool).await?)
     }
 
     async fn ping(&self) -> Result<(), LedgerError> {
         sqlx::query("SELECT 1").execute(&self.pool).await?;
         Ok(())
-    }
-
-    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
-        items::create(&self.pool, item).await
-    }
-
-    async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
-        let row = sqlx::query_as::<_, ItemColumns>(concat!(
-            "SELECT ",
-            item_columns!(),
-            " FROM items WHERE id = $1"
-        ));
-        row.bind(id.as_str())
-            .fetch_optional(&self.pool)
-            .await?
-            .map(Item::try_from)
-            .transpose()
-    }
-
-    async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError> {
-        let rows = sqlx::query_as::<_, ItemColumns>(concat!(
-            "SELECT ",
-            item_columns!(),
-            " FROM items WHERE tag = $1 ORDER BY id"
-        ));
-        rows.bind(i64::from(tag.0))
-            .fetch_all(&self.pool)
-            .await?
-            .into_iter()
-            .map(Item::try_from)
-            .collect()
-    }
-
-    async fn change_item(
-        &self,
-        id: &ItemId,
-        change: &ItemChange,
-        expected: Option<u64>,
-        actor: &str,
-    ) -> Result<Changed, LedgerError> {
-        item::change_item(self.pool.begin().await?, id, change, expected, actor).await
-    }
-
-    async fn change_stock_by(
-        &self,
-        id: &ItemId,
-        change: &StockChange,
-        wished: u64,
-        expected: Option<u64>,
-        actor: &str,
-    ) -> Result<Changed, LedgerError> {
-        if self.item(id).await?.is_none() {
-            return Ok(Changed::NoItem);
-        }
-        moves::change_stock(
-            self.pool.begin().await?,
-            id,
-            change,
-            wished,
-            expected,
-            actor,
-        )
-        .await
-    }
-
-    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
-        items::claim(&self.pool, id, token).await
-    }
-
-    async fn plan_transfers(
-        &self,
-        id: &ItemId,
-        token: u64,
-        plans: &[TransferPlan],
-    ) -> Result<(), LedgerError> {
-        moves::plan(self.pool.begin().await?, id, token, plans).await
-    }
-
-    async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
-        stock::open_transfers(&self.pool, item).await
-    }
-
-    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
-        stock::transfers(&self.pool, ids).await
-    }
-
-    async fn finish_take_back(
-        &self,
-        transfer: &Transfer,
-        token: u64,
-        actor: &str,
-    ) -> Result<(), LedgerError> {
-        moves::finish_take_back(self.pool.begin().await?, transfer, token, actor).await
-    }
-
-    async fn claim_to_mend(
-        &self,
-        segments: &[SegmentKey],
-        token: u64,
-    ) -> Result<Box<dyn Mending>, LedgerError> {
-        mending::claim(&self.pool, segments, token).await
-    }
-
-    async fn journal(
-        &self,
-        item: &ItemId,
-        at_most: usize,
-    ) -> Result<Vec<JournalEntry>, LedgerError> {
-        items::journal(&self.pool, item, at_most).await
-    }
-
-    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        items::note(&self.pool, entry, None).await.map(drop)
-    }
-
-    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
-        items::note(&self.pool, entry, Some(once)).await
-    }
-
-    async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
-        let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
-            "SELECT ",
-            segment_columns!(),
-            " FROM segments WHERE item = $1 ORDER BY 2"
-        ));
-        rows.bind(item.as_str())
-            .fetch_all(&self.pool)
-            .await?
-            .into_iter()
-            .map(SegmentRow::try_from)
-            .collect()
-    }
-
-    async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
-        let rows = sqlx::query_as::<_, (String, i64, Option<String>)>(
-            "SELECT item, segment::bigint, checkpoint FROM segments",
-        );
-        rows.fetch_all(&self.pool)
-            .await?
-            .into_iter()
-            .map(checkpoint)
-            .collect()
-    }
-
-    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
-        let rows =
-            sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
-        rows.fetch_all(&self.pool)
-            .await?
-            .into_iter()
-            .map(TryInto::try_into)
-            .collect()
-    }
-
-    async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        let row = sqlx::query_as::<_, OrderColumns>(concat!(
-            "SELECT ",
-            order_columns!(),
-            " FROM orders WHERE id = $1"
-        ));
-        row.bind(id.as_uuid())
-            .fetch_optional(&self.pool)
-            .await?
-            .map(Order::try_from)
-            .transpose()
-    }
-
-    async fn due(
-        &self,
-        item: Option<&ItemId>,
-        now: Timestamp,
-        at_most: usize,
-    ) -> Result<Vec<Order>, LedgerError> {
-        life::due(&self.pool, item, now, at_most).await
-    }
-
-    async fn transition(
-        &self,
-        transitions: &[Transition],
-    ) -> Result<Vec<Option<Order>>, LedgerError> {
-        transition::transition(self.pool.begin().await?, transitions).await
-    }
-
-    async fn pending_returns(
-        &self,
-        item: Option<&ItemId>,
-        before: Timestamp,
-        at_most: usize,
-    ) -> Result<Vec<PendingReturn>, LedgerError> {
-        life::pending_returns(&self.pool, item, before, at_most).await
-    }
-
-    async fn recorded_among(
-        &self,
-        ids: &[OrderId],
-    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
-        let first: Vec<_> = ids.iter().map(|id| id.first().as_uuid()).collect();
-        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>(
-            "SELECT id, state, attempt::bigint FROM orders WHERE id = ANY($1)",
-        );
-        fates(ids, rows.bind(first).fetch_all(&self.pool).await?)
-    }
-
-    async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-        totals::totals(&self.pool, item).await
-    }
-
-    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
-        totals::unaccounted(&self.pool, item).await
-    }
-
-    async fn claim(
-        &self,
-        wanted: &[SegmentKey],
-        at_most: usize,
-    ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
-        recording::claim(&self.pool, wanted, at_most).await
     }
 }

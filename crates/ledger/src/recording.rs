@@ -1,137 +1,19 @@
-//! Recording, the same for every database: look at what the entries touch, decide, write, move the checkpoints, commit.
+//! Recording, for every database: read the rows that the entries touch, replay, write, move the
+//! checkpoints, commit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use async_trait::async_trait;
-use domain::{Change, Entry, ItemId, OrderId, SegmentKey, TakenOrder, TransferId};
+use domain::{Change, Entry, ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 
 use crate::{
-    LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
-    limits::{self, Asked, Taker, Terms, Watch},
-    replay::{Reading, Replayed, replay},
-    touched::{Changes, RetakenOrder, Touched},
-    transaction::{Transact, end},
+    LedgerError, Recorded, SegmentReplay, SegmentRow,
+    limits::{self, Taker, Watch},
+    replay::{ReplayMode, Replayed, replay},
+    statements::{Expected, Move, NewOrder, NewOrders, Statements, Widths},
+    touched::{Changes, Touched},
+    transaction::end,
 };
-
-/// Orders to insert, by column, sorted by id. No id stands twice.
-#[derive(Default)]
-pub(crate) struct NewOrders {
-    pub ids: Vec<OrderId>,
-    pub items: Vec<String>,
-    pub segments: Vec<i32>,
-    pub buyers: Vec<String>,
-    pub quantities: Vec<i64>,
-    pub expires_ms: Vec<i64>,
-}
-
-impl NewOrders {
-    /// In one order for everybody: two recorders that meet the same orders in different segments then wait for each other, but never in
-    /// a circle. It also walks the index from left to right.
-    fn sorted(mut rows: Vec<NewOrder<'_>>) -> Self {
-        rows.sort_unstable_by_key(|row| row.order.id);
-        let mut orders = Self::default();
-        for row in rows {
-            orders.ids.push(row.order.id);
-            orders.items.push(row.key.item.to_string());
-            orders.segments.push(row.key.segment.into());
-            orders.buyers.push(row.order.buyer.to_string());
-            orders.quantities.push(row.order.quantity.get().into());
-            orders.expires_ms.push(row.expires_ms);
-        }
-        orders
-    }
-}
-
-struct NewOrder<'a> {
-    key: &'a SegmentKey,
-    order: &'a TakenOrder,
-    expires_ms: i64,
-}
-
-/// What is expected of orders that are to be inserted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expected {
-    /// That none of them is there.
-    New,
-    /// Nothing.
-    Any,
-}
-
-/// How many segments each item has.
-pub(crate) type Widths = HashMap<ItemId, u16>;
-
-/// A row before and after.
-pub(crate) struct Move {
-    pub before: SegmentRow,
-    pub after: SegmentRow,
-}
-
-/// The statements of a recording transaction. None is called for nothing.
-#[async_trait]
-pub(crate) trait Statements: Transact {
-    /// Inserts the orders as `held`, but for those that are there already. Returns these. If all are said to be new, it may instead fail with
-    /// [`LedgerError::Known`] where one is not, and the transaction with it.
-    async fn insert(
-        &mut self,
-        orders: &NewOrders,
-        expected: Expected,
-    ) -> Result<HashSet<OrderId>, LedgerError>;
-
-    /// Makes orders that were just inserted `rejected`.
-    async fn reject(&mut self, orders: &[OrderId]) -> Result<(), LedgerError>;
-
-    /// Keeps whoever else records orders of those of these items that have a limit waiting until we have committed: for `true` all of them, for `false`
-    /// those who ask for `true`. Returns their terms, as they are from then on.
-    async fn limits_of(
-        &mut self,
-        items: &BTreeMap<&ItemId, bool>,
-    ) -> Result<Vec<Terms>, LedgerError>;
-
-    /// From now on it is not certain any more that every order of these items stands at its buyer's home.
-    async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError>;
-
-    /// Units that these buyers hold or have paid for, by their place in `asked`. Who has none may be left out.
-    async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError>;
-
-    /// Locks the orders, in their order.
-    async fn lock_orders(
-        &mut self,
-        ids: &BTreeSet<OrderId>,
-    ) -> Result<Vec<RetakenOrder>, LedgerError>;
-
-    /// Writes state, attempt, segment and the end of the hold.
-    async fn retake(&mut self, orders: &BTreeMap<OrderId, RetakenOrder>)
-    -> Result<(), LedgerError>;
-
-    /// Deletes returns that are pending at these segments, and returns them.
-    async fn take_returns(
-        &mut self,
-        returned: &BTreeMap<OrderId, &SegmentKey>,
-    ) -> Result<Vec<PendingReturn>, LedgerError>;
-
-    /// Inserts returns.
-    async fn add_returns(
-        &mut self,
-        returns: &[PendingReturn],
-        since: Timestamp,
-    ) -> Result<(), LedgerError>;
-
-    /// Locks the transfers, in their order.
-    async fn lock_transfers(
-        &mut self,
-        ids: &BTreeSet<TransferId>,
-    ) -> Result<Vec<Transfer>, LedgerError>;
-
-    /// Writes state and moved.
-    async fn move_transfers(
-        &mut self,
-        transfers: &BTreeMap<TransferId, Transfer>,
-    ) -> Result<(), LedgerError>;
-
-    /// Moves every row whose checkpoint and version are still those of `before`. Returns the places in `moves` of those that moved.
-    async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError>;
-}
 
 /// Records the replays in the transaction.
 pub(crate) async fn record(
@@ -153,14 +35,14 @@ async fn apply(
     let entries = replays
         .iter()
         .map(|replay| (&replay.row.key, &*replay.entries));
-    let mut touched = look(transaction, entries, widths, Watch::Strays, expected).await?;
+    let mut touched = load_touched(transaction, entries, widths, Watch::OffHome, expected).await?;
     let (moves, recorded) = replay_all(replays, &mut touched)?;
     write(transaction, &recorded, touched.changes).await?;
     move_all(transaction, &moves).await?;
     Ok(recorded)
 }
 
-/// Moves the rows, all or none.
+/// Updates all rows, or fails.
 pub(crate) async fn move_all(
     transaction: &mut impl Statements,
     moves: &[Move],
@@ -174,18 +56,18 @@ pub(crate) async fn move_all(
     }
 }
 
-/// What entries speak of.
+/// The orders, returns and transfers that entries mention.
 #[derive(Default)]
 struct Mentioned<'a> {
     taken: Vec<NewOrder<'a>>,
     takers: BTreeMap<&'a ItemId, Vec<Taker<'a>>>,
-    retaken: BTreeSet<OrderId>,
+    reacquired: BTreeSet<OrderId>,
     released: BTreeMap<OrderId, &'a SegmentKey>,
     transferred: BTreeSet<TransferId>,
 }
 
 impl<'a> Mentioned<'a> {
-    /// An order that stands twice counts where it stands first, as in the replay.
+    /// For an order that occurs twice the first occurrence counts, as in the replay.
     fn add(&mut self, seen: &mut HashSet<OrderId>, key: &'a SegmentKey, change: &'a Change) {
         match change {
             Change::Taken { expires_at, orders } => {
@@ -197,7 +79,7 @@ impl<'a> Mentioned<'a> {
                 self.takers.entry(&key.item).or_default().extend(takers);
                 for order in orders {
                     if order.id.attempt() > 0 {
-                        self.retaken.insert(order.id.first());
+                        self.reacquired.insert(order.id.first());
                     } else if seen.insert(order.id) {
                         self.taken.push(NewOrder {
                             key,
@@ -221,9 +103,11 @@ impl<'a> Mentioned<'a> {
     }
 }
 
-/// Inserts the new orders, and reads and locks what else the entries touch. The segments' rows are locked by now; the limits come before the orders, these
-/// before the returns and these before the transfers, everywhere.
-pub(crate) async fn look<'a>(
+/// Inserts the new orders, and reads and locks the other rows that the entries touch.
+///
+/// Lock order, in every transaction: the segments' rows (already locked here), limits, orders,
+/// returns, transfers.
+pub(crate) async fn load_touched<'a>(
     transaction: &mut impl Statements,
     entries: impl Iterator<Item = (&'a SegmentKey, &'a [Entry])>,
     widths: &Widths,
@@ -237,7 +121,7 @@ pub(crate) async fn look<'a>(
             .for_each(|entry| mentioned.add(&mut seen, key, &entry.change));
     }
     let mut touched = Touched {
-        watched: limits::look(transaction, &mentioned.takers, widths, watch).await?,
+        watched: limits::check_limits(transaction, &mentioned.takers, widths, watch).await?,
         ..Touched::default()
     };
     if !mentioned.taken.is_empty() {
@@ -245,9 +129,9 @@ pub(crate) async fn look<'a>(
             .insert(&NewOrders::sorted(mentioned.taken), expected)
             .await?;
     }
-    if !mentioned.retaken.is_empty() {
-        let orders = transaction.lock_orders(&mentioned.retaken).await?;
-        touched.retaken = orders.into_iter().map(|order| (order.id, order)).collect();
+    if !mentioned.reacquired.is_empty() {
+        let orders = transaction.lock_orders(&mentioned.reacquired).await?;
+        touched.reacquired = orders.into_iter().map(|order| (order.id, order)).collect();
     }
     if !mentioned.released.is_empty() {
         let returns = transaction.take_returns(&mentioned.released).await?;
@@ -266,7 +150,8 @@ pub(crate) async fn look<'a>(
     Ok(touched)
 }
 
-/// What the ledger had is seen from the start; what comes again in this batch is seen by then.
+/// Replays every segment. `touched` starts with the rows of the ledger, and each replay adds to it,
+/// so that repeats within the batch are recognised as well.
 fn replay_all(
     replays: &[SegmentReplay],
     touched: &mut Touched,
@@ -276,7 +161,7 @@ fn replay_all(
         Vec::with_capacity(replays.len()),
     );
     for SegmentReplay { row, entries } in replays {
-        let replayed = replay(row, entries, touched, Reading::Strict)?;
+        let replayed = replay(row, entries, touched, ReplayMode::Strict)?;
         if replayed.row.checkpoint.is_none() {
             return Err(LedgerError::Diverged(row.key.clone()));
         }
@@ -303,7 +188,7 @@ pub(crate) fn recorded_of(before: &SegmentRow, replayed: Replayed) -> Recorded {
     }
 }
 
-/// Writes what the replays have changed besides the rows.
+/// Writes the changes of the replays, except the segments' rows.
 pub(crate) async fn write(
     transaction: &mut impl Statements,
     recorded: &[Recorded],
@@ -312,13 +197,13 @@ pub(crate) async fn write(
     let rejected = recorded
         .iter()
         .flat_map(|recorded| recorded.rejected.iter().copied());
-    // A retake that was not covered leaves its order what it was.
+    // A reacquisition that was not covered leaves its order unchanged.
     let rejected: Vec<OrderId> = rejected.filter(|id| id.attempt() == 0).collect();
     if !rejected.is_empty() {
         transaction.reject(&rejected).await?;
     }
-    if !changes.retaken.is_empty() {
-        transaction.retake(&changes.retaken).await?;
+    if !changes.reacquired.is_empty() {
+        transaction.reacquire(&changes.reacquired).await?;
     }
     if !changes.returns.is_empty() {
         let returns: Vec<_> = changes.returns.into_values().collect();

@@ -1,29 +1,30 @@
-//! How a segment's row follows from its entries.
+//! Replay: how a segment's row follows from its entries.
 //!
-//! Pure arithmetic, the same for every database. A reader could get three things wrong. What the ledger has done already changes nothing, wherever
-//! it comes again: an order that is there, a return that is not pending, a transfer that is further. An order that the row cannot cover
-//! does not stop those behind it: it is rejected, and a smaller one may still be held. And an order whose units are taken anew ([`OrderId::retake`])
-//! is no new order: it is the old one, `held` again, or, if nobody wants it any more, its units go straight back.
+//! This is pure arithmetic, the same for every database. Three rules are easy to get wrong. A
+//! repeat changes nothing, wherever it occurs: an order that exists, a return that is not pending,
+//! a transfer that has progressed further. An order that the row cannot cover does not stop those
+//! behind it: it is rejected, and a smaller one may still be held. An order whose units are taken
+//! again ([`OrderId::reacquire`]) is not a new order: the old one becomes `held` again if it is
+//! still `expired`. If it has moved to another state, the units go straight back.
 
 use domain::{Change, Entry, OrderId, OrderState, SegmentKey, TakenOrder, Transferred};
 use jiff::Timestamp;
 
 use crate::{
-    LedgerError, PendingReturn, SegmentRow, TransferState,
-    convert::signed,
-    touched::{RetakenOrder, Touched},
+    LedgerError, PendingReturn, SegmentRow, TransferState, convert::signed,
+    statements::ReacquiredOrder, touched::Touched,
 };
 
-/// What the entries make of a row.
+/// Result of replaying entries over a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Replayed {
     /// The row after the last entry. Its version is still the old one.
     pub row: SegmentRow,
-    /// Number of orders that hold units now.
+    /// Number of orders that now hold units.
     pub held: usize,
-    /// Orders, and retakes of orders, that the row could not cover.
+    /// Orders, and reacquisitions of orders, that the row could not cover.
     pub rejected: Vec<OrderId>,
-    /// Number of orders, and of retakes, that the ledger had already.
+    /// Number of orders and reacquisitions that the ledger already had.
     pub repeated: usize,
     /// Number of orders whose units came back.
     pub returned: usize,
@@ -31,29 +32,29 @@ pub(crate) struct Replayed {
     pub transferred: usize,
 }
 
-/// What to do with an entry that does not follow from the row.
+/// Treatment of entries that do not follow from the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// It is a sign that history has diverged: nothing is applied.
+pub(crate) enum ReplayMode {
+    /// The history has diverged: the replay fails.
     Strict,
-    /// History has diverged, and what applies of it is wanted.
-    WhatApplies,
+    /// The history is known to have diverged: apply what still applies, skip the rest.
+    Lenient,
 }
 
-/// What the orders of a batch have in common.
+/// Properties that the orders of a batch share.
 #[derive(Clone, Copy)]
 struct Taken {
-    /// When it was taken, by the outbox's clock.
+    /// When the batch was taken, by the outbox's clock.
     at_ms: i64,
     expires_at: Timestamp,
 }
 
-/// Applies the entries to the row and to what they touch.
+/// Applies the entries to the row and to the other rows that they touch.
 pub(crate) fn replay(
     row: &SegmentRow,
     entries: &[Entry],
     touched: &mut Touched,
-    reading: Reading,
+    mode: ReplayMode,
 ) -> Result<Replayed, LedgerError> {
     let mut replayed = Replayed {
         row: row.clone(),
@@ -64,10 +65,10 @@ pub(crate) fn replay(
         transferred: 0,
     };
     for entry in entries {
-        if reading == Reading::Strict && !replayed.is_followed_by(entry) {
+        if mode == ReplayMode::Strict && !replayed.is_followed_by(entry) {
             return Err(LedgerError::Diverged(row.key.clone()));
         }
-        if !replayed.apply(entry, touched, reading) {
+        if !replayed.apply(entry, touched, mode) {
             return Err(LedgerError::Diverged(row.key.clone()));
         }
         replayed.row.checkpoint = Some(entry.id);
@@ -77,7 +78,8 @@ pub(crate) fn replay(
 }
 
 impl Replayed {
-    /// A row starts with the entry that opened its segment with the units it was allocated, and from there on ids rise.
+    /// A row starts with the entry that opened its segment with the allocated units. Ids rise from
+    /// there on.
     fn is_followed_by(&self, entry: &Entry) -> bool {
         match (&entry.change, self.row.checkpoint) {
             (Change::Opened { units, .. }, None) => *units == self.row.allocated,
@@ -86,8 +88,8 @@ impl Replayed {
         }
     }
 
-    /// Whether the row allows it.
-    fn apply(&mut self, entry: &Entry, touched: &mut Touched, reading: Reading) -> bool {
+    /// Applies one entry. Returns `false` if the row contradicts it.
+    fn apply(&mut self, entry: &Entry, touched: &mut Touched, mode: ReplayMode) -> bool {
         match &entry.change {
             Change::Taken { expires_at, orders } => {
                 let taken = Taken {
@@ -101,14 +103,14 @@ impl Replayed {
             }
             Change::Released { orders } => {
                 for order in orders {
-                    self.give_back(order.id, touched);
+                    self.release(order.id, touched);
                 }
                 true
             }
-            Change::TransferredOut(transferred) => self.transfer_out(transferred, touched, reading),
-            Change::TransferredIn(transferred) => self.transfer_in(transferred, touched, reading),
+            Change::TransferredOut(transferred) => self.transfer_out(transferred, touched, mode),
+            Change::TransferredIn(transferred) => self.transfer_in(transferred, touched, mode),
             Change::Adjusted { units, .. } => {
-                *units == self.row.available || reading == Reading::WhatApplies
+                *units == self.row.available || mode == ReplayMode::Lenient
             }
             Change::Opened { .. } | Change::StateSet { .. } | Change::Halted { .. } => true,
         }
@@ -116,7 +118,7 @@ impl Replayed {
 
     fn take(&mut self, order: &TakenOrder, taken: Taken, touched: &mut Touched) {
         if order.id.attempt() > 0 {
-            self.retake(order, taken, touched);
+            self.reacquire(order, taken, touched);
         } else if !touched.orders.insert(order.id) {
             self.repeated += 1;
         } else if !self.hold(order, order.quantity.get().into(), taken, touched) {
@@ -124,7 +126,7 @@ impl Replayed {
         }
     }
 
-    /// Makes the units held, if the row covers them and the buyer may have them.
+    /// Holds the units, if the row covers them and the limit allows them.
     fn hold(
         &mut self,
         order: &TakenOrder,
@@ -142,21 +144,22 @@ impl Replayed {
         holds
     }
 
-    /// Takes the units from what is available, if there are so many.
+    /// Subtracts the units from the available ones, if there are enough.
     fn cover(&mut self, units: u64) -> bool {
         let left = self.row.available.checked_sub(units);
         self.row.available = left.unwrap_or(self.row.available);
         left.is_some()
     }
 
-    /// An order that still has its units, that has had this attempt, or that nobody knows, changes nothing. Whatever else becomes of the
-    /// attempt, it has been: it never counts again.
-    fn retake(&mut self, take: &TakenOrder, taken: Taken, touched: &mut Touched) {
+    /// A reacquisition changes nothing if the order still has its units, has already reached this
+    /// attempt, or is unknown. Otherwise the attempt is used up, whatever its outcome, and never
+    /// counts again.
+    fn reacquire(&mut self, take: &TakenOrder, taken: Taken, touched: &mut Touched) {
         let attempt = take.id.attempt();
         let known = touched
-            .retaken
+            .reacquired
             .get(&take.id.first())
-            .filter(|order| order.may_be_retaken(attempt));
+            .filter(|order| order.may_be_reacquired(attempt));
         let Some(mut order) = known.cloned() else {
             self.repeated += 1;
             return;
@@ -175,15 +178,15 @@ impl Replayed {
             touched
                 .changes
                 .returns
-                .insert(take.id, order.sent_back(&self.row.key, take));
+                .insert(take.id, order.pending_return(&self.row.key, take));
         } else {
             self.rejected.push(take.id);
         }
-        touched.retaken.insert(order.id, order.clone());
-        touched.changes.retaken.insert(order.id, order);
+        touched.reacquired.insert(order.id, order.clone());
+        touched.changes.reacquired.insert(order.id, order);
     }
 
-    fn give_back(&mut self, id: OrderId, touched: &mut Touched) {
+    fn release(&mut self, id: OrderId, touched: &mut Touched) {
         let here = touched
             .returns
             .get(&id)
@@ -205,7 +208,7 @@ impl Replayed {
         &mut self,
         transferred: &Transferred,
         touched: &mut Touched,
-        reading: Reading,
+        mode: ReplayMode,
     ) -> bool {
         let planned = touched.transfers.get_mut(&transferred.id);
         let Some(transfer) = planned.filter(|transfer| {
@@ -213,12 +216,13 @@ impl Replayed {
         }) else {
             return true;
         };
-        // The units are given away already. What the row does not have is not moved on.
+        // The segment has already given the units. Units that the row does not have are not moved
+        // on.
         let moved = transferred
             .units
             .min(self.row.available)
-            .min(transfer.asked);
-        if moved != transferred.units && reading == Reading::Strict {
+            .min(transfer.quantity);
+        if moved != transferred.units && mode == ReplayMode::Strict {
             return false;
         }
         (transfer.state, transfer.moved) = (TransferState::Out, moved);
@@ -236,7 +240,7 @@ impl Replayed {
         &mut self,
         transferred: &Transferred,
         touched: &mut Touched,
-        reading: Reading,
+        mode: ReplayMode,
     ) -> bool {
         let out = touched.transfers.get_mut(&transferred.id);
         let Some(transfer) = out.filter(|transfer| {
@@ -244,7 +248,7 @@ impl Replayed {
         }) else {
             return true;
         };
-        if transfer.moved != transferred.units && reading == Reading::Strict {
+        if transfer.moved != transferred.units && mode == ReplayMode::Strict {
             return false;
         }
         transfer.state = TransferState::Done;
@@ -263,12 +267,12 @@ impl Replayed {
     }
 }
 
-impl RetakenOrder {
-    fn may_be_retaken(&self, attempt: u8) -> bool {
+impl ReacquiredOrder {
+    fn may_be_reacquired(&self, attempt: u8) -> bool {
         self.attempt < attempt && self.state.units() == domain::Units::None
     }
 
-    fn sent_back(&self, segment: &SegmentKey, take: &TakenOrder) -> PendingReturn {
+    fn pending_return(&self, segment: &SegmentKey, take: &TakenOrder) -> PendingReturn {
         PendingReturn {
             id: take.id,
             segment: segment.clone(),

@@ -1,4 +1,4 @@
-//! Adding up what the reads of [`crate::Ledger::totals`] found.
+//! Adds up the rows that [`crate::Reading::totals`] has read.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::{
     convert::{parsed, unsigned},
 };
 
-/// What was read, from one snapshot.
+/// Rows read from one snapshot.
 pub(crate) struct Read {
     pub item: ItemColumns,
     pub segments: Vec<SegmentColumns>,
-    /// By segment and state: orders, and their units.
+    /// By segment and state: number of orders, and their units.
     pub orders: Vec<(i64, String, i64, i64)>,
     /// By segment: units of pending returns.
     pub returning: Vec<(i64, i64)>,

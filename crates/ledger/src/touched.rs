@@ -1,40 +1,40 @@
-//! What entries touch besides their segment's row: orders, pending returns, transfers.
+//! The rows that entries touch besides their segment's: orders, pending returns, transfers.
 //!
-//! It is read before the replay, as the ledger has it, and the replay keeps it up to date, so that what one entry did is there for the next. What is
-//! different in the end is written.
+//! They are read before the replay, as the ledger has them. The replay keeps them up to date, so
+//! that each entry sees the effects of the earlier ones. The changed rows are written at the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use domain::{BuyerId, ItemId, OrderId, OrderState, TransferId};
+use domain::{BuyerId, ItemId, OrderId, TransferId};
 
-use crate::{PendingReturn, Transfer, limits::Watched};
+use crate::{PendingReturn, Transfer, limits::Watched, statements::ReacquiredOrder};
 
-/// What entries touch, as the ledger has it and as the replay leaves it.
+/// The rows that entries touch, read from the ledger and updated by the replay.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
-    /// Orders that are there already.
+    /// Orders that the ledger already has.
     pub orders: HashSet<OrderId>,
-    /// Orders whose units were taken anew, by their own id.
-    pub retaken: HashMap<OrderId, RetakenOrder>,
-    /// Returns that were pending, and that the entries say are done.
+    /// Orders whose units were reacquired, by the order's own id.
+    pub reacquired: HashMap<OrderId, ReacquiredOrder>,
+    /// Pending returns that the entries complete.
     pub returns: HashMap<OrderId, PendingReturn>,
     /// Transfers whose units left or arrived.
     pub transfers: HashMap<TransferId, Transfer>,
-    /// By item, the buyers who are held against its limit.
+    /// By item, the buyers whose orders are checked against its limit.
     pub watched: HashMap<ItemId, Watched>,
-    /// What is to be written.
+    /// Changes to write.
     pub changes: Changes,
 }
 
 impl Touched {
-    /// Whether the buyer may have these units, taken then, as well.
+    /// Whether the limit allows the buyer these units, taken at `taken_ms`.
     pub(crate) fn allows(&self, item: &ItemId, buyer: &BuyerId, units: u64, taken_ms: i64) -> bool {
         self.watched
             .get(item)
             .is_none_or(|watched| watched.allows(buyer, units, taken_ms))
     }
 
-    /// Counts what the buyer has got.
+    /// Adds the units to those that the buyer holds.
     pub(crate) fn count(&mut self, item: &ItemId, buyer: &BuyerId, units: u64) {
         if let Some(watched) = self.watched.get_mut(item) {
             watched.count(buyer, units);
@@ -42,21 +42,11 @@ impl Touched {
     }
 }
 
-/// What a replay has changed, sorted: everybody writes in the same order, and nobody waits in a circle.
+/// Rows that a replay has changed, sorted: all transactions write in the same order, so that no
+/// cycle of lock waits can form.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    pub retaken: BTreeMap<OrderId, RetakenOrder>,
+    pub reacquired: BTreeMap<OrderId, ReacquiredOrder>,
     pub returns: BTreeMap<OrderId, PendingReturn>,
     pub transfers: BTreeMap<TransferId, Transfer>,
-}
-
-/// What of an order decides on a retake, and what a retake changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RetakenOrder {
-    pub id: OrderId,
-    pub state: OrderState,
-    pub attempt: u8,
-    pub segment: u16,
-    pub quantity: domain::Quantity,
-    pub expires_ms: i64,
 }

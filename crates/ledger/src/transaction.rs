@@ -1,10 +1,10 @@
-//! How a transaction ends, the same for every database.
+//! Ending a transaction, for every database.
 
 use async_trait::async_trait;
 
 use crate::LedgerError;
 
-/// An open transaction. Dropping it rolls back, some time soon.
+/// An open transaction. Dropping it rolls back some time later.
 #[async_trait]
 pub(crate) trait Transact: Send {
     async fn commit(self) -> Result<(), LedgerError>;
@@ -12,7 +12,8 @@ pub(crate) trait Transact: Send {
     async fn roll_back(self);
 }
 
-/// Commits what went well. What did not is rolled back here and now, so that its rows are free again when the caller hears of the error.
+/// Commits after success. After an error it rolls back before it returns, so that the rows are free
+/// again when the caller sees the error.
 pub(crate) async fn end<T>(
     transaction: impl Transact,
     outcome: Result<T, LedgerError>,
@@ -29,15 +30,15 @@ pub(crate) async fn end<T>(
     }
 }
 
-/// What a transaction came to, and whether there is something to commit.
+/// Result of a transaction, and whether there is something to commit.
 pub(crate) enum Outcome<T> {
-    /// It changed what it should.
+    /// The transaction has made its changes.
     Done(T),
-    /// It changed nothing, or what it changed is not to stay.
+    /// The transaction changed nothing, or its changes must be rolled back.
     Unchanged(T),
 }
 
-/// [`end`], for a transaction that may have found that there is nothing to do.
+/// [`end`] for a transaction that may have found nothing to do.
 pub(crate) async fn end_as<T>(
     transaction: impl Transact,
     outcome: Result<Outcome<T>, LedgerError>,

@@ -1,44 +1,54 @@
-//! Locks in Consul: a session for each holder, a key that it acquires, and the key's lock index as the token.
+//! Locks in Consul: a session for each holder, a key that it acquires, and the key's lock index as
+//! the token.
 //!
-//! **Tested against a double only**, which follows Consul's documentation and source (`tests/it/contract/consul_double.rs`); no server was at
-//! hand. Everything goes through Consul's HTTP API, usually to the agent on the same machine.
+//! **Tested against a test double only**, which follows Consul's documentation and source
+//! (`tests/it/contract/consul_double.rs`); no server was available. All requests go through Consul's
+//! HTTP API, usually to the agent on the same machine.
 //!
-//! A key counts in its `LockIndex` how often it has been acquired. A release leaves the key and the index where they are, so tokens rise from
-//! holder to holder. They begin anew if somebody deletes the key: nothing here does, and nobody else should.
+//! A key counts in its `LockIndex` how often it was acquired. A release leaves the key and the index
+//! in place, so tokens rise from holder to holder. They start again if the key is deleted: nothing
+//! here does that, and no other program should.
 //!
-//! What a reader could get wrong:
+//! Invariants and limits:
 //!
-//! * A session ends no earlier than its TTL says, but up to as much later, because Consul gives clients that grace. A holder that has vanished
-//!   is outlived by twice its lease, and by the lock-delay after that.
-//! * The session has no health checks. With Consul's default one it would also end when gossip takes the node for dead, before
-//!   its TTL, and the guard's deadline would not be true.
-//! * A session that is destroyed while it has a key starts the lock-delay like one that expires. Only a release frees at once, so that comes first.
-//! * Consul keeps no queue. Whoever acquires first after a release has the lock, and all who wait are told of it. They ask again only when
-//!   the key has no holder: asking costs a write in the log of the cluster, waiting costs a connection.
+//! * A session ends no earlier than its TTL, but up to twice as late, because Consul gives clients
+//!   that grace. The lock of a vanished holder therefore stays closed for up to twice the lease,
+//!   and for the lock-delay after that.
+//! * The session has no health checks. With Consul's default check it would also end when gossip
+//!   declares the node dead, before its TTL, and the guard's deadline would be wrong.
+//! * Destroying a session that holds a key starts the lock-delay, as its expiry does. Only a release
+//!   frees the key immediately, so the release comes first.
+//! * Consul keeps no queue. After a release all waiters are notified, and the first acquire wins.
+//!   Waiters try again only when the key has no holder: an attempt costs a write in the log of the
+//!   cluster, waiting costs a connection.
 //!
-//! | file | is |
+//! | file | content |
 //! |---|---|
-//! | `builder` | every setting, and what is refused |
-//! | `agent` | what is asked of Consul, each with a timeout |
-//! | `claim` | a session and what it has acquired, and the certainty that it goes away again |
-//! | `contender` | somebody who wants a lock |
-//! | `held` | extending, releasing, and being told of a loss |
+//! | `builder` | every setting and its validation |
+//! | `agent` | the requests to Consul, each with a timeout |
+//! | `session` | a session and the key that it acquired, and their removal |
+//! | `contender` | acquires a lock and waits while it is held |
+//! | `held` | extends, releases, and notices a loss |
 
 mod agent;
 mod builder;
-mod claim;
 mod contender;
 mod held;
+mod session;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
 pub use self::builder::ConsulBuilder;
 use self::{agent::Agent, builder::Settings, contender::Contender};
 use crate::{
-    Capabilities, Guard, Lock, LockError, Mode, Patience, Request, error::InvalidArgument,
-    patience, segment,
+    backend::Lock,
+    error::{Answer, LockError, Vote},
+    guard::Guard,
+    path_segment,
+    request::{Capabilities, Request},
+    retry,
 };
 
 /// Locks in Consul. Cheap to clone.
@@ -64,50 +74,20 @@ impl Lock for ConsulLock {
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
-        if request.mode == Mode::Shared {
-            return Err(InvalidArgument::Unsupported {
-                backend: "Consul",
-                what: "shared mode",
-            }
-            .into());
-        }
+        request.require_exclusive("Consul")?;
         let key = format!(
             "{}/{}",
             self.settings.prefix,
-            segment::of_name(request.name)?
+            path_segment::encode(request.name)?
         );
         let mut contender = Contender::new(self.clone(), request.name.to_owned(), key.into());
-        patience::ask(request.patience, &mut contender).await
+        retry::acquire(request.wait, &mut contender).await
     }
 }
 
 impl ConsulLock {
-    /// Asks once. (The same as [`Lock::try_acquire`], so that nothing but this type need be imported.)
-    ///
-    /// # Errors
-    ///
-    /// See [`LockError`].
-    pub async fn try_acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::None))
-            .await
-    }
-
-    /// Waits for as long as somebody else has the lock. Cancelling it leaves nothing behind.
-    ///
-    /// # Errors
-    ///
-    /// If Consul does not answer: see [`LockError`].
-    pub async fn acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name)).await
-    }
-
-    /// Waits for so long, also for a Consul that does not answer, and then says what stood in the way last.
-    ///
-    /// # Errors
-    ///
-    /// See [`LockError`].
-    pub async fn acquire_within(&self, name: &str, patience: Duration) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::For(patience)))
-            .await
+    /// The datacenter has one vote.
+    fn votes(&self, answer: Answer) -> Vec<Vote> {
+        Vote::single(&self.agent.label, answer)
     }
 }

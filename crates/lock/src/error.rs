@@ -1,57 +1,61 @@
-//! What can go wrong with a lock, with every node's own answer, and whether trying again is safe.
+//! Why a lock is not held: every node's own answer, and whether a retry is safe.
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use crate::FencingToken;
+use crate::token::FencingToken;
 
-/// Why there is no lock, or no longer.
+/// Why a lock could not be acquired, extended or released.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody else has it, or several asked at once and nobody got a quorum. Trying again is safe.
+    /// Another owner holds the lock, or several contenders split the votes and none got a quorum.
+    /// A retry is safe.
     #[error("the lock is held: {}", list(votes))]
     Held {
-        /// What every node said.
+        /// Answer of every node.
         votes: Vec<Vote>,
     },
-    /// Too few nodes can vote. Trying again is safe, and helps once they can.
+    /// Too few nodes can vote. A retry is safe, and helps once they can.
     #[error("too few nodes can vote: {}", list(causes))]
     NoQuorum {
-        /// What every node said.
+        /// Answer of every node.
         causes: Vec<Vote>,
     },
-    /// A quorum agreed, but so late that too little of the lease was left. What was taken is given back. Trying again is safe.
+    /// A quorum agreed, but too little of the lease was left. The acquisition is released again. A
+    /// retry is safe.
     #[error("the quorum took {elapsed:?}, too long for the lease: {}", list(votes))]
     TooLate {
-        /// From the first request to the deciding answer.
+        /// Time from the first request to the deciding answer.
         elapsed: Duration,
-        /// What every node said.
+        /// Answer of every node.
         votes: Vec<Vote>,
     },
-    /// The lock was ours and is not any more. Acquire it anew; whatever was done meanwhile is judged by its token.
+    /// We held the lock and do not hold it any more. Acquire it again; the store judges by token
+    /// what was written meanwhile.
     #[error("the lock is lost: {}", list(votes))]
     Lost {
-        /// What every node said; empty if the lease ended without anybody being asked.
+        /// Answer of every node; empty if the lease ended without a request.
         votes: Vec<Vote>,
     },
-    /// The name has had the last token, or holds one that nobody gave. Trying again does not help.
+    /// The name has used its last token, or stores a token that no lock gave. A retry does not
+    /// help.
     #[error("no token is left: {}", list(votes))]
     NoTokenLeft {
-        /// What every node said.
+        /// Answer of every node.
         votes: Vec<Vote>,
     },
-    /// What was asked for makes no sense. Nothing was sent.
+    /// An argument is invalid. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] InvalidArgument),
 }
 
 impl LockError {
-    /// The lease ended without anybody being asked.
+    /// The lease ended without a request to any node.
     pub(crate) fn lost() -> Self {
         Self::Lost { votes: Vec::new() }
     }
 
-    /// Whether the same call may succeed later.
+    /// Whether a retry of the same call may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -59,7 +63,7 @@ impl LockError {
         )
     }
 
-    /// What every node said.
+    /// The answer of every node.
     pub fn votes(&self) -> &[Vote] {
         match self {
             Self::Held { votes }
@@ -76,137 +80,149 @@ impl LockError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidArgument {
-    /// A lock without a name.
+    /// The name is empty.
     #[error("the name of a lock must not be empty")]
     EmptyName,
-    /// A name that would be a huge key.
+    /// The name is too long for a key.
     #[error("the name of a lock is {bytes} bytes long; at most {max} are allowed")]
     NameTooLong {
-        /// Of the name.
+        /// Length of the name.
         bytes: usize,
-        /// That are allowed.
+        /// Longest allowed name.
         max: usize,
     },
-    /// A name that is the key of something else.
+    /// The name is the key of other data.
     #[error(
         "{0:?} is not allowed as the name of a lock: names must not begin with \"lock:node:\" or end in \":fence\", \":readers\", \":queue\" or \":waiters\""
     )]
     ReservedName(String),
-    /// Several locks were asked for, and none was named.
+    /// Several locks were requested without a name.
     #[error("expected the name of at least one lock")]
     NoNames,
-    /// The backend cannot do that.
+    /// The backend does not have this feature.
     #[error("{backend} locks have no {what}")]
     Unsupported {
-        /// Its name.
+        /// Name of the backend.
         backend: &'static str,
-        /// That was asked for.
+        /// The requested feature.
         what: &'static str,
     },
-    /// No node, or one of them twice: a quorum of one server is none.
+    /// No node, or one node twice: a quorum of one server is none.
     #[error("a lock needs nodes, each of them once: {0}")]
     Nodes(String),
-    /// A name that no statement is made with.
+    /// The name of the table cannot be used in a statement.
     #[error("the table is {found:?}; {expected}")]
     Table {
-        /// That was set.
+        /// The configured name.
         found: String,
-        /// What would work.
+        /// What is expected.
         expected: &'static str,
     },
-    /// An address that the backend's client does not understand.
+    /// The backend's client cannot parse the address.
     #[error("expected {expected} for a server, found {found:?}")]
     Url {
-        /// Without its credentials.
+        /// The address without its credentials.
         found: String,
-        /// What would work.
+        /// What is expected.
         expected: &'static str,
     },
-    /// A duration that cannot work.
+    /// A parameter of a server's URL that is ours and has an unknown value.
+    #[error("{found} in the URL of {url}: expected {expected}")]
+    UrlParameter {
+        /// Without its credentials and parameters.
+        url: String,
+        /// As it stands in the URL.
+        found: String,
+        /// The values that are accepted.
+        expected: &'static str,
+    },
+    /// The duration is out of range.
     #[error("{setting} is {found:?}; {expected}")]
     Duration {
-        /// Of the builder.
+        /// Name of the builder's setting.
         setting: &'static str,
-        /// What was set.
+        /// The configured duration.
         found: Duration,
-        /// What would work.
+        /// What is expected.
         expected: &'static str,
     },
-}
-
-/// A setting that cannot work is named, with what would.
-pub(crate) fn expect(
-    holds: bool,
-    setting: &'static str,
-    found: Duration,
-    expected: &'static str,
-) -> Result<(), InvalidArgument> {
-    if holds {
-        Ok(())
-    } else {
-        Err(InvalidArgument::Duration {
-            setting,
-            found,
-            expected,
-        })
-    }
 }
 
 /// One node's answer.
 #[derive(Debug, Clone)]
 pub struct Vote {
-    /// `HOST:PORT`, or what else the backend calls its server.
+    /// `HOST:PORT`, or the backend's name for its server.
     pub node: String,
-    /// What it said.
+    /// Its answer.
     pub answer: Answer,
 }
 
-/// What a client library said.
+impl Vote {
+    /// The votes of a backend with one server, or one cluster that answers as a whole.
+    #[cfg(any(
+        feature = "_sql",
+        feature = "_ephemeral_queue",
+        feature = "consul",
+        feature = "redis"
+    ))]
+    pub(crate) fn single(node: &str, answer: Answer) -> Vec<Self> {
+        vec![Self {
+            node: node.to_owned(),
+            answer,
+        }]
+    }
+}
+
+/// An error of a backend's client library.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// What a node said, or why it said nothing.
+/// What a node answered, or why it did not answer.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Answer {
-    /// Yes.
+    /// The node accepted the request.
     Accepted,
-    /// Another owner has the lock here.
+    /// Another owner holds the lock on this node.
     Held {
-        /// What is left of the other's lease; `None` if its lock has none, or the server does not say.
+        /// What is left of the other owner's lease. `None` if its lock has no expiry, or the server
+        /// does not report it.
         remaining: Option<Duration>,
-        /// The last token that the node has accepted, if it is known.
+        /// The last token that the node accepted, if known.
         fence: Option<FencingToken>,
     },
-    /// The node has accepted this token already, or a later one.
+    /// The node has accepted this token or a later one already.
     TooLow {
-        /// The token.
+        /// The token that the node accepted.
         fence: FencingToken,
     },
-    /// Others wait in front of us.
+    /// Other waiters are ahead in the queue.
     Queued {
-        /// How many.
+        /// Number of waiters ahead.
         ahead: usize,
     },
-    /// Nobody has the lock here: it expired, or the node lost it.
+    /// The lock is not held on this node: it expired, or the node lost it.
     Gone,
     /// The node must not vote.
     NotVoting(Exclusion),
-    /// The node did not answer within its time. It may still do what it was asked to.
+    /// The node did not answer in time. It may still carry out the request.
     TimedOut,
-    /// The node could not be asked, or refused.
+    /// The node could not be reached, or refused.
     Failed(Cause),
-    /// The node answered what this release does not understand.
+    /// This release cannot read the node's answer.
     Unreadable(String),
-    /// The matter was decided before the node answered.
+    /// The outcome was decided before the node answered.
     NotNeeded,
 }
 
 impl Answer {
+    #[cfg(feature = "redlock")]
     pub(crate) fn is_accepted(&self) -> bool {
         matches!(self, Self::Accepted)
     }
 
-    /// Whether the node said no, as opposed to nothing. Asking it again does not change that within a lease.
+    /// Whether the node refused, as opposed to not answering. A retry within the lease gets the
+    /// same refusal.
+    #[cfg(feature = "redlock")]
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -219,7 +235,8 @@ impl Answer {
         )
     }
 
-    /// Whether the node is of no use for now.
+    /// Whether the node cannot vote for now.
+    #[cfg(feature = "_redis_server")]
     pub(crate) fn is_failure(&self) -> bool {
         matches!(
             self,
@@ -240,13 +257,13 @@ impl fmt::Display for Answer {
                 remaining: None, ..
             } => f.write_str("held"),
             Self::TooLow { fence } => write!(f, "has accepted token {fence}"),
-            Self::Queued { ahead } => write!(f, "{ahead} wait in front"),
-            Self::Gone => f.write_str("nobody has it"),
+            Self::Queued { ahead } => write!(f, "{ahead} waiters ahead"),
+            Self::Gone => f.write_str("not held"),
             Self::NotVoting(exclusion) => exclusion.fmt(f),
             Self::TimedOut => f.write_str("timed out"),
             Self::Failed(error) => error.fmt(f),
             Self::Unreadable(what) => write!(f, "answered {what:?}"),
-            Self::NotNeeded => f.write_str("not waited for"),
+            Self::NotNeeded => f.write_str("not needed"),
         }
     }
 }
@@ -255,23 +272,23 @@ impl fmt::Display for Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exclusion {
-    /// It has not been looked at yet.
+    /// The node has not been probed yet.
     Unknown,
-    /// It is new, was restarted or was wiped: it may have forgotten a lock that is still held.
+    /// The node is new, was restarted or was wiped. It may have forgotten a lock that is held.
     Forgot {
-        /// Until every lease that it may have forgotten is over.
+        /// Time until every lease that it may have forgotten has ended.
         votes_in: Duration,
     },
-    /// Its `maxmemory-policy` may delete a lock that is still held.
+    /// The node's `maxmemory-policy` may evict a lock that is held.
     Evicts {
         /// The policy.
         policy: String,
     },
-    /// Its wall clock jumped, and with it the end of every lease.
+    /// The node's wall clock jumped, and the end of every lease with it.
     ClockJumped {
-        /// How far, in milliseconds; negative is backwards.
+        /// Size of the jump in milliseconds; negative is backwards.
         by_ms: i64,
-        /// Until every lease that it may have misjudged is over.
+        /// Time until every lease that it may have misjudged has ended.
         votes_in: Duration,
     },
 }
@@ -279,7 +296,7 @@ pub enum Exclusion {
 impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => f.write_str("has not been looked at yet"),
+            Self::Unknown => f.write_str("has not been probed yet"),
             Self::Forgot { votes_in } => {
                 write!(f, "may have forgotten locks, votes in {votes_in:?}")
             }
@@ -291,19 +308,9 @@ impl fmt::Display for Exclusion {
     }
 }
 
-/// For an error that shows what was found.
-pub(crate) fn without_credentials(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => {
-            format!("{}***{}", &url[..scheme + 3], &url[at..])
-        }
-        _ => url.into(),
-    }
-}
-
 fn list(votes: &[Vote]) -> String {
     if votes.is_empty() {
-        return "the lease is over".into();
+        return "the lease has ended".into();
     }
     votes
         .iter()

@@ -1,105 +1,80 @@
-//! Locks in etcd: a lease for each holder, a queue in the order of create revisions, and the create revision as the token.
+//! Locks in etcd: a lease for each contender, a queue in the order of create revisions, and the
+//! create revision as the token.
 //!
-//! Whoever wants a lock takes a lease and creates a key under the lock's prefix. The key with the lowest create revision has the lock; every
-//! other one waits for the deletion of the key in front of it and of no other, so a release wakes one waiter. Revisions count all writes of the
-//! cluster, so tokens rise from holder to holder. They begin anew only if the cluster itself does: restoring it from an older backup makes it
-//! forget tokens that it has given.
+//! The [queue](crate::ephemeral_queue) consists of keys below the lock's prefix. Each key hangs on
+//! the lease of its contender and ends with it. Revisions count all writes of the cluster, so
+//! tokens rise from holder to holder. They start again only if the cluster itself does: a restore
+//! from an older backup loses the tokens that were given since.
 //!
-//! What a reader could get wrong: the server decides how long a lease is. It counts in whole seconds and grants none that is shorter than one
-//! and a half elections take, so the guard goes by what was granted. And a waiter's lease runs while it waits: it is kept alive, or the
-//! place in the queue is lost.
+//! The server decides how long a lease is. It counts in whole seconds and grants none that is
+//! shorter than one and a half elections, so the guard uses the granted length. A waiter's lease
+//! runs while it waits: the waiter keeps it alive, or it loses its position in the queue.
 //!
-//! | file | is |
+//! | file | content |
 //! |---|---|
-//! | `builder` | every setting, and what is refused |
-//! | `server` | what is asked of etcd, each with a timeout |
-//! | `place` | a lease and a key: a place in the queue, and the certainty that it goes away again |
-//! | `contender` | somebody who wants a lock |
-//! | `held` | extending, releasing, and being told of a loss |
+//! | `builder` | every setting and its validation |
+//! | `node` | a lease and a key: one position in the queue, and its removal |
+//! | `server` | the requests to etcd, each with a timeout |
 
 mod builder;
-mod contender;
-mod held;
-mod place;
+mod node;
 mod server;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
 pub use self::builder::EtcdBuilder;
-use self::{builder::Settings, contender::Contender, server::Server};
+use self::{node::EtcdNode, server::Server};
 use crate::{
-    Capabilities, Guard, Lock, LockError, Mode, Patience, Request, error::InvalidArgument,
-    patience, segment,
+    backend::Lock,
+    ephemeral_queue::{self, Service},
+    error::{Answer, LockError},
+    guard::Guard,
+    options::Timing,
+    request::{Capabilities, Request},
 };
 
 /// Locks in etcd. Cheap to clone.
 #[derive(Clone)]
-pub struct EtcdLock {
+pub struct EtcdLock(Arc<EtcdService>);
+
+struct EtcdService {
     server: Arc<Server>,
-    settings: Arc<Settings>,
+    prefix: String,
+    timing: Timing,
 }
 
 #[async_trait]
 impl Lock for EtcdLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fenced: true,
-            fair: true,
-            shared: false,
-            reentrant: false,
-            push_loss: true,
-            lock_delay: false,
-            clock_free: true,
-        }
+        ephemeral_queue::CAPABILITIES
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
-        if request.mode == Mode::Shared {
-            return Err(InvalidArgument::Unsupported {
-                backend: "etcd",
-                what: "shared mode",
-            }
-            .into());
-        }
-        let prefix = format!(
-            "{}/{}/",
-            self.settings.prefix,
-            segment::of_name(request.name)?
-        );
-        let mut contender = Contender::new(self.clone(), request, prefix);
-        patience::ask(request.patience, &mut contender).await
+        ephemeral_queue::acquire(&self.0, request).await
     }
 }
 
-impl EtcdLock {
-    /// Asks once. (The same as [`Lock::try_acquire`], so that nothing but this type need be imported.)
-    ///
-    /// # Errors
-    ///
-    /// See [`LockError`].
-    pub async fn try_acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::None))
-            .await
+impl Service for EtcdService {
+    const BACKEND: &'static str = "etcd";
+
+    type Node = EtcdNode;
+
+    fn label(&self) -> &str {
+        &self.server.label
     }
 
-    /// Waits in the queue for as long as somebody else has the lock. Cancelling it leaves nothing behind.
-    ///
-    /// # Errors
-    ///
-    /// If the servers do not answer: see [`LockError`].
-    pub async fn acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name)).await
+    fn root(&self) -> &str {
+        &self.prefix
     }
 
-    /// Waits in the queue for so long, also for servers that do not answer, and then says what stood in the way last.
-    ///
-    /// # Errors
-    ///
-    /// See [`LockError`].
-    pub async fn acquire_within(&self, name: &str, patience: Duration) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::For(patience)))
-            .await
+    fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    async fn node(&self, queue: &str) -> Result<EtcdNode, Answer> {
+        let server = Arc::clone(&self.server);
+        Ok(EtcdNode::new(server, queue, self.timing.lease.length))
     }
 }

@@ -1,7 +1,8 @@
-//! A lock that is held, and what its holder is told about losing it.
+//! A held lock, and how its holder learns of a loss.
 //!
-//! What a reader could get wrong: the deadline is local. It is counted from before the first request was sent, so it is over before the
-//! lease is over at any quorum of nodes, and it needs no network to pass. Only an extension that a quorum granted moves it.
+//! The deadline is local. It is counted from before the first request was sent, so it passes before
+//! the lease ends at any quorum of nodes, and it needs no network to pass. Only an extension that a
+//! quorum granted moves it.
 
 use std::{
     fmt,
@@ -16,23 +17,30 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{FencingToken, Grant, Hold, LockError, Mode};
+use crate::{
+    error::LockError,
+    hold::{Grant, Hold},
+    sequencer::Sequencer,
+    token::FencingToken,
+};
 
-/// An extension is asked for when so much of the lease is over, and again soon after one that failed.
-const RENEW_AFTER: u32 = 3;
-const RENEW_AGAIN_AFTER: u32 = 30;
+/// A lease is extended once this fraction of it (a third) has passed.
+const EXTEND_AFTER_FRACTION: u32 = 3;
+/// After a failure the extension is retried at intervals of this fraction of the lease.
+const EXTEND_RETRY_FRACTION: u32 = 30;
 
-/// A lock that is held. Dropping it gives it back in the background.
-#[must_use = "a lock is given back when its guard is dropped"]
+/// A held lock. Dropping it releases the lock in the background.
+#[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    hold: Holding,
+    hold: HeldLock,
     lease: Duration,
     deadline: watch::Sender<Instant>,
     scope: Scope,
-    _end: End,
+    _end: CancelOnDrop,
 }
 
-/// What the work under a lock gets to know. It can be cloned and sent anywhere; it does not hold the lock.
+/// The view of a lock for the work under it: token, validity and loss. It can be cloned and sent
+/// anywhere; it does not hold the lock.
 #[derive(Debug, Clone)]
 pub struct Scope {
     sequencer: Arc<Sequencer>,
@@ -40,45 +48,27 @@ pub struct Scope {
     lost: CancellationToken,
 }
 
-/// What the backend does with the lock, until it is released.
-struct Holding {
+/// The backend's part, until the lock is released.
+struct HeldLock {
     hold: Option<Box<dyn Hold>>,
     deadline: watch::Receiver<Instant>,
 }
 
 /// Cancels the token of a guard that is released or dropped.
-struct End(CancellationToken);
-
-/// What a holder shows to a store that checks it: which lock, how it is held, and under which token.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Sequencer {
-    /// Of the lock.
-    pub name: String,
-    /// Alone, or with others.
-    pub mode: Mode,
-    /// Of the holder.
-    pub token: FencingToken,
-}
-
-impl fmt::Display for Sequencer {
-    /// `TOKEN:NAME`, because a name may contain anything.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.token, self.name)
-    }
-}
+struct CancelOnDrop(CancellationToken);
 
 impl Scope {
-    /// Pass it to every store that is written to under the lock.
+    /// The fencing token. Pass it to every store that is written to under the lock.
     pub fn token(&self) -> FencingToken {
         self.sequencer.token
     }
 
-    /// What to show to a store that checks its callers.
+    /// What to present to a store that checks its callers.
     pub fn sequencer(&self) -> &Sequencer {
         &self.sequencer
     }
 
-    /// How much longer the lock is certainly ours; zero once it is lost.
+    /// How much longer we certainly hold the lock; zero once it is lost.
     pub fn validity(&self) -> Duration {
         if self.lost.is_cancelled() {
             return Duration::ZERO;
@@ -88,32 +78,33 @@ impl Scope {
             .borrow()
             .saturating_duration_since(Instant::now());
         if validity.is_zero() {
-            // Whoever finds it lost tells everybody, and nobody hears of it later than of its consequences.
+            // Every observer learns of the loss now, before any consequence of it.
             self.lost.cancel();
         }
         validity
     }
 
-    /// Whether the lock is not certainly ours any more.
+    /// Whether we do not certainly hold the lock any more.
     pub fn is_lost(&self) -> bool {
         self.validity().is_zero()
     }
 
-    /// Returns when the lock is lost: at the local deadline at the latest, whatever the network does, and at once if that was earlier.
+    /// Returns when the lock is lost: at the local deadline at the latest, whatever the network
+    /// does. Returns immediately if the lock is lost already.
     pub async fn lost(&self) {
         if !self.is_lost() {
             self.lost.cancelled().await;
         }
     }
 
-    /// Is cancelled when the lock is lost, released or dropped.
+    /// A token that is cancelled when the lock is lost, released or dropped.
     pub fn cancellation(&self) -> CancellationToken {
         self.lost.clone()
     }
 }
 
 impl Guard {
-    /// For a backend that has acquired a lock.
+    /// Called by a backend that has acquired a lock.
     pub fn new(grant: Grant) -> Self {
         let Grant {
             sequencer,
@@ -123,7 +114,7 @@ impl Guard {
             hold,
         } = grant;
         let (sender, receiver) = watch::channel(deadline);
-        let hold = Holding {
+        let hold = HeldLock {
             hold: Some(hold),
             deadline: receiver.clone(),
         };
@@ -132,56 +123,58 @@ impl Guard {
             deadline: receiver,
             lost: lost.clone(),
         };
-        tokio::spawn(fire_at_the_deadline(scope.clone()));
+        tokio::spawn(cancel_at_deadline(scope.clone()));
         Self {
             hold,
             lease,
             deadline: sender,
             scope,
-            _end: End(lost),
+            _end: CancelOnDrop(lost),
         }
     }
 
-    /// Pass it to every store that is written to under the lock.
+    /// The fencing token. Pass it to every store that is written to under the lock.
     pub fn token(&self) -> FencingToken {
         self.scope.token()
     }
 
-    /// How much longer the lock is certainly ours; zero once it is lost.
+    /// How much longer we certainly hold the lock; zero once it is lost.
     pub fn validity(&self) -> Duration {
         self.scope.validity()
     }
 
-    /// Whether the lock is not certainly ours any more.
+    /// Whether we do not certainly hold the lock any more.
     pub fn is_lost(&self) -> bool {
         self.scope.is_lost()
     }
 
-    /// Returns when the lock is lost: at the local deadline at the latest, whatever the network does, and at once if that was earlier.
+    /// Returns when the lock is lost: at the local deadline at the latest, whatever the network
+    /// does. Returns immediately if the lock is lost already.
     pub async fn lost(&self) {
         self.scope.lost().await;
     }
 
-    /// Is cancelled when the lock is lost, released or dropped.
+    /// A token that is cancelled when the lock is lost, released or dropped.
     pub fn cancellation(&self) -> CancellationToken {
         self.scope.cancellation()
     }
 
-    /// What the work under the lock gets to know.
+    /// The view of the lock for the work under it.
     pub fn scope(&self) -> Scope {
         self.scope.clone()
     }
 
-    /// What to show to a store that checks its callers.
+    /// What to present to a store that checks its callers.
     pub fn sequencer(&self) -> Sequencer {
         self.scope.sequencer().clone()
     }
 
-    /// Sets the lease anew, from now; it never adds.
+    /// Restarts the lease from now. The remaining time is replaced, never added to.
     ///
     /// # Errors
     ///
-    /// `Lost` is final. After anything else the lock is still ours for [`validity`](Self::validity), and this may be tried again.
+    /// `Lost` is final. After any other error we still hold the lock for
+    /// [`validity`](Self::validity), and the call may be repeated.
     pub async fn extend(&mut self) -> Result<(), LockError> {
         if self.scope.is_lost() {
             return Err(LockError::lost());
@@ -201,7 +194,7 @@ impl Guard {
         }
     }
 
-    /// Nobody may be told that a lock is lost and see it come back.
+    /// A lock that was reported as lost must not come back, so a late extension is ignored.
     fn move_deadline(&self, to: Instant) -> bool {
         let lost = &self.scope.lost;
         self.deadline.send_if_modified(|deadline| {
@@ -213,7 +206,8 @@ impl Guard {
         })
     }
 
-    /// Keeps extending the lease while `body` runs, and drops `body` where it stands when the lock is lost.
+    /// Keeps extending the lease while `body` runs, and drops `body` at its current await when the
+    /// lock is lost.
     ///
     /// # Errors
     ///
@@ -226,7 +220,7 @@ impl Guard {
         let body = pin!(body(self.scope()));
         let done = tokio::select! {
             biased;
-            error = self.keep() => return Err(error),
+            error = self.extend_until_lost() => return Err(error),
             done = body => done,
         };
         if scope.is_lost() {
@@ -236,10 +230,10 @@ impl Guard {
         }
     }
 
-    /// Extends the lease for as long as that succeeds.
-    pub(crate) async fn keep(&mut self) -> LockError {
+    /// Extends the lease until the lock is lost.
+    pub(crate) async fn extend_until_lost(&mut self) -> LockError {
         let scope = self.scope();
-        let mut pause = self.lease / RENEW_AFTER;
+        let mut pause = self.lease / EXTEND_AFTER_FRACTION;
         loop {
             tokio::select! {
                 () = scope.lost() => return LockError::lost(),
@@ -250,22 +244,23 @@ impl Guard {
                 extended = self.extend() => extended,
             };
             pause = match extended {
-                Ok(()) => self.lease / RENEW_AFTER,
+                Ok(()) => self.lease / EXTEND_AFTER_FRACTION,
                 Err(lost @ LockError::Lost { .. }) => return lost,
                 Err(error) => {
-                    tracing::warn!(%error, "a lease was not extended; trying again until it ends");
-                    self.lease / RENEW_AGAIN_AFTER
+                    tracing::warn!(%error, "lease extension failed, retrying until the lease ends");
+                    self.lease / EXTEND_RETRY_FRACTION
                 }
             };
         }
     }
 
-    /// Gives the lock back, and says whether it was ours until then.
+    /// Releases the lock and reports whether we held it until then.
     ///
     /// # Errors
     ///
-    /// `Lost` if it was not. Anything else if too few servers answered: it was ours, and they are told again until the lease ends there.
-    /// A caller that does not wait for the answer leaves nothing behind.
+    /// `Lost` if we did not. Any other error if too few servers answered: we held the lock, and the
+    /// release is retried in the background until the lease ends there. A caller that drops the
+    /// future leaves nothing behind.
     pub async fn release(self) -> Result<(), LockError> {
         let in_time = !self.is_lost();
         let Self {
@@ -287,8 +282,9 @@ impl Guard {
     }
 }
 
-impl Drop for Holding {
-    /// Who is told to release has done with the lock. Who loses it may have requests on their way.
+impl Drop for HeldLock {
+    /// A holder that drops a valid guard is done with the lock. A holder whose lease ended may
+    /// still have requests in flight, so the lock-delay applies.
     fn drop(&mut self) {
         if let Some(hold) = &mut self.hold
             && *self.deadline.borrow() <= Instant::now()
@@ -298,7 +294,7 @@ impl Drop for Holding {
     }
 }
 
-impl Drop for End {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }
@@ -313,8 +309,8 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Ends with the guard, or at its deadline.
-async fn fire_at_the_deadline(scope: Scope) {
+/// Cancels the scope at its deadline. Ends when the guard is released or dropped.
+async fn cancel_at_deadline(scope: Scope) {
     loop {
         let deadline = *scope.deadline.borrow();
         if deadline <= Instant::now() {

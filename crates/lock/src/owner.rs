@@ -1,4 +1,4 @@
-//! Who has a lock, as it is written down on a server.
+//! The owner of a lock, as the servers store it.
 
 /// 192 random bits.
 pub(crate) fn unique() -> String {

@@ -1,5 +1,6 @@
-//! What every backend on Redis needs: keys, scripts, connections, and being told of releases.
+//! What every backend on Redis needs: keys, scripts, connections, and notifications of releases.
 
+mod address;
 mod keys;
 pub(crate) mod script;
 mod server;

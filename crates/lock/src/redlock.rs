@@ -1,22 +1,27 @@
-//! The ballot Redlock: locks on a quorum of independent Redis servers, with tokens from the quorum itself.
+//! The ballot Redlock: locks on a quorum of independent Redis servers, with tokens from the quorum
+//! itself.
 //!
 //! | file | is |
 //! |---|---|
 //! | `builder` | every setting, and what is refused |
-//! | `contender` | somebody who wants a lock: the ballot, and why tokens rise |
-//! | `queue` | its place among others, in fair mode |
+//! | `contender` | one acquisition: the ballot, and why tokens rise |
+//! | `queue` | its place in the queue, in fair mode |
 //! | `claim` | what an owner may have on the nodes, and the certainty that it goes away again |
 //! | `held` | extending and releasing |
-//! | `tokens` | the tokens that we have been told of |
+//! | `tokens` | the highest tokens that nodes have reported |
 //! | `node` | one node, and whether it may vote |
-//! | `monitor` | watches the nodes, and lets those vote again that may have forgotten |
+//! | `durability` | whether a node keeps its votes across a restart |
+//! | `fresh_start` | lets nodes vote that are all new, without waiting |
+//! | `monitor` | watches the nodes, and admits those that may vote again |
 //! | `clock` | notices when a node's wall clock jumps |
-//! | `view` | what the nodes have of one lock, for whoever looks from outside |
+//! | `view` | what the nodes have of one lock, read only |
 
 mod builder;
 mod claim;
 mod clock;
 mod contender;
+mod durability;
+mod fresh_start;
 mod held;
 mod monitor;
 mod node;
@@ -24,13 +29,14 @@ mod queue;
 mod tokens;
 mod view;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 pub use self::{
     builder::RedlockBuilder,
+    durability::Durability,
     view::{Holder, LockView, NodeView, Verdict},
 };
 use self::{
@@ -41,10 +47,10 @@ use self::{
     tokens::Seen,
 };
 use crate::{
-    Capabilities, FencingToken, Guard, Lock, LockError, Patience, Request,
+    Capabilities, FencingToken, Guard, Lock, LockError, Request,
     error::{Answer, Exclusion},
-    patience,
     redis_server::{Keys, Listener, Wakeups},
+    retry,
 };
 
 /// Locks on a quorum of independent Redis servers. Cheap to clone.
@@ -58,6 +64,8 @@ pub(crate) struct Inner {
     wakeups: Arc<Wakeups>,
     /// Wakes the monitor.
     alarm: Arc<Notify>,
+    /// Two looks of one client would take each other for another client's.
+    looking: Mutex<()>,
 }
 
 /// What one node is like.
@@ -70,6 +78,8 @@ pub struct NodeStatus {
     pub standing: Standing,
     /// The highest token that it remembers, of any name.
     pub high_water: Option<FencingToken>,
+    /// Whether it votes without waiting after a restart.
+    pub durability: Durability,
 }
 
 /// Whether a node's votes count.
@@ -86,10 +96,11 @@ pub enum Standing {
 
 #[async_trait]
 impl Lock for Redlock {
-    fn note_token(&self, name: &str, token: FencingToken) {
-        if let Err(error) = self.observe(name, token) {
-            tracing::warn!(name, %error, "a token was not noted");
-        }
+    /// Once the lock has been acquired, the tokens of names that the nodes do not know yet are above
+    /// this one as well: a number near the last token uses up theirs too.
+    fn observe(&self, name: &str, token: FencingToken) -> Result<(), LockError> {
+        self.seen().note(&Keys::new(name)?, token);
+        Ok(())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -106,7 +117,7 @@ impl Lock for Redlock {
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         let mut contender = Contender::new(self.clone(), Keys::new(request.name)?, request.mode);
-        patience::ask(request.patience, &mut contender).await
+        retry::acquire(request.wait, &mut contender).await
     }
 }
 
@@ -126,60 +137,22 @@ impl Redlock {
             seen: Arc::default(),
             wakeups,
             alarm,
+            looking: Mutex::default(),
         });
         tokio::spawn(monitor::watch(Arc::downgrade(&inner)));
         Self(inner)
     }
 
-    /// Looks at the nodes, and waits for those that are new to locks or have restarted, if there is no quorum without them. It does not wait
-    /// for nodes that do not answer, and not for much longer than the longest lease.
+    /// Looks at the nodes, and waits for those that are new to locks or have restarted, if there is
+    /// no quorum without them. It does not wait for nodes that do not answer, and not for much
+    /// longer than the longest lease.
     pub async fn wait_for_a_quorum(&self) {
-        monitor::wait_for_a_quorum(self.nodes(), self.settings().longest_lease, &self.0.seen).await;
-    }
-
-    /// Asks once. (The same as [`Lock::try_acquire`], so that nothing but this type need be imported.)
-    ///
-    /// # Errors
-    ///
-    /// See [`LockError`]. Whatever single nodes granted is given back in the background.
-    pub async fn try_acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::None))
-            .await
-    }
-
-    /// Waits for as long as somebody else has the lock. Cancelling it leaves nothing behind.
-    ///
-    /// # Errors
-    ///
-    /// If too few nodes can vote: see [`LockError`].
-    pub async fn acquire(&self, name: &str) -> Result<Guard, LockError> {
-        self.request(Request::new(name)).await
-    }
-
-    /// Waits for so long, also for nodes that can vote, and then says what stood in the way last.
-    ///
-    /// # Errors
-    ///
-    /// See [`LockError`].
-    pub async fn acquire_within(&self, name: &str, patience: Duration) -> Result<Guard, LockError> {
-        self.request(Request::new(name).patience(Patience::For(patience)))
-            .await
-    }
-
-    /// Makes every later token of this lock be above one that is known from elsewhere, usually the fence of a row that the lock protects.
-    /// Once it has been acquired, so are those of names that the nodes do not know yet: a number near the last token uses up theirs as well.
-    ///
-    /// # Errors
-    ///
-    /// For a name that no lock may have.
-    pub fn observe(&self, name: &str, token: FencingToken) -> Result<(), LockError> {
-        self.seen().note(&Keys::new(name)?, token);
-        Ok(())
+        monitor::wait_for_a_quorum(&self.0).await;
     }
 
     /// Asks every node, and says whether its votes count.
     pub async fn status(&self) -> Vec<NodeStatus> {
-        let probes = monitor::look(self.nodes(), &self.0.seen).await;
+        let probes = monitor::look(&self.0).await;
         self.nodes()
             .all
             .iter()
@@ -198,7 +171,7 @@ impl Redlock {
 
     fn ballot(&self, claim: &Claim, token: FencingToken) -> Ballot {
         let Settings {
-            ttl,
+            timing,
             keep_tokens: keep,
             ..
         } = *self.settings();
@@ -207,7 +180,7 @@ impl Redlock {
             mode: claim.mode(),
             owner: Arc::clone(claim.owner()),
             token,
-            ttl,
+            ttl: timing.ttl(),
             keep,
         }
     }
@@ -226,14 +199,24 @@ fn status(node: &Node, probe: Result<Probe, Answer>) -> NodeStatus {
         .as_ref()
         .ok()
         .and_then(|probe| FencingToken::new(probe.mark));
+    let durability = match &probe {
+        Ok(probe) => probe.durability.clone(),
+        Err(_) if node.server.is_declared_durable => Durability::Refuted {
+            reason: "the node did not answer".into(),
+        },
+        Err(_) => Durability::NotDeclared,
+    };
     let standing = match (probe, node.exclusion()) {
         (Err(answer), _) => Standing::Unreachable(answer),
         (Ok(_), None) => Standing::Voting,
+        // The next ballot that is put to it lets it vote.
+        (Ok(Probe { kept: Some(_), .. }), Some(Exclusion::Forgot { .. })) => Standing::Voting,
         (Ok(_), Some(exclusion)) => Standing::Excluded(exclusion),
     };
     NodeStatus {
         node: node.label().to_owned(),
         standing,
         high_water,
+        durability,
     }
 }

@@ -1,7 +1,9 @@
-//! A lock that renews itself in the background (what others call a watchdog), and that its holder may enter again.
+//! A lock that renews itself in the background (others call it a watchdog), and that its holder may
+//! enter again.
 //!
-//! What a reader could get wrong: renewal proves that the process lives, not that its work does. A body that hangs keeps its lock for ever.
-//! [`Guard::run`] ties the two together and is the better choice wherever the work is one future.
+//! Renewal proves that the process lives, not that its work makes progress: a body that hangs keeps
+//! its lock forever. [`Guard::run`] ties the lease to the work and is the better choice wherever
+//! the work is one future.
 
 use std::sync::Arc;
 
@@ -10,43 +12,47 @@ use tokio::{
     task::{JoinError, JoinHandle},
 };
 
-use crate::{Guard, LockError, Scope};
+use crate::{
+    error::LockError,
+    guard::{Guard, Scope},
+};
 
-/// How a holder that leaves has left.
+/// What the release of one handle did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
-    /// It was the last one, and the lock is free.
+pub enum ReleaseOutcome {
+    /// It was the last handle, and the lock is free.
     Released,
-    /// Others are still inside.
+    /// Other handles still hold the lock.
     StillHeld,
 }
 
-/// A lock that is extended in the background for as long as anybody is inside.
+/// A lock that is extended in the background while at least one handle exists.
 ///
-/// It is entered again by whoever has this handle, and by nobody else: there is no owner by thread or by task that could be taken for
-/// somebody else's. The last that leaves, or is dropped, gives the lock back.
+/// Only this handle can enter the lock again. Ownership is never derived from a thread or a task,
+/// so one owner cannot be mistaken for another. The last handle that is released or dropped
+/// releases the lock.
 #[derive(Debug)]
-#[must_use = "a lock is given back when its last handle is dropped"]
-pub struct Renewed(Arc<Keeper>);
+#[must_use = "dropping the last handle releases the lock"]
+pub struct Renewed(Arc<Renewal>);
 
 #[derive(Debug)]
-struct Keeper {
+struct Renewal {
     scope: Scope,
-    /// Dropping it ends the renewal as well.
-    leave: Option<oneshot::Sender<()>>,
-    renewal: Option<JoinHandle<Result<(), LockError>>>,
+    /// Dropping it stops the task.
+    stop: Option<oneshot::Sender<()>>,
+    task: Option<JoinHandle<Result<(), LockError>>>,
 }
 
 impl Guard {
-    /// Extends the lease in the background from now on, until it is released, dropped or lost.
+    /// Extends the lease in the background until the lock is released, dropped or lost.
     pub fn renewed(self) -> Renewed {
         let scope = self.scope();
-        let (leave, left) = oneshot::channel();
-        let renewal = tokio::spawn(renew(self, left));
-        Renewed(Arc::new(Keeper {
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(renew(self, stopped));
+        Renewed(Arc::new(Renewal {
             scope,
-            leave: Some(leave),
-            renewal: Some(renewal),
+            stop: Some(stop),
+            task: Some(task),
         }))
     }
 }
@@ -57,11 +63,11 @@ impl Renewed {
         &self.0.scope
     }
 
-    /// Enters the lock once more. It stays held until all who entered have left.
+    /// Enters the lock once more. It stays held until every handle is released.
     ///
     /// # Errors
     ///
-    /// `Lost` if it is not ours any more.
+    /// `Lost` if we do not hold the lock any more.
     pub fn enter(&self) -> Result<Self, LockError> {
         if self.0.scope.is_lost() {
             return Err(LockError::lost());
@@ -69,33 +75,33 @@ impl Renewed {
         Ok(Self(Arc::clone(&self.0)))
     }
 
-    /// Leaves. The last one gives the lock back and says whether it was still ours.
+    /// Releases this handle. The last one releases the lock and reports whether we still held it.
     ///
     /// # Errors
     ///
     /// See [`Guard::release`].
-    pub async fn release(self) -> Result<Left, LockError> {
-        let Some(mut keeper) = Arc::into_inner(self.0) else {
-            return Ok(Left::StillHeld);
+    pub async fn release(self) -> Result<ReleaseOutcome, LockError> {
+        let Some(mut renewal) = Arc::into_inner(self.0) else {
+            return Ok(ReleaseOutcome::StillHeld);
         };
-        drop(keeper.leave.take());
-        if let Some(renewal) = keeper.renewal.take() {
-            renewal.await.unwrap_or_else(died)?;
+        drop(renewal.stop.take());
+        if let Some(task) = renewal.task.take() {
+            task.await.unwrap_or_else(aborted)?;
         }
-        Ok(Left::Released)
+        Ok(ReleaseOutcome::Released)
     }
 }
 
-/// The runtime is going down, and with it the guard.
-fn died(_: JoinError) -> Result<(), LockError> {
+/// The runtime is shutting down, and the guard was dropped with its task.
+fn aborted(_: JoinError) -> Result<(), LockError> {
     Err(LockError::lost())
 }
 
-async fn renew(mut guard: Guard, mut left: oneshot::Receiver<()>) -> Result<(), LockError> {
+async fn renew(mut guard: Guard, mut stopped: oneshot::Receiver<()>) -> Result<(), LockError> {
     tokio::select! {
         biased;
-        // An error only says that the sender is gone, and so are all who were inside.
-        _ = &mut left => guard.release().await,
-        error = guard.keep() => Err(error),
+        // The channel carries no message: its end says that the last handle is gone.
+        _ = &mut stopped => guard.release().await,
+        error = guard.extend_until_lost() => Err(error),
     }
 }

@@ -1,12 +1,13 @@
-//! Locks that one Redis server alone keeps: `SET NX PX` with a counter in the same script, and a variant that its owner may enter again.
+//! Locks on one Redis server: `SET NX PX` with a counter in the same script, and a re-entrant
+//! variant.
 //!
-//! What a reader could get wrong: this server is all there is. If it restarts without its data, or a replica takes its place that did not
-//! have the last writes, a lock may be given twice and tokens may begin anew. The row knows better: `observe` its fence. For more, see
-//! `Redlock`.
+//! There is no second server. If this one restarts without its data, or a replica without the last
+//! writes takes its place, a lock may be given twice and tokens may start again. The row keeps its
+//! fence: `observe` it. See `Redlock` for locks that survive the loss of a server.
 
+mod acquisition;
 mod builder;
 mod contender;
-mod entry;
 
 use std::sync::{
     Arc,
@@ -16,36 +17,41 @@ use std::sync::{
 use async_trait::async_trait;
 
 pub use self::builder::RedisLockBuilder;
-use self::{builder::Settings, contender::Contender};
+use self::contender::Contender;
 use crate::{
-    Capabilities, FencingToken, Guard, InvalidArgument, Lock, LockError, Mode, Request,
+    backend::Lock,
+    error::{Answer, LockError, Vote},
+    guard::Guard,
+    options::Timing,
     owner::unique,
-    patience,
     redis_server::{Keys, Server, Wakeups},
+    request::{Capabilities, Request},
+    retry,
+    token::FencingToken,
 };
 
 /// Locks on one Redis server. Cheap to clone.
 #[derive(Clone)]
 pub struct RedisLock {
     inner: Arc<Inner>,
-    /// Who may enter again, if anybody may.
+    /// Owner of a re-entrant handle.
     owner: Option<Arc<str>>,
 }
 
 struct Inner {
     server: Arc<Server>,
-    settings: Settings,
+    timing: Timing,
     wakeups: Arc<Wakeups>,
-    /// The next token is above it.
+    /// The next token is above this one.
     floor: AtomicI64,
 }
 
 impl RedisLock {
-    fn new(server: Arc<Server>, settings: Settings, wakeups: Arc<Wakeups>) -> Self {
+    fn new(server: Arc<Server>, timing: Timing, wakeups: Arc<Wakeups>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 server,
-                settings,
+                timing,
                 wakeups,
                 floor: AtomicI64::new(0),
             }),
@@ -53,8 +59,9 @@ impl RedisLock {
         }
     }
 
-    /// A handle whose locks may be acquired again by this handle and its clones, and by nobody else. A lock is free when all guards of it are
-    /// gone. On the server it is the hash that Redisson uses, so Redisson's locks and these exclude each other.
+    /// A handle whose locks may be acquired again by this handle and its clones, and by no other. A
+    /// lock is free when all its guards are gone. The server stores the hash that Redisson uses, so
+    /// Redisson's locks and these exclude each other.
     pub fn reentrant(&self) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
@@ -62,9 +69,9 @@ impl RedisLock {
         }
     }
 
-    /// Makes every later token be above one that is known from elsewhere, usually the fence of a row that the lock protects.
-    pub fn observe(&self, token: FencingToken) {
-        self.inner.floor.fetch_max(token.get(), Ordering::Relaxed);
+    /// The server has one vote.
+    fn votes(&self, answer: Answer) -> Vec<Vote> {
+        Vote::single(&self.inner.server.label, answer)
     }
 }
 
@@ -83,19 +90,15 @@ impl Lock for RedisLock {
         }
     }
 
-    fn note_token(&self, _name: &str, token: FencingToken) {
-        self.observe(token);
+    /// The server has one counter for all names, so the token counts for every name.
+    fn observe(&self, _name: &str, token: FencingToken) -> Result<(), LockError> {
+        self.inner.floor.fetch_max(token.get(), Ordering::Relaxed);
+        Ok(())
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         let keys = Keys::new(request.name)?;
-        if request.mode == Mode::Shared {
-            return Err(InvalidArgument::Unsupported {
-                backend: "redis",
-                what: "shared mode",
-            }
-            .into());
-        }
-        patience::ask(request.patience, &mut Contender::new(self.clone(), keys)).await
+        request.require_exclusive("redis")?;
+        retry::acquire(request.wait, &mut Contender::new(self.clone(), keys)).await
     }
 }

@@ -1,41 +1,49 @@
-//! Locks in a database that is there anyway: PostgreSQL, MySQL or MariaDB, SQLite.
+//! Locks in an existing database: PostgreSQL, MySQL or MariaDB, SQLite.
 //!
-//! | file | is |
+//! | file | content |
 //! |---|---|
-//! | `builder` | every setting, and what is refused |
-//! | `dialect` | in what the databases differ |
-//! | `database` | a pool, its name in errors, and how long an answer is waited for |
-//! | `table` | the table, and every statement on it |
-//! | `row` | the lock that is a row with an expiry, as in ShedLock |
-//! | `claim` | what an owner may have in the table, and the certainty that it goes away again |
-//! | `means` | in what an advisory lock and a row under `FOR UPDATE` differ |
-//! | `session` | a connection that has such a lock, or waits for it |
-//! | `waiter` | the lock that lives as long as its session |
+//! | `builder` | every setting and its validation |
+//! | `dialect` | the differences of the databases |
+//! | `database` | a pool, its name in errors, and the time limit of an answer |
+//! | `table` | the tables and every statement on them |
+//! | `row_lock` | the lock that is a row with an expiry, as in ShedLock |
+//! | `rows` | its statements, each on a pooled connection |
+//! | `acquisition` | an acquisition in the table, and its release |
+//! | `session_lock` | the lock that lives as long as its session |
+//! | `session` | a connection that holds such a lock or waits for it |
+//! | `session_server` | the database of those sessions |
+//! | `method` | the difference of an advisory lock and a row under `FOR UPDATE` |
 //!
-//! # What a reader could get wrong
+//! # Invariants and limits
 //!
-//! * **All time is the database's.** A client says how long, never until when. Its own deadline is monotonic, and counted from before it asked.
+//! * **All time is the database's.** A client sends durations, never points in time. Its own
+//!   deadline is monotonic and counted from before the request.
 //! * **A row is never deleted**, because it holds the token. A release sets its expiry to now.
-//! * **The locks of one kind do not see those of another** on the same table; but they draw their tokens from the same column.
-//! * **Tokens are as durable as a commit.** A database that forgets what it has committed (`synchronous_commit = off`,
-//!   `innodb_flush_log_at_trx_commit = 0`, a replica that is promoted too early) may give a token twice.
+//! * **Locks of different kinds do not see each other** on the same table, but they draw their
+//!   tokens from the same column.
+//! * **Tokens are as durable as a commit.** A database that loses commits
+//!   (`synchronous_commit = off`, `innodb_flush_log_at_trx_commit = 0`, a replica that is promoted
+//!   too early) may give a token twice.
 
+mod acquisition;
 mod builder;
-mod claim;
 mod database;
 mod dialect;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod means;
-mod row;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "_session_lock")]
+mod method;
+mod row_lock;
+mod rows;
+#[cfg(feature = "_session_lock")]
 mod session;
+#[cfg(feature = "_session_lock")]
+mod session_lock;
+#[cfg(feature = "_session_lock")]
+mod session_server;
 mod table;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod waiter;
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub use self::waiter::SessionLock;
-pub use self::{builder::SqlLockBuilder, row::SqlLock};
+#[cfg(feature = "_session_lock")]
+pub use self::session_lock::SessionLock;
+pub use self::{builder::SqlLockBuilder, row_lock::SqlLock};
 
 /// A row of a PostgreSQL table, with an expiry.
 #[cfg(feature = "postgres")]

@@ -2,19 +2,20 @@
 
 use std::fmt;
 
-/// The number of an acquisition: higher than that of every earlier acquisition of the same name.
+/// The number of an acquisition. It is higher than the number of every earlier acquisition of the
+/// same name.
 ///
-/// It fits a signed 64-bit column, and is never zero.
+/// It fits a signed 64-bit column and is never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(i64);
 
 impl FencingToken {
     /// The first token of a name.
     pub const FIRST: Self = Self(1);
-    /// The last one. A lock that has come so far can never be acquired again.
+    /// The last token of a name. After it the lock can never be acquired again.
     pub const LAST: Self = Self(i64::MAX);
 
-    /// A token that was stored somewhere. Tokens begin at one.
+    /// Reads a token that was stored somewhere. Tokens start at one.
     pub const fn new(number: i64) -> Option<Self> {
         if number >= 1 {
             Some(Self(number))
@@ -28,6 +29,7 @@ impl FencingToken {
         self.0
     }
 
+    #[cfg(feature = "redlock")]
     pub(crate) fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(Self)
     }

@@ -1,16 +1,21 @@
-//! Who may walk: as many at once as there are units, and nobody new when there are none.
+//! Admission control: at most as many orders proceed concurrently as there are units, and the
+//! sold-out cache sheds orders when there are none.
 //!
-//! Without it a sold-out item would cost a walk, and its records, for every refused buyer; and every unit that comes back would cost
-//! thousands of walks. While there is plenty nobody notices. Three things keep a refusal from here true:
+//! Without it a sold-out item would cost a spillover, and its records, for every refused buyer; and
+//! every returned unit would cost thousands of spillovers. While units are plentiful it has no
+//! effect. Three things keep its refusals true:
 //!
-//! * an order that finds all units walked for waits for the walks ahead of it rather than being refused, so the last unit goes to
-//!   whoever wants it;
-//! * the *sold-out hint* holds for a moment only ([`crate::StockSettings::hint_lifetime`]) and is taken from all segments together;
-//! * the hint knows every buyer who holds anything or has given it back. Such a buyer may be repeating an order and is always asked for
-//!   in Redis, where the order's answer is; what is refused here has never taken anything, and leaves no record.
+//! * an order that finds all units taken by orders in flight waits for them instead of being refused,
+//!   so the last unit goes to a buyer who wants it;
+//! * the *sold-out cache* holds for a moment only ([`crate::StockSettings::sold_out_cache_ttl`]) and
+//!   is filled from snapshots of all segments;
+//! * the cache knows, or looks up, every buyer who has units or has released some. Such a buyer may
+//!   be repeating an order, so the order always goes to Redis, where its decision is. An order that
+//!   is shed has never taken anything, and leaves no record.
+
+mod buyers;
 
 use std::{
-    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -22,49 +27,57 @@ use arc_swap::ArcSwapOption;
 use domain::EntryId;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Orders that cannot take anything and may walk at once all the same, because what is known of the segments may be out of date.
-const IN_VAIN_MOST: usize = 32;
+pub(crate) use buyers::Buyers;
+use buyers::Known;
 
-/// What one item's orders are let in by.
+/// Unsatisfiable orders that may proceed concurrently all the same, because what this process knows
+/// of the segments may be out of date.
+const UNSATISFIABLE_MAX: usize = 32;
+
+/// Admits the orders of one item.
 pub(crate) struct Admission {
-    /// Units left in each segment, as its last reply said. `u64::MAX`: not heard of yet.
+    /// Free units of each segment, by its last reply. `u64::MAX`: no reply yet.
     seen: Box<[AtomicU64]>,
-    /// Units that walks are asking for right now.
-    walking: AtomicU64,
-    /// Orders for more than any segment has: they leave records wherever they go, so only a few of them go at once.
-    in_vain: Arc<Semaphore>,
-    /// Orders that wait for walks to end. Whoever waits raises it before it looks at `walking`, and whoever ends a walk lowers
-    /// `walking` before it looks here: one of the two sees the other.
+    /// Units requested by orders in flight.
+    in_flight: AtomicU64,
+    /// Permits for unsatisfiable orders, which want more than any segment has. They leave records at
+    /// every segment, so only a few of them proceed concurrently.
+    unsatisfiable: Arc<Semaphore>,
+    /// Orders that wait for orders in flight. A waiter raises it before it reads `in_flight`, and an
+    /// order that ends lowers `in_flight` before it reads this: one of the two sees the other.
     waiting: AtomicUsize,
-    /// Wakes one who waits. Whoever is woken and stops waiting, for whatever reason, wakes the next one: a walk that ends costs one or
-    /// two tries, and not one for everybody who waits.
+    /// Wakes one waiter. A waiter that was woken and stops waiting, for whatever reason, wakes the
+    /// next one: an order that ends costs one or two tries, and not one for every waiter.
     turn: Notify,
-    /// Somebody has looked at the segments, or has tried to: the first order must not find thousands of others walking blindly.
-    looked: AtomicBool,
-    hint: ArcSwapOption<Hint>,
-    /// Counts what makes a hint that is being taken out of date: units that came back.
-    news: AtomicU64,
-    /// Wakes those who wait for units to be gathered.
-    came: Notify,
-    /// Held while the hint is taken anew, so that one does it and the others wait.
+    /// A snapshot of the segments was attempted. The first order must not meet thousands of others
+    /// that were admitted without one.
+    attempted: AtomicBool,
+    cache: ArcSwapOption<SoldOut>,
+    /// Counts the returns of units, which make a snapshot that is being taken out of date.
+    returns: AtomicU64,
+    /// Wakes orders that wait for units to be consolidated.
+    more_units: Notify,
+    /// Held while a snapshot is taken, so that one order takes it and the others wait.
     refreshing: Mutex<()>,
-    lifetime: Duration,
+    cache_ttl: Duration,
 }
 
-/// All segments were empty.
-pub(crate) struct Hint {
+/// The content of the sold-out cache: at `as_of` all segments were empty.
+pub(crate) struct SoldOut {
     as_of: Instant,
-    /// Epoch and last outbox entry of each segment. As long as they stand, nobody has taken anything since.
+    /// Epoch and last outbox entry of each segment. As long as they stay, no order has taken units
+    /// since.
     pub marks: Vec<(u64, EntryId)>,
-    /// Stable hashes of all buyers who hold anything or have given it back. `None`: the item is empty but must not be called sold out (it is not open).
-    pub buyers: Option<Arc<HashSet<u64>>>,
+    /// The buyers who hold units or have released some. `None`: the item is empty but must not be
+    /// called sold out, because it is not open.
+    pub buyers: Option<Arc<Buyers>>,
 }
 
-impl Hint {
+impl SoldOut {
     pub(crate) fn new(
         as_of: Instant,
         marks: Vec<(u64, EntryId)>,
-        buyers: Option<Arc<HashSet<u64>>>,
+        buyers: Option<Arc<Buyers>>,
     ) -> Self {
         Self {
             as_of,
@@ -74,59 +87,61 @@ impl Hint {
     }
 }
 
-/// What the segments were last known to hold.
+/// Free units, by the last replies of the segments.
 struct Left {
     total: u64,
     most: u64,
-    /// A segment has not been heard of.
+    /// At least one segment has not replied yet.
     is_guess: bool,
 }
 
-/// Leave to walk. Dropping it lets the next one in.
+/// Permission to proceed to the segments. Dropping it admits the next order.
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Arc<Admission>,
     units: u64,
-    in_vain: Option<OwnedSemaphorePermit>,
+    unsatisfiable: Option<OwnedSemaphorePermit>,
 }
 
-/// What became of an order at the door.
+/// The result of admission control for an order.
 pub(crate) enum Admitted {
-    Walk(Permit),
+    Enter(Permit),
     SoldOut,
-    /// The hint has to be taken anew; then ask again.
+    /// Nothing is left, and it is not known whether the buyer has something: look the buyer up.
+    LookUp(Arc<Buyers>),
+    /// A new snapshot is needed; then try again.
     Refresh,
 }
 
 impl Admission {
-    pub(crate) fn new(segments: u16, lifetime: Duration) -> Self {
+    pub(crate) fn new(segments: u16, cache_ttl: Duration) -> Self {
         Self {
             seen: (0..segments).map(|_| AtomicU64::new(u64::MAX)).collect(),
-            walking: AtomicU64::new(0),
-            in_vain: Arc::new(Semaphore::new(IN_VAIN_MOST)),
+            in_flight: AtomicU64::new(0),
+            unsatisfiable: Arc::new(Semaphore::new(UNSATISFIABLE_MAX)),
             waiting: AtomicUsize::new(0),
             turn: Notify::new(),
-            looked: AtomicBool::new(false),
-            hint: ArcSwapOption::empty(),
-            news: AtomicU64::new(0),
-            came: Notify::new(),
+            attempted: AtomicBool::new(false),
+            cache: ArcSwapOption::empty(),
+            returns: AtomicU64::new(0),
+            more_units: Notify::new(),
             refreshing: Mutex::new(()),
-            lifetime,
+            cache_ttl,
         }
     }
 
-    /// Takes in what a segment's reply said.
+    /// Notes the free units in a segment's reply.
     pub(crate) fn saw(&self, segment: u16, available: u64) {
         self.seen[usize::from(segment)].store(available, Ordering::Relaxed);
     }
 
-    /// Takes in that units have come back to a segment. Nobody is refused by a hint that is older than this.
+    /// Notes that units have come back to a segment. No order is shed by a snapshot older than this.
     pub(crate) fn came_back(&self, segment: u16, available: u64) {
         if let Some(seen) = self.seen.get(usize::from(segment)) {
             seen.store(available, Ordering::Relaxed);
-            self.doubt();
+            self.invalidate();
             self.wake_one();
-            self.came.notify_waiters();
+            self.more_units.notify_waiters();
         }
     }
 
@@ -137,17 +152,18 @@ impl Admission {
     }
 
     /// Waits until units have come to a segment.
-    pub(crate) async fn more_came(&self) {
-        self.came.notified().await;
+    pub(crate) async fn more_units(&self) {
+        self.more_units.notified().await;
     }
 
-    /// Forgets the hint, and whatever a look that is under way will find.
-    pub(crate) fn doubt(&self) {
-        self.news.fetch_add(1, Ordering::SeqCst);
-        self.hint.store(None);
+    /// Drops the cache, and the result of a snapshot that is being taken.
+    pub(crate) fn invalidate(&self) {
+        self.returns.fetch_add(1, Ordering::SeqCst);
+        self.cache.store(None);
     }
 
-    /// Lets the order in, refuses it, or asks for a look. Waits while all units that are left are being walked for.
+    /// Admits the order, refuses it, or requests a snapshot. Waits while orders in flight request
+    /// all units that are left.
     pub(crate) async fn admit(self: &Arc<Self>, buyer: u64, units: u64) -> Admitted {
         if let Some(admitted) = self.admit_now(buyer, units) {
             return admitted;
@@ -169,56 +185,64 @@ impl Admission {
     fn admit_now(self: &Arc<Self>, buyer: u64, units: u64) -> Option<Admitted> {
         let left = self.left();
         if left.total == 0 {
-            return Some(self.admit_by_hint(buyer, units));
+            return Some(self.admit_by_cache(buyer, units));
         }
-        if left.is_guess && !self.looked.load(Ordering::Acquire) {
+        if left.is_guess && !self.attempted.load(Ordering::Acquire) {
             return Some(Admitted::Refresh);
         }
-        // An order for more than any segment has cannot take anything: it and those that can do not wait for one another.
+        // An order for more than any segment has cannot take units. It must not wait for those that
+        // can, nor they for it.
         let permit = if left.most < units {
-            self.try_enter_in_vain()
+            self.try_enter_unsatisfiable()
         } else {
             self.try_enter(units, left.total)
         };
-        permit.map(Admitted::Walk)
+        permit.map(Admitted::Enter)
     }
 
-    fn admit_by_hint(self: &Arc<Self>, buyer: u64, units: u64) -> Admitted {
-        match self.fresh_hint() {
+    fn admit_by_cache(self: &Arc<Self>, buyer: u64, units: u64) -> Admitted {
+        match self.fresh_cache() {
             None => Admitted::Refresh,
-            Some(hint) => match &hint.buyers {
-                Some(buyers) if !buyers.contains(&buyer) => Admitted::SoldOut,
-                _ => Admitted::Walk(self.enter(units)),
-            },
+            Some(sold_out) => {
+                let Some(buyers) = &sold_out.buyers else {
+                    return Admitted::Enter(self.enter(units));
+                };
+                match buyers.look_up(buyer) {
+                    Known::Buyer => Admitted::Enter(self.enter(units)),
+                    Known::Stranger => Admitted::SoldOut,
+                    Known::Unknown => Admitted::LookUp(Arc::clone(buyers)),
+                }
+            }
         }
     }
 
-    /// Looks at the segments with `look`, which may find a hint, unless somebody has done so while we waited for our turn.
+    /// Fills the cache by `snapshot`, which returns `None` if units are left. Does nothing if
+    /// another order has done so while this one waited for its turn.
     pub(crate) async fn refresh<E>(
         &self,
-        look: impl AsyncFnOnce(Option<Arc<Hint>>) -> Result<Option<Hint>, E>,
+        snapshot: impl AsyncFnOnce(Option<Arc<SoldOut>>) -> Result<Option<SoldOut>, E>,
     ) -> Result<(), E> {
         let _turn = self.refreshing.lock().await;
-        if !self.looked.load(Ordering::Acquire)
-            || (self.left().total == 0 && self.fresh_hint().is_none())
+        if !self.attempted.load(Ordering::Acquire)
+            || (self.left().total == 0 && self.fresh_cache().is_none())
         {
-            let news = self.news.load(Ordering::SeqCst);
-            let looked = look(self.hint.load_full()).await;
-            // One look that fails must not keep those away who could do without it.
-            self.looked.store(true, Ordering::Release);
-            self.hint.store(looked?.map(Arc::new));
-            // Units came back while we looked, perhaps to a segment that we had seen by then.
-            if self.news.load(Ordering::SeqCst) != news {
-                self.hint.store(None);
+            let returns = self.returns.load(Ordering::SeqCst);
+            let found = snapshot(self.cache.load_full()).await;
+            // A failed attempt must not block orders that can proceed without a snapshot.
+            self.attempted.store(true, Ordering::Release);
+            self.cache.store(found?.map(Arc::new));
+            // Units came back meanwhile, possibly to a segment that had been read before.
+            if self.returns.load(Ordering::SeqCst) != returns {
+                self.cache.store(None);
             }
         }
         Ok(())
     }
 
-    fn fresh_hint(&self) -> Option<Arc<Hint>> {
-        self.hint
+    fn fresh_cache(&self) -> Option<Arc<SoldOut>> {
+        self.cache
             .load_full()
-            .filter(|hint| hint.as_of.elapsed() < self.lifetime)
+            .filter(|sold_out| sold_out.as_of.elapsed() < self.cache_ttl)
     }
 
     fn left(&self) -> Left {
@@ -243,34 +267,35 @@ impl Admission {
     }
 
     pub(crate) fn enter(self: &Arc<Self>, units: u64) -> Permit {
-        self.walking.fetch_add(units, Ordering::AcqRel);
+        self.in_flight.fetch_add(units, Ordering::AcqRel);
         Permit {
             admission: Arc::clone(self),
             units,
-            in_vain: None,
+            unsatisfiable: None,
         }
     }
 
-    fn try_enter_in_vain(self: &Arc<Self>) -> Option<Permit> {
-        let in_vain = Arc::clone(&self.in_vain).try_acquire_owned().ok()?;
+    fn try_enter_unsatisfiable(self: &Arc<Self>) -> Option<Permit> {
+        let unsatisfiable = Arc::clone(&self.unsatisfiable).try_acquire_owned().ok()?;
         Some(Permit {
             admission: Arc::clone(self),
             units: 0,
-            in_vain: Some(in_vain),
+            unsatisfiable: Some(unsatisfiable),
         })
     }
 
     fn try_enter(self: &Arc<Self>, units: u64, total: u64) -> Option<Permit> {
-        let room = |walking: u64| {
-            (walking == 0 || walking.saturating_add(units) <= total).then_some(walking + units)
+        let room = |in_flight: u64| {
+            (in_flight == 0 || in_flight.saturating_add(units) <= total)
+                .then_some(in_flight + units)
         };
-        self.walking
+        self.in_flight
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, room)
             .ok()?;
         Some(Permit {
             admission: Arc::clone(self),
             units,
-            in_vain: None,
+            unsatisfiable: None,
         })
     }
 }
@@ -279,7 +304,7 @@ impl std::fmt::Debug for Admission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Admission")
             .field("seen", &self.seen)
-            .field("walking", &self.walking)
+            .field("in_flight", &self.in_flight)
             .finish_non_exhaustive()
     }
 }
@@ -287,14 +312,14 @@ impl std::fmt::Debug for Admission {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.admission
-            .walking
+            .in_flight
             .fetch_sub(self.units, Ordering::SeqCst);
-        drop(self.in_vain.take());
+        drop(self.unsatisfiable.take());
         self.admission.wake_one();
     }
 }
 
-/// Counts one who waits, also if it is cancelled.
+/// Counts a waiter, also one that is cancelled.
 struct Waiting<'a>(&'a Admission);
 
 impl<'a> Waiting<'a> {
@@ -320,7 +345,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use super::{Admission, Admitted, Hint};
+    use super::{Admission, Admitted, Buyers, SoldOut};
 
     fn admission(seen: &[u64]) -> Arc<Admission> {
         let admission = Admission::new(seen.len().try_into().unwrap(), Duration::from_secs(60));
@@ -330,59 +355,59 @@ mod tests {
         Arc::new(admission)
     }
 
-    async fn walk(admission: &Arc<Admission>, units: u64) -> super::Permit {
+    async fn enter(admission: &Arc<Admission>, units: u64) -> super::Permit {
         match admission.admit(0, units).await {
-            Admitted::Walk(permit) => permit,
-            _ => panic!("not let in"),
+            Admitted::Enter(permit) => permit,
+            _ => panic!("not admitted"),
         }
     }
 
-    /// A wake-up that is lost is a failure and no endless test.
+    /// A lost wake-up fails the test instead of blocking it.
     async fn soon<T>(waiting: impl Future<Output = T>) -> T {
         tokio::time::timeout(Duration::from_secs(10), waiting)
             .await
-            .expect("nobody woke it")
+            .expect("no wake-up within 10 seconds")
     }
 
-    async fn see(admission: &Admission, available: u64) {
-        let look = async |_: Option<Arc<Hint>>| {
+    async fn take_snapshot(admission: &Admission, available: u64) {
+        let snapshot = async |_: Option<Arc<SoldOut>>| {
             admission.saw(0, available);
             Ok::<_, Infallible>(None)
         };
-        admission.refresh(look).await.unwrap();
+        admission.refresh(snapshot).await.unwrap();
     }
 
     #[tokio::test]
-    async fn everybody_walks_while_there_is_plenty() {
+    async fn every_order_enters_while_units_are_plentiful() {
         let admission = admission(&[2999, 1]);
         let mut permits = Vec::new();
         for _ in 0..1000 {
-            permits.push(walk(&admission, 3).await);
+            permits.push(enter(&admission, 3).await);
         }
     }
 
     #[tokio::test]
-    async fn nobody_walks_before_somebody_has_looked() {
+    async fn no_order_enters_before_the_first_snapshot() {
         let admission = admission(&[u64::MAX]);
         assert!(matches!(admission.admit(0, 1).await, Admitted::Refresh));
-        see(&admission, 1).await;
-        let _walk = walk(&admission, 1).await;
+        take_snapshot(&admission, 1).await;
+        let _permit = enter(&admission, 1).await;
     }
 
     #[tokio::test]
-    async fn a_look_that_fails_keeps_nobody_away() {
+    async fn a_failed_snapshot_blocks_no_order() {
         let admission = admission(&[u64::MAX]);
         admission.refresh(async |_| Err(())).await.unwrap_err();
-        let _walks = (walk(&admission, 1).await, walk(&admission, 1).await);
+        let _permits = (enter(&admission, 1).await, enter(&admission, 1).await);
     }
 
     #[tokio::test]
-    async fn when_few_are_left_the_rest_waits_for_the_walks_ahead() {
+    async fn when_few_units_are_left_orders_wait_for_those_in_flight() {
         let admission = admission(&[1, 1]);
-        let (first, second) = (walk(&admission, 1).await, walk(&admission, 1).await);
+        let (first, second) = (enter(&admission, 1).await, enter(&admission, 1).await);
         let third = tokio::spawn({
             let admission = Arc::clone(&admission);
-            async move { drop(walk(&admission, 1).await) }
+            async move { drop(enter(&admission, 1).await) }
         });
         tokio::task::yield_now().await;
         assert!(!third.is_finished());
@@ -392,9 +417,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everybody_who_waits_gets_a_turn_whatever_becomes_of_those_ahead() {
+    async fn every_waiter_gets_a_turn_even_if_those_ahead_are_cancelled() {
         let admission = admission(&[1]);
-        let first = walk(&admission, 1).await;
+        let first = enter(&admission, 1).await;
         let waiting: Vec<_> = (0..100)
             .map(|buyer| {
                 let admission = Arc::clone(&admission);
@@ -413,9 +438,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_unit_sends_everybody_who_waits_for_a_look() {
+    async fn when_the_last_unit_is_taken_every_waiter_needs_a_snapshot() {
         let admission = admission(&[1]);
-        let first = walk(&admission, 1).await;
+        let first = enter(&admission, 1).await;
         let waiting: Vec<_> = (0..100)
             .map(|buyer| {
                 let admission = Arc::clone(&admission);
@@ -431,97 +456,97 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_order_for_more_than_any_segment_has_is_not_held_back() {
+    async fn an_unsatisfiable_order_does_not_wait_for_others() {
         let admission = admission(&[1, 1]);
-        let _walks = (
-            walk(&admission, 1).await,
-            walk(&admission, 1).await,
-            walk(&admission, 2).await,
+        let _permits = (
+            enter(&admission, 1).await,
+            enter(&admission, 1).await,
+            enter(&admission, 2).await,
         );
     }
 
     #[tokio::test]
-    async fn those_who_can_take_nothing_do_not_keep_away_those_who_can() {
+    async fn unsatisfiable_orders_do_not_block_satisfiable_ones() {
         let admission = admission(&[1, 1]);
-        let mut in_vain = Vec::new();
-        for _ in 0..super::IN_VAIN_MOST {
-            in_vain.push(walk(&admission, 2).await);
+        let mut unsatisfiable = Vec::new();
+        for _ in 0..super::UNSATISFIABLE_MAX {
+            unsatisfiable.push(enter(&admission, 2).await);
         }
         let one_more = tokio::spawn({
             let admission = Arc::clone(&admission);
-            async move { drop(walk(&admission, 2).await) }
+            async move { drop(enter(&admission, 2).await) }
         });
         tokio::task::yield_now().await;
         assert!(
             !one_more.is_finished(),
-            "they leave records, so only some of them walk at once"
+            "they leave records, so only some of them proceed concurrently"
         );
-        drop(walk(&admission, 1).await);
-        in_vain.pop();
+        drop(enter(&admission, 1).await);
+        unsatisfiable.pop();
         soon(one_more).await.unwrap();
     }
 
     #[tokio::test]
-    async fn an_empty_item_refuses_those_who_hold_nothing_once_the_hint_says_who_does() {
+    async fn an_empty_item_sheds_buyers_that_the_cache_does_not_list() {
         let admission = admission(&[0, 0]);
         assert!(matches!(admission.admit(7, 1).await, Admitted::Refresh));
-        let hint = |_: Option<Arc<Hint>>| async {
-            Ok::<_, Infallible>(Some(Hint::new(
+        let sold_out = |_: Option<Arc<SoldOut>>| async {
+            Ok::<_, Infallible>(Some(SoldOut::new(
                 Instant::now(),
                 vec![],
-                Some(Arc::new(HashSet::from([7]))),
+                Some(Arc::new(Buyers::all(HashSet::from([7])))),
             )))
         };
-        admission.refresh(hint).await.unwrap();
+        admission.refresh(sold_out).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::SoldOut));
         assert!(
-            matches!(admission.admit(7, 1).await, Admitted::Walk(_)),
-            "it may be repeating its order"
+            matches!(admission.admit(7, 1).await, Admitted::Enter(_)),
+            "this buyer may be repeating an order"
         );
         admission.saw(1, 1);
         assert!(
-            matches!(admission.admit(8, 1).await, Admitted::Walk(_)),
+            matches!(admission.admit(8, 1).await, Admitted::Enter(_)),
             "a unit has come back"
         );
     }
 
     #[tokio::test]
-    async fn units_that_come_back_end_the_hint_also_one_that_is_being_taken() {
+    async fn returned_units_invalidate_the_cache_and_a_snapshot_in_progress() {
         let admission = admission(&[0]);
-        let hint = async |_: Option<Arc<Hint>>| {
-            Ok::<_, Infallible>(Some(Hint::new(
+        let sold_out = async |_: Option<Arc<SoldOut>>| {
+            Ok::<_, Infallible>(Some(SoldOut::new(
                 Instant::now(),
                 vec![],
-                Some(Arc::default()),
+                Some(Arc::new(Buyers::all(HashSet::new()))),
             )))
         };
-        admission.refresh(hint).await.unwrap();
+        admission.refresh(sold_out).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::SoldOut));
         admission.came_back(0, 1);
-        drop(walk(&admission, 1).await);
+        drop(enter(&admission, 1).await);
         admission.saw(0, 0);
         let overtaken = async |before| {
             admission.came_back(0, 1);
-            // The look had read the segment before the unit came back.
+            // The snapshot had read the segment before the unit came back.
             admission.saw(0, 0);
-            hint(before).await
+            sold_out(before).await
         };
         admission.refresh(overtaken).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::Refresh));
     }
 
     #[tokio::test]
-    async fn a_hint_that_is_too_old_refuses_nobody() {
+    async fn an_expired_cache_sheds_no_order() {
         let admission = Arc::new(Admission::new(1, Duration::ZERO));
         admission.saw(0, 0);
-        let hint = async |_: Option<Arc<Hint>>| {
-            Ok::<_, Infallible>(Some(Hint::new(
+        let sold_out = async |_: Option<Arc<SoldOut>>| {
+            Ok::<_, Infallible>(Some(SoldOut::new(
                 Instant::now(),
                 vec![],
-                Some(Arc::default()),
+                Some(Arc::new(Buyers::all(HashSet::new()))),
             )))
         };
-        admission.refresh(hint).await.unwrap();
+        admission.refresh(sold_out).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::Refresh));
     }
 }

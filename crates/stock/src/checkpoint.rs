@@ -1,9 +1,10 @@
-//! Who waits for which outbox entry to be recorded.
+//! Which orders wait for which outbox entry to be recorded.
 //!
-//! The recorder publishes which entries of an outbox the ledger has recorded and which of their orders it rejected. A message speaks of the entries that it
-//! names only: the one before it may have been lost, and an entry that a failover lost is not recorded because others behind it are. All
-//! other orders wait on, until whoever watches asks the ledger about them by name and calls [`Checkpoints::resolve`]. So a lost message costs
-//! time, and nobody is told `held` for want of a message.
+//! The recorder publishes which entries of an outbox the ledger has recorded, and which of their
+//! orders it rejected. A message covers the entries that it names only: the one before it may have
+//! been lost, and an entry that a failover lost is not recorded because later ones are. All other
+//! orders keep waiting until the watchdog asks the ledger about them by id and calls
+//! [`Checkpoints::resolve`]. So a lost message costs time, and no order gets `held` without one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,49 +17,49 @@ use domain::{EntryId, OrderId, SegmentKey};
 use crate::{
     StockError,
     outbox::RecordedEntries,
-    walk::{AnswerSender, Answered},
+    request::{Reply, ReplySender},
 };
 
-/// Messages that are kept for batches whose reply comes after the message about them.
-const RECENT: usize = 64;
+/// Messages that are kept for batches whose reply arrives after the message about them.
+const RECENT_MAX: usize = 64;
 
 /// An order that has its units and waits for the ledger.
 pub(crate) struct Waiter {
     pub order: OrderId,
     pub expires_ms: i64,
-    pub sender: AnswerSender,
+    pub sender: ReplySender,
 }
 
 impl Waiter {
-    fn answer(self, rejected: bool) {
-        let answer = if rejected {
-            Answered::Rejected
+    fn reply(self, rejected: bool) {
+        let reply = if rejected {
+            Reply::Rejected
         } else {
-            Answered::Taken {
+            Reply::Taken {
                 expires_ms: self.expires_ms,
                 recorded: true,
             }
         };
-        // A buyer who has gone away is no error.
-        let _ = self.sender.send(Ok(answer));
+        // A caller that is gone is not an error.
+        let _ = self.sender.send(Ok(reply));
     }
 
-    /// As after a reply that was lost.
-    fn ask_again(self) {
-        let _ = self
-            .sender
-            .send(Err(StockError::OutcomeUnknown(Duration::ZERO)));
+    /// Has the caller retry, as after a lost reply.
+    fn retry(self) {
+        let unknown = StockError::OutcomeUnknown(Duration::ZERO);
+        let _ = self.sender.send(Err(unknown));
     }
 }
 
-/// What became of an order that had its units, as the ledger has it.
+/// What the ledger has of an order that had its units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// The ledger has it.
+pub enum Resolution {
+    /// The ledger has recorded it.
     Recorded,
     /// The ledger could not cover it.
     Rejected,
-    /// Its entry lies before the checkpoint, and the ledger does not have it: Redis has lost it, and its units with it.
+    /// Its entry lies before the checkpoint, and the ledger does not have it: Redis has lost it,
+    /// and its units with it.
     Lost,
 }
 
@@ -80,10 +81,10 @@ struct WaitingBatch {
 }
 
 impl WaitingBatch {
-    fn answer(self, rejected: &[OrderId]) {
+    fn reply(self, rejected: &[OrderId]) {
         for waiter in self.waiters {
             let rejected = rejected.contains(&waiter.order);
-            waiter.answer(rejected);
+            waiter.reply(rejected);
         }
     }
 }
@@ -93,7 +94,7 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers the orders of `entry` when it has been recorded; at once if it has been.
+    /// Replies to the orders of `entry` when it has been recorded; immediately if it has been.
     pub(crate) fn wait(&self, entry: EntryId, fingerprint: i64, waiters: Vec<Waiter>) {
         let batch = WaitingBatch {
             entry,
@@ -108,7 +109,7 @@ impl Waiters {
             .find(|recorded| recorded.has(entry, fingerprint))
             .cloned()
         {
-            Some(recorded) => batch.answer(&recorded.rejected),
+            Some(recorded) => batch.reply(&recorded.rejected),
             None => waiting.batches.push(batch),
         }
     }
@@ -116,18 +117,18 @@ impl Waiters {
     fn recorded(&self, recorded: RecordedEntries) {
         let recorded = Arc::new(recorded);
         for batch in self.take_recorded(&recorded) {
-            batch.answer(&recorded.rejected);
+            batch.reply(&recorded.rejected);
         }
     }
 
     fn take_recorded(&self, recorded: &Arc<RecordedEntries>) -> Vec<WaitingBatch> {
         let mut waiting = self.lock();
-        // Who recorded it in this process has said so before its own message comes.
+        // A recorder in this process notifies directly, before its own message arrives.
         if waiting.recent.contains(recorded) {
             return Vec::new();
         }
         waiting.recent.push_back(Arc::clone(recorded));
-        let surplus = waiting.recent.len().saturating_sub(RECENT);
+        let surplus = waiting.recent.len().saturating_sub(RECENT_MAX);
         waiting.recent.drain(..surplus);
         waiting
             .batches
@@ -135,38 +136,35 @@ impl Waiters {
             .collect()
     }
 
-    /// Orders that have waited longer than `patience`, with their entries. Those whose buyers have gone away are dropped here.
-    fn overdue(&self, patience: Duration) -> Vec<(EntryId, OrderId)> {
+    /// Orders that have waited longer than `limit`, with their entries. Those whose callers are gone
+    /// are dropped here.
+    fn overdue(&self, limit: Duration) -> Vec<(EntryId, OrderId)> {
         let mut waiting = self.lock();
         let mut overdue = Vec::new();
         for batch in waiting
             .batches
             .iter_mut()
-            .filter(|batch| batch.since.elapsed() > patience)
+            .filter(|batch| batch.since.elapsed() > limit)
         {
             batch.waiters.retain(|waiter| !waiter.sender.is_closed());
-            overdue.extend(
-                batch
-                    .waiters
-                    .iter()
-                    .map(|waiter| (batch.entry, waiter.order)),
-            );
+            let orders = batch.waiters.iter().map(|waiter| waiter.order);
+            overdue.extend(orders.map(|order| (batch.entry, order)));
         }
         waiting.batches.retain(|batch| !batch.waiters.is_empty());
         overdue
     }
 
-    fn resolve(&self, fates: &HashMap<OrderId, Fate>) {
+    fn resolve(&self, resolutions: &HashMap<OrderId, Resolution>) {
         let mut waiting = self.lock();
         for batch in &mut waiting.batches {
             for waiter in batch
                 .waiters
-                .extract_if(.., |waiter| fates.contains_key(&waiter.order))
+                .extract_if(.., |waiter| resolutions.contains_key(&waiter.order))
             {
-                match fates[&waiter.order] {
-                    Fate::Recorded => waiter.answer(false),
-                    Fate::Rejected => waiter.answer(true),
-                    Fate::Lost => waiter.ask_again(),
+                match resolutions[&waiter.order] {
+                    Resolution::Recorded => waiter.reply(false),
+                    Resolution::Rejected => waiter.reply(true),
+                    Resolution::Lost => waiter.retry(),
                 }
             }
         }
@@ -174,7 +172,7 @@ impl Waiters {
     }
 }
 
-/// The waiters of every segment that somebody ordered from.
+/// The waiters of every segment that this process has ordered from.
 #[derive(Default)]
 pub(crate) struct Checkpoints(RwLock<HashMap<SegmentKey, Arc<Waiters>>>);
 
@@ -185,11 +183,8 @@ impl Checkpoints {
     }
 
     fn known(&self, segment: &SegmentKey) -> Option<Arc<Waiters>> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(segment)
-            .cloned()
+        let waiters = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        waiters.get(segment).cloned()
     }
 
     pub(crate) fn recorded(&self, recorded: RecordedEntries) {
@@ -198,17 +193,17 @@ impl Checkpoints {
         }
     }
 
-    pub(crate) fn overdue(&self, patience: Duration) -> Vec<(SegmentKey, Vec<(EntryId, OrderId)>)> {
+    pub(crate) fn overdue(&self, limit: Duration) -> Vec<(SegmentKey, Vec<(EntryId, OrderId)>)> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let overdue = all
             .iter()
-            .map(|(segment, waiters)| (segment.clone(), waiters.overdue(patience)));
+            .map(|(segment, waiters)| (segment.clone(), waiters.overdue(limit)));
         overdue.filter(|(_, orders)| !orders.is_empty()).collect()
     }
 
-    pub(crate) fn resolve(&self, segment: &SegmentKey, fates: &HashMap<OrderId, Fate>) {
+    pub(crate) fn resolve(&self, segment: &SegmentKey, resolutions: &HashMap<OrderId, Resolution>) {
         if let Some(waiters) = self.known(segment) {
-            waiters.resolve(fates);
+            waiters.resolve(resolutions);
         }
     }
 }
@@ -220,15 +215,15 @@ mod tests {
     use domain::{EntryId, OrderId};
     use tokio::sync::oneshot;
 
-    use super::{Fate, Waiter, Waiters};
-    use crate::{outbox::RecordedEntries, walk::Answered};
+    use super::{Resolution, Waiter, Waiters};
+    use crate::{outbox::RecordedEntries, request::Reply};
 
     const ONE: OrderId = OrderId::from_bytes([1; 16]);
     const TWO: OrderId = OrderId::from_bytes([2; 16]);
 
-    type Answer = oneshot::Receiver<Result<Answered, crate::StockError>>;
+    type Receiver = oneshot::Receiver<Result<Reply, crate::StockError>>;
 
-    fn waiter(order: OrderId) -> (Waiter, Answer) {
+    fn waiter(order: OrderId) -> (Waiter, Receiver) {
         let (sender, receiver) = oneshot::channel();
         (
             Waiter {
@@ -244,7 +239,7 @@ mod tests {
         EntryId { ms, seq: 0 }
     }
 
-    /// Entries say their own time, here.
+    /// In these tests an entry has its own time as fingerprint.
     fn recorded(entries: &[u64], rejected: &[OrderId]) -> RecordedEntries {
         let entries = entries.iter().map(|ms| (entry(*ms), *ms as i64)).collect();
         RecordedEntries {
@@ -254,19 +249,19 @@ mod tests {
         }
     }
 
-    fn is_held(answer: &mut Answer) -> bool {
+    fn is_held(reply: &mut Receiver) -> bool {
         matches!(
-            answer.try_recv().unwrap(),
-            Ok(Answered::Taken { recorded: true, .. })
+            reply.try_recv().unwrap(),
+            Ok(Reply::Taken { recorded: true, .. })
         )
     }
 
-    fn is_rejected(answer: &mut Answer) -> bool {
-        matches!(answer.try_recv().unwrap(), Ok(Answered::Rejected))
+    fn is_rejected(reply: &mut Receiver) -> bool {
+        matches!(reply.try_recv().unwrap(), Ok(Reply::Rejected))
     }
 
     #[test]
-    fn an_order_is_answered_when_its_entry_is_recorded_and_not_before() {
+    fn an_order_gets_its_reply_when_its_entry_is_recorded_and_not_before() {
         let waiters = Waiters::default();
         let ((one, mut first), (two, mut second)) = (waiter(ONE), waiter(TWO));
         waiters.wait(entry(10), 10, vec![one, two]);
@@ -292,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_message_says_nothing_about_an_order_whose_own_message_was_lost() {
+    fn a_later_message_does_not_cover_an_order_whose_own_message_was_lost() {
         let waiters = Waiters::default();
         let ((one, mut first), (two, mut second)) = (waiter(ONE), waiter(TWO));
         waiters.wait(entry(10), 10, vec![one, two]);
@@ -300,8 +295,8 @@ mod tests {
         waiters.recorded(recorded(&[11], &[]));
         assert!(first.try_recv().is_err() && second.try_recv().is_err());
         waiters.resolve(&HashMap::from([
-            (ONE, Fate::Recorded),
-            (TWO, Fate::Rejected),
+            (ONE, Resolution::Recorded),
+            (TWO, Resolution::Rejected),
         ]));
         assert!(is_held(&mut first) && is_rejected(&mut second));
         assert!(waiters.lock().batches.is_empty());
@@ -319,18 +314,18 @@ mod tests {
         };
         waiters.recorded(another_at_its_place);
         assert!(first.try_recv().is_err());
-        waiters.resolve(&HashMap::from([(ONE, Fate::Lost)]));
+        waiters.resolve(&HashMap::from([(ONE, Resolution::Lost)]));
         assert!(
             first
                 .try_recv()
                 .unwrap()
                 .is_err_and(|error| error.is_retryable()),
-            "it asks again"
+            "the caller retries"
         );
     }
 
     #[test]
-    fn who_has_gone_away_is_not_waited_for() {
+    fn an_order_whose_caller_is_gone_is_dropped() {
         let waiters = Waiters::default();
         let (one, gone) = waiter(ONE);
         waiters.wait(entry(10), 10, vec![one]);

@@ -1,8 +1,9 @@
-//! The time as the Redis servers have it.
+//! The time by the clock of the Redis servers.
 //!
-//! Scripts refuse asks that come after their deadline by *their* clock, so deadlines are set by that clock too, estimated from every
-//! reply. Masters of a cluster must agree within the request timeout for orders to get through, and within
-//! [`crate::walks::MARGIN`] for walks to be forgotten safely.
+//! Scripts refuse reservations that arrive after their deadline by *their* clock. Deadlines are
+//! therefore set by that clock too, estimated from every reply. Masters of a cluster must agree
+//! within the request timeout, or orders are refused as late. They must agree within
+//! [`crate::StockSettings::forget_margin`], or spillovers are forgotten too early.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -12,7 +13,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,
-    /// Redis milliseconds when `started` was.
+    /// Redis milliseconds at `started`.
     origin_ms: AtomicI64,
 }
 
@@ -24,7 +25,7 @@ impl Clock {
         }
     }
 
-    /// Takes in that Redis said this just now.
+    /// Adopts the time of a reply that has just arrived.
     pub(crate) fn observe(&self, redis_now_ms: i64) {
         self.origin_ms
             .store(redis_now_ms - self.elapsed_ms(), Ordering::Relaxed);

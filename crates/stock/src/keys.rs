@@ -1,43 +1,51 @@
-//! Every key and channel name. Nothing else builds one.
+//! Every key and channel name. No other module builds one.
 
 use domain::SegmentKey;
 
-/// Published by a segment's script when its outbox was drained and has something again; the payload is `ITEM:SEGMENT`.
-/// The scripts have this name too; `tests/it/headers.rs` holds them together.
+/// A segment's script publishes here when its outbox was drained and has an entry again. The payload
+/// is `ITEM:SEGMENT`. The scripts have this name too; `tests/it/headers.rs` compares them.
 pub(crate) const OUTBOX_CHANNEL: &str = "stockade:outbox";
 
-/// Published by the recorder: `ITEM:SEGMENT CHECKPOINT [REJECTED ORDER]...`.
+/// The recorder publishes here: `ITEM:SEGMENT ID:FINGERPRINT,... [REJECTED ORDER]...`.
 pub(crate) const RECORDED_CHANNEL: &str = "stockade:recorded";
 
-/// Published by a segment's script when units have come back to it; the payload is `ITEM:SEGMENT AVAILABLE`. The scripts have this name too.
+/// A segment's script publishes here when units have come back to it. The payload is `ITEM:SEGMENT
+/// AVAILABLE`. The scripts have this name too.
 pub(crate) const RETURNED_CHANNEL: &str = "stockade:returned";
 
-/// In `buyers`, stands before the id of a buyer who has given something back. No id of a buyer can begin with it. The scripts have it too.
+/// In `buyers`, prefixes the id of a buyer who has released something. No buyer id can begin with
+/// it. The scripts have it too.
 ///
-/// A buyer's count ends when nothing is held any more, but the answer to an order that was given back stands for good, and the sold-out
-/// hint has to know for whom it must not answer.
-pub(crate) const GAVE_BACK: char = '\n';
+/// A buyer's count ends when the buyer holds nothing any more, but the decision on a released order
+/// is permanent. The sold-out cache must not refuse such a buyer, who may be repeating that order.
+pub(crate) const RELEASED_MARK: char = '\n';
 
-/// Published for an order that no segment alone has enough units for; the payload is `ITEM UNITS`. A reconciler gathers them.
-pub(crate) const GATHER_CHANNEL: &str = "stockade:gather";
+/// An order that no segment alone has enough units for publishes here. The payload is `ITEM UNITS`.
+/// A reconciler consolidates the units in one segment.
+pub(crate) const CONSOLIDATE_CHANNEL: &str = "stockade:consolidate";
 
-/// The keys of one segment. They share a hash tag, so a cluster keeps them in one slot and one script may touch them all.
+/// The keys of one segment. They share a hash tag, so a cluster keeps them in one slot and one
+/// script may use them all.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Which segment.
+    /// The segment.
     pub segment: SegmentKey,
     /// The segment's name, as the scripts publish it.
     pub name: String,
-    /// hash: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments, mending, restored
+    /// Fields: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments,
+    /// repairing, restored.
+    /// hash: the state of the segment
     pub stock: String,
-    /// hash: order id -> answer, and transfer id -> units that it moved
-    pub answers: String,
-    /// hash: buyer id -> units counted against the limit, and [`GAVE_BACK`] with a buyer id -> 1
+    /// hash: order id -> decision, and transfer id -> units that it moved
+    pub decisions: String,
+    /// hash: buyer id -> units counted against the limit, and [`RELEASED_MARK`] with a buyer id -> 1
     pub buyers: String,
     /// stream: every change
     pub outbox: String,
-    /// zset: unfinished walks by the time they fall due
-    pub walks: String,
+    /// zset: pending spillovers by the time they fall due
+    pub spillovers: String,
+    /// string: `1`, written so that replicas confirm it (`connection/replicated.rs`)
+    pub replicated: String,
 }
 
 impl Keys {
@@ -47,10 +55,11 @@ impl Keys {
         Self {
             segment: segment.clone(),
             stock: key("stock"),
-            answers: key("answers"),
+            decisions: key("decisions"),
             buyers: key("buyers"),
             outbox: key("outbox"),
-            walks: key("walks"),
+            spillovers: key("spillovers"),
+            replicated: key("replicated"),
             name,
         }
     }
@@ -66,10 +75,11 @@ mod tests {
         assert_eq!(keys.stock, "stock:{maotai:7}");
         for key in [
             &keys.stock,
-            &keys.answers,
+            &keys.decisions,
             &keys.buyers,
             &keys.outbox,
-            &keys.walks,
+            &keys.spillovers,
+            &keys.replicated,
         ] {
             assert!(key.ends_with(":{maotai:7}"), "{key}");
         }

@@ -1,54 +1,52 @@
-//! The stock of an item in Redis: segments, the scripts that change them, natural batching, and the walk.
+//! The stock of an item in Redis: segments, the scripts that change them, request coalescing, and
+//! the spillover of an order from its home segment to the next ones.
 //!
-//! This crate is the only one that knows the name of a stock key. It must not know SQL, HTTP or who may do what: it learns that an entry
-//! has been recorded from a checkpoint that somebody publishes, and nothing more.
+//! This crate is the only one that knows the name of a stock key. It must not know SQL, HTTP or
+//! permissions. It learns that an entry has been recorded from a published message, and nothing
+//! more.
+//!
+//! Modules depend on those above them:
 //!
 //! | module | is |
 //! |---|---|
-//! | [`connection`] | one Redis server, a cluster of them, or whichever the sentinels name, behind one type |
-//! | `server` | what a server must be before we trust it with stock |
-//! | `keys` | every key name and channel name |
-//! | `script` | one typed call per file in `lua/`, on the shared connection or until replicas have confirmed it |
-//! | `answer` | what a segment remembers for an order |
-//! | [`outbox`] | the log of a segment, read, trimmed and announced |
-//! | `lane` | natural batching |
-//! | `walk` | home, then around the ring |
-//! | `admission` | the sold-out hint, and who may walk when few units are left |
-//! | `checkpoint` | who waits for which entry to be recorded |
-//! | `gather` | waits for units that lie in fragments |
-//! | `give_back` | returns the units of orders, and their buyers' counts |
-//! | `mend` | what a reconciler does to a segment, under its fencing token |
-//! | [`walks`] | finishes and forgets the walks that nobody else did |
+//! | `settings`, `error`, `keys`, `clock` | what the rest refers to |
+//! | `decision` | the decision that a segment stores for an order |
+//! | `reply` | reads a script's reply field by field |
+//! | `outbox` | the log of a segment: its entries, their bytes and fingerprints |
+//! | [`connection`] | one Redis server, a cluster, or the master that Sentinel names, behind one type |
+//! | `message` | pub/sub subscriptions that survive a lost connection |
+//! | `admission` | the sold-out cache, and how many orders may proceed when few units are left |
+//! | `request` | an order on its way to the segments, and their reply |
+//! | `script` | one typed call per file in `lua/` |
+//! | `checkpoint` | which orders wait for which outbox entry to be recorded |
+//! | `batcher` | request coalescing: one batch in flight, the next one collects meanwhile |
+//! | `shared` | what all items of a process share |
+//! | `item` | one item: reserve, settle spillovers, release, wait for consolidation |
+//! | `stock` | the entry point: open, configure, inspect, outboxes, repair, consolidation requests |
 
 mod admission;
-mod answer;
+mod batcher;
 mod checkpoint;
 mod clock;
 pub mod connection;
+mod decision;
 mod error;
-mod gather;
-mod give_back;
 mod item;
 mod keys;
-mod lane;
-mod mend;
 mod message;
-pub mod outbox;
+mod outbox;
 mod reply;
+mod request;
 mod script;
-mod server;
+mod settings;
+mod shared;
 mod stock;
-mod walk;
-pub mod walks;
 
-pub(crate) use answer::Answer;
-pub use checkpoint::Fate;
-pub use connection::RedisSettings;
+pub use checkpoint::Resolution;
 pub use error::StockError;
-pub use give_back::GiveBack;
-pub use item::{ItemStock, Unrecorded};
-pub use mend::{Halted, Moved, Restoration, TransferMemory};
+pub use item::{ItemStock, Release, Settled, Unrecorded};
 pub use outbox::{Announcement, OutboxRead, RecordedEntries, Trimmed};
+pub use request::{Acknowledge, Outcome, Reservation};
 pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
-pub use stock::{Stock, StockSettings};
-pub use walk::{Acknowledge, Ask, Outcome};
+pub use settings::{RedisSettings, StockSettings};
+pub use stock::{Halted, Moved, Restoration, Stock, TransferMemory};

@@ -1,4 +1,5 @@
-//! Messages between processes by Redis pub/sub. A lost message may cost time, never truth.
+//! Messages between processes by Redis pub/sub. A lost message can delay a reply but never falsify
+//! it.
 
 use std::time::Duration;
 
@@ -9,34 +10,38 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Nodes;
 
-/// Pause before a lost subscription is tried again.
-const RETRY: Duration = Duration::from_millis(200);
+/// Pause before a lost subscription is opened again.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Payloads of one channel, for as long as the receiver lives. Subscribes again, at the next of `nodes`, when a connection is lost or the
-/// node is the wrong one from now on. An empty payload says that messages may have been missed.
+/// Messages that one subscription buffers for its reader.
+const BUFFER_MAX: usize = 4096;
+
+/// Payloads of one channel, as long as the receiver lives. Subscribes again, at the next of
+/// `nodes`, when a connection is lost or the node is not the master any more. An empty payload
+/// means that messages may have been missed.
 pub(crate) fn subscribe(
     nodes: Nodes,
     channel: &'static str,
     stop: CancellationToken,
 ) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel(4096);
+    let (sender, receiver) = mpsc::channel(BUFFER_MAX);
     tokio::spawn(async move {
         for attempt in 0.. {
-            let Some((node, wrong)) = nodes.pick(attempt) else {
+            let Some((node, replaced)) = nodes.pick(attempt) else {
                 return;
             };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sender.closed() => return,
-                // The master is another one, and the pause is for nodes that do not answer.
-                () = wrong.cancelled() => continue,
+                // Another server is the master. The pause is for nodes that do not respond.
+                () = replaced.cancelled() => continue,
                 result = listen(&node, channel, &sender) => {
                     if let Err(error) = result {
-                        tracing::warn!(%error, channel, "subscription lost, trying again");
+                        tracing::warn!(%error, channel, "subscription lost, retrying");
                     }
                 }
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     });
     receiver

@@ -1,20 +1,16 @@
-//! The log of a segment: reading it, trimming it, and telling others how far it has been recorded.
+//! The log of a segment: its entries, their bytes and fingerprints, and the message that names the
+//! recorded ones. `stock/outbox.rs` reads, trims and announces it.
 
 use domain::{
     BuyerId, Change, Entry, EntryId, OrderId, Quantity, SegmentKey, TakenOrder, Transferred,
 };
 use jiff::Timestamp;
-use redis::Cmd;
 
-use crate::{
-    StockError,
-    keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL},
-    reply::Reply,
-    stock::Stock,
-};
+use crate::{StockError, reply::ReplyReader};
 
-/// An order as the scripts append it to the outbox and keep it in `walks`: id (16 bytes), quantity (4, big-endian), length of
-/// the buyer id (1), buyer id. The scripts only cut off the first 16 bytes and put the rest end to end.
+/// An order as the scripts append it to the outbox and keep it in `spillovers`: id (16 bytes),
+/// quantity (4, big-endian), length of the buyer id (1), buyer id. The scripts only cut off the
+/// first 16 bytes and concatenate packed orders.
 pub(crate) fn pack(id: &OrderId, buyer: &BuyerId, quantity: Quantity) -> Box<[u8]> {
     let buyer = buyer.as_str().as_bytes();
     let mut packed = Vec::with_capacity(21 + buyer.len());
@@ -50,7 +46,7 @@ fn unpack_all(mut bytes: &[u8]) -> Option<Vec<TakenOrder>> {
 }
 
 /// Reads a list of stream entries as `XRANGE` returns them.
-pub(crate) fn decode_entries(mut list: Reply) -> Result<Vec<Entry>, StockError> {
+pub(crate) fn decode_entries(mut list: ReplyReader) -> Result<Vec<Entry>, StockError> {
     let mut entries = Vec::new();
     while !list.is_empty() {
         let mut entry = list.list()?;
@@ -60,7 +56,7 @@ pub(crate) fn decode_entries(mut list: Reply) -> Result<Vec<Entry>, StockError> 
     Ok(entries)
 }
 
-fn decode_entry(id: EntryId, mut fields: Reply) -> Result<Entry, StockError> {
+fn decode_entry(id: EntryId, mut fields: ReplyReader) -> Result<Entry, StockError> {
     let mut pairs = Vec::with_capacity(4);
     while !fields.is_empty() {
         pairs.push((fields.bytes()?, fields.bytes()?));
@@ -76,8 +72,8 @@ fn decode_entry(id: EntryId, mut fields: Reply) -> Result<Entry, StockError> {
             .find(|(name, _)| name == wanted)
             .map(|(_, value)| value.as_slice())
     };
-    let change =
-        decode_change(field).ok_or_else(|| StockError::Unreadable(format!("outbox entry {id}")))?;
+    let change = decode_change(field)
+        .ok_or_else(|| StockError::Unreadable(format!("expected an outbox entry at {id}")))?;
     Ok(Entry {
         id,
         fingerprint,
@@ -94,7 +90,8 @@ fn fingerprint<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> i64 {
     hash.digest().cast_signed()
 }
 
-/// The fingerprint of the entry that an ask writes, from the orders that took units, in their order.
+/// The fingerprint of the entry that a batch of reservations writes, from the orders that took
+/// units, in their order.
 pub(crate) struct TakenHash(xxhash_rust::xxh3::Xxh3);
 
 impl TakenHash {
@@ -119,7 +116,7 @@ impl TakenHash {
     }
 }
 
-/// The fingerprint of the entry that `adjust` writes, which nobody has to read back for it.
+/// The fingerprint of the entry that `adjust` writes, without reading it back.
 pub(crate) fn fingerprint_of_adjusted(units: u64, epoch: u64, token: u64) -> i64 {
     let values = [units, epoch, token].map(|number| number.to_string());
     let names: [&[u8]; 3] = [b"u", b"e", b"t"];
@@ -168,13 +165,15 @@ fn transferred<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Transfer
     })
 }
 
-/// What the recorder says when the ledger has recorded entries of an outbox in which orders took units.
+/// The recorder's message that the ledger has recorded entries of an outbox in which orders took
+/// units.
 ///
-/// It names each of them, by place and by what it says. Who missed an earlier message cannot tell from this one which of its orders were rejected. And an
-/// entry that a failover lost is not made a recorded one by others behind it: at its place may be nothing now, or something else.
+/// It names each entry by id and fingerprint. A reader that missed an earlier message cannot learn
+/// from this one which orders of the earlier one were rejected. And an entry that a failover lost
+/// does not count as recorded because later ones are: its id may be free now, or in use again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEntries {
-    /// Whose outbox.
+    /// The segment of the outbox.
     pub segment: SegmentKey,
     /// The entries, in order, with their fingerprints.
     pub entries: Vec<(EntryId, i64)>,
@@ -190,7 +189,7 @@ impl RecordedEntries {
             .is_ok_and(|place| self.entries[place].1 == fingerprint)
     }
 
-    fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         let entries: Vec<_> = self
             .entries
             .iter()
@@ -221,162 +220,33 @@ impl RecordedEntries {
     }
 }
 
-impl Stock {
-    /// The entries of each outbox, as asked for.
-    pub async fn read_outboxes(
-        &self,
-        wanted: &[OutboxRead],
-    ) -> Vec<Result<Vec<Entry>, StockError>> {
-        let replies = self
-            .bulk()
-            .query_each(wanted.iter().map(OutboxRead::command).collect())
-            .await;
-        replies
-            .into_iter()
-            .map(|reply| decode_entries(Reply::new(reply?)?))
-            .collect()
-    }
-
-    /// The entries of the segment's outbox from `from` on, inclusive (from the beginning: `None`), `at_most` of them.
-    pub async fn read_outbox(
-        &self,
-        segment: &SegmentKey,
-        from: Option<EntryId>,
-        at_most: usize,
-    ) -> Result<Vec<Entry>, StockError> {
-        let wanted = OutboxRead {
-            segment: segment.clone(),
-            from,
-            at_most,
-        };
-        decode_entries(Reply::new(self.bulk().query(&wanted.command()).await?)?)
-    }
-
-    /// Drops the entries before each checkpoint. The checkpoint itself stays: it is the anchor.
-    pub async fn trim_outboxes(
-        &self,
-        checkpoints: &[(SegmentKey, EntryId)],
-    ) -> Vec<Result<Trimmed, StockError>> {
-        let cmds = checkpoints
-            .iter()
-            .flat_map(|(segment, checkpoint)| [trim(segment, *checkpoint), length(segment)]);
-        let replies = self.bulk().query_each(cmds.collect()).await;
-        let number = |value| {
-            Ok::<u64, StockError>(redis::from_redis_value(value).map_err(redis::RedisError::from)?)
-        };
-        let mut numbers = replies.into_iter().map(|reply| number(reply?));
-        let mut next = || numbers.next().unwrap_or(Ok(0));
-        checkpoints
-            .iter()
-            .map(|_| (next(), next()))
-            .map(|(dropped, left)| {
-                Ok(Trimmed {
-                    dropped: dropped?,
-                    left: left?,
-                })
-            })
-            .collect()
-    }
-
-    /// Tells the recorders that the segment has something: whoever held its row may have kept them from it.
-    pub async fn wake_recorders(&self, segment: &SegmentKey) -> Result<(), StockError> {
-        let mut cmd = redis::cmd("PUBLISH");
-        cmd.arg(OUTBOX_CHANNEL).arg(segment.to_string());
-        self.bulk().query(&cmd).await
-    }
-
-    /// Tells the orders that wait in this process what the ledger has recorded: without a way through Redis, and before anybody else.
-    pub fn tell_who_waits_here(&self, announcements: &[Announcement]) {
-        announcements
-            .iter()
-            .for_each(|announcement| self.checkpoints().recorded(announcement.recorded.clone()));
-    }
-
-    /// Tells every order service what the ledger has recorded, and trims the outboxes: the entries before each checkpoint go, itself stays, for it
-    /// is the anchor.
-    pub async fn announce_recorded(
-        &self,
-        announcements: Vec<Announcement>,
-    ) -> Result<(), StockError> {
-        let mut cmds = Vec::with_capacity(announcements.len() * 2);
-        let told = announcements
-            .iter()
-            .filter(|announcement| !announcement.recorded.entries.is_empty());
-        cmds.extend(told.map(|announcement| publish(&announcement.recorded)));
-        cmds.extend(
-            announcements
-                .iter()
-                .map(|announcement| trim(&announcement.recorded.segment, announcement.checkpoint)),
-        );
-        self.bulk()
-            .query_each(cmds)
-            .await
-            .into_iter()
-            .try_for_each(|reply| reply.map(drop))
-    }
-}
-
-fn publish(recorded: &RecordedEntries) -> Cmd {
-    let mut cmd = redis::cmd("PUBLISH");
-    cmd.arg(RECORDED_CHANNEL).arg(recorded.encode());
-    cmd
-}
-
-fn length(segment: &SegmentKey) -> Cmd {
-    let mut cmd = redis::cmd("XLEN");
-    cmd.arg(Keys::of(segment).outbox);
-    cmd
-}
-
-fn trim(segment: &SegmentKey, checkpoint: EntryId) -> Cmd {
-    let mut cmd = redis::cmd("XTRIM");
-    cmd.arg(Keys::of(segment).outbox)
-        .arg("MINID")
-        .arg(checkpoint.to_string());
-    cmd
-}
-
-/// What to read of a segment's outbox.
+/// A range of a segment's outbox.
 #[derive(Debug, Clone)]
 pub struct OutboxRead {
-    /// Whose outbox.
+    /// The segment of the outbox.
     pub segment: SegmentKey,
     /// The first entry; `None`: from the beginning.
     pub from: Option<EntryId>,
-    /// The most entries.
+    /// The largest number of entries to read.
     pub at_most: usize,
 }
 
-impl OutboxRead {
-    fn command(&self) -> Cmd {
-        let from = self
-            .from
-            .map_or_else(|| "-".to_owned(), |id| id.to_string());
-        let mut cmd = redis::cmd("XRANGE");
-        cmd.arg(Keys::of(&self.segment).outbox)
-            .arg(from)
-            .arg("+")
-            .arg("COUNT")
-            .arg(self.at_most);
-        cmd
-    }
-}
-
-/// What a trim met.
+/// The result of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trimmed {
     /// Entries that were dropped.
     pub dropped: u64,
-    /// Entries that were there afterwards, the anchor among them. Once it is alone, whoever appends sends a wake-up.
+    /// Entries that were left, the anchor included. Once the anchor is alone, the next append sends
+    /// a wake-up.
     pub left: u64,
 }
 
-/// What a recorder says of a segment when it has recorded some of it.
+/// A recorder's announcement for a segment.
 #[derive(Debug, Clone)]
 pub struct Announcement {
-    /// The entries that buyers may wait for.
+    /// The recorded entries that buyers may wait for.
     pub recorded: RecordedEntries,
-    /// What has been recorded lies before it, and it.
+    /// The last recorded entry. Everything before it is recorded too.
     pub checkpoint: EntryId,
 }
 
@@ -405,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_reads_back_and_speaks_of_its_entries_only() {
+    fn a_message_reads_back_and_covers_the_entries_that_it_names() {
         let (segment, id): (SegmentKey, _) = ("vase:3".parse().unwrap(), |text: &str| {
             text.parse::<EntryId>().unwrap()
         });
@@ -436,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_of_a_batch_is_that_of_its_entry() {
+    fn a_batch_has_the_fingerprint_of_its_entry() {
         let packed = [
             pack(
                 &OrderId::from_bytes([1; 16]),

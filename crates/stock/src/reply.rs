@@ -1,13 +1,13 @@
-//! Reads a script's reply field by field, with an error that says what was expected.
+//! Reads a script's reply field by field. An error names what was expected and what was found.
 
 use redis::Value;
 
 use crate::StockError;
 
 /// The fields of a reply, taken from the front.
-pub(crate) struct Reply(std::vec::IntoIter<Value>);
+pub(crate) struct ReplyReader(std::vec::IntoIter<Value>);
 
-impl Reply {
+impl ReplyReader {
     pub(crate) fn new(value: Value) -> Result<Self, StockError> {
         match value {
             Value::Array(fields) => Ok(Self(fields.into_iter())),
@@ -47,7 +47,7 @@ impl Reply {
         let text = self.text()?;
         text.parse().map_err(|_| {
             StockError::Unreadable(format!(
-                "{text:?} where a {} was expected",
+                "expected a {}, found {text:?}",
                 std::any::type_name::<T>()
             ))
         })

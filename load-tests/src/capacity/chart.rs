@@ -1,4 +1,4 @@
-//! Rate against latency, as one SVG that needs nothing else and suits light and dark pages.
+//! Draws latency against rate as a self-contained SVG for light and dark pages.
 
 use std::fmt::Write as _;
 
@@ -27,9 +27,10 @@ const SERIES: [Series; 3] = [
     ("p999", "p99.9", |step| step.latency_ms_p999),
 ];
 
-/// Where rates and latencies are on the page. Latencies are on a logarithmic axis of whole decades: a queue's latency has no end.
+/// Maps rates and latencies to the page. The axis of latencies is logarithmic with whole decades,
+/// because the latency of a queue is unbounded.
 struct Scale {
-    rate_most: f64,
+    rate_max: f64,
     decade_first: i32,
     decade_last: i32,
 }
@@ -44,21 +45,21 @@ impl Scale {
         };
         let least = latencies().fold(bound_ms, f64::min).max(0.01);
         let most = latencies().fold(bound_ms, f64::max);
-        let rate_most = steps
+        let rate_max = steps
             .iter()
             .map(|step| number(step.rate))
             .fold(1.0, f64::max);
         let (decade_first, decade_last) =
             (whole(least.log10().floor()), whole(most.log10().ceil()));
         Self {
-            rate_most,
+            rate_max,
             decade_first,
             decade_last: decade_last.max(decade_first + 1),
         }
     }
 
     fn x(&self, rate: f64) -> f64 {
-        LEFT + rate / self.rate_most * (WIDTH - LEFT - RIGHT)
+        LEFT + rate / self.rate_max * (WIDTH - LEFT - RIGHT)
     }
 
     fn y(&self, latency_ms: f64) -> f64 {
@@ -68,7 +69,7 @@ impl Scale {
     }
 }
 
-/// Draws steps that are in the order of their rates.
+/// Draws steps, which must be sorted by rate.
 pub fn draw(steps: &[&Step], bound_ms: u64, highest_rate: Option<u64>) -> String {
     let bound = number(bound_ms);
     let scale = Scale::new(steps, bound);
@@ -113,7 +114,7 @@ fn grid(scale: &Scale) -> String {
         );
     }
     for part in 0..=5 {
-        let rate = scale.rate_most * f64::from(part) / 5.0;
+        let rate = scale.rate_max * f64::from(part) / 5.0;
         let _ = write!(
             grid,
             r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{rate:.0}</text>"#,
@@ -124,7 +125,7 @@ fn grid(scale: &Scale) -> String {
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
     let _ = write!(
         grid,
-        r#"<text x="{middle:.1}" y="{:.1}" text-anchor="middle">requests a second that were due</text>"#,
+        r#"<text x="{middle:.1}" y="{:.1}" text-anchor="middle">scheduled requests per second</text>"#,
         HEIGHT - 12.0
     );
     let _ = write!(
@@ -184,7 +185,7 @@ fn series(scale: &Scale, steps: &[&Step]) -> String {
     all + &legend()
 }
 
-/// At the side, where no line can cross it.
+/// Draws the legend next to the plot, where no line crosses it.
 fn legend() -> String {
     let mut legend = String::new();
     for ((class, name, _), y) in SERIES
@@ -227,7 +228,7 @@ mod tests {
     use crate::capacity::report::samples::step;
 
     #[test]
-    fn the_chart_is_whole_without_anything_else_and_for_both_kinds_of_pages() {
+    fn the_chart_is_self_contained_and_suits_light_and_dark_pages() {
         let steps = [step(500, 4.0), step(1_000, 9.0), step(2_000, 4_000.0)];
         let svg = draw(&steps.iter().collect::<Vec<_>>(), 50, Some(1_000));
         assert!(
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_is_slower_and_further_right_is_more() {
+    fn slower_is_higher_and_more_is_further_right() {
         let steps = [step(500, 4.0), step(2_000, 4_000.0)];
         let scale = Scale::new(&steps.iter().collect::<Vec<_>>(), 50.0);
         assert!(scale.y(4_000.0) < scale.y(50.0) && scale.y(50.0) < scale.y(4.0));
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_an_empty_chart() {
+    fn a_chart_without_steps_is_valid() {
         assert!(!draw(&[], 50, None).contains("NaN"));
     }
 }

@@ -1,4 +1,5 @@
-//! A double of the service for the tests of the driver: it sells without end, and stalls, fails and loses orders when it is told to.
+//! A test double of the service for the driver. It never sells out, and stalls, fails and loses
+//! orders as configured.
 
 use std::{
     collections::HashMap,
@@ -18,30 +19,30 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, time::sleep};
 use uuid::Uuid;
 
-/// How the double misbehaves.
+/// The faults of the double.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Manners {
-    /// From the order of this number on, nobody is answered for so long.
+pub struct Misbehavior {
+    /// From the order with this number on, no request completes for this time.
     pub stall: Option<(usize, Duration)>,
-    /// The first answer to every order of which the number is a multiple says that the outcome is unknown.
+    /// The first response to every n-th order is `outcome_unknown`.
     pub unknown_every: Option<usize>,
-    /// Orders that the audit does not know.
+    /// Number of orders that the audit lacks.
     pub loses: usize,
 }
 
 #[derive(Default)]
-struct Books {
+struct DoubleState {
     item: String,
     stock: u64,
-    /// By idempotency key, whether it was answered.
+    /// Order ids by token and idempotency key.
     orders: HashMap<String, Uuid>,
     stalls_until: Option<tokio::time::Instant>,
 }
 
-type Double = (Manners, Arc<Mutex<Books>>);
+type Shared = (Misbehavior, Arc<Mutex<DoubleState>>);
 
-/// Starts a double, leaves its address and secrets in `dir` as `up` does, and says where it is.
-pub async fn start(dir: &Path, manners: Manners) -> String {
+/// Starts a double, writes its secrets to `dir` as `stockade up` does, and returns its address.
+pub async fn start(dir: &Path, misbehavior: Misbehavior) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = format!("http://{}", listener.local_addr().unwrap());
     std::fs::write(
@@ -53,67 +54,66 @@ pub async fn start(dir: &Path, manners: Manners) -> String {
         .route("/items", post(create))
         .route("/items/{item}/orders", post(order))
         .route("/items/{item}/audit", get(audit))
-        .with_state((manners, Arc::default()));
+        .with_state((misbehavior, Arc::default()));
     drop(tokio::spawn(
         async move { axum::serve(listener, router).await },
     ));
     host
 }
 
-async fn create(State((_, books)): State<Double>, Json(item): Json<Value>) -> Response {
+async fn create(State((_, state)): State<Shared>, Json(item): Json<Value>) -> Response {
     let stock = item["stock"].as_u64().unwrap();
-    *books.lock().unwrap() = Books {
+    *state.lock().unwrap() = DoubleState {
         item: item["id"].as_str().unwrap().into(),
         stock,
-        ..Books::default()
+        ..DoubleState::default()
     };
-    (
-        StatusCode::CREATED,
-        Json(json!({ "stock": stock, "available": stock })),
-    )
-        .into_response()
+    (StatusCode::CREATED, Json(item_json(&item["id"], stock))).into_response()
 }
 
-async fn order(State((manners, books)): State<Double>, headers: HeaderMap) -> Response {
+async fn order(State((misbehavior, state)): State<Shared>, headers: HeaderMap) -> Response {
     let key = format!(
         "{:?} {:?}",
         headers["authorization"], headers["idempotency-key"]
     );
-    let (answer, stalls_until) = decide(manners, &mut books.lock().unwrap(), key);
+    let (outcome, stalls_until) = decide(misbehavior, &mut state.lock().unwrap(), key);
     if let Some(until) = stalls_until {
         sleep(until.saturating_duration_since(tokio::time::Instant::now())).await;
     }
-    answer
+    outcome
 }
 
 fn decide(
-    manners: Manners,
-    books: &mut Books,
+    misbehavior: Misbehavior,
+    state: &mut DoubleState,
     key: String,
 ) -> (Response, Option<tokio::time::Instant>) {
-    let known = books.orders.get(&key).copied();
-    let id = *books.orders.entry(key).or_insert_with(Uuid::new_v4);
-    let number = books.orders.len();
+    let known = state.orders.get(&key).copied();
+    let id = *state.orders.entry(key).or_insert_with(Uuid::new_v4);
+    let number = state.orders.len();
     if let (Some((at, time)), None) = (
-        manners.stall.filter(|(at, _)| number >= *at),
-        books.stalls_until,
+        misbehavior.stall.filter(|(at, _)| number >= *at),
+        state.stalls_until,
     ) {
         debug_assert!(number == at);
-        books.stalls_until = Some(tokio::time::Instant::now() + time);
+        state.stalls_until = Some(tokio::time::Instant::now() + time);
     }
-    let answer = match manners.unknown_every {
+    let outcome = match misbehavior.unknown_every {
         Some(every) if known.is_none() && number.is_multiple_of(every) => (
             StatusCode::SERVICE_UNAVAILABLE,
             Json(json!({ "code": "outcome_unknown" })),
         )
             .into_response(),
-        _ => held(&books.item, id, known.is_some()),
+        _ => held(&state.item, id, known.is_some()),
     };
-    (answer, books.stalls_until)
+    (outcome, state.stalls_until)
 }
 
 fn held(item: &str, id: Uuid, replayed: bool) -> Response {
-    let order = json!({ "id": id, "item": item, "quantity": 1, "state": "held" });
+    let order = json!({
+        "id": id, "item": item, "quantity": 1, "state": "held",
+        "expires_at": "2100-01-01T00:00:00Z",
+    });
     match replayed {
         true => (
             StatusCode::CREATED,
@@ -125,9 +125,20 @@ fn held(item: &str, id: Uuid, replayed: bool) -> Response {
     }
 }
 
-async fn audit(State((manners, books)): State<Double>) -> Json<Value> {
-    let books = books.lock().unwrap();
-    Json(
-        json!({ "stock": books.stock, "held": books.orders.len() - manners.loses, "confirmed": 0, "in_flight": 0, "drift": 0, "oversold": 0 }),
-    )
+async fn audit(State((misbehavior, state)): State<Shared>) -> Json<Value> {
+    let state = state.lock().unwrap();
+    Json(json!({
+        "item": state.item, "stock": state.stock, "available": 0, "held": state.orders.len() - misbehavior.loses,
+        "confirmed": 0, "returning": 0, "in_transit": 0, "in_flight": 0, "drift": 0,
+        "miscounted": 0, "oversold": 0, "rejected_orders": 0, "ok": true, "segments": [],
+    }))
+}
+
+fn item_json(id: &Value, stock: u64) -> Value {
+    json!({
+        "id": id, "title": id, "state": "open", "stock": stock, "available": stock, "held": 0,
+        "confirmed": 0, "returning": 0, "sold_out": false, "price_cents": 0, "currency": "USD",
+        "limit_per_buyer": null, "opens_at": null, "closes_at": null, "hold_seconds": 900,
+        "durability": "recorded",
+    })
 }

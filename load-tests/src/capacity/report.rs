@@ -1,4 +1,4 @@
-//! What came of the search: a table, a chart and JSON.
+//! The report of the search: a table, a chart and JSON.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -11,7 +11,7 @@ use crate::cli::Durability;
 
 const COLUMNS: [&str; 11] = [
     "rate/s",
-    "answered/s",
+    "completed/s",
     "p50 ms",
     "p99 ms",
     "p99.9 ms",
@@ -20,26 +20,26 @@ const COLUMNS: [&str; 11] = [
     "errors",
     "outstanding",
     "driver late p99 ms",
-    "holds",
+    "sustained",
 ];
 
-/// What came of the search.
+/// The report of the search.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Milliseconds that 99 of 100 answers may take.
+    /// Bound for the 99th percentile of the latency, in milliseconds.
     pub bound_ms: u64,
-    /// Seconds of each step that count.
+    /// Measured seconds of each step.
     pub step_seconds: u64,
     /// When the service acknowledged an order.
     pub durability: Durability,
-    /// The highest rate that held, in requests a second.
+    /// The highest sustained rate, in requests per second.
     pub highest_rate: Option<u64>,
-    /// Every step, in the order in which they were made.
+    /// All steps, in the order in which they ran.
     pub steps: Vec<Step>,
 }
 
 impl Report {
-    /// Nothing found yet.
+    /// A report without steps.
     pub fn new(options: &CapacityOptions) -> Self {
         let CapacityOptions {
             bound_ms,
@@ -72,8 +72,9 @@ impl Report {
         .with_context(cannot)
     }
 
-    /// Prints the table and what follows from it, and says whether a rate was found and every audit is good.
-    #[expect(clippy::print_stdout, reason = "this is what the user asked for")]
+    /// Prints the table and the conclusion. Returns whether a rate was found and every audit is
+    /// good.
+    #[expect(clippy::print_stdout, reason = "the report goes to standard output")]
     pub fn print(&self, folder: &Path) -> bool {
         println!("{}", self.table());
         println!("{}", self.conclusion());
@@ -96,7 +97,7 @@ impl Report {
         steps
     }
 
-    /// A rate that was tried again is one point of a line.
+    /// The last try of each rate, because a line of the chart has one point for each rate.
     fn last_of_each_rate(&self) -> Vec<&Step> {
         let by_rate: BTreeMap<_, _> = self.steps.iter().map(|step| (step.rate, step)).collect();
         by_rate.into_values().collect()
@@ -122,31 +123,31 @@ impl Report {
         );
         let found = match self.highest_rate {
             Some(rate) => format!(
-                "{rate} requests/s is the highest rate that holds: p99 within {} ms, no errors, kept up",
+                "{rate} requests/s is the highest sustained rate: p99 within {} ms, no errors, no backlog",
                 self.bound_ms
             ),
             None => format!(
-                "no rate holds: p99 within {} ms, no errors, kept up",
+                "no rate is sustained: p99 within {} ms, no errors, no backlog",
                 self.bound_ms
             ),
         };
-        match self.first_too_much() {
+        match self.lowest_failed() {
             Some(step) if step.driver_late => format!(
-                "{found}\nabove it the driver itself was late (p99 {:.1} ms at {}/s): the service may do more\n{audits}",
+                "{found}\nabove it the driver itself was late (p99 {:.1} ms at {}/s): the service may sustain more\n{audits}",
                 step.lateness_ms_p99, step.rate
             ),
             Some(_) => format!("{found}\n{audits}"),
             None => format!(
-                "{found}\nno rate was too much: the service may do more than --most-rate\n{audits}"
+                "{found}\nno rate failed: the service may sustain more than --most-rate\n{audits}"
             ),
         }
     }
 
-    /// The last try of the lowest rate that did not hold.
-    fn first_too_much(&self) -> Option<&Step> {
+    /// The last try of the lowest failed rate.
+    fn lowest_failed(&self) -> Option<&Step> {
         self.last_of_each_rate()
             .into_iter()
-            .find(|step| !step.holds)
+            .find(|step| !step.sustained)
     }
 
     fn findings(&self) -> Vec<String> {
@@ -171,22 +172,22 @@ fn row(step: &Step) -> [String; COLUMNS.len()] {
         step.accepted.to_string(),
         step.refused.to_string(),
         step.errors.to_string(),
-        step.outstanding_most.to_string(),
+        step.outstanding_max.to_string(),
         format!(
             "{:.1}{}",
             step.lateness_ms_p99,
             if step.driver_late { " !" } else { "" }
         ),
-        if step.holds { "yes" } else { "no" }.to_owned(),
+        if step.sustained { "yes" } else { "no" }.to_owned(),
     ]
 }
 
-/// Steps for the tests of what is shown of them.
+/// Steps for tests.
 #[cfg(test)]
 pub mod samples {
     use super::Step;
 
-    /// A step at this rate with this p99.
+    /// A step at this rate with this p99 in milliseconds.
     pub fn step(rate: u64, p99: f64) -> Step {
         Step {
             item: format!("capacity-{rate}"),
@@ -198,11 +199,11 @@ pub mod samples {
             latency_ms_max: p99 * 3.0,
             lateness_ms_p99: 0.1,
             driver_late: false,
-            outstanding_most: 7,
+            outstanding_max: 7,
             accepted: rate,
             refused: 0,
             errors: 0,
-            holds: p99 <= 50.0,
+            sustained: p99 <= 50.0,
             findings: Vec::new(),
         }
     }
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_driver_is_not_taken_for_a_slow_service() {
+    fn a_late_driver_is_reported_as_such() {
         let mut report = report();
         assert!(!report.conclusion().contains("driver"));
         report.steps[1].driver_late = true;
@@ -248,28 +249,28 @@ mod tests {
             report.conclusion()
         );
         report.steps.remove(1);
-        assert!(report.conclusion().contains("no rate was too much"));
+        assert!(report.conclusion().contains("no rate failed"));
     }
 
     #[test]
-    fn a_rate_that_held_when_it_was_tried_again_was_not_too_much() {
+    fn a_rate_that_was_sustained_in_a_second_try_has_not_failed() {
         let mut report = report();
         report.steps.insert(0, step(500, 90.0));
-        assert_eq!(report.first_too_much().map(|step| step.rate), Some(2_000));
+        assert_eq!(report.lowest_failed().map(|step| step.rate), Some(2_000));
         assert_eq!(report.table().row_count(), 4, "every try is shown");
     }
 
     #[test]
-    fn a_finding_of_an_audit_or_no_rate_at_all_is_not_good() {
+    fn an_audit_finding_or_no_rate_is_not_good() {
         let folder = tempfile::tempdir().unwrap();
         assert!(report().print(folder.path()));
         let mut found = report();
         found.steps[0]
             .findings
-            .push("the audit cannot explain 1 units".into());
+            .push("the audit cannot account for 1 units".into());
         assert_eq!(
             found.findings(),
-            ["capacity-500: the audit cannot explain 1 units"]
+            ["capacity-500: the audit cannot account for 1 units"]
         );
         assert!(!found.print(folder.path()));
         assert!(

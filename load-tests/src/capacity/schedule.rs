@@ -1,4 +1,5 @@
-//! When each request is due, and a thread that starts it then, whatever has become of the earlier ones.
+//! The schedule of an open loop, and a thread that starts each request on time whether or not
+//! earlier ones have completed.
 
 use std::{
     thread,
@@ -8,14 +9,14 @@ use std::{
 /// Requests at a fixed rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: u64,
-    /// Requests in all.
+    /// Total number of requests.
     pub requests: u64,
 }
 
 impl Schedule {
-    /// This rate for so many seconds.
+    /// A schedule of this rate for `seconds`.
     pub fn new(rate: u64, seconds: u64) -> Self {
         Self {
             rate,
@@ -23,21 +24,23 @@ impl Schedule {
         }
     }
 
-    /// When the request of this number, from 0, is due after the beginning.
+    /// The scheduled time of the request with this number, from 0, since the start.
     pub fn due(&self, number: u64) -> Duration {
-        // Not a sum of rounded gaps, which would drift.
+        // A sum of rounded gaps would drift.
         Duration::from_nanos(
             u64::try_from(u128::from(number) * 1_000_000_000 / u128::from(self.rate))
                 .unwrap_or(u64::MAX),
         )
     }
 
-    /// Starts every request when it is due, and none earlier. If the thread was held up, those that are overdue start at once, each with the moment at
-    /// which it was due. Takes as long as the schedule does, so it is for a thread of its own; `start` must return at once.
-    pub fn run(&self, began: Instant, mut start: impl FnMut(u64, Instant)) {
+    /// Starts each request at its scheduled time, never earlier. If the thread was delayed, overdue
+    /// requests start immediately, with their scheduled times. Blocks for as long as the schedule
+    /// lasts, so it needs its own thread. `start` must not block.
+    pub fn run(&self, started_at: Instant, mut start: impl FnMut(u64, Instant)) {
         for number in 0..self.requests {
-            let due = began + self.due(number);
-            // The operating system's timers are finer than the runtime's, which are whole milliseconds.
+            let due = started_at + self.due(number);
+            // The timers of the operating system are finer than those of the runtime, which have a
+            // resolution of a millisecond.
             if let Some(early) = due.checked_duration_since(Instant::now()) {
                 thread::sleep(early);
             }
@@ -56,7 +59,7 @@ mod tests {
     use super::Schedule;
 
     #[test]
-    fn requests_are_due_at_even_distances_and_do_not_drift() {
+    fn requests_are_scheduled_evenly_without_drift() {
         let schedule = Schedule::new(3, 1_000_000);
         assert_eq!(schedule.requests, 3_000_000);
         assert_eq!(schedule.due(0), Duration::ZERO);
@@ -64,17 +67,17 @@ mod tests {
         assert_eq!(schedule.due(3_000_000), Duration::from_secs(1_000_000));
     }
 
-    /// No request is ever answered here, so a closed loop would make only the first.
+    /// No request ever completes here, so a closed loop would send only the first.
     #[tokio::test]
-    async fn requests_start_when_they_are_due_although_none_is_answered() {
+    async fn requests_start_on_schedule_although_none_completes() {
         let schedule = Schedule::new(200, 1);
         let (handle, (sender, mut started)) = (
             tokio::runtime::Handle::current(),
             tokio::sync::mpsc::unbounded_channel(),
         );
-        let began = Instant::now();
+        let started_at = Instant::now();
         let thread = thread::spawn(move || {
-            schedule.run(began, |number, due| {
+            schedule.run(started_at, |number, due| {
                 let sender = sender.clone();
                 drop(handle.spawn(async move {
                     sender.send((number, due, Instant::now())).unwrap();
@@ -84,19 +87,22 @@ mod tests {
         });
         for expected in 0..schedule.requests {
             let (number, due, at) = started.recv().await.unwrap();
-            assert_eq!((number, due), (expected, began + schedule.due(expected)));
-            assert!(at >= due, "request {number} came too early");
+            assert_eq!(
+                (number, due),
+                (expected, started_at + schedule.due(expected))
+            );
+            assert!(at >= due, "request {number} started too early");
         }
         thread.join().unwrap();
-        assert!(began.elapsed() >= schedule.due(schedule.requests - 1));
+        assert!(started_at.elapsed() >= schedule.due(schedule.requests - 1));
     }
 
     #[test]
-    fn what_is_overdue_starts_at_once_and_knows_when_it_was_due() {
+    fn overdue_requests_start_immediately_with_their_scheduled_times() {
         let schedule = Schedule::new(100, 1);
         let mut starts = Vec::new();
-        let began = Instant::now();
-        schedule.run(began, |number, due| {
+        let started_at = Instant::now();
+        schedule.run(started_at, |number, due| {
             if number == 10 {
                 thread::sleep(Duration::from_millis(300));
             }
@@ -104,7 +110,7 @@ mod tests {
         });
         let dues: Vec<_> = starts
             .iter()
-            .map(|(due, _)| due.duration_since(began))
+            .map(|(due, _)| due.duration_since(started_at))
             .collect();
         assert_eq!(
             dues,
@@ -116,11 +122,11 @@ mod tests {
         let (due, at) = starts[11];
         assert!(
             at.duration_since(due) >= Duration::from_millis(280),
-            "the wait is seen in full"
+            "the delay is visible in full"
         );
         assert!(
             starts[39].1.duration_since(starts[11].1) < Duration::from_millis(250),
-            "what is overdue does not wait again"
+            "overdue requests do not wait again"
         );
     }
 }

@@ -1,26 +1,28 @@
-//! The search for the highest rate that holds: up until one does not, and then in between.
+//! The search for the highest sustained rate: upwards until a rate fails, then by bisection.
 
 use anyhow::Result;
 
-/// Where to look.
+/// The range of the search.
 #[derive(Debug, Clone, Copy)]
 pub struct Rates {
     /// The first rate.
     pub first: u64,
-    /// The highest rate that is tried.
-    pub most: u64,
-    /// How far, in percent, the lowest rate that does not hold may be above the highest that does.
+    /// The highest rate to try.
+    pub max: u64,
+    /// The search ends when the lowest failed rate is at most this percentage above the highest
+    /// sustained one.
     pub close_percent: u64,
 }
 
-/// The highest rate that holds; `None` if not even one a second does. Supposes that whatever is above a rate that does not hold does not either.
+/// The highest sustained rate; `None` if not even one request per second is. Assumes that all rates
+/// above a failed one fail, too.
 pub async fn highest(
     rates: Rates,
-    mut holds: impl AsyncFnMut(u64) -> Result<bool>,
+    mut sustains: impl AsyncFnMut(u64) -> Result<bool>,
 ) -> Result<Option<u64>> {
     let (mut good, mut bad) = (None, None);
     while let Some(rate) = next(rates, good, bad) {
-        match holds(rate).await? {
+        match sustains(rate).await? {
             true => good = Some(rate),
             false => bad = Some(rate),
         }
@@ -28,14 +30,13 @@ pub async fn highest(
     Ok(good)
 }
 
-/// The next rate to try, by the highest that holds and the lowest that does not.
+/// The next rate to try, given the highest sustained and the lowest failed rate.
 fn next(rates: Rates, good: Option<u64>, bad: Option<u64>) -> Option<u64> {
     match (good, bad) {
-        (None, None) => Some(rates.first.min(rates.most)),
-        // Half as much again: few steps, and the first that is too much is not far too much, which the service would have to recover from.
-        (Some(good), None) => {
-            (good < rates.most).then(|| (good + good.div_ceil(2)).min(rates.most))
-        }
+        (None, None) => Some(rates.first.min(rates.max)),
+        // Steps of a half are few, and the first failed rate is not so high that the service needs
+        // long to recover.
+        (Some(good), None) => (good < rates.max).then(|| (good + good.div_ceil(2)).min(rates.max)),
         (None, Some(bad)) => (bad > 1).then_some(bad / 2),
         (Some(good), Some(bad)) => {
             let far = (bad - good) * 100 > good * rates.close_percent;
@@ -50,16 +51,16 @@ mod tests {
 
     const RATES: Rates = Rates {
         first: 500,
-        most: 100_000,
+        max: 100_000,
         close_percent: 5,
     };
 
-    /// Searches where rates up to `capacity` hold, and lists what was tried.
+    /// Searches a service with this capacity. Also returns the rates that were tried.
     async fn search(rates: Rates, capacity: u64) -> (Option<u64>, Vec<u64>) {
         let mut tried = Vec::new();
         let found = highest(rates, async |rate| {
             tried.push(rate);
-            // As a queue does: slow near the capacity, and without end beyond it.
+            // A queue: slow near the capacity, and unbounded beyond it.
             let latency_ms = if rate < capacity {
                 5.0 / (1.0 - rate as f64 / capacity as f64)
             } else {
@@ -87,10 +88,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_rate_is_tried_twice_or_beyond_the_most() {
+    async fn no_rate_is_tried_twice_or_above_the_maximum() {
         let (found, mut tried) = search(
             Rates {
-                most: 2_000,
+                max: 2_000,
                 ..RATES
             },
             1_000_000,
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_is_always_too_slow_has_no_rate() {
+    async fn a_service_that_is_always_too_slow_has_no_sustained_rate() {
         let (found, tried) = search(RATES, 1).await;
         assert_eq!((found, tried.last()), (None, Some(&1)));
     }
@@ -110,7 +111,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_ends_the_search() {
         assert!(
-            highest(RATES, async |_| anyhow::bail!("the service is gone"))
+            highest(RATES, async |_| anyhow::bail!("the service is down"))
                 .await
                 .is_err()
         );

@@ -1,4 +1,4 @@
-//! One step: a new item, a fixed rate of orders for some seconds, and the audit.
+//! A step: a new item, a fixed rate of orders for some seconds, and the audit.
 
 use std::{
     fmt,
@@ -8,7 +8,8 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
-use reqwest::{Client, header::HeaderValue};
+use client::{IdempotencyKey, NewOrder};
+use reqwest::Client;
 use serde::Serialize;
 use tokio::{runtime::Handle, sync::Semaphore, task::JoinSet};
 
@@ -18,38 +19,39 @@ use super::{
     schedule::Schedule,
 };
 use crate::{
+    action::{Action, Call},
     admin::Admin,
-    answer::Answer,
     cli::{Options, new_name},
     closing,
-    crowd::Crowd,
+    history::Observation,
     items::Items,
-    judge::{self, Standing},
+    judge::{self, Holdings},
     mix::Mix,
+    outcome::Outcome,
+    population::Population,
     sale::{Attempt, Sale},
     scenarios::RUSH,
-    tally::Answered,
     target::Target,
-    verdict::{Demand, Verdict, percentile_ms, rate},
-    wish::{Asked, Wish},
+    verdict::{Expectations, Verdict, percentile_ms, rate},
 };
 
-/// Longer than the service takes to say that it does not know.
-const TIMEOUT: Duration = Duration::from_secs(15);
+/// Longer than the service takes to report an unknown outcome.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Shorter than the service keeps a connection on which nothing comes.
-const IDLE: Duration = Duration::from_secs(10);
+/// Shorter than the service keeps an idle connection.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Buyers come again rather than that more tokens are signed.
-const BUYERS_MOST: u64 = 100_000;
+/// Bounds the number of tokens to sign. With more requests, buyers order several times.
+const BUYERS_MAX: u64 = 100_000;
 
-/// A rate is kept up if that much of it is answered, in percent: the last answers come after the last requests.
-const KEPT_UP_PERCENT: f64 = 95.0;
+/// Share of the rate that must be completed. It is below 100 because the last requests complete
+/// after the end of the schedule.
+const COMPLETED_PERCENT_MIN: f64 = 95.0;
 
-/// The driver is late if its own share of the bound is more than this.
-const LATE_SHARE_OF_BOUND: f64 = 0.1;
+/// The driver is late if its lateness exceeds this share of the bound.
+const LATENESS_SHARE_MAX: f64 = 0.1;
 
-/// Who makes the steps.
+/// Runs steps against a service.
 pub struct Driver {
     target: Target,
     admin: Admin,
@@ -57,61 +59,63 @@ pub struct Driver {
     options: CapacityOptions,
 }
 
-/// What came of a step. Latencies are in milliseconds, from when the request was due to the last byte of the answer.
+/// The result of a step. Latencies are in milliseconds, from the scheduled time of a request to the
+/// last byte of its response.
 #[derive(Debug, Clone, Serialize)]
 pub struct Step {
-    /// The item that was sold.
+    /// The name of the item.
     pub item: String,
-    /// Requests a second that were due.
+    /// Scheduled requests per second.
     pub rate: u64,
-    /// Answers a second, from when the first request was due to the last answer.
+    /// Completed requests per second, from the first schedule to the last completion.
     pub achieved: f64,
-    /// Half of the answers took no longer.
+    /// Median latency.
     pub latency_ms_p50: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile of the latency.
     pub latency_ms_p99: f64,
-    /// 999 of 1000 took no longer.
+    /// 99.9th percentile of the latency.
     pub latency_ms_p999: f64,
-    /// The longest.
+    /// The longest latency.
     pub latency_ms_max: f64,
-    /// How much later than due the driver began 99 of 100 requests at most. It is part of the latencies.
+    /// 99th percentile of the delay with which the driver started requests. Latencies include it.
     pub lateness_ms_p99: f64,
-    /// The driver's lateness is a notable part of the bound: it may be the driver that cannot do more.
+    /// Whether the lateness is a notable share of the bound, so that the driver may be the
+    /// bottleneck.
     pub driver_late: bool,
-    /// Requests that were begun and not answered at some moment, at most.
-    pub outstanding_most: usize,
+    /// Maximum number of requests that were started and not completed.
+    pub outstanding_max: usize,
     /// Orders that were placed.
     pub accepted: u64,
     /// Orders that were refused.
     pub refused: u64,
-    /// Anything else.
+    /// All other outcomes.
     pub errors: u64,
-    /// p99 is within the bound, nothing failed, and the service kept up.
-    pub holds: bool,
-    /// What the audit of the item found wrong, the requests of the warm-up included.
+    /// Whether p99 is within the bound, no request failed, and the service had no backlog.
+    pub sustained: bool,
+    /// What the audit found wrong, including the requests of the warm-up.
     pub findings: Vec<String>,
 }
 
-/// What the requests of a step share.
+/// What all requests of a step share.
 struct Shared {
     sale: Sale,
     client: Client,
     connections: Semaphore,
-    /// The first request that counts.
+    /// The number of the first measured request.
     counts_from: u64,
     meter: Mutex<Meter>,
-    /// Requests whose outcome was unknown.
-    open: Mutex<Vec<Asked>>,
+    /// Requests with an unknown outcome.
+    unknown: Mutex<Vec<Call>>,
 }
 
 impl Driver {
-    /// A driver with a client of its own.
+    /// A driver with its own connections.
     pub fn new(options: &CapacityOptions) -> Result<Self> {
         let target = Target::find(options.host.as_deref(), &options.dir, false)?;
         let admin = Admin::new(&target)?;
         let client = Client::builder()
-            .timeout(TIMEOUT)
-            .pool_idle_timeout(IDLE)
+            .timeout(REQUEST_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .tcp_nodelay(true)
             .build()?;
         Ok(Self {
@@ -122,30 +126,30 @@ impl Driver {
         })
     }
 
-    /// Makes a step at this rate.
+    /// Runs a step at this rate.
     pub async fn step(&self, rate: u64) -> Result<Step> {
         let schedule = Schedule::new(rate, self.options.warm_seconds + self.options.step_seconds);
         let shared = Arc::new(self.prepare(schedule).await?);
-        let outstanding_most = drive(schedule, &shared).await?;
+        let outstanding_max = drive(schedule, &shared).await?;
         let findings = self.audit(schedule, &shared).await?;
         let meter = shared.meter.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(self.result(
             rate,
             &shared.sale.items.get(0).id,
             &meter,
-            outstanding_most,
+            outstanding_max,
             findings,
         ))
     }
 
     async fn prepare(&self, schedule: Schedule) -> Result<Shared> {
-        let buyers = schedule.requests.min(BUYERS_MOST);
-        // With room, because what is measured here is not how the last units are found.
+        let buyers = schedule.requests.min(BUYERS_MAX);
+        // More units than requests, so that the search for the last units is not measured.
         let stock = self
             .options
             .stock
             .unwrap_or(schedule.requests + schedule.requests.div_ceil(10));
-        // The limit is nobody's here: a buyer who comes again is one more order.
+        // The limit is high enough for all orders of a buyer.
         let limit = u32::try_from(schedule.requests.div_ceil(buyers))?;
         let options = Options::of_orders(
             schedule.requests,
@@ -155,39 +159,44 @@ impl Driver {
             self.options.durability,
         );
         let mix = Mix::of(&RUSH);
-        let items = Items::new(&mix, &self.target.host, &new_name("capacity"), &options)?;
-        let crowd = Crowd::new(
+        let items = Items::new(&mix, &new_name("capacity"), &options)?;
+        let population = Population::new(
             mix,
             1,
             (buyers, 0.0),
             schedule.requests,
             &self.target.jwt_secret,
         )?;
-        items.open(&self.admin, &options).await?;
+        items.create(&self.admin, &options).await?;
         Ok(Shared {
-            sale: Sale::new(&self.target, items, crowd, &options)?,
+            sale: Sale::new(&self.target, items, population, &options)?,
             client: self.client.clone(),
             connections: Semaphore::new(self.options.connections as usize),
             counts_from: schedule.rate * self.options.warm_seconds,
             meter: Mutex::new(Meter::new()?),
-            open: Mutex::default(),
+            unknown: Mutex::default(),
         })
     }
 
-    /// Settles what was left open, and holds our books against the audit.
+    /// Settles unknown outcomes, and compares the history with the audit.
     async fn audit(&self, schedule: Schedule, shared: &Shared) -> Result<Vec<String>> {
-        let open = std::mem::take(&mut *shared.open.lock().unwrap_or_else(PoisonError::into_inner));
-        for asked in open {
-            let settled = shared.sale.ask(&shared.client, &asked).await;
-            shared.enter(&asked, &settled.last);
+        let unknown = std::mem::take(
+            &mut *shared
+                .unknown
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        for call in unknown {
+            let settled = shared.sale.send(&shared.client, &call).await;
+            shared.record(&call, &settled.last);
         }
         let closed = closing::close(&shared.sale, &self.admin).await?;
-        let demand = Demand {
+        let expectations = Expectations {
             requests: Some(schedule.requests),
             limit: shared.sale.limit,
             must_resell: false,
         };
-        Ok(Verdict::new("capacity", &shared.sale.tally(), &closed, demand).findings)
+        Ok(Verdict::new("capacity", &shared.sale.history(), &closed, expectations).findings)
     }
 
     fn result(
@@ -195,7 +204,7 @@ impl Driver {
         rate_due: u64,
         item: &str,
         meter: &Meter,
-        outstanding_most: usize,
+        outstanding_max: usize,
         findings: Vec<String>,
     ) -> Step {
         let (latency, bound_ms) = (
@@ -205,7 +214,7 @@ impl Driver {
         let achieved = rate(meter.latency.len(), meter.seconds());
         let lateness_ms_p99 = percentile_ms(&meter.lateness, 99.0);
         #[expect(clippy::cast_precision_loss, reason = "no rate is near 2^53")]
-        let kept_up = achieved * 100.0 >= rate_due as f64 * KEPT_UP_PERCENT;
+        let is_completed = achieved * 100.0 >= rate_due as f64 * COMPLETED_PERCENT_MIN;
         Step {
             item: item.to_owned(),
             rate: rate_due,
@@ -215,18 +224,19 @@ impl Driver {
             latency_ms_p999: latency(99.9),
             latency_ms_max: latency(100.0),
             lateness_ms_p99,
-            driver_late: lateness_ms_p99 > bound_ms * LATE_SHARE_OF_BOUND,
-            outstanding_most,
+            driver_late: lateness_ms_p99 > bound_ms * LATENESS_SHARE_MAX,
+            outstanding_max,
             accepted: meter.accepted,
             refused: meter.refused,
             errors: meter.errors,
-            holds: latency(99.0) <= bound_ms && meter.errors == 0 && kept_up,
+            sustained: latency(99.0) <= bound_ms && meter.errors == 0 && is_completed,
             findings,
         }
     }
 }
 
-/// Starts every request when it is due, and waits for all answers; says how many were outstanding at most.
+/// Starts every request on schedule, and waits until all have completed. Returns the maximum number
+/// of outstanding requests.
 async fn drive(schedule: Schedule, shared: &Arc<Shared>) -> Result<usize> {
     let (handle, for_thread) = (Handle::current(), Arc::clone(shared));
     let thread = thread::spawn(move || {
@@ -247,58 +257,59 @@ async fn drive(schedule: Schedule, shared: &Arc<Shared>) -> Result<usize> {
 
 async fn request(shared: Arc<Shared>, number: u64, due: Instant) {
     let started = Instant::now();
-    // Closed nowhere, so there is always a permit in the end.
+    // The semaphore is never closed, so a permit always becomes available.
     let _connection = shared.connections.acquire().await;
-    let asked = shared.order(number);
-    let attempt = shared.sale.attempt(&shared.client, &asked).await;
+    let call = shared.order(number);
+    let attempt = shared.sale.attempt(&shared.client, &call).await;
     if number >= shared.counts_from {
         let moments = Moments {
             due,
             started,
-            answered: Instant::now(),
+            completed: Instant::now(),
         };
         shared
             .meter
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .enter(moments, &attempt.answer);
+            .record(moments, &attempt.outcome);
     }
-    match attempt.answer {
-        Answer::Unknown(_) => shared
-            .open
+    match attempt.outcome {
+        Outcome::Unknown(_) => shared
+            .unknown
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(asked),
-        _ => shared.enter(&asked, &attempt),
+            .push(call),
+        _ => shared.record(&call, &attempt),
     }
 }
 
 impl Shared {
-    fn order(&self, number: u64) -> Asked {
-        let buyer = usize::try_from(number).unwrap_or(0) % self.sale.crowd.buyers();
-        let key = HeaderValue::from(number);
-        Asked {
+    fn order(&self, number: u64) -> Call {
+        let buyer = usize::try_from(number).unwrap_or(0) % self.sale.population.buyers();
+        let key = IdempotencyKey::from(number);
+        let order = NewOrder::new(&self.sale.items.get(0).id, 1).with_key(key);
+        Call {
             buyer,
             item: 0,
-            wish: Wish::Order { key, quantity: 1 },
+            action: Action::Order(order),
         }
     }
 
-    /// Enters the answer in our books.
-    fn enter(&self, asked: &Asked, attempt: &Attempt) {
-        // Nobody orders more than the limit, so nobody may be refused for it.
-        let standing = Standing {
+    /// Records the outcome in the history.
+    fn record(&self, call: &Call, attempt: &Attempt) {
+        // No buyer exceeds the limit, so none may be refused because of it.
+        let holdings = Holdings {
             held: 0,
             limit: self.sale.limit,
             may_return: false,
         };
-        let flaw = judge::new_order(&attempt.answer, 1, standing);
-        self.sale.tally().enter(&Answered {
-            buyer: asked.buyer,
-            item: asked.item,
-            wish: &asked.wish,
-            answer: &attempt.answer,
-            flaw,
+        let violation = judge::new_order(&attempt.outcome, 1, holdings);
+        self.sale.history().record(&Observation {
+            buyer: call.buyer,
+            item: call.item,
+            action: &call.action,
+            outcome: &attempt.outcome,
+            violation,
             took: attempt.took,
             at: self.sale.elapsed(),
         });
@@ -316,10 +327,14 @@ impl fmt::Display for Step {
             errors,
             ..
         } = self;
-        let holds = if self.holds { "holds" } else { "too much" };
+        let word = if self.sustained {
+            "sustained"
+        } else {
+            "failed"
+        };
         write!(
             f,
-            "{rate:>7}/s due  {achieved:>9.1}/s answered  p50 {latency_ms_p50:.1}  p99 {latency_ms_p99:.1}  p99.9 {latency_ms_p999:.1} ms  {errors} errors  {holds}"
+            "{rate:>7}/s scheduled  {achieved:>9.1}/s completed  p50 {latency_ms_p50:.1}  p99 {latency_ms_p99:.1}  p99.9 {latency_ms_p999:.1} ms  {errors} errors  {word}"
         )
     }
 }
@@ -330,20 +345,20 @@ mod tests {
 
     use super::{Driver, Step};
     use crate::capacity::{
-        double::{Manners, start},
+        double::{Misbehavior, start},
         options::CapacityOptions,
     };
 
-    async fn step(rate: u64, manners: Manners, arguments: &[&str]) -> Step {
+    async fn step(rate: u64, misbehavior: Misbehavior, arguments: &[&str]) -> Step {
         let dir = tempfile::tempdir().unwrap();
-        let host = start(dir.path(), manners).await;
+        let host = start(dir.path(), misbehavior).await;
         let options = CapacityOptions::for_tests(&host, dir.path(), arguments);
         Driver::new(&options).unwrap().step(rate).await.unwrap()
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn every_request_of_a_step_is_made_and_found_in_the_audit() {
-        let step = step(200, Manners::default(), &[]).await;
+    async fn every_request_of_a_step_is_sent_and_found_in_the_audit() {
+        let step = step(200, Misbehavior::default(), &[]).await;
         assert_eq!(
             (step.accepted, step.refused, step.errors),
             (200, 0, 0),
@@ -352,27 +367,28 @@ mod tests {
         assert!(step.findings.is_empty(), "{:?}", step.findings);
     }
 
-    /// A closed loop would have made one request for each connection while the service stalled, and called all others fast.
+    /// A closed loop would have sent one request per connection during the stall, and measured all
+    /// others as fast.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_stall_is_seen_by_everybody_who_would_have_waited() {
+    async fn a_stall_delays_every_request_that_was_scheduled_during_it() {
         let stall = Some((100, Duration::from_millis(400)));
         let step = step(
             200,
-            Manners {
+            Misbehavior {
                 stall,
-                ..Manners::default()
+                ..Misbehavior::default()
             },
             &["--connections", "4"],
         )
         .await;
         assert!(
-            step.outstanding_most >= 40,
-            "80 requests were due in the stall: {}",
-            step.outstanding_most
+            step.outstanding_max >= 40,
+            "80 requests were scheduled during the stall: {}",
+            step.outstanding_max
         );
-        // Of 200 requests the two that count for p99 were due at its beginning.
+        // The two slowest of 200 requests, which determine p99, were scheduled at its beginning.
         assert!(step.latency_ms_p99 >= 380.0, "{step}");
-        assert!(step.latency_ms_max >= 395.0 && !step.holds, "{step}");
+        assert!(step.latency_ms_max >= 395.0 && !step.sustained, "{step}");
         assert_eq!((step.accepted, step.errors), (200, 0));
     }
 
@@ -380,39 +396,39 @@ mod tests {
     async fn an_unknown_outcome_is_an_error_and_its_order_is_not_lost() {
         let step = step(
             100,
-            Manners {
+            Misbehavior {
                 unknown_every: Some(10),
-                ..Manners::default()
+                ..Misbehavior::default()
             },
             &[],
         )
         .await;
         assert_eq!(
-            (step.accepted, step.errors, step.holds),
+            (step.accepted, step.errors, step.sustained),
             (90, 10, false),
             "{step}"
         );
         assert!(
             step.findings.is_empty(),
-            "asked again, each was told: {:?}",
+            "a repeat resolved each outcome: {:?}",
             step.findings
         );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_order_that_the_audit_does_not_know_is_found() {
+    async fn an_order_that_the_audit_lacks_is_found() {
         let step = step(
             50,
-            Manners {
+            Misbehavior {
                 loses: 1,
-                ..Manners::default()
+                ..Misbehavior::default()
             },
             &[],
         )
         .await;
         assert_eq!(
             step.findings,
-            ["1 units were acknowledged and are not in the ledger"]
+            ["1 units were acknowledged but are not in the ledger"]
         );
     }
 }

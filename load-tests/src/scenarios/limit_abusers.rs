@@ -1,15 +1,15 @@
-//! Buyers who try every way past the limit: one order after another, all at once, and too much in one.
+//! Buyers who try to exceed the limit: one order after another, concurrently, and with one order.
 
 use crate::{
-    buyers::{ALL_AT_ONCE, GREEDY, OVER_THE_LIMIT},
-    scenario::{Scenario, Shelf},
+    behaviors::{CONCURRENT_ORDERS, GREEDY, OVER_THE_LIMIT},
+    scenario::{ReturnPolicy, Scenario},
 };
 
-/// Nobody may end with more than the limit, and nobody below it may be refused for it.
+/// No buyer may end with more units than the limit, and none below it may be refused because of it.
 pub static LIMIT_ABUSERS: Scenario = Scenario {
     name: "limit-abusers",
-    shelf: Shelf::Kept,
+    policy: ReturnPolicy::Final,
     pays: false,
     must_resell: false,
-    kinds: &[(40, OVER_THE_LIMIT), (40, ALL_AT_ONCE), (20, GREEDY)],
+    behaviors: &[(40, OVER_THE_LIMIT), (40, CONCURRENT_ORDERS), (20, GREEDY)],
 };

@@ -1,15 +1,16 @@
-//! The storm of retries: clients that do not wait for the answer, and ask again on every connection they have.
+//! Clients that do not wait for the response, and retry on all of their connections.
 
 use crate::{
-    buyers::{IMPATIENT, REPEATS, STUBBORN},
-    scenario::{Scenario, Shelf},
+    behaviors::{IMPATIENT, REPEATS, STUBBORN},
+    scenario::{ReturnPolicy, Scenario},
 };
 
-/// A service that counts an attempt as an order sells to these buyers several times, and one that forgets it loses what they bought.
+/// Finds a service that places an order for each attempt, or that loses an order whose response was
+/// not received.
 pub static RETRY_STORM: Scenario = Scenario {
     name: "retry-storm",
-    shelf: Shelf::Kept,
+    policy: ReturnPolicy::Final,
     pays: false,
     must_resell: false,
-    kinds: &[(50, IMPATIENT), (30, STUBBORN), (20, REPEATS)],
+    behaviors: &[(50, IMPATIENT), (30, STUBBORN), (20, REPEATS)],
 };

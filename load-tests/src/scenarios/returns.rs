@@ -1,15 +1,20 @@
-//! Returns: sold out, and then units come back and are bought by somebody else.
+//! Units that return after the item has sold out, and are bought by others.
 
 use crate::{
-    buyers::{CANCELS, KEEPS, KNOCKS, REFUNDED},
-    scenario::{Scenario, Shelf},
+    behaviors::{CANCELS, KEEPS, REFUNDED, RETRIES_WHEN_SOLD_OUT},
+    scenario::{ReturnPolicy, Scenario},
 };
 
-/// A sold-out flag that nobody takes back strands what these buyers return.
+/// Finds a service whose sold-out state is not reset when units return.
 pub static RETURNS: Scenario = Scenario {
     name: "returns",
-    shelf: Shelf::Returned,
+    policy: ReturnPolicy::Returned,
     pays: true,
     must_resell: true,
-    kinds: &[(40, KNOCKS), (30, CANCELS), (20, REFUNDED), (10, KEEPS)],
+    behaviors: &[
+        (40, RETRIES_WHEN_SOLD_OUT),
+        (30, CANCELS),
+        (20, REFUNDED),
+        (10, KEEPS),
+    ],
 };

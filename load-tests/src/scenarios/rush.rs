@@ -1,17 +1,17 @@
-//! The rush: many buyers, and far fewer units than buyers.
+//! A flash sale: many buyers, and far fewer units.
 
 use crate::{
-    buyers::{ONE_UNIT, OVER_THE_LIMIT, REPEATS, TWO_UNITS},
-    scenario::{Scenario, Shelf},
+    behaviors::{ONE_UNIT, OVER_THE_LIMIT, REPEATS, TWO_UNITS},
+    scenario::{ReturnPolicy, Scenario},
 };
 
-/// Most order one unit, some repeat their request, some want two, some exceed the limit.
+/// Most order one unit. Some repeat the request, order two units, or exceed the limit.
 pub static RUSH: Scenario = Scenario {
     name: "rush",
-    shelf: Shelf::Kept,
+    policy: ReturnPolicy::Final,
     pays: false,
     must_resell: false,
-    kinds: &[
+    behaviors: &[
         (65, ONE_UNIT),
         (15, REPEATS),
         (10, TWO_UNITS),

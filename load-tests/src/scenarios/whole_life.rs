@@ -1,15 +1,15 @@
-//! The whole life of an order: paid, cancelled, or left until its hold is over.
+//! The life of an order: paid, cancelled, or left until its hold expires.
 
 use crate::{
-    buyers::{CANCELS, FORGETS, PAYS, PAYS_LATE},
-    scenario::{Scenario, Shelf},
+    behaviors::{CANCELS, EXPIRES, PAYS, PAYS_LATE},
+    scenario::{ReturnPolicy, Scenario},
 };
 
-/// Most pay, as in a shop. Holds are short, so that what is forgotten comes back while the run lasts.
+/// Most buyers pay. Holds are short, so that abandoned units return during the run.
 pub static WHOLE_LIFE: Scenario = Scenario {
     name: "whole-life",
-    shelf: Shelf::Expiring,
+    policy: ReturnPolicy::Expiring,
     pays: true,
     must_resell: false,
-    kinds: &[(50, PAYS), (25, CANCELS), (20, FORGETS), (5, PAYS_LATE)],
+    behaviors: &[(50, PAYS), (25, CANCELS), (20, EXPIRES), (5, PAYS_LATE)],
 };

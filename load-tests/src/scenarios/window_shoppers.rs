@@ -1,15 +1,15 @@
-//! People who look: most of what a shop answers is neither an order nor a refusal.
+//! Visitors who mostly show the item, so most requests are reads.
 
 use crate::{
-    buyers::{BROWSER, LOOKS_AND_BUYS, ONE_UNIT},
-    scenario::{Scenario, Shelf},
+    behaviors::{BROWSER, LOOKS_AND_BUYS, ONE_UNIT},
+    scenario::{ReturnPolicy, Scenario},
 };
 
-/// Most only look at the item; those who buy poll their order, and try somebody else's eyes on it.
+/// Most only show the item. Buyers poll their order, and another buyer tries to show it.
 pub static WINDOW_SHOPPERS: Scenario = Scenario {
     name: "window-shoppers",
-    shelf: Shelf::Kept,
+    policy: ReturnPolicy::Final,
     pays: false,
     must_resell: false,
-    kinds: &[(60, BROWSER), (30, LOOKS_AND_BUYS), (10, ONE_UNIT)],
+    behaviors: &[(60, BROWSER), (30, LOOKS_AND_BUYS), (10, ONE_UNIT)],
 };

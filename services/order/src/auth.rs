@@ -1,4 +1,6 @@
-//! Who asks: buyers by a JWT, admins by a secret token.
+//! Authentication: buyers by a JWT, admins by a secret token.
+
+mod crypto;
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,95 +10,148 @@ use quick_cache::{UnitWeighter, sync::Cache};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-/// What a buyer's token is checked with.
+/// The key that verifies buyers' tokens.
 pub enum BuyerKey {
-    /// HS256, a secret that the token's issuer has too.
+    /// HS256: a secret that is shared with the token's issuer.
     Secret(Vec<u8>),
-    /// The issuer's public key in PEM: RSA (RS256, RS384, RS512), EC (ES256, ES384) or Ed25519 (EdDSA).
+    /// The issuer's public key in PEM: RSA (RS256, RS384, RS512), EC (ES256, ES384) or Ed25519
+    /// (EdDSA).
     PublicKey(Vec<u8>),
 }
 
-/// The key could not be used.
+/// What a token must say besides its buyer, so that a token for another application of the same
+/// issuer does not buy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TokenPolicy {
+    /// Required issuer (`iss`). `None`: any.
+    pub issuer: Option<String>,
+    /// Required audience (`aud`). `None`: any.
+    pub audience: Option<String>,
+}
+
+/// The key cannot be parsed.
 #[derive(Debug, thiserror::Error)]
-#[error("not a PEM public key (RSA, EC or Ed25519)")]
+#[error("expected a PEM public key (RSA, EC or Ed25519)")]
 pub struct BadKey;
 
-/// Tokens that are remembered as good: so many have room from the beginning, and so many at most.
-const TOKENS_USUALLY: usize = 10_000;
-const TOKENS_MOST: u64 = 100_000;
+/// Capacity of the cache of valid tokens: initial and maximum number.
+const TOKEN_CACHE_INITIAL: usize = 10_000;
+const TOKEN_CACHE_MAX: u64 = 100_000;
 
-/// Tells buyers and admins from everybody else.
+/// Authenticates buyers and admins.
 pub struct Credentials {
-    key: DecodingKey,
-    validation: Validation,
+    /// More than one while the issuer changes its key.
+    keys: Vec<(DecodingKey, Validation)>,
+    policy: TokenPolicy,
     admin_token: Box<[u8]>,
-    /// Tokens that were found good. Checking a signature costs more than the rest of a refusal.
+    /// Cache of valid tokens. Verifying a signature costs more than all other steps of a refused
+    /// order.
     checked: Cache<Box<str>, Arc<Claims>>,
 }
 
-/// What a buyer's token says.
+/// The claims of a buyer's token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Claims {
     pub sub: BuyerId,
-    /// Seconds since 1970, perhaps with a fraction (RFC 7519, NumericDate).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    exp: Option<f64>,
+    /// Seconds since 1970, perhaps with a fraction (RFC 7519, NumericDate). Required: a token that
+    /// never expires can never be revoked.
+    exp: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nbf: Option<f64>,
 }
 
+/// The claims of a token that is minted here.
+#[derive(Serialize)]
+struct MintedClaims<'a> {
+    #[serde(flatten)]
+    claims: Claims,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iss: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aud: Option<&'a str>,
+}
+
 impl Claims {
     fn is_good_at(&self, now: f64) -> bool {
-        self.exp.is_none_or(|exp| now < exp) && self.nbf.is_none_or(|nbf| nbf <= now)
+        now < self.exp && self.nbf.is_none_or(|nbf| nbf <= now)
     }
 }
 
 impl Credentials {
     /// Checks buyers with `key` and admins with `admin_token`.
     pub fn new(key: &BuyerKey, admin_token: impl AsRef<[u8]>) -> Result<Self, BadKey> {
-        let (key, algorithms) = decoding_key(key)?;
-        let mut validation = Validation::new(algorithms[0]);
-        validation.algorithms = algorithms;
-        // Whether its tokens expire is the issuer's decision; one that says when is held to it.
-        validation.set_required_spec_claims(&["sub"]);
-        validation.validate_aud = false;
-        // We look at the times ourselves, with and without the cache.
-        validation.validate_exp = false;
-        let checked = Cache::with_weighter(TOKENS_USUALLY, TOKENS_MOST, UnitWeighter);
-        Ok(Self {
-            key,
-            validation,
-            admin_token: admin_token.as_ref().into(),
-            checked,
-        })
+        Self::with_policy(key, admin_token, TokenPolicy::default())
     }
 
-    /// The buyer whose token this is.
+    /// The same, for tokens that comply with `policy`.
+    pub fn with_policy(
+        key: &BuyerKey,
+        admin_token: impl AsRef<[u8]>,
+        policy: TokenPolicy,
+    ) -> Result<Self, BadKey> {
+        crypto::install();
+        let credentials = Self {
+            keys: Vec::new(),
+            policy,
+            admin_token: admin_token.as_ref().into(),
+            checked: Cache::with_weighter(TOKEN_CACHE_INITIAL, TOKEN_CACHE_MAX, UnitWeighter),
+        };
+        credentials.or_key(key)
+    }
+
+    /// Also accepts tokens that were signed with `key`, while the issuer changes its key.
+    pub fn or_key(mut self, key: &BuyerKey) -> Result<Self, BadKey> {
+        let (key, algorithms) = decoding_key(key)?;
+        let validation = validation(algorithms, &self.policy);
+        self.keys.push((key, validation));
+        Ok(self)
+    }
+
+    /// The buyer of a valid token.
     pub(crate) fn buyer(&self, token: &str) -> Option<Arc<Claims>> {
         let claims = self.checked.get(token).or_else(|| self.check(token))?;
         Some(claims)
             .filter(|claims| claims.is_good_at(jiff::Timestamp::now().as_duration().as_secs_f64()))
     }
 
-    /// The name of the buyer whose token this is: for a service that is measured beside ours, and must not be faster for letting anybody in.
+    /// The name of the buyer of a valid token. The benchmark's baselines use it, so that they are
+    /// not faster because they skip authentication.
     pub fn buyer_name(&self, token: &str) -> Option<BuyerId> {
         self.buyer(token).map(|claims| claims.sub.clone())
     }
 
     fn check(&self, token: &str) -> Option<Arc<Claims>> {
-        let claims = Arc::new(
-            jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
-                .ok()?
-                .claims,
-        );
+        let decoded = self.keys.iter().find_map(|(key, validation)| {
+            jsonwebtoken::decode::<Claims>(token, key, validation).ok()
+        });
+        let claims = Arc::new(decoded?.claims);
         self.checked.insert(token.into(), Arc::clone(&claims));
         Some(claims)
     }
 
-    /// Whether this is the admins' token. Takes the same time for every token of the right length.
+    /// Whether this is the admin token. Runs in constant time for every token of the right length.
     pub(crate) fn is_admin(&self, token: &str) -> bool {
         self.admin_token.ct_eq(token.as_bytes()).into()
     }
+}
+
+fn validation(algorithms: Vec<Algorithm>, policy: &TokenPolicy) -> Validation {
+    let mut validation = Validation::new(algorithms[0]);
+    validation.algorithms = algorithms;
+    let mut required = vec!["sub"];
+    if let Some(issuer) = &policy.issuer {
+        validation.set_issuer(&[issuer]);
+        required.push("iss");
+    }
+    validation.validate_aud = policy.audience.is_some();
+    if let Some(audience) = &policy.audience {
+        validation.set_audience(&[audience]);
+        required.push("aud");
+    }
+    validation.set_required_spec_claims(&required);
+    // `buyer` checks the times itself, with and without the cache.
+    validation.validate_exp = false;
+    validation
 }
 
 fn decoding_key(key: &BuyerKey) -> Result<(DecodingKey, Vec<Algorithm>), BadKey> {
@@ -124,13 +179,23 @@ fn decoding_key(key: &BuyerKey) -> Result<(DecodingKey, Vec<Algorithm>), BadKey>
     }
 }
 
-/// A token for `buyer`, as a shop's login would issue it, good for `lifetime`.
-pub fn mint_buyer_token(secret: &[u8], buyer: &BuyerId, lifetime: Duration) -> Option<String> {
+/// A token for `buyer` that is valid for `lifetime`, as a shop's login would issue it.
+pub fn mint_buyer_token(
+    secret: &[u8],
+    buyer: &BuyerId,
+    lifetime: Duration,
+    policy: &TokenPolicy,
+) -> Option<String> {
+    crypto::install();
     let now = jiff::Timestamp::now().as_duration().as_secs_f64();
-    let claims = Claims {
-        sub: buyer.clone(),
-        exp: Some((now + lifetime.as_secs_f64()).floor()),
-        nbf: None,
+    let claims = MintedClaims {
+        claims: Claims {
+            sub: buyer.clone(),
+            exp: (now + lifetime.as_secs_f64()).floor(),
+            nbf: None,
+        },
+        iss: policy.issuer.as_deref(),
+        aud: policy.audience.as_deref(),
     };
     jsonwebtoken::encode(
         &Header::new(Algorithm::HS256),
@@ -146,7 +211,9 @@ mod tests {
 
     use domain::BuyerId;
 
-    use super::{BuyerKey, Credentials, mint_buyer_token};
+    use super::{BuyerKey, Credentials, TokenPolicy, mint_buyer_token};
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     fn credentials(secret: &str) -> Credentials {
         Credentials::new(&BuyerKey::Secret(secret.into()), "admin-token").unwrap()
@@ -155,7 +222,7 @@ mod tests {
     #[test]
     fn a_token_names_its_buyer_to_whoever_has_the_secret() {
         let ann = BuyerId::new("ann").unwrap();
-        let token = mint_buyer_token(b"secret", &ann, Duration::from_secs(60)).unwrap();
+        let token = mint_buyer_token(b"secret", &ann, MINUTE, &TokenPolicy::default()).unwrap();
         let credentials = credentials("secret");
         for _ in 0..2 {
             assert_eq!(
@@ -177,15 +244,21 @@ mod tests {
         let key = jsonwebtoken::EncodingKey::from_secret(b"secret");
         let now = jiff::Timestamp::now().as_second();
         let table = [
-            (serde_json::json!({ "sub": "ann" }), true),
+            (serde_json::json!({ "sub": "ann" }), false),
             (serde_json::json!({ "sub": "ann", "exp": 1_000 }), false),
             (serde_json::json!({ "sub": "ann", "exp": now + 60 }), true),
             (
                 serde_json::json!({ "sub": "ann", "exp": now as f64 + 60.5 }),
                 true,
             ),
-            (serde_json::json!({ "sub": "ann", "nbf": now + 60 }), false),
-            (serde_json::json!({ "sub": "ann", "nbf": now - 60 }), true),
+            (
+                serde_json::json!({ "sub": "ann", "exp": now + 60, "nbf": now + 60 }),
+                false,
+            ),
+            (
+                serde_json::json!({ "sub": "ann", "exp": now + 60, "nbf": now - 60 }),
+                true,
+            ),
             (serde_json::json!({ "sub": "", "exp": now + 60 }), false),
             (serde_json::json!({ "exp": now + 60 }), false),
         ];
@@ -199,6 +272,47 @@ mod tests {
                     "{claims}, also from the cache"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_token_for_another_application_or_from_another_issuer_is_refused() {
+        let policy = |issuer: Option<&str>, audience: Option<&str>| TokenPolicy {
+            issuer: issuer.map(Into::into),
+            audience: audience.map(Into::into),
+        };
+        let (any, shop) = (policy(None, None), policy(Some("login"), Some("shop")));
+        let ann = BuyerId::new("ann").unwrap();
+        for (minted, required, good) in [
+            (&shop, &any, true),
+            (&shop, &shop, true),
+            (&any, &shop, false),
+            (&policy(Some("login"), Some("newsletter")), &shop, false),
+            (&policy(Some("elsewhere"), Some("shop")), &shop, false),
+            (&policy(None, Some("shop")), &shop, false),
+            (&policy(Some("login"), None), &shop, false),
+        ] {
+            let key = BuyerKey::Secret(b"secret".to_vec());
+            let credentials = Credentials::with_policy(&key, "admin-token", required.clone());
+            let token = mint_buyer_token(b"secret", &ann, MINUTE, minted).unwrap();
+            assert_eq!(
+                credentials.unwrap().buyer(&token).is_some(),
+                good,
+                "{minted:?} where {required:?} is required"
+            );
+        }
+    }
+
+    #[test]
+    fn while_the_secret_changes_tokens_of_both_are_good() {
+        let credentials = credentials("new")
+            .or_key(&BuyerKey::Secret(b"old".to_vec()))
+            .unwrap();
+        let ann = BuyerId::new("ann").unwrap();
+        for (secret, good) in [("new", true), ("old", true), ("older", false)] {
+            let policy = TokenPolicy::default();
+            let token = mint_buyer_token(secret.as_bytes(), &ann, MINUTE, &policy).unwrap();
+            assert_eq!(credentials.buyer(&token).is_some(), good, "{secret}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the API does, without HTTP: items and orders over `stock` and `ledger`.
+//! The operations of the API without HTTP: items and orders over `stock` and `ledger`.
 
 mod items;
 mod life;
@@ -13,50 +13,54 @@ use quick_cache::{UnitWeighter, sync::Cache};
 use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
-pub use items::{ItemView, SegmentView, StockSet, StockWish, Stocked};
+pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
 pub use orders::{Placed, Placement};
 
 use transitions::Transitions;
 
-/// Items that are remembered: so many have room from the beginning, and so many at most.
-const ITEMS_USUALLY: usize = 100;
-const ITEMS_MOST: u64 = 100_000;
+/// Capacity of the item cache: initial and maximum number of items.
+const ITEM_CACHE_INITIAL: usize = 100;
+const ITEM_CACHE_MAX: u64 = 100_000;
 
-/// How orders are placed.
+/// How long another process may need to see an item that was just created, if orders for it came
+/// before.
+const UNKNOWN_LIFETIME: Duration = Duration::from_millis(250);
+
+/// Settings of the engine.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
-    /// How long an order may take before its outcome is given up as unknown.
-    pub order_within: Duration,
+    /// How long an order may take before it fails as "outcome unknown".
+    pub order_timeout: Duration,
 }
 
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {
-            order_within: Duration::from_secs(5),
+            order_timeout: Duration::from_secs(5),
         }
     }
 }
 
-/// Why the engine could not do what it was asked.
+/// Why a request of the engine failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// Redis did not.
-    #[error("the stock did not answer")]
+    /// A call of Redis failed.
+    #[error("a stock operation failed")]
     Stock(#[from] StockError),
-    /// SQL did not.
-    #[error("the ledger did not answer")]
+    /// A call of the ledger failed.
+    #[error("a ledger operation failed")]
     Ledger(#[from] LedgerError),
-    /// The audit could not look.
+    /// The audit could not read Redis or the ledger.
     #[error(transparent)]
     Audit(#[from] audit::AuditError),
-    /// Units may have been taken. The same idempotency key resolves it.
+    /// Units may have been taken. A repeat with the same idempotency key resolves it.
     #[error("the outcome is unknown after {0:?}")]
     OutcomeUnknown(Duration),
 }
 
-/// The engine: stock, ledger, and the items that this process has met.
+/// The engine: stock, ledger, and a cache of items.
 pub struct Engine {
     /// The stock.
     pub stock: Arc<Stock>,
@@ -64,11 +68,15 @@ pub struct Engine {
     pub ledger: Arc<dyn Ledger>,
     settings: EngineSettings,
     transitions: Transitions,
-    /// What of an item cannot change. Whether it sells is asked of its segments, so nothing here goes stale.
+    /// Cache of the immutable properties of items. Their segments decide whether they sell, so an
+    /// entry never goes stale.
     items: Cache<ItemId, Arc<KnownItem>>,
+    /// Ids that no item had a moment ago, so that orders for them cost one statement in
+    /// [`UNKNOWN_LIFETIME`].
+    unknown: moka::sync::Cache<ItemId, ()>,
 }
 
-/// An item that this process has met.
+/// An item in the cache.
 pub(crate) struct KnownItem {
     pub item: Item,
     pub tag: domain::ItemTag,
@@ -76,11 +84,11 @@ pub(crate) struct KnownItem {
 }
 
 impl Engine {
-    /// An engine over these.
+    /// Creates an engine over `stock` and `ledger`.
     pub fn new(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: EngineSettings) -> Arc<Self> {
         let (items, transitions) = (
-            Cache::with_weighter(ITEMS_USUALLY, ITEMS_MOST, UnitWeighter),
-            Transitions::new(Arc::clone(&ledger), settings.order_within),
+            Cache::with_weighter(ITEM_CACHE_INITIAL, ITEM_CACHE_MAX, UnitWeighter),
+            Transitions::new(Arc::clone(&ledger), settings.order_timeout),
         );
         Arc::new(Self {
             stock,
@@ -88,45 +96,56 @@ impl Engine {
             settings,
             transitions,
             items,
+            unknown: moka::sync::Cache::builder()
+                .max_capacity(ITEM_CACHE_MAX)
+                .time_to_live(UNKNOWN_LIFETIME)
+                .build(),
         })
     }
 
-    /// Answers if Redis and SQL do and the scripts are loaded.
+    /// Checks that Redis and the ledger answer, and that the scripts are loaded.
     pub async fn ready(&self) -> Result<(), EngineError> {
         self.stock.ready().await?;
         Ok(self.ledger.ping().await?)
     }
 
-    /// Whatever the stores do not answer, whoever asked hears within this time.
-    async fn in_time<T>(
+    /// Fails with "outcome unknown" after `order_timeout`, even if a store never answers.
+    async fn with_timeout<T>(
         &self,
         work: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
-        self.in_time_until(Instant::now() + self.settings.order_within, work)
+        self.with_deadline(Instant::now() + self.settings.order_timeout, work)
             .await
     }
 
-    async fn in_time_until<T>(
+    async fn with_deadline<T>(
         &self,
         until: Instant,
         work: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
         tokio::time::timeout_at(until, work)
             .await
-            .unwrap_or(Err(EngineError::OutcomeUnknown(self.settings.order_within)))
+            .unwrap_or(Err(EngineError::OutcomeUnknown(
+                self.settings.order_timeout,
+            )))
     }
 
     pub(crate) async fn known(&self, id: &ItemId) -> Result<Option<Arc<KnownItem>>, EngineError> {
         if let Some(known) = self.items.get(id) {
             return Ok(Some(known));
         }
+        if self.unknown.contains_key(id) {
+            return Ok(None);
+        }
         let Some(item) = self.ledger.item(id).await? else {
+            self.unknown.insert(id.clone(), ());
             return Ok(None);
         };
-        Ok(Some(self.know(item)))
+        Ok(Some(self.cache(item)))
     }
 
-    fn know(&self, item: Item) -> Arc<KnownItem> {
+    fn cache(&self, item: Item) -> Arc<KnownItem> {
+        self.unknown.invalidate(&item.id);
         let known = Arc::new(KnownItem {
             tag: item.id.tag(),
             stock: self.stock.item(&item),

@@ -8,6 +8,7 @@ mod meta;
 mod orders;
 mod outage;
 pub(crate) mod problem;
+mod public_view;
 mod signature;
 mod stock;
 
@@ -27,24 +28,25 @@ use utoipa_swagger_ui::SwaggerUi;
 
 use crate::{
     Credentials, Engine, Limits,
-    http::{orders::OrderMetrics, outage::Outage, problem::Problem},
+    http::{orders::OrderMetrics, outage::Outage, problem::Problem, public_view::PublicViews},
 };
 
 pub use signature::PaymentKey;
 
-/// What the handlers need. Each request has some copies of it made.
+/// State of the handlers. Each request copies it several times.
 #[derive(Clone)]
 pub(crate) struct App(Arc<Shared>);
 
-/// What all copies of an [`App`] share.
+/// State that all copies of an [`App`] share.
 pub(crate) struct Shared {
     pub engine: Arc<Engine>,
     pub credentials: Arc<Credentials>,
-    /// `None`: no payments are taken in.
+    /// `None`: payments are refused.
     pub payments: Option<PaymentKey>,
     pub metrics: Option<PrometheusHandle>,
     pub orders: OrderMetrics,
     pub outage: Outage,
+    pub public_views: PublicViews,
     pub body_bytes: usize,
 }
 
@@ -56,7 +58,7 @@ impl Deref for App {
     }
 }
 
-/// What the operators' handlers need.
+/// State of the operators' handlers.
 #[derive(Clone)]
 pub(crate) struct Operators {
     pub engine: Arc<Engine>,
@@ -72,7 +74,7 @@ impl FromRef<App> for Operators {
     }
 }
 
-/// The API over `engine`.
+/// The routes of the API over `engine`.
 pub fn router(
     engine: Arc<Engine>,
     credentials: Arc<Credentials>,
@@ -92,9 +94,11 @@ pub fn router(
         metrics,
         orders,
         outage,
+        public_views: PublicViews::default(),
         body_bytes,
     }));
-    // No layers: each would be made anew for every request. Bodies are limited where they are read, and panics are caught where requests are served.
+    // No layers: axum would clone each of them for every request. Bodies are limited where they are
+    // read, and panics are caught in `serve`.
     Router::new()
         .route("/items/{item}/orders", post(orders::place))
         .route(
@@ -121,7 +125,7 @@ pub fn router(
         .with_state(app)
 }
 
-/// What operators ask of a process that sells nothing: whether it runs, whether its stores answer, and its metrics.
+/// Routes of a process that does not sell: liveness, readiness and metrics.
 pub fn operators_router(engine: Arc<Engine>, metrics: Option<PrometheusHandle>) -> Router {
     Router::new()
         .route("/healthz", get(meta::healthz))
@@ -132,13 +136,13 @@ pub fn operators_router(engine: Arc<Engine>, metrics: Option<PrometheusHandle>) 
         .with_state(Operators { engine, metrics })
 }
 
-/// The description of the API, for programs and for people.
+/// The OpenAPI description and its pages.
 fn docs() -> Router<App> {
     let pages = SwaggerUi::new("/docs").url("/openapi.json", meta::Api::openapi());
     Router::from(pages).route_layer(map_response(page_or_problem))
 }
 
-/// Swagger answers without a problem for a page that it does not have, and for a name that is no text.
+/// Swagger UI does not answer with a problem body for a missing page or a path that is not UTF-8.
 async fn page_or_problem(response: Response) -> Response {
     match response.status() {
         StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => Problem::no_such_path().into_response(),

@@ -1,7 +1,8 @@
 //! The order service: HTTP in front of `stock` and `ledger`.
 //!
-//! It checks who asks and what for before anything is taken, and turns what the engine says into HTTP, in one place. It must not know a key
-//! name or a table name. Any number of instances may run; none keeps anything that another would need.
+//! It authenticates and validates each request before it takes units, and translates the results of
+//! the engine into HTTP in one place. It contains no key name and no table name. Any number of
+//! instances may run: none keeps state that another one needs.
 
 mod auth;
 pub mod engine;
@@ -10,7 +11,7 @@ pub mod metrics;
 mod serve;
 mod watchdog;
 
-pub use auth::{BuyerKey, Credentials, mint_buyer_token};
+pub use auth::{BuyerKey, Credentials, TokenPolicy, mint_buyer_token};
 pub use engine::{Engine, EngineSettings};
 pub use http::{PaymentKey, operators_router, router};
 pub use serve::{Limits, listen, serve};

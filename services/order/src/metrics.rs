@@ -32,11 +32,11 @@ fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> 
     }
     metrics::describe_gauge!(
         "stockade_stopped_segments",
-        "segments that are not recorded any further; must be 0"
+        "quarantined segments, which are not recorded; must be 0"
     );
     metrics::describe_gauge!(
         "stockade_drift_units",
-        "units that the identity does not explain; must be 0"
+        "units that violate the conservation invariant; must be 0"
     );
     metrics::describe_gauge!(
         "stockade_oversold_units",
@@ -44,81 +44,78 @@ fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> 
     );
     metrics::describe_gauge!(
         "stockade_pending_returns",
-        "ended orders whose units are not back after a second"
+        "ended orders whose units have not returned after a second"
     );
     metrics::describe_histogram!(
-        "stockade_mend_seconds",
-        "from the halt of segments to the commit that mended them"
+        "stockade_repair_seconds",
+        "duration of a repair, from the halt of the segments to the commit"
     );
-    metrics::describe_histogram!(
-        "stockade_order_seconds",
-        "from the request to the answer of an order"
-    );
+    metrics::describe_histogram!("stockade_order_seconds", "duration of an order request");
     metrics::describe_histogram!(
         "stockade_batch_orders",
-        "orders in a batch, by the ask that it made"
+        "orders in a batch, by the script that it called"
     );
     Ok(handle)
 }
 
-/// Every counter of every role.
+/// Counters of all roles.
 const COUNTERS: &[(&str, &str)] = &[
     ("stockade_orders_total", "orders answered, by outcome"),
     (
-        "stockade_hint_refusals_total",
-        "orders refused in process by the sold-out hint",
+        "stockade_shed_orders_total",
+        "orders shed in process by the sold-out cache",
     ),
     (
-        "stockade_walk_retries_total",
-        "attempts of a walk that were repeated after a fault",
+        "stockade_spillover_retries_total",
+        "spillover attempts that were repeated after a failure",
     ),
     (
         "stockade_recorded_orders_total",
-        "orders that the ledger took in, by the state it gave them",
+        "orders recorded in the ledger, by the state they got",
     ),
     (
         "stockade_recorder_repeats_total",
-        "orders in an outbox that the ledger had already",
+        "orders in an outbox that the ledger already had",
     ),
     (
         "stockade_recorder_errors_total",
-        "recording passes that failed and were tried again",
+        "failed recording passes; each is retried",
     ),
     (
         "stockade_returned_orders_total",
-        "orders whose units the ledger has seen come back",
+        "ended orders whose returned units are recorded in the ledger",
     ),
     (
         "stockade_transitions_total",
-        "steps in the lives of orders, by the state that they led to",
+        "transitions of orders, by the new state",
     ),
     (
-        "stockade_given_back_orders_total",
-        "orders whose units a reconciler gave back to their segments",
+        "stockade_released_orders_total",
+        "orders whose units a reconciler released to their segments",
     ),
     (
         "stockade_transfers_total",
-        "moves of units between segments that were planned",
+        "planned transfers of units between segments",
     ),
     (
-        "stockade_mended_segments_total",
-        "segments that were set to what the ledger says",
+        "stockade_repaired_segments_total",
+        "segments that a repair has set to the ledger's counts",
     ),
     (
         "stockade_reconciler_errors_total",
-        "rounds of a reconciler that failed and were tried again",
+        "failed reconciler rounds; each is retried",
     ),
     (
         "stockade_diverged_reads_total",
-        "reads of an outbox that did not begin with its anchor; must be 0",
+        "outbox reads that did not begin with the anchor; must be 0",
     ),
     (
-        "stockade_walks_finished_total",
-        "abandoned walks that were walked to their end",
+        "stockade_spillovers_finished_total",
+        "abandoned spillovers that a reconciler finished",
     ),
     (
-        "stockade_walks_forgotten_total",
-        "final walks that were forgotten",
+        "stockade_spillovers_forgotten_total",
+        "settled spillovers that were removed",
     ),
 ];
 

@@ -1,4 +1,6 @@
-//! Serving HTTP within limits, and ending without dropping what was taken.
+//! Serves HTTP within limits, and drains requests at shutdown.
+
+mod connections;
 
 use std::{
     convert::Infallible,
@@ -24,26 +26,35 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     time::{Instant, Sleep, sleep_until},
 };
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::http::problem::Problem;
+use connections::{Admitted, Bounds, Connections};
 
-/// What a request may cost us.
+/// Limits for requests.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// The largest body, in bytes.
+    /// Maximum size of a body in bytes.
     pub body_bytes: usize,
-    /// The most headers.
+    /// Maximum number of headers.
     pub headers: usize,
-    /// The largest head of a request, in bytes.
+    /// Maximum size of a request head in bytes.
     pub head_bytes: usize,
-    /// How long the head of a request may take to arrive. Also ends idle connections.
-    pub head_within: Duration,
-    /// How long a request may take from its head to its answer.
-    pub request_within: Duration,
-    /// How long requests that are under way may take when the service ends.
-    pub drain_within: Duration,
+    /// How long the head of a request may take to arrive. Also the idle timeout of connections.
+    pub head_timeout: Duration,
+    /// How long a request may take from its head to its response.
+    pub request_timeout: Duration,
+    /// How long a client may take to read what was sent to it, before its connection is closed.
+    pub write_timeout: Duration,
+    /// How long requests that are under way may take at shutdown.
+    pub drain_timeout: Duration,
+    /// Maximum number of open connections. `None`: as many as there are descriptors, less those that
+    /// are kept back for the stores.
+    pub connections: Option<usize>,
+    /// Maximum number of open connections of one peer.
+    pub connections_per_peer: Option<usize>,
 }
 
 impl Default for Limits {
@@ -52,25 +63,53 @@ impl Default for Limits {
             body_bytes: 16 * 1024,
             headers: 64,
             head_bytes: 16 * 1024,
-            head_within: Duration::from_secs(30),
-            request_within: Duration::from_secs(10),
-            drain_within: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+            connections: None,
+            connections_per_peer: None,
         }
     }
 }
 
-/// Connections that may wait to be accepted; the system has a bound of its own (`net.core.somaxconn`) and takes the lesser. A crowd comes all at once, and whom
-/// the queue has no place for asks again after a second, or is reset.
+/// Descriptors that no connection of a client gets: those of the stores' pools and of files.
+const DESCRIPTORS_KEPT_BACK: u64 = 128;
+/// With fewer connections a service is of no use, so it tries.
+const CONNECTIONS_MIN: usize = 8;
+
+impl Limits {
+    fn bounds(&self) -> Bounds {
+        let descriptors = descriptors().saturating_sub(DESCRIPTORS_KEPT_BACK);
+        let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        Bounds {
+            total: self.connections.unwrap_or(all).max(CONNECTIONS_MIN),
+            per_peer: self.connections_per_peer.unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// The descriptors that this process may have.
+fn descriptors() -> u64 {
+    nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)
+        .map_or(1024, |(soft, _)| soft)
+}
+
+/// Length of the accept queue. The kernel caps it at `net.core.somaxconn`. A crowd connects at the
+/// same moment: a client that finds the queue full retries after a second, or is reset.
 const BACKLOG: u32 = 16_384;
 
-/// Listens at this address.
+/// Pause after an error of the listener, so that connections can end.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Listens on this address.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
     } else {
         TcpSocket::new_v6()
     }?;
-    // As a listener usually does: the address may still be waiting for stray packets of the process before us.
+    // As listeners usually do: connections of the previous process may still be in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -86,60 +125,75 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(limits.head_within)
+        .header_read_timeout(limits.head_timeout)
         .max_headers(limits.headers);
-    // Head and body of an answer are put together and written at once: cheaper than two parts, for answers as small as ours. A connection keeps the buffer of
-    // its largest answer.
+    // Write head and body of a response from one buffer: cheaper than two parts for small
+    // responses. A connection keeps the buffer of its largest response.
     http.writev(false);
-    // hyper's own floor is 8 KiB.
+    // hyper's minimum is 8 KiB.
     http.max_buf_size(limits.head_bytes.max(8192));
+    let connections = Connections::new(limits.bounds());
     loop {
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, most likely: let some connections end first.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    // Most likely out of file descriptors.
+                    tracing::warn!(%error, "could not accept a connection");
+                    connections.make_room();
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             }
         };
-        connect(
-            stream,
-            router.clone(),
-            limits.request_within,
-            &http,
-            &graceful,
-        );
+        // Otherwise it is closed: every connection has a request under way.
+        if let Some(admitted) = connections.admit(peer.ip()) {
+            connect(stream, router.clone(), admitted, limits, &http, &graceful);
+        }
     }
     drop(listener);
-    if tokio::time::timeout(limits.drain_within, graceful.shutdown())
+    if tokio::time::timeout(limits.drain_timeout, graceful.shutdown())
         .await
         .is_err()
     {
-        tracing::warn!("requests were still under way when the time to finish them was over");
+        tracing::warn!("drain timeout: some requests were still under way");
     }
 }
 
 fn connect(
     stream: TcpStream,
     router: Router,
-    within: Duration,
+    admitted: Admitted,
+    limits: &Limits,
     http: &http1::Builder,
     graceful: &GracefulShutdown,
 ) {
-    // Answers are small and must not wait for one another (Nagle).
+    // Responses are small and must not wait for one another (Nagle).
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
+        tracing::debug!(%error, "could not set TCP_NODELAY");
     }
-    let timer = Timer::default();
-    let service = service_fn(move |request| answer(router.clone(), request, timer.clone(), within));
-    let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.write_timeout));
+    let (timer, timeout) = (Timer::default(), limits.request_timeout);
+    let admitted = Arc::new(admitted);
+    let connection = Arc::clone(&admitted.connection);
+    let service = service_fn(move |request| {
+        let (router, timer, admitted) = (router.clone(), timer.clone(), Arc::clone(&admitted));
+        async move {
+            let _busy = admitted.busy();
+            answer(router, request, timer, timeout).await
+        }
+    });
+    let serving = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(stream)), service));
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::trace!(%error, "a connection ended early");
+        tokio::select! {
+            result = serving => {
+                if let Err(error) = result {
+                    tracing::trace!(%error, "connection ended early");
+                }
+            }
+            () = connection.closed() => {}
         }
     });
 }
@@ -148,23 +202,23 @@ async fn answer(
     router: Router,
     request: Request<Incoming>,
     timer: Timer,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<Response<Body>, Infallible> {
     let answer = AssertUnwindSafe(router.oneshot(request.map(Body::new))).catch_unwind();
-    Ok(match timer.within(within, answer).await {
+    Ok(match timer.within(timeout, answer).await {
         Some(Ok(Ok(answer))) => answer,
         Some(Err(_panic)) => Problem::internal().into_response(),
         None => Problem::timed_out().into_response(),
     })
 }
 
-/// The timer of a connection, for one request after another. To set one for each request and to take it back would cost more than to look
-/// at the clock in the rare case that it fires.
+/// The timer of a connection, shared by its requests. Registering and cancelling one for each
+/// request would cost more than reading the clock in the rare case that it fires.
 #[derive(Clone, Default)]
 struct Timer(Arc<Mutex<Option<Pin<Box<Sleep>>>>>);
 
 impl Timer {
-    /// `None`: it was not done in time.
+    /// Runs `work`. `None`: it took longer than `time`.
     async fn within<T>(&self, time: Duration, work: impl Future<Output = T>) -> Option<T> {
         let until = Instant::now() + time;
         let mut work = pin!(work);
@@ -182,7 +236,7 @@ impl Timer {
             if Instant::now() >= until {
                 return Poll::Ready(());
             }
-            // It was set for an earlier request.
+            // The timer was set for an earlier request.
             sleep.as_mut().reset(until);
         }
         Poll::Pending
@@ -198,22 +252,22 @@ mod tests {
     use super::Timer;
 
     #[tokio::test]
-    async fn one_timer_is_for_each_request_in_its_turn() {
-        let (timer, within) = (Timer::default(), Duration::from_secs(2));
+    async fn requests_of_a_connection_share_one_timer_and_each_has_its_full_time() {
+        let (timer, timeout) = (Timer::default(), Duration::from_secs(2));
         for _ in 0..2 {
             assert!(
                 timer
-                    .within(within, sleep(Duration::from_millis(1200)))
+                    .within(timeout, sleep(Duration::from_millis(1200)))
                     .await
                     .is_some()
             );
         }
         let began = Instant::now();
-        assert!(timer.within(within, pending::<()>()).await.is_none());
-        assert!(began.elapsed() >= within);
+        assert!(timer.within(timeout, pending::<()>()).await.is_none());
+        assert!(began.elapsed() >= timeout);
         assert!(
             timer
-                .within(within, sleep(Duration::from_millis(100)))
+                .within(timeout, sleep(Duration::from_millis(100)))
                 .await
                 .is_some()
         );

@@ -1,33 +1,34 @@
-//! Asks the ledger for orders that have waited too long: the message that they were recorded may have been lost.
+//! Looks up overdue orders in the ledger: the notification that they were recorded may have been
+//! lost.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use domain::{EntryId, OrderId, OrderState, SegmentKey};
 use ledger::LedgerError;
-use stock::Fate;
+use stock::Resolution;
 use tokio_util::sync::CancellationToken;
 
 use crate::Engine;
 
-/// An order that has waited this long for a message has waited for several recordings.
-const PATIENCE: Duration = Duration::from_millis(250);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// An order that waits longer is overdue. It has waited for several recording passes.
+const OVERDUE_AFTER: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Looks until `stop`.
+/// Resolves overdue orders until `stop`.
 pub async fn watch_overdue(engine: Arc<Engine>, stop: CancellationToken) {
-    while tokio::time::timeout(LOOK_EVERY, stop.cancelled())
+    while tokio::time::timeout(POLL_INTERVAL, stop.cancelled())
         .await
         .is_err()
     {
-        for (segment, orders) in engine.stock.overdue(PATIENCE) {
-            if let Err(error) = ask_ledger(&engine, &segment, &orders).await {
-                tracing::debug!(%segment, %error, "the ledger could not be asked for overdue orders");
+        for (segment, orders) in engine.stock.overdue(OVERDUE_AFTER) {
+            if let Err(error) = resolve_overdue(&engine, &segment, &orders).await {
+                tracing::debug!(%segment, %error, "could not look up overdue orders in the ledger");
             }
         }
     }
 }
 
-async fn ask_ledger(
+async fn resolve_overdue(
     engine: &Engine,
     segment: &SegmentKey,
     orders: &[(EntryId, OrderId)],
@@ -37,7 +38,8 @@ async fn ask_ledger(
         .into_iter()
         .find(|row| row.key == *segment)
         .and_then(|row| row.checkpoint);
-    // Whatever lies before the checkpoint has its final word in `orders`; the rest need not be asked for.
+    // The ledger has the final state of orders up to the checkpoint only. The others are not
+    // recorded yet.
     let recorded: Vec<OrderId> = orders
         .iter()
         .filter(|(entry, _)| Some(*entry) <= checkpoint)
@@ -60,11 +62,12 @@ async fn ask_ledger(
     Ok(())
 }
 
-/// An order whose entry lies before the checkpoint and that the ledger does not have was lost by Redis: a failover, and the new entries lie behind it.
-fn fate(state: Option<&OrderState>) -> Fate {
+/// Redis lost an order whose entry is before the checkpoint and that the ledger does not have:
+/// after a failover, new entries took the checkpoint past it.
+fn fate(state: Option<&OrderState>) -> Resolution {
     match state {
-        Some(OrderState::Rejected) => Fate::Rejected,
-        Some(_) => Fate::Recorded,
-        None => Fate::Lost,
+        Some(OrderState::Rejected) => Resolution::Rejected,
+        Some(_) => Resolution::Recorded,
+        None => Resolution::Lost,
     }
 }

@@ -1,9 +1,11 @@
-//! How long it takes until the units of holds that are over at the same time can be bought again:
-//! `cargo run --release -p reconciler --example expiry [ORDERS] [sqlite|postgres]`.
+//! Measures how long it takes until the units of holds that expire at the same time can be bought
+//! again: `cargo run --release -p reconciler --example expiry [ORDERS] [sqlite|postgres]`.
 //!
-//! Starts its own servers. All orders are placed and recorded first, with holds that are over by then; then a reconciler as `serve` runs it is started. The clock
-//! runs from its start, so what is measured is one expirer that finds them all due. Then: how late a hold is ended among as many that are not over. Exit
-//! status 1 if the first takes longer than five seconds, or the second is later than one.
+//! Starts its own servers. First it places and records all orders with short holds, and waits until
+//! these have expired. Then it starts a reconciler with the settings of `serve`. The clock runs
+//! from that start, so the first figure is one expirer that finds all holds due. The second figure
+//! is how late a hold ends among as many open ones. Exit status 1 if the first takes longer than
+//! five seconds, or the second longer than one second.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -23,16 +25,18 @@ use ledger::Ledger;
 use lock::RedisLockBuilder;
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
-use stock::{Acknowledge, Ask, InspectionEntries, ItemStock, Outcome, Stock, StockSettings};
+use stock::{
+    Acknowledge, InspectionEntries, ItemStock, Outcome, Reservation, Stock, StockSettings,
+};
 use testbed::{Postgres, Redis};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 const SEGMENTS: u16 = 8;
-const AT_ONCE: usize = 2000;
-/// Holds that end one after the other among those that do not.
+const ORDER_CONCURRENCY: usize = 2000;
+/// Number of holds that expire one after the other among open ones.
 const ENDING: usize = 200;
-const WITHIN: Duration = Duration::from_secs(5);
+const EXPIRY_TIME_MAX: Duration = Duration::from_secs(5);
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -112,10 +116,11 @@ async fn measure(kind: &str, orders: usize) -> Result<bool> {
         again.elapsed().as_secs_f64()
     );
     scene.close(reconciler, &[item]).await?;
-    Ok(Duration::from_secs_f64(returned) <= WITHIN)
+    Ok(Duration::from_secs_f64(returned) <= EXPIRY_TIME_MAX)
 }
 
-/// Among many holds that are not over, some are from time to time: how late they are ended, in seconds, half of them and the last.
+/// Among many open holds, some expire from time to time. Prints how late these end, median and
+/// maximum, in seconds.
 async fn measure_among_open(kind: &str, orders: usize) -> Result<bool> {
     let scene = Scene::open(kind).await?;
     let (open, ending) = (
@@ -219,7 +224,7 @@ impl Scene {
         )))
     }
 
-    /// Ends it, with an audit of what was sold.
+    /// Stops the services and audits the items.
     async fn close(self, reconciler: JoinHandle<()>, items: &[Item]) -> Result<()> {
         self.stop.cancel();
         self.recorder.await?;
@@ -229,7 +234,7 @@ impl Scene {
                 .await?
                 .ok_or("the item is gone")?;
             if !report.ok {
-                return Err(format!("the audit does not come out: {report:?}").into());
+                return Err(format!("the audit failed: {report:?}").into());
             }
         }
         self.stock.shutdown().await;
@@ -255,11 +260,11 @@ fn item(id: &str, orders: usize, hold_seconds: u32) -> Result<Item> {
     })
 }
 
-/// Every buyer a unit.
+/// Places an order for one unit for every buyer.
 async fn place(stock: &Arc<ItemStock>, item: &Item, key: &str, orders: usize) -> Result<()> {
     let placed = stream::iter(0..orders).map(|n| place_one(stock, item, key, n));
     placed
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(ORDER_CONCURRENCY)
         .map(|placed| placed.map(drop))
         .collect::<Vec<Result<()>>>()
         .await
@@ -267,7 +272,7 @@ async fn place(stock: &Arc<ItemStock>, item: &Item, key: &str, orders: usize) ->
         .collect()
 }
 
-/// A unit for one buyer: the order, and when its hold is over.
+/// Places an order for one unit, and returns its id and when its hold expires.
 async fn place_one(
     stock: &Arc<ItemStock>,
     item: &Item,
@@ -278,7 +283,7 @@ async fn place_one(
     let order = OrderId::derive(&item.id, item.id.tag(), &buyer, &IdempotencyKey::new(key)?);
     let (acknowledge, within) = (Acknowledge::Accepted, Duration::from_secs(60));
     match stock
-        .order(Ask {
+        .order(Reservation {
             order,
             buyer,
             quantity: Quantity::ONE,
@@ -292,7 +297,7 @@ async fn place_one(
     }
 }
 
-/// The item's rows, summed up.
+/// Sums over the item's rows.
 struct Rows {
     available: u64,
     held: u64,

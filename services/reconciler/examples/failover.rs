@@ -1,9 +1,12 @@
-//! How long a failover to a replica that lags takes to heal, in the middle of a rush on an item that has sold many units already:
-//! `cargo run --release -p reconciler --example failover [ORDERS]`.
+//! Measures how long the repair after a failover to a lagging replica takes, during a rush on an
+//! item that has already sold many units: `cargo run --release -p reconciler --example failover
+//! [ORDERS]`.
 //!
-//! Starts its own servers: a Redis server with a replica under three sentinels, PostgreSQL, a recorder and a reconciler with the settings of `serve`. The
-//! clock runs from the promotion until every segment is mended and sells. Mending gives the segments back every order that the ledger has, so it takes longer the more were
-//! sold. Exit status 1 if it takes longer than ten seconds, or if an acknowledged order is gone.
+//! Starts its own servers: a Redis server with a replica under three sentinels, PostgreSQL, a
+//! recorder and a reconciler with the settings of `serve`. The clock runs from the promotion until
+//! every segment is repaired and sells. The repair restores every order that the ledger has, so its
+//! duration grows with the number of orders. Exit status 1 if it takes longer than ten seconds, or
+//! if an acknowledged order is lost.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -21,15 +24,15 @@ use ledger::Ledger;
 use lock::RedisLockBuilder;
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
-use stock::{Acknowledge, Ask, ItemStock, Outcome, Stock, StockError, StockSettings};
+use stock::{Acknowledge, ItemStock, Outcome, Reservation, Stock, StockError, StockSettings};
 use testbed::{Postgres, Redis, RedisSentinel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const SEGMENTS: u16 = 4;
-const BUYERS_AT_ONCE: usize = 256;
+const BUYER_CONCURRENCY: usize = 256;
 const LAG: Duration = Duration::from_millis(300);
-const WITHIN: Duration = Duration::from_secs(10);
+const REPAIR_TIME_MAX: Duration = Duration::from_secs(10);
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -96,10 +99,10 @@ async fn measure() -> Result<bool> {
     group.servers()[1 - old].catch_up().await?;
     group.successor_of(old).await?;
     let promoted = Instant::now();
-    until(async || is_mended(&stock, &*ledger, &item.id).await).await;
+    until(async || is_repaired(&stock, &*ledger, &item.id).await).await;
     let healed = promoted.elapsed();
     let (again, sold) = (Instant::now(), crowd.sold());
-    until(async || crowd.sold() > sold + BUYERS_AT_ONCE).await;
+    until(async || crowd.sold() > sold + BUYER_CONCURRENCY).await;
     println!("sold before the rush        {before:>10}");
     println!("rush, orders/s              {rate:>10.0}");
     println!(
@@ -108,7 +111,7 @@ async fn measure() -> Result<bool> {
     );
     println!("healed, s after promotion   {:>10.2}", healed.as_secs_f64());
     println!(
-        "{BUYERS_AT_ONCE} orders recorded, s later {:>8.2}",
+        "{BUYER_CONCURRENCY} orders recorded, s later {:>8.2}",
         again.elapsed().as_secs_f64()
     );
     stop.cancel();
@@ -118,10 +121,10 @@ async fn measure() -> Result<bool> {
     let (acknowledged, lost) = crowd.lost(&*ledger).await?;
     println!("acknowledged, lost          {acknowledged:>10} {lost}");
     stock.shutdown().await;
-    Ok(healed <= WITHIN && lost == 0)
+    Ok(healed <= REPAIR_TIME_MAX && lost == 0)
 }
 
-/// Buyers, each of whom wants one unit and asks until somebody answers.
+/// Buyers, each of whom orders one unit and repeats the request until it is answered.
 struct Crowd {
     stock: Arc<ItemStock>,
     item: Item,
@@ -138,7 +141,7 @@ impl Crowd {
 
     fn rush(self: &Arc<Self>, stop: &CancellationToken) -> JoinSet<()> {
         let mut rush = JoinSet::new();
-        for _ in 0..BUYERS_AT_ONCE {
+        for _ in 0..BUYER_CONCURRENCY {
             let (crowd, stop) = (Arc::clone(self), stop.clone());
             rush.spawn(async move {
                 while !stop.is_cancelled() {
@@ -159,7 +162,7 @@ impl Crowd {
         };
         let order = OrderId::derive(&self.item.id, self.item.id.tag(), &buyer, &key);
         for _ in 0..20 {
-            let ask = Ask {
+            let ask = Reservation {
                 order,
                 buyer: buyer.clone(),
                 quantity: Quantity::ONE,
@@ -173,7 +176,8 @@ impl Crowd {
                     }
                     return;
                 }
-                // A repeat finds its answer; whether the ledger has it is looked up at the end for those that were told so.
+                // A repeat finds the recorded decision. The end of the run checks that the ledger
+                // has all acknowledged orders.
                 Ok(_) => return,
                 Err(StockError::OutcomeUnknown(_)) => {}
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -181,7 +185,7 @@ impl Crowd {
         }
     }
 
-    /// How many were acknowledged, and how many of these the ledger does not have.
+    /// Number of acknowledged orders, and how many of these the ledger does not have.
     async fn lost(&self, ledger: &dyn Ledger) -> Result<(usize, usize)> {
         let acknowledged =
             std::mem::take(&mut *self.acknowledged.lock().map_err(|_| "a buyer panicked")?);
@@ -193,16 +197,19 @@ impl Crowd {
     }
 }
 
-async fn is_mended(stock: &Stock, ledger: &dyn Ledger, id: &ItemId) -> bool {
-    let looks = audit::look(stock, ledger, id).await.unwrap_or_default();
-    let is_well = |look: &audit::Look| {
-        look.inspection
+async fn is_repaired(stock: &Stock, ledger: &dyn Ledger, id: &ItemId) -> bool {
+    let snapshots = audit::snapshots(stock, ledger, id)
+        .await
+        .unwrap_or_default();
+    let recovered = |snapshot: &audit::Snapshot| {
+        snapshot
+            .inspection
             .as_ref()
-            .is_some_and(|inspection| inspection.mending.is_none())
-            && look.is_anchored()
-            && look.drift() == 0
+            .is_some_and(|inspection| inspection.repairing.is_none())
+            && snapshot.is_anchored()
+            && snapshot.drift() == 0
     };
-    !looks.is_empty() && looks.iter().all(is_well)
+    !snapshots.is_empty() && snapshots.iter().all(recovered)
 }
 
 fn item() -> Result<Item> {

@@ -1,26 +1,28 @@
-//! Which units to move between segments: so that walks stay short while a sale runs, and so that an order for several units finds them in one place.
+//! Plans transfers between segments, so that spillovers stay short during a sale, and so that an
+//! order for several units finds them in one segment.
 //!
-//! What a reader could get wrong: a walk does not meet units that are on their way. If all segments are empty when it comes past, it ends sold out, for
-//! good, and the units arrive behind it. So nothing is moved in the last moments of a sale ([`Pace`]), when walks find by themselves what is left, and
-//! units are gathered only if somebody waits for them.
+//! A spillover does not find units that are in transit. If it finds all segments empty, its order
+//! is sold out for ever, although the units arrive afterwards. So the reconciler moves no units in
+//! the last moments of a sale ([`Pace`]), when spillovers find the remaining units themselves. It
+//! consolidates units only for an order that waits for them.
 
 mod pace;
 
 use std::sync::Arc;
 
-use audit::Look;
+use audit::Snapshot;
 use domain::{ItemId, ItemState, TransferId};
 use ledger::TransferPlan;
 
 pub(crate) use self::pace::Pace;
 use crate::{Reconciler, ReconcilerError};
 
-/// A segment with less than this part of what the others have on average is filled up.
-const POOR: u64 = 4;
-/// Below this many units a segment, evening out is not worth a transfer.
-const WORTHWHILE: u64 = 16;
+/// A segment with less than the mean divided by this number is refilled.
+const REFILL_DIVISOR: u64 = 4;
+/// Below this mean number of units per segment, evening out is not worth a transfer.
+const EVEN_OUT_MEAN_MIN: u64 = 16;
 
-/// What is available in each segment.
+/// Available units of each segment.
 type Available = Vec<u64>;
 
 pub(crate) async fn plan(
@@ -29,9 +31,9 @@ pub(crate) async fn plan(
     token: u64,
     wanted: u64,
 ) -> Result<(), ReconcilerError> {
-    // Decided on a look of our own: what asked for it may be out of date.
-    let looks = audit::look(&reconciler.stock, &*reconciler.ledger, id).await?;
-    let Some(available) = available(&looks) else {
+    // Take a new snapshot: the one that asked for the transfers may be out of date.
+    let snapshots = audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?;
+    let Some(available) = available(&snapshots) else {
         return Ok(());
     };
     if !reconciler.ledger.open_transfers(Some(id)).await?.is_empty() {
@@ -45,19 +47,23 @@ pub(crate) async fn plan(
     Ok(reconciler.ledger.plan_transfers(id, token, &plans).await?)
 }
 
-/// Whether there is something to move. `wanted`: somebody waits for so many units in one place.
-pub(crate) fn is_needed(looks: &[Look], wanted: u64) -> bool {
-    available(looks).is_some_and(|available| !moves(&available, wanted).is_empty())
+/// Whether units should be moved. `wanted`: number of units that a waiting order needs in one
+/// segment.
+pub(crate) fn is_needed(snapshots: &[Snapshot], wanted: u64) -> bool {
+    available(snapshots).is_some_and(|available| !moves(&available, wanted).is_empty())
 }
 
-/// `None`: not all of them sell.
-fn available(looks: &[Look]) -> Option<Available> {
-    let sells = |look: &Look| {
-        let inspection = look.inspection.as_ref().filter(|_| look.is_anchored())?;
-        (inspection.state == ItemState::Open && inspection.mending.is_none())
+/// `None`: not all segments are open and recorded.
+fn available(snapshots: &[Snapshot]) -> Option<Available> {
+    let sells = |snapshot: &Snapshot| {
+        let inspection = snapshot
+            .inspection
+            .as_ref()
+            .filter(|_| snapshot.is_anchored())?;
+        (inspection.state == ItemState::Open && inspection.repairing.is_none())
             .then_some(inspection.available)
     };
-    looks.iter().map(sells).collect()
+    snapshots.iter().map(sells).collect()
 }
 
 fn moves(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
@@ -67,16 +73,16 @@ fn moves(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
         return Vec::new();
     }
     if wanted <= total && available.iter().all(|units| *units < wanted) {
-        return gather(available, wanted);
+        return consolidate(available, wanted);
     }
-    if total >= segments * WORTHWHILE {
+    if total >= segments * EVEN_OUT_MEAN_MIN {
         even_out(available, total / segments)
     } else {
         Vec::new()
     }
 }
 
-/// From those that have more than the mean to those that have next to nothing.
+/// Plans transfers from segments above the mean to those that are almost empty.
 fn even_out(available: &[u64], mean: u64) -> Vec<TransferPlan> {
     let mut rich: Vec<(u16, u64)> = (0..)
         .zip(available.iter().map(|units| units.saturating_sub(mean)))
@@ -85,7 +91,7 @@ fn even_out(available: &[u64], mean: u64) -> Vec<TransferPlan> {
     let mut plans = Vec::new();
     for (to, _) in (0..)
         .zip(available)
-        .filter(|(_, units)| **units * POOR < mean)
+        .filter(|(_, units)| **units * REFILL_DIVISOR < mean)
     {
         let mut wanted = mean - available[usize::from(to)];
         for (from, spare) in &mut rich {
@@ -104,8 +110,8 @@ fn even_out(available: &[u64], mean: u64) -> Vec<TransferPlan> {
     plans
 }
 
-/// Into the fullest segment, until it has what somebody waits for.
-fn gather(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
+/// Plans transfers into the fullest segment, until it has the units that an order waits for.
+fn consolidate(available: &[u64], wanted: u64) -> Vec<TransferPlan> {
     let Some((to, most)) = (0..)
         .zip(available.iter().copied())
         .max_by_key(|(_, units)| *units)
@@ -146,43 +152,43 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_segment_is_filled_up_while_there_is_plenty() {
+    fn an_empty_segment_is_refilled_while_the_others_have_enough() {
         assert_eq!(after(&[0, 200, 100], 0), [100, 100, 100]);
         assert_eq!(after(&[0, 0, 300], 0), [100, 100, 100]);
         assert_eq!(
             after(&[90, 110, 100], 0),
             [90, 110, 100],
-            "nearly even is even enough"
+            "small differences are not worth a transfer"
         );
         assert_eq!(
             after(&[0, 20, 20], 0),
             [0, 20, 20],
-            "walks find what little is left"
+            "spillovers find the few remaining units"
         );
     }
 
     #[test]
-    fn fragments_are_gathered_for_somebody_who_waits() {
+    fn fragments_are_consolidated_for_an_order_that_waits() {
         assert_eq!(after(&[1, 1, 1], 2), [0, 1, 2]);
         assert_eq!(after(&[1, 3, 1], 5), [0, 5, 0]);
         assert_eq!(after(&[2, 1, 1], 2), [2, 1, 1], "one segment has enough");
-        assert_eq!(after(&[1, 1, 1], 0), [1, 1, 1], "nobody waits");
+        assert_eq!(after(&[1, 1, 1], 0), [1, 1, 1], "no order waits");
         assert_eq!(after(&[0, 0, 1], 2), [0, 0, 1]);
         assert_eq!(after(&[20, 20, 20, 20], 30).iter().max(), Some(&30));
         assert_eq!(
             after(&[20, 20, 20, 20], 81),
             [20, 20, 20, 20],
-            "there are not so many"
+            "there are fewer units in total"
         );
         assert_eq!(
             after(&[20, 40, 20, 20], 30),
             [20, 40, 20, 20],
-            "somebody has as many"
+            "one segment has as many"
         );
     }
 
     #[test]
-    fn there_is_nothing_to_move_in_one_segment_or_in_none() {
+    fn a_single_segment_and_empty_segments_need_no_transfer() {
         assert!(moves(&[5], 9).is_empty());
         assert!(moves(&[0, 0], 9).is_empty());
     }

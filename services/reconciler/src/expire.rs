@@ -1,62 +1,67 @@
-//! Ends holds that are over.
+//! Expires holds.
 //!
-//! The ledger is told first, with the version that the hold was seen with: against a payment that comes at the same moment one of the two wins. Then the
-//! units go back to their segments, where they can be bought again at once. Any number of these may run.
+//! The ledger changes first, by compare-and-set on the version that was read: if a payment arrives
+//! concurrently, exactly one of the two wins. Then the units return to their segments, where they
+//! can be sold again immediately. Any number of expirers may run.
 
 use std::sync::Arc;
 
 use domain::{ItemId, Order, OrderState};
 use jiff::Timestamp;
 use ledger::{Ledger, LedgerError, Transition};
+use supervision::ErrorLatch;
 use tokio::time::timeout;
 
-use crate::{Reconciler, returns, trouble::Trouble};
+use crate::{ERRORS, Reconciler, ReconcilerError, clock, returns};
 
-/// Orders in a transaction.
-const AT_ONCE: usize = 5000;
+/// Maximum number of orders in a transaction.
+const EXPIRY_BATCH_MAX: usize = 5000;
 
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
-    let trouble = Trouble::new("expiry");
+    let error_latch = ErrorLatch::new("expiry", ERRORS);
     loop {
         match expire_due(&reconciler).await {
-            Ok(()) => trouble.is_well(),
-            Err(error) => trouble.failed(&error),
+            Ok(()) => error_latch.recovered(),
+            Err(error) => error_latch.failed(&error),
         }
-        if reconciler.pause(reconciler.settings.expire_every).await {
+        if reconciler.pause(reconciler.settings.expiry_interval).await {
             return;
         }
     }
 }
 
-/// Until none is due any more. While one batch goes back to its segments the next one is ended in the ledger.
-async fn expire_due(reconciler: &Reconciler) -> Result<(), LedgerError> {
+/// Expires batches until no hold is due. While the units of one batch return to their segments, the
+/// ledger ends the next batch.
+async fn expire_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
     let mut ended: Vec<Order> = Vec::new();
     loop {
         let (_, next) = tokio::join!(
-            returns::give_back_orders(reconciler, &ended),
+            returns::return_orders(reconciler, &ended),
             expire_batch(reconciler)
         );
         let (due, expired) = next?;
         ended = expired;
-        if due < AT_ONCE || reconciler.stop.is_cancelled() {
-            returns::give_back_orders(reconciler, &ended).await;
+        if due < EXPIRY_BATCH_MAX || reconciler.stop.is_cancelled() {
+            returns::return_orders(reconciler, &ended).await;
             return Ok(());
         }
     }
 }
 
-/// How many were due, and those that this ended: others may have been faster.
-async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), LedgerError> {
-    let due = in_time(
+/// Returns how many holds were due, and the orders that this call ended. Other expirers may have
+/// ended some.
+async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), ReconcilerError> {
+    let now = clock::now(reconciler).await?;
+    let due = with_timeout(
         reconciler,
-        reconciler.ledger.due(None, Timestamp::now(), AT_ONCE),
+        reconciler.ledger.due(None, now, EXPIRY_BATCH_MAX),
     )
     .await?;
     let found = due.len();
     Ok((found, end_all(reconciler, due).await?))
 }
 
-/// Ends these, and returns those that this ended.
+/// Ends these holds, and returns the orders that this call ended.
 async fn end_all(reconciler: &Reconciler, due: Vec<Order>) -> Result<Vec<Order>, LedgerError> {
     if due.is_empty() {
         return Ok(Vec::new());
@@ -79,16 +84,24 @@ async fn end_all(reconciler: &Reconciler, due: Vec<Order>) -> Result<Vec<Order>,
     Ok(expired)
 }
 
-/// Ends those of one item that are over.
-pub(crate) async fn expire_item(reconciler: &Reconciler, id: &ItemId) -> Result<(), LedgerError> {
-    let ended = end_all(reconciler, due_of(&*reconciler.ledger, id).await?).await?;
-    returns::give_back_orders(reconciler, &ended).await;
+/// Expires the due holds of one item.
+pub(crate) async fn expire_item(
+    reconciler: &Reconciler,
+    id: &ItemId,
+) -> Result<(), ReconcilerError> {
+    let now = clock::now(reconciler).await?;
+    let ended = end_all(reconciler, due_of(&*reconciler.ledger, id, now).await?).await?;
+    returns::return_orders(reconciler, &ended).await;
     Ok(())
 }
 
-/// Orders of one item whose holds are over, the first of them.
-pub(crate) async fn due_of(ledger: &dyn Ledger, id: &ItemId) -> Result<Vec<Order>, LedgerError> {
-    ledger.due(Some(id), Timestamp::now(), AT_ONCE).await
+/// Orders of one item whose holds have expired at `now`, up to [`EXPIRY_BATCH_MAX`].
+pub(crate) async fn due_of(
+    ledger: &dyn Ledger,
+    id: &ItemId,
+    now: Timestamp,
+) -> Result<Vec<Order>, LedgerError> {
+    ledger.due(Some(id), now, EXPIRY_BATCH_MAX).await
 }
 
 async fn end(
@@ -96,7 +109,7 @@ async fn end(
     transitions: &[Transition],
 ) -> Result<Vec<Order>, LedgerError> {
     Ok(
-        in_time(reconciler, reconciler.ledger.transition(transitions))
+        with_timeout(reconciler, reconciler.ledger.transition(transitions))
             .await?
             .into_iter()
             .flatten()
@@ -104,18 +117,19 @@ async fn end(
     )
 }
 
-/// A ledger that does not answer is given up: the next round asks again, and what was committed meanwhile is not due any more.
-async fn in_time<T>(
+/// Gives up on a ledger that does not answer. The next round retries; holds whose end was committed
+/// meanwhile are not due any more.
+async fn with_timeout<T>(
     reconciler: &Reconciler,
-    asked: impl Future<Output = Result<T, LedgerError>>,
+    call: impl Future<Output = Result<T, LedgerError>>,
 ) -> Result<T, LedgerError> {
-    let within = reconciler.settings.ledger_within;
-    timeout(within, asked)
+    let limit = reconciler.settings.ledger_timeout;
+    timeout(limit, call)
         .await
-        .unwrap_or(Err(LedgerError::NoAnswer(within)))
+        .unwrap_or(Err(LedgerError::NoAnswer(limit)))
 }
 
-/// An error belongs to one of them, perhaps, and must not keep the others from being ended for ever.
+/// Retries each hold separately: an error may belong to one of them, and must not block the others.
 async fn end_each(
     reconciler: &Reconciler,
     transitions: &[Transition],
@@ -124,7 +138,7 @@ async fn end_each(
     tracing::warn!(
         error = all as &dyn std::error::Error,
         holds = transitions.len(),
-        "a batch of holds could not be ended: one by one"
+        "could not end a batch of holds, ending them one by one"
     );
     let mut ended = Vec::new();
     for transition in transitions {
@@ -132,7 +146,7 @@ async fn end_each(
             Ok(orders) => ended.extend(orders),
             Err(error) if error.is_retryable() => return Err(error),
             Err(error) => {
-                tracing::error!(order = %transition.order.id, error = &error as &dyn std::error::Error, "a hold could not be ended")
+                tracing::error!(order = %transition.order.id, error = &error as &dyn std::error::Error, "could not end a hold")
             }
         }
     }

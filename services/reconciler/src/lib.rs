@@ -1,85 +1,104 @@
-//! The reconciler: ends holds that are over, brings every unit home, watches the identity, and makes what disagrees agree again.
+//! The reconciler: expires holds, returns units to their segments, checks the conservation
+//! invariant, and repairs segments that violate it.
 //!
-//! Two kinds of work. What may be done by anybody at any time, twice or at once, needs no lock: expiring holds (a version decides), repeating
-//! returns and settling walks (answers never change). What decides on what it has looked at (mending a segment, moving units) is done
-//! under the item's fenced lock: the ledger takes only what carries the highest token and the version that was decided on, and so do the
-//! segments. A reconciler that was stopped and wakes up after its lease has lost the lock and is refused by all of them.
+//! There are two kinds of work. Some work may run at any time, repeatedly and concurrently, and
+//! needs no lock: expiring holds (a version decides), and repeating returns and settling spillovers
+//! (recorded decisions never change). Other work decides on a snapshot: repairing segments and
+//! moving units. It runs under the item's fenced lock. Ledger and segments accept only the highest
+//! token and the version that was decided on. A reconciler that stalls and resumes after its lease
+//! has lost the lock, and all of them refuse its writes.
 //!
-//! This service only assembles `stock`, `ledger`, `audit` and `lock`. It must not know HTTP, a key name or a table name.
+//! This service only connects `stock`, `ledger`, `audit` and `lock`. It contains no HTTP, no key
+//! name and no table name.
 
-mod authority;
+mod anomaly;
 mod balance;
-mod evidence;
+mod clock;
+mod confirmation;
 mod expire;
-mod explain;
-mod identity;
-mod mend;
-mod needs;
+mod invariant;
+mod item_lock;
+mod plan;
+mod reconcile_loop;
+mod repair;
 mod returns;
-mod round;
+mod spillovers;
 mod transfers;
-mod trouble;
-mod walks;
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use audit::AuditError;
 use domain::ItemId;
-use futures::FutureExt;
+use jiff::Timestamp;
 use ledger::{Ledger, LedgerError};
 use lock::{Lock, LockError};
 use stock::{ItemStock, Stock, StockError};
+use supervision::supervise;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use explain::{Explanation, Step, explain, reconcile_once};
+pub use plan::{Plan, Step, plan, reconcile_once};
 
-/// How the reconciler works.
+/// Settings of the reconciler.
 #[derive(Debug, Clone)]
 pub struct ReconcilerSettings {
-    /// How often to look at items that are selling.
-    pub round_every: Duration,
-    /// How often to look for holds that are over.
-    pub expire_every: Duration,
-    /// How long a return may be pending before it is repeated: whoever ended the order does it at once.
-    pub return_after: Duration,
-    /// How long a difference must stand, unchanged, before it is repaired.
-    pub confirm_for: Duration,
-    /// How often the orders of an item are summed up and held against its counters.
-    pub audit_every: Duration,
-    /// How long the ledger may take to say which holds are over, or to end a batch of them, before it is asked again.
-    pub ledger_within: Duration,
+    /// How often to poll items that are selling.
+    pub poll_interval: Duration,
+    /// How often to look up holds that have expired.
+    pub expiry_interval: Duration,
+    /// How long a return may be pending before the reconciler repeats it. Normally the service that
+    /// ended the order returns the units immediately.
+    pub return_delay: Duration,
+    /// How long an anomaly must persist, unchanged, before it is repaired.
+    pub confirmation_period: Duration,
+    /// How often the orders of an item are summed up and compared with its counters.
+    pub audit_interval: Duration,
+    /// How long the ledger may take to list expired holds, or to end a batch of them, before the
+    /// request is retried.
+    pub ledger_timeout: Duration,
     /// Whether to move units between segments.
     pub balance: bool,
+    /// This process's clock. Redis's is compared with it before a hold ends.
+    pub clock: fn() -> Timestamp,
 }
 
 impl Default for ReconcilerSettings {
     fn default() -> Self {
         Self {
-            round_every: Duration::from_millis(250),
-            expire_every: Duration::from_millis(200),
-            return_after: Duration::from_secs(1),
-            confirm_for: Duration::from_secs(1),
-            audit_every: Duration::from_secs(60),
-            ledger_within: Duration::from_secs(30),
+            poll_interval: Duration::from_millis(250),
+            expiry_interval: Duration::from_millis(200),
+            return_delay: Duration::from_secs(1),
+            confirmation_period: Duration::from_secs(1),
+            audit_interval: Duration::from_secs(60),
+            ledger_timeout: Duration::from_secs(30),
             balance: true,
+            clock: Timestamp::now,
         }
     }
 }
 
-/// Why something was not reconciled. It is tried again.
+/// Why reconciling failed. It is retried.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReconcilerError {
-    /// Redis did not.
-    #[error("the stock did not answer, or refused")]
+    /// A call of Redis failed.
+    #[error("a stock operation failed")]
     Stock(#[from] StockError),
-    /// SQL did not.
-    #[error("the ledger did not answer, or refused")]
+    /// A call of the ledger failed.
+    #[error("a ledger operation failed")]
     Ledger(#[from] LedgerError),
-    /// The lock was not given, or was lost.
-    #[error("the item's lock was not given, or was lost")]
+    /// The item's lock could not be acquired, or was lost.
+    #[error("the item's lock could not be acquired, or was lost")]
     Lock(#[from] LockError),
+    /// This process's clock and Redis's differ so much that one of them is wrong.
+    #[error(
+        "this process's clock is {ahead_seconds} seconds ahead of Redis's (negative: behind), so no hold is ended: \
+         synchronize the clocks (NTP)"
+    )]
+    Clock {
+        /// Seconds by which this process's clock is ahead.
+        ahead_seconds: i64,
+    },
 }
 
 impl From<AuditError> for ReconcilerError {
@@ -91,7 +110,10 @@ impl From<AuditError> for ReconcilerError {
     }
 }
 
-/// What the tasks of a reconciler share.
+/// Counts the failures of every task.
+pub(crate) const ERRORS: &str = "stockade_reconciler_errors_total";
+
+/// State shared by the tasks of a reconciler.
 pub(crate) struct Reconciler {
     pub stock: Arc<Stock>,
     pub ledger: Arc<dyn Ledger>,
@@ -101,7 +123,7 @@ pub(crate) struct Reconciler {
 }
 
 impl Reconciler {
-    /// The item's stock, if there is such an item.
+    /// The item's stock. `None`: there is no such item.
     pub(crate) async fn item_stock(
         &self,
         id: &ItemId,
@@ -116,7 +138,7 @@ impl Reconciler {
             .map(|item| self.stock.item(&item)))
     }
 
-    /// Whether the end came first.
+    /// Waits for `pause` or for the stop signal, and returns whether it was the stop signal.
     pub(crate) async fn pause(&self, pause: Duration) -> bool {
         tokio::time::timeout(pause, self.stop.cancelled())
             .await
@@ -124,7 +146,8 @@ impl Reconciler {
     }
 }
 
-/// Reconciles until `stop`. Dropping it ends everything at once: what was begun is repeated by whoever comes next.
+/// Reconciles until `stop`. Dropping the future stops everything immediately: the next reconciler
+/// repeats what was under way.
 pub async fn run(
     stock: Arc<Stock>,
     ledger: Arc<dyn Ledger>,
@@ -140,17 +163,15 @@ pub async fn run(
         stop: stop.child_token(),
     });
     let mut tasks = JoinSet::new();
-    let [expirer, returner, rounds] = [0; 3].map(|_| Arc::clone(&reconciler));
-    tasks.spawn(keep("expiry", move || expire::run(Arc::clone(&expirer))));
-    tasks.spawn(keep("returns", move || returns::run(Arc::clone(&returner))));
-    tasks.spawn(keep("rounds", move || round::run(Arc::clone(&rounds))));
+    let [expirer, returner, looper] = [0; 3].map(|_| Arc::clone(&reconciler));
+    tasks.spawn(supervise("expiry", move || {
+        expire::run(Arc::clone(&expirer))
+    }));
+    tasks.spawn(supervise("returns", move || {
+        returns::run(Arc::clone(&returner))
+    }));
+    tasks.spawn(supervise("the reconcile loop", move || {
+        reconcile_loop::run(Arc::clone(&looper))
+    }));
     while tasks.join_next().await.is_some() {}
-}
-
-/// Starts the task again if it panics: nothing else would do its work.
-async fn keep<F: Future<Output = ()>>(what: &'static str, task: impl Fn() -> F) {
-    while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
-        tracing::error!(what, "a panic ended it; it is started again");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }

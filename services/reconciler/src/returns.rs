@@ -1,27 +1,29 @@
-//! Brings the units of ended orders home: those that this process has just ended, and those that somebody left half-way.
+//! Returns the units of ended orders to their segments: of orders that this process has just ended,
+//! and of orders whose return was interrupted.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{ItemId, Order, TakenOrder};
 use jiff::{SignedDuration, Timestamp};
 use ledger::{LedgerError, PendingReturn};
-use stock::GiveBack;
+use stock::Release;
+use supervision::ErrorLatch;
 
-use crate::{Reconciler, trouble::Trouble};
+use crate::{ERRORS, Reconciler};
 
-/// Returns in one go.
-const AT_ONCE: usize = 5000;
+/// Maximum number of returns in a batch.
+const RETURN_BATCH_MAX: usize = 5000;
 
-type ByItem = BTreeMap<ItemId, Vec<GiveBack>>;
+type ByItem = BTreeMap<ItemId, Vec<Release>>;
 
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
-    let trouble = Trouble::new("returns");
+    let error_latch = ErrorLatch::new("returns", ERRORS);
     loop {
         match repeat_all_pending(&reconciler).await {
-            Ok(()) => trouble.is_well(),
-            Err(error) => trouble.failed(&error),
+            Ok(()) => error_latch.recovered(),
+            Err(error) => error_latch.failed(&error),
         }
-        if reconciler.pause(reconciler.settings.return_after).await {
+        if reconciler.pause(reconciler.settings.return_delay).await {
             return;
         }
     }
@@ -34,20 +36,21 @@ async fn repeat_all_pending(reconciler: &Reconciler) -> Result<(), LedgerError> 
     Ok(())
 }
 
-/// Gives back what of this item, or of all, has been pending for too long, and says how many that are. What has been given back meanwhile, and is only
-/// not recorded yet, changes nothing.
+/// Repeats the returns of this item, or of all items, that have been pending for longer than
+/// `return_delay`, and returns their number. Repeating a return that was made and is not recorded
+/// yet changes nothing.
 pub(crate) async fn repeat_pending(
     reconciler: &Reconciler,
     item: Option<&ItemId>,
 ) -> Result<usize, LedgerError> {
-    let patience =
-        SignedDuration::try_from(reconciler.settings.return_after).unwrap_or(SignedDuration::ZERO);
+    let delay =
+        SignedDuration::try_from(reconciler.settings.return_delay).unwrap_or(SignedDuration::ZERO);
     let before = Timestamp::now()
-        .checked_sub(patience)
+        .checked_sub(delay)
         .unwrap_or(Timestamp::MIN);
     let pending = reconciler
         .ledger
-        .pending_returns(item, before, AT_ONCE)
+        .pending_returns(item, before, RETURN_BATCH_MAX)
         .await?;
     let found = pending.len();
     let mut by_item = ByItem::new();
@@ -58,7 +61,7 @@ pub(crate) async fn repeat_pending(
         quantity,
     } in pending
     {
-        let back = GiveBack {
+        let release = Release {
             segment: segment.segment,
             order: TakenOrder {
                 id,
@@ -66,14 +69,15 @@ pub(crate) async fn repeat_pending(
                 quantity,
             },
         };
-        by_item.entry(segment.item).or_default().push(back);
+        by_item.entry(segment.item).or_default().push(release);
     }
-    give_back(reconciler, by_item).await;
+    return_units(reconciler, by_item).await;
     Ok(found)
 }
 
-/// Gives back what orders had that have just ended. What fails is pending in the ledger, and is repeated.
-pub(crate) async fn give_back_orders(reconciler: &Reconciler, orders: &[Order]) {
+/// Returns the units of orders that have just ended. A failed return stays pending in the ledger,
+/// and is repeated.
+pub(crate) async fn return_orders(reconciler: &Reconciler, orders: &[Order]) {
     let mut by_item = ByItem::new();
     for order in orders {
         let taken = TakenOrder {
@@ -84,29 +88,27 @@ pub(crate) async fn give_back_orders(reconciler: &Reconciler, orders: &[Order]) 
         by_item
             .entry(order.item.clone())
             .or_default()
-            .push(GiveBack {
+            .push(Release {
                 segment: order.segment,
                 order: taken,
             });
     }
-    give_back(reconciler, by_item).await;
+    return_units(reconciler, by_item).await;
 }
 
-async fn give_back(reconciler: &Reconciler, by_item: ByItem) {
+async fn return_units(reconciler: &Reconciler, by_item: ByItem) {
     for (id, returns) in by_item {
         let item = match reconciler.item_stock(&id).await {
             Ok(Some(item)) => item,
             Ok(None) => continue,
             Err(error) => {
-                tracing::debug!(item = %id, %error, "units did not go back yet");
+                tracing::debug!(item = %id, %error, "could not return units yet");
                 continue;
             }
         };
-        match item.give_back(&returns).await {
-            Ok(released) => {
-                metrics::counter!("stockade_given_back_orders_total").increment(released)
-            }
-            Err(error) => tracing::debug!(item = %id, %error, "units did not all go back yet"),
+        match item.release(&returns).await {
+            Ok(released) => metrics::counter!("stockade_released_orders_total").increment(released),
+            Err(error) => tracing::debug!(item = %id, %error, "could not return all units yet"),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Carries transfers through: out of a segment, through the ledger, into another one.
+//! Executes transfers: out of a segment, through the ledger, into another segment.
 //!
-//! Every step is idempotent by the transfer's id and refused without the highest token, and the ledger says how far each is. So a crash
-//! anywhere leaves a transfer that the next holder of the lock carries on.
+//! Each step is idempotent by the transfer's id, and is refused without the highest token. The
+//! ledger records how far each transfer is. So after a crash at any step the next holder of the
+//! lock continues the transfer.
 
 use std::{
     sync::Arc,
@@ -13,17 +14,17 @@ use ledger::{Transfer, TransferState};
 
 use crate::{Reconciler, ReconcilerError};
 
-/// How long to go on with one item: each step waits for the recorder.
-const WITHIN: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Limit for the transfers of one item: each step waits for the recorder.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
+const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Until all are done, or for a while.
+/// Advances the item's transfers until all are done or [`TRANSFER_TIMEOUT`] has passed.
 pub(crate) async fn drive(
     reconciler: &Arc<Reconciler>,
     id: &ItemId,
     token: u64,
 ) -> Result<(), ReconcilerError> {
-    let until = Instant::now() + WITHIN;
+    let until = Instant::now() + TRANSFER_TIMEOUT;
     loop {
         let open = reconciler.ledger.open_transfers(Some(id)).await?;
         if open.is_empty() || Instant::now() > until {
@@ -32,7 +33,7 @@ pub(crate) async fn drive(
         for transfer in &open {
             step(reconciler, transfer, token).await?;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(TRANSFER_POLL_INTERVAL).await;
     }
 }
 
@@ -49,10 +50,10 @@ async fn step(
         (TransferState::Planned, Some(from), _) => {
             reconciler
                 .stock
-                .transfer_out(&at(from), transfer.id, transfer.asked, token)
+                .transfer_out(&at(from), transfer.id, transfer.quantity, token)
                 .await?;
         }
-        // Only what the ledger knows to have left may arrive.
+        // Units may arrive only after the ledger has recorded that they left.
         (TransferState::Out, _, Some(to)) => {
             reconciler
                 .stock
@@ -62,7 +63,7 @@ async fn step(
         (TransferState::Out, _, None) => {
             reconciler
                 .ledger
-                .finish_take_back(transfer, token, "reconciler")
+                .finish_withdrawal(transfer, token, "reconciler")
                 .await?
         }
         (TransferState::Planned, None, _) | (TransferState::Done, ..) => {}

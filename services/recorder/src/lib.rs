@@ -1,22 +1,24 @@
 //! The recorder: moves outbox entries into the ledger, exactly once.
 //!
-//! For each segment with work, in one transaction: claim its row, read its outbox from the checkpoint on, check the anchor, apply, and move the
-//! checkpoint by compare-and-set. No acknowledgement protocol is needed: what has been applied is what lies before the
-//! checkpoint, and the checkpoint moves with the orders or not at all. Any number of recorders may run.
+//! A pass handles several segments in one transaction: it claims their rows, reads each outbox from
+//! the checkpoint on, checks the anchor, applies the entries, and moves the checkpoint by
+//! compare-and-set. No acknowledgement protocol is needed. The checkpoint and the orders commit
+//! together, so exactly the entries up to the checkpoint have been applied. Any number of recorders
+//! may run.
 //!
-//! This service only assembles `stock` and `ledger`. It must not know HTTP, a key name or a table name.
+//! This service only connects `stock` and `ledger`. It contains no HTTP, no key name and no table
+//! name.
 
-mod lost;
 mod pass;
+mod quarantine;
 mod sweep;
-mod trouble;
 mod work;
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures::FutureExt;
 use ledger::Ledger;
 use stock::{Announcement, Stock};
+use supervision::{ErrorLatch, supervise};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -24,23 +26,23 @@ pub use pass::record_once;
 pub use sweep::open_missing_segments;
 
 use crate::{
-    lost::Lost,
-    pass::{Passed, RecorderError},
-    trouble::Trouble,
+    pass::{PassResult, RecorderError},
+    quarantine::Quarantine,
     work::Work,
 };
 
-/// How the recorder works.
+/// Settings of the recorder.
 #[derive(Debug, Clone)]
 pub struct RecorderSettings {
-    /// Transactions at once. More than one helps when commits wait for a disk and segments are several.
+    /// Number of concurrent transactions. More than one helps if commits wait for a disk and there
+    /// are several segments.
     pub workers: usize,
-    /// The most outbox entries (batches of orders) of one segment in a transaction.
+    /// Maximum number of outbox entries (batches of orders) of one segment in a transaction.
     pub entries_max: usize,
-    /// The most segments in a transaction.
+    /// Maximum number of segments in a transaction.
     pub segments_max: usize,
-    /// How often to look at every segment, in case a message was lost.
-    pub sweep_every: Duration,
+    /// How often the sweep polls every segment, in case a wake-up was lost.
+    pub sweep_interval: Duration,
 }
 
 impl Default for RecorderSettings {
@@ -49,20 +51,21 @@ impl Default for RecorderSettings {
             workers: 2,
             entries_max: 64,
             segments_max: 16,
-            sweep_every: Duration::from_millis(500),
+            sweep_interval: Duration::from_millis(500),
         }
     }
 }
 
-/// Records until `stop`, and then what had been taken by then, for a few seconds at most: what it leaves others find, or whoever records next.
-/// Dropping it ends everything at once (but for an announcement that is under way), which loses nothing either.
+/// Records until `stop`, then drains the entries that exist at that moment, for a few seconds at
+/// most. Other recorders, or the next one to start, record the rest. Dropping the future stops
+/// everything immediately, except an announcement that is under way. That loses nothing either.
 pub async fn run(
     stock: Arc<Stock>,
     ledger: Arc<dyn Ledger>,
     settings: RecorderSettings,
     stop: CancellationToken,
 ) {
-    // If the stock ends before us, so do we.
+    // The recorder also stops when the stock's wake-up channel closes.
     let stop = stop.child_token();
     let workers = settings.workers.max(1);
     let recorder = Arc::new(Recorder {
@@ -71,46 +74,42 @@ pub async fn run(
         settings,
         stop,
         work: Work::default(),
-        lost: Lost::default(),
-        recording: Trouble::new("recording"),
-        sweeping: Trouble::new("the sweep"),
+        quarantine: Quarantine::default(),
+        recording: ErrorLatch::new("recording", ERRORS),
+        sweeping: ErrorLatch::new("the sweep", ERRORS),
     });
-    // They end when this is dropped.
+    // Dropping the set aborts the tasks.
     let mut tasks = JoinSet::new();
     for _ in 0..workers {
         let recorder = Arc::clone(&recorder);
-        tasks.spawn(keep("recording", move || work_off(Arc::clone(&recorder))));
+        tasks.spawn(supervise("recording", move || {
+            record_queued(Arc::clone(&recorder))
+        }));
     }
     let sweeper = Arc::clone(&recorder);
-    tasks.spawn(keep("the sweep", move || sweep::run(Arc::clone(&sweeper))));
+    tasks.spawn(supervise("the sweep", move || {
+        sweep::run(Arc::clone(&sweeper))
+    }));
     listen(&recorder).await;
     recorder.stop.cancel();
-    sweep::last_look(&recorder).await;
+    sweep::final_sweep(&recorder).await;
     recorder.work.close();
     while tasks.join_next().await.is_some() {}
 }
 
-/// What the tasks of a recorder share.
+/// State shared by the tasks of a recorder.
 pub(crate) struct Recorder {
     stock: Arc<Stock>,
     ledger: Arc<dyn Ledger>,
     settings: RecorderSettings,
     stop: CancellationToken,
     work: Work,
-    lost: Lost,
-    recording: Trouble,
-    sweeping: Trouble,
+    quarantine: Quarantine,
+    recording: ErrorLatch,
+    sweeping: ErrorLatch,
 }
 
-/// Starts the task again if it panics: nothing else would do its work.
-async fn keep<F: Future<Output = ()>>(what: &'static str, task: impl Fn() -> F) {
-    while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
-        tracing::error!(what, "a panic ended it; it is started again");
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// Takes in which segments have something again, until the end.
+/// Queues the segments that report new entries, until `stop`.
 async fn listen(recorder: &Recorder) {
     let mut wakeups = recorder.stock.outbox_wakeups();
     loop {
@@ -125,32 +124,32 @@ async fn listen(recorder: &Recorder) {
     }
 }
 
-async fn work_off(recorder: Arc<Recorder>) {
+async fn record_queued(recorder: Arc<Recorder>) {
     let Recorder {
         stock,
         ledger,
         settings,
         work,
-        lost,
+        quarantine,
         ..
     } = &*recorder;
     let mut announcing = None;
     while let Some(segments) = work.take(settings.segments_max).await {
-        match within(
-            PASS,
-            pass::record_pass(stock, &**ledger, &segments, settings, lost),
+        match with_timeout(
+            PASS_TIMEOUT,
+            pass::record_pass(stock, &**ledger, &segments, settings, quarantine),
         )
         .await
         {
-            Ok(Passed { again, recorded }) => {
-                recorder.recording.is_well();
+            Ok(PassResult { again, recorded }) => {
+                recorder.recording.recovered();
                 work.add(again);
-                announce_beside(stock, recorded, &mut announcing).await;
+                announce_concurrently(stock, recorded, &mut announcing).await;
             }
             Err(error) => {
                 recorder.recording.failed(&error);
                 if recorder.stop.is_cancelled() {
-                    // It would only take longer to end, and others find what is left.
+                    // A retry would delay the shutdown. Another recorder records the rest.
                     work.abandon();
                 } else {
                     pause(&recorder.stop).await;
@@ -159,11 +158,12 @@ async fn work_off(recorder: Arc<Recorder>) {
             }
         }
     }
-    announce_beside(stock, Vec::new(), &mut announcing).await;
+    announce_concurrently(stock, Vec::new(), &mut announcing).await;
 }
 
-/// Announces while the next pass is made, whose commit need not wait for it. One announcement at a time: if Redis is slow, so are the passes.
-async fn announce_beside(
+/// Announces concurrently with the next pass, whose commit need not wait for it. Only one
+/// announcement runs at a time, so a slow Redis slows the passes down.
+async fn announce_concurrently(
     stock: &Arc<Stock>,
     recorded: Vec<Announcement>,
     announcing: &mut Option<JoinHandle<()>>,
@@ -179,22 +179,26 @@ async fn announce_beside(
     }
 }
 
-/// What does not end in time is given up and begun anew: a single answer that never comes must not be the end of recording.
-pub(crate) async fn within<T>(
-    time: Duration,
+/// Fails with [`RecorderError::Hung`] after `timeout`, so that one missing reply cannot stop
+/// recording. The caller retries.
+pub(crate) async fn with_timeout<T>(
+    timeout: Duration,
     work: impl Future<Output = Result<T, RecorderError>>,
 ) -> Result<T, RecorderError> {
-    tokio::time::timeout(time, work)
+    tokio::time::timeout(timeout, work)
         .await
-        .unwrap_or(Err(RecorderError::Hung(time)))
+        .unwrap_or(Err(RecorderError::Hung(timeout)))
 }
 
-/// How long a pass may take: several times what a loaded database needs.
-const PASS: Duration = Duration::from_secs(15);
+/// Limit for one pass: several times what a loaded database needs.
+const PASS_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// After a fault: do not spin.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Counts the failures of every task.
+const ERRORS: &str = "stockade_recorder_errors_total";
+
+/// Pause before a retry after an error or a panic.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 async fn pause(stop: &CancellationToken) {
-    let _ = tokio::time::timeout(PAUSE, stop.cancelled()).await;
+    let _ = tokio::time::timeout(RETRY_PAUSE, stop.cancelled()).await;
 }

@@ -1,67 +1,71 @@
-//! One transaction: claim, read, check, apply, commit. What it says of it (publish, trim) may be said beside the next one.
+//! One pass, which is one transaction: claim, read, check, apply, commit. The announcement of a
+//! pass (publish, trim) may run concurrently with the next pass.
 
 use std::{collections::HashMap, time::Duration};
 
-use devices::Device;
+use domain::SafetyCheck;
 use domain::{Change, Entry, EntryId, SegmentKey};
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
 use stock::{Announcement, OutboxRead, RecordedEntries, Stock, StockError, Trimmed};
 
 use crate::{
     RecorderSettings,
-    lost::{Lost, Why},
+    quarantine::{Quarantine, StopReason},
 };
 
-/// The most orders in a transaction, all segments together; but every segment has an entry in it. More would not make a commit cheaper by the
-/// order, and would make all of them wait.
+/// Maximum number of orders in a transaction, over all segments; but each segment gets at least one
+/// entry. More orders would not lower the commit cost per order, and would delay all of them.
 const ORDERS_MAX: usize = 16_384;
 
-/// So many segments may be read as far as the settings allow; if there are more, each a little less. They share one reply, which must come in time.
-const FULL: usize = 4;
+/// Up to this many segments are each read up to `entries_max`. With more segments, each gets a
+/// smaller share: they all share one reply, which must arrive in time.
+const FULL_READ_SEGMENTS: usize = 4;
 
-/// Why a pass failed. Nothing was recorded, or it was and re-reading the checkpoint tells.
+/// Why a pass failed. If it is unclear whether the transaction committed, the next read of the
+/// checkpoint shows it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecorderError {
-    /// Redis did not give the outbox.
-    #[error("the outbox could not be read")]
+    /// Redis did not return the outbox.
+    #[error("could not read the outbox")]
     Stock(#[from] StockError),
-    /// The ledger did not take it.
-    #[error("the ledger did not record")]
+    /// The ledger did not commit the entries.
+    #[error("could not record the entries in the ledger")]
     Ledger(#[from] LedgerError),
-    /// Somebody did not answer at all.
-    #[error("it was given up after {0:?} without an answer")]
+    /// Redis or the ledger did not answer in time.
+    #[error("no answer from Redis or the ledger within {0:?}")]
     Hung(Duration),
 }
 
-/// Records what the segments have, once. For tests and tools; [`crate::run`] does it for good.
+/// Records all present entries of the segments once, for tests and tools. [`crate::run`] records
+/// continuously.
 pub async fn record_once(
     stock: &Stock,
     ledger: &dyn Ledger,
     segments: &[SegmentKey],
 ) -> Result<(), RecorderError> {
-    let (settings, lost) = (RecorderSettings::default(), Lost::default());
+    let (settings, quarantine) = (RecorderSettings::default(), Quarantine::default());
     for segments in segments.chunks(settings.segments_max) {
         let mut again = segments.to_vec();
         while !again.is_empty() {
-            let passed = record_pass(stock, ledger, &again, &settings, &lost).await?;
-            announce(stock, passed.recorded).await;
-            again = passed.again;
+            let pass = record_pass(stock, ledger, &again, &settings, &quarantine).await?;
+            announce(stock, pass.recorded).await;
+            again = pass.again;
         }
     }
     Ok(())
 }
 
-/// What came of a pass.
+/// Result of a pass.
 #[derive(Default)]
-pub(crate) struct Passed {
-    /// Segments that may have more.
+pub(crate) struct PassResult {
+    /// Segments that may have more entries.
     pub again: Vec<SegmentKey>,
-    /// What is to be announced: who waits in this process has been told.
+    /// Announcements for other processes. The waiters of this process have been notified.
     pub recorded: Vec<Announcement>,
 }
 
-impl Passed {
+impl PassResult {
     fn to_do_again(again: Vec<SegmentKey>) -> Self {
         Self {
             again,
@@ -70,67 +74,70 @@ impl Passed {
     }
 }
 
-/// Tells the other processes, and trims. Whoever waits and is not told asks the ledger, and the next pass trims again.
+/// Notifies other processes and trims the outboxes. If this fails, waiting orders are answered from
+/// the ledger, and the next pass trims again.
 pub(crate) async fn announce(stock: &Stock, recorded: Vec<Announcement>) {
     if let Err(error) = stock.announce_recorded(recorded).await {
-        tracing::warn!(%error, "recorded, but could not say so");
+        tracing::warn!(%error, "recorded, but could not announce it");
     }
 }
 
-/// Records some of what the segments have; the first `segments_max` of them.
+/// Records entries of the segments, of `segments_max` of them at most.
 ///
-/// A segment is left out of those that may have more only after a read that found nothing behind an outbox that had been trimmed down to its anchor
-/// (from then on the script that appends sends a wake-up), or if somebody else holds it, who will find what there is, or if it cannot be
-/// recorded, which `lost` then knows.
+/// The result omits a segment from those that may have more entries in three cases only. A read
+/// found no entry after the anchor and the outbox was trimmed down to it; from then on the script
+/// that appends sends a wake-up. Or another recorder holds the row, and will find the entries. Or
+/// the segment cannot be recorded, and is in `quarantine`.
 pub(crate) async fn record_pass(
     stock: &Stock,
     ledger: &dyn Ledger,
     segments: &[SegmentKey],
     settings: &RecorderSettings,
-    lost: &Lost,
-) -> Result<Passed, RecorderError> {
-    match record_together(stock, ledger, segments, settings, lost).await {
+    quarantine: &Quarantine,
+) -> Result<PassResult, RecorderError> {
+    match record_together(stock, ledger, segments, settings, quarantine).await {
         Err(RecorderError::Ledger(error)) if error.is_refused() => {
-            refused(stock, ledger, segments, settings, lost, error).await
+            refused(stock, ledger, segments, settings, quarantine, error).await
         }
         recorded => recorded,
     }
 }
 
-/// The ledger will never take an entry of one of these segments. Each by itself, so that it holds up none but its own.
+/// The ledger refuses an entry of one of these segments on every retry. Records each segment
+/// separately, so that the entry delays no other segment.
 async fn refused(
     stock: &Stock,
     ledger: &dyn Ledger,
     segments: &[SegmentKey],
     settings: &RecorderSettings,
-    lost: &Lost,
+    quarantine: &Quarantine,
     error: LedgerError,
-) -> Result<Passed, RecorderError> {
+) -> Result<PassResult, RecorderError> {
     if let [segment] = segments {
         let rows = ledger.segments(&segment.item).await?;
         if let Some(row) = rows.iter().find(|row| row.key == *segment) {
-            lost.report(row, Why::Refused(whole_story(&error)));
+            quarantine.report(row, StopReason::Refused(with_causes(&error)));
         }
-        return Ok(Passed::default());
+        return Ok(PassResult::default());
     }
     let mut all = Vec::new();
     for segment in segments {
-        let Passed { again, recorded } = Box::pin(record_pass(
+        let PassResult { again, recorded } = Box::pin(record_pass(
             stock,
             ledger,
             std::slice::from_ref(segment),
             settings,
-            lost,
+            quarantine,
         ))
         .await?;
         all.extend(again);
         announce(stock, recorded).await;
     }
-    Ok(Passed::to_do_again(all))
+    Ok(PassResult::to_do_again(all))
 }
 
-/// An error and its causes.
-fn whole_story(error: &dyn std::error::Error) -> String {
+/// The error and its causes in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes
         .map(ToString::to_string)
@@ -143,25 +150,26 @@ async fn record_together(
     ledger: &dyn Ledger,
     segments: &[SegmentKey],
     settings: &RecorderSettings,
-    lost: &Lost,
-) -> Result<Passed, RecorderError> {
-    // Somebody else holds all of them, and will find what there is.
+    quarantine: &Quarantine,
+) -> Result<PassResult, RecorderError> {
+    // Other recorders hold all of the rows, and will find the entries.
     let Some(claim) = ledger.claim(segments, settings.segments_max).await? else {
-        return Ok(Passed::default());
+        return Ok(PassResult::default());
     };
     let rows = claim.rows().to_vec();
     let outboxes = read_all(
         stock,
         &rows,
-        (settings.entries_max * FULL / rows.len()).clamp(1, settings.entries_max),
+        (settings.entries_max * FULL_READ_SEGMENTS / rows.len()).clamp(1, settings.entries_max),
     )
     .await;
-    let found = sort(&rows, outboxes, lost)?;
-    let mut again = untrimmed(stock, found.drained, lost).await?;
+    let found = sort(&rows, outboxes, quarantine)?;
+    let mut again = untrimmed(stock, found.drained, quarantine).await?;
     if found.replays.is_empty() {
-        // Not merely dropped: a wake-up that comes now would find the rows still claimed, and be lost.
+        // Release explicitly: a drop takes effect later, and a wake-up that meets the claimed rows
+        // until then would be lost.
         claim.release().await;
-        return Ok(Passed::to_do_again(again));
+        return Ok(PassResult::to_do_again(again));
     }
     let replays = capped(found.replays);
     let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> = replays
@@ -169,50 +177,45 @@ async fn record_together(
         .map(|replay| (replay.row.key.clone(), taken(&replay.entries)))
         .collect();
     let recorded = match claim.record(replays).await {
-        // Somebody else was faster, or holds one of them; what they leave is still to be recorded.
-        Err(LedgerError::Superseded(_)) => return Ok(Passed::to_do_again(segments.to_vec())),
+        // Another recorder was faster, or holds one of the rows. The rest still has to be recorded.
+        Err(LedgerError::Superseded(_)) => return Ok(PassResult::to_do_again(segments.to_vec())),
         Err(LedgerError::Diverged(key)) => {
             if let Some(row) = rows.iter().find(|row| row.key == key) {
-                lost.report(row, Why::OtherHistory);
+                quarantine.report(row, StopReason::OtherHistory);
             }
-            return Ok(Passed::to_do_again(
-                segments
-                    .iter()
-                    .filter(|segment| **segment != key)
-                    .cloned()
-                    .collect(),
-            ));
+            let others = segments.iter().filter(|segment| **segment != key);
+            return Ok(PassResult::to_do_again(others.cloned().collect()));
         }
         recorded => recorded?,
     };
     for segment in &recorded {
-        lost.is_well(&segment.key);
+        quarantine.recovered(&segment.key);
         count(segment);
     }
     again.extend(recorded.iter().map(|segment| segment.key.clone()));
-    let announcements = recorded.into_iter().map(|segment| {
-        let Recorded {
-            key: segment,
-            rejected,
-            checkpoint,
-            ..
-        } = segment;
-        let entries = entries.remove(&segment).unwrap_or_default();
-        Announcement {
-            recorded: RecordedEntries {
-                segment,
-                entries,
-                rejected,
-            },
-            checkpoint,
-        }
-    });
-    let recorded: Vec<_> = announcements.collect();
-    stock.tell_who_waits_here(&recorded);
-    Ok(Passed { again, recorded })
+    let recorded = announcements(recorded, &mut entries);
+    stock.notify_local_waiters(&recorded);
+    Ok(PassResult { again, recorded })
 }
 
-/// What the outboxes hold, each from its anchor on. If an entry of one cannot be read, what stands before it.
+/// What other processes are notified of: each recorded entry by id and fingerprint.
+fn announcements(
+    recorded: Vec<Recorded>,
+    entries: &mut HashMap<SegmentKey, Vec<(EntryId, i64)>>,
+) -> Vec<Announcement> {
+    let announcement = |recorded: Recorded| Announcement {
+        checkpoint: recorded.checkpoint,
+        recorded: RecordedEntries {
+            entries: entries.remove(&recorded.key).unwrap_or_default(),
+            segment: recorded.key,
+            rejected: recorded.rejected,
+        },
+    };
+    recorded.into_iter().map(announcement).collect()
+}
+
+/// Reads each outbox from its anchor on. If an entry cannot be decoded, returns the entries before
+/// it.
 async fn read_all(
     stock: &Stock,
     rows: &[SegmentRow],
@@ -235,7 +238,7 @@ async fn read_all(
     outboxes
 }
 
-/// One more than `at_most`, for the anchor.
+/// The read for a row: `at_most` entries, and one more for the anchor.
 fn wanted(row: &SegmentRow, at_most: usize) -> OutboxRead {
     OutboxRead {
         segment: row.key.clone(),
@@ -244,19 +247,20 @@ fn wanted(row: &SegmentRow, at_most: usize) -> OutboxRead {
     }
 }
 
-/// What the outboxes of a claim hold behind their anchors.
+/// Contents of the outboxes of a claim after their anchors.
 #[derive(Default)]
 struct Found {
     replays: Vec<SegmentReplay>,
-    /// Nothing, up to this checkpoint.
+    /// Segments without an entry after this checkpoint.
     drained: Vec<(SegmentKey, Option<EntryId>)>,
 }
 
-/// A segment whose outbox could not be had, of a shard that is down perhaps, is left to the sweep. Only if there is nothing else it is an error.
+/// Leaves a segment whose outbox could not be read (its shard may be down) to the sweep. It is an
+/// error only if no other outbox could be read.
 fn sort(
     rows: &[SegmentRow],
     outboxes: Vec<Result<Vec<Entry>, StockError>>,
-    lost: &Lost,
+    quarantine: &Quarantine,
 ) -> Result<Found, StockError> {
     let mut found = Found::default();
     let mut failed = None;
@@ -269,8 +273,10 @@ fn sort(
                 row: row.clone(),
                 entries,
             }),
-            Ok(Err(why)) => lost.report(row, why),
-            Err(StockError::Unreadable(what)) => lost.report(row, Why::Unreadable(what)),
+            Ok(Err(reason)) => quarantine.report(row, reason),
+            Err(StockError::Unreadable(what)) => {
+                quarantine.report(row, StopReason::Unreadable(what))
+            }
             Err(error) => failed = Some(error),
         }
     }
@@ -284,20 +290,20 @@ fn sort(
     }
 }
 
-fn behind_the_anchor(row: &SegmentRow, mut outbox: Vec<Entry>) -> Result<Vec<Entry>, Why> {
+fn behind_the_anchor(row: &SegmentRow, mut outbox: Vec<Entry>) -> Result<Vec<Entry>, StopReason> {
     let Some(checkpoint) = row.checkpoint else {
         return Ok(outbox);
     };
     let found = outbox.first().map(|first| (first.id, first.fingerprint));
     let is_anchored = found.is_some() && found == row.anchor.map(|anchor| (checkpoint, anchor));
-    if !is_anchored && devices::is_on(Device::AnchorCheck) {
-        return Err(Why::OtherAnchor { found });
+    if !is_anchored && SafetyCheck::AnchorCheck.is_enabled() {
+        return Err(StopReason::OtherAnchor { found });
     }
     outbox.retain(|entry| entry.id > checkpoint);
     Ok(outbox)
 }
 
-/// Cuts off what would be too much for one transaction. It is found again in the next.
+/// Truncates the entries to what fits into one transaction. The next pass reads the rest.
 fn capped(mut replays: Vec<SegmentReplay>) -> Vec<SegmentReplay> {
     let share = ORDERS_MAX / replays.len().max(1);
     for replay in &mut replays {
@@ -319,16 +325,17 @@ fn number_of_orders(entry: &Entry) -> usize {
     }
 }
 
-/// Trims outboxes that held nothing behind their anchor, and returns those that are not down to it afterwards: until they are, scripts that append
-/// send no wake-up, so they must be read once more. An earlier pass may have failed to trim, or its trim may come between our read and now.
+/// Trims outboxes that held no entry after their anchor, and returns those that are still longer
+/// than the anchor. Scripts that append to those send no wake-up, so they must be read again. An
+/// earlier pass may have failed to trim, or its trim may run between our read and now.
 async fn untrimmed(
     stock: &Stock,
     drained: Vec<(SegmentKey, Option<EntryId>)>,
-    lost: &Lost,
+    quarantine: &Quarantine,
 ) -> Result<Vec<SegmentKey>, StockError> {
     drained
         .iter()
-        .for_each(|(segment, _)| lost.is_well(segment));
+        .for_each(|(segment, _)| quarantine.recovered(segment));
     let anchored: Vec<_> = drained
         .into_iter()
         .filter_map(|(segment, checkpoint)| Some((segment, checkpoint?)))
@@ -343,7 +350,7 @@ async fn untrimmed(
     Ok(again)
 }
 
-/// The entries in which orders took units: those that buyers wait for.
+/// The entries in which orders took units: buyers wait for these.
 fn taken(entries: &[Entry]) -> Vec<(EntryId, i64)> {
     let taken = entries
         .iter()
@@ -359,7 +366,7 @@ fn count(recorded: &Recorded) {
     metrics::counter!("stockade_recorder_repeats_total").increment(recorded.repeated as u64);
     metrics::counter!("stockade_returned_orders_total").increment(recorded.returned as u64);
     if !recorded.rejected.is_empty() {
-        tracing::error!(segment = %recorded.key, orders = recorded.rejected.len(), "the ledger rejected orders that it could not cover");
+        tracing::error!(segment = %recorded.key, orders = recorded.rejected.len(), "ledger rejected orders that exceed the segment's stock");
     }
 }
 
@@ -368,7 +375,7 @@ mod tests {
     use domain::{BuyerId, Change, Entry, EntryId, OrderId, Quantity, TakenOrder};
     use ledger::{SegmentReplay, SegmentRow};
 
-    use super::{ORDERS_MAX, Why, behind_the_anchor, capped};
+    use super::{ORDERS_MAX, StopReason, behind_the_anchor, capped};
 
     fn row(checkpoint: Option<u64>) -> SegmentRow {
         SegmentRow {
@@ -403,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outbox_must_begin_with_the_anchor() {
+    fn recording_needs_an_outbox_that_begins_with_the_anchor() {
         let entries = vec![taken(1, 1), taken(2, 1)];
         assert_eq!(
             behind_the_anchor(&row(None), entries.clone()),
@@ -413,7 +420,7 @@ mod tests {
             behind_the_anchor(&row(Some(1)), entries.clone()),
             Ok(vec![taken(2, 1)])
         );
-        let other = Why::OtherAnchor {
+        let other = StopReason::OtherAnchor {
             found: Some((EntryId { ms: 1, seq: 0 }, 1)),
         };
         assert_eq!(
@@ -427,12 +434,12 @@ mod tests {
         assert_eq!(behind_the_anchor(&replaced, entries), Err(other));
         assert_eq!(
             behind_the_anchor(&row(Some(1)), vec![]),
-            Err(Why::OtherAnchor { found: None })
+            Err(StopReason::OtherAnchor { found: None })
         );
     }
 
     #[test]
-    fn a_transaction_takes_some_of_every_segment_and_not_too_much() {
+    fn a_transaction_has_entries_of_every_segment_and_is_limited_in_orders() {
         let replay = |entries| SegmentReplay {
             row: row(Some(1)),
             entries,

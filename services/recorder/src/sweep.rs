@@ -1,8 +1,10 @@
-//! Looks at every segment now and then: messages may be lost, processes may have died half-way through creating an item.
+//! The sweep polls every segment regularly: wake-ups may be lost, and a process may have
+//! died while it created an item.
 //!
-//! A look costs Redis some five microseconds, so it is made at every segment that could sell, twice a second: an order whose wake-up was lost
-//! is recorded within about a second. Segments of closed items, of which there are more every day, are looked at less often once they
-//! have nothing left. Beyond [`LOOKS_PER_SECOND`] the pause grows, and with it that second.
+//! A poll costs Redis about five microseconds. So the sweep polls every segment that could sell
+//! twice a second, and records an order whose wake-up was lost within about a second. The number of
+//! closed items grows every day: their segments are polled less often once they are drained. Beyond
+//! [`POLLS_PER_SECOND_MAX`] the pause grows, and so does that second.
 
 use std::{
     collections::HashMap,
@@ -15,39 +17,39 @@ use futures::{StreamExt, stream};
 use ledger::Ledger;
 use stock::{Inspection, InspectionEntries, Opened, Stock, StockError};
 
-use crate::{Recorder, lost::Lost, pass::RecorderError, within};
+use crate::{Recorder, pass::RecorderError, quarantine::Quarantine, with_timeout};
 
-/// Segments to look at side by side. They share one connection, so that most of these looks travel together.
-const SIDE_BY_SIDE: usize = 64;
+/// Number of concurrent polls. They share one connection, so most of them travel in one write.
+const POLL_CONCURRENCY: usize = 64;
 
 /// A tenth of what a Redis server can do.
-const LOOKS_PER_SECOND: f64 = 20_000.0;
+const POLLS_PER_SECOND_MAX: f64 = 20_000.0;
 
-/// How long a segment of a closed item that had nothing is left alone.
-const QUIET: Duration = Duration::from_secs(10);
+/// Interval between two polls of a drained segment of a closed item.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long a sweep may take.
-const SWEEP: Duration = Duration::from_secs(30);
+/// Limit for one sweep.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the look at the end may take.
-const LAST_LOOK: Duration = Duration::from_secs(2);
+/// Limit for the sweep at shutdown.
+const FINAL_SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(recorder: Arc<Recorder>) {
-    let mut quiet = Quiet::default();
+    let mut idle = IdleSegments::default();
     loop {
         let sweeping = sweep(
             &recorder.stock,
             &*recorder.ledger,
-            &recorder.lost,
-            &mut quiet,
+            &recorder.quarantine,
+            &mut idle,
         );
-        let looks = match within(SWEEP, sweeping).await {
+        let polls = match with_timeout(SWEEP_TIMEOUT, sweeping).await {
             Ok(swept) => {
-                recorder.sweeping.is_well();
+                recorder.sweeping.recovered();
                 if !swept.working.is_empty() {
                     recorder.work.add(swept.working);
                 }
-                swept.looks
+                swept.polls
             }
             Err(error) => {
                 recorder.sweeping.failed(&error);
@@ -57,8 +59,8 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let pause = recorder
             .settings
-            .sweep_every
-            .max(Duration::from_secs_f64(looks as f64 / LOOKS_PER_SECOND));
+            .sweep_interval
+            .max(Duration::from_secs_f64(polls as f64 / POLLS_PER_SECOND_MAX));
         tokio::select! {
             () = recorder.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
@@ -67,40 +69,40 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
     }
 }
 
-/// At the end: what was taken until now and whose messages are still under way.
-pub(crate) async fn last_look(recorder: &Recorder) {
-    let mut quiet = Quiet::default();
+/// Sweeps once at shutdown, for entries whose wake-ups have not arrived yet.
+pub(crate) async fn final_sweep(recorder: &Recorder) {
+    let mut idle = IdleSegments::default();
     let sweep = sweep(
         &recorder.stock,
         &*recorder.ledger,
-        &recorder.lost,
-        &mut quiet,
+        &recorder.quarantine,
+        &mut idle,
     );
-    if let Ok(Ok(swept)) = tokio::time::timeout(LAST_LOOK, sweep).await {
+    if let Ok(Ok(swept)) = tokio::time::timeout(FINAL_SWEEP_TIMEOUT, sweep).await {
         recorder.work.add(swept.working);
     }
 }
 
-/// Segments of closed items that have nothing, and until when to leave them alone.
+/// Drained segments of closed items, and when to poll each again.
 #[derive(Default)]
-struct Quiet(HashMap<SegmentKey, Instant>);
+struct IdleSegments(HashMap<SegmentKey, Instant>);
 
-impl Quiet {
-    fn is_quiet(&mut self, segment: &SegmentKey) -> bool {
-        let quiet = self
+impl IdleSegments {
+    fn is_idle(&mut self, segment: &SegmentKey) -> bool {
+        let idle = self
             .0
             .get(segment)
             .is_some_and(|until| Instant::now() < *until);
-        if !quiet {
+        if !idle {
             self.0.remove(segment);
         }
-        quiet
+        idle
     }
 }
 
 #[derive(Default)]
 struct Swept {
-    looks: usize,
+    polls: usize,
     /// Segments whose outbox is ahead of the ledger, or longer than it should be.
     working: Vec<SegmentKey>,
 }
@@ -108,125 +110,134 @@ struct Swept {
 async fn sweep(
     stock: &Stock,
     ledger: &dyn Ledger,
-    lost: &Lost,
-    quiet: &mut Quiet,
+    quarantine: &Quarantine,
+    idle: &mut IdleSegments,
 ) -> Result<Swept, RecorderError> {
     let mut checkpoints = ledger.checkpoints().await?;
-    checkpoints.retain(|(segment, _)| !quiet.is_quiet(segment));
+    checkpoints.retain(|(segment, _)| !idle.is_idle(segment));
     let mut swept = Swept {
-        looks: checkpoints.len(),
+        polls: checkpoints.len(),
         ..Swept::default()
     };
     let configs = ledger.segment_configs().await?.into_iter().collect();
-    let looks = stream::iter(checkpoints)
-        .map(|(segment, checkpoint)| look(stock, ledger, segment, checkpoint, lost, &configs));
-    let seen: Vec<_> = looks.buffer_unordered(SIDE_BY_SIDE).collect().await;
-    for (segment, seen) in seen {
-        if seen.is_over {
-            quiet.0.insert(segment.clone(), Instant::now() + QUIET);
+    let polls = stream::iter(checkpoints).map(|(segment, checkpoint)| {
+        poll(stock, ledger, segment, checkpoint, quarantine, &configs)
+    });
+    let polled: Vec<_> = polls.buffer_unordered(POLL_CONCURRENCY).collect().await;
+    for (segment, polled) in polled {
+        if polled.is_drained {
+            idle.0
+                .insert(segment.clone(), Instant::now() + IDLE_POLL_INTERVAL);
         }
-        if seen.work {
+        if polled.work {
             swept.working.push(segment);
         }
     }
     Ok(swept)
 }
 
-/// What a look at a segment saw.
+/// Result of one poll of a segment.
 #[derive(Default)]
-struct Seen {
+struct Polled {
     work: bool,
-    is_over: bool,
+    is_drained: bool,
 }
 
-impl Seen {
+impl Polled {
     const WORK: Self = Self {
         work: true,
-        is_over: false,
+        is_drained: false,
     };
 
-    fn of(segment: &Inspection, checkpoint: Option<EntryId>, lost: &Lost) -> Self {
+    fn of(segment: &Inspection, checkpoint: Option<EntryId>, quarantine: &Quarantine) -> Self {
         let work = (Some(segment.last) != checkpoint || segment.outbox != 1)
-            && !lost.is_as_it_was(&segment.segment, checkpoint, Some(segment.last));
+            && !quarantine.is_unchanged(&segment.segment, checkpoint, Some(segment.last));
         Self {
             work,
-            is_over: !work && segment.state == ItemState::Closed,
+            is_drained: !work && segment.state == ItemState::Closed,
         }
     }
 }
 
-async fn look(
+async fn poll(
     stock: &Stock,
     ledger: &dyn Ledger,
     segment: SegmentKey,
     checkpoint: Option<EntryId>,
-    lost: &Lost,
+    quarantine: &Quarantine,
     configs: &Configs,
-) -> (SegmentKey, Seen) {
-    let seen = match stock.inspect(&segment, InspectionEntries::None).await {
+) -> (SegmentKey, Polled) {
+    let polled = match stock.inspect(&segment, InspectionEntries::None).await {
         Ok(inspection) => {
             catch_up(stock, &inspection, configs).await;
-            Seen::of(&inspection, checkpoint, lost)
+            Polled::of(&inspection, checkpoint, quarantine)
         }
         Err(StockError::Missing(_)) if checkpoint.is_none() => open(stock, ledger, &segment).await,
-        // A segment with a checkpoint that is gone from Redis has diverged: recording it says so.
-        Err(StockError::Missing(_)) => Seen {
-            work: !lost.is_as_it_was(&segment, checkpoint, None),
-            ..Seen::default()
+        // A segment with a checkpoint whose keys are gone from Redis has diverged. The pass
+        // quarantines it.
+        Err(StockError::Missing(_)) => Polled {
+            work: !quarantine.is_unchanged(&segment, checkpoint, None),
+            ..Polled::default()
         },
         Err(error) => {
-            tracing::debug!(%segment, %error, "could not look");
-            Seen::default()
+            tracing::debug!(%segment, %error, "could not poll segment");
+            Polled::default()
         }
     };
-    (segment, seen)
+    (segment, polled)
 }
 
-/// What the segments of each item should be like.
+/// The settings that the segments of each item should have.
 type Configs = HashMap<ItemId, SegmentConfig>;
 
-/// Whoever changed the item did not get to this segment.
+/// Applies the item's settings to a segment that missed a change of them.
 async fn catch_up(stock: &Stock, inspection: &Inspection, configs: &Configs) {
     let Some(config) = configs.get(&inspection.segment.item) else {
         return;
     };
-    // Whoever mends it sets it to what the item is like by then.
-    if inspection.epoch < config.epoch && inspection.mending.is_none() {
+    // A repair that is under way sets the current settings itself.
+    if inspection.epoch < config.epoch && inspection.repairing.is_none() {
         match stock.configure_segment(&inspection.segment, config).await {
             Ok(_) => {
-                tracing::info!(segment = %inspection.segment, epoch = config.epoch, "the segment had missed a change of its item")
+                tracing::info!(segment = %inspection.segment, epoch = config.epoch, "applied a change of the item that the segment had missed")
             }
             Err(error) => {
-                tracing::debug!(segment = %inspection.segment, %error, "could not tell the segment of a change")
+                tracing::debug!(segment = %inspection.segment, %error, "could not apply a change of the item to the segment")
             }
         }
     }
 }
 
-/// Nothing of it was ever recorded and it is not there: whoever created the item died in between.
-async fn open(stock: &Stock, ledger: &dyn Ledger, segment: &SegmentKey) -> Seen {
+/// Opens a segment that was never recorded and has no keys: the process that created the item died
+/// before it opened the segment.
+async fn open(stock: &Stock, ledger: &dyn Ledger, segment: &SegmentKey) -> Polled {
     let Ok(Some(item)) = ledger.item(&segment.item).await else {
-        return Seen::default();
+        return Polled::default();
     };
     match stock.open_segment(&item, segment.segment).await {
         Ok(Opened::New) => {
-            tracing::info!(%segment, "opened a segment that its creator had left unopened")
+            tracing::info!(%segment, "opened a segment that the item's creation had left unopened")
         }
         Ok(Opened::Existing) => {}
         Err(error) => {
-            tracing::warn!(%segment, %error, "could not open");
-            return Seen::default();
+            tracing::warn!(%segment, %error, "could not open segment");
+            return Polled::default();
         }
     }
-    Seen::WORK
+    Polled::WORK
 }
 
-/// Opens every segment that was never opened. What a process does once when it starts.
+/// Opens every segment that was never opened. A process calls this once when it starts.
 pub async fn open_missing_segments(
     stock: &Stock,
     ledger: &dyn Ledger,
 ) -> Result<(), RecorderError> {
-    sweep(stock, ledger, &Lost::default(), &mut Quiet::default())
-        .await
-        .map(drop)
+    sweep(
+        stock,
+        ledger,
+        &Quarantine::default(),
+        &mut IdleSegments::default(),
+    )
+    .await
+    .map(drop)
 }

@@ -1,4 +1,5 @@
-//! Which segments have entries to record, and who records them right now in this process.
+//! The queue of segments that have entries to record, and the segments that a worker of this
+//! process records now.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -10,23 +11,25 @@ use std::{
 use domain::SegmentKey;
 use tokio::sync::Notify;
 
-/// How long work is still taken in after the end: others may go on selling for ever, and other recorders go on recording.
-const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+/// How long the closed queue still accepts segments. Sales may continue without end, and other
+/// recorders record them.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Segments with work, first come first served: a few that always have more must not keep the others waiting. A segment that comes again while it
-/// is being worked on is worked on once more afterwards.
+/// Segments with entries to record, in FIFO order: segments that always have more must not starve
+/// the others. A segment that is added again while a worker has it is handed out once more
+/// afterwards.
 #[derive(Default)]
 pub(crate) struct Work {
     state: Mutex<State>,
     changed: Notify,
-    /// Messages may have been lost: somebody should look everywhere.
+    /// Wake-ups may have been lost: the sweep must poll every segment now.
     pub sweep: Notify,
 }
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<SegmentKey>,
-    /// What is in the queue.
+    /// The segments in `queue`.
     waiting: HashSet<SegmentKey>,
     taken: HashSet<SegmentKey>,
     closed: Option<Instant>,
@@ -58,12 +61,12 @@ impl State {
         segments
     }
 
-    fn is_over(&self) -> bool {
+    fn is_drained(&self) -> bool {
         self.closed.is_some() && self.waiting.is_empty() && self.taken.is_empty()
     }
 }
 
-/// Segments that somebody works on, until it is dropped; also by a panic.
+/// Segments that a worker has taken. Dropping the value hands them back, also during a panic.
 pub(crate) struct Taken<'a> {
     work: &'a Work,
     segments: Vec<SegmentKey>,
@@ -92,7 +95,7 @@ impl Work {
         let mut state = self.state();
         if state
             .closed
-            .is_some_and(|closed| closed.elapsed() > DRAIN_WITHIN)
+            .is_some_and(|closed| closed.elapsed() > DRAIN_TIMEOUT)
         {
             return;
         }
@@ -105,29 +108,31 @@ impl Work {
         self.sweep.notify_one();
     }
 
-    /// What is there is still worked off.
+    /// Ends the queue: workers still drain the segments that it has.
     pub(crate) fn close(&self) {
         self.state().closed.get_or_insert_with(Instant::now);
         self.changed.notify_waiters();
         self.changed.notify_one();
     }
 
-    /// Drops what is there. After the end, when it cannot be worked off: whoever records next finds it.
+    /// Empties the queue at shutdown, if it cannot be drained. The next recorder records these
+    /// segments.
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
         state.queue.clear();
         state.waiting.clear();
     }
 
-    /// Some segments with work that nobody here works on; waits for them. `None`: closed and nothing left.
+    /// Waits for segments that no other worker has, and takes up to `at_most` of them. `None`: the
+    /// queue is closed and drained.
     pub(crate) async fn take(&self, at_most: usize) -> Option<Taken<'_>> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let (segments, over) = {
+            let (segments, drained) = {
                 let mut state = self.state();
-                (state.take(at_most), state.is_over())
+                (state.take(at_most), state.is_drained())
             };
             if !segments.is_empty() {
                 // Another worker may find more.
@@ -137,7 +142,7 @@ impl Work {
                     segments,
                 });
             }
-            if over {
+            if drained {
                 self.changed.notify_waiters();
                 return None;
             }
@@ -169,14 +174,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_segment_is_worked_on_by_one_at_a_time_and_again_if_it_came_again() {
+    async fn one_worker_has_a_segment_and_a_segment_added_meanwhile_is_handed_out_again() {
         let work = Work::default();
         work.add(segments(&["a:0", "a:1", "a:0"]));
         let first = work.take(1).await.unwrap();
         assert_eq!(*first, segments(&["a:0"]));
         work.add(segments(&["a:0"]));
         let second = work.take(9).await.unwrap();
-        assert_eq!(*second, segments(&["a:1"]), "a:0 is being worked on");
+        assert_eq!(*second, segments(&["a:1"]), "another worker has a:0");
         drop(first);
         let third = work.take(9).await.unwrap();
         assert_eq!(*third, segments(&["a:0"]));
@@ -200,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_abandoned_ends_the_work() {
+    async fn abandoning_the_queue_ends_the_workers() {
         let work = Work::default();
         work.add(segments(&["a:0", "a:1"]));
         work.close();
@@ -211,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_gives_segments_back() {
+    async fn a_panicking_worker_hands_its_segments_back() {
         let work = std::sync::Arc::new(Work::default());
         work.add(segments(&["a:0"]));
         let worker = std::sync::Arc::clone(&work);

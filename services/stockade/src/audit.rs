@@ -1,4 +1,4 @@
-//! `stockade audit`: the identity as a table or as JSON, and an exit status.
+//! `stockade audit`: the conservation invariant of an item, as a table or as JSON.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use domain::ItemId;
 
 use crate::{cli::write_out, roles, settings::Settings};
 
-/// Audits the item and prints what was found. Exit status 1 on drift or oversell.
+/// Audits the item and prints the report. Exit status 1 on drift or oversell.
 pub async fn audit(settings: &Settings, item: &ItemId, json: bool) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
     let stock = roles::open_stock(settings).await?;

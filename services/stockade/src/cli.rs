@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Exit status: 0 done; 1 `audit` found drift or an oversell, `reconcile` found or left something to be done,
-//! `postmortem` or `locks compare` saw something else than it should; 2 anything else went wrong. Those of `lock` are its own: see its help.
+//! Exit status: 0 success; 1 `audit` found drift or an oversell, or `reconcile` found or left work to
+//! do; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
     io::{IsTerminal, Write},
@@ -13,10 +13,6 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use domain::{BuyerId, ItemId};
-use postmortem::{
-    cli::{ActorArguments, Postmortem},
-    matrix::cli::{Locks, locks},
-};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -28,15 +24,20 @@ use crate::{
     up,
 };
 
-/// What `lock` logs unless it is told to: its standard error is also that of the command that it runs. That a lease is not extended is tried
-/// again many times, and the end of it is said anyway.
+/// Default log filter of `lock`, whose standard error is shared with the command that it runs.
+///
+/// Failed extensions of a lease are left out: they are retried many times, and `lock` reports the loss
+/// of the lease anyway.
 const LOCK_LOG: &str = "warn,lock::guard=error";
 
-/// Sells limited stock to a crowd without overselling, stranding a unit or losing an acknowledged order.
+/// Sells limited stock to a crowd, without overselling, stranding a unit or losing an acknowledged
+/// order.
+///
+/// New here: `stockade up` starts everything on this machine and prints what to try next.
 #[derive(Parser)]
 #[command(name = "stockade", version)]
 struct Cli {
-    /// The folder that holds `stockade.toml` (settings, if you write one) and what `up` keeps.
+    /// Folder of `stockade.toml`, your settings file (optional), and of the data of `up`.
     #[arg(long, global = true, value_name = "D", default_value = ".stockade")]
     dir: PathBuf,
     #[command(subcommand)]
@@ -45,71 +46,69 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Try it: starts private Redis servers and an embedded ledger in the folder, opens a demo item, and serves until Ctrl-C.
+    /// Start here: runs everything on this machine, with a demo item, until Ctrl-C.
     ///
-    /// REDIS_URL, LOCK_URLS and DATABASE_URL, where set, are used instead of private servers. The folder keeps its data.
+    /// It starts private Redis servers and an embedded ledger in the folder, and prints commands to
+    /// try. Set REDIS_URL, LOCK_URLS or DATABASE_URL to use your own servers instead. The folder
+    /// keeps its data for the next start.
     Up,
-    /// Serves, on the Redis and the ledger of the settings.
+    /// Runs the service in production, with the Redis and the ledger of your settings.
     Serve,
-    /// Brings the ledger's schema up to date. `serve` and `up` do it too.
+    /// Updates the ledger's schema. `serve` and `up` also do this when they start.
     Migrate,
-    /// Proves that nothing of an item was oversold, stranded or lost. Exit status 1 if something was.
+    /// Checks that no unit of an item was oversold, stranded or lost.
+    ///
+    /// Exit status 0: every unit is accounted for; 1: drift or an oversell; 2: an error.
     Audit {
-        /// The item.
+        /// Id of the item.
         item: String,
-        /// Print JSON, not a table.
+        /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
     },
-    /// Says what is wrong with an item (which segment, how many units, which outbox entries) and puts it right, under the item's lock.
+    /// Shows which segments of an item need repair, and repairs them.
     ///
-    /// Exit status 0: nothing is left to be done; 1: something is (with --dry-run: would be); 2: an error.
+    /// The plan names the segment, the units and the outbox entries. The repair runs under the
+    /// item's lock.
+    ///
+    /// Exit status 0: no work is left; 1: work is left (with --dry-run: work is planned); 2: an
+    /// error.
     Reconcile {
-        /// The item.
+        /// Id of the item.
         item: String,
-        /// Only say what would be done.
+        /// Print the plan only, and change nothing.
         #[arg(long)]
         dry_run: bool,
-        /// Print JSON, not a table.
+        /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
     },
-    /// Runs a command under a lock, or shows who has a lock.
+    /// Runs a command under a distributed lock, or shows the holder of a lock.
     #[command(subcommand)]
     Lock(LockCommand),
-    /// Replays oversell post-mortems on real servers: the way that failed, and each remedy. Without a case it lists them.
-    ///
-    /// Exit status 0: every case showed what its story says; 1: one did not; 2: an error.
-    Postmortem(Postmortem),
-    /// Compares locks: the same faults and the same load for each.
-    #[command(subcommand)]
-    Locks(Locks),
-    /// Plays a part in a post-mortem, or in a trial of a lock.
-    #[command(hide = true)]
-    PostmortemActor(ActorArguments),
-    /// Prints a token.
+    /// Prints an access token for the API.
     #[command(subcommand)]
     Token(Token),
     Plan(PlanArguments),
-    /// Prints the effective settings, secrets hidden.
+    /// Prints the effective settings and their origin, with secrets hidden.
     Config,
 }
 
 #[derive(Subcommand)]
 enum Token {
-    /// A buyer's, as the shop's login would issue it (needs the HS256 secret).
+    /// A buyer's token, as your login would issue it (needs STOCKADE_JWT_SECRET).
     Buyer {
-        /// The buyer.
+        /// Id of the buyer.
         name: String,
-        /// Hours for which it is good.
+        /// Hours until the token expires.
         #[arg(long, default_value_t = 24 * 30)]
         hours: u32,
     },
-    /// The admins'.
+    /// The token of the admins.
     Admin,
 }
 
-/// Does what the command line says.
+/// Runs the command line.
 pub async fn run() -> Result<ExitCode> {
     let matches = settings::add_flags(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -121,19 +120,13 @@ pub async fn run() -> Result<ExitCode> {
                 .unwrap_or_else(|| LOCK_LOG.into()))?;
             lock::lock(command, &layers).await
         }
-        // The lab starts servers of its own, and no setting of an engine concerns it.
-        Command::Postmortem(arguments) => {
-            postmortem::cli::postmortem(arguments, vec!["postmortem-actor".into()]).await
-        }
-        Command::Locks(command) => locks(command, vec!["postmortem-actor".into()]).await,
-        Command::PostmortemActor(arguments) => postmortem::cli::actor(arguments).await,
-        // No server, and no setting.
+        // `plan` needs no server and no setting.
         Command::Plan(arguments) => plan::plan(&arguments),
         command => engine(command, &cli.dir, &layers).await,
     }
 }
 
-/// What is about the engine, and takes all of its settings.
+/// Commands of the engine, which read all settings.
 async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCode> {
     let settings = Settings::from_layers(layers)?;
     log(&settings.log)?;
@@ -150,10 +143,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,
-        Command::Postmortem(_)
-        | Command::Locks(_)
-        | Command::PostmortemActor(_)
-        | Command::Plan(_) => unreachable!("taken care of before"),
+        Command::Plan(_) => unreachable!("`run` handles `plan`"),
     }
 }
 
@@ -180,19 +170,20 @@ fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
             let lifetime = Duration::from_secs(u64::from(*hours) * 3600);
             if settings.jwt_public_key.is_some() {
                 anyhow::bail!(
-                    "STOCKADE_JWT_PUBLIC_KEY is set: only who has the private key can issue buyers' tokens"
+                    "STOCKADE_JWT_PUBLIC_KEY is set: issue buyers' tokens with its private key, which `stockade` does not have"
                 );
             }
             let buyer = BuyerId::new(name)
                 .map_err(|error| anyhow::anyhow!("NAME: expected {}", error.expected))?;
-            order::mint_buyer_token(settings.jwt_secret()?.as_bytes(), &buyer, lifetime)
-                .context("the token could not be signed")?
+            let secret = settings.jwt_secret()?.as_bytes();
+            order::mint_buyer_token(secret, &buyer, lifetime, &settings.token_policy)
+                .context("cannot sign the token")?
         }
     };
     print(&format!("{token}\n"))
 }
 
-/// Writes what the user asked for. One who has stopped reading (`| head`) has got it.
+/// Writes the output of a command. A closed pipe (`| head`) is no error.
 pub fn write_out(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

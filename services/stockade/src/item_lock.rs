@@ -1,4 +1,4 @@
-//! What keeps the locks of items, for whoever reconciles.
+//! The lock that protects an item during a repair.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,8 @@ use crate::{
     settings::Settings,
 };
 
-/// Opens it. Servers that do not vote yet are not waited for: until they do, nothing is reconciled that needs the lock.
+/// Opens the lock without waiting for servers that do not vote yet. Until they vote, steps that need
+/// the lock are skipped.
 pub async fn open(settings: &Settings) -> Result<Arc<dyn Lock>> {
     let backend = chosen(settings)?;
     let servers = servers(settings, backend)?;
@@ -26,7 +27,8 @@ pub async fn open(settings: &Settings) -> Result<Arc<dyn Lock>> {
     ))
 }
 
-/// What the user says; else the lock servers, if there are any; else the ledger's own database.
+/// The configured backend; by default Redlock on LOCK_URLS, and without LOCK_URLS the ledger's
+/// database.
 fn chosen(settings: &Settings) -> Result<&'static str> {
     match settings.lock {
         Some(backend) => Ok(backend),
@@ -39,8 +41,11 @@ fn chosen(settings: &Settings) -> Result<&'static str> {
     }
 }
 
-/// LOCK_URLS, if the user has set them or the lock is the default one, whose servers `up` may have started; else a lock in a database is kept in the
-/// ledger's, and one on a single Redis in the stock's.
+/// The servers of the lock.
+///
+/// LOCK_URLS, if the user has set them. For the default backend they may also come from an earlier
+/// `up`. Otherwise a database lock uses the ledger's database, and a single-Redis lock the stock's
+/// Redis.
 fn servers(settings: &Settings, backend: &str) -> Result<Servers> {
     let of = |place: &str, urls| Servers {
         urls,
@@ -58,6 +63,8 @@ fn servers(settings: &Settings, backend: &str) -> Result<Servers> {
             vec![settings.database_url()?.to_owned()],
         )),
         "redis" => Ok(of("REDIS_URL", vec![settings.redis_url()?.to_owned()])),
-        _ => bail!("LOCK_URLS is not set: expected the servers of the lock ({backend})"),
+        _ => {
+            bail!("LOCK_URLS is not set: the lock backend {backend} needs the URLs of its servers")
+        }
     }
 }

@@ -1,14 +1,14 @@
-//! `stockade lock`: a command under a lock, and a look at a lock.
+//! `stockade lock`: runs a command under a lock, or shows a lock.
 //!
-//! | file | is |
+//! | file | content |
 //! |---|---|
-//! | `run` | takes the lock, runs the command, gives the lock back |
-//! | `status` | every node's view, as a table or as JSON |
-//! | `backend` | what keeps the lock, and where its servers are |
-//! | `redlock` | the default backend, opened in a way that says what it waits for |
-//! | `command` | the command: a group of processes that is signalled, stopped and waited for |
-//! | `terminal` | who reads the keyboard |
-//! | `seconds` | a time on the command line |
+//! | `run` | acquires the lock, runs the command, releases the lock |
+//! | `status` | the view of every node, as a table or as JSON |
+//! | `backend` | the backends of the lock, and their servers |
+//! | `redlock` | the default backend, which reports what it waits for |
+//! | `command` | the command: a process group that is signalled, stopped and awaited |
+//! | `terminal` | ownership of the terminal |
+//! | `seconds` | durations on the command line |
 
 #[cfg_attr(not(feature = "redlock"), allow(unused, reason = "nothing is opened"))]
 pub mod backend;
@@ -31,8 +31,8 @@ use crate::settings::Layers;
 const UNAVAILABLE: u8 = 69;
 /// EX_IOERR: the lock was lost before the command had ended.
 const LOST: u8 = 74;
-/// EX_TEMPFAIL: the wait is over.
-const WAIT_IS_OVER: u8 = 75;
+/// EX_TEMPFAIL: the lock was not acquired within `--wait`.
+const WAIT_TIMED_OUT: u8 = 75;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,19 +40,19 @@ Examples:
   stockade lock run nightly-report --wait 0 -- ./report.sh
   stockade lock status nightly-report
 
-Without --nodes and LOCK_URLS, the nodes are those of a `stockade up` in the folder --dir.";
+Without --nodes and LOCK_URLS, the command uses the nodes of a `stockade up` in the folder --dir.";
 
-/// A command under a lock, and a look at a lock.
+/// Runs a command under a lock, or shows a lock.
 #[derive(Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum LockCommand {
-    /// Takes a lock, runs a command, and gives the lock back.
+    /// Acquires a lock, runs a command, and releases the lock.
     Run(run::Run),
-    /// Shows what every node says of a lock, at once, also when nodes are away or new. It changes nothing.
+    /// Shows the state of a lock on every node, without waiting and without changing it.
     Status(status::Status),
 }
 
-/// Does what the command line says.
+/// Runs the command line.
 pub async fn lock(command: LockCommand, layers: &Layers) -> Result<ExitCode> {
     match command {
         LockCommand::Run(run) => run::run(run, layers).await.map(ExitCode::from),
@@ -60,7 +60,7 @@ pub async fn lock(command: LockCommand, layers: &Layers) -> Result<ExitCode> {
     }
 }
 
-/// For people. What goes to standard output is the command's.
+/// Prints a message to standard error; standard output belongs to the command.
 fn say(text: impl fmt::Display) {
     eprintln!("stockade: {text}");
 }

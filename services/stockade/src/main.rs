@@ -1,8 +1,8 @@
-//! The binary: every role in one process or one each, and the command line.
+//! The `stockade` binary: the command line, and the roles that a process runs.
 
-mod apart;
 mod audit;
 mod cli;
+mod dedicated_runtime;
 mod item_lock;
 mod lock;
 mod plan;
@@ -19,8 +19,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // One provider for every TLS connection, before the first is made; two of them panic.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    // rustls panics when it finds two providers, so one is installed before the first connection.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match cli::run().await {
         Ok(code) => code,
         Err(error) => {

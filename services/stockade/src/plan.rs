@@ -1,6 +1,7 @@
-//! `stockade plan`: from a sale and from what its parts were measured to cost, how many of each it needs and which comes to its end first.
+//! `stockade plan`: computes the number of machines for a sale, and its bottleneck.
 //!
-//! It asks no server and takes no setting: the arithmetic is that of `arithmetic.rs`, the costs are those of `costs.rs` or of a run of `make bench`.
+//! It contacts no server and reads no setting. `arithmetic.rs` has the formulas; the costs come from
+//! `costs.rs` or from a run of `make bench`.
 
 mod arithmetic;
 mod costs;
@@ -16,35 +17,36 @@ use crate::cli::write_out;
 use arithmetic::{Crowd, Machines, Plan};
 use costs::Costs;
 
-/// A day of more seconds than this is no sale, and sums stay far from the limits of their types.
+/// One year. Sums stay far from the limits of their types.
 const SECONDS_MAX: u64 = 31_536_000;
 
 const EXAMPLES: &str = "\
-The table: `work` is what a part must do in a second while it has most to do, `cost` the processor time of one of these, `busy` the product in \
-cores, `needed` how many it takes at the headroom. Orders are at most as many as units; a buyer who comes later is refused in process, which costs neither \
-Redis nor SQL anything. Figures hold for the machine on which the costs were measured: measure yours with `make bench` and give its results.json as --costs.
+Columns: `work` is the peak load of a part per second, `cost` the processor time of one order or refusal, `busy` their product in cores, `needed` the number \
+of machines at the headroom. There are at most as many orders as units; later buyers are refused in process, without Redis or SQL. The figures hold for the \
+machine on which the costs were measured: measure yours with `make bench`, and pass its results.json as --costs.
 
-Exit status: 0 planned; 2 an argument makes no sense.
+Exit status: 0 planned; 2 an argument is invalid.
 
 Examples:
   stockade plan --buyers 1000000 --stock 10000 --seconds 60
   stockade plan --buyers 5000000 --stock 5000000 --seconds 10 --cores-per-service 8
   stockade plan --buyers 100000 --stock 1000 --seconds 10 --costs target/bench/results.json --json";
 
-/// Says how many order services, Redis masters, segments and recorders a sale needs, and what its bottleneck will be.
+/// Computes how many order services, Redis masters, segments and recorders a sale needs, and its
+/// bottleneck.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PlanArguments {
-    /// How many people come.
+    /// Number of buyers.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..=Item::MAX_STOCK))]
     buyers: u64,
-    /// Units that are sold, one to a buyer.
+    /// Units for sale, one per buyer.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..=Item::MAX_STOCK))]
     stock: u64,
-    /// Seconds in which they come, and are to be served.
+    /// Seconds within which the buyers arrive and must be served.
     #[arg(long, value_name = "S", value_parser = RangedU64ValueParser::<u64>::new().range(1..=SECONDS_MAX))]
     seconds: u64,
-    /// Requests of a buyer who gets nothing: looks again, reloads.
+    /// Requests of a buyer who gets nothing, retries and reloads included.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<u64>::new().range(1..=1000))]
     tries_per_buyer: u64,
     /// When an order is acknowledged.
@@ -53,16 +55,16 @@ pub struct PlanArguments {
     /// Cores of each order service.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = RangedU64ValueParser::<u64>::new().range(1..=1024))]
     cores_per_service: u64,
-    /// How busy a core is planned to be: 0.5 is half of the time.
+    /// Planned utilization of a core: 0.5 is half of the time.
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
     headroom: f64,
-    /// What the ledger is.
+    /// Database of the ledger.
     #[arg(long, value_enum, default_value_t = LedgerKind::Postgres)]
     ledger: LedgerKind,
-    /// A results.json of `make bench` on your machine. Default: costs that were measured elsewhere.
+    /// The results.json of `make bench` on your machine. Default: built-in costs of another machine.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// Print JSON, not a table.
+    /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
 }

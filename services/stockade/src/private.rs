@@ -1,11 +1,11 @@
-//! The Redis servers that `up` starts for itself, in its data folder.
+//! The private Redis servers that `up` starts in its data folder.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use testbed::{AppendFsync, Redis};
+use local::{AppendFsync, Redis};
 
-/// As many as a quorum of three needs.
+/// Number of lock nodes. A quorum of three tolerates the loss of two.
 const LOCK_NODES: usize = 5;
 
 /// The private servers, each a child of this process.
@@ -20,39 +20,39 @@ impl Private {
         self.start(dir.join("redis").join("stock")).await
     }
 
-    /// Starts the lock nodes.
+    /// Starts the lock nodes. Each keeps its votes in its folder, so it votes without waiting for
+    /// leases when it is new or restarts.
     pub async fn start_lock_nodes(&mut self, dir: &Path) -> Result<Vec<String>> {
         let mut urls = Vec::new();
         for node in 1..=LOCK_NODES {
-            urls.push(
-                self.start(dir.join("redis").join(format!("lock-{node}")))
-                    .await?,
-            );
+            let dir = dir.join("redis").join(format!("lock-{node}"));
+            urls.push(format!("{}?durable=true", self.start(dir).await?));
         }
         Ok(urls)
     }
 
-    /// With batches, `appendfsync always` costs little: an order that was only accepted survives a crash too.
+    /// Starts a server with `appendfsync always`, so that an accepted order survives a crash even
+    /// before it is recorded. Batches keep the cost of that small.
     async fn start(&mut self, dir: PathBuf) -> Result<String> {
-        let server = Redis::builder()
-            .dir(&dir)
+        let server = Redis::builder(&dir)
             .appendfsync(AppendFsync::Always)
             .start()
-            .await;
-        let server = server.with_context(|| {
-            format!("a private Redis server in {} did not start", dir.display())
-        })?;
+            .await
+            .with_context(|| {
+                format!(
+                    "could not start a private Redis server in {}",
+                    dir.display()
+                )
+            })?;
         let url = server.url();
         self.servers.push(server);
         Ok(url)
     }
 
-    /// Stops them in the order opposite to their start, each after it has written what it has.
+    /// Stops the servers in reverse order of their start. Each writes its data before it ends.
     pub async fn stop(self) {
         for server in self.servers.into_iter().rev() {
-            if let Err(error) = server.stop().await {
-                tracing::warn!(%error, "a private Redis server did not stop as it should");
-            }
+            server.stop().await;
         }
     }
 }

@@ -1,15 +1,16 @@
-//! `stockade reconcile`: what is wrong with an item and what would be done about it, or doing it.
+//! `stockade reconcile`: prints the repair plan of an item, and executes it.
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use domain::ItemId;
-use reconciler::{Explanation, Step};
+use reconciler::{Plan, Step};
 
 use crate::{cli::write_out, item_lock, roles, settings::Settings};
 
-/// Explains, and unless it is a dry run does it under the item's lock. Exit status 1 if something is to be done, or is left.
+/// Plans the repair and, unless it is a dry run, executes it under the item's lock. Exit status 1 if
+/// work is planned or left.
 pub async fn reconcile(
     settings: &Settings,
     item: &ItemId,
@@ -18,7 +19,7 @@ pub async fn reconcile(
 ) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
     let stock = roles::open_stock(settings).await?;
-    let found = reconciler::explain(&stock, &*ledger, item)
+    let found = reconciler::plan(&stock, &*ledger, item)
         .await?
         .with_context(|| format!("there is no item {item}"))?;
     let left = if dry_run || found.steps.is_empty() {
@@ -41,12 +42,12 @@ pub async fn reconcile(
     })
 }
 
-fn as_json(found: &Explanation, left: &Explanation, dry_run: bool) -> Result<String> {
+fn as_json(found: &Plan, left: &Plan, dry_run: bool) -> Result<String> {
     let value = serde_json::json!({ "item": found.item, "dry_run": dry_run, "steps": found.steps, "left": left.steps, "ok": !left.is_pressing() });
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }
 
-fn as_text(found: &Explanation, left: &Explanation, dry_run: bool) -> String {
+fn as_text(found: &Plan, left: &Plan, dry_run: bool) -> String {
     if found.steps.is_empty() {
         return format!("{}: nothing to do\n", found.item);
     }

@@ -1,63 +1,83 @@
-//! The roles of this process, started and ended in order.
+//! The roles of this process. They start and stop in a fixed order.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use ledger::Ledger;
-use order::{Credentials, Engine, EngineSettings, Limits, PaymentKey};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey};
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use stock::{RedisSettings, Stock, StockSettings};
 use tokio::{
     net::TcpListener,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{apart, item_lock, settings::Settings};
+use crate::{dedicated_runtime, item_lock, settings::Settings};
 
 /// Serves until SIGINT or SIGTERM.
 pub async fn serve(settings: Settings) -> Result<()> {
-    let running = Running::start(&settings).await?;
+    let mut stop = StopSignal::listen()?;
+    let running = tokio::select! {
+        running = Running::start(&settings) => running?,
+        () = stop.received() => return Ok(()),
+    };
     if let Some(address) = running.address {
         tracing::info!(%address, "serving");
     }
-    asked_to_stop().await?;
-    tracing::info!("ending: finishing what was taken");
+    stop.received().await;
+    tracing::info!("stopping: finishing requests in flight");
     running.stop().await;
     Ok(())
 }
 
-/// The allocator asks for huge pages, of which every part is resident as soon as one is touched. The buffers of a connection are mostly empty: 10,000 of them
-/// took 246 MB with huge pages and take 155 MB without, at the same speed (docs/performance.md). A system that does not know the call stays as it is.
-/// Processes that are started later inherit it, so only who serves does this.
+/// Disables transparent huge pages for this process.
+///
+/// The allocator requests huge pages, and a huge page is resident as soon as one part of it is
+/// touched. The buffers of a connection are mostly empty: 10,000 connections took 246 MB with huge
+/// pages and 155 MB without, at the same speed (docs/performance.md). Child processes inherit the
+/// setting, so only serving processes call this. A system without the call is left unchanged.
 fn refuse_huge_pages() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_thp_disable(true);
 }
 
-/// Returns when the process has been asked to stop.
-pub async fn asked_to_stop() -> Result<()> {
-    let (mut interrupt, mut terminate) = (
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::terminate())?,
-    );
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
+/// SIGINT or SIGTERM. It must exist before the process says that it is ready: without it, a signal
+/// kills the process where it stands.
+pub struct StopSignal {
+    interrupt: Signal,
+    terminate: Signal,
 }
 
-/// Opens the ledger as it is.
+impl StopSignal {
+    /// Notes every signal from now on.
+    pub fn listen() -> Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Returns when a signal has come.
+    pub async fn received(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Opens the ledger without changing its schema.
 pub async fn connect_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
     ledger::connect(settings.database_url()?, settings.database_connections)
         .await
         .context("DATABASE_URL")
 }
 
-/// Opens the ledger and brings its schema up to date.
+/// Opens the ledger and updates its schema.
 pub async fn open_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
     let ledger = connect_ledger(settings).await?;
     ledger.migrate().await.context("DATABASE_URL")?;
@@ -75,7 +95,7 @@ pub async fn open_stock(settings: &Settings) -> Result<Arc<Stock>> {
     let stock = StockSettings {
         redis,
         batch_max: settings.batch_max,
-        hint_lifetime: settings.hint_lifetime,
+        sold_out_cache_ttl: settings.sold_out_cache_ttl,
         replicas: settings.replicas,
         replicas_timeout: settings.replicas_timeout,
         ..defaults
@@ -83,11 +103,11 @@ pub async fn open_stock(settings: &Settings) -> Result<Arc<Stock>> {
     Stock::connect(stock).await.context("REDIS_URL")
 }
 
-/// The roles of this process, running.
+/// The running roles of this process.
 pub struct Running {
-    /// Where the order service serves, if it does.
+    /// Address of the HTTP service, if it runs.
     pub address: Option<SocketAddr>,
-    /// The engine.
+    /// Stock and ledger, shared by the roles.
     pub engine: Arc<Engine>,
     stop_serving: CancellationToken,
     stop_recording: CancellationToken,
@@ -96,7 +116,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts them. Refuses to without secrets, before it touches anything.
+    /// Starts the roles. Fails without secrets before it changes anything.
     pub async fn start(settings: &Settings) -> Result<Self> {
         refuse_huge_pages();
         let credentials = settings
@@ -111,7 +131,7 @@ impl Running {
             stock,
             ledger,
             EngineSettings {
-                order_within: settings.order_timeout,
+                order_timeout: settings.order_timeout,
             },
         );
         let mut running = Self {
@@ -152,7 +172,8 @@ impl Running {
             ..RecorderSettings::default()
         };
         if !settings.roles.order {
-            // There is no crowd that it would have to queue behind, and several threads are faster than one.
+            // Without requests in this process, the shared runtime with several threads is faster
+            // than one dedicated thread.
             let (stock, ledger) = (
                 Arc::clone(&self.engine.stock),
                 Arc::clone(&self.engine.ledger),
@@ -171,15 +192,16 @@ impl Running {
             self.stop_recording.clone(),
         );
         let role = async move || {
-            let stock = engine.stock.beside().await.context("REDIS_URL")?;
-            // The sweep wants one, too.
+            let stock = engine.stock.reconnect().await.context("REDIS_URL")?;
+            // One connection per worker, and one for the sweep.
             let connections = u32::try_from(recorder.workers + 1)?;
             let ledger = ledger::connect_again(&engine.ledger, &url, connections)
                 .await
                 .context("DATABASE_URL")?;
             Ok(recorder::run(stock, ledger, recorder, stop))
         };
-        self.recording.push(apart::start("recorder", role).await?);
+        self.recording
+            .push(dedicated_runtime::start("recorder", role).await?);
         Ok(())
     }
 
@@ -229,8 +251,9 @@ impl Running {
         Ok(())
     }
 
-    /// A process that sells nothing is asked how it is, too: the reconciler has the metric that must be 0. It is so where an address is set, since several
-    /// roles on one machine would all want the default.
+    /// Serves metrics and health of a process without the role `order`. The reconciler exports the
+    /// drift metric, which must be 0. Runs only if an address is set, because several roles on one
+    /// machine would share the default address.
     async fn start_operators_service(
         &mut self,
         settings: &Settings,
@@ -248,6 +271,7 @@ impl Running {
     }
 
     fn listen(&mut self, settings: &Settings) -> Result<TcpListener> {
+        raise_descriptor_limit();
         let listener = order::listen(settings.listen);
         let listener = listener
             .with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
@@ -255,7 +279,8 @@ impl Running {
         Ok(listener)
     }
 
-    /// First no new requests, then those under way (they wait for the recorder), then the recorder, then Redis.
+    /// Stops accepting requests, finishes those in flight (they wait for the recorder), then stops
+    /// the recorder, then closes Redis.
     pub async fn stop(self) {
         self.stop_serving.cancel();
         if let Some(http) = self.serving.into_iter().next() {
@@ -271,7 +296,22 @@ impl Running {
 
 fn credentials(settings: &Settings) -> Result<Credentials> {
     let key = settings.buyer_key()?;
-    Credentials::new(&key, settings.admin_token()?).context("STOCKADE_JWT_PUBLIC_KEY")
+    let policy = settings.token_policy.clone();
+    let credentials = Credentials::with_policy(&key, settings.admin_token()?, policy)
+        .context("STOCKADE_JWT_PUBLIC_KEY")?;
+    match &settings.jwt_secret_previous {
+        Some(secret) => Ok(credentials.or_key(&BuyerKey::Secret(secret.as_bytes().to_vec()))?),
+        None => Ok(credentials),
+    }
+}
+
+/// Each connection of a client is a descriptor. Many systems allow 1,024 at first, and more on demand.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::debug!(%error, "could not raise the limit of descriptors");
+    }
 }
 
 fn limits(settings: &Settings) -> Limits {
@@ -279,11 +319,15 @@ fn limits(settings: &Settings) -> Limits {
         body_bytes: settings.body_bytes_max,
         headers: settings.headers_max,
         head_bytes: settings.head_bytes_max,
-        head_within: settings.head_timeout,
-        // An order must be told that its outcome is unknown rather than be cut off: it may look its item up first, and look into the ledger last.
-        request_within: settings
+        head_timeout: settings.head_timeout,
+        // Longer than an order takes until the service answers that its outcome is unknown. The
+        // order may read its item first and the ledger last, so the timeout counts twice.
+        request_timeout: settings
             .request_timeout
             .max(settings.order_timeout * 2 + Duration::from_secs(5)),
-        drain_within: settings.drain_timeout,
+        write_timeout: settings.write_timeout,
+        drain_timeout: settings.drain_timeout,
+        connections: settings.connections_max,
+        connections_per_peer: settings.connections_per_peer_max,
     }
 }

@@ -1,4 +1,5 @@
-//! Every setting: its variable, its flag, its default, and what is expected there. Read once, at the start.
+//! Every setting, with its variable, flag, default and expected values. They are read once, at the
+//! start.
 
 mod layers;
 mod table;
@@ -6,12 +7,13 @@ mod table;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
+use order::TokenPolicy;
 
 use crate::lock::backend;
 
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 
-/// One server, a cluster, or sentinels; the second of each is with TLS.
+/// One server, a cluster, or sentinels, each without and with TLS.
 const REDIS_SCHEMES: [&str; 6] = [
     "redis",
     "rediss",
@@ -31,10 +33,12 @@ pub struct Settings {
     pub database_url: Option<String>,
     pub database_connections: u32,
     pub listen: SocketAddr,
-    /// Somebody has chosen it.
+    /// Whether `listen` was set, rather than left at its default.
     pub listen_is_set: bool,
     pub roles: Roles,
     pub jwt_secret: Option<String>,
+    pub jwt_secret_previous: Option<String>,
+    pub token_policy: TokenPolicy,
     pub jwt_public_key: Option<PathBuf>,
     pub admin_token: Option<String>,
     pub payment_secret: Option<String>,
@@ -43,18 +47,21 @@ pub struct Settings {
     pub request_timeout: Duration,
     pub drain_timeout: Duration,
     pub head_timeout: Duration,
+    pub write_timeout: Duration,
+    pub connections_max: Option<usize>,
+    pub connections_per_peer_max: Option<usize>,
     pub body_bytes_max: usize,
     pub head_bytes_max: usize,
     pub headers_max: usize,
     pub redis_connect_timeout: Duration,
     pub redis_timeout: Duration,
     pub batch_max: usize,
-    pub hint_lifetime: Duration,
+    pub sold_out_cache_ttl: Duration,
     pub replicas: u16,
     pub replicas_timeout: Duration,
     pub recorder_workers: usize,
     pub log: String,
-    /// The stores that the user named, without those that an earlier `up` started.
+    /// The stores that the user configured, without those of an earlier `up`.
     pub own_urls: OwnUrls,
 }
 
@@ -66,7 +73,7 @@ pub struct OwnUrls {
     pub database_url: Option<String>,
 }
 
-/// What this process does.
+/// The roles that this process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Roles {
     pub order: bool,
@@ -75,7 +82,7 @@ pub struct Roles {
 }
 
 impl Settings {
-    /// Reads every setting from the layers; the first wrong one is the error.
+    /// Reads every setting from the layers. Fails on the first invalid one.
     pub fn from_layers(layers: &Layers) -> Result<Self> {
         let ms = |key: &str, range| layers.number(key, range).map(Duration::from_millis);
         let size = |key: &str, range| {
@@ -83,9 +90,13 @@ impl Settings {
                 .number(key, range)
                 .map(|number| usize::try_from(number).unwrap_or(usize::MAX))
         };
+        let size_if_set = |key: &str, range| {
+            let text = layers.text(key);
+            text.map(|_| size(key, range)).transpose()
+        };
         let redis_url = layers.url("redis_url", &REDIS_SCHEMES)?;
         let lock = lock_backend(layers)?;
-        // Those that an earlier `up` started are of the default lock, whichever the user wants now.
+        // Servers of an earlier `up` belong to the default backend, whichever backend is set now.
         let of = lock
             .filter(|_| !layers.is_from_run_file("lock_urls"))
             .unwrap_or(backend::DEFAULT);
@@ -96,7 +107,7 @@ impl Settings {
                 && (!url.starts_with("sqlite://") || url.contains(":memory:"))
         }) {
             return Err(
-                layers.wrong("database_url", "a file, as in sqlite://PATH: two connections to a ledger in memory would be two ledgers")
+                layers.wrong("database_url", "a file, as in sqlite://PATH: each connection to a ledger in memory would open another ledger")
             );
         }
         let own = |key: &str| !layers.is_from_run_file(key);
@@ -120,6 +131,11 @@ impl Settings {
             listen_is_set: layers.unless_default("listen").is_some(),
             roles: roles(layers)?,
             jwt_secret: layers.secret("jwt_secret")?,
+            jwt_secret_previous: layers.secret("jwt_secret_previous")?,
+            token_policy: TokenPolicy {
+                issuer: layers.text("jwt_issuer"),
+                audience: layers.text("jwt_audience"),
+            },
             jwt_public_key: layers.text("jwt_public_key").map(PathBuf::from),
             admin_token: layers.secret("admin_token")?,
             payment_secret: layers.secret("payment_secret")?,
@@ -130,13 +146,16 @@ impl Settings {
             request_timeout: ms("request_timeout_ms", 100..=120_000)?,
             drain_timeout: ms("drain_timeout_ms", 0..=600_000)?,
             head_timeout: ms("head_timeout_ms", 100..=600_000)?,
+            write_timeout: ms("write_timeout_ms", 100..=600_000)?,
+            connections_max: size_if_set("connections_max", 8..=10_000_000)?,
+            connections_per_peer_max: size_if_set("connections_per_peer_max", 1..=10_000_000)?,
             body_bytes_max: size("body_bytes_max", 256..=16_777_216)?,
             head_bytes_max: size("head_bytes_max", 8192..=1_048_576)?,
             headers_max: size("headers_max", 8..=1024)?,
             redis_connect_timeout: ms("redis_connect_timeout_ms", 10..=60_000)?,
             redis_timeout: ms("redis_timeout_ms", 10..=60_000)?,
             batch_max: size("batch_max", 1..=2000)?,
-            hint_lifetime: ms("hint_lifetime_ms", 0..=60_000)?,
+            sold_out_cache_ttl: ms("sold_out_cache_ms", 0..=60_000)?,
             replicas: u16::try_from(layers.number("replicas", 1..=16)?)?,
             replicas_timeout: ms("replicas_timeout_ms", 1..=60_000)?,
             recorder_workers: size("recorder_workers", 1..=64)?,
@@ -144,44 +163,44 @@ impl Settings {
         })
     }
 
-    /// Where the stock is.
+    /// URL of the stock's Redis.
     pub fn redis_url(&self) -> Result<&str> {
         self.redis_url.as_deref().context(
             "REDIS_URL is not set: expected redis://HOST:PORT, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME",
         )
     }
 
-    /// Where the ledger is.
+    /// URL of the ledger's database.
     pub fn database_url(&self) -> Result<&str> {
         self.database_url.as_deref().context(
             "DATABASE_URL is not set: expected postgres://USER@HOST/DATABASE or sqlite://PATH",
         )
     }
 
-    /// What admins present.
+    /// The token of the admins.
     pub fn admin_token(&self) -> Result<&str> {
         self.admin_token
             .as_deref()
             .context("STOCKADE_ADMIN_TOKEN is not set: expected a secret of 16 characters or more")
     }
 
-    /// What buyers' tokens are signed with.
+    /// The secret that signs buyers' tokens.
     pub fn jwt_secret(&self) -> Result<&str> {
         self.jwt_secret
             .as_deref()
             .context("STOCKADE_JWT_SECRET is not set: expected a secret of 16 characters or more")
     }
 
-    /// What buyers' tokens are checked with.
+    /// The key that verifies buyers' tokens.
     pub fn buyer_key(&self) -> Result<order::BuyerKey> {
         if let Some(path) = &self.jwt_public_key {
             let pem = std::fs::read(path).with_context(|| {
-                format!("STOCKADE_JWT_PUBLIC_KEY: {} cannot be read", path.display())
+                format!("STOCKADE_JWT_PUBLIC_KEY: cannot read {}", path.display())
             })?;
             return Ok(order::BuyerKey::PublicKey(pem));
         }
         let secret = self.jwt_secret.as_deref();
-        let secret = secret.context("neither STOCKADE_JWT_SECRET nor STOCKADE_JWT_PUBLIC_KEY is set: buyers could not be told apart")?;
+        let secret = secret.context("neither STOCKADE_JWT_SECRET nor STOCKADE_JWT_PUBLIC_KEY is set: expected a key that verifies buyers' tokens")?;
         Ok(order::BuyerKey::Secret(secret.into()))
     }
 }

@@ -1,4 +1,4 @@
-//! `stockade up`: everything in one folder, to try it.
+//! `stockade up`: runs everything in one folder, to try Stockade.
 
 use std::{
     fmt::Write as _,
@@ -11,54 +11,70 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
+use nix::sys::stat::{Mode, umask};
 use rand::distr::{Alphanumeric, SampleString};
 
 use crate::{
     cli::write_out,
     private::Private,
-    roles::{self, Running},
+    roles::{Running, StopSignal},
     settings::{RUN_FILE, Settings},
 };
 
-/// Where we serve, for load tests that find it by the folder.
+/// File with the URL of the service, from which load tests find it.
 const ADDRESS_FILE: &str = "address";
 
-/// Starts what is missing, serves until Ctrl-C, and stops what it started. The folder keeps its data.
+/// Starts the servers that are not configured, serves until Ctrl-C, and stops what it started. The
+/// folder keeps its data.
 pub async fn up(dir: &Path, mut settings: Settings) -> Result<()> {
+    // The ledger has the names of buyers. Only the user may read what this process and its servers
+    // write, whatever the folder allows.
+    umask(Mode::S_IRWXG | Mode::S_IRWXO);
     let dir = &make_folder(dir)?;
     let _lock = lock(dir)?;
-    let mut private = Private::default();
-    let result = serve(dir, &mut settings, &mut private).await;
+    let (mut private, mut stop) = (Private::default(), StopSignal::listen()?);
+    let result = serve(dir, &mut settings, &mut private, &mut stop).await;
     private.stop().await;
     result
 }
 
-async fn serve(dir: &Path, settings: &mut Settings, private: &mut Private) -> Result<()> {
-    fill_in(dir, settings, private).await?;
-    let running = Running::start(settings).await?;
+async fn serve(
+    dir: &Path,
+    settings: &mut Settings,
+    private: &mut Private,
+    stop: &mut StopSignal,
+) -> Result<()> {
+    let start = async {
+        fill_in(dir, settings, private).await?;
+        Running::start(settings).await
+    };
+    let running = tokio::select! {
+        running = start => running?,
+        () = stop.received() => return Ok(()),
+    };
     if let Some(address) = running.address {
         fs::write(dir.join(ADDRESS_FILE), format!("http://{address}\n"))?;
         open_demo_item(&running).await?;
         announce(dir, address)?;
     }
-    roles::asked_to_stop().await?;
-    tracing::info!("ending: finishing what was taken");
+    stop.received().await;
+    tracing::info!("stopping: finishing requests in flight");
     running.stop().await;
     Ok(())
 }
 
 fn make_folder(dir: &Path) -> Result<PathBuf> {
-    // It will hold secrets.
+    // Only the user may read it: the folder will hold secrets.
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .with_context(|| format!("--dir: {} cannot be made", dir.display()))?;
+        .with_context(|| format!("--dir: cannot create {}", dir.display()))?;
     dir.canonicalize()
-        .with_context(|| format!("--dir: {} cannot be read", dir.display()))
+        .with_context(|| format!("--dir: cannot read {}", dir.display()))
 }
 
-/// Two of us in one folder would each start servers on the same files.
+/// Locks the folder: two processes in one folder would start servers on the same files.
 fn lock(dir: &Path) -> Result<File> {
     let file = File::create(dir.join("up.lock"))?;
     match file.try_lock() {
@@ -67,7 +83,7 @@ fn lock(dir: &Path) -> Result<File> {
     }
 }
 
-/// What the user has not set: private servers, an embedded ledger, random secrets.
+/// Fills in what the user has not set: private servers, an embedded ledger, random secrets.
 async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> Result<()> {
     let own = settings.own_urls.clone();
     settings.redis_url = match own.redis_url {
@@ -94,7 +110,8 @@ fn random_secret() -> String {
     Alphanumeric.sample_string(&mut rand::rng(), 43) // 256 bits
 }
 
-/// Keeps what we run with, so that `token`, `audit` and another `serve` find it, and so that the secrets are the same next time.
+/// Writes the settings of this run, so that `token`, `audit` and another `serve` find them and the
+/// secrets stay the same on the next start.
 fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
     let mut text =
         String::from("# Written by `stockade up`. Your own settings belong in stockade.toml.\n");
@@ -116,7 +133,7 @@ fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
         .open(&unfinished)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(unfinished, path).context("the run file could not be written")
+    fs::rename(unfinished, path).context("cannot write the run file")
 }
 
 async fn open_demo_item(running: &Running) -> Result<()> {
@@ -136,7 +153,7 @@ async fn open_demo_item(running: &Running) -> Result<()> {
         version: 1,
     };
     if running.engine.create_item(&demo).await?.is_none() {
-        tracing::warn!("the item `demo` is another one than ours; it stays as it is");
+        tracing::warn!("the item `demo` exists with other settings; keeping it");
     }
     Ok(())
 }
@@ -151,22 +168,23 @@ fn announce(dir: &Path, address: SocketAddr) -> Result<()> {
     );
     write_out(&format!(
         "ready http://{address}\n\n\
-         Try, from another terminal (API: http://{address}/docs):\n\n\
+         Next, in another terminal: place an order, show the item, and check that every unit is accounted for.\n\n\
          curl -i http://{address}/items/demo/orders -H \"Authorization: Bearer $({stockade} token buyer ann)\" \
          -H 'Idempotency-Key: my-first-order' -H 'Content-Type: application/json' -d '{{\"quantity\":1}}'\n\
          curl -i http://{address}/items/demo -H \"Authorization: Bearer $({stockade} token admin)\"\n\
          {stockade} audit demo\n\n\
-         Ctrl-C stops everything that was started; {} keeps the data.\n",
+         API reference: http://{address}/docs\n\
+         Ctrl-C stops everything that this command started. The data stays in {}.\n",
         dir.display()
     ))
 }
 
-/// As a shell reads it as one word.
+/// Quotes a text as one word for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// A path as part of a URL.
+/// Escapes a path for use in a URL.
 fn in_url(path: &Path) -> String {
     path.display()
         .to_string()

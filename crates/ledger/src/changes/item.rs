@@ -1,4 +1,4 @@
-//! Changing an item by hand, the same for every database.
+//! Manual changes of an item, for every database.
 
 use async_trait::async_trait;
 use domain::{Item, ItemId};
@@ -9,16 +9,17 @@ use crate::{
     transaction::{Transact, end},
 };
 
-/// The statements of a transaction that changes an item.
+/// SQL statements of a transaction that changes an item.
 #[async_trait]
 pub(crate) trait Statements: Transact {
-    /// Locks the item's row, waiting for whoever has it. With it, the token that has the authority.
+    /// Locks the item's row, waiting for the transaction that has it. Returns the item with its
+    /// fence.
     async fn lock_item(&mut self, id: &ItemId) -> Result<Option<(Item, u64)>, LedgerError>;
 
-    /// Writes what can change of an item, if its version is `before`. Whether it was.
+    /// Writes the changeable columns if the stored version is `before`. Returns whether it was.
     async fn write_item(&mut self, item: &Item, before: u64) -> Result<bool, LedgerError>;
 
-    /// Adds to the journal.
+    /// Adds an entry to the journal.
     async fn note(&mut self, entry: &NewJournalEntry) -> Result<(), LedgerError>;
 }
 
@@ -44,7 +45,8 @@ async fn apply(
     let Some((item, _)) = transaction.lock_item(id).await? else {
         return Ok(Changed::NoItem);
     };
-    // First, so that a repeat finds its change and not its own new version.
+    // Apply the change before comparing versions: a repeat must find its own change, not the
+    // version that the change has produced.
     let Some(changed) = change.apply(&item) else {
         return Ok(Changed::Item(item));
     };
@@ -56,7 +58,7 @@ async fn apply(
     Ok(Changed::Item(changed))
 }
 
-/// The row is locked: that it has another version than the one read a moment ago means that the lock was none.
+/// The row is locked. If its version differs from the one just read, the lock did not work.
 pub(crate) async fn write(
     transaction: &mut impl Statements,
     item: &Item,
@@ -68,21 +70,21 @@ pub(crate) async fn write(
         .ok_or_else(|| LedgerError::Database(sqlx::Error::RowNotFound))
 }
 
-/// What is different, before and after, and the version and epoch that came of it.
+/// A journal entry with the changed fields before and after, and the new version and epoch.
 fn entry(before: &Item, after: &Item, actor: &str) -> NewJournalEntry {
-    let (before_said, after_said) = (said(before), said(after));
+    let (before_fields, after_fields) = (fields(before), fields(after));
     let different: Vec<_> = CHANGEABLE
         .into_iter()
-        .filter(|(_, field)| before_said[*field] != after_said[*field])
+        .filter(|(_, field)| before_fields[*field] != after_fields[*field])
         .collect();
-    let only = |said: &Map<String, Value>| {
-        let fields = different
+    let only = |fields: &Map<String, Value>| {
+        let names = different
             .iter()
             .map(|(_, field)| *field)
             .chain(["epoch", "version"]);
         Value::Object(
-            fields
-                .map(|field| (field.to_owned(), said[field].clone()))
+            names
+                .map(|name| (name.to_owned(), fields[name].clone()))
                 .collect(),
         )
     };
@@ -95,19 +97,19 @@ fn entry(before: &Item, after: &Item, actor: &str) -> NewJournalEntry {
             .collect::<Vec<_>>()
             .join(","),
         token: None,
-        before: only(&before_said),
-        after: only(&after_said),
+        before: only(&before_fields),
+        after: only(&after_fields),
     }
 }
 
-/// The word for a change, and the field that it changes.
+/// The journal's word for each change, and the field that it changes.
 const CHANGEABLE: [(&str, &str); 3] = [
     ("state", "state"),
     ("limit", "limit_per_buyer"),
     ("window", "window"),
 ];
 
-fn said(item: &Item) -> Map<String, Value> {
+fn fields(item: &Item) -> Map<String, Value> {
     let fields = [
         ("state", json!(item.state)),
         (

@@ -1,6 +1,7 @@
-//! Making units more or fewer, and moving them, the same for every database.
+//! Changes of an item's stock, and transfers, for every database.
 //!
-//! Transfers come before the item, as everywhere: whoever has the one may wait for the other, and never the other way round.
+//! Lock order: transfers before the item, in every transaction. A transaction that has locked a
+//! transfer may wait for the item, and never the other way round.
 
 use async_trait::async_trait;
 use domain::{Item, ItemId};
@@ -11,43 +12,46 @@ use super::item;
 use crate::{
     Changed, LedgerError, NewJournalEntry, StockChange, StockPart, Transfer, TransferPlan,
     TransferState,
-    error::check_authority,
+    error::check_fence,
     transaction::{Outcome, end, end_as},
 };
 
-/// The statements of a transaction that changes or moves an item's stock, besides those that change an item.
+/// SQL statements of a transaction that changes or moves an item's stock, besides those that change
+/// an item.
 #[async_trait]
 pub(crate) trait Statements: item::Statements {
-    /// Inserts the transfers, but for those that are there already. How many it inserted. `wished`: how many units they are parts of, if somebody wished
-    /// for them.
+    /// Inserts the transfers that do not exist yet. Returns how many it inserted. `requested`: the
+    /// units of the whole request that the transfers are parts of, if an operator made one.
     async fn add_transfers(
         &mut self,
         transfers: &[Transfer],
         token: Option<u64>,
-        wished: Option<u64>,
+        requested: Option<u64>,
     ) -> Result<usize, LedgerError>;
 
-    /// Whether any of these is there as a part of another change: the other way, or of other than `wished` units.
-    async fn are_of_another(
+    /// Whether one of these transfers exists as part of another change: in the other direction, or
+    /// of a request for other than `requested` units.
+    async fn belong_to_other_change(
         &mut self,
         transfers: &[Transfer],
-        wished: u64,
+        requested: u64,
     ) -> Result<bool, LedgerError>;
 
-    /// Makes a transfer to the outside `done`. What it had moved, if it was `out`.
+    /// Makes a transfer to the outside `done`. Returns the units that it has moved, if it was
+    /// `out`.
     async fn finish(&mut self, transfer: &Transfer) -> Result<Option<u64>, LedgerError>;
 }
 
-/// Changes the stock of an item, which is there, in the transaction.
+/// Changes the stock of an existing item in the transaction.
 pub(crate) async fn change_stock(
     mut transaction: impl Statements,
     id: &ItemId,
     change: &StockChange,
-    wished: u64,
+    requested: u64,
     expected: Option<u64>,
     actor: &str,
 ) -> Result<Changed, LedgerError> {
-    let changed = apply(&mut transaction, id, change, wished, expected, actor).await;
+    let changed = apply(&mut transaction, id, change, requested, expected, actor).await;
     end_as(transaction, changed).await
 }
 
@@ -55,16 +59,16 @@ async fn apply(
     transaction: &mut impl Statements,
     id: &ItemId,
     change: &StockChange,
-    wished: u64,
+    requested: u64,
     expected: Option<u64>,
     actor: &str,
 ) -> Result<Outcome<Changed>, LedgerError> {
-    let (transfers, wished) = (transfers(id, change), wished.max(1));
+    let (transfers, requested) = (transfers(id, change), requested.max(1));
     let added = if transfers.is_empty() {
         0
     } else {
         transaction
-            .add_transfers(&transfers, None, Some(wished))
+            .add_transfers(&transfers, None, Some(requested))
             .await?
     };
     let Some((item, _)) = transaction.lock_item(id).await? else {
@@ -74,8 +78,11 @@ async fn apply(
         return Ok(Outcome::Unchanged(Changed::Item(item)));
     }
     if added < transfers.len() {
-        // A repeat, even if it would share the units out differently by now; unless it is for something else.
-        let another = transaction.are_of_another(&transfers, wished).await?;
+        // A repeat, even if it would now split the units differently, unless it is a different
+        // request.
+        let another = transaction
+            .belong_to_other_change(&transfers, requested)
+            .await?;
         return Ok(Outcome::Unchanged(if another {
             Changed::OtherChange(item)
         } else {
@@ -86,43 +93,44 @@ async fn apply(
         return Ok(Outcome::Unchanged(Changed::OtherVersion(item)));
     }
     let changed = Item {
-        stock: item.stock.saturating_add(added_at_once(change)),
+        stock: item.stock.saturating_add(added_immediately(change)),
         version: item.version + 1,
         ..item.clone()
     };
     item::write(transaction, &item, &changed).await?;
     transaction
-        .note(&changed_entry(&item, &changed, change, wished, actor))
+        .note(&changed_entry(&item, &changed, change, requested, actor))
         .await?;
     Ok(Outcome::Done(Changed::Item(changed)))
 }
 
-/// New units are out from the start. What is to be taken back is still where it was.
+/// Transfers of new units start as `out`. Transfers of units to withdraw start as `planned`.
 ///
-/// The first part of what is to be taken back is always there: units may lie elsewhere when a request is repeated, and it must be known again all the
-/// same. Where that segment has nothing to give, its part is over at once.
+/// The first part of a withdrawal always gets a transfer, even with zero units: the units may lie
+/// elsewhere when the request is repeated, and the repeat must still be recognised. If that segment
+/// has nothing to give, its part is finished immediately.
 fn transfers(item: &ItemId, change: &StockChange) -> Vec<Transfer> {
     let since = Timestamp::now();
     let transfer = |part: &StockPart| {
         let (from, to, moved, state) = match change {
             StockChange::TopUp(_) => (None, Some(part.segment), part.units, TransferState::Out),
-            StockChange::TakeBack(_) if part.units == 0 => {
+            StockChange::Withdraw(_) if part.units == 0 => {
                 (Some(part.segment), None, 0, TransferState::Done)
             }
-            StockChange::TakeBack(_) => (Some(part.segment), None, 0, TransferState::Planned),
+            StockChange::Withdraw(_) => (Some(part.segment), None, 0, TransferState::Planned),
         };
         Transfer {
             id: part.transfer,
             item: item.clone(),
             from,
             to,
-            asked: part.units.max(1),
+            quantity: part.units.max(1),
             moved,
             state,
             since,
         }
     };
-    let always = usize::from(matches!(change, StockChange::TakeBack(_)));
+    let always = usize::from(matches!(change, StockChange::Withdraw(_)));
     let wanted = change
         .parts()
         .iter()
@@ -131,10 +139,10 @@ fn transfers(item: &ItemId, change: &StockChange) -> Vec<Transfer> {
     wanted.map(|(_, part)| transfer(part)).collect()
 }
 
-fn added_at_once(change: &StockChange) -> u64 {
+fn added_immediately(change: &StockChange) -> u64 {
     match change {
         StockChange::TopUp(_) => change.units(),
-        StockChange::TakeBack(_) => 0,
+        StockChange::Withdraw(_) => 0,
     }
 }
 
@@ -142,24 +150,24 @@ fn changed_entry(
     before: &Item,
     after: &Item,
     change: &StockChange,
-    wished: u64,
+    requested: u64,
     actor: &str,
 ) -> NewJournalEntry {
     let (action, parts) = match change {
         StockChange::TopUp(parts) => ("top_up", parts),
-        StockChange::TakeBack(parts) => ("take_back", parts),
+        StockChange::Withdraw(parts) => ("withdraw", parts),
     };
     let parts: Vec<_> =
         parts.iter().map(|part| json!({ "transfer": part.transfer.to_string(), "segment": part.segment, "units": part.units })).collect();
-    let mut said = stock(after);
-    (said["wished"], said["parts"]) = (wished.into(), parts.into());
+    let mut journalled = stock(after);
+    (journalled["requested"], journalled["parts"]) = (requested.into(), parts.into());
     NewJournalEntry {
         item: after.id.clone(),
         actor: actor.into(),
         action: action.into(),
         token: None,
         before: stock(before),
-        after: said,
+        after: journalled,
     }
 }
 
@@ -167,7 +175,7 @@ fn stock(item: &Item) -> Value {
     json!({ "stock": item.stock, "version": item.version })
 }
 
-/// Writes the transfers in the transaction, if `token` is the authority over the item.
+/// Writes planned transfers in the transaction, if `token` is the item's highest.
 pub(crate) async fn plan(
     mut transaction: impl Statements,
     id: &ItemId,
@@ -190,7 +198,7 @@ async fn add_planned(
         item: id.clone(),
         from: Some(plan.from),
         to: Some(plan.to),
-        asked: plan.units,
+        quantity: plan.units,
         moved: 0,
         state: TransferState::Planned,
         since,
@@ -204,7 +212,7 @@ async fn add_planned(
     authorized(transaction, id, token).await.map(drop)
 }
 
-/// The item, locked, if `token` is the authority over it.
+/// Locks and returns the item, if `token` is its highest.
 async fn authorized(
     transaction: &mut impl Statements,
     id: &ItemId,
@@ -214,11 +222,12 @@ async fn authorized(
         .lock_item(id)
         .await?
         .ok_or(sqlx::Error::RowNotFound)?;
-    check_authority(token, fence).map(|()| item)
+    check_fence(token, fence).map(|()| item)
 }
 
-/// Takes what a transfer to the outside has moved from the stock, in the transaction. Once: a repeat changes nothing.
-pub(crate) async fn finish_take_back(
+/// Subtracts the units that a transfer to the outside has moved from the item's stock, in the
+/// transaction. A repeat changes nothing.
+pub(crate) async fn finish_withdrawal(
     mut transaction: impl Statements,
     transfer: &Transfer,
     token: u64,
@@ -243,16 +252,16 @@ async fn finish(
         ..item.clone()
     };
     item::write(transaction, &item, &changed).await?;
-    let mut said = stock(&changed);
-    said["transfer"] = transfer.id.to_string().into();
+    let mut journalled = stock(&changed);
+    journalled["transfer"] = transfer.id.to_string().into();
     transaction
         .note(&NewJournalEntry {
             item: transfer.item.clone(),
             actor: actor.into(),
-            action: "taken_back".into(),
+            action: "withdrawn".into(),
             token: Some(token),
             before: stock(&item),
-            after: said,
+            after: journalled,
         })
         .await
 }

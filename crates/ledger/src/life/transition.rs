@@ -1,32 +1,42 @@
-//! Making transitions, the same for every database: lock the segments, move the orders that are still as they were read, count what moved.
+//! Transitions of orders, for every database: lock the segments, update the orders that still have
+//! the expected version, and adjust the counters by what moved.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{Order, OrderId, OrderState, SegmentKey, Units};
+use domain::{Order, OrderId, OrderState, SafetyCheck, SegmentKey, Units};
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
-    LedgerError, NewJournalEntry, PendingReturn, Transition, changes::item, recording,
+    LedgerError, NewJournalEntry, PendingReturn, Transition, changes::item, statements,
     transaction::end,
 };
 
-/// The statements of a transaction that makes transitions, besides those of recording and of the journal. None is called for nothing.
+/// SQL statements of a transaction that makes transitions, besides those of recording and of the
+/// journal. None is called with an empty list.
 #[async_trait]
-pub(crate) trait Statements: recording::Statements + item::Statements {
-    /// Locks the rows, in their order, waiting for whoever has them.
+pub(crate) trait Statements: statements::Statements + item::Statements {
+    /// Locks the rows in this order, waiting for transactions that have them.
     async fn lock_segments(&mut self, keys: &BTreeSet<SegmentKey>) -> Result<(), LedgerError>;
 
-    /// Moves every order whose version is still that of the step. Returns those that moved. No order stands twice, and they are sorted: that is
-    /// the order in which they are locked, as by whoever records retakes.
+    /// Notes the order of each payment, unless another order has the payment. Returns the orders
+    /// that do not get their payment.
+    async fn bind_payments(
+        &mut self,
+        payments: &BTreeMap<&str, OrderId>,
+    ) -> Result<HashSet<OrderId>, LedgerError>;
+
+    /// Updates each order that still has the version of its step. Returns those that it updated.
+    /// Steps name distinct orders and are sorted by id. Recording reacquisitions locks orders in
+    /// the same sequence.
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError>;
 
-    /// Adds to the rows' counters.
+    /// Adds the changes to the rows' counters.
     async fn count(&mut self, moved: &BTreeMap<SegmentKey, Moved>) -> Result<(), LedgerError>;
 }
 
-/// By how much a row's counters change.
+/// Changes of a row's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub held: i64,
@@ -69,8 +79,8 @@ async fn apply(
     transaction: &mut impl Statements,
     steps: &[Transition],
 ) -> Result<Vec<Option<Order>>, LedgerError> {
-    let sound = sound(steps);
-    let segments: BTreeSet<_> = sound
+    let valid = with_own_payment(transaction, valid(steps)).await?;
+    let segments: BTreeSet<_> = valid
         .iter()
         .filter(|step| moves_units(step))
         .map(|step| segment(&step.order))
@@ -78,18 +88,18 @@ async fn apply(
     if !segments.is_empty() {
         transaction.lock_segments(&segments).await?;
     }
-    let stepped = if sound.is_empty() {
+    let stepped = if valid.is_empty() {
         HashSet::new()
     } else {
-        transaction.step(&sound).await?
+        transaction.step(&valid).await?
     };
-    let made: Vec<_> = sound
+    let made: Vec<_> = valid
         .into_iter()
         .filter(|step| stepped.contains(&step.order.id))
         .collect();
     count(transaction, &made).await?;
     for step in made.iter().filter(|step| step.to == OrderState::RefundDue) {
-        transaction.note(&owed(step)).await?;
+        transaction.note(&refund_due_entry(step)).await?;
     }
     let mut made: BTreeMap<_, _> = made
         .into_iter()
@@ -101,15 +111,36 @@ async fn apply(
         .collect())
 }
 
-/// One step an order, and none that the picture does not have: its arithmetic would be wrong. Sorted.
-fn sound(steps: &[Transition]) -> Vec<&Transition> {
+/// At most one step for each order, and only transitions of the state machine: the counters'
+/// arithmetic relies on both. Sorted by order id.
+fn valid(steps: &[Transition]) -> Vec<&Transition> {
     let mut seen = HashSet::new();
-    let sound = steps
+    let valid = steps
         .iter()
         .filter(|step| step.order.state.may_become(step.to) && seen.insert(step.order.id));
-    let mut sound: Vec<_> = sound.collect();
-    sound.sort_unstable_by_key(|step| step.order.id);
-    sound
+    let mut valid: Vec<_> = valid.collect();
+    valid.sort_unstable_by_key(|step| step.order.id);
+    valid
+}
+
+/// The transitions without a payment, and those whose payment belongs to no other order. First of
+/// all, so that every transaction locks payments before segments.
+async fn with_own_payment<'a>(
+    transaction: &mut impl Statements,
+    mut steps: Vec<&'a Transition>,
+) -> Result<Vec<&'a Transition>, LedgerError> {
+    let mut payments = BTreeMap::new();
+    steps.retain(|step| match &step.payment {
+        Some(payment) => {
+            *payments.entry(payment.as_str()).or_insert(step.order.id) == step.order.id
+        }
+        None => true,
+    });
+    if !payments.is_empty() && SafetyCheck::PaymentOnce.is_enabled() {
+        let without = transaction.bind_payments(&payments).await?;
+        steps.retain(|step| !without.contains(&step.order.id));
+    }
+    Ok(steps)
 }
 
 fn moves_units(step: &Transition) -> bool {
@@ -134,12 +165,13 @@ async fn count(transaction: &mut impl Statements, made: &[&Transition]) -> Resul
     Ok(())
 }
 
-/// Somebody has to give the money back by hand, and looks for it in the journal.
-fn owed(step: &Transition) -> NewJournalEntry {
+/// A journal entry for a refund: an operator finds it there and returns the money manually.
+fn refund_due_entry(step: &Transition) -> NewJournalEntry {
     let order = stepped_to(step);
     NewJournalEntry {
         item: order.item,
-        // A payment that found no units; or nobody confirmed an order that was held anew for one, and its hold is over.
+        // Either a payment found no units, or an order that was held again for a payment was never
+        // confirmed and its hold has expired.
         actor: if step.payment.is_some() {
             "payment"
         } else {

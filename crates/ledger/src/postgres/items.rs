@@ -1,4 +1,4 @@
-//! Creating items, changing them by hand, and the journal of it, on PostgreSQL.
+//! Creating items, changing them manually, and their journal, on PostgreSQL.
 
 use async_trait::async_trait;
 use domain::{Item, ItemId};
@@ -10,8 +10,8 @@ use crate::{
     changes::item::Statements,
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned},
-    error::check_authority,
-    limits::{LENIENT_MS, NO_LIMIT},
+    error::check_fence,
+    terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
 };
 
 pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, LedgerError> {
@@ -38,7 +38,7 @@ pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, Ledger
     })
 }
 
-/// Whether there was none.
+/// Returns whether the item was new.
 async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     let mut transaction = pool.begin().await?;
     let inserted = sqlx::query(
@@ -81,7 +81,7 @@ async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     .bind(shares)
     .execute(&mut *transaction)
     .await?;
-    sqlx::query("INSERT INTO all_at_home (item) VALUES ($1)")
+    sqlx::query("INSERT INTO items_without_spillover (item) VALUES ($1)")
         .bind(item.id.as_str())
         .execute(&mut *transaction)
         .await?;
@@ -102,7 +102,7 @@ pub(super) async fn claim(pool: &PgPool, id: &ItemId, token: u64) -> Result<(), 
         return Ok(());
     }
     let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = $1");
-    check_authority(
+    check_fence(
         token,
         unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)?,
     )
@@ -125,7 +125,7 @@ pub(super) async fn journal(
     rows.into_iter().map(JournalEntry::try_from).collect()
 }
 
-/// Whether it was added.
+/// Returns whether the entry was added.
 pub(super) async fn note(
     executor: impl PgExecutor<'_>,
     entry: &NewJournalEntry,
@@ -151,7 +151,8 @@ pub(super) async fn note(
 
 #[async_trait]
 impl Statements for Transaction {
-    /// `NO KEY`: rows that refer to the item may be inserted meanwhile, and whoever has inserted one may still wait for this lock.
+    /// `NO KEY` allows concurrent inserts of rows that refer to the item. A transaction that has
+    /// inserted such a row may still wait for this lock.
     async fn lock_item(&mut self, id: &ItemId) -> Result<Option<(Item, u64)>, LedgerError> {
         let item = sqlx::query_as::<_, FencedColumns>(concat!(
             "SELECT ",
@@ -189,7 +190,7 @@ impl Statements for Transaction {
         .bind(signed(item.epoch))
         .bind(signed(item.version))
         .bind(NO_LIMIT)
-        .bind(now - LENIENT_MS)
+        .bind(now - OLD_LIMIT_GRACE_MS)
         .bind(now)
         .execute(&mut **self)
         .await?;

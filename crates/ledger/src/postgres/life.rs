@@ -3,21 +3,82 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use devices::Device;
-use domain::{ItemId, Order, OrderId, SegmentKey};
+use domain::SafetyCheck;
+use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SegmentKey};
 use jiff::Timestamp;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::{Transaction, order_columns};
+use super::{PostgresLedger, Transaction, order_columns};
 use crate::{
-    LedgerError, PendingReturn, Transition,
-    columns::{OrderColumns, ReturnColumns},
+    LedgerError, OrderLife, PendingReturn, Transition,
+    columns::{OrderColumns, ReturnColumns, reached_attempts},
     convert::{column, signed},
-    life::transition::{Moved, Statements},
+    life::transition::{self, Moved, Statements},
 };
 
-/// Of one item: the same index, and what is due of other items is passed over. Only a repair by hand asks so, and an index of its own would cost every order.
+#[async_trait]
+impl OrderLife for PostgresLedger {
+    async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
+        let row = sqlx::query_as::<_, OrderColumns>(concat!(
+            "SELECT ",
+            order_columns!(),
+            " FROM orders WHERE id = $1"
+        ));
+        row.bind(id.as_uuid())
+            .fetch_optional(&self.pool)
+            .await?
+            .map(Order::try_from)
+            .transpose()
+    }
+
+    async fn due(
+        &self,
+        item: Option<&ItemId>,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
+        due(&self.pool, item, now, at_most).await
+    }
+
+    async fn transition(
+        &self,
+        transitions: &[Transition],
+    ) -> Result<Vec<Option<Order>>, LedgerError> {
+        transition::transition(self.pool.begin().await?, transitions).await
+    }
+
+    async fn pending_returns(
+        &self,
+        item: Option<&ItemId>,
+        before: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<PendingReturn>, LedgerError> {
+        pending_returns(&self.pool, item, before, at_most).await
+    }
+
+    async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
+        let order = sqlx::query_scalar::<_, Uuid>("SELECT order_id FROM payments WHERE id = $1")
+            .bind(payment.as_str())
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(order.map(OrderId::from))
+    }
+
+    async fn recorded_among(
+        &self,
+        ids: &[OrderId],
+    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+        let first: Vec<_> = ids.iter().map(|id| id.first().as_uuid()).collect();
+        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>(
+            "SELECT id, state, attempt::bigint FROM orders WHERE id = ANY($1)",
+        );
+        reached_attempts(ids, rows.bind(first).fetch_all(&self.pool).await?)
+    }
+}
+
+/// For one item it uses the same index and skips the due orders of other items. Only a manual
+/// repair asks for one item, and a separate index would cost something for every order.
 pub(super) async fn due(
     pool: &PgPool,
     item: Option<&ItemId>,
@@ -50,7 +111,7 @@ pub(super) async fn due(
     rows.into_iter().map(Order::try_from).collect()
 }
 
-/// Of all items and of one are two statements: each has its index.
+/// Two statements, one for all items and one for a single item, so that each uses its index.
 pub(super) async fn pending_returns(
     pool: &PgPool,
     item: Option<&ItemId>,
@@ -94,7 +155,8 @@ macro_rules! step {
 #[async_trait]
 impl Statements for Transaction {
     async fn lock_segments(&mut self, keys: &BTreeSet<SegmentKey>) -> Result<(), LedgerError> {
-        // In byte order, as the keys are sorted and as everybody locks; the collation of the database could be another.
+        // In byte order, like the sorted keys and like every other transaction that locks segments.
+        // The collation of the database could be a different one.
         let locked = sqlx::query(
             "SELECT 1 FROM UNNEST($1::text[], $2::integer[]) WITH ORDINALITY AS wanted (of_item, number, place) \
              JOIN segments ON item = of_item AND segment = number ORDER BY place FOR UPDATE OF segments",
@@ -106,8 +168,30 @@ impl Statements for Transaction {
         Ok(())
     }
 
+    async fn bind_payments(
+        &mut self,
+        payments: &BTreeMap<&str, OrderId>,
+    ) -> Result<HashSet<OrderId>, LedgerError> {
+        // A statement does not see its own rows, nor one that was committed while it waited for a
+        // conflict. In the second case the order is read again anyway.
+        let others = sqlx::query_scalar::<_, Uuid>(
+            "WITH wanted AS (SELECT * FROM UNNEST($1::text[], $2::uuid[]) AS wanted (payment, order_id)), \
+                  bound AS (INSERT INTO payments (id, order_id) SELECT payment, order_id FROM wanted \
+                            ORDER BY payment COLLATE \"C\" ON CONFLICT (id) DO NOTHING RETURNING id) \
+             SELECT wanted.order_id FROM wanted \
+             WHERE NOT EXISTS (SELECT FROM bound WHERE bound.id = payment) \
+               AND NOT EXISTS (SELECT FROM payments WHERE payments.id = payment AND payments.order_id = wanted.order_id)",
+        );
+        let others = others
+            .bind(column(payments, |(payment, _)| payment.to_string()))
+            .bind(column(payments, |(_, order)| order.as_uuid()))
+            .fetch_all(&mut **self)
+            .await?;
+        Ok(others.into_iter().map(OrderId::from).collect())
+    }
+
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {
-        let statement = if devices::is_on(Device::VersionCheck) {
+        let statement = if SafetyCheck::VersionCheck.is_enabled() {
             step!("AND o.version = new.version")
         } else {
             step!("")

@@ -3,24 +3,56 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use async_trait::async_trait;
-use domain::{ItemId, OrderId, SegmentKey, TransferId};
+use domain::{EntryId, ItemId, OrderId, SegmentConfig, SegmentKey, TransferId};
 use jiff::Timestamp;
 use sqlx::{PgPool, error::DatabaseError};
 use uuid::Uuid;
 
-use super::{Transaction, segment_columns, transfer_columns};
+use super::{PostgresLedger, Transaction, item_columns, segment_columns, transfer_columns};
 use crate::{
-    Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
+    Claim, LedgerError, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow, Transfer,
     columns::{
-        ClaimedColumns, RetakenColumns, ReturnColumns, SegmentColumns, TermsColumns,
-        TransferColumns, claimed, place_and_units,
+        ClaimedColumns, ConfigColumns, ReacquiredColumns, ReturnColumns, SegmentColumns,
+        TermsColumns, TransferColumns, checkpoint, claimed, index_and_units,
     },
     convert::{column, signed, unsigned},
-    limits::{Asked, Terms},
-    recording::{self, Expected, Move, NewOrders, Statements, Widths},
-    touched::RetakenOrder,
+    recording,
+    statements::{Expected, Move, NewOrders, ReacquiredOrder, Statements, Widths},
+    terms::{Terms, UsageQuery},
     transaction::Transact,
 };
+
+#[async_trait]
+impl Recording for PostgresLedger {
+    async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64, Option<String>)>(
+            "SELECT item, segment::bigint, checkpoint FROM segments",
+        );
+        rows.fetch_all(&self.pool)
+            .await?
+            .into_iter()
+            .map(checkpoint)
+            .collect()
+    }
+
+    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
+        let rows =
+            sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
+        rows.fetch_all(&self.pool)
+            .await?
+            .into_iter()
+            .map(TryInto::try_into)
+            .collect()
+    }
+
+    async fn claim(
+        &self,
+        wanted: &[SegmentKey],
+        at_most: usize,
+    ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
+        claim(&self.pool, wanted, at_most).await
+    }
+}
 
 struct PostgresClaim {
     pool: PgPool,
@@ -29,7 +61,8 @@ struct PostgresClaim {
     widths: Widths,
 }
 
-/// The key of a segment's turn. Its high bits come of our name: other locks of the database are elsewhere.
+/// The key of a segment's turn. Its high bits are a hash of the segment's name with our prefix, so
+/// that it differs from other advisory locks of the database.
 macro_rules! turn {
     ($item:literal, $segment:literal) => {
         concat!(
@@ -43,9 +76,11 @@ macro_rules! turn {
 }
 pub(super) use turn;
 
-/// Recorders share the segments instead of queueing for them: who records a segment, or mends it, holds its turn, an advisory lock, and the
-/// others pass it over. Not the row's lock, as a transition holds that as well, for a moment; who passed over what a transition
-/// holds would not come back for it. For the rows it waits, in the order in which everybody locks them (`$3`).
+/// Recorders share the segments instead of queueing for them. A recorder or a repair holds the
+/// segment's turn, an advisory lock, and other recorders skip the segment. The row's lock cannot
+/// serve for this: a transition also holds it for a moment, and a recorder that skipped the segment
+/// because of a transition would not come back for it. For the rows, a recorder waits, in the
+/// common lock order (`$3`).
 const CLAIM: &str = concat!(
     "WITH wanted AS MATERIALIZED ( \
         SELECT of_item, number, rank \
@@ -100,7 +135,7 @@ async fn open(
     }))
 }
 
-/// The place of each key among all of them.
+/// The rank of each key among all of them.
 fn ranks(keys: &[SegmentKey]) -> Vec<i64> {
     let sorted: BTreeSet<_> = keys.iter().collect();
     let ranks: HashMap<_, _> = sorted.into_iter().zip(0..).collect();
@@ -109,7 +144,7 @@ fn ranks(keys: &[SegmentKey]) -> Vec<i64> {
         .collect()
 }
 
-/// Locks rows that are given in their order, waiting for whoever has them.
+/// Locks rows in the given order, waiting for transactions that have them.
 pub(super) async fn lock_rows(
     transaction: &mut Transaction,
     sorted: &[SegmentKey],
@@ -157,8 +192,10 @@ impl Claim for PostgresClaim {
     }
 }
 
-/// Some of these orders are recorded: they were given to two segments, or somebody repeats a batch. The segments are claimed anew, and the entries replayed
-/// over the rows as they are by then: a payment may have come in between, which changes the counters and not what the entries follow from.
+/// Handles a batch with orders that are recorded already, because they stand in two outboxes or
+/// because the batch is a repeat. It claims the segments again and replays the entries over the
+/// rows as they are now. A payment may have changed the counters in the meantime; the entries still
+/// follow from the row.
 async fn record_again(
     pool: &PgPool,
     replays: Vec<SegmentReplay>,
@@ -183,7 +220,7 @@ async fn record_again(
     }
 }
 
-/// The entries over these rows, if they still follow from each.
+/// The same entries over these newer rows, if they still follow from each row.
 fn on_top_of(
     rows: Vec<SegmentRow>,
     replays: Vec<SegmentReplay>,
@@ -204,15 +241,15 @@ fn on_top_of(
     replays.into_iter().map(on_top).collect()
 }
 
-/// A duplicate fails it, and the transaction. Nearly always there is none, and then this takes two thirds of the time of an insert that is prepared for one;
-/// a savepoint would be another round trip.
+/// Fails on a duplicate, together with the transaction. Duplicates are rare, and this takes two
+/// thirds of the time of an insert that tolerates them; a savepoint would be another round trip.
 const INSERT: &str = "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
     SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000) \
     FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[]) \
         AS new (id, item, segment, buyer, quantity, expires_ms)";
 
-/// The ids come back only if some of them were there already.
-const INSERT_THE_NEW: &str = "WITH inserted AS ( \
+/// Returns the ids only if some of them existed already.
+const INSERT_MISSING: &str = "WITH inserted AS ( \
         INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
         SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000) \
         FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[]) \
@@ -259,7 +296,7 @@ impl Statements for Transaction {
                 .await
                 .map(|()| HashSet::new());
         }
-        let (_, inserted) = sqlx::query_as::<_, (i64, Option<Vec<Uuid>>)>(INSERT_THE_NEW)
+        let (_, inserted) = sqlx::query_as::<_, (i64, Option<Vec<Uuid>>)>(INSERT_MISSING)
             .bind(&ids)
             .bind(&orders.items)
             .bind(&orders.segments)
@@ -295,7 +332,7 @@ impl Statements for Transaction {
         items: &BTreeMap<&ItemId, bool>,
     ) -> Result<Vec<Terms>, LedgerError> {
         let rows = sqlx::query_as::<_, TermsColumns>(
-            "SELECT id, limit_per_buyer, limit_before, lowered_ms, is_all_at_home FROM limits_of($1::text[], $2::boolean[])",
+            "SELECT id, limit_per_buyer, limit_before, lowered_ms, is_without_spillover FROM limits_of($1::text[], $2::boolean[])",
         );
         let rows = rows
             .bind(column(items.keys(), |item| item.as_str()))
@@ -307,8 +344,8 @@ impl Statements for Transaction {
             .collect()
     }
 
-    async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
-        let deleted = sqlx::query("DELETE FROM all_at_home WHERE item = ANY($1)");
+    async fn mark_spillover(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
+        let deleted = sqlx::query("DELETE FROM items_without_spillover WHERE item = ANY($1)");
         deleted
             .bind(column(items, |item| item.as_str()))
             .execute(&mut **self)
@@ -316,27 +353,30 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError> {
+    async fn usage_of(
+        &mut self,
+        queries: &[UsageQuery<'_>],
+    ) -> Result<Vec<(usize, u64)>, LedgerError> {
         let held = sqlx::query_as::<_, (i64, i64)>(
             "SELECT place - 1, sum(quantity)::bigint \
              FROM UNNEST($1::text[], $2::text[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS asked (of_item, of_buyer, first, last, place) \
              JOIN orders ON id BETWEEN first AND last AND item = of_item AND buyer = of_buyer AND state IN ('held', 'confirmed') \
              GROUP BY place",
         )
-        .bind(column(asked, |asked| asked.item.as_str()))
-        .bind(column(asked, |asked| asked.buyer.as_str()))
-        .bind(column(asked, |asked| asked.range[0].as_uuid()))
-        .bind(column(asked, |asked| asked.range[1].as_uuid()))
+        .bind(column(queries, |query| query.item.as_str()))
+        .bind(column(queries, |query| query.buyer.as_str()))
+        .bind(column(queries, |query| query.range[0].as_uuid()))
+        .bind(column(queries, |query| query.range[1].as_uuid()))
         .fetch_all(&mut **self)
         .await?;
-        held.into_iter().map(place_and_units).collect()
+        held.into_iter().map(index_and_units).collect()
     }
 
     async fn lock_orders(
         &mut self,
         ids: &BTreeSet<OrderId>,
-    ) -> Result<Vec<RetakenOrder>, LedgerError> {
-        let rows = sqlx::query_as::<_, RetakenColumns>(
+    ) -> Result<Vec<ReacquiredOrder>, LedgerError> {
+        let rows = sqlx::query_as::<_, ReacquiredColumns>(
             "SELECT id, state, attempt::bigint, segment::bigint, quantity, (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms \
              FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE",
         );
@@ -344,12 +384,12 @@ impl Statements for Transaction {
             .bind(column(ids, OrderId::as_uuid))
             .fetch_all(&mut **self)
             .await?;
-        rows.into_iter().map(RetakenOrder::try_from).collect()
+        rows.into_iter().map(ReacquiredOrder::try_from).collect()
     }
 
-    async fn retake(
+    async fn reacquire(
         &mut self,
-        orders: &BTreeMap<OrderId, RetakenOrder>,
+        orders: &BTreeMap<OrderId, ReacquiredOrder>,
     ) -> Result<(), LedgerError> {
         sqlx::query(
             "UPDATE orders AS o SET state = new.state, attempt = new.attempt, segment = new.segment, \

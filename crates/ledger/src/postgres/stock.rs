@@ -1,16 +1,105 @@
 //! Transfers, on PostgreSQL.
 
 use async_trait::async_trait;
-use domain::{ItemId, TransferId};
+use domain::{Item, ItemId, SegmentKey, TransferId};
 use sqlx::PgPool;
 
-use super::{Transaction, transfer_columns};
+use super::{PostgresLedger, Transaction, items, repair, transfer_columns};
 use crate::{
-    LedgerError, Transfer,
-    changes::stock::Statements,
+    Changed, Created, ItemChange, LedgerError, NewJournalEntry, Reading, Repair, StockChange,
+    StockOperations, Transfer, TransferPlan,
+    changes::{
+        item,
+        stock::{self, Statements},
+    },
     columns::TransferColumns,
     convert::{column, signed, unsigned},
 };
+
+#[async_trait]
+impl StockOperations for PostgresLedger {
+    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
+        items::create(&self.pool, item).await
+    }
+
+    async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        item::change_item(self.pool.begin().await?, id, change, expected, actor).await
+    }
+
+    async fn change_stock_by(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        requested: u64,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        if self.item(id).await?.is_none() {
+            return Ok(Changed::NoItem);
+        }
+        stock::change_stock(
+            self.pool.begin().await?,
+            id,
+            change,
+            requested,
+            expected,
+            actor,
+        )
+        .await
+    }
+
+    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        items::claim(&self.pool, id, token).await
+    }
+
+    async fn plan_transfers(
+        &self,
+        id: &ItemId,
+        token: u64,
+        plans: &[TransferPlan],
+    ) -> Result<(), LedgerError> {
+        stock::plan(self.pool.begin().await?, id, token, plans).await
+    }
+
+    async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
+        open_transfers(&self.pool, item).await
+    }
+
+    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
+        transfers(&self.pool, ids).await
+    }
+
+    async fn finish_withdrawal(
+        &self,
+        transfer: &Transfer,
+        token: u64,
+        actor: &str,
+    ) -> Result<(), LedgerError> {
+        stock::finish_withdrawal(self.pool.begin().await?, transfer, token, actor).await
+    }
+
+    async fn claim_for_repair(
+        &self,
+        segments: &[SegmentKey],
+        token: u64,
+    ) -> Result<Box<dyn Repair>, LedgerError> {
+        repair::claim(&self.pool, segments, token).await
+    }
+
+    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+        items::note(&self.pool, entry, None).await.map(drop)
+    }
+
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
+        items::note(&self.pool, entry, Some(once)).await
+    }
+}
 
 pub(super) async fn open_transfers(
     pool: &PgPool,
@@ -52,43 +141,43 @@ impl Statements for Transaction {
         &mut self,
         transfers: &[Transfer],
         token: Option<u64>,
-        wished: Option<u64>,
+        requested: Option<u64>,
     ) -> Result<usize, LedgerError> {
         let added = sqlx::query(
-            "INSERT INTO transfers (id, item, from_segment, to_segment, asked, moved, state, token, since, wished) \
-             SELECT id, item, from_segment, to_segment, asked, moved, state, $8, to_timestamp(since_ms::double precision / 1000), $10 \
+            "INSERT INTO transfers (id, item, from_segment, to_segment, quantity, moved, state, token, since, requested) \
+             SELECT id, item, from_segment, to_segment, quantity, moved, state, $8, to_timestamp(since_ms::double precision / 1000), $10 \
              FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::integer[], $5::bigint[], $6::bigint[], $7::text[], $9::bigint[]) \
-                 AS new (id, item, from_segment, to_segment, asked, moved, state, since_ms) \
+                 AS new (id, item, from_segment, to_segment, quantity, moved, state, since_ms) \
              ORDER BY id ON CONFLICT (id) DO NOTHING",
         )
         .bind(column(transfers, |transfer| transfer.id.as_uuid()))
         .bind(column(transfers, |transfer| transfer.item.to_string()))
         .bind(column(transfers, |transfer| transfer.from.map(i32::from)))
         .bind(column(transfers, |transfer| transfer.to.map(i32::from)))
-        .bind(column(transfers, |transfer| signed(transfer.asked)))
+        .bind(column(transfers, |transfer| signed(transfer.quantity)))
         .bind(column(transfers, |transfer| signed(transfer.moved)))
         .bind(column(transfers, |transfer| transfer.state.as_str()))
         .bind(token.map(signed))
         .bind(column(transfers, |transfer| transfer.since.as_millisecond()))
-        .bind(wished.map(signed))
+        .bind(requested.map(signed))
         .execute(&mut **self)
         .await?;
         Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
     }
 
-    async fn are_of_another(
+    async fn belong_to_other_change(
         &mut self,
         transfers: &[Transfer],
-        wished: u64,
+        requested: u64,
     ) -> Result<bool, LedgerError> {
         let another = sqlx::query_scalar::<_, bool>(
             "SELECT EXISTS (SELECT FROM transfers JOIN UNNEST($1::uuid[], $2::boolean[]) AS this (id, is_new) USING (id) \
-                            WHERE wished <> $3 OR (from_segment IS NULL) <> is_new)",
+                            WHERE requested <> $3 OR (from_segment IS NULL) <> is_new)",
         );
         let another = another
             .bind(column(transfers, |transfer| transfer.id.as_uuid()))
             .bind(column(transfers, |transfer| transfer.from.is_none()))
-            .bind(signed(wished));
+            .bind(signed(requested));
         Ok(another.fetch_one(&mut **self).await?)
     }
 

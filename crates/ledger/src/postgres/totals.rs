@@ -1,4 +1,4 @@
-//! Adding up an item, on PostgreSQL.
+//! Sums of an item, on PostgreSQL.
 
 use domain::ItemId;
 use sqlx::PgPool;
@@ -51,7 +51,8 @@ pub(super) async fn totals(pool: &PgPool, id: &ItemId) -> Result<Option<ItemTota
         .bind(id.as_str())
         .fetch_all(&mut *snapshot)
         .await?;
-    // What is `out` is not `done`: said twice, for the index of what is open.
+    // `out` implies not `done`. The second condition lets the planner use the index of open
+    // transfers.
     let in_transit = sqlx::query_scalar::<_, i64>(
         "SELECT coalesce(sum(moved), 0)::bigint FROM transfers WHERE item = $1 AND state <> 'done' AND state = 'out'",
     );
@@ -70,7 +71,7 @@ pub(super) async fn totals(pool: &PgPool, id: &ItemId) -> Result<Option<ItemTota
     .map(Some)
 }
 
-/// One statement, so one snapshot.
+/// A single statement reads a single snapshot.
 pub(super) async fn unaccounted(pool: &PgPool, id: &ItemId) -> Result<i64, LedgerError> {
     let unaccounted = sqlx::query_scalar::<_, i64>(
         "SELECT coalesce((SELECT stock FROM items WHERE id = $1), 0) \

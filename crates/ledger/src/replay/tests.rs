@@ -1,4 +1,4 @@
-//! The arithmetic, entry by entry and at random.
+//! Tests of the replay's arithmetic: entry by entry, and with pseudo-random histories.
 
 use domain::{
     BuyerId, Change, Entry, EntryId, OrderId, OrderState, Quantity, TakenOrder, TransferId,
@@ -6,10 +6,10 @@ use domain::{
 };
 use jiff::Timestamp;
 
-use super::{Reading, Replayed, replay};
+use super::{ReplayMode, Replayed, replay};
 use crate::{
-    LedgerError, PendingReturn, SegmentRow, Transfer, TransferState,
-    touched::{RetakenOrder, Touched},
+    LedgerError, PendingReturn, SegmentRow, Transfer, TransferState, statements::ReacquiredOrder,
+    touched::Touched,
 };
 
 fn row(available: u64, checkpoint: Option<u64>) -> SegmentRow {
@@ -36,7 +36,7 @@ fn entry(ms: u64, change: Change) -> Entry {
 }
 
 fn order_id(n: u8) -> OrderId {
-    OrderId::from_bytes([n; 16]).retake(0)
+    OrderId::from_bytes([n; 16]).reacquire(0)
 }
 
 fn opened(ms: u64, units: u64) -> Entry {
@@ -59,7 +59,7 @@ fn taken(ms: u64, orders: &[(u8, u32)]) -> Entry {
 }
 
 fn fresh(row: &SegmentRow, entries: &[Entry]) -> Result<Replayed, LedgerError> {
-    replay(row, entries, &mut Touched::default(), Reading::Strict)
+    replay(row, entries, &mut Touched::default(), ReplayMode::Strict)
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn an_order_that_the_row_cannot_cover_is_rejected_and_a_smaller_one_behind_it_is
 }
 
 #[test]
-fn an_order_that_comes_again_changes_nothing() {
+fn a_repeated_order_changes_nothing() {
     let replayed = fresh(
         &row(5, Some(1)),
         &[taken(2, &[(1, 2), (1, 2)]), taken(3, &[(1, 2)])],
@@ -104,7 +104,7 @@ fn an_order_that_comes_again_changes_nothing() {
 }
 
 #[test]
-fn a_history_that_does_not_follow_is_refused() {
+fn a_history_that_does_not_continue_the_row_is_refused() {
     let table = [
         (row(5, None), vec![opened(1, 6)]),
         (row(5, None), vec![taken(1, &[])]),
@@ -121,8 +121,8 @@ fn a_history_that_does_not_follow_is_refused() {
 }
 
 #[test]
-fn whatever_comes_every_unit_is_accounted_for() {
-    // A small deterministic generator: the orders of many batches, repeats among them.
+fn every_unit_is_accounted_for_after_any_orders() {
+    // A small deterministic generator: the orders of many batches, repeats included.
     let mut state = 12_345_u64;
     let mut next = |below: u64| {
         state = state
@@ -144,9 +144,9 @@ fn whatever_comes_every_unit_is_accounted_for() {
     }
 }
 
-/// Every unit is accounted for, whatever of the rest of an order's life comes in whatever order.
+/// Every unit is accounted for, with the other events of an order's life in any order.
 #[test]
-fn whatever_comes_back_or_moves_every_unit_is_accounted_for() {
+fn every_unit_is_accounted_for_after_any_returns_and_transfers() {
     let mut state = 54_321_u64;
     let mut next = |below: u64| {
         state = state
@@ -165,7 +165,7 @@ fn whatever_comes_back_or_moves_every_unit_is_accounted_for() {
         let entries: Vec<_> = (2..2 + next(12))
             .map(|ms| entry(ms, anything(&mut next)))
             .collect();
-        let Ok(replayed) = replay(&before, &entries, &mut touched, Reading::WhatApplies) else {
+        let Ok(replayed) = replay(&before, &entries, &mut touched, ReplayMode::Lenient) else {
             panic!("it never refuses")
         };
         let SegmentRow {
@@ -216,7 +216,8 @@ fn whatever_comes_back_or_moves_every_unit_is_accounted_for() {
     }
 }
 
-/// Orders 0 to n: returns of 3 units pending, and retakes of 2 possible, the last ones for orders that nobody wants; transfers out and in of 3.
+/// Orders 0 to n: pending returns of 3 units, and possible reacquisitions of 2 units, the last ones
+/// for orders that were refunded meanwhile; transfers out and in of 3 units.
 fn touched(row: &SegmentRow, n: u8) -> Touched {
     let mut touched = Touched::default();
     for order in 0..n {
@@ -234,9 +235,9 @@ fn touched(row: &SegmentRow, n: u8) -> Touched {
             OrderState::Refunded
         };
         let quantity = Quantity::new(2).unwrap();
-        touched.retaken.insert(
+        touched.reacquired.insert(
             id,
-            RetakenOrder {
+            ReacquiredOrder {
                 id,
                 state,
                 attempt: 0,
@@ -256,7 +257,7 @@ fn touched(row: &SegmentRow, n: u8) -> Touched {
             item,
             from: ends.0,
             to: ends.1,
-            asked: 3,
+            quantity: 3,
             moved,
             state,
             since,
@@ -289,7 +290,7 @@ fn anything(next: &mut impl FnMut(u64) -> u64) -> Change {
         },
         1 => Change::Taken {
             expires_at: Timestamp::UNIX_EPOCH,
-            orders: vec![order(order_id(n).retake(1 + next(3) as u8))],
+            orders: vec![order(order_id(n).reacquire(1 + next(3) as u8))],
         },
         2 => Change::Released {
             orders: vec![order(order_id(n))],

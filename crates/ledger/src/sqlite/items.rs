@@ -1,4 +1,4 @@
-//! Creating items, changing them by hand, and the journal of it, on SQLite.
+//! Creating items, changing them manually, and their journal, on SQLite.
 
 use async_trait::async_trait;
 use domain::{Item, ItemId};
@@ -10,8 +10,8 @@ use crate::{
     changes::item::Statements,
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned},
-    error::check_authority,
-    limits::{LENIENT_MS, NO_LIMIT},
+    error::check_fence,
+    terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
 };
 
 pub(super) async fn create(
@@ -46,7 +46,7 @@ pub(super) async fn create(
     })
 }
 
-/// Whether there was none.
+/// Returns whether the item was new.
 async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, LedgerError> {
     let inserted = sqlx::query(
         "INSERT INTO items (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, \
@@ -74,7 +74,7 @@ async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, Ledg
     if inserted == 0 {
         return Ok(false);
     }
-    sqlx::query("INSERT INTO all_at_home (item) VALUES (?)")
+    sqlx::query("INSERT INTO items_without_spillover (item) VALUES (?)")
         .bind(item.id.as_str())
         .execute(&mut **transaction)
         .await?;
@@ -104,7 +104,7 @@ pub(super) async fn claim(pool: &SqlitePool, id: &ItemId, token: u64) -> Result<
         return Ok(());
     }
     let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = ?");
-    check_authority(
+    check_fence(
         token,
         unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)?,
     )
@@ -126,7 +126,7 @@ pub(super) async fn journal(
     rows.into_iter().map(JournalEntry::try_from).collect()
 }
 
-/// Whether it was added.
+/// Returns whether the entry was added.
 pub(super) async fn note(
     executor: impl SqliteExecutor<'_>,
     entry: &NewJournalEntry,
@@ -152,7 +152,7 @@ pub(super) async fn note(
 
 #[async_trait]
 impl Statements for Transaction {
-    /// The transaction has the lock of all rows.
+    /// The transaction already holds the write lock, which covers all rows.
     async fn lock_item(&mut self, id: &ItemId) -> Result<Option<(Item, u64)>, LedgerError> {
         let item = sqlx::query_as::<_, FencedColumns>(concat!(
             "SELECT ",
@@ -189,7 +189,7 @@ impl Statements for Transaction {
         .bind(item.id.as_str())
         .bind(signed(before))
         .bind(NO_LIMIT)
-        .bind(now - LENIENT_MS)
+        .bind(now - OLD_LIMIT_GRACE_MS)
         .bind(now)
         .execute(&mut **self)
         .await?;

@@ -3,21 +3,87 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use devices::Device;
-use domain::{ItemId, Order, OrderId, SegmentKey};
+use domain::SafetyCheck;
+use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SegmentKey};
 use jiff::Timestamp;
 use sqlx::SqlitePool;
 use uuid::Uuid;
 
-use super::{Transaction, hex, json, order_columns};
+use super::{SqliteLedger, Transaction, hex, hex_list, json, order_columns};
 use crate::{
-    LedgerError, PendingReturn, Transition,
-    columns::{OrderColumns, ReturnColumns},
+    LedgerError, OrderLife, PendingReturn, Transition,
+    columns::{OrderColumns, ReturnColumns, reached_attempts},
     convert::{column, signed},
-    life::transition::{Moved, Statements},
+    life::transition::{self, Moved, Statements},
 };
 
-/// Of one item: the same index, and what is due of other items is passed over. Only a repair by hand asks so, and an index of its own would cost every order.
+#[async_trait]
+impl OrderLife for SqliteLedger {
+    async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
+        let row = sqlx::query_as::<_, OrderColumns>(concat!(
+            "SELECT ",
+            order_columns!(),
+            " FROM orders WHERE id = ?"
+        ));
+        row.bind(id.as_uuid())
+            .fetch_optional(&self.readers)
+            .await?
+            .map(Order::try_from)
+            .transpose()
+    }
+
+    async fn due(
+        &self,
+        item: Option<&ItemId>,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
+        due(&self.readers, item, now, at_most).await
+    }
+
+    async fn transition(
+        &self,
+        transitions: &[Transition],
+    ) -> Result<Vec<Option<Order>>, LedgerError> {
+        transition::transition(self.write().await?, transitions).await
+    }
+
+    async fn pending_returns(
+        &self,
+        item: Option<&ItemId>,
+        before: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<PendingReturn>, LedgerError> {
+        pending_returns(&self.readers, item, before, at_most).await
+    }
+
+    async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
+        let order = sqlx::query_scalar::<_, Uuid>("SELECT order_id FROM payments WHERE id = ?")
+            .bind(payment.as_str())
+            .fetch_optional(&self.readers)
+            .await?;
+        Ok(order.map(OrderId::from))
+    }
+
+    async fn recorded_among(
+        &self,
+        ids: &[OrderId],
+    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+        let first: Vec<_> = ids.iter().map(|id| id.first()).collect();
+        let rows = sqlx::query_as::<_, (uuid::Uuid, String, i64)>(
+            "SELECT id, state, attempt FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?))",
+        );
+        reached_attempts(
+            ids,
+            rows.bind(hex_list(&first)?)
+                .fetch_all(&self.readers)
+                .await?,
+        )
+    }
+}
+
+/// For one item it uses the same index and skips the due orders of other items. Only a manual
+/// repair asks for one item, and a separate index would cost something for every order.
 pub(super) async fn due(
     pool: &SqlitePool,
     item: Option<&ItemId>,
@@ -38,7 +104,7 @@ pub(super) async fn due(
     rows.into_iter().map(Order::try_from).collect()
 }
 
-/// Of all items and of one are two statements: each has its index.
+/// Two statements, one for all items and one for a single item, so that each uses its index.
 pub(super) async fn pending_returns(
     pool: &SqlitePool,
     item: Option<&ItemId>,
@@ -78,16 +144,38 @@ macro_rules! step {
 
 #[async_trait]
 impl Statements for Transaction {
-    /// The transaction has the lock of all rows.
+    /// The transaction already holds the write lock, which covers all rows.
     async fn lock_segments(&mut self, _: &BTreeSet<SegmentKey>) -> Result<(), LedgerError> {
         Ok(())
+    }
+
+    async fn bind_payments(
+        &mut self,
+        payments: &BTreeMap<&str, OrderId>,
+    ) -> Result<HashSet<OrderId>, LedgerError> {
+        let rows = json(&column(payments, |(payment, order)| {
+            (*payment, hex(order.as_uuid()))
+        }))?;
+        sqlx::query(
+            "INSERT INTO payments (id, order_id) SELECT value ->> 0, unhex(value ->> 1) FROM json_each(?) \
+             WHERE TRUE ON CONFLICT (id) DO NOTHING",
+        )
+        .bind(&rows)
+        .execute(&mut **self)
+        .await?;
+        let others = sqlx::query_scalar::<_, Uuid>(
+            "SELECT unhex(value ->> 1) FROM json_each(?) \
+             JOIN payments ON payments.id = value ->> 0 WHERE payments.order_id <> unhex(value ->> 1)",
+        );
+        let others = others.bind(&rows).fetch_all(&mut **self).await?;
+        Ok(others.into_iter().map(OrderId::from).collect())
     }
 
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {
         let rows = column(steps, |Transition { order, to, payment }| {
             (hex(order.id.as_uuid()), order.version, to, payment)
         });
-        let statement = if devices::is_on(Device::VersionCheck) {
+        let statement = if SafetyCheck::VersionCheck.is_enabled() {
             step!("AND orders.version = new.version")
         } else {
             step!("")

@@ -3,23 +3,57 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{ItemId, OrderId, SegmentKey, TransferId};
+use domain::{EntryId, ItemId, OrderId, SegmentConfig, SegmentKey, TransferId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{Transaction, hex, hex_list, json, segment_columns, transfer_columns};
+use super::{
+    SqliteLedger, Transaction, hex, hex_list, item_columns, json, segment_columns, transfer_columns,
+};
 use crate::{
-    Claim, LedgerError, PendingReturn, Recorded, SegmentReplay, SegmentRow, Transfer,
+    Claim, LedgerError, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow, Transfer,
     columns::{
-        ClaimedColumns, RetakenColumns, ReturnColumns, TermsColumns, TransferColumns, claimed,
-        place_and_units,
+        ClaimedColumns, ConfigColumns, ReacquiredColumns, ReturnColumns, TermsColumns,
+        TransferColumns, checkpoint, claimed, index_and_units,
     },
     convert::{column, signed},
-    limits::{Asked, Terms},
-    recording::{self, Expected, Move, NewOrders, Statements, Widths},
-    touched::RetakenOrder,
+    recording,
+    statements::{Expected, Move, NewOrders, ReacquiredOrder, Statements, Widths},
+    terms::{Terms, UsageQuery},
     transaction::Transact,
 };
+
+#[async_trait]
+impl Recording for SqliteLedger {
+    async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64, Option<String>)>(
+            "SELECT item, segment, checkpoint FROM segments",
+        );
+        rows.fetch_all(&self.readers)
+            .await?
+            .into_iter()
+            .map(checkpoint)
+            .collect()
+    }
+
+    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
+        let rows =
+            sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
+        rows.fetch_all(&self.readers)
+            .await?
+            .into_iter()
+            .map(TryInto::try_into)
+            .collect()
+    }
+
+    async fn claim(
+        &self,
+        wanted: &[SegmentKey],
+        at_most: usize,
+    ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
+        claim(self.write().await?, wanted, at_most).await
+    }
+}
 
 struct SqliteClaim {
     transaction: Transaction,
@@ -27,7 +61,7 @@ struct SqliteClaim {
     widths: Widths,
 }
 
-/// The transaction holds the write lock already.
+/// The transaction already holds the write lock.
 pub(super) async fn claim(
     mut transaction: Transaction,
     wanted: &[SegmentKey],
@@ -45,7 +79,7 @@ pub(super) async fn claim(
     })))
 }
 
-/// The first of those that there are.
+/// The first `at_most` of the wanted rows that exist.
 pub(super) async fn rows(
     transaction: &mut Transaction,
     wanted: &[SegmentKey],
@@ -132,14 +166,14 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    /// The transaction has the lock of all rows.
+    /// The transaction already holds the write lock, which covers all rows.
     async fn limits_of(
         &mut self,
         items: &BTreeMap<&ItemId, bool>,
     ) -> Result<Vec<Terms>, LedgerError> {
         let rows = sqlx::query_as::<_, TermsColumns>(
             "SELECT id, limit_per_buyer, limit_before, limit_lowered_at AS lowered_ms, \
-                    EXISTS (SELECT 1 FROM all_at_home WHERE all_at_home.item = items.id) AS is_all_at_home \
+                    EXISTS (SELECT 1 FROM items_without_spillover WHERE items_without_spillover.item = items.id) AS is_without_spillover \
              FROM items WHERE id IN (SELECT value FROM json_each(?)) AND (limit_per_buyer IS NOT NULL OR limit_before IS NOT NULL)",
         );
         let rows = rows
@@ -149,9 +183,10 @@ impl Statements for Transaction {
         rows.into_iter().map(Terms::try_from).collect()
     }
 
-    async fn not_all_at_home(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
-        let deleted =
-            sqlx::query("DELETE FROM all_at_home WHERE item IN (SELECT value FROM json_each(?))");
+    async fn mark_spillover(&mut self, items: &[&ItemId]) -> Result<(), LedgerError> {
+        let deleted = sqlx::query(
+            "DELETE FROM items_without_spillover WHERE item IN (SELECT value FROM json_each(?))",
+        );
         deleted
             .bind(json(&column(items, |item| item.as_str()))?)
             .execute(&mut **self)
@@ -159,16 +194,20 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn held_by(&mut self, asked: &[Asked<'_>]) -> Result<Vec<(usize, u64)>, LedgerError> {
+    async fn usage_of(
+        &mut self,
+        queries: &[UsageQuery<'_>],
+    ) -> Result<Vec<(usize, u64)>, LedgerError> {
         let rows = column(
-            asked,
-            |Asked {
+            queries,
+            |UsageQuery {
                  item,
                  buyer,
                  range: [first, last],
              }| (item, buyer, hex(first.as_uuid()), hex(last.as_uuid())),
         );
-        // CROSS: for each of those who are asked for its range of the index, and never the other way round.
+        // CROSS JOIN fixes the join order: for each query its range of the index, and never the
+        // reverse.
         let held = sqlx::query_as::<_, (i64, i64)>(
             "SELECT asked.key, sum(quantity) FROM json_each(?) AS asked CROSS JOIN orders \
              ON orders.id BETWEEN unhex(asked.value ->> 2) AND unhex(asked.value ->> 3) \
@@ -176,24 +215,24 @@ impl Statements for Transaction {
              GROUP BY asked.key",
         );
         let held = held.bind(json(&rows)?).fetch_all(&mut **self).await?;
-        held.into_iter().map(place_and_units).collect()
+        held.into_iter().map(index_and_units).collect()
     }
 
     async fn lock_orders(
         &mut self,
         ids: &BTreeSet<OrderId>,
-    ) -> Result<Vec<RetakenOrder>, LedgerError> {
-        let rows = sqlx::query_as::<_, RetakenColumns>(
+    ) -> Result<Vec<ReacquiredOrder>, LedgerError> {
+        let rows = sqlx::query_as::<_, ReacquiredColumns>(
             "SELECT id, state, attempt, segment, quantity, expires_at AS expires_ms FROM orders \
              WHERE id IN (SELECT unhex(value) FROM json_each(?))",
         );
         let rows = rows.bind(hex_list(ids)?).fetch_all(&mut **self).await?;
-        rows.into_iter().map(RetakenOrder::try_from).collect()
+        rows.into_iter().map(ReacquiredOrder::try_from).collect()
     }
 
-    async fn retake(
+    async fn reacquire(
         &mut self,
-        orders: &BTreeMap<OrderId, RetakenOrder>,
+        orders: &BTreeMap<OrderId, ReacquiredOrder>,
     ) -> Result<(), LedgerError> {
         let rows = column(orders.values(), |order| {
             (
@@ -204,12 +243,12 @@ impl Statements for Transaction {
                 order.expires_ms,
             )
         });
-        let retaken = sqlx::query(
+        let reacquired = sqlx::query(
             "UPDATE orders SET state = new.value ->> 1, attempt = new.value ->> 2, segment = new.value ->> 3, expires_at = new.value ->> 4, \
                     version = version + 1 \
              FROM json_each(?) AS new WHERE orders.id = unhex(new.value ->> 0)",
         );
-        retaken.bind(json(&rows)?).execute(&mut **self).await?;
+        reacquired.bind(json(&rows)?).execute(&mut **self).await?;
         Ok(())
     }
 

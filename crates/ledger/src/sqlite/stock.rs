@@ -1,16 +1,97 @@
 //! Transfers, on SQLite.
 
 use async_trait::async_trait;
-use domain::{ItemId, TransferId};
+use domain::{Item, ItemId, SegmentKey, TransferId};
 use sqlx::SqlitePool;
 
-use super::{Transaction, hex, json, transfer_columns};
+use super::{SqliteLedger, Transaction, hex, items, json, repair, transfer_columns};
 use crate::{
-    LedgerError, Transfer,
-    changes::stock::Statements,
+    Changed, Created, ItemChange, LedgerError, NewJournalEntry, Reading, Repair, StockChange,
+    StockOperations, Transfer, TransferPlan,
+    changes::{
+        item,
+        stock::{self, Statements},
+    },
     columns::TransferColumns,
     convert::{column, signed, unsigned},
 };
+
+#[async_trait]
+impl StockOperations for SqliteLedger {
+    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
+        items::create(self.write().await?, item).await
+    }
+
+    async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        item::change_item(self.write().await?, id, change, expected, actor).await
+    }
+
+    async fn change_stock_by(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        requested: u64,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        if self.item(id).await?.is_none() {
+            return Ok(Changed::NoItem);
+        }
+        stock::change_stock(self.write().await?, id, change, requested, expected, actor).await
+    }
+
+    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        items::claim(&self.writer, id, token).await
+    }
+
+    async fn plan_transfers(
+        &self,
+        id: &ItemId,
+        token: u64,
+        plans: &[TransferPlan],
+    ) -> Result<(), LedgerError> {
+        stock::plan(self.write().await?, id, token, plans).await
+    }
+
+    async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
+        open_transfers(&self.readers, item).await
+    }
+
+    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
+        transfers(&self.readers, ids).await
+    }
+
+    async fn finish_withdrawal(
+        &self,
+        transfer: &Transfer,
+        token: u64,
+        actor: &str,
+    ) -> Result<(), LedgerError> {
+        stock::finish_withdrawal(self.write().await?, transfer, token, actor).await
+    }
+
+    async fn claim_for_repair(
+        &self,
+        segments: &[SegmentKey],
+        token: u64,
+    ) -> Result<Box<dyn Repair>, LedgerError> {
+        repair::claim(self.write().await?, segments, token).await
+    }
+
+    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+        items::note(&self.writer, entry, None).await.map(drop)
+    }
+
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
+        items::note(&self.writer, entry, Some(once)).await
+    }
+}
 
 pub(super) async fn open_transfers(
     pool: &SqlitePool,
@@ -53,7 +134,7 @@ impl Statements for Transaction {
         &mut self,
         transfers: &[Transfer],
         token: Option<u64>,
-        wished: Option<u64>,
+        requested: Option<u64>,
     ) -> Result<usize, LedgerError> {
         let rows = column(transfers, |transfer| {
             let Transfer {
@@ -61,7 +142,7 @@ impl Statements for Transaction {
                 item,
                 from,
                 to,
-                asked,
+                quantity,
                 moved,
                 state,
                 since,
@@ -71,41 +152,41 @@ impl Statements for Transaction {
                 item,
                 from,
                 to,
-                asked,
+                quantity,
                 moved,
                 state.as_str(),
                 since.as_millisecond(),
             )
         });
         let added = sqlx::query(
-            "INSERT INTO transfers (id, item, from_segment, to_segment, asked, moved, state, since, token, wished) \
+            "INSERT INTO transfers (id, item, from_segment, to_segment, quantity, moved, state, since, token, requested) \
              SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, ?2, ?3 \
              FROM json_each(?1) WHERE true ON CONFLICT (id) DO NOTHING",
         );
         let added = added
             .bind(json(&rows)?)
             .bind(token.map(signed))
-            .bind(wished.map(signed))
+            .bind(requested.map(signed))
             .execute(&mut **self)
             .await?;
         Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
     }
 
-    async fn are_of_another(
+    async fn belong_to_other_change(
         &mut self,
         transfers: &[Transfer],
-        wished: u64,
+        requested: u64,
     ) -> Result<bool, LedgerError> {
         let rows = column(transfers, |transfer| {
             (hex(transfer.id.as_uuid()), transfer.from.is_none())
         });
         let another = sqlx::query_scalar::<_, bool>(
             "SELECT EXISTS (SELECT 1 FROM json_each(?1) JOIN transfers ON transfers.id = unhex(value ->> 0) \
-                            WHERE wished <> ?2 OR (from_segment IS NULL) <> (value ->> 1))",
+                            WHERE requested <> ?2 OR (from_segment IS NULL) <> (value ->> 1))",
         );
         Ok(another
             .bind(json(&rows)?)
-            .bind(signed(wished))
+            .bind(signed(requested))
             .fetch_one(&mut **self)
             .await?)
     }

@@ -1,4 +1,4 @@
-//! Adding up an item, on SQLite.
+//! Sums of an item, on SQLite.
 
 use domain::ItemId;
 use sqlx::SqlitePool;
@@ -53,7 +53,8 @@ pub(super) async fn totals(
         .bind(id.as_str())
         .fetch_all(&mut *snapshot)
         .await?;
-    // What is `out` is not `done`: said twice, for the index of what is open.
+    // `out` implies not `done`. The second condition lets the planner use the index of open
+    // transfers.
     let in_transit = sqlx::query_scalar::<_, i64>(
         "SELECT coalesce(sum(moved), 0) FROM transfers WHERE item = ?1 AND state <> 'done' AND state = 'out'",
     );
@@ -72,7 +73,7 @@ pub(super) async fn totals(
     .map(Some)
 }
 
-/// One statement, so one snapshot.
+/// A single statement reads a single snapshot.
 pub(super) async fn unaccounted(pool: &SqlitePool, id: &ItemId) -> Result<i64, LedgerError> {
     let unaccounted = sqlx::query_scalar::<_, i64>(
         "SELECT coalesce((SELECT stock FROM items WHERE id = ?1), 0) \

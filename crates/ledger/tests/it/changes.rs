@@ -1,20 +1,22 @@
-//! Changes of an item by hand: on the version that they were decided on, once, and journalled.
+//! Manual changes of an item: each applies to the version that it was decided on, applies once, and
+//! is journalled.
 
 use domain::{ItemId, ItemState, Quantity, SegmentConfig, Window};
 use jiff::Timestamp;
 use ledger::{Changed, ItemChange, LedgerError, NewJournalEntry, StockChange, StockPart};
 use serde_json::json;
+use testkit::on_both_databases;
 
-use crate::site::{Site, item, on_both};
+use crate::env::{TestEnv, item};
 
-on_both!(
-    a_change_is_made_with_the_next_epoch_and_journalled,
-    a_change_that_was_made_is_found_made,
+on_both_databases!(crate::env::run:
+    a_change_raises_epoch_and_version_and_is_journalled,
+    a_repeated_change_changes_nothing,
     a_change_decided_on_another_version_changes_nothing,
-    an_item_is_known_by_what_it_was_created_as,
-    what_segments_should_be_at_is_what_the_item_says,
-    the_journal_keeps_what_it_is_told_newest_first,
-    what_is_told_once_is_in_the_journal_once,
+    a_repeated_creation_is_recognised_by_the_original_properties,
+    segment_configs_are_those_of_the_items,
+    the_journal_keeps_every_entry_and_lists_the_newest_first,
+    an_entry_noted_once_is_in_the_journal_once,
     a_window_that_ends_before_it_begins_is_refused,
 );
 
@@ -22,7 +24,7 @@ fn at(ms: i64) -> Option<Timestamp> {
     Some(Timestamp::from_millisecond(ms).unwrap())
 }
 
-fn all_of_it() -> ItemChange {
+fn every_field() -> ItemChange {
     ItemChange {
         state: Some(ItemState::Paused),
         limit_per_buyer: Some(None),
@@ -33,14 +35,14 @@ fn all_of_it() -> ItemChange {
     }
 }
 
-async fn a_change_is_made_with_the_next_epoch_and_journalled(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 10, 1).await;
+async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 10, 1).await;
     let changed = ledger
-        .change_item(&vase.id, &all_of_it(), Some(1), "admin")
+        .change_item(&vase.id, &every_field(), Some(1), "admin")
         .await
         .unwrap();
-    let expected = all_of_it().apply(&vase).unwrap();
+    let expected = every_field().apply(&vase).unwrap();
     assert_eq!((expected.epoch, expected.version), (2, 2));
     assert_eq!(changed, Changed::Item(expected.clone()));
     assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(expected));
@@ -58,7 +60,7 @@ async fn a_change_is_made_with_the_next_epoch_and_journalled(site: &Site) {
     assert_eq!(
         journal
             .into_iter()
-            .map(|said| said.entry)
+            .map(|noted| noted.entry)
             .collect::<Vec<_>>(),
         [expected]
     );
@@ -71,28 +73,28 @@ async fn a_change_is_made_with_the_next_epoch_and_journalled(site: &Site) {
         .change_item(&vase.id, &limit, None, "admin")
         .await
         .unwrap();
-    let said = ledger.journal(&vase.id, 1).await.unwrap().remove(0).entry;
+    let noted = ledger.journal(&vase.id, 1).await.unwrap().remove(0).entry;
     assert_eq!(
-        (&*said.action, said.after),
+        (&*noted.action, noted.after),
         (
             "limit",
             json!({ "limit_per_buyer": 5, "epoch": 3, "version": 3 })
         ),
-        "only what is different"
+        "only the changed fields"
     );
 }
 
-async fn a_change_that_was_made_is_found_made(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 10, 1).await;
+async fn a_repeated_change_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 10, 1).await;
     let changed = ledger
-        .change_item(&vase.id, &all_of_it(), Some(1), "admin")
+        .change_item(&vase.id, &every_field(), Some(1), "admin")
         .await
         .unwrap();
     for expected in [Some(1), Some(2), None] {
         assert_eq!(
             ledger
-                .change_item(&vase.id, &all_of_it(), expected, "admin")
+                .change_item(&vase.id, &every_field(), expected, "admin")
                 .await
                 .unwrap(),
             changed,
@@ -110,21 +112,21 @@ async fn a_change_that_was_made_is_found_made(site: &Site) {
     assert_eq!(ledger.journal(&vase.id, 9).await.unwrap().len(), 1);
 }
 
-async fn a_change_decided_on_another_version_changes_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 10, 1).await;
+async fn a_change_decided_on_another_version_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 10, 1).await;
     for expected in [0, 2] {
         let refused = ledger
-            .change_item(&vase.id, &all_of_it(), Some(expected), "admin")
+            .change_item(&vase.id, &every_field(), Some(expected), "admin")
             .await
             .unwrap();
         assert_eq!(refused, Changed::OtherVersion(vase.clone()));
     }
     assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(vase.clone()));
-    let nobody = ItemId::new("nobody").unwrap();
+    let missing = ItemId::new("missing").unwrap();
     assert_eq!(
         ledger
-            .change_item(&nobody, &all_of_it(), Some(1), "admin")
+            .change_item(&missing, &every_field(), Some(1), "admin")
             .await
             .unwrap(),
         Changed::NoItem
@@ -132,11 +134,11 @@ async fn a_change_decided_on_another_version_changes_nothing(site: &Site) {
     assert_eq!(ledger.journal(&vase.id, 9).await.unwrap(), []);
 }
 
-async fn an_item_is_known_by_what_it_was_created_as(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 10, 1).await;
+async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 10, 1).await;
     ledger
-        .change_item(&vase.id, &all_of_it(), None, "admin")
+        .change_item(&vase.id, &every_field(), None, "admin")
         .await
         .unwrap();
     let part = StockPart {
@@ -155,21 +157,21 @@ async fn an_item_is_known_by_what_it_was_created_as(site: &Site) {
     assert_eq!(
         ledger.create_item(&vase).await.unwrap(),
         ledger::Created::Same(now),
-        "the request that created it, once more"
+        "a repeat of the request that created it"
     );
     assert_eq!(
         ledger.create_item(&item("vase", 17, 1)).await.unwrap(),
         ledger::Created::Different,
-        "that it has 17 by now makes it no other item"
+        "the current stock of 17 does not make it another item"
     );
 }
 
-async fn what_segments_should_be_at_is_what_the_item_says(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 10, 2).await;
-    site.create(&*ledger, "jug", 10, 2).await;
+async fn segment_configs_are_those_of_the_items(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 10, 2).await;
+    env.create(&*ledger, "jug", 10, 2).await;
     ledger
-        .change_item(&vase.id, &all_of_it(), None, "admin")
+        .change_item(&vase.id, &every_field(), None, "admin")
         .await
         .unwrap();
     let mut configs = ledger.segment_configs().await.unwrap();
@@ -181,7 +183,7 @@ async fn what_segments_should_be_at_is_what_the_item_says(site: &Site) {
         window: Window::default(),
         epoch: 1,
     };
-    let change = all_of_it();
+    let change = every_field();
     let vase = SegmentConfig {
         state: ItemState::Paused,
         limit_per_buyer: None,
@@ -197,10 +199,10 @@ async fn what_segments_should_be_at_is_what_the_item_says(site: &Site) {
     );
 }
 
-async fn the_journal_keeps_what_it_is_told_newest_first(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 10, 1).await;
-    let jug = site.create(&*ledger, "jug", 10, 1).await;
+async fn the_journal_keeps_every_entry_and_lists_the_newest_first(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 10, 1).await;
+    let jug = env.create(&*ledger, "jug", 10, 1).await;
     let entry = |n: u64| NewJournalEntry {
         item: if n.is_multiple_of(2) {
             vase.id.clone()
@@ -220,19 +222,19 @@ async fn the_journal_keeps_what_it_is_told_newest_first(site: &Site) {
     assert_eq!(
         journal
             .iter()
-            .map(|said| said.entry.clone())
+            .map(|noted| noted.entry.clone())
             .collect::<Vec<_>>(),
         [entry(4), entry(2)]
     );
     assert!(journal[0].id > journal[1].id && journal[0].at >= journal[1].at);
     assert!((Timestamp::now().as_millisecond() - journal[0].at.as_millisecond()).abs() < 60_000);
     assert_eq!(ledger.journal(&jug.id, 9).await.unwrap().len(), 3);
-    let nobody = ItemId::new("nobody").unwrap();
-    assert_eq!(ledger.journal(&nobody, 9).await.unwrap(), []);
+    let missing = ItemId::new("missing").unwrap();
+    assert_eq!(ledger.journal(&missing, 9).await.unwrap(), []);
     assert!(
         ledger
             .note(&NewJournalEntry {
-                item: nobody,
+                item: missing,
                 ..entry(0)
             })
             .await
@@ -241,10 +243,10 @@ async fn the_journal_keeps_what_it_is_told_newest_first(site: &Site) {
     );
 }
 
-async fn what_is_told_once_is_in_the_journal_once(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 10, 1).await;
-    let jug = site.create(&*ledger, "jug", 10, 1).await;
+async fn an_entry_noted_once_is_in_the_journal_once(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 10, 1).await;
+    let jug = env.create(&*ledger, "jug", 10, 1).await;
     let entry = |item: &domain::Item, action: &str| {
         let (item, actor, action) = (item.id.clone(), "payment".to_owned(), action.to_owned());
         NewJournalEntry {
@@ -256,17 +258,17 @@ async fn what_is_told_once_is_in_the_journal_once(site: &Site) {
             after: json!(2),
         }
     };
-    let mut tellers = tokio::task::JoinSet::new();
+    let mut writers = tokio::task::JoinSet::new();
     for _ in 0..6 {
-        let (ledger, entry) = (site.ledger().await, entry(&vase, "first"));
-        tellers.spawn(async move { ledger.note_once(&entry, "a b").await.unwrap() });
+        let (ledger, entry) = (env.ledger().await, entry(&vase, "first"));
+        writers.spawn(async move { ledger.note_once(&entry, "a b").await.unwrap() });
     }
     assert_eq!(
-        tellers
+        writers
             .join_all()
             .await
             .into_iter()
-            .filter(|told| *told)
+            .filter(|added| *added)
             .count(),
         1
     );
@@ -296,15 +298,15 @@ async fn what_is_told_once_is_in_the_journal_once(site: &Site) {
         .await
         .unwrap()
         .into_iter()
-        .map(|said| said.entry.action)
+        .map(|noted| noted.entry.action)
         .collect();
     assert_eq!(actions, ["any number", "any number", "second", "first"]);
     assert_eq!(ledger.journal(&jug.id, 9).await.unwrap().len(), 1);
 }
 
-async fn a_window_that_ends_before_it_begins_is_refused(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 10, 1).await;
+async fn a_window_that_ends_before_it_begins_is_refused(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 10, 1).await;
     let change = ItemChange {
         window: Some(Window {
             opens_at: at(2),

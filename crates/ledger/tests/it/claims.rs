@@ -1,34 +1,33 @@
-//! A claim shares the work between recorders; that nothing is applied twice is the compare-and-set's business.
+//! Claims divide the work between recorders. The compare-and-set, not the claim, ensures that
+//! nothing is applied twice.
 
 use std::time::Duration;
 
 use ledger::{LedgerError, SegmentReplay, SegmentRow};
+use testkit::{Backend, eventually_some, on_both_databases};
 
-use crate::site::{
-    Kind, Site, eventually, id, on_both, opened, order, order_id, record, row, segment, state,
-    taken,
-};
+use crate::env::{TestEnv, id, opened, order, order_id, record, row, segment, state, taken};
 
-on_both!(
+on_both_databases!(crate::env::run:
     a_claimed_segment_is_skipped_by_others,
-    the_first_of_the_wanted_are_claimed,
+    a_claim_takes_the_first_of_the_wanted_segments,
     a_dropped_claim_changes_nothing,
-    a_released_segment_is_free_at_once,
+    a_released_segment_can_be_claimed_immediately,
     a_superseded_replay_is_refused,
-    a_claim_holds_nothing_up_but_other_claims,
+    a_claim_delays_nothing_but_other_claims,
 );
 
-/// SQLite locks the file and not rows: there others wait instead.
-async fn a_claimed_segment_is_skipped_by_others(site: &Site) {
-    let (one, other) = (site.ledger().await, site.ledger().await);
-    let item = site.create(&*one, "vase", 10, 3).await;
+/// Does not apply to SQLite, which locks the file and not rows: other recorders wait instead.
+async fn a_claimed_segment_is_skipped_by_others(env: &TestEnv) {
+    let (one, other) = (env.ledger().await, env.ledger().await);
+    let item = env.create(&*one, "vase", 10, 3).await;
     let [a, b, c] = [0, 1, 2].map(|number| segment(&item, number));
     let claim = one
         .claim(&[a.clone(), b.clone()], 9)
         .await
         .unwrap()
         .unwrap();
-    if site.kind == Kind::Sqlite {
+    if env.backend == Backend::Sqlite {
         let waiting =
             tokio::spawn(async move { other.claim(&[c], 9).await.unwrap().unwrap().rows().len() });
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -52,18 +51,18 @@ async fn a_claimed_segment_is_skipped_by_others(site: &Site) {
     assert_eq!(
         rest.rows().iter().map(|row| &row.key).collect::<Vec<_>>(),
         [&c],
-        "the locked ones do not count"
+        "claimed segments do not count towards the maximum"
     );
     drop(claim);
-    eventually("a free segment", async || {
+    eventually_some("a free segment", async || {
         other.claim(std::slice::from_ref(&a), 9).await.unwrap()
     })
     .await;
 }
 
-async fn the_first_of_the_wanted_are_claimed(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 10, 5).await;
+async fn a_claim_takes_the_first_of_the_wanted_segments(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 10, 5).await;
     let wanted = [3, 9, 1, 4, 0].map(|number| segment(&item, number));
     let claim = ledger.claim(&wanted, 2).await.unwrap().unwrap();
     assert_eq!(
@@ -86,9 +85,9 @@ async fn the_first_of_the_wanted_are_claimed(site: &Site) {
     );
 }
 
-async fn a_dropped_claim_changes_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 10, 1).await;
+async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 10, 1).await;
     let key = segment(&item, 0);
     let before = row(&*ledger, &key).await;
     drop(
@@ -99,16 +98,16 @@ async fn a_dropped_claim_changes_nothing(site: &Site) {
             .unwrap(),
     );
 
-    // In the middle of its transaction, at many different points of it.
+    // The claim is dropped in the middle of its transaction, at many different points.
     let orders: Vec<_> = (0..500).map(|n| order(&item, n % 10, 1)).collect();
     for micros in (0..4000).step_by(200) {
-        let claim = eventually("a claim", async || {
+        let claim = eventually_some("a claim", async || {
             ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()
         })
         .await;
         let mut entries = vec![opened(&item, 0)];
         entries.push(taken(id(2, 0), orders.clone()));
-        // What the ledger refuses in the last step does not commit, however far it comes.
+        // A replay that the last step refuses never commits, however far it gets.
         let stale = SegmentRow {
             version: 99,
             ..claim.rows()[0].clone()
@@ -124,34 +123,38 @@ async fn a_dropped_claim_changes_nothing(site: &Site) {
     }
     assert_eq!(row(&*ledger, &key).await, before);
     assert_eq!(state(&*ledger, order_id(&item, 0)).await, None);
-    eventually("a claim", async || {
+    eventually_some("a claim", async || {
         ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()
     })
     .await;
 }
 
-async fn a_released_segment_is_free_at_once(site: &Site) {
-    let (one, other) = (site.ledger().await, site.ledger().await);
-    let item = site.create(&*one, "vase", 10, 1).await;
+async fn a_released_segment_can_be_claimed_immediately(env: &TestEnv) {
+    let (one, other) = (env.ledger().await, env.ledger().await);
+    let item = env.create(&*one, "vase", 10, 1).await;
     let key = [segment(&item, 0)];
     for _ in 0..100 {
         one.claim(&key, 1)
             .await
             .unwrap()
-            .expect("it is free")
+            .expect("the segment must be free")
             .release()
             .await;
         other
             .claim(&key, 1)
             .await
             .unwrap()
-            .expect("it is free")
+            .expect("the segment must be free")
             .release()
             .await;
     }
-    // So it is after a record that was refused.
+    // The same holds after a recording that was refused.
     for _ in 0..20 {
-        let claim = one.claim(&key, 1).await.unwrap().expect("it is free");
+        let claim = one
+            .claim(&key, 1)
+            .await
+            .unwrap()
+            .expect("the segment must be free");
         let replay = SegmentReplay {
             row: claim.rows()[0].clone(),
             entries: vec![taken(id(2, 0), vec![])],
@@ -163,9 +166,9 @@ async fn a_released_segment_is_free_at_once(site: &Site) {
     }
 }
 
-async fn a_superseded_replay_is_refused(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 20, 2).await;
+async fn a_superseded_replay_is_refused(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 20, 2).await;
     let [key, other] = [0, 1].map(|number| segment(&item, number));
     let unopened = row(&*ledger, &key).await;
     record(
@@ -182,7 +185,7 @@ async fn a_superseded_replay_is_refused(site: &Site) {
         (
             unopened,
             vec![opened(&item, 0), fresh.clone()],
-            "as it was before",
+            "the row before its last change",
         ),
         (
             SegmentRow {
@@ -190,7 +193,7 @@ async fn a_superseded_replay_is_refused(site: &Site) {
                 ..current.clone()
             },
             vec![fresh.clone()],
-            "an old version",
+            "an outdated version",
         ),
         (
             SegmentRow {
@@ -198,7 +201,7 @@ async fn a_superseded_replay_is_refused(site: &Site) {
                 ..current.clone()
             },
             vec![fresh.clone()],
-            "an old checkpoint",
+            "an outdated checkpoint",
         ),
         (
             SegmentRow {
@@ -255,15 +258,15 @@ async fn a_superseded_replay_is_refused(site: &Site) {
     }
 }
 
-async fn a_claim_holds_nothing_up_but_other_claims(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 10, 1).await;
+async fn a_claim_delays_nothing_but_other_claims(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 10, 1).await;
     let claim = ledger
         .claim(&[segment(&item, 0)], 1)
         .await
         .unwrap()
         .unwrap();
-    let other = site.ledger().await;
+    let other = env.ledger().await;
     tokio::time::timeout(Duration::from_secs(1), async {
         assert!(other.item(&item.id).await.unwrap().is_some());
         assert!(other.totals(&item.id).await.unwrap().is_some());
@@ -271,6 +274,6 @@ async fn a_claim_holds_nothing_up_but_other_claims(site: &Site) {
         assert!(ledger.order(order_id(&item, 0)).await.unwrap().is_none());
     })
     .await
-    .expect("reads do not wait");
+    .expect("a read must not wait for a claim");
     drop(claim);
 }

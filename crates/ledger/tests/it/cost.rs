@@ -1,25 +1,28 @@
-//! What recording costs: SQL statements exactly, and allocations at most. A slower design fails, on any machine.
+//! The cost of recording: an exact number of SQL statements, and an upper bound of allocations. A
+//! more expensive design fails on any machine.
 //!
-//! The statements of a transaction must not become more with its orders, nor, on PostgreSQL, with its segments: each is a round trip while rows are
-//! locked. `docs/performance.md`, "Guards", has the table.
+//! The statements of a transaction must not grow with its orders, nor, on PostgreSQL, with its
+//! segments: each statement is a round trip while rows are locked. `docs/performance.md`, "Guards",
+//! has the table.
 
 use cost::{Bound, fewest_allocations, statements};
 use domain::{BuyerId, Entry, EntryId, Item};
 use ledger::{Ledger, SegmentReplay};
+use testkit::{Backend, on_both_databases};
 
-use crate::site::{Kind, Site, on_both, opened, order_of, segment, taken};
+use crate::env::{TestEnv, opened, order_of, segment, taken};
 
-on_both!(
-    a_transaction_takes_the_same_statements_whatever_the_number_of_its_orders,
-    a_limit_takes_no_statement_more,
-    after_a_stray_it_takes_one_more,
-    orders_that_come_again_take_no_statement_for_each,
+on_both_databases!(crate::env::run:
+    the_number_of_statements_does_not_depend_on_the_number_of_orders,
+    a_limit_needs_no_additional_statement,
+    after_an_off_home_order_one_more_statement_is_needed,
+    repeated_orders_need_no_statement_each,
 );
 
-/// A log to be recorded, batch by batch, whose orders are all new and at home.
+/// Produces a log to record, batch by batch. All orders are new and at home.
 struct Log {
     item: Item,
-    /// Batches so far: also the time of the next ones.
+    /// Number of batches so far; also the timestamp of the next entries.
     batches: u64,
     buyers: usize,
 }
@@ -35,7 +38,7 @@ impl Log {
         }
     }
 
-    /// What every segment has next: entries with so many orders each.
+    /// The next entries of every segment, each with the given number of orders.
     fn next(&mut self, entries: &[usize]) -> Batch {
         let batch = (0..self.item.segments)
             .map(|segment| self.next_of(segment, entries))
@@ -64,7 +67,8 @@ impl Log {
         }
     }
 
-    /// As the recorder does it: one claim and one transaction for all segments. Returns how many orders were recorded.
+    /// Records like the recorder: one claim and one transaction for all segments. Returns the
+    /// number of recorded orders.
     async fn record(&self, ledger: &dyn Ledger, batch: Batch) -> usize {
         let keys: Vec<_> = (0..self.item.segments)
             .map(|number| segment(&self.item, number))
@@ -86,7 +90,7 @@ impl Log {
             .sum()
     }
 
-    /// The statements that record what comes next.
+    /// The statements that record the next batch.
     async fn statements(&mut self, ledger: &dyn Ledger, entries: &[usize]) -> Vec<String> {
         let batch = self.next(entries);
         let (held, statements) = statements(self.record(ledger, batch)).await;
@@ -98,14 +102,15 @@ impl Log {
     }
 }
 
-/// An item whose segments have something recorded, so that statements are prepared and rows opened.
-async fn begun(site: &Site, ledger: &dyn Ledger, limited: bool, segments: u16) -> Log {
+/// An item with something recorded in every segment, so that statements are prepared and rows
+/// opened.
+async fn begun(env: &TestEnv, ledger: &dyn Ledger, limited: bool, segments: u16) -> Log {
     let name = format!("vase-{segments}-{limited}");
     let stock = 1_000_000;
     let item = if limited {
-        site.create(ledger, &name, stock, segments).await
+        env.create(ledger, &name, stock, segments).await
     } else {
-        site.create_unlimited(ledger, &name, stock, segments).await
+        env.create_unlimited(ledger, &name, stock, segments).await
     };
     let mut log = Log::of(item);
     for orders in [1, 200] {
@@ -115,33 +120,34 @@ async fn begun(site: &Site, ledger: &dyn Ledger, limited: bool, segments: u16) -
     log
 }
 
-/// Claim, limits (unless the only segment is home), insert, and the rows: one statement for all of them, or with SQLite, where a statement is no round trip,
-/// one for each.
-fn recording(kind: Kind, segments: usize) -> Vec<&'static str> {
-    let (claim, rows) = match kind {
-        Kind::Sqlite => ("SELECT", vec!["UPDATE"; segments]),
-        Kind::Postgres => ("WITH", vec!["UPDATE", "COMMIT"]),
+/// Claim, limits (unless the only segment is home), insert, and the update of the rows: one
+/// statement for all rows, or one for each on SQLite, where a statement is no round trip.
+fn recording(backend: Backend, segments: usize) -> Vec<&'static str> {
+    let (claim, rows) = match backend {
+        Backend::Sqlite => ("SELECT", vec!["UPDATE"; segments]),
+        Backend::Postgres => ("WITH", vec!["UPDATE", "COMMIT"]),
     };
     let limits: &[_] = if segments == 1 { &[] } else { &["SELECT"] };
     [&[claim], limits, &["INSERT"], &rows].concat()
 }
 
-/// Orders of each entry: a lone one, a batch, and what gathers while a commit takes its time.
+/// Number of orders in each entry: a single one, a batch, and a backlog that builds up during a
+/// commit.
 const ENTRIES: [&[usize]; 3] = [&[1], &[128], &[128; 16]];
 
-async fn a_transaction_takes_the_same_statements_whatever_the_number_of_its_orders(site: &Site) {
-    takes_the_same_statements(site, false).await;
+async fn the_number_of_statements_does_not_depend_on_the_number_of_orders(env: &TestEnv) {
+    takes_the_same_statements(env, false).await;
 }
 
-async fn a_limit_takes_no_statement_more(site: &Site) {
-    takes_the_same_statements(site, true).await;
+async fn a_limit_needs_no_additional_statement(env: &TestEnv) {
+    takes_the_same_statements(env, true).await;
 }
 
-async fn takes_the_same_statements(site: &Site, limited: bool) {
-    let ledger = site.ledger().await;
+async fn takes_the_same_statements(env: &TestEnv, limited: bool) {
+    let ledger = env.ledger().await;
     for segments in [1, 8] {
-        let mut log = begun(site, &*ledger, limited, segments).await;
-        let expected = recording(site.kind, segments.into());
+        let mut log = begun(env, &*ledger, limited, segments).await;
+        let expected = recording(env.backend, segments.into());
         for entries in ENTRIES {
             assert_eq!(
                 log.statements(&*ledger, entries).await,
@@ -152,17 +158,17 @@ async fn takes_the_same_statements(site: &Site, limited: bool) {
     }
 }
 
-async fn after_a_stray_it_takes_one_more(site: &Site) {
-    let ledger = site.ledger().await;
-    let mut log = begun(site, &*ledger, true, 8).await;
-    let mut strayed = log.next(&[1]);
-    strayed.rotate_left(1);
-    let (_, first) = statements(log.record(&*ledger, strayed)).await;
-    let mut expected = recording(site.kind, 8);
+async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let mut log = begun(env, &*ledger, true, 8).await;
+    let mut off_home = log.next(&[1]);
+    off_home.rotate_left(1);
+    let (_, first) = statements(log.record(&*ledger, off_home)).await;
+    let mut expected = recording(env.backend, 8);
     expected.splice(2..2, ["DELETE", "SELECT"]);
-    assert_eq!(first, expected, "the first stray");
+    assert_eq!(first, expected, "the first off-home order");
     for entries in ENTRIES {
-        let mut expected = recording(site.kind, 8);
+        let mut expected = recording(env.backend, 8);
         expected.insert(2, "SELECT");
         assert_eq!(
             log.statements(&*ledger, entries).await,
@@ -172,35 +178,37 @@ async fn after_a_stray_it_takes_one_more(site: &Site) {
     }
 }
 
-/// As after a recorder that repeats what another one has recorded: the insert that expects none of them fails, and a transaction follows whose insert asks.
-async fn orders_that_come_again_take_no_statement_for_each(site: &Site) {
-    let ledger = site.ledger().await;
-    let mut log = begun(site, &*ledger, false, 1).await;
+/// A recorder repeats what another one has recorded: the insert that expects only new orders fails,
+/// and a second transaction tolerates existing ones.
+async fn repeated_orders_need_no_statement_each(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let mut log = begun(env, &*ledger, false, 1).await;
     let mut again = log.next(&[128]);
     assert_eq!(log.record(&*ledger, again.clone()).await, 128);
     again[0][0].id.ms += 1;
     let (held, statements) = statements(log.record(&*ledger, again)).await;
     assert_eq!(held, 0);
-    let expected: &[&str] = match site.kind {
-        Kind::Sqlite => &["SELECT", "INSERT", "UPDATE"],
-        Kind::Postgres => &[
+    let expected: &[&str] = match env.backend {
+        Backend::Sqlite => &["SELECT", "INSERT", "UPDATE"],
+        Backend::Postgres => &[
             "WITH", "INSERT", "ROLLBACK", "WITH", "WITH", "UPDATE", "COMMIT",
         ],
     };
     assert_eq!(statements, expected);
 }
 
-/// Holds recorded orders against the bound: from the claim to the commit, on the thread of whoever records. The entries are the caller's.
-fn check(site: impl Future<Output = Site>, bound: Bound, entries: &[usize]) {
+/// Checks the allocations of recorded orders against the bound: from claim to commit, on the
+/// recorder's thread. The entries belong to the caller and are not counted.
+fn check(env: impl Future<Output = TestEnv>, bound: Bound, entries: &[usize]) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let (site, ledger, log) = runtime.block_on(async {
-        let site = site.await;
-        let ledger = site.ledger().await;
-        let log = begun(&site, &*ledger, true, 1).await;
-        (site, ledger, std::cell::RefCell::new(log))
+    let (env, ledger, log) = runtime.block_on(async {
+        let env = env.await;
+        let ledger = env.ledger().await;
+        let log = begun(&env, &*ledger, true, 1).await;
+        (env, ledger, std::cell::RefCell::new(log))
     });
     let orders = entries.iter().sum();
     let record = |batch| {
@@ -211,13 +219,13 @@ fn check(site: impl Future<Output = Site>, bound: Bound, entries: &[usize]) {
     };
     let spent = fewest_allocations(|| log.borrow_mut().next(entries), record);
     bound.check(spent, orders);
-    runtime.block_on(site.audit());
+    runtime.block_on(env.audit());
 }
 
 #[test]
-fn an_order_recorded_on_postgres_allocates_no_more_than_it_may() {
+fn recording_an_order_on_postgres_stays_within_its_allocations() {
     check(
-        Site::postgres(),
+        TestEnv::new(Backend::Postgres),
         Bound {
             what: "a lone order recorded on PostgreSQL",
             most: 145.0,
@@ -225,7 +233,7 @@ fn an_order_recorded_on_postgres_allocates_no_more_than_it_may() {
         &[1],
     );
     check(
-        Site::postgres(),
+        TestEnv::new(Backend::Postgres),
         Bound {
             what: "an order recorded on PostgreSQL in a batch of 128",
             most: 4.0,
@@ -235,10 +243,11 @@ fn an_order_recorded_on_postgres_allocates_no_more_than_it_may() {
 }
 
 #[test]
-fn an_order_recorded_on_sqlite_allocates_no_more_than_it_may() {
-    // 82 to 97: its answers come from a thread of SQLite's own, sooner or later than somebody waits for them.
+fn recording_an_order_on_sqlite_stays_within_its_allocations() {
+    // 82 to 97: results arrive from SQLite's own thread, before or after the test starts to wait
+    // for them.
     check(
-        Site::sqlite(),
+        TestEnv::new(Backend::Sqlite),
         Bound {
             what: "a lone order recorded on SQLite",
             most: 110.0,
@@ -246,7 +255,7 @@ fn an_order_recorded_on_sqlite_allocates_no_more_than_it_may() {
         &[1],
     );
     check(
-        Site::sqlite(),
+        TestEnv::new(Backend::Sqlite),
         Bound {
             what: "an order recorded on SQLite in a batch of 128",
             most: 4.8,

@@ -1,22 +1,21 @@
-//! Postgres goes away, in the middle of things.
+//! PostgreSQL fails in the middle of operations.
 
 use std::time::Duration;
 
 use domain::Entry;
 use ledger::{Ledger, LedgerError, SegmentReplay};
 use testbed::Postgres;
+use testkit::{Database, eventually_some};
 
-use crate::site::{
-    Site, eventually, id, opened, order, order_id, record, rest, row, segment, state, taken,
-};
+use crate::env::{TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_dies_before_the_commit_is_an_error_and_recording_again_records_once() {
+async fn after_a_server_dies_before_the_commit_recording_again_records_once() {
     let mut server = Postgres::start().await.unwrap();
-    let site = Site::at(server.url("postgres"));
-    let ledger = site.ledger().await;
+    let env = TestEnv::at(Database::postgres_at(server.url("postgres")));
+    let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    let item = site.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create(&*ledger, "vase", 10, 1).await;
     let key = segment(&item, 0);
     let entries = vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 1)])];
 
@@ -38,23 +37,23 @@ async fn a_server_that_dies_before_the_commit_is_an_error_and_recording_again_re
     assert!(ledger.ping().await.is_err());
 
     server.restart().await.unwrap();
-    let recorded = eventually("a live connection", async || {
+    let recorded = eventually_some("a live connection", async || {
         record(&*ledger, &key, entries.clone()).await.ok()
     })
     .await;
     assert_eq!((recorded.held, recorded.repeated), (1, 0));
     assert!(state(&*ledger, order_id(&item, 0)).await.is_some());
-    site.audit().await;
+    env.audit().await;
 }
 
-/// The commit may have been carried out although its answer was lost. The checkpoint tells.
+/// The commit may have been executed although its response was lost. The checkpoint tells.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_dies_while_recording_loses_and_repeats_nothing() {
+async fn a_server_that_dies_while_recording_loses_and_duplicates_nothing() {
     let mut server = Postgres::start().await.unwrap();
-    let site = Site::at(server.url("postgres"));
-    let ledger = site.ledger().await;
+    let env = TestEnv::at(Database::postgres_at(server.url("postgres")));
+    let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    let item = site.create(&*ledger, "vase", 100_000, 1).await;
+    let item = env.create(&*ledger, "vase", 100_000, 1).await;
     let key = segment(&item, 0);
     let mut log: Vec<Entry> = vec![opened(&item, 0)];
     log.extend((0..400).map(|entry| {
@@ -72,7 +71,7 @@ async fn a_server_that_dies_while_recording_loses_and_repeats_nothing() {
             tokio::spawn(async move { record_until_error(&*ledger, &key, &log, 2).await })
         };
         let half_way = id(round * 100, 0);
-        eventually("some progress", async || {
+        eventually_some("some progress", async || {
             (row(&*ledger, &key).await.checkpoint > Some(half_way)).then_some(())
         })
         .await;
@@ -80,11 +79,11 @@ async fn a_server_that_dies_while_recording_loses_and_repeats_nothing() {
         recording
             .await
             .unwrap()
-            .expect_err("the server was killed before the end");
+            .expect_err("the server was killed before recording finished");
         server.restart().await.unwrap();
-        eventually("a live connection", async || ledger.ping().await.ok()).await;
+        eventually_some("a live connection", async || ledger.ping().await.ok()).await;
     }
-    eventually("the rest", async || {
+    eventually_some("the rest", async || {
         record_until_error(&*ledger, &key, &log, 50).await.ok()
     })
     .await;
@@ -95,7 +94,7 @@ async fn a_server_that_dies_while_recording_loses_and_repeats_nothing() {
     );
     let totals = ledger.totals(&item.id).await.unwrap().unwrap();
     assert_eq!(totals.orders_by_state, [("held".to_owned(), 8000)]);
-    site.audit().await;
+    env.audit().await;
 }
 
 async fn record_until_error(
@@ -118,10 +117,10 @@ async fn record_until_error(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_died_while_idle_are_not_handed_out() {
+async fn dead_idle_connections_are_not_handed_out() {
     let mut server = Postgres::start().await.unwrap();
     let ledger = ledger::connect(&server.url("postgres"), 4).await.unwrap();
-    // Several connections in the pool, all of them dead soon.
+    // Several connections in the pool, all of which are about to die.
     let (a, b, c, d) = tokio::join!(ledger.ping(), ledger.ping(), ledger.ping(), ledger.ping());
     [a, b, c, d]
         .into_iter()
@@ -135,12 +134,12 @@ async fn connections_that_died_while_idle_are_not_handed_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_hangs_is_taken_away() {
+async fn a_hanging_claim_is_ended() {
     let server = Postgres::start().await.unwrap();
-    let site = Site::at(server.url("postgres"));
-    let ledger = site.ledger().await;
+    let env = TestEnv::at(Database::postgres_at(server.url("postgres")));
+    let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    let item = site.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create(&*ledger, "vase", 10, 1).await;
     let claim = ledger
         .claim(&[segment(&item, 0)], 1)
         .await
@@ -153,7 +152,10 @@ async fn a_claim_that_hangs_is_taken_away() {
         .unwrap()
         .is_none()
     {
-        assert!(std::time::Instant::now() < deadline, "it is still claimed");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the hanging claim was not ended"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let replay = SegmentReplay {
@@ -164,5 +166,42 @@ async fn a_claim_that_hangs_is_taken_away() {
         claim.record(vec![replay]).await,
         Err(LedgerError::Database(_))
     ));
-    site.audit().await;
+    env.audit().await;
+}
+
+/// A role or a database may have a setting that acknowledges commits before they are on disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_wait_for_the_disk_whatever_the_database_is_set_to() {
+    let server = Postgres::start().await.unwrap();
+    let database = Database::postgres_at(server.url("postgres"));
+    let ledger = database.ledger().await;
+    ledger.migrate().await.unwrap();
+    database
+        .execute(
+            "CREATE TABLE seen (setting text);
+             CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;
+             CREATE TRIGGER note BEFORE INSERT ON items FOR EACH ROW EXECUTE FUNCTION note()",
+        )
+        .await
+        .unwrap();
+    for (name, set, expected) in [
+        ("vase", "off", "on"),
+        ("bowl", "local", "on"),
+        ("jar", "remote_apply", "remote_apply"),
+    ] {
+        database
+            .execute(&format!(
+                "ALTER DATABASE postgres SET synchronous_commit = {set}"
+            ))
+            .await
+            .unwrap();
+        let env = TestEnv::at(Database::postgres_at(server.url("postgres")));
+        env.create(&*env.ledger().await, name, 10, 1).await;
+        let seen = database
+            .execute(&format!("DELETE FROM seen WHERE setting = '{expected}'"))
+            .await
+            .unwrap();
+        assert_eq!(seen, 1, "{set}");
+    }
 }

@@ -1,21 +1,22 @@
-//! Items: created once, changed by version.
+//! Items are created once, and each change checks their version.
 
 use std::{collections::HashMap, sync::Arc};
 
 use domain::{Durability, Item, ItemId, ItemState, ItemTag, Window};
 use jiff::Timestamp;
 use ledger::{ByOrders, Changed, Created, ItemChange, Ledger};
+use testkit::on_both_databases;
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::site::{Site, id, item, on_both, opened, order, record, segment, taken};
+use crate::env::{TestEnv, id, item, opened, order, record, segment, taken};
 
-on_both!(
-    the_same_item_twice_is_the_same_and_another_body_is_different,
-    several_who_create_at_once_create_once,
-    an_item_reads_back,
-    a_state_raises_the_epoch_once,
-    several_who_change_the_state_at_once_raise_the_epoch_once,
-    items_that_share_a_tag_are_both_found_and_not_mixed_up,
+on_both_databases!(crate::env::run:
+    creating_an_item_again_finds_it_and_another_body_is_different,
+    concurrent_creations_of_an_item_create_it_once,
+    an_item_reads_back_unchanged,
+    a_change_of_state_raises_the_epoch_once,
+    concurrent_changes_to_one_state_raise_the_epoch_once,
+    items_that_share_a_tag_are_both_found_and_kept_apart,
 );
 
 fn to(state: ItemState) -> ItemChange {
@@ -37,23 +38,23 @@ async fn changed(ledger: &dyn Ledger, item: &Item, change: &ItemChange) -> Item 
     }
 }
 
-async fn the_same_item_twice_is_the_same_and_another_body_is_different(site: &Site) {
-    let ledger = site.ledger().await;
+async fn creating_an_item_again_finds_it_and_another_body_is_different(env: &TestEnv) {
+    let ledger = env.ledger().await;
     let vase = item("vase", 10, 3);
     assert_eq!(
-        site.try_create(&*ledger, &vase).await,
+        env.try_create(&*ledger, &vase).await,
         Created::New(vase.clone())
     );
     assert_eq!(
-        site.try_create(&*ledger, &vase).await,
+        env.try_create(&*ledger, &vase).await,
         Created::Same(vase.clone())
     );
 
     let paused = changed(&*ledger, &vase, &to(ItemState::Paused)).await;
     assert_eq!(
-        site.try_create(&*ledger, &vase).await,
+        env.try_create(&*ledger, &vase).await,
         Created::Same(paused),
-        "as it is by now"
+        "with its current values"
     );
 
     let others = [
@@ -99,7 +100,7 @@ async fn the_same_item_twice_is_the_same_and_another_body_is_different(site: &Si
     ];
     for other in others {
         assert_eq!(
-            site.try_create(&*ledger, &other).await,
+            env.try_create(&*ledger, &other).await,
             Created::Different,
             "{other:?}"
         );
@@ -114,12 +115,12 @@ async fn the_same_item_twice_is_the_same_and_another_body_is_different(site: &Si
     assert_eq!(shares, [(0, 4), (1, 3), (2, 3)]);
 }
 
-async fn several_who_create_at_once_create_once(site: &Site) {
+async fn concurrent_creations_of_an_item_create_it_once(env: &TestEnv) {
     let barrier = Arc::new(Barrier::new(6));
     let mut creators = JoinSet::new();
     for creator in 0..6 {
-        let (ledger, barrier) = (site.ledger().await, Arc::clone(&barrier));
-        // The last two mean something else by the same name.
+        let (ledger, barrier) = (env.ledger().await, Arc::clone(&barrier));
+        // The last two requests use the same name for different items.
         let vase = item("vase", if creator < 4 { 1000 } else { 999 }, 16);
         creators.spawn(async move {
             barrier.wait().await;
@@ -141,17 +142,17 @@ async fn several_who_create_at_once_create_once(site: &Site) {
     for (asked, created) in created {
         assert_eq!(matches!(created, Created::Different), asked != stock);
     }
-    let again = site
-        .try_create(&*site.ledger().await, &item("vase", stock, 16))
+    let again = env
+        .try_create(&*env.ledger().await, &item("vase", stock, 16))
         .await;
     assert!(
         matches!(again, Created::Same(_)),
-        "and the audit finds every segment"
+        "the audit must find every segment"
     );
 }
 
-async fn an_item_reads_back(site: &Site) {
-    let ledger = site.ledger().await;
+async fn an_item_reads_back_unchanged(env: &TestEnv) {
+    let ledger = env.ledger().await;
     let at = |ms| Some(Timestamp::from_millisecond(ms).unwrap());
     let windows = [
         (None, None),
@@ -173,7 +174,7 @@ async fn an_item_reads_back(site: &Site) {
             ..item(&format!("vase-{number}"), 0, 1)
         };
         assert_eq!(
-            site.try_create(&*ledger, &created).await,
+            env.try_create(&*ledger, &created).await,
             Created::New(created.clone())
         );
         assert_eq!(
@@ -185,16 +186,16 @@ async fn an_item_reads_back(site: &Site) {
             [created]
         );
     }
-    let nobody = ItemId::new("nobody").unwrap();
-    assert_eq!(ledger.item(&nobody).await.unwrap(), None);
-    assert_eq!(ledger.segments(&nobody).await.unwrap(), []);
-    assert!(ledger.totals(&nobody).await.unwrap().is_none());
+    let missing = ItemId::new("missing").unwrap();
+    assert_eq!(ledger.item(&missing).await.unwrap(), None);
+    assert_eq!(ledger.segments(&missing).await.unwrap(), []);
+    assert!(ledger.totals(&missing).await.unwrap().is_none());
     assert_eq!(ledger.items_tagged(ItemTag(0)).await.unwrap(), []);
 }
 
-async fn a_state_raises_the_epoch_once(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 1, 1).await;
+async fn a_change_of_state_raises_the_epoch_once(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 1, 1).await;
     let mut expected = vase.clone();
     for (state, epoch) in [
         (ItemState::Open, 1),
@@ -215,19 +216,19 @@ async fn a_state_raises_the_epoch_once(site: &Site) {
             Some(&expected)
         );
     }
-    let nobody = ItemId::new("nobody").unwrap();
+    let missing = ItemId::new("missing").unwrap();
     assert_eq!(
         ledger
-            .change_item(&nobody, &to(ItemState::Open), None, "admin")
+            .change_item(&missing, &to(ItemState::Open), None, "admin")
             .await
             .unwrap(),
         Changed::NoItem
     );
 }
 
-async fn several_who_change_the_state_at_once_raise_the_epoch_once(site: &Site) {
-    let ledger = site.ledger().await;
-    let vase = site.create(&*ledger, "vase", 1, 1).await;
+async fn concurrent_changes_to_one_state_raise_the_epoch_once(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = env.create(&*ledger, "vase", 1, 1).await;
     for (round, state) in [ItemState::Paused, ItemState::Open, ItemState::Closed]
         .into_iter()
         .enumerate()
@@ -235,7 +236,7 @@ async fn several_who_change_the_state_at_once_raise_the_epoch_once(site: &Site) 
         let barrier = Arc::new(Barrier::new(4));
         let mut changers = JoinSet::new();
         for _ in 0..4 {
-            let (ledger, barrier, vase) = (site.ledger().await, Arc::clone(&barrier), vase.clone());
+            let (ledger, barrier, vase) = (env.ledger().await, Arc::clone(&barrier), vase.clone());
             changers.spawn(async move {
                 barrier.wait().await;
                 changed(&*ledger, &vase, &to(state)).await
@@ -247,11 +248,11 @@ async fn several_who_change_the_state_at_once_raise_the_epoch_once(site: &Site) 
     }
 }
 
-async fn items_that_share_a_tag_are_both_found_and_not_mixed_up(site: &Site) {
-    let [one, other] = namesakes();
-    let ledger = site.ledger().await;
-    let one = site.create(&*ledger, &one, 5, 1).await;
-    let other = site.create(&*ledger, &other, 9, 1).await;
+async fn items_that_share_a_tag_are_both_found_and_kept_apart(env: &TestEnv) {
+    let [one, other] = names_with_one_tag();
+    let ledger = env.ledger().await;
+    let one = env.create(&*ledger, &one, 5, 1).await;
+    let other = env.create(&*ledger, &other, 9, 1).await;
     record(
         &*ledger,
         &segment(&one, 0),
@@ -283,8 +284,8 @@ async fn items_that_share_a_tag_are_both_found_and_not_mixed_up(site: &Site) {
     }
 }
 
-/// Two names whose tags are the same: among a hundred thousand there are some.
-fn namesakes() -> [String; 2] {
+/// Two names with the same tag; a hundred thousand names contain such a pair.
+fn names_with_one_tag() -> [String; 2] {
     let mut names = HashMap::new();
     for n in 0.. {
         let name = format!("item-{n}");

@@ -1,4 +1,4 @@
-//! What becomes of orders after they were recorded, and of their units.
+//! Transitions of recorded orders, and the return of their units.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,28 +6,30 @@ use domain::{Item, Order, OrderId, OrderState, PaymentId, SegmentKey};
 use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, Transition};
 use serde_json::json;
+use testkit::on_both_databases;
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::site::{
-    Site, counters, happen, on_both, order, order_id, release, row, segment, state, step, take,
+use crate::env::{
+    TestEnv, counters, happen, order, order_id, release, row, segment, state, step, take,
 };
 
-on_both!(
-    every_arrow_moves_the_units_it_should,
-    what_is_no_arrow_changes_nothing,
-    a_batch_moves_what_it_can_and_says_what_it_could_not,
-    of_many_who_move_one_order_one_does,
-    orders_are_due_from_the_end_of_their_hold_oldest_first,
-    what_is_due_of_one_item_is_found_behind_any_number_of_others,
-    a_return_is_pending_until_the_segment_says_it_is_done,
+on_both_databases!(crate::env::run:
+    every_transition_moves_the_units_to_the_right_counter,
+    a_transition_outside_the_state_machine_changes_nothing,
+    a_batch_applies_what_it_can_and_returns_none_for_the_rest,
+    of_concurrent_transitions_of_one_order_one_wins,
+    orders_are_due_from_their_deadline_on_oldest_first,
+    due_orders_of_one_item_are_found_behind_many_of_other_items,
+    a_return_is_pending_until_the_segments_entry_is_recorded,
     a_return_counts_once_and_only_where_the_units_are,
-    a_payment_is_kept,
-    that_money_is_due_back_is_journalled_with_the_step_and_only_then,
+    a_payment_is_stored_with_the_order,
+    a_payment_pays_the_order_that_it_was_reported_for_first,
+    a_due_refund_is_journalled_with_its_transition_and_only_then,
 );
 
 /// An item with one segment that holds orders 0..n of 1, 2, 3 ... units.
-async fn held(site: &Site, ledger: &dyn Ledger, name: &str, n: usize) -> (Item, SegmentKey) {
-    let item = site.create(ledger, name, 1000, 1).await;
+async fn held(env: &TestEnv, ledger: &dyn Ledger, name: &str, n: usize) -> (Item, SegmentKey) {
+    let item = env.create(ledger, name, 1000, 1).await;
     let key = segment(&item, 0);
     happen(
         ledger,
@@ -39,10 +41,11 @@ async fn held(site: &Site, ledger: &dyn Ledger, name: &str, n: usize) -> (Item, 
     (item, key)
 }
 
-async fn every_arrow_moves_the_units_it_should(site: &Site) {
+async fn every_transition_moves_the_units_to_the_right_counter(env: &TestEnv) {
     use OrderState::{Cancelled, Confirmed, Expired, RefundDue, Refunded};
-    let ledger = site.ledger().await;
-    // The path, the counters at its end, and how many of its steps change the row: those that move units.
+    let ledger = env.ledger().await;
+    // The path, the counters at its end, and the number of its steps that change the row because
+    // they move units.
     let table: [(&[OrderState], [u64; 4], u64); 6] = [
         (&[Confirmed], [990, 0, 10, 0], 1),
         (&[Cancelled], [990, 0, 0, 10], 1),
@@ -52,7 +55,7 @@ async fn every_arrow_moves_the_units_it_should(site: &Site) {
         (&[Expired, RefundDue, Refunded], [990, 0, 0, 10], 1),
     ];
     for (number, (path, expected, changes)) in table.into_iter().enumerate() {
-        let item = site
+        let item = env
             .create(&*ledger, &format!("vase-{number}"), 1000, 1)
             .await;
         let (key, id) = (segment(&item, 0), order_id(&item, 0));
@@ -65,7 +68,7 @@ async fn every_arrow_moves_the_units_it_should(site: &Site) {
             assert_eq!(
                 ledger.order(id).await.unwrap(),
                 Some(stepped),
-                "what is returned is what is there"
+                "the returned order must be the stored one"
             );
         }
         assert_eq!(counters(&*ledger, &key).await, expected, "{path:?}");
@@ -73,9 +76,9 @@ async fn every_arrow_moves_the_units_it_should(site: &Site) {
     }
 }
 
-async fn what_is_no_arrow_changes_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, key) = held(site, &*ledger, "vase", 1).await;
+async fn a_transition_outside_the_state_machine_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, key) = held(env, &*ledger, "vase", 1).await;
     let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
     for to in [
         OrderState::Held,
@@ -104,9 +107,9 @@ async fn what_is_no_arrow_changes_nothing(site: &Site) {
     assert_eq!(counters(&*ledger, &key).await, [999, 1, 0, 0]);
 }
 
-async fn a_batch_moves_what_it_can_and_says_what_it_could_not(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 600, 3).await;
+async fn a_batch_applies_what_it_can_and_returns_none_for_the_rest(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 600, 3).await;
     for number in 0..3 {
         let orders = (0..100).map(|n| order(&item, number * 100 + n, 1 + n as u32 % 2));
         happen(&*ledger, &segment(&item, number as u16), [take(orders)])
@@ -127,7 +130,7 @@ async fn a_batch_moves_what_it_can_and_says_what_it_could_not(site: &Site) {
             payment: None,
         });
     }
-    // Every tenth has moved meanwhile.
+    // Every tenth order has changed in the meantime.
     for n in (0..300).step_by(10) {
         step(&*ledger, order_id(&item, n), OrderState::Confirmed)
             .await
@@ -139,7 +142,7 @@ async fn a_batch_moves_what_it_can_and_says_what_it_could_not(site: &Site) {
         assert_eq!(
             made.as_ref().map(|order| (order.id, order.state)),
             expected,
-            "in the order of the batch"
+            "results come in the order of the batch"
         );
     }
     let confirmed = (0..300).filter(|n| n % 10 == 0 || n % 3 == 0).count() as u64;
@@ -156,10 +159,10 @@ async fn a_batch_moves_what_it_can_and_says_what_it_could_not(site: &Site) {
     assert_eq!(ledger.transition(&twice).await.unwrap(), [None, None]);
 }
 
-async fn of_many_who_move_one_order_one_does(site: &Site) {
+async fn of_concurrent_transitions_of_one_order_one_wins(env: &TestEnv) {
     use OrderState::{Cancelled, Confirmed, Expired};
-    let ledger = site.ledger().await;
-    let (item, key) = held(site, &*ledger, "vase", 20).await;
+    let ledger = env.ledger().await;
+    let (item, key) = held(env, &*ledger, "vase", 20).await;
     for n in 0..20 {
         let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
         let barrier = Arc::new(Barrier::new(4));
@@ -181,16 +184,16 @@ async fn of_many_who_move_one_order_one_does(site: &Site) {
             });
         }
         let won: Vec<_> = movers.join_all().await.into_iter().flatten().collect();
-        assert_eq!(won.len(), 1, "one wins, once");
+        assert_eq!(won.len(), 1, "exactly one transition must win");
         assert_eq!(ledger.order(order.id).await.unwrap().as_ref(), won.first());
     }
     let [available, held, confirmed, returning] = counters(&*ledger, &key).await;
     assert_eq!((held, available + confirmed + returning), (0, 1000));
 }
 
-async fn orders_are_due_from_the_end_of_their_hold_oldest_first(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 100, 1).await;
+async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 100, 1).await;
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
     let taken = |n: usize, ms| domain::Change::Taken {
         expires_at: at(ms),
@@ -210,7 +213,7 @@ async fn orders_are_due_from_the_end_of_their_hold_oldest_first(site: &Site) {
     assert_eq!(
         due(100, 9).await,
         [one],
-        "when the hold is over, it is over"
+        "a hold expires exactly at its deadline"
     );
     assert_eq!(due(300, 9).await, [one, two, zero]);
     assert_eq!(due(300, 2).await, [one, two]);
@@ -221,11 +224,11 @@ async fn orders_are_due_from_the_end_of_their_hold_oldest_first(site: &Site) {
     assert_eq!(ledger.order(zero).await.unwrap(), Some(read));
 }
 
-async fn what_is_due_of_one_item_is_found_behind_any_number_of_others(site: &Site) {
-    let ledger = site.ledger().await;
+async fn due_orders_of_one_item_are_found_behind_many_of_other_items(env: &TestEnv) {
+    let ledger = env.ledger().await;
     let (vase, jug) = (
-        site.create(&*ledger, "vase", 100, 1).await,
-        site.create(&*ledger, "jug", 100, 1).await,
+        env.create(&*ledger, "vase", 100, 1).await,
+        env.create(&*ledger, "jug", 100, 1).await,
     );
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
     let taken = |item, n: usize, ms| domain::Change::Taken {
@@ -262,10 +265,10 @@ fn ids(orders: Vec<Order>) -> Vec<OrderId> {
     orders.into_iter().map(|order| order.id).collect()
 }
 
-async fn a_return_is_pending_until_the_segment_says_it_is_done(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, key) = held(site, &*ledger, "vase", 3).await;
-    let (other, other_key) = held(site, &*ledger, "jug", 1).await;
+async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, key) = held(env, &*ledger, "vase", 3).await;
+    let (other, other_key) = held(env, &*ledger, "jug", 1).await;
     for (item, n, to) in [
         (&item, 2, OrderState::Expired),
         (&item, 0, OrderState::Cancelled),
@@ -316,7 +319,7 @@ async fn a_return_is_pending_until_the_segment_says_it_is_done(site: &Site) {
     assert_eq!(
         ledger.pending_returns(None, before, 9).await.unwrap(),
         [],
-        "not yet long enough"
+        "not yet pending for long enough"
     );
     assert_eq!(counters(&*ledger, &key).await, [994, 2, 0, 4]);
 
@@ -339,13 +342,13 @@ async fn a_return_is_pending_until_the_segment_says_it_is_done(site: &Site) {
     assert_eq!(
         state(&*ledger, order_id(&item, 2)).await,
         Some(OrderState::Expired),
-        "and stays so"
+        "a repeated release changes nothing"
     );
 }
 
-async fn a_return_counts_once_and_only_where_the_units_are(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create_unlimited(&*ledger, "vase", 20, 2).await;
+async fn a_return_counts_once_and_only_where_the_units_are(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create_unlimited(&*ledger, "vase", 20, 2).await;
     let [key, other] = [0, 1].map(|number| segment(&item, number));
     happen(
         &*ledger,
@@ -357,14 +360,17 @@ async fn a_return_counts_once_and_only_where_the_units_are(site: &Site) {
     step(&*ledger, order_id(&item, 0), OrderState::Expired)
         .await
         .unwrap();
-    let stray = happen(
+    let off_home = happen(
         &*ledger,
         &other,
         [release([order(&item, 0, 2), order(&item, 7, 1)])],
     )
     .await
     .unwrap();
-    assert_eq!(stray.returned, 0, "not from there, and never taken");
+    assert_eq!(
+        off_home.returned, 0,
+        "one order is from another segment, the other was never taken"
+    );
     let back = || release([order(&item, 0, 2), order(&item, 0, 2), order(&item, 1, 3)]);
     assert_eq!(
         happen(&*ledger, &key, [back(), back()])
@@ -372,12 +378,12 @@ async fn a_return_counts_once_and_only_where_the_units_are(site: &Site) {
             .unwrap()
             .returned,
         1,
-        "twice, and one that is held"
+        "a duplicate and a held order do not count"
     );
     assert_eq!(
         happen(&*ledger, &key, [back()]).await.unwrap().returned,
         0,
-        "and once more"
+        "a repeat in the next batch does not count"
     );
     assert_eq!(
         (
@@ -387,7 +393,7 @@ async fn a_return_counts_once_and_only_where_the_units_are(site: &Site) {
         ([7, 3, 0, 0], [10, 0, 0, 0])
     );
 
-    // What came back can be taken in the same batch.
+    // Returned units can be taken in the same batch.
     happen(&*ledger, &key, [take([order(&item, 2, 7)])])
         .await
         .unwrap();
@@ -407,9 +413,9 @@ async fn a_return_counts_once_and_only_where_the_units_are(site: &Site) {
     assert_eq!(counters(&*ledger, &key).await, [0, 10, 0, 0]);
 }
 
-async fn a_payment_is_kept(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, _) = held(site, &*ledger, "vase", 1).await;
+async fn a_payment_is_stored_with_the_order(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, _) = held(env, &*ledger, "vase", 1).await;
     let payment = PaymentId::new("pay_1").unwrap();
     let id = order_id(&item, 0);
     let order = ledger.order(id).await.unwrap().unwrap();
@@ -434,9 +440,48 @@ async fn a_payment_is_kept(site: &Site) {
     assert_eq!(ledger.order(id).await.unwrap(), Some(refunded));
 }
 
-async fn that_money_is_due_back_is_journalled_with_the_step_and_only_then(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, _) = held(site, &*ledger, "vase", 3).await;
+async fn a_payment_pays_the_order_that_it_was_reported_for_first(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, key) = held(env, &*ledger, "vase", 4).await;
+    let payment = PaymentId::new("pay_1").unwrap();
+    let confirm = async |n, payment: &PaymentId| Transition {
+        order: ledger.order(order_id(&item, n)).await.unwrap().unwrap(),
+        to: OrderState::Confirmed,
+        payment: Some(payment.clone()),
+    };
+    assert_eq!(ledger.paid_order(&payment).await.unwrap(), None);
+    let both = [confirm(0, &payment).await, confirm(1, &payment).await];
+    let confirmed = ledger.transition(&both).await.unwrap();
+    assert!(confirmed[0].is_some() && confirmed[1].is_none());
+    let others = PaymentId::new("PAY_1").unwrap();
+    let later = [
+        confirm(1, &payment).await,
+        confirm(2, &others).await,
+        Transition {
+            payment: None,
+            ..confirm(3, &payment).await
+        },
+    ];
+    let confirmed = ledger.transition(&later).await.unwrap();
+    assert!(confirmed[0].is_none(), "another order has the payment");
+    assert!(confirmed[1].is_some(), "ids differ by letter case, too");
+    assert!(confirmed[2].is_some(), "a transition needs no payment");
+    assert_eq!(
+        ledger.paid_order(&payment).await.unwrap(),
+        Some(order_id(&item, 0))
+    );
+    // Neither a refund nor an order that ended otherwise frees it.
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded)
+        .await
+        .unwrap();
+    let again = ledger.transition(&[confirm(1, &payment).await]).await;
+    assert_eq!(again.unwrap(), [None]);
+    assert_eq!(counters(&*ledger, &key).await, [990, 2, 7, 1]);
+}
+
+async fn a_due_refund_is_journalled_with_its_transition_and_only_then(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, _) = held(env, &*ledger, "vase", 3).await;
     let payment = PaymentId::new("pay_1").unwrap();
     let mut steps = Vec::new();
     for n in 0..3 {
@@ -446,7 +491,7 @@ async fn that_money_is_due_back_is_journalled_with_the_step_and_only_then(site: 
         steps.push(Transition {
             order,
             to: OrderState::RefundDue,
-            payment: (n != 1).then(|| payment.clone()),
+            payment: (n == 0).then(|| payment.clone()),
         });
     }
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), []);
@@ -464,14 +509,14 @@ async fn that_money_is_due_back_is_journalled_with_the_step_and_only_then(site: 
         );
     }
     let journal = ledger.journal(&item.id, 9).await.unwrap();
-    let told: Vec<_> = journal
+    let refunds: Vec<_> = journal
         .iter()
-        .map(|said| {
+        .map(|noted| {
             (
-                &*said.entry.actor,
-                &*said.entry.action,
-                said.entry.before.clone(),
-                said.entry.after.clone(),
+                &*noted.entry.actor,
+                &*noted.entry.action,
+                noted.entry.before.clone(),
+                noted.entry.after.clone(),
             )
         })
         .collect();
@@ -491,8 +536,8 @@ async fn that_money_is_due_back_is_journalled_with_the_step_and_only_then(site: 
         ),
     );
     assert!(
-        told.len() == 2 && told.contains(&one) && told.contains(&other),
-        "{told:?}"
+        refunds.len() == 2 && refunds.contains(&one) && refunds.contains(&other),
+        "{refunds:?}"
     );
     step(&*ledger, order_id(&item, 0), OrderState::Refunded)
         .await

@@ -1,45 +1,47 @@
-//! The buyer's limit is two (`site.rs`), wherever the units were had and whatever home counts.
+//! The buyer's limit of two units (`env.rs`) holds wherever the units came from, and whatever the
+//! home segment counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use domain::{BuyerId, Change, Entry, Item, OrderState, Quantity, SegmentKey, TakenOrder};
 use jiff::Timestamp;
-use ledger::{ItemChange, Ledger, Mended, SegmentReplay};
+use ledger::{ItemChange, Ledger, Repaired, SegmentReplay};
+use testkit::{Backend, on_both_databases};
 
-use crate::site::{
-    Kind, Site, again, counters, happen, id, on_both, order_of, release, segment, state, step, take,
+use crate::env::{
+    TestEnv, again, counters, happen, id, order_of, release, segment, state, step, take,
 };
 
-on_both!(
-    what_strayed_is_held_against_the_limit,
-    what_home_took_is_held_against_what_strayed,
-    before_the_first_stray_home_is_believed,
-    what_strayed_while_it_was_mended_is_a_stray,
-    after_a_limit_was_lowered_home_is_not_believed,
-    a_stray_that_was_not_recorded_changes_nothing,
-    what_is_recorded_together_counts_together,
-    what_was_given_back_counts_no_more,
-    a_repeat_counts_once,
-    a_retake_is_held_against_the_limit,
-    what_was_taken_under_a_higher_limit_stays,
-    a_limit_that_was_lifted_or_never_was_rejects_nothing,
-    of_two_recorders_with_too_much_together_one_records,
+on_both_databases!(crate::env::run:
+    off_home_orders_are_held_against_the_limit,
+    home_orders_are_checked_against_off_home_orders,
+    home_orders_are_not_checked_before_the_first_off_home_order,
+    an_off_home_order_staged_by_a_repair_counts_as_off_home,
+    home_orders_are_checked_after_a_limit_was_lowered,
+    an_off_home_order_that_was_rolled_back_changes_nothing,
+    orders_in_one_batch_count_together_against_the_limit,
+    released_units_do_not_count_against_the_limit,
+    a_repeated_order_counts_once_against_the_limit,
+    a_reacquisition_is_held_against_the_limit,
+    units_taken_under_a_higher_limit_stay,
+    without_a_limit_nothing_is_rejected,
+    of_two_recorders_that_exceed_the_limit_together_one_records,
 );
 
 const SEGMENTS: u16 = 3;
 
 /// An item, its segments with the buyer's home first, and the buyer.
-async fn vase(site: &Site, ledger: &dyn Ledger, name: &str) -> (Item, [SegmentKey; 3], BuyerId) {
-    item_for(site, ledger, "vase", name).await
+async fn vase(env: &TestEnv, ledger: &dyn Ledger, name: &str) -> (Item, [SegmentKey; 3], BuyerId) {
+    item_for(env, ledger, "vase", name).await
 }
 
 async fn item_for(
-    site: &Site,
+    env: &TestEnv,
     ledger: &dyn Ledger,
     item: &str,
     name: &str,
 ) -> (Item, [SegmentKey; 3], BuyerId) {
-    let item = site.create(ledger, item, 30, SEGMENTS).await;
+    let item = env.create(ledger, item, 30, SEGMENTS).await;
     let buyer = BuyerId::new(name).unwrap();
     let home = buyer.home(SEGMENTS);
     let ring = [0, 1, 2].map(|step| segment(&item, (home + step) % SEGMENTS));
@@ -61,9 +63,9 @@ async fn rejected(
         .len()
 }
 
-async fn what_strayed_is_held_against_the_limit(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [home, near, far], ann) = vase(site, &*ledger, "ann").await;
+async fn off_home_orders_are_held_against_the_limit(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [home, near, far], ann) = vase(env, &*ledger, "ann").await;
     let bob = (0..)
         .map(|n| BuyerId::new(format!("bob-{n}")).unwrap())
         .find(|bob| bob.home(SEGMENTS) == ann.home(SEGMENTS))
@@ -84,7 +86,7 @@ async fn what_strayed_is_held_against_the_limit(site: &Site) {
     assert_eq!(
         rejected(&*ledger, &near, [order_of(&item, &ann, 2, 1)]).await,
         0,
-        "a smaller one is within the limit"
+        "a smaller order is within the limit"
     );
     assert_eq!(
         rejected(
@@ -108,10 +110,10 @@ async fn what_strayed_is_held_against_the_limit(site: &Site) {
     );
 }
 
-/// Home has forgotten what it let go on, and its own history is whole.
-async fn what_home_took_is_held_against_what_strayed(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [home, near, _], ann) = vase(site, &*ledger, "ann").await;
+/// Home has lost the count of an off-home order, and its own history is intact.
+async fn home_orders_are_checked_against_off_home_orders(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [home, near, _], ann) = vase(env, &*ledger, "ann").await;
     assert_eq!(
         rejected(&*ledger, &near, [order_of(&item, &ann, 0, 1)]).await,
         0
@@ -135,14 +137,15 @@ async fn what_home_took_is_held_against_what_strayed(site: &Site) {
     assert_eq!(
         state(&*ledger, order_of(&item, &ann, 2, 1).id).await,
         Some(OrderState::Rejected),
-        "the later one"
+        "the later order is rejected"
     );
 }
 
-/// Of what never strayed home has the count and the outbox; if it has lost the one alone, it refuses until it is mended.
-async fn before_the_first_stray_home_is_believed(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [home, near, _], ann) = vase(site, &*ledger, "ann").await;
+/// Home has both count and outbox of orders that it took itself. If it has lost only the count, it
+/// refuses orders until it is repaired.
+async fn home_orders_are_not_checked_before_the_first_off_home_order(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [home, near, _], ann) = vase(env, &*ledger, "ann").await;
     assert_eq!(
         rejected(&*ledger, &home, [order_of(&item, &ann, 0, 2)]).await,
         0
@@ -158,7 +161,7 @@ async fn before_the_first_stray_home_is_believed(site: &Site) {
     assert_eq!(
         rejected(&*ledger, &near, [order_of(&item, &bob, 0, 1)]).await,
         0,
-        "the first stray of the item"
+        "the first off-home order of the item"
     );
     assert_eq!(
         rejected(&*ledger, &home, [order_of(&item, &ann, 2, 1)]).await,
@@ -166,23 +169,23 @@ async fn before_the_first_stray_home_is_believed(site: &Site) {
     );
 }
 
-async fn what_strayed_while_it_was_mended_is_a_stray(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [home, near, _], ann) = vase(site, &*ledger, "ann").await;
+async fn an_off_home_order_staged_by_a_repair_counts_as_off_home(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [home, near, _], ann) = vase(env, &*ledger, "ann").await;
     ledger.claim_item(&item.id, 5).await.unwrap();
-    let mut mending = ledger
-        .claim_to_mend(std::slice::from_ref(&near), 5)
+    let mut repair = ledger
+        .claim_for_repair(std::slice::from_ref(&near), 5)
         .await
         .unwrap();
-    let strayed = Entry {
+    let off_home = Entry {
         id: id(50, 0),
         fingerprint: 1,
         change: take([order_of(&item, &ann, 0, 2)]),
     };
-    assert_eq!(mending.stage(&near, &[strayed]).await.unwrap().1.held, 1);
-    mending
+    assert_eq!(repair.stage(&near, &[off_home]).await.unwrap().1.held, 1);
+    repair
         .commit(
-            &[Mended {
+            &[Repaired {
                 segment: near,
                 checkpoint: id(90, 0),
                 anchor: -7,
@@ -198,10 +201,10 @@ async fn what_strayed_while_it_was_mended_is_a_stray(site: &Site) {
     );
 }
 
-/// Home may still have the old one.
-async fn after_a_limit_was_lowered_home_is_not_believed(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [home, ..], ann) = vase(site, &*ledger, "ann").await;
+/// Home may still use the old limit.
+async fn home_orders_are_checked_after_a_limit_was_lowered(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [home, ..], ann) = vase(env, &*ledger, "ann").await;
     assert_eq!(
         taken_at(&*ledger, &home, 0, order_of(&item, &ann, 0, 1)).await,
         0
@@ -216,10 +219,10 @@ async fn after_a_limit_was_lowered_home_is_not_believed(site: &Site) {
     );
 }
 
-/// What is rolled back has not strayed.
-async fn a_stray_that_was_not_recorded_changes_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [home, near, _], ann) = vase(site, &*ledger, "ann").await;
+/// An order that is rolled back does not count as off-home.
+async fn an_off_home_order_that_was_rolled_back_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [home, near, _], ann) = vase(env, &*ledger, "ann").await;
     let bob = (0..)
         .map(|n| BuyerId::new(format!("bob-{n}")).unwrap())
         .find(|bob| bob.home(SEGMENTS) != near.segment)
@@ -243,13 +246,13 @@ async fn a_stray_that_was_not_recorded_changes_nothing(site: &Site) {
     assert_eq!(
         rejected(&*ledger, &home, [order_of(&item, &ann, 1, 1)]).await,
         0,
-        "home is still believed"
+        "home orders are still not checked"
     );
 }
 
-async fn what_is_recorded_together_counts_together(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, ring, ann) = vase(site, &*ledger, "ann").await;
+async fn orders_in_one_batch_count_together_against_the_limit(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, ring, ann) = vase(env, &*ledger, "ann").await;
     let claim = ledger.claim(&ring, 3).await.unwrap().unwrap();
     let replays = claim
         .rows()
@@ -274,9 +277,9 @@ async fn what_is_recorded_together_counts_together(site: &Site) {
     );
 }
 
-async fn what_was_given_back_counts_no_more(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [_, near, far], ann) = vase(site, &*ledger, "ann").await;
+async fn released_units_do_not_count_against_the_limit(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [_, near, far], ann) = vase(env, &*ledger, "ann").await;
     assert_eq!(
         rejected(&*ledger, &near, [order_of(&item, &ann, 0, 2)]).await,
         0
@@ -295,16 +298,16 @@ async fn what_was_given_back_counts_no_more(site: &Site) {
     assert_eq!(
         rejected(&*ledger, &far, [order_of(&item, &ann, 2, 2)]).await,
         0,
-        "before its units are back"
+        "even before its units are back"
     );
     happen(&*ledger, &near, [release([order_of(&item, &ann, 0, 2)])])
         .await
         .unwrap();
 }
 
-async fn a_repeat_counts_once(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [_, near, _], ann) = vase(site, &*ledger, "ann").await;
+async fn a_repeated_order_counts_once_against_the_limit(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [_, near, _], ann) = vase(env, &*ledger, "ann").await;
     assert_eq!(
         rejected(&*ledger, &near, [order_of(&item, &ann, 0, 1)]).await,
         0
@@ -325,9 +328,9 @@ async fn a_repeat_counts_once(site: &Site) {
     );
 }
 
-async fn a_retake_is_held_against_the_limit(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [home, near, far], ann) = vase(site, &*ledger, "ann").await;
+async fn a_reacquisition_is_held_against_the_limit(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [home, near, far], ann) = vase(env, &*ledger, "ann").await;
     let first = order_of(&item, &ann, 0, 2);
     assert_eq!(rejected(&*ledger, &home, [first.clone()]).await, 0);
     step(&*ledger, first.id, OrderState::Expired).await.unwrap();
@@ -339,7 +342,7 @@ async fn a_retake_is_held_against_the_limit(site: &Site) {
     assert_eq!(
         state(&*ledger, first.id).await,
         Some(OrderState::Expired),
-        "it stays what it was"
+        "the order keeps its state"
     );
     step(
         &*ledger,
@@ -359,10 +362,11 @@ fn limit_of(units: Option<u32>) -> ItemChange {
     }
 }
 
-/// By the outbox's clock: a day ago, and in a day.
+/// Takes the order `hours` from now, by the outbox's clock, and returns the number of rejected
+/// orders.
 async fn taken_at(ledger: &dyn Ledger, key: &SegmentKey, hours: i64, order: TakenOrder) -> usize {
     let ms = Timestamp::now().as_millisecond() + hours * 3_600_000;
-    // Several may be taken in one millisecond.
+    // Distinguishes orders that are taken in one millisecond.
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     let seq = TAKEN.fetch_add(1, Ordering::Relaxed);
     let entry = Entry {
@@ -370,16 +374,16 @@ async fn taken_at(ledger: &dyn Ledger, key: &SegmentKey, hours: i64, order: Take
         fingerprint: 1,
         change: take([order]),
     };
-    crate::site::record(ledger, key, vec![entry])
+    crate::env::record(ledger, key, vec![entry])
         .await
         .unwrap()
         .rejected
         .len()
 }
 
-async fn what_was_taken_under_a_higher_limit_stays(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [_, near, far], ann) = vase(site, &*ledger, "ann").await;
+async fn units_taken_under_a_higher_limit_stay(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [_, near, far], ann) = vase(env, &*ledger, "ann").await;
     for units in [Some(5), Some(3), Some(1)] {
         ledger
             .change_item(&item.id, &limit_of(units), None, "admin")
@@ -393,31 +397,31 @@ async fn what_was_taken_under_a_higher_limit_stays(site: &Site) {
     assert_eq!(
         taken_at(&*ledger, &near, 0, order_of(&item, &ann, 1, 3)).await,
         1,
-        "five was the most that it was"
+        "the highest previous limit was five"
     );
     assert_eq!(
         taken_at(&*ledger, &near, 0, order_of(&item, &ann, 2, 2)).await,
         0,
-        "some may not have heard of it yet"
+        "a segment may not have received the new limit yet"
     );
     let bob = BuyerId::new("bob-1").unwrap();
-    let stray = [near, far]
+    let off_home = [near, far]
         .into_iter()
         .find(|key| key.segment != bob.home(SEGMENTS))
         .unwrap();
     assert_eq!(
-        taken_at(&*ledger, &stray, 24, order_of(&item, &bob, 0, 2)).await,
+        taken_at(&*ledger, &off_home, 24, order_of(&item, &bob, 0, 2)).await,
         1
     );
     assert_eq!(
-        taken_at(&*ledger, &stray, 25, order_of(&item, &bob, 1, 1)).await,
+        taken_at(&*ledger, &off_home, 25, order_of(&item, &bob, 1, 1)).await,
         0
     );
 }
 
-async fn a_limit_that_was_lifted_or_never_was_rejects_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, [home, near, far], ann) = vase(site, &*ledger, "ann").await;
+async fn without_a_limit_nothing_is_rejected(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, [home, near, far], ann) = vase(env, &*ledger, "ann").await;
     ledger
         .change_item(&item.id, &limit_of(None), None, "admin")
         .await
@@ -433,12 +437,12 @@ async fn a_limit_that_was_lifted_or_never_was_rejects_nothing(site: &Site) {
     assert_eq!(
         taken_at(&*ledger, &home, 24, order_of(&item, &ann, 3, 1)).await,
         1,
-        "what strayed while there was no limit counts"
+        "off-home orders from before the limit count"
     );
     assert_eq!(
         taken_at(&*ledger, &far, 0, order_of(&item, &ann, 1, 9)).await,
         0,
-        "taken before anybody had heard of the limit"
+        "taken before any segment had received the limit"
     );
     assert_eq!(
         taken_at(&*ledger, &far, 24, order_of(&item, &ann, 2, 1)).await,
@@ -446,26 +450,31 @@ async fn a_limit_that_was_lifted_or_never_was_rejects_nothing(site: &Site) {
     );
 }
 
-/// Each by itself would be within the limit. Of each item it is the first stray.
-async fn of_two_recorders_with_too_much_together_one_records(site: &Site) {
-    let ledger = site.ledger().await;
-    let rounds = if site.kind == Kind::Postgres { 40 } else { 5 };
+/// Each order alone would be within the limit. It is the first off-home order of each item.
+async fn of_two_recorders_that_exceed_the_limit_together_one_records(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let rounds = if env.backend == Backend::Postgres {
+        40
+    } else {
+        5
+    };
     for round in 0..rounds {
         let (item, [home, near, far], ann) = item_for(
-            site,
+            env,
             &*ledger,
             &format!("vase-{round}"),
             &format!("ann-{round}"),
         )
         .await;
-        // One order strayed, the other strayed or did not.
+        // Two off-home orders, or one off-home order and one at home.
         let other = if round % 2 == 0 { home } else { far };
         let [first, second] = [(&near, 0), (&other, 1)].map(|(key, n)| {
             let order = order_of(&item, &ann, n, 2);
-            async move { rejected(&*site.ledger().await, key, [order]).await }
+            async move { rejected(&*env.ledger().await, key, [order]).await }
         });
         let (first, second) = tokio::join!(first, second);
-        // Home came first, and its order is the one that the ledger has when the stray is held against the limit; or the other way round.
+        // Either home's order was recorded first and the off-home order is checked against it, or
+        // the reverse.
         assert_eq!(first + second, 1, "round {round}");
     }
 }

@@ -1,19 +1,20 @@
-//! The ledger on real databases. After every test the books of every item that it created are audited (`site.rs`).
+//! Tests of the ledger on real databases. Every test ends with an audit of the items that it
+//! created (`env.rs`).
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod ablation;
 mod changes;
 mod claims;
 mod cost;
-mod devices;
+mod env;
 mod faults;
 mod items;
 mod life;
 mod limits;
-mod mending;
 mod races;
+mod reacquisitions;
 mod reads;
 mod recording;
-mod retakes;
+mod repair;
 mod schema;
-mod site;
 mod transfers;

@@ -1,5 +1,6 @@
-//! Payment, expiry, cancellation, returns and retakes at once, over rows that recorders claim all the time: nobody waits in a circle, one wins, once,
-//! and the sums hold.
+//! Payment, expiry, cancellation, returns and reacquisitions run concurrently over rows that
+//! recorders keep claiming. There is no deadlock, exactly one transition of each order wins, and
+//! the sums hold.
 
 use std::{
     sync::{
@@ -11,26 +12,27 @@ use std::{
 
 use domain::{Item, Order, OrderState, SegmentKey, TakenOrder};
 use jiff::Timestamp;
-use ledger::{Ledger, Mended, SegmentReplay, Transition};
+use ledger::{Ledger, Repaired, SegmentReplay, Transition};
+use testkit::on_both_databases;
 use tokio::task::JoinSet;
 
-use crate::site::{
-    Site, again, assert_identity, counters, happen, id, on_both, opened, order, order_id, release,
+use crate::env::{
+    TestEnv, again, assert_identity, counters, happen, id, opened, order, order_id, release,
     segment, take,
 };
 
-on_both!(
-    a_sale_with_everything_at_once_loses_and_doubles_nothing,
-    a_recorder_waits_for_a_transition_and_passes_nothing_over,
-    transitions_over_many_segments_in_any_order_end,
+on_both_databases!(crate::env::run:
+    a_sale_with_all_operations_concurrently_loses_and_duplicates_nothing,
+    a_recorder_waits_for_a_transition_and_skips_no_segment,
+    transitions_over_many_segments_in_any_order_do_not_deadlock,
 );
 
 const SEGMENTS: u16 = 3;
 const ORDERS: usize = 240;
 
-async fn a_sale_with_everything_at_once_loses_and_doubles_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 3000, SEGMENTS).await;
+async fn a_sale_with_all_operations_concurrently_loses_and_duplicates_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 3000, SEGMENTS).await;
     for number in 0..SEGMENTS {
         happen(&*ledger, &segment(&item, number), []).await.unwrap();
     }
@@ -48,12 +50,14 @@ async fn a_sale_with_everything_at_once_loses_and_doubles_nothing(site: &Site) {
         (5, OrderState::RefundDue),
     ] {
         let (ledger, item, over, moved) = (
-            site.ledger().await,
+            env.ledger().await,
             item.clone(),
             Arc::clone(&over),
             Arc::clone(&moved),
         );
-        movers.spawn(async move { move_some(&*ledger, &item, to, seed, &over, &moved).await });
+        movers.spawn(async move {
+            make_random_transitions(&*ledger, &item, to, seed, &over, &moved).await
+        });
     }
     let recorders: Vec<_> = (0..2)
         .map(|seed| {
@@ -67,7 +71,7 @@ async fn a_sale_with_everything_at_once_loses_and_doubles_nothing(site: &Site) {
     over.store(true, Ordering::Relaxed);
     movers.join_all().await;
 
-    // What is still on its way comes home, and then every unit is somewhere.
+    // After the remaining returns and transfers are recorded, every unit is accounted for.
     for back in ledger
         .pending_returns(
             Some(&item.id),
@@ -103,13 +107,16 @@ async fn a_sale_with_everything_at_once_loses_and_doubles_nothing(site: &Site) {
     );
 }
 
-/// Takes, takes anew, gives back and mends, as entries come.
+/// Records entries that take, reacquire, release and repair.
 async fn record_for_a_while(ledger: &dyn Ledger, item: &Item, seed: usize, moved: &AtomicUsize) {
     let wanted: Vec<_> = (0..SEGMENTS).map(|number| segment(item, number)).collect();
     let (mut fresh, mut round) = (0, 0);
     let deadline = Instant::now() + Duration::from_secs(30);
     while fresh < ORDERS || moved.load(Ordering::Relaxed) < ORDERS {
-        assert!(Instant::now() < deadline, "hardly anything moves");
+        assert!(
+            Instant::now() < deadline,
+            "too few orders were moved before the deadline"
+        );
         round += 1;
         let Some(claim) = ledger.claim(&wanted[round % 3..], 2).await.unwrap() else {
             continue;
@@ -133,7 +140,7 @@ async fn record_for_a_while(ledger: &dyn Ledger, item: &Item, seed: usize, moved
                     quantity: back.quantity,
                 })
                 .collect();
-            let retakes = back
+            let reacquisitions = back
                 .iter()
                 .filter(|back| back.id.attempt() < 7)
                 .map(|back| {
@@ -146,7 +153,7 @@ async fn record_for_a_while(ledger: &dyn Ledger, item: &Item, seed: usize, moved
                         attempt,
                     )
                 });
-            let changes = [take(new), take(retakes), release(back.clone())];
+            let changes = [take(new), take(reacquisitions), release(back.clone())];
             let first = row.checkpoint.unwrap().ms + 1;
             let entries = changes
                 .into_iter()
@@ -163,26 +170,26 @@ async fn record_for_a_while(ledger: &dyn Ledger, item: &Item, seed: usize, moved
         }
         claim.record(replays).await.unwrap();
         if round % 10 == 0 {
-            mend(ledger, &wanted[seed..=seed]).await;
+            repair(ledger, &wanted[seed..=seed]).await;
         }
     }
 }
 
-async fn mend(ledger: &dyn Ledger, keys: &[SegmentKey]) {
-    let mut mending = ledger.claim_to_mend(keys, 1).await.unwrap();
-    let checkpoint = mending.rows()[0].checkpoint.unwrap();
-    mending.stage(&keys[0], &[]).await.unwrap();
-    let epoch = mending.item().epoch;
-    let mended = Mended {
+async fn repair(ledger: &dyn Ledger, keys: &[SegmentKey]) {
+    let mut repair = ledger.claim_for_repair(keys, 1).await.unwrap();
+    let checkpoint = repair.rows()[0].checkpoint.unwrap();
+    repair.stage(&keys[0], &[]).await.unwrap();
+    let epoch = repair.item().epoch;
+    let repaired = Repaired {
         segment: keys[0].clone(),
         checkpoint: id(checkpoint.ms + 1, 0),
         anchor: 1,
     };
-    mending.commit(&[mended], epoch, &[]).await.unwrap();
+    repair.commit(&[repaired], epoch, &[]).await.unwrap();
 }
 
-/// Moves orders here and there, one by one and in batches, until the sale is over.
-async fn move_some(
+/// Makes random transitions, one by one and in batches, until the sale ends.
+async fn make_random_transitions(
     ledger: &dyn Ledger,
     item: &Item,
     to: OrderState,
@@ -221,10 +228,11 @@ async fn move_some(
     }
 }
 
-/// Who passes a segment over does not come back for it: so it must not be on account of a transition, which leaves nothing behind that would be recorded.
-async fn a_recorder_waits_for_a_transition_and_passes_nothing_over(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 200, 1).await;
+/// A recorder that skips a segment does not come back for it. It must therefore not skip a segment
+/// because of a transition, after which no entry remains to be recorded.
+async fn a_recorder_waits_for_a_transition_and_skips_no_segment(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 200, 1).await;
     let key = segment(&item, 0);
     happen(&*ledger, &key, [take((0..100).map(|n| order(&item, n, 1)))])
         .await
@@ -235,14 +243,15 @@ async fn a_recorder_waits_for_a_transition_and_passes_nothing_over(site: &Site) 
     );
     let mut movers = JoinSet::new();
     for half in 0..2 {
-        let (ledger, over, made) = (site.ledger().await, Arc::clone(&over), Arc::clone(&made));
+        let (ledger, over, made) = (env.ledger().await, Arc::clone(&over), Arc::clone(&made));
         let mut orders = Vec::new();
         for n in (0..100).skip(half).step_by(2) {
             orders.push(ledger.order(order_id(&item, n)).await.unwrap().unwrap());
         }
-        movers.spawn(async move { expire_again_and_again(&*ledger, &orders, &over, &made).await });
+        movers.spawn(async move { expire_repeatedly(&*ledger, &orders, &over, &made).await });
     }
-    // Whoever the database serves first and however often: it goes on until enough claims have met a transition.
+    // The order in which the database serves them is arbitrary: continue until enough claims have
+    // met a transition.
     let (mut met, deadline) = (0, Instant::now() + Duration::from_secs(60));
     while met < 10 {
         assert!(
@@ -251,7 +260,10 @@ async fn a_recorder_waits_for_a_transition_and_passes_nothing_over(site: &Site) 
         );
         let before = made.load(Ordering::Relaxed);
         let claim = ledger.claim(std::slice::from_ref(&key), 1).await.unwrap();
-        claim.expect("no recorder holds it").release().await;
+        claim
+            .expect("no other recorder has claimed it")
+            .release()
+            .await;
         met += usize::from(made.load(Ordering::Relaxed) > before);
     }
     over.store(true, Ordering::Relaxed);
@@ -259,8 +271,9 @@ async fn a_recorder_waits_for_a_transition_and_passes_nothing_over(site: &Site) 
     assert_eq!(counters(&*ledger, &key).await, [100, 0, 0, 100]);
 }
 
-/// Ends each of the orders once, and then goes on as one who always comes too late: that changes nothing, and locks the row all the same.
-async fn expire_again_and_again(
+/// Expires each of the orders once, and then repeats outdated transitions: these change nothing,
+/// but still lock the row.
+async fn expire_repeatedly(
     ledger: &dyn Ledger,
     orders: &[Order],
     over: &AtomicBool,
@@ -280,29 +293,29 @@ async fn expire_again_and_again(
             .unwrap();
         assert_eq!(moved[0].is_some(), n < orders.len());
         made.fetch_add(1, Ordering::Relaxed);
-        // On SQLite whoever waits for the file looks for it from time to time, and must find it free once in a while.
+        // On SQLite, a writer polls for the file's lock, and must find it free now and then.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-async fn transitions_over_many_segments_in_any_order_end(site: &Site) {
-    let ledger = site.ledger().await;
+async fn transitions_over_many_segments_in_any_order_do_not_deadlock(env: &TestEnv) {
+    let ledger = env.ledger().await;
     let items = [
-        site.create(&*ledger, "Vase", 100, 4).await,
-        site.create(&*ledger, "jug", 100, 4).await,
+        env.create(&*ledger, "Vase", 100, 4).await,
+        env.create(&*ledger, "jug", 100, 4).await,
     ];
     for item in &items {
         for number in 0..4 {
             let orders = (0..20).map(|n| order(item, usize::from(number) * 20 + n, 1));
             let (key, entries) = (segment(item, number), vec![opened(item, number)]);
-            crate::site::record(&*ledger, &key, entries).await.unwrap();
+            crate::env::record(&*ledger, &key, entries).await.unwrap();
             happen(&*ledger, &key, [take(orders)]).await.unwrap();
         }
     }
     let began = Instant::now();
     let mut movers = JoinSet::new();
     for mover in 0..4 {
-        let (ledger, items) = (site.ledger().await, items.clone());
+        let (ledger, items) = (env.ledger().await, items.clone());
         movers.spawn(async move {
             for n in 0..20 {
                 let mut steps = Vec::new();

@@ -1,4 +1,4 @@
-//! What was written reads back, and a report is of one moment.
+//! Stored values read back unchanged, and each report comes from one snapshot.
 
 use std::sync::{
     Arc,
@@ -7,20 +7,19 @@ use std::sync::{
 
 use domain::{BuyerId, Change, Entry, Order, OrderState, Quantity, TakenOrder};
 use jiff::Timestamp;
+use testkit::on_both_databases;
 
-use crate::site::{
-    Site, assert_identity, id, on_both, opened, order, order_id, record, segment, taken,
-};
+use crate::env::{TestEnv, assert_identity, id, opened, order, order_id, record, segment, taken};
 
-on_both!(
-    an_order_reads_back,
-    the_recorded_among_many_are_found_with_their_states,
+on_both_databases!(crate::env::run:
+    a_recorded_order_reads_back_unchanged,
+    recorded_among_finds_the_recorded_orders_with_their_states,
     totals_are_one_snapshot
 );
 
-async fn an_order_reads_back(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create_unlimited(&*ledger, "vase", 9_000_000, 2).await;
+async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create_unlimited(&*ledger, "vase", 9_000_000, 2).await;
     let buyers = [
         "ann",
         "安娜 \"O'Neill\" \\ ☂",
@@ -68,9 +67,9 @@ async fn an_order_reads_back(site: &Site) {
     assert_eq!(ledger.order(order_id(&item, 9)).await.unwrap(), None);
 }
 
-async fn the_recorded_among_many_are_found_with_their_states(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 10, 1).await;
+async fn recorded_among_finds_the_recorded_orders_with_their_states(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 10, 1).await;
     let orders = (0..2000).map(|n| order(&item, n, 1)).collect();
     let recorded = record(
         &*ledger,
@@ -95,26 +94,29 @@ async fn the_recorded_among_many_are_found_with_their_states(site: &Site) {
     assert_eq!(
         (found.len(), rejected),
         (2000, expected),
-        "and the other 500 are not recorded"
+        "the other 500 are not recorded"
     );
     assert_eq!(
-        ledger.recorded_among(&[asked[0].retake(1)]).await.unwrap(),
+        ledger
+            .recorded_among(&[asked[0].reacquire(1)])
+            .await
+            .unwrap(),
         [],
-        "the order has not come to that attempt"
+        "the order has not reached that attempt"
     );
     assert_eq!(ledger.recorded_among(&[]).await.unwrap(), []);
 }
 
-async fn totals_are_one_snapshot(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 100_000, 1).await;
+async fn totals_are_one_snapshot(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 100_000, 1).await;
     let (over, moments) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicUsize::new(0)),
     );
     let reader = {
         let (ledger, id, over, moments) = (
-            site.ledger().await,
+            env.ledger().await,
             item.id.clone(),
             Arc::clone(&over),
             Arc::clone(&moments),
@@ -132,14 +134,15 @@ async fn totals_are_one_snapshot(site: &Site) {
     record(&*ledger, &segment(&item, 0), vec![opened(&item, 0)])
         .await
         .unwrap();
-    // The sale goes on until the reader has seen several moments of it, however seldom it gets its turn.
+    // The sale continues until the reader has seen several states of it, however rarely the reader
+    // is scheduled.
     for batch in 0.. {
         if reader.is_finished() || (batch >= 100 && moments.load(Ordering::Relaxed) > 3) {
             break;
         }
         assert!(
             batch < 2000,
-            "the reader has seen {moments:?} moments of the sale, and all is sold"
+            "the reader saw only {moments:?} states of the sale before it sold out"
         );
         let orders = (0..50).map(|n| order(&item, batch * 50 + n, 1)).collect();
         record(

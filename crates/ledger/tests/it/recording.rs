@@ -1,4 +1,4 @@
-//! Every order once, in whatever company and however often its entry comes.
+//! Every order is recorded once, in any batch and however often its entry is repeated.
 
 use std::{
     collections::BTreeSet,
@@ -8,18 +8,17 @@ use std::{
 
 use domain::{Change, Entry, Item, OrderState};
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
+use testkit::on_both_databases;
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::site::{
-    Site, id, on_both, opened, order, order_id, record, rest, row, segment, state, taken,
-};
+use crate::env::{TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken};
 
-on_both!(
-    two_recorders_at_once_record_everything_once,
-    the_same_orders_met_in_two_segments_at_once_are_recorded_once,
+on_both_databases!(crate::env::run:
+    two_concurrent_recorders_record_everything_once,
+    orders_in_the_outboxes_of_two_segments_are_recorded_once,
     an_order_the_row_cannot_cover_is_rejected,
     a_repeated_order_changes_nothing,
-    a_rejected_order_that_comes_again_stays_rejected,
+    a_repeated_rejected_order_stays_rejected,
     several_segments_are_recorded_in_one_transaction,
     a_history_that_does_not_continue_changes_nothing,
     entry_ids_compare_as_numbers,
@@ -28,7 +27,7 @@ on_both!(
 const ENTRIES: usize = 40;
 const ORDERS_PER_ENTRY: usize = 5;
 
-/// The whole outbox of a segment: more units are asked for than there are.
+/// The whole outbox of a segment, in which orders request more units than exist.
 fn log(item: &Item, segment: u16) -> Vec<Entry> {
     let mut log = vec![opened(item, segment)];
     for entry in 0..ENTRIES {
@@ -41,16 +40,16 @@ fn log(item: &Item, segment: u16) -> Vec<Entry> {
     log
 }
 
-async fn two_recorders_at_once_record_everything_once(site: &Site) {
+async fn two_concurrent_recorders_record_everything_once(env: &TestEnv) {
     let segments = 4;
-    let ledger = site.ledger().await;
-    let item = Arc::new(site.create(&*ledger, "vase", 4 * 350, segments).await);
+    let ledger = env.ledger().await;
+    let item = Arc::new(env.create(&*ledger, "vase", 4 * 350, segments).await);
     let logs: Arc<Vec<_>> = Arc::new((0..segments).map(|segment| log(&item, segment)).collect());
     let barrier = Arc::new(Barrier::new(4));
     let mut recorders = JoinSet::new();
     for chunk in [3, 7, 5, 1] {
         let (ledger, item, logs, barrier) = (
-            site.ledger().await,
+            env.ledger().await,
             Arc::clone(&item),
             Arc::clone(&logs),
             Arc::clone(&barrier),
@@ -68,7 +67,7 @@ async fn two_recorders_at_once_record_everything_once(site: &Site) {
             .map(|recorded| recorded.repeated)
             .sum::<usize>(),
         0,
-        "nobody met what another had recorded"
+        "no recorder met orders that another had recorded"
     );
     let held: usize = recorded.iter().map(|recorded| recorded.held).sum();
     let rejected: BTreeSet<_> = recorded
@@ -104,7 +103,7 @@ async fn two_recorders_at_once_record_everything_once(site: &Site) {
     }
 }
 
-/// Records as the recorder does, until nothing is left anywhere.
+/// Records like the recorder, until all logs are recorded.
 async fn record_all(
     ledger: &dyn Ledger,
     item: &Item,
@@ -117,8 +116,11 @@ async fn record_all(
     let mut all = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_all_recorded(ledger, item, logs).await {
-        assert!(Instant::now() < deadline, "something is never recorded");
-        // Not always the same two.
+        assert!(
+            Instant::now() < deadline,
+            "some entries were never recorded"
+        );
+        // Vary the pairs of segments.
         wanted.rotate_left(1);
         let Some(claim) = ledger.claim(&wanted, 2).await.unwrap() else {
             continue;
@@ -148,11 +150,12 @@ async fn is_all_recorded(ledger: &dyn Ledger, item: &Item, logs: &[Vec<Entry>]) 
     })
 }
 
-/// A retry that took again after a lost failover stands in two outboxes. Two recorders must neither both count it nor wait for each other for ever.
-async fn the_same_orders_met_in_two_segments_at_once_are_recorded_once(site: &Site) {
-    let ledger = site.ledger().await;
+/// A retry that took units a second time after a lost failover stands in two outboxes. Two
+/// recorders must neither both count it nor deadlock.
+async fn orders_in_the_outboxes_of_two_segments_are_recorded_once(env: &TestEnv) {
+    let ledger = env.ledger().await;
     for round in 0..5 {
-        let item = site
+        let item = env
             .create(&*ledger, &format!("vase-{round}"), 1000, 2)
             .await;
         let orders: Vec<_> = (0..300).map(|n| order(&item, n, 1)).collect();
@@ -160,7 +163,7 @@ async fn the_same_orders_met_in_two_segments_at_once_are_recorded_once(site: &Si
         let mut recorders = JoinSet::new();
         for number in 0..2 {
             let (ledger, barrier, item, mut orders) = (
-                site.ledger().await,
+                env.ledger().await,
                 Arc::clone(&barrier),
                 item.clone(),
                 orders.clone(),
@@ -194,9 +197,9 @@ async fn the_same_orders_met_in_two_segments_at_once_are_recorded_once(site: &Si
     }
 }
 
-async fn an_order_the_row_cannot_cover_is_rejected(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 5, 1).await;
+async fn an_order_the_row_cannot_cover_is_rejected(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 5, 1).await;
     let key = segment(&item, 0);
     let orders = vec![order(&item, 0, 3), order(&item, 1, 3), order(&item, 2, 2)];
     let recorded = record(
@@ -216,7 +219,7 @@ async fn an_order_the_row_cannot_cover_is_rejected(site: &Site) {
         returned: 0,
         transferred: 0,
     };
-    assert_eq!(recorded, expected, "the smaller one behind it is held");
+    assert_eq!(recorded, expected, "the smaller order behind it is held");
     let row = row(&*ledger, &key).await;
     assert_eq!(
         (row.available, row.held, row.version, row.anchor),
@@ -232,9 +235,9 @@ async fn an_order_the_row_cannot_cover_is_rejected(site: &Site) {
     );
 }
 
-async fn a_repeated_order_changes_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 20, 2).await;
+async fn a_repeated_order_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 20, 2).await;
     let (first, second) = (segment(&item, 0), segment(&item, 1));
     let twice = vec![
         opened(&item, 0),
@@ -275,9 +278,9 @@ async fn a_repeated_order_changes_nothing(site: &Site) {
     );
 }
 
-async fn a_rejected_order_that_comes_again_stays_rejected(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 4, 2).await;
+async fn a_repeated_rejected_order_stays_rejected(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 4, 2).await;
     record(
         &*ledger,
         &segment(&item, 0),
@@ -302,9 +305,9 @@ async fn a_rejected_order_that_comes_again_stays_rejected(site: &Site) {
     );
 }
 
-async fn several_segments_are_recorded_in_one_transaction(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 30, 3).await;
+async fn several_segments_are_recorded_in_one_transaction(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 30, 3).await;
     let wanted: Vec<_> = (0..3).map(|number| segment(&item, number)).collect();
     let claim = ledger.claim(&wanted, 9).await.unwrap().unwrap();
     let replays = claim.rows().iter().map(|row| {
@@ -338,9 +341,9 @@ async fn several_segments_are_recorded_in_one_transaction(site: &Site) {
     );
 }
 
-async fn a_history_that_does_not_continue_changes_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 10, 1).await;
+async fn a_history_that_does_not_continue_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 10, 1).await;
     let key = segment(&item, 0);
     let other_units = Entry {
         id: id(1, 0),
@@ -362,9 +365,9 @@ async fn a_history_that_does_not_continue_changes_nothing(site: &Site) {
     assert_eq!(state(&*ledger, order_id(&item, 0)).await, None);
 }
 
-async fn entry_ids_compare_as_numbers(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 10, 1).await;
+async fn entry_ids_compare_as_numbers(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 10, 1).await;
     let key = segment(&item, 0);
     record(
         &*ledger,
@@ -387,7 +390,7 @@ async fn entry_ids_compare_as_numbers(site: &Site) {
     )
     .await
     .unwrap();
-    // As text this one would come after.
+    // As text, this id would be greater.
     let refused = record(
         &*ledger,
         &key,

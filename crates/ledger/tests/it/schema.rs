@@ -1,48 +1,53 @@
-//! The schema: made once by however many, and it refuses what must not be.
+//! The schema: concurrent migrations create it once, and its constraints refuse invalid rows.
 
 use std::sync::Arc;
 
 use domain::{Item, ItemState, OrderState, TransferId, Window};
 use jiff::Timestamp;
 use ledger::{Created, LedgerError, TransferPlan};
+use testkit::{Backend, on_both_databases};
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::site::{
-    Kind, Site, counters, happen, id, item, on_both, opened, order, order_id, record, row, segment,
-    step, take, taken,
+use crate::env::{
+    TestEnv, counters, happen, id, item, opened, order, order_id, record, row, segment, step, take,
+    taken,
 };
 
-on_both!(a_row_that_must_not_be_is_refused_by_name);
+on_both_databases!(crate::env::run:
+    an_invalid_row_is_refused_by_a_named_constraint);
 
 mod empty {
-    use super::Site;
+    use super::TestEnv;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn migrating_at_once_from_several_processes_is_safe_on_sqlite() {
-        super::migrating_at_once_is_safe(Site::empty_sqlite()).await;
+    async fn concurrent_migrations_from_several_processes_are_safe_on_sqlite() {
+        super::concurrent_migrations_are_safe(TestEnv::empty(testkit::Backend::Sqlite).await).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn migrating_at_once_from_several_processes_is_safe_on_postgres() {
-        super::migrating_at_once_is_safe(Site::empty_postgres().await).await;
+    async fn concurrent_migrations_from_several_processes_are_safe_on_postgres() {
+        super::concurrent_migrations_are_safe(TestEnv::empty(testkit::Backend::Postgres).await)
+            .await;
     }
 }
 
 mod old {
-    use super::Site;
+    use super::TestEnv;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_the_first_release_wrote_survives_on_sqlite() {
-        super::what_the_first_release_wrote_survives(Site::empty_sqlite()).await;
+    async fn rows_of_the_first_release_survive_on_sqlite() {
+        super::rows_of_the_first_release_survive(TestEnv::empty(testkit::Backend::Sqlite).await)
+            .await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_the_first_release_wrote_survives_on_postgres() {
-        super::what_the_first_release_wrote_survives(Site::empty_postgres().await).await;
+    async fn rows_of_the_first_release_survive_on_postgres() {
+        super::rows_of_the_first_release_survive(TestEnv::empty(testkit::Backend::Postgres).await)
+            .await;
     }
 }
 
-/// Of a sale in the middle of which the second release takes over.
+/// Rows of a sale during which the second release takes over.
 const SALE: [&str; 4] = [
     "INSERT INTO items (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, hold_seconds, durability, \
                         state, epoch, version) \
@@ -53,16 +58,16 @@ const SALE: [&str; 4] = [
     "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) VALUES (ID_2, 'vase', 0, 'bob', 1, 'rejected', AT_1)",
 ];
 
-/// In the words of each database.
-fn in_words_of(kind: Kind, sql: &str, vase: &Item) -> String {
+/// Translates the statement to the dialect of the database.
+fn in_words_of(backend: Backend, sql: &str, vase: &Item) -> String {
     let hex = |n| order_id(vase, n).as_uuid().simple().to_string();
-    let (at, one, two) = match kind {
-        Kind::Sqlite => (
+    let (at, one, two) = match backend {
+        Backend::Sqlite => (
             "1900000000001".into(),
             format!("x'{}'", hex(1)),
             format!("x'{}'", hex(2)),
         ),
-        Kind::Postgres => (
+        Backend::Postgres => (
             "to_timestamp(1900000000.001)".to_owned(),
             format!("'{}'", hex(1)),
             format!("'{}'", hex(2)),
@@ -73,9 +78,9 @@ fn in_words_of(kind: Kind, sql: &str, vase: &Item) -> String {
         .replace("ID_2", &two)
 }
 
-async fn what_the_first_release_wrote_survives(site: Site) {
-    let ledger = site.ledger().await;
-    site.migrate_to(20261121000003).await;
+async fn rows_of_the_first_release_survive(env: TestEnv) {
+    let ledger = env.ledger().await;
+    env.migrate_to(20261121000003).await;
     let closes_at = Timestamp::from_millisecond(1_900_000_000_001).ok();
     let vase = Item {
         window: Window {
@@ -88,9 +93,11 @@ async fn what_the_first_release_wrote_survives(site: Site) {
         ..item("vase", 10, 2)
     };
     for sql in SALE {
-        site.sql(&in_words_of(site.kind, sql, &vase)).await.unwrap();
+        env.sql(&in_words_of(env.backend, sql, &vase))
+            .await
+            .unwrap();
     }
-    site.sql(&format!("UPDATE items SET tag = {}", vase.id.tag().0))
+    env.sql(&format!("UPDATE items SET tag = {}", vase.id.tag().0))
         .await
         .unwrap();
     ledger.migrate().await.unwrap();
@@ -100,7 +107,7 @@ async fn what_the_first_release_wrote_survives(site: Site) {
         std::slice::from_ref(&vase)
     );
     assert_eq!(
-        site.try_create(
+        env.try_create(
             &*ledger,
             &Item {
                 state: ItemState::Open,
@@ -112,7 +119,7 @@ async fn what_the_first_release_wrote_survives(site: Site) {
         Created::Same(vase.clone())
     );
     assert_eq!(
-        site.try_create(
+        env.try_create(
             &*ledger,
             &Item {
                 stock: 11,
@@ -151,14 +158,14 @@ async fn what_the_first_release_wrote_survives(site: Site) {
     );
 
     assert_eq!(
-        site.sql("UPDATE all_at_home SET item = item")
+        env.sql("UPDATE items_without_spillover SET item = item")
             .await
             .unwrap(),
         0,
-        "nobody had written down what strayed"
+        "the first release did not record which orders were off-home"
     );
 
-    // And it goes on: with what the new constraints allow, and the old ones refuse.
+    // The sale continues with values that the new constraints allow and the old ones refused.
     step(&*ledger, order_id(&vase, 1), OrderState::Expired)
         .await
         .unwrap();
@@ -166,27 +173,27 @@ async fn what_the_first_release_wrote_survives(site: Site) {
         .await
         .unwrap();
     assert!(
-        site.sql("UPDATE segments SET held = held + 1")
+        env.sql("UPDATE segments SET held = held + 1")
             .await
             .is_err()
     );
     assert!(
-        site.sql("DELETE FROM items")
+        env.sql("DELETE FROM items")
             .await
             .unwrap_err()
             .to_string()
             .to_lowercase()
             .contains("foreign key")
     );
-    site.audit().await;
+    env.audit().await;
 }
 
-/// Opening the file for the first time is part of it.
-async fn migrating_at_once_is_safe(site: Site) {
+/// Includes opening the file for the first time.
+async fn concurrent_migrations_are_safe(env: TestEnv) {
     let barrier = Arc::new(Barrier::new(8));
     let mut processes = JoinSet::new();
     for _ in 0..8 {
-        let (url, barrier) = (site.url.clone(), Arc::clone(&barrier));
+        let (url, barrier) = (env.url().to_owned(), Arc::clone(&barrier));
         processes.spawn(async move {
             barrier.wait().await;
             let ledger = ledger::connect(&url, 2).await.unwrap();
@@ -195,15 +202,15 @@ async fn migrating_at_once_is_safe(site: Site) {
         });
     }
     processes.join_all().await;
-    let ledger = site.ledger().await;
+    let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    site.create(&*ledger, "vase", 1, 1).await;
-    site.audit().await;
+    env.create(&*ledger, "vase", 1, 1).await;
+    env.audit().await;
 }
 
-async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
-    let ledger = site.ledger().await;
-    let item = site.create(&*ledger, "vase", 10, 1).await;
+async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = env.create(&*ledger, "vase", 10, 1).await;
     record(
         &*ledger,
         &segment(&item, 0),
@@ -267,10 +274,13 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
             "UPDATE returns SET quantity = 0",
             "returns_quantity_positive",
         ),
-        ("UPDATE transfers SET asked = 0", "transfers_asked_positive"),
+        (
+            "UPDATE transfers SET quantity = 0",
+            "transfers_quantity_positive",
+        ),
         (
             "UPDATE transfers SET moved = 6, state = 'out'",
-            "transfers_moved_of_asked",
+            "transfers_moved_within_quantity",
         ),
         (
             "UPDATE transfers SET moved = 1",
@@ -289,8 +299,8 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
             "transfers_new_units_are_out",
         ),
         (
-            "UPDATE transfers SET wished = 0",
-            "transfers_wished_positive",
+            "UPDATE transfers SET requested = 0",
+            "transfers_requested_positive",
         ),
         (
             "UPDATE transfers SET state = 'lost'",
@@ -313,7 +323,7 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
         ),
     ];
     for (sql, constraint) in table {
-        let error = site.sql(sql).await.expect_err(sql);
+        let error = env.sql(sql).await.expect_err(sql);
         assert!(error.to_string().contains(constraint), "{sql}: {error}");
     }
     for column in ["held", "confirmed", "\"returning\""] {
@@ -321,7 +331,7 @@ async fn a_row_that_must_not_be_is_refused_by_name(site: &Site) {
             let sql = format!(
                 "UPDATE segments SET available = available {back} 1, {column} = {column} {sign} 1"
             );
-            assert_eq!(site.sql(&sql).await.unwrap(), 1, "{sql}");
+            assert_eq!(env.sql(&sql).await.unwrap(), 1, "{sql}");
         }
     }
 }

@@ -1,24 +1,26 @@
-//! Units on the move: new ones, taken back ones, and from segment to segment; in whatever order their entries come, and however often.
+//! Transfers: new units, withdrawn units, and units between segments, with their entries in any
+//! order and repeated.
 
 use domain::{Change, IdempotencyKey, Item, SegmentKey, TransferId, Transferred};
 use ledger::{
     Changed, Ledger, LedgerError, StockChange, StockPart, Transfer, TransferPlan, TransferState,
 };
+use testkit::on_both_databases;
 
-use crate::site::{Site, counters, happen, on_both, order, row, segment, take};
+use crate::env::{TestEnv, counters, happen, order, row, segment, take};
 
-on_both!(
+on_both_databases!(crate::env::run:
     new_units_are_in_transit_until_they_have_arrived,
-    a_change_of_stock_that_comes_again_changes_nothing,
-    a_change_of_stock_that_comes_again_for_another_wish_is_told_so,
-    transfers_are_found_by_their_ids_however_far_they_are,
+    a_repeated_change_of_stock_changes_nothing,
+    a_change_of_stock_with_a_reused_key_for_another_request_is_refused,
+    transfers_are_found_by_id_in_every_state,
     a_change_of_stock_on_another_version_changes_nothing,
-    what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment,
-    a_transfer_moves_as_many_as_have_left,
-    entries_of_a_transfer_count_once_in_whatever_order_they_come,
-    what_does_not_fit_the_transfer_is_diverged,
-    only_the_authority_plans_and_finishes,
-    several_who_add_the_same_units_at_once_add_them_once,
+    withdrawn_units_leave_the_stock_after_leaving_their_segment,
+    a_transfer_delivers_the_units_that_have_left,
+    entries_of_a_transfer_count_once_in_any_order,
+    entries_that_contradict_the_transfer_are_diverged,
+    only_the_highest_token_plans_and_finishes,
+    concurrent_additions_of_the_same_units_add_them_once,
 );
 
 fn out(id: TransferId, units: u64) -> Change {
@@ -56,9 +58,9 @@ async fn open(ledger: &dyn Ledger, item: &Item) -> Vec<Transfer> {
     ledger.open_transfers(Some(&item.id)).await.unwrap()
 }
 
-/// An item of 20 units whose two segments are open, of which token 1 is the authority.
-async fn opened(site: &Site, ledger: &dyn Ledger) -> (Item, [SegmentKey; 2]) {
-    let item = site.create(ledger, "vase", 20, 2).await;
+/// An item of 20 units with two open segments, claimed by token 1.
+async fn opened(env: &TestEnv, ledger: &dyn Ledger) -> (Item, [SegmentKey; 2]) {
+    let item = env.create(ledger, "vase", 20, 2).await;
     let keys = [0, 1].map(|number| segment(&item, number));
     for key in &keys {
         happen(ledger, key, []).await.unwrap();
@@ -67,9 +69,9 @@ async fn opened(site: &Site, ledger: &dyn Ledger) -> (Item, [SegmentKey; 2]) {
     (item, keys)
 }
 
-async fn new_units_are_in_transit_until_they_have_arrived(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, keys) = opened(site, &*ledger).await;
+async fn new_units_are_in_transit_until_they_have_arrived(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, keys) = opened(env, &*ledger).await;
     let parts = vec![part(&item, "k", 0, 5), part(&item, "k", 1, 4)];
     let ids: Vec<_> = parts.iter().map(|part| part.transfer).collect();
     let changed = ledger
@@ -83,7 +85,7 @@ async fn new_units_are_in_transit_until_they_have_arrived(site: &Site) {
             version: 2,
             ..item.clone()
         },
-        "the epoch is that of what segments are told"
+        "the epoch covers only settings that segments receive"
     );
     assert_eq!(
         ledger.totals(&item.id).await.unwrap().unwrap().in_transit,
@@ -98,7 +100,7 @@ async fn new_units_are_in_transit_until_they_have_arrived(site: &Site) {
             item: item.id.clone(),
             from: None,
             to: Some(number as u16),
-            asked: units,
+            quantity: units,
             moved: units,
             ..transfer.clone()
         };
@@ -116,7 +118,7 @@ async fn new_units_are_in_transit_until_they_have_arrived(site: &Site) {
             .unwrap()
             .transferred,
         0,
-        "nor again, nor elsewhere"
+        "neither a repeat nor another segment counts"
     );
     assert_eq!(
         happen(&*ledger, &keys[1], [into(ids[1], 4)])
@@ -136,9 +138,9 @@ async fn new_units_are_in_transit_until_they_have_arrived(site: &Site) {
     assert_eq!(open(&*ledger, &item).await, []);
 }
 
-async fn a_change_of_stock_that_comes_again_changes_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, keys) = opened(site, &*ledger).await;
+async fn a_repeated_change_of_stock_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, keys) = opened(env, &*ledger).await;
     let more = StockChange::TopUp(vec![part(&item, "k", 0, 5), part(&item, "k", 1, 0)]);
     let changed = item_of(
         ledger
@@ -168,7 +170,7 @@ async fn a_change_of_stock_that_comes_again_changes_nothing(site: &Site) {
                 .unwrap()
         ),
         changed,
-        "shared out differently"
+        "split differently"
     );
     assert_eq!(open(&*ledger, &item).await.len(), 1);
     happen(
@@ -186,7 +188,7 @@ async fn a_change_of_stock_that_comes_again_changes_nothing(site: &Site) {
                 .unwrap()
         ),
         changed,
-        "when they have arrived"
+        "after they have arrived"
     );
     let nothing = StockChange::TopUp(vec![part(&item, "l", 0, 0)]);
     assert_eq!(
@@ -201,12 +203,12 @@ async fn a_change_of_stock_that_comes_again_changes_nothing(site: &Site) {
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap().len(), 1);
 }
 
-async fn a_change_of_stock_that_comes_again_for_another_wish_is_told_so(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, _) = opened(site, &*ledger).await;
+async fn a_change_of_stock_with_a_reused_key_for_another_request_is_refused(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, _) = opened(env, &*ledger).await;
     let (more, fewer) = (
         |units| StockChange::TopUp(vec![part(&item, "k", 0, units)]),
-        |key, units| StockChange::TakeBack(vec![part(&item, key, 0, units)]),
+        |key, units| StockChange::Withdraw(vec![part(&item, key, 0, units)]),
     );
     let changed = item_of(
         ledger
@@ -214,7 +216,7 @@ async fn a_change_of_stock_that_comes_again_for_another_wish_is_told_so(site: &S
             .await
             .unwrap(),
     );
-    // Nine were wished for, and two could be had.
+    // Nine units were requested, and two were available.
     let changed = item_of(
         ledger
             .change_stock_by(&item.id, &fewer("l", 2), 9, Some(changed.version), "admin")
@@ -227,11 +229,11 @@ async fn a_change_of_stock_that_comes_again_for_another_wish_is_told_so(site: &S
         (fewer("l", 4), 9),
         (fewer("l", 0), 9),
     ];
-    for (change, wished) in same {
+    for (change, requested) in same {
         assert_eq!(
             item_of(
                 ledger
-                    .change_stock_by(&item.id, &change, wished, None, "admin")
+                    .change_stock_by(&item.id, &change, requested, None, "admin")
                     .await
                     .unwrap()
             ),
@@ -246,14 +248,14 @@ async fn a_change_of_stock_that_comes_again_for_another_wish_is_told_so(site: &S
         (fewer("l", 2), 2),
         (fewer("l", 9), 10),
     ];
-    for (change, wished) in others {
+    for (change, requested) in others {
         let refused = ledger
-            .change_stock_by(&item.id, &change, wished, None, "admin")
+            .change_stock_by(&item.id, &change, requested, None, "admin")
             .await
             .unwrap();
         assert_eq!(refused, Changed::OtherChange(changed.clone()), "{change:?}");
     }
-    // Where it would use other segments as well.
+    // A repeat that would use other segments.
     let wider = StockChange::TopUp(vec![part(&item, "k", 1, 3), part(&item, "k", 0, 3)]);
     assert_eq!(
         ledger
@@ -273,20 +275,20 @@ async fn a_change_of_stock_that_comes_again_for_another_wish_is_told_so(site: &S
     assert_eq!(
         journal
             .iter()
-            .map(|said| said.entry.after["wished"].as_u64().unwrap())
+            .map(|noted| noted.entry.after["requested"].as_u64().unwrap())
             .collect::<Vec<_>>(),
         [9, 5]
     );
 }
 
-async fn transfers_are_found_by_their_ids_however_far_they_are(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, keys) = opened(site, &*ledger).await;
+async fn transfers_are_found_by_id_in_every_state(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, keys) = opened(env, &*ledger).await;
     let parts = [part(&item, "k", 0, 5), part(&item, "k", 1, 4)];
     ledger
         .change_stock(
             &item.id,
-            &StockChange::TakeBack(parts.to_vec()),
+            &StockChange::Withdraw(parts.to_vec()),
             None,
             "admin",
         )
@@ -302,18 +304,25 @@ async fn transfers_are_found_by_their_ids_however_far_they_are(site: &Site) {
         .find(|transfer| transfer.id == parts[0].transfer)
         .unwrap();
     ledger
-        .finish_take_back(&left, 1, "reconciler")
+        .finish_withdrawal(&left, 1, "reconciler")
         .await
         .unwrap();
     let ids = [parts[1].transfer, TransferId::random(), parts[0].transfer];
     let mut found: Vec<_> = ledger.transfers(&ids).await.unwrap();
     found.sort_unstable_by_key(|transfer| transfer.from);
-    let told: Vec<_> = found
+    let progress: Vec<_> = found
         .iter()
-        .map(|transfer| (transfer.id, transfer.asked, transfer.moved, transfer.state))
+        .map(|transfer| {
+            (
+                transfer.id,
+                transfer.quantity,
+                transfer.moved,
+                transfer.state,
+            )
+        })
         .collect();
     assert_eq!(
-        told,
+        progress,
         [
             (parts[0].transfer, 5, 3, TransferState::Done),
             (parts[1].transfer, 4, 0, TransferState::Planned)
@@ -323,9 +332,9 @@ async fn transfers_are_found_by_their_ids_however_far_they_are(site: &Site) {
     assert_eq!(ledger.transfers(&[]).await.unwrap(), []);
 }
 
-async fn a_change_of_stock_on_another_version_changes_nothing(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, _) = opened(site, &*ledger).await;
+async fn a_change_of_stock_on_another_version_changes_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, _) = opened(env, &*ledger).await;
     let more = StockChange::TopUp(vec![part(&item, "k", 0, 5)]);
     let refused = ledger
         .change_stock(&item.id, &more, Some(7), "admin")
@@ -339,10 +348,10 @@ async fn a_change_of_stock_on_another_version_changes_nothing(site: &Site) {
         ),
         (item.clone(), vec![])
     );
-    let nobody = domain::ItemId::new("nobody").unwrap();
+    let missing = domain::ItemId::new("missing").unwrap();
     assert_eq!(
         ledger
-            .change_stock(&nobody, &more, None, "admin")
+            .change_stock(&missing, &more, None, "admin")
             .await
             .unwrap(),
         Changed::NoItem
@@ -356,13 +365,13 @@ async fn a_change_of_stock_on_another_version_changes_nothing(site: &Site) {
     );
 }
 
-async fn what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, keys) = opened(site, &*ledger).await;
+async fn withdrawn_units_leave_the_stock_after_leaving_their_segment(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, keys) = opened(env, &*ledger).await;
     happen(&*ledger, &keys[0], [take([order(&item, 0, 8)])])
         .await
         .unwrap();
-    let fewer = StockChange::TakeBack(vec![part(&item, "k", 0, 6)]);
+    let fewer = StockChange::Withdraw(vec![part(&item, "k", 0, 6)]);
     let changed = item_of(
         ledger
             .change_stock(&item.id, &fewer, None, "admin")
@@ -375,20 +384,20 @@ async fn what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment(site: 
         (
             transfer.from,
             transfer.to,
-            transfer.asked,
+            transfer.quantity,
             transfer.moved,
             transfer.state
         ),
         (Some(0), None, 6, 0, TransferState::Planned)
     );
     ledger
-        .finish_take_back(&transfer, 1, "reconciler")
+        .finish_withdrawal(&transfer, 1, "reconciler")
         .await
         .unwrap();
     assert_eq!(
         open(&*ledger, &item).await,
         std::slice::from_ref(&transfer),
-        "it cannot end before they have left"
+        "it cannot finish before the units have left"
     );
 
     happen(&*ledger, &keys[0], [out(transfer.id, 2)])
@@ -398,7 +407,7 @@ async fn what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment(site: 
     assert_eq!(
         (transfer.moved, transfer.state),
         (2, TransferState::Out),
-        "others have the rest"
+        "orders have the rest"
     );
     assert_eq!(
         ledger.totals(&item.id).await.unwrap().unwrap().in_transit,
@@ -406,7 +415,7 @@ async fn what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment(site: 
     );
     for _ in 0..2 {
         ledger
-            .finish_take_back(&transfer, 1, "reconciler")
+            .finish_withdrawal(&transfer, 1, "reconciler")
             .await
             .unwrap();
         let item = ledger.item(&item.id).await.unwrap().unwrap();
@@ -414,15 +423,15 @@ async fn what_is_taken_back_leaves_the_stock_when_it_has_left_its_segment(site: 
     }
     assert_eq!(open(&*ledger, &item).await, []);
     let journal = ledger.journal(&item.id, 9).await.unwrap();
-    let said: Vec<_> = journal
+    let noted: Vec<_> = journal
         .iter()
-        .map(|said| (&*said.entry.action, &*said.entry.actor, said.entry.token))
+        .map(|noted| (&*noted.entry.action, &*noted.entry.actor, noted.entry.token))
         .collect();
     assert_eq!(
-        said,
+        noted,
         [
-            ("taken_back", "reconciler", Some(1)),
-            ("take_back", "admin", None)
+            ("withdrawn", "reconciler", Some(1)),
+            ("withdraw", "admin", None)
         ]
     );
     assert_eq!(
@@ -452,9 +461,9 @@ async fn planned(ledger: &dyn Ledger, item: &Item, units: u64) -> TransferId {
     id
 }
 
-async fn a_transfer_moves_as_many_as_have_left(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, keys) = opened(site, &*ledger).await;
+async fn a_transfer_delivers_the_units_that_have_left(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, keys) = opened(env, &*ledger).await;
     for (asked, moved) in [(5, 5), (5, 3), (1, 0)] {
         let id = planned(&*ledger, &item, asked).await;
         let before = [
@@ -474,7 +483,7 @@ async fn a_transfer_moves_as_many_as_have_left(site: &Site) {
         assert_eq!(after, [before[0] - moved, before[1] + moved]);
         assert_eq!(open(&*ledger, &item).await, []);
     }
-    // Planning again what is done changes nothing.
+    // Planning a finished transfer again changes nothing.
     let id = planned(&*ledger, &item, 1).await;
     for _ in 0..2 {
         ledger
@@ -494,9 +503,9 @@ async fn a_transfer_moves_as_many_as_have_left(site: &Site) {
     assert_eq!(open(&*ledger, &item).await.len(), 1);
 }
 
-async fn entries_of_a_transfer_count_once_in_whatever_order_they_come(site: &Site) {
-    let ledger = site.ledger().await;
-    // true: an entry of the segment that gives, false: of the one that takes.
+async fn entries_of_a_transfer_count_once_in_any_order(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    // true: an entry of the giving segment; false: of the receiving segment.
     let orders: [&[bool]; 5] = [
         &[true, true, false, false],
         &[false, true, false, true],
@@ -505,9 +514,7 @@ async fn entries_of_a_transfer_count_once_in_whatever_order_they_come(site: &Sit
         &[false, true, true, false],
     ];
     for (number, order) in orders.into_iter().enumerate() {
-        let item = site
-            .create(&*ledger, &format!("vase-{number}"), 20, 2)
-            .await;
+        let item = env.create(&*ledger, &format!("vase-{number}"), 20, 2).await;
         let keys = [0, 1].map(|number| segment(&item, number));
         for key in &keys {
             happen(&*ledger, key, []).await.unwrap();
@@ -521,7 +528,7 @@ async fn entries_of_a_transfer_count_once_in_whatever_order_they_come(site: &Sit
                 (&keys[1], into(id, 4))
             };
             happen(&*ledger, key, [entry]).await.unwrap();
-            crate::site::assert_identity(&ledger.totals(&item.id).await.unwrap().unwrap());
+            crate::env::assert_identity(&ledger.totals(&item.id).await.unwrap().unwrap());
         }
         assert_eq!(
             [
@@ -531,7 +538,7 @@ async fn entries_of_a_transfer_count_once_in_whatever_order_they_come(site: &Sit
             [6, 14],
             "{order:?}"
         );
-        // Neither end's entry says anything at another segment.
+        // The entries have no effect at another segment.
         happen(&*ledger, &keys[1], [out(id, 4)]).await.unwrap();
         happen(&*ledger, &keys[0], [into(id, 4)]).await.unwrap();
         assert_eq!(
@@ -545,15 +552,15 @@ async fn entries_of_a_transfer_count_once_in_whatever_order_they_come(site: &Sit
     }
 }
 
-async fn what_does_not_fit_the_transfer_is_diverged(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, keys) = opened(site, &*ledger).await;
+async fn entries_that_contradict_the_transfer_are_diverged(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, keys) = opened(env, &*ledger).await;
     let id = planned(&*ledger, &item, 5).await;
     happen(&*ledger, &keys[0], [take([order(&item, 0, 8)])])
         .await
         .unwrap();
     let before = row(&*ledger, &keys[0]).await;
-    for (units, case) in [(3, "more than there are"), (6, "more than were asked for")] {
+    for (units, case) in [(3, "more than available"), (6, "more than requested")] {
         let refused = happen(&*ledger, &keys[0], [out(id, units)]).await;
         assert!(
             matches!(&refused, Err(LedgerError::Diverged(key)) if *key == keys[0]),
@@ -571,11 +578,12 @@ async fn what_does_not_fit_the_transfer_is_diverged(site: &Site) {
     let refused = happen(&*ledger, &keys[1], [into(id, 3)]).await;
     assert!(
         matches!(refused, Err(LedgerError::Diverged(key)) if key == keys[1]),
-        "more than had left"
+        "more units arrive than have left"
     );
     happen(&*ledger, &keys[1], [into(id, 2)]).await.unwrap();
 
-    // What the recorder meets of mending: that somebody mends says nothing, a counter that is not the row's that history is another.
+    // Entries of a repair that the recorder meets: `halted` has no effect. A counter that differs
+    // from the row's means that the history has diverged.
     happen(
         &*ledger,
         &keys[0],
@@ -603,9 +611,9 @@ async fn what_does_not_fit_the_transfer_is_diverged(site: &Site) {
     assert!(matches!(refused, Err(LedgerError::Diverged(key)) if key == keys[0]));
 }
 
-async fn only_the_authority_plans_and_finishes(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, keys) = opened(site, &*ledger).await;
+async fn only_the_highest_token_plans_and_finishes(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, keys) = opened(env, &*ledger).await;
     ledger.claim_item(&item.id, 5).await.unwrap();
     ledger.claim_item(&item.id, 5).await.unwrap();
     let refused = ledger.claim_item(&item.id, 4).await;
@@ -613,7 +621,7 @@ async fn only_the_authority_plans_and_finishes(site: &Site) {
         matches!(refused, Err(LedgerError::Fenced { token: 4, fence: 5 })),
         "{refused:?}"
     );
-    let fewer = StockChange::TakeBack(vec![part(&item, "k", 0, 6)]);
+    let fewer = StockChange::Withdraw(vec![part(&item, "k", 0, 6)]);
     ledger
         .change_stock(&item.id, &fewer, None, "admin")
         .await
@@ -638,7 +646,7 @@ async fn only_the_authority_plans_and_finishes(site: &Site) {
             "{refused:?}"
         );
         let refused = ledger
-            .finish_take_back(&transfer, token, "reconciler")
+            .finish_withdrawal(&transfer, token, "reconciler")
             .await;
         assert!(
             matches!(refused, Err(LedgerError::Fenced { fence: 5, .. })),
@@ -651,22 +659,22 @@ async fn only_the_authority_plans_and_finishes(site: &Site) {
     ledger.plan_transfers(&item.id, 5, &plan).await.unwrap();
     ledger.plan_transfers(&item.id, 5, &[]).await.unwrap();
     ledger
-        .finish_take_back(&transfer, 5, "reconciler")
+        .finish_withdrawal(&transfer, 5, "reconciler")
         .await
         .unwrap();
     assert_eq!(ledger.item(&item.id).await.unwrap().unwrap().stock, 14);
 }
 
-async fn several_who_add_the_same_units_at_once_add_them_once(site: &Site) {
-    let ledger = site.ledger().await;
-    let (item, _) = opened(site, &*ledger).await;
+async fn concurrent_additions_of_the_same_units_add_them_once(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, _) = opened(env, &*ledger).await;
     for round in 1..=5 {
         let parts: Vec<_> = (0..2)
             .map(|segment| part(&item, &format!("k-{round}"), segment, 3))
             .collect();
         let mut adders = tokio::task::JoinSet::new();
         for reversed in [false, true, false, true] {
-            let (ledger, item, mut parts) = (site.ledger().await, item.clone(), parts.clone());
+            let (ledger, item, mut parts) = (env.ledger().await, item.clone(), parts.clone());
             if reversed {
                 parts.reverse();
             }

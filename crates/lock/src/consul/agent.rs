@@ -1,7 +1,8 @@
-//! What is asked of Consul, each with a timeout.
+//! The requests to Consul, each with a timeout.
 //!
-//! What a reader could get wrong: a question that waits for a change may return without one. And the index that it waits for can go
-//! backwards, when servers are restored from a snapshot; then it begins anew. Both are in Consul's documentation of blocking queries.
+//! A blocking query may return without a change. The index that it waits for can go backwards when
+//! the servers are restored from a snapshot; the query then starts again at zero. Consul's
+//! documentation of blocking queries describes both.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,19 +10,19 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::error::{Answer, Vote};
+use crate::error::Answer;
 
-/// Consul documents that a lock-delay must be more than nothing.
+/// Consul documents that a lock-delay must be positive.
 const LOCK_DELAY_MIN: Duration = Duration::from_millis(1);
-/// How much of a refusal is kept.
-const REFUSAL_MAX: usize = 200;
+/// Characters of a refusal that an error shows.
+const REFUSAL_CHARS_MAX: usize = 200;
 
 pub(crate) struct Agent {
     pub http: Client,
-    /// Up to the version of the API.
+    /// Base URL up to the version of the API.
     pub url: String,
     pub label: String,
-    /// For an answer.
+    /// Time limit of each answer.
     pub timeout: Duration,
 }
 
@@ -38,26 +39,19 @@ struct Entry {
     session: Option<String>,
 }
 
-/// A key as it was at some index.
+/// State of a key at some index.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct KeyState {
     pub index: u64,
-    /// How often it has been acquired.
+    /// How often the key was acquired.
     pub lock_index: u64,
-    /// That has it.
+    /// The session that holds the key.
     pub session: Option<String>,
 }
 
 impl Agent {
-    /// There is one vote, that of the datacenter.
-    pub(crate) fn votes(&self, answer: Answer) -> Vec<Vote> {
-        vec![Vote {
-            node: self.label.clone(),
-            answer,
-        }]
-    }
-
-    /// A session that nothing but its TTL ends. Old servers know one way to say that there are no checks, new ones the other.
+    /// Creates a session that ends only by its TTL. Old servers read `Checks` and new ones
+    /// `NodeChecks`: both are empty, for no health checks.
     pub(crate) async fn create_session(
         &self,
         ttl: Duration,
@@ -72,7 +66,7 @@ impl Agent {
             "NodeChecks": [],
         });
         let created = self
-            .ask(
+            .send(
                 self.http
                     .put(format!("{}/session/create", self.url))
                     .json(&session),
@@ -85,9 +79,9 @@ impl Agent {
             .map_err(failed)
     }
 
-    /// Sets the TTL anew.
+    /// Restarts the TTL.
     pub(crate) async fn renew(&self, session: &str) -> Result<(), Answer> {
-        self.ask(
+        self.send(
             self.http
                 .put(format!("{}/session/renew/{session}", self.url)),
         )
@@ -96,7 +90,7 @@ impl Agent {
     }
 
     pub(crate) async fn destroy(&self, session: &str) -> Result<(), Answer> {
-        self.ask(
+        self.send(
             self.http
                 .put(format!("{}/session/destroy/{session}", self.url)),
         )
@@ -104,43 +98,43 @@ impl Agent {
         .map(drop)
     }
 
-    /// Whether the key is the session's now.
+    /// Acquires the key for the session. Returns whether the session holds it now.
     pub(crate) async fn acquire(&self, key: &str, session: &str) -> Result<bool, Answer> {
         self.put(key, "acquire", session).await
     }
 
-    /// Whether the key was the session's until now.
+    /// Releases the key. Returns whether the session held it.
     pub(crate) async fn release(&self, key: &str, session: &str) -> Result<bool, Answer> {
         self.put(key, "release", session).await
     }
 
-    /// As a quorum of the servers knows it.
-    pub(crate) async fn read(&self, key: &str) -> Result<Seen, Answer> {
-        seen(
-            self.ask(self.http.get(format!("{}/kv/{key}?consistent", self.url)))
+    /// Reads the key from a quorum of the servers.
+    pub(crate) async fn read(&self, key: &str) -> Result<KeyState, Answer> {
+        key_state(
+            self.send(self.http.get(format!("{}/kv/{key}?consistent", self.url)))
                 .await,
         )
         .await
     }
 
-    /// The same, once it has changed since that index, or after a while.
+    /// Reads the key once it has changed since that index, or after `wait`.
     pub(crate) async fn changed(
         &self,
         key: &str,
         since: u64,
         wait: Duration,
-    ) -> Result<Seen, Answer> {
-        let question = format!(
+    ) -> Result<KeyState, Answer> {
+        let query = format!(
             "{}/kv/{key}?consistent&index={}&wait={}",
             self.url,
             since.max(1),
             duration(wait)
         );
-        // Consul waits for up to a sixteenth more.
-        let patience = wait + wait / 16 + self.timeout;
-        let now = seen(self.ask_for(self.http.get(question), patience).await).await?;
+        // Consul adds up to a sixteenth of the wait as jitter.
+        let limit = wait + wait / 16 + self.timeout;
+        let now = key_state(self.send_within(self.http.get(query), limit).await).await?;
         Ok(if now.index < since {
-            Seen { index: 0, ..now }
+            KeyState { index: 0, ..now }
         } else {
             now
         })
@@ -148,7 +142,7 @@ impl Agent {
 
     async fn put(&self, key: &str, verb: &str, session: &str) -> Result<bool, Answer> {
         let done = self
-            .ask(
+            .send(
                 self.http
                     .put(format!("{}/kv/{key}?{verb}={session}", self.url)),
             )
@@ -156,17 +150,17 @@ impl Agent {
         done.json().await.map_err(failed)
     }
 
-    async fn ask(&self, request: RequestBuilder) -> Result<Response, Answer> {
-        self.ask_for(request, self.timeout).await
+    async fn send(&self, request: RequestBuilder) -> Result<Response, Answer> {
+        self.send_within(request, self.timeout).await
     }
 
-    /// A key that is not there is an answer to be read; a session that is not there has ended.
-    async fn ask_for(
+    /// A missing key is a valid answer; a missing session has ended.
+    async fn send_within(
         &self,
         request: RequestBuilder,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Response, Answer> {
-        let response = request.timeout(patience).send().await.map_err(failed)?;
+        let response = request.timeout(limit).send().await.map_err(failed)?;
         let (status, path) = (response.status(), response.url().path());
         if status.is_success() || status == StatusCode::NOT_FOUND && path.starts_with("/v1/kv/") {
             return Ok(response);
@@ -180,12 +174,12 @@ impl Agent {
         }
         Err(Answer::Unreadable(format!(
             "{status}: {}",
-            refusal.chars().take(REFUSAL_MAX).collect::<String>()
+            refusal.chars().take(REFUSAL_CHARS_MAX).collect::<String>()
         )))
     }
 }
 
-async fn seen(response: Result<Response, Answer>) -> Result<Seen, Answer> {
+async fn key_state(response: Result<Response, Answer>) -> Result<KeyState, Answer> {
     let response = response?;
     let index = response
         .headers()
@@ -193,9 +187,9 @@ async fn seen(response: Result<Response, Answer>) -> Result<Seen, Answer> {
         .and_then(|index| index.to_str().ok()?.parse().ok());
     let index = index.ok_or_else(|| Answer::Unreadable("no X-Consul-Index".into()))?;
     if response.status() == StatusCode::NOT_FOUND {
-        return Ok(Seen {
+        return Ok(KeyState {
             index,
-            ..Seen::default()
+            ..KeyState::default()
         });
     }
     let mut entries: Vec<Entry> = response.json().await.map_err(failed)?;
@@ -205,14 +199,14 @@ async fn seen(response: Result<Response, Answer>) -> Result<Seen, Answer> {
     } = entries
         .pop()
         .ok_or_else(|| Answer::Unreadable("no entry".into()))?;
-    Ok(Seen {
+    Ok(KeyState {
         index,
         lock_index,
         session: session.filter(|session| !session.is_empty()),
     })
 }
 
-/// As Consul wants it: in seconds wherever that is exact.
+/// A duration in Consul's notation: seconds wherever that is exact.
 fn duration(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 {
         format!("{}s", duration.as_secs())

@@ -1,4 +1,4 @@
-//! Every setting of a [`ConsulLock`], with its default, and what is refused.
+//! Every setting of a [`ConsulLock`], with its default and its validation.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -9,41 +9,37 @@ use reqwest::{
 
 use super::{ConsulLock, agent::Agent};
 use crate::{
-    error::{InvalidArgument, expect, without_credentials},
-    lease::{Lease, check_retry},
+    error::InvalidArgument,
+    options::{LockOptions, Timing, lock_options},
+    validate::{expect_duration, without_credentials},
 };
 
-/// Consul's `session_ttl_min`, unless its servers are told otherwise.
+/// Default of Consul's `session_ttl_min`.
 const SESSION_TTL_MIN: Duration = Duration::from_secs(10);
 const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
-/// How long, at the most, one question waits for a change. Whoever waits longer asks again.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest blocking query. A longer wait repeats the query.
+const QUERY_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How a [`ConsulLock`] shall be.
+/// Builds a [`ConsulLock`].
 #[derive(Debug, Clone)]
 pub struct ConsulBuilder {
     url: String,
     prefix: String,
     token: Option<Secret>,
-    lease: Duration,
     session_ttl_min: Duration,
-    lock_delay: Duration,
-    min_validity: Option<Duration>,
-    timeout: Option<Duration>,
-    retry: Duration,
+    options: LockOptions,
 }
 
 #[derive(Clone)]
 struct Secret(String);
 
-/// The settings, checked and complete.
+/// The settings, validated.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub prefix: String,
-    pub lease: Lease,
-    pub lock_delay: Duration,
-    pub retry: Duration,
-    pub wait: Duration,
+    pub timing: Timing,
+    /// Length of a blocking query.
+    pub query_wait: Duration,
 }
 
 impl ConsulBuilder {
@@ -53,82 +49,62 @@ impl ConsulBuilder {
             url: url.into(),
             prefix: "locks".into(),
             token: None,
-            lease: Duration::from_secs(10),
             session_ttl_min: SESSION_TTL_MIN,
-            lock_delay: Duration::ZERO,
-            min_validity: None,
-            timeout: None,
-            retry: Duration::from_millis(100),
+            options: LockOptions::default(),
         }
     }
 
-    /// What the keys of all locks begin with. Nobody else should write there. Default: `locks`.
+    /// Prefix of the keys of all locks. No other program should write there. Default: `locks`.
+    #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The ACL token. It needs `key:read` and `key:write` for the prefix and `session:write` for the agent's node. Default: none.
+    /// The ACL token. It needs `key:read` and `key:write` for the prefix and `session:write` for
+    /// the agent's node. Default: none.
+    #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(Secret(token.into()));
         self
     }
 
-    /// The TTL of the session: how long a lock is ours without being extended. Consul may keep others out for twice as long.
-    /// Default: 10 seconds, which is the shortest that Consul grants.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-
-    /// The `session_ttl_min` of the servers: change it only if they were configured so. Default: 10 seconds, as theirs.
+    /// The `session_ttl_min` of the servers. Change it only if they are configured so. Default: 10
+    /// seconds, as theirs.
+    #[must_use]
     pub fn session_ttl_min(mut self, ttl: Duration) -> Self {
         self.session_ttl_min = ttl;
         self
     }
 
-    /// How much longer others are kept out after a session that ended without a release, for requests of its holder that are still on their
-    /// way to some store. At most a minute. Default: none (Consul's own default is 15 seconds).
-    pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.lock_delay = delay;
-        self
+    lock_options! {
+        /// The TTL of the session: how long a lock is held without an extension. After a crash
+        /// Consul may keep the lock closed for twice as long. Default: 10 seconds, the shortest
+        /// that Consul grants.
+        lease;
+        /// How much longer the lock stays closed after a session that ended without a release. It
+        /// protects stores from requests of the old holder that are still in flight. At most a
+        /// minute. Default: none (Consul's own default is 15 seconds).
+        lock_delay;
+        /// How much of the lease must be left when the lock is acquired. Default: a tenth of the
+        /// lease.
+        min_validity;
+        /// How long Consul may take for each answer. Default: a quarter of the lease, at most 2
+        /// seconds.
+        timeout;
+        /// Pause after a failure, and between two attempts during a lock-delay. Default: 100 ms,
+        /// with jitter.
+        retry;
     }
 
-    /// How much of a lease must be left when the lock is ours. Default: a tenth of the lease.
-    pub fn min_validity(mut self, validity: Duration) -> Self {
-        self.min_validity = Some(validity);
-        self
-    }
-
-    /// How long Consul is waited for, for each answer. Default: a quarter of the lease, at most 2 seconds.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// How long after a failure, or during a lock-delay, Consul is asked again. Default: 100 ms, with jitter.
-    pub fn retry(mut self, pause: Duration) -> Self {
-        self.retry = pause;
-        self
-    }
-
-    /// Does not wait for Consul.
+    /// Connects at the first acquisition. Returns immediately.
     ///
     /// # Errors
     ///
-    /// Only for settings that make no sense.
+    /// If a setting is invalid.
     pub async fn build(self) -> Result<ConsulLock, InvalidArgument> {
         let settings = self.settings()?;
-        let lease = settings.lease.length;
-        let timeout = self
-            .timeout
-            .unwrap_or((lease / 4).min(Duration::from_secs(2)));
-        expect(
-            timeout > Duration::ZERO && timeout < lease,
-            "timeout",
-            timeout,
-            "expected less than the lease",
-        )?;
+        let timeout = self.options.service_timeout()?;
         let agent = self.agent(timeout)?;
         Ok(ConsulLock {
             agent: Arc::new(agent),
@@ -137,26 +113,23 @@ impl ConsulBuilder {
     }
 
     fn settings(&self) -> Result<Settings, InvalidArgument> {
-        let Self {
-            prefix,
-            lock_delay,
-            retry,
-            ..
-        } = self.clone();
-        let lease = Lease::new(self.lease, self.min_validity)?;
-        expect(
-            lease.length >= self.session_ttl_min,
-            "lease",
-            lease.length,
-            "expected at least the servers' session_ttl_min, usually 10 s",
-        )?;
-        expect(
+        let LockOptions {
+            lease, lock_delay, ..
+        } = self.options;
+        expect_duration(
             lock_delay <= LOCK_DELAY_MAX,
             "lock_delay",
             lock_delay,
             "expected at most 60 s",
         )?;
-        check_retry(retry)?;
+        let timing = self.options.timing()?;
+        expect_duration(
+            lease >= self.session_ttl_min,
+            "lease",
+            lease,
+            "expected at least the servers' session_ttl_min, usually 10 s",
+        )?;
+        let prefix = self.prefix.clone();
         // Newer servers refuse every other character.
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b",-_".contains(&byte);
         if prefix
@@ -168,13 +141,10 @@ impl ConsulBuilder {
                 expected: "letters, digits and ,-_ with single slashes between them as the prefix",
             });
         }
-        let wait = lease.length.min(WAIT_MAX);
         Ok(Settings {
             prefix,
-            lease,
-            lock_delay,
-            retry,
-            wait,
+            timing,
+            query_wait: lease.min(QUERY_WAIT_MAX),
         })
     }
 

@@ -1,35 +1,40 @@
-//! Somebody who wants a lock: looks whether it is free, acquires it, and reads the token back.
+//! Acquires a free key and reads its token back.
 //!
-//! What a reader could get wrong: that the acquire succeeded does not say under which index. It is read afterwards, from a quorum and together with
-//! the session that has the key, so a holder that lapsed in between sees that it has, instead of its successor's index.
+//! A successful acquire does not return the index. It is read afterwards from a quorum, together
+//! with the session that holds the key: a holder whose session lapsed in between finds another
+//! session there and never takes the index of its successor.
 
 use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::{ConsulLock, agent::Seen, claim::Claim, held::Held};
+use super::{ConsulLock, agent::KeyState, held::Held, session::Session};
 use crate::{
-    FencingToken, Grant, Guard, LockError, Mode, Sequencer,
-    error::Answer,
-    patience::{Ask, jittered},
+    error::{Answer, LockError},
+    guard::Guard,
+    hold::Grant,
+    request::Mode,
+    retry::{Acquire, jittered},
+    sequencer::Sequencer,
+    token::FencingToken,
 };
 
-/// A session is renewed before it acquires if so much of its TTL is over.
-const RENEW_AFTER: u32 = 3;
+/// A session is renewed before an acquire if this fraction (a third) of its TTL has passed.
+const RENEW_FRACTION: u32 = 3;
 
 pub(crate) struct Contender {
     lock: ConsulLock,
     name: String,
     key: Arc<str>,
-    claim: Option<Claim>,
-    /// The key, when it was seen last, if somebody else had it then.
-    seen: Option<Seen>,
+    session: Option<Session>,
+    /// Last known state of the key, if another session held it.
+    holder: Option<KeyState>,
 }
 
-/// What an attempt has come to.
+/// Result of an attempt whose requests all succeeded.
 enum Outcome {
-    Ours(Seen),
-    Held(Seen),
+    Acquired(KeyState),
+    Held(KeyState),
 }
 
 impl Contender {
@@ -38,62 +43,69 @@ impl Contender {
             lock,
             name,
             key,
-            claim: None,
-            seen: None,
+            session: None,
+            holder: None,
         }
     }
 
     async fn attempt(&mut self) -> Result<Outcome, Answer> {
         let agent = Arc::clone(&self.lock.agent);
-        let seen = agent.read(&self.key).await?;
-        // It may be ours: by an acquire whose answer was lost.
-        if seen.session.is_some()
-            && seen.session.as_deref() != self.claim.as_ref().map(Claim::session)
+        let state = agent.read(&self.key).await?;
+        // Our own session may hold the key, by an acquire whose answer was lost.
+        if state.session.is_some()
+            && state.session.as_deref() != self.session.as_ref().map(Session::id)
         {
-            return Ok(Outcome::Held(seen));
+            return Ok(Outcome::Held(state));
         }
-        let claim = self.claim().await?;
-        let acquired = claim.acquire().await?;
-        let session = claim.session().to_owned();
-        let seen = agent.read(&self.key).await?;
+        let session = self.live_session().await?;
+        let acquired = session.acquire().await?;
+        let id = session.id().to_owned();
+        let state = agent.read(&self.key).await?;
         match acquired {
-            true if seen.session == Some(session) => Ok(Outcome::Ours(seen)),
+            true if state.session == Some(id) => Ok(Outcome::Acquired(state)),
             true => Err(Answer::Gone),
-            false => Ok(Outcome::Held(seen)),
+            false => Ok(Outcome::Held(state)),
         }
     }
 
-    /// With enough left of its session.
-    async fn claim(&mut self) -> Result<&mut Claim, Answer> {
+    /// A session with enough of its TTL left.
+    async fn live_session(&mut self) -> Result<&mut Session, Answer> {
         let settings = &self.lock.settings;
-        if let Some(claim) = &mut self.claim
-            && claim.renewed.elapsed() > settings.lease.length / RENEW_AFTER
+        if let Some(session) = &mut self.session
+            && session.renewed_at.elapsed() > settings.timing.lease.length / RENEW_FRACTION
         {
-            match claim.renew().await {
-                Err(Answer::Gone) => self.claim = None,
+            match session.renew().await {
+                Err(Answer::Gone) => self.session = None,
                 renewed => renewed?,
             }
         }
-        if self.claim.is_none() {
+        if self.session.is_none() {
             let (agent, key) = (Arc::clone(&self.lock.agent), Arc::clone(&self.key));
-            self.claim =
-                Some(Claim::open(agent, key, settings.lease.length, settings.lock_delay).await?);
+            self.session = Some(
+                Session::open(
+                    agent,
+                    key,
+                    settings.timing.lease.length,
+                    settings.timing.lock_delay,
+                )
+                .await?,
+            );
         }
-        self.claim.as_mut().ok_or(Answer::Gone)
+        self.session.as_mut().ok_or(Answer::Gone)
     }
 
-    fn admit(&mut self, seen: Seen) -> Result<Guard, LockError> {
-        let agent = &self.lock.agent;
+    fn admit(&mut self, state: KeyState) -> Result<Guard, LockError> {
+        let lock = &self.lock;
         let no_token = || LockError::NoTokenLeft {
-            votes: agent.votes(Answer::Accepted),
+            votes: lock.votes(Answer::Accepted),
         };
-        let token = token(&seen).ok_or_else(no_token)?;
-        let claim = self.claim.take().ok_or_else(no_token)?;
-        let lease = self.lock.settings.lease;
-        let Some(deadline) = lease.deadline(claim.renewed) else {
+        let token = token(&state).ok_or_else(no_token)?;
+        let session = self.session.take().ok_or_else(no_token)?;
+        let lease = self.lock.settings.timing.lease;
+        let Some(deadline) = lease.deadline(session.renewed_at) else {
             return Err(LockError::TooLate {
-                elapsed: claim.renewed.elapsed(),
-                votes: agent.votes(Answer::Accepted),
+                elapsed: session.renewed_at.elapsed(),
+                votes: lock.votes(Answer::Accepted),
             });
         };
         let sequencer = Sequencer {
@@ -101,7 +113,7 @@ impl Contender {
             mode: Mode::Exclusive,
             token,
         };
-        let (hold, lost) = Held::new(self.lock.clone(), Arc::clone(&self.key), claim, seen);
+        let (hold, lost) = Held::new(self.lock.clone(), Arc::clone(&self.key), session, state);
         Ok(Guard::new(Grant {
             sequencer,
             deadline,
@@ -112,53 +124,54 @@ impl Contender {
     }
 }
 
-fn token(seen: &Seen) -> Option<FencingToken> {
-    FencingToken::new(i64::try_from(seen.lock_index).ok()?)
+fn token(state: &KeyState) -> Option<FencingToken> {
+    FencingToken::new(i64::try_from(state.lock_index).ok()?)
 }
 
-impl Ask for Contender {
-    async fn ask(&mut self) -> Result<Guard, LockError> {
-        self.seen = None;
+impl Acquire for Contender {
+    async fn try_once(&mut self) -> Result<Guard, LockError> {
+        self.holder = None;
         let answer = match self.attempt().await {
-            Ok(Outcome::Ours(seen)) => return self.admit(seen),
-            Ok(Outcome::Held(seen)) => {
-                let fence = token(&seen);
-                self.seen = Some(seen).filter(|seen| seen.session.is_some());
+            Ok(Outcome::Acquired(state)) => return self.admit(state),
+            Ok(Outcome::Held(state)) => {
+                let fence = token(&state);
+                self.holder = Some(state).filter(|state| state.session.is_some());
                 Answer::Held {
                     remaining: None,
                     fence,
                 }
             }
             Err(Answer::Gone) => {
-                self.claim = None;
+                self.session = None;
                 Answer::Gone
             }
             Err(answer) => {
                 return Err(LockError::NoQuorum {
-                    causes: self.lock.agent.votes(answer),
+                    causes: self.lock.votes(answer),
                 });
             }
         };
         Err(LockError::Held {
-            votes: self.lock.agent.votes(answer),
+            votes: self.lock.votes(answer),
         })
     }
 
-    /// Until nobody has it. A lock-delay has no end that Consul would tell of.
-    async fn pause(&mut self, _: &LockError) {
+    /// Waits until the key has no holder. Consul does not report the end of a lock-delay, so the
+    /// attempt is then repeated at intervals.
+    async fn wait_for_retry(&mut self, _: &LockError) {
         let settings = &self.lock.settings;
-        let Some(seen) = &mut self.seen else {
-            return sleep(jittered(settings.retry)).await;
+        let Some(state) = &mut self.holder else {
+            return sleep(jittered(settings.timing.retry)).await;
         };
-        while seen.session.is_some() {
+        while state.session.is_some() {
             match self
                 .lock
                 .agent
-                .changed(&self.key, seen.index, settings.wait)
+                .changed(&self.key, state.index, settings.query_wait)
                 .await
             {
-                Ok(now) => *seen = now,
-                Err(_) => return sleep(jittered(settings.retry)).await,
+                Ok(now) => *state = now,
+                Err(_) => return sleep(jittered(settings.timing.retry)).await,
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a Consul lock does with a lock that it holds.
+//! Extends and releases a held lock, and notices its loss.
 
 use std::{sync::Arc, time::Instant};
 
@@ -6,15 +6,18 @@ use async_trait::async_trait;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{ConsulLock, agent::Seen, claim::Claim};
-use crate::{Hold, LockError, error::Answer};
+use super::{ConsulLock, agent::KeyState, session::Session};
+use crate::{
+    error::{Answer, LockError},
+    hold::Hold,
+};
 
 pub(crate) struct Held {
     lock: ConsulLock,
     key: Arc<str>,
-    /// Gives itself back when it is dropped.
-    claim: Claim,
-    /// The index of our acquisition.
+    /// Its drop releases the lock.
+    session: Session,
+    /// Lock index of our acquisition.
     lock_index: u64,
 }
 
@@ -22,94 +25,100 @@ impl ConsulLock {
     fn refusal(&self, answer: Answer) -> LockError {
         match answer {
             Answer::Gone => LockError::Lost {
-                votes: self.agent.votes(answer),
+                votes: self.votes(answer),
             },
             answer => LockError::NoQuorum {
-                causes: self.agent.votes(answer),
+                causes: self.votes(answer),
             },
         }
     }
 }
 
 impl Held {
-    /// The token of the task is cancelled when the key is not ours any more, and ends the task when somebody else cancels it.
+    /// The background task cancels the returned token when the key is lost. It ends when the token
+    /// is cancelled for any other reason.
     pub(crate) fn new(
         lock: ConsulLock,
         key: Arc<str>,
-        claim: Claim,
-        seen: Seen,
+        session: Session,
+        acquired: KeyState,
     ) -> (Self, CancellationToken) {
         let lost = CancellationToken::new();
         let held = Self {
             lock,
             key,
-            claim,
-            lock_index: seen.lock_index,
+            session,
+            lock_index: acquired.lock_index,
         };
-        let (lock, key, told) = (held.lock.clone(), Arc::clone(&held.key), lost.clone());
+        let (lock, key, cancelled) = (held.lock.clone(), Arc::clone(&held.key), lost.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = told.cancelled() => {}
-                () = is_gone(&lock, &key, seen) => told.cancel(),
+                () = cancelled.cancelled() => {}
+                () = lost_key(&lock, &key, acquired) => cancelled.cancel(),
             }
         });
         (held, lost)
     }
 
-    fn is_ours(&self, seen: &Seen) -> bool {
-        seen.lock_index == self.lock_index && seen.session.as_deref() == Some(self.claim.session())
+    fn is_ours(&self, state: &KeyState) -> bool {
+        state.lock_index == self.lock_index && state.session.as_deref() == Some(self.session.id())
     }
 }
 
-/// Returns when the key is not as it was any more.
-async fn is_gone(lock: &ConsulLock, key: &str, ours: Seen) {
+/// Returns when another session holds the key, or none.
+async fn lost_key(lock: &ConsulLock, key: &str, ours: KeyState) {
     let mut index = ours.index;
     loop {
-        match lock.agent.changed(key, index, lock.settings.wait).await {
+        match lock
+            .agent
+            .changed(key, index, lock.settings.query_wait)
+            .await
+        {
             Ok(now) if now.session != ours.session || now.lock_index != ours.lock_index => return,
             Ok(now) => index = now.index,
-            Err(_) => sleep(lock.settings.retry).await,
+            Err(_) => sleep(lock.settings.timing.retry).await,
         }
     }
 }
 
 #[async_trait]
 impl Hold for Held {
-    /// Somebody may have taken the key and left the session, so both are asked for.
+    /// The key may have been taken from a session that still exists, so both are checked.
     async fn extend(&mut self) -> Result<Instant, LockError> {
-        self.claim
+        self.session
             .renew()
             .await
             .map_err(|answer| self.lock.refusal(answer))?;
-        let seen = self
+        let state = self
             .lock
             .agent
             .read(&self.key)
             .await
             .map_err(|answer| self.lock.refusal(answer))?;
-        if !self.is_ours(&seen) {
+        if !self.is_ours(&state) {
             return Err(self.lock.refusal(Answer::Gone));
         }
         let late = || LockError::TooLate {
-            elapsed: self.claim.renewed.elapsed(),
-            votes: self.lock.agent.votes(Answer::Accepted),
+            elapsed: self.session.renewed_at.elapsed(),
+            votes: self.lock.votes(Answer::Accepted),
         };
         self.lock
             .settings
+            .timing
             .lease
-            .deadline(self.claim.renewed)
+            .deadline(self.session.renewed_at)
             .ok_or_else(late)
     }
 
     fn lapse(&mut self) {
-        if !self.lock.settings.lock_delay.is_zero() {
-            self.claim.leave();
+        if !self.lock.settings.timing.lock_delay.is_zero() {
+            self.session.keep_lock_delay();
         }
     }
 
     async fn release(self: Box<Self>) -> Result<(), LockError> {
-        let Self { lock, claim, .. } = *self;
-        match claim.release().await {
+        let Self { lock, session, .. } = *self;
+        match session.release().await {
             Ok(true) => Ok(()),
             Ok(false) => Err(lock.refusal(Answer::Gone)),
             Err(answer) => Err(lock.refusal(answer)),

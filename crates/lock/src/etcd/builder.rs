@@ -1,114 +1,80 @@
-//! Every setting of an [`EtcdLock`], with its default, and what is refused.
+//! Every setting of an [`EtcdLock`], with its default and its validation.
 
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::{Client, ConnectOptions};
 
-use super::{EtcdLock, server::Server};
+use super::{EtcdLock, EtcdService, server::Server};
 use crate::{
-    error::{InvalidArgument, expect, without_credentials},
-    lease::{Lease, check_retry},
+    error::InvalidArgument,
+    options::{LockOptions, lock_options},
+    validate::without_credentials,
 };
 
-/// How an [`EtcdLock`] shall be.
+/// Builds an [`EtcdLock`].
 #[derive(Debug, Clone)]
 pub struct EtcdBuilder {
     endpoints: Vec<String>,
     prefix: String,
-    lease: Duration,
-    min_validity: Option<Duration>,
-    timeout: Option<Duration>,
-    retry: Duration,
-}
-
-/// The settings, checked and complete.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub prefix: String,
-    pub lease: Lease,
-    pub retry: Duration,
+    options: LockOptions,
 }
 
 impl EtcdBuilder {
-    /// A lock in the cluster that has these members, `http://HOST:PORT` each. Members that are not named are not asked.
+    /// A lock in the cluster that has these members, `http://HOST:PORT` each. Members that are not
+    /// listed are never used.
     pub fn new<U: Into<String>>(endpoints: impl IntoIterator<Item = U>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
             prefix: "locks".into(),
-            lease: Duration::from_secs(10),
-            min_validity: None,
-            timeout: None,
-            retry: Duration::from_millis(100),
+            options: LockOptions::default(),
         }
     }
 
-    /// What the keys of all locks begin with. Nobody else should write there. Default: `locks`.
+    /// Prefix of the keys of all locks. No other program should write there. Default: `locks`.
+    #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long a lock is ours without being extended. etcd counts in whole seconds and has a shortest lease of its own, so this is rounded up,
-    /// and what is granted may be longer still; the guard goes by what is granted. Default: 10 seconds.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
+    lock_options! {
+        /// How long a lock is held without an extension. etcd counts in whole seconds and has a
+        /// shortest lease, so this is rounded up and the granted lease may be longer still; the
+        /// guard uses the granted lease. Default: 10 seconds.
+        lease;
+        /// How much of the lease must be left when the lock is acquired. Default: a tenth of the
+        /// lease.
+        min_validity;
+        /// How long the servers may take for each answer. Default: a quarter of the lease, at most
+        /// 2 seconds.
+        timeout;
+        /// How long after a failure a request is repeated. Default: 100 ms, with jitter.
+        retry;
     }
 
-    /// How much of a lease must be left when the lock is ours. Default: a tenth of the lease.
-    pub fn min_validity(mut self, validity: Duration) -> Self {
-        self.min_validity = Some(validity);
-        self
-    }
-
-    /// How long the servers are waited for, for each answer. Default: a quarter of the lease, at most 2 seconds.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// How long after a failure the servers are asked again. Default: 100 ms, with jitter.
-    pub fn retry(mut self, pause: Duration) -> Self {
-        self.retry = pause;
-        self
-    }
-
-    /// Does not wait for any server.
+    /// Connects in the background and returns immediately.
     ///
     /// # Errors
     ///
-    /// Only for settings that make no sense.
+    /// If a setting is invalid.
     pub async fn build(self) -> Result<EtcdLock, InvalidArgument> {
-        let Self { lease, retry, .. } = self;
-        let lease = Lease::new(lease, self.min_validity)?;
-        let timeout = self
-            .timeout
-            .unwrap_or((lease.length / 4).min(Duration::from_secs(2)));
-        expect(
-            timeout > Duration::ZERO && timeout < lease.length,
-            "timeout",
-            timeout,
-            "expected less than the lease",
-        )?;
-        check_retry(retry)?;
-        let client = connect(&self.endpoints, timeout).await?;
+        let timing = self.options.timing()?;
+        let timeout = self.options.service_timeout()?;
         let server = Server {
-            client,
+            client: connect(&self.endpoints, timeout).await?,
             label: self.endpoints.join(","),
             timeout,
         };
-        Ok(EtcdLock {
+        Ok(EtcdLock(Arc::new(EtcdService {
             server: Arc::new(server),
-            settings: Arc::new(Settings {
-                prefix: self.prefix,
-                lease,
-                retry,
-            }),
-        })
+            prefix: self.prefix,
+            timing,
+        })))
     }
 }
 
-/// Connections are made when they are needed. The client would take any other scheme for a host.
+/// Connections are opened when they are first needed. The client would take any other scheme for a
+/// host name.
 async fn connect(endpoints: &[String], timeout: Duration) -> Result<Client, InvalidArgument> {
     if endpoints.is_empty() {
         return Err(InvalidArgument::Nodes("found none".into()));
@@ -125,7 +91,8 @@ async fn connect(endpoints: &[String], timeout: Duration) -> Result<Client, Inva
     if let Some(url) = endpoints.iter().find(|url| !plain(url)) {
         return Err(refused(url));
     }
-    // A member that has lost its leader ends its watches instead of keeping quiet, and a connection that is cut is noticed while it is idle.
+    // A member that has lost its leader ends its watches instead of leaving them silent, and a
+    // broken connection is noticed while it is idle.
     let options = ConnectOptions::new()
         .with_require_leader(true)
         .with_connect_timeout(timeout)

@@ -1,7 +1,8 @@
-//! What is asked of etcd, each with a timeout.
+//! The requests to etcd, each with a timeout.
 //!
-//! What a reader could get wrong: a request that timed out is not undone. Everything that is ever created here hangs on a lease whose number
-//! we chose before we asked for it, so revoking that lease undoes it, and what arrives after that is refused.
+//! A request that timed out is not undone. Every key hangs on a lease whose number the client chose
+//! before it sent anything: revoking that lease removes the key, and requests that arrive later are
+//! refused.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,35 +12,34 @@ use etcd_client::{
 };
 use tokio::time::timeout;
 
-use super::place::{Front, Turn};
-use crate::error::{Answer, Vote};
+use crate::{ephemeral_queue::Position, error::Answer};
 
 /// `NOT_FOUND` of gRPC.
 const NOT_FOUND: i32 = 5;
 
 pub(crate) struct Server {
     pub client: Client,
-    /// All endpoints: any of them may have been the one that was asked.
+    /// All endpoints: any of them may have answered.
     pub label: String,
-    /// For an answer.
+    /// Time limit of each answer.
     pub timeout: Duration,
 }
 
-impl Server {
-    /// There is one vote, that of the cluster.
-    pub(crate) fn votes(&self, answer: Answer) -> Vec<Vote> {
-        vec![Vote {
-            node: self.label.clone(),
-            answer,
-        }]
-    }
+/// The key ahead in the queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Predecessor {
+    pub key: String,
+    /// The revision at which it existed.
+    pub as_of: i64,
+}
 
-    /// How long the granted lease is.
+impl Server {
+    /// Requests a lease with this number and returns the granted length.
     pub(crate) async fn grant(&self, lease: i64, length: Duration) -> Result<Duration, Answer> {
         let seconds = length.as_secs() + u64::from(length.subsec_nanos() > 0);
         let options = LeaseGrantOptions::new().with_id(lease);
         let granted = self
-            .ask(
+            .send(
                 self.client
                     .lease_client()
                     .grant(seconds.cast_signed(), Some(options)),
@@ -50,78 +50,84 @@ impl Server {
         ))
     }
 
-    /// Sets the lease anew.
+    /// Restarts the lease.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<(), Answer> {
-        self.ask(self.client.lease_client().keep_alive(lease))
+        self.send(self.client.lease_client().keep_alive(lease))
             .await
             .map(drop)
     }
 
-    /// Whatever hangs on it goes with it.
+    /// Ends the lease and deletes the keys that hang on it.
     pub(crate) async fn revoke(&self, lease: i64) -> Result<(), Answer> {
-        self.ask(self.client.lease_client().revoke(lease))
+        self.send(self.client.lease_client().revoke(lease))
             .await
             .map(drop)
     }
 
-    /// Creates a key at the end of the queue, and says when, and what is in front of it.
-    pub(crate) async fn queue(
+    /// Creates a key at the end of the queue. Returns the revision of its creation and its position.
+    pub(crate) async fn create_last(
         &self,
-        prefix: &str,
+        queue: &str,
         key: &str,
         lease: i64,
-    ) -> Result<(i64, Turn), Answer> {
+    ) -> Result<(i64, Position<Predecessor>), Answer> {
         let create = Txn::new()
             .when([Compare::create_revision(key, CompareOp::Equal, 0)])
-            .and_then([put(key, lease), TxnOp::get(prefix, Some(last_two()))]);
-        let done = self.ask(self.client.kv_client().txn(create)).await?;
+            .and_then([put(key, lease), TxnOp::get(queue, Some(last_two()))]);
+        let done = self.send(self.client.kv_client().txn(create)).await?;
         let revision = done.header().map_or(0, |header| header.revision());
         match done.op_responses().pop() {
             Some(TxnOpResponse::Get(found)) if done.succeeded() => {
-                Ok((revision, turn(found.kvs(), revision, revision)))
+                Ok((revision, position(found.kvs(), revision, revision)))
             }
-            _ => Err(Answer::Unreadable("another key of ours".into())),
+            _ => Err(Answer::Unreadable("the key existed already".into())),
         }
     }
 
-    /// Creates a key if nobody else has one, and says when.
-    pub(crate) async fn create_alone(
+    /// Creates a key if the queue is empty. Returns the revision of its creation, or zero and the
+    /// position behind the first key.
+    pub(crate) async fn create_first(
         &self,
-        prefix: &str,
+        queue: &str,
         key: &str,
         lease: i64,
-    ) -> Result<(i64, Turn), Answer> {
+    ) -> Result<(i64, Position<Predecessor>), Answer> {
         let first = GetOptions::new()
             .with_prefix()
             .with_sort(SortTarget::Create, SortOrder::Ascend)
             .with_limit(1)
             .with_keys_only();
         let create = Txn::new()
-            .when([Compare::create_revision(prefix, CompareOp::Equal, 0).with_prefix()])
+            .when([Compare::create_revision(queue, CompareOp::Equal, 0).with_prefix()])
             .and_then([put(key, lease)])
-            .or_else([TxnOp::get(prefix, Some(first))]);
-        let done = self.ask(self.client.kv_client().txn(create)).await?;
+            .or_else([TxnOp::get(queue, Some(first))]);
+        let done = self.send(self.client.kv_client().txn(create)).await?;
         let revision = done.header().map_or(0, |header| header.revision());
         match done.op_responses().pop() {
-            Some(TxnOpResponse::Get(found)) => Ok((0, turn(found.kvs(), 0, revision))),
-            _ => Ok((revision, Turn::Ours)),
+            Some(TxnOpResponse::Get(found)) => Ok((0, position(found.kvs(), 0, revision))),
+            _ => Ok((revision, Position::First)),
         }
     }
 
-    /// What is in front of a key that was created at this revision.
-    pub(crate) async fn turn(&self, prefix: &str, created: i64) -> Result<Turn, Answer> {
+    /// Position of the key that was created at this revision.
+    pub(crate) async fn position(
+        &self,
+        queue: &str,
+        created: i64,
+    ) -> Result<Position<Predecessor>, Answer> {
         let options = last_two().with_max_create_revision(created);
         let found = self
-            .ask(self.client.kv_client().get(prefix, Some(options)))
+            .send(self.client.kv_client().get(queue, Some(options)))
             .await?;
         let now = found.header().map_or(0, |header| header.revision());
-        Ok(turn(found.kvs(), created, now))
+        Ok(position(found.kvs(), created, now))
     }
 
-    /// Whether the key is still the one that was created at this revision, and the revision at which that was true.
-    pub(crate) async fn has(&self, key: &str, created: i64) -> Result<Option<i64>, Answer> {
+    /// Whether the key that was created at this revision still exists, with the revision of the
+    /// read.
+    pub(crate) async fn exists(&self, key: &str, created: i64) -> Result<Option<i64>, Answer> {
         let found = self
-            .ask(
+            .send(
                 self.client
                     .kv_client()
                     .get(key, Some(GetOptions::new().with_keys_only())),
@@ -135,24 +141,24 @@ impl Server {
             .then_some(now))
     }
 
-    /// Whether it was still the one that was created at this revision.
+    /// Deletes the key that was created at this revision. Returns whether it existed.
     pub(crate) async fn delete(&self, key: &str, created: i64) -> Result<bool, Answer> {
         let delete = Txn::new()
             .when([Compare::create_revision(key, CompareOp::Equal, created)])
             .and_then([TxnOp::delete(key, None)]);
         Ok(self
-            .ask(self.client.kv_client().txn(delete))
+            .send(self.client.kv_client().txn(delete))
             .await?
             .succeeded())
     }
 
-    /// Returns when the key is deleted at this revision or later, or was.
+    /// Returns when the key was deleted at this revision or later.
     pub(crate) async fn deleted(&self, key: &str, since: i64) -> Result<(), Answer> {
         let options = WatchOptions::new()
             .with_start_revision(since)
             .with_filters([WatchFilterType::NoPut]);
         let mut watch = self
-            .ask(self.client.watch_client().watch(key, Some(options)))
+            .send(self.client.watch_client().watch(key, Some(options)))
             .await?;
         while let Some(message) = watch.message().await.map_err(failed)? {
             if message.canceled() {
@@ -172,8 +178,8 @@ impl Server {
         Err(Answer::Unreadable("watch ended".into()))
     }
 
-    async fn ask<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Answer> {
-        timeout(self.timeout, asked)
+    async fn send<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Answer> {
+        timeout(self.timeout, request)
             .await
             .map_err(|_| Answer::TimedOut)?
             .map_err(failed)
@@ -184,7 +190,7 @@ fn put(key: &str, lease: i64) -> TxnOp {
     TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease)))
 }
 
-/// The last key and the one in front of it.
+/// The last key and the one ahead of it.
 fn last_two() -> GetOptions {
     GetOptions::new()
         .with_prefix()
@@ -193,24 +199,27 @@ fn last_two() -> GetOptions {
         .with_keys_only()
 }
 
-/// Whose turn it is, by the last two keys up to ours, as they were at revision `now`.
-fn turn(last: &[KeyValue], created: i64, now: i64) -> Turn {
-    let front = |kv: &KeyValue| Front {
-        key: String::from_utf8_lossy(kv.key()).into_owned(),
-        created: kv.create_revision(),
-        as_of: now,
+/// Position of the key that was created at this revision, from the last two keys up to it as they
+/// were at revision `now`. Zero stands for a key that was not created.
+fn position(last: &[KeyValue], created: i64, now: i64) -> Position<Predecessor> {
+    let behind = |kv: &KeyValue| {
+        let predecessor = Predecessor {
+            key: String::from_utf8_lossy(kv.key()).into_owned(),
+            as_of: now,
+        };
+        Position::Behind(predecessor, Some(kv.create_revision()))
     };
     match last {
-        [ours] if ours.create_revision() == created => Turn::Ours,
-        [ours, before, ..] if ours.create_revision() == created => Turn::Behind(front(before)),
-        [other, ..] if created == 0 => Turn::Behind(front(other)),
-        _ => Turn::Gone,
+        [ours] if ours.create_revision() == created => Position::First,
+        [ours, ahead, ..] if ours.create_revision() == created => behind(ahead),
+        [other, ..] if created == 0 => behind(other),
+        _ => Position::Gone,
     }
 }
 
 fn failed(error: Error) -> Answer {
     match &error {
-        // The client makes this out of a lease that has no time left, and of nothing else.
+        // The client returns this error only for a lease that has no time left.
         Error::LeaseKeepAliveError(_) => Answer::Gone,
         Error::GRpcStatus(status) if status.code() as i32 == NOT_FOUND => Answer::Gone,
         _ => Answer::Failed(Arc::new(error)),

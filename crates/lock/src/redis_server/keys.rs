@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{error::InvalidArgument, name};
+use crate::{error::InvalidArgument, validate::check_name};
 
 const FENCE: &str = ":fence";
 const READERS: &str = ":readers";
@@ -12,14 +12,16 @@ const NODE_PREFIX: &str = "lock:node:";
 /// Of the channel on which it is said that the lock was given back.
 const RELEASED: &str = ":released";
 
-/// string: `RUN_ID:FLOOR`, written when a server was admitted.
+/// string: `RUN_ID:FLOOR`, written when a server was admitted; `RUN_ID:FLOOR:durable` if its votes
+/// survive a restart from then on.
 #[cfg(feature = "redlock")]
 pub(crate) const GENERATION: &str = "lock:node:generation";
 /// string: the highest token that a node has accepted for any name.
 #[cfg(feature = "redlock")]
 pub(crate) const HIGH_WATER: &str = "lock:node:high-water";
 
-/// string: `RUN_ID:MICROSECONDS:MARK`, from when a server that may have forgotten was first seen, by its own clock, until it is admitted.
+/// string: `RUN_ID:MICROSECONDS:MARK`, from when a server that may have forgotten was first seen,
+/// by its own clock, until it is admitted.
 #[cfg(feature = "redlock")]
 pub(crate) const WATCH: &str = "lock:node:watch";
 
@@ -29,7 +31,8 @@ pub(crate) const COUNTER: &str = "lock:node:counter";
 
 /// A checked name with its keys.
 ///
-/// The lock's key is the exact name, because that is the key of every other Redlock library: they exclude us, and we them.
+/// The lock's key is the exact name, because that is the key of every other Redlock library: they
+/// exclude us, and we them.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys(Arc<Names>);
 
@@ -45,7 +48,7 @@ struct Names {
 
 impl Keys {
     pub(crate) fn new(lock: &str) -> Result<Self, InvalidArgument> {
-        name::check(lock)?;
+        check_name(lock)?;
         if lock.starts_with(NODE_PREFIX)
             || [FENCE, READERS, QUEUE, WAITERS]
                 .iter()

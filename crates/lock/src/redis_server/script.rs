@@ -1,4 +1,4 @@
-//! One typed call per file in `lua/`.
+//! One typed call per file in this crate's `lua/`.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -16,35 +16,36 @@ pub(crate) struct Script {
 macro_rules! scripts {
     ($($constant:ident = $name:literal),+ $(,)?) => {
         $(pub(crate) static $constant: LazyLock<Script> =
-            LazyLock::new(|| Script::new($name, include_str!(concat!("../../../../lua/", $name, ".lua"))));)+
+            LazyLock::new(|| Script::new($name, include_str!(concat!("../../lua/", $name, ".lua"))));)+
     };
 }
 
 #[cfg(feature = "redlock")]
 scripts! {
-    ACQUIRE = "lock_acquire",
-    ACQUIRE_SHARED = "lock_acquire_shared",
-    ADMIT = "lock_admit",
-    EXTEND = "lock_extend",
-    EXTEND_SHARED = "lock_extend_shared",
-    LEAVE = "lock_leave",
-    QUEUE = "lock_queue",
-    RELEASE_SHARED = "lock_release_shared",
-    WATCH = "lock_watch",
+    ACQUIRE = "acquire",
+    ACQUIRE_SHARED = "acquire_shared",
+    ADMIT = "admit",
+    EXTEND = "extend",
+    EXTEND_SHARED = "extend_shared",
+    LEAVE = "leave",
+    QUEUE = "queue",
+    RELEASE_SHARED = "release_shared",
+    WATCH = "watch",
 }
 #[cfg(feature = "redis")]
 scripts! {
-    ACQUIRE_SINGLE = "lock_acquire_single",
-    ENTER = "lock_enter",
-    EXTEND_ENTERED = "lock_extend_entered",
-    EXTEND_SINGLE = "lock_extend_single",
-    EXIT = "lock_exit",
+    ACQUIRE_SINGLE = "acquire_single",
+    ENTER = "enter",
+    EXTEND_ENTERED = "extend_entered",
+    EXTEND_SINGLE = "extend_single",
+    EXIT = "exit",
 }
 scripts! {
-    RELEASE = "lock_release",
+    RELEASE = "release",
 }
 
-/// What a script answered: a status, the server's time in microseconds, and what the status says it is followed by.
+/// What a script answered: a status, the server's time in microseconds, and what the status says it
+/// is followed by.
 pub(crate) struct Reply {
     pub status: String,
     pub now_us: i64,
@@ -102,7 +103,8 @@ impl Script {
         }
     }
 
-    /// Runs the script. If the server does not have it (it restarted, somebody flushed), the same call carries the source and heals it.
+    /// Runs the script. If the server does not have it (it restarted, or the scripts were flushed), the same
+    /// call carries the source and heals it.
     pub(crate) async fn run(
         &self,
         connection: &ConnectionManager,
@@ -116,7 +118,11 @@ impl Script {
             .await
         {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                tracing::info!(script = self.name, "the server had lost the script");
+                // The first use of a script on a server comes here, too.
+                tracing::debug!(
+                    script = self.name,
+                    "the server does not have the script: sending it"
+                );
                 self.command("EVAL", self.source, keys, arguments)
                     .query_async(&mut connection)
                     .await?

@@ -1,7 +1,8 @@
-//! One Redis server: how it is connected to and asked, and how it tells that a lock was given back.
+//! One Redis server: how it is connected to and asked, and how it reports that a lock was released.
 //!
-//! What a reader could get wrong: a request that timed out is not undone. Its connection stays, and whatever is sent on it later is carried
-//! out later; that is why a release that follows a late acquire frees what the acquire took.
+//! What a reader could get wrong: a request that timed out is not undone. Its connection stays, and
+//! whatever is sent on it later is carried out later; that is why a release that follows a late
+//! acquire frees what the acquire took.
 
 use std::{
     sync::Arc,
@@ -15,8 +16,11 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use super::{Reply, Script, Wakeups};
-use crate::error::{Answer, InvalidArgument, expect, without_credentials};
+use super::{Reply, Script, Wakeups, address::Address};
+use crate::{
+    error::{Answer, InvalidArgument},
+    validate::{expect_duration, without_credentials},
+};
 
 /// How long a server is waited for.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +29,12 @@ pub(crate) struct Timeouts {
     pub answer: Duration,
     /// For a connection.
     pub connect: Duration,
-    /// For a server that hangs for good.
+    /// For a server that hangs.
     pub hang: Duration,
 }
 
 impl Timeouts {
-    /// Without one of its own, an answer is waited for a twentieth of the lease, within bounds.
+    /// Without a setting, an answer is waited for a twentieth of the lease, within bounds.
     pub(crate) fn new(
         setting: &'static str,
         answer: Option<Duration>,
@@ -39,7 +43,7 @@ impl Timeouts {
     ) -> Result<Self, InvalidArgument> {
         let answer = answer
             .unwrap_or((lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(500)));
-        expect(
+        expect_duration(
             answer > Duration::ZERO && answer < lease,
             setting,
             answer,
@@ -55,6 +59,8 @@ impl Timeouts {
 
 pub(crate) struct Server {
     pub label: String,
+    /// Whether its URL says `durable=true`.
+    pub is_declared_durable: bool,
     connection: ConnectionManager,
     timeouts: Timeouts,
 }
@@ -69,7 +75,12 @@ impl Server {
             found: without_credentials(url),
             expected: "redis://HOST:PORT or rediss://HOST:PORT",
         };
-        let info = url.into_connection_info().map_err(|_| refused())?;
+        let address = Address::parse(url)?;
+        let info = address
+            .url
+            .as_str()
+            .into_connection_info()
+            .map_err(|_| refused())?;
         let label = info.addr().to_string();
         // Servers push what they publish only in RESP3.
         let settings = info
@@ -82,7 +93,8 @@ impl Server {
             .set_redis_settings(settings);
         let client = Client::open(info).map_err(|_| refused())?;
         let heard = Arc::downgrade(wakeups);
-        // Every request has a timeout of its own; the one of the connection only ends the wait for a server that hangs.
+        // Every request has its timeout; the one of the connection only ends the wait for
+        // a server that hangs.
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(timeouts.connect))
             .set_response_timeout(Some(timeouts.hang))
@@ -98,6 +110,7 @@ impl Server {
             ConnectionManager::new_lazy_with_config(client, config).map_err(|_| refused())?;
         Ok(Self {
             label,
+            is_declared_durable: address.is_declared_durable,
             connection,
             timeouts,
         })
@@ -117,6 +130,11 @@ impl Server {
         )
         .await;
         Ok((sent, reply.map_err(|_| Answer::TimedOut)?.map_err(failed)?))
+    }
+
+    /// How long an answer is waited for.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.timeouts.answer
     }
 
     /// Asks without a hurry.

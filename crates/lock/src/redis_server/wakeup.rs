@@ -1,7 +1,8 @@
 //! Wakes those who wait for a lock when servers say that it was given back.
 //!
-//! A message is a hint and nothing more: it may be lost, be late, or be followed by somebody quicker. Whoever waits also asks by itself now
-//! and then. A server that has just been subscribed to counts as one that said so, because what it said before was not heard.
+//! A message is a hint and nothing more: it may be lost or late, or another client may be quicker.
+//! A client that waits also asks at intervals. A server that has just been subscribed
+//! to counts as one that said so, because what it said before was not heard.
 
 use std::{
     collections::HashMap,
@@ -20,7 +21,7 @@ pub(crate) struct Wakeups(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// What came, of those channels that somebody listens to.
+    /// What came, of the channels that have listeners.
     heard: HashMap<String, watch::Sender<Heard>>,
     /// To the task of every server that keeps its subscriptions.
     servers: Vec<mpsc::UnboundedSender<Change>>,
@@ -39,7 +40,7 @@ enum Change {
     Unsubscribe(String),
 }
 
-/// Somebody who waits.
+/// One client that waits for a channel.
 pub(crate) struct Listener {
     wakeups: Arc<Wakeups>,
     channel: String,
@@ -105,17 +106,19 @@ impl Wakeups {
 }
 
 impl State {
-    /// Every server's task gets the changes in the same order, because this is only called under the lock.
+    /// Every server's task gets the changes in the same order, because this is only called under
+    /// the lock.
     fn tell(&self, change: Change) {
         for server in &self.servers {
-            // Without a runtime there is no task any more, and nobody who waits.
+            // Without a runtime there is no task and no listener left.
             let _ = server.send(change.clone());
         }
     }
 }
 
 impl Listener {
-    /// Waits until so many servers have said since the last time that the lock was given back, and says how many were told.
+    /// Waits until so many servers have said since the last time that the lock was given back, and
+    /// returns the number of subscribers.
     pub(crate) async fn woken(&mut self, by: usize) -> u32 {
         let wanted = self.seen + by as u64;
         let woken = self
@@ -139,7 +142,8 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut state = self.wakeups.state();
-        // Ours goes here and not after this, or each of two that stop at once would take the other for one who still listens.
+        // Ours goes here and not after this, or each of two that stop concurrently would take the other
+        // for one who still listens.
         self.heard = watch::Sender::default().subscribe();
         if state
             .heard
@@ -170,7 +174,7 @@ async fn keep_subscriptions(
             }
             (Ok(()), Change::Unsubscribe(_)) => {}
             (Err(answer), _) => {
-                tracing::debug!(server = server.label, %answer, "not told of releases; whoever waits asks now and then")
+                tracing::debug!(server = server.label, %answer, "subscription failed, waiting clients poll")
             }
         }
     }
@@ -204,7 +208,7 @@ mod tests {
                     });
                 }
             });
-            assert!(wakeups.state().heard.is_empty(), "nobody listens");
+            assert!(wakeups.state().heard.is_empty(), "no listener is left");
         }
     }
 }

@@ -6,9 +6,11 @@ use tokio::sync::Notify;
 
 use super::{Redlock, node::Node};
 use crate::{
-    error::{InvalidArgument, expect},
-    lease::{LEASE_MAX, Lease, check_lock_delay, check_retry},
+    error::InvalidArgument,
+    lease::LEASE_MAX,
+    options::{LockOptions, Timing, lock_options},
     redis_server::{Server, Timeouts, Wakeups},
+    validate::expect_duration,
 };
 
 const KEEP_MIN: Duration = Duration::from_secs(60 * 60);
@@ -17,12 +19,8 @@ const KEEP_MIN: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Clone)]
 pub struct RedlockBuilder {
     nodes: Vec<String>,
-    lease: Duration,
-    lock_delay: Duration,
+    options: LockOptions,
     longest_lease: Option<Duration>,
-    min_validity: Option<Duration>,
-    node_timeout: Option<Duration>,
-    retry: Duration,
     keep_tokens: Duration,
     fair: bool,
     waiter_timeout: Duration,
@@ -31,94 +29,83 @@ pub struct RedlockBuilder {
 /// The settings, checked and complete.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    pub lease: Lease,
-    /// Of the key on a node: the lease and the lock-delay.
-    pub ttl: Duration,
-    pub retry: Duration,
+    pub timing: Timing,
     pub keep_tokens: Duration,
     pub longest_lease: Duration,
-    /// After which a waiter is taken for dead; `None` if nobody queues.
+    /// Time after which a silent waiter loses its place in the queue; `None`: there is no queue.
     pub queue: Option<Duration>,
 }
 
 impl RedlockBuilder {
-    /// A lock on these servers, `redis://HOST:PORT` or `rediss://HOST:PORT` each. They must be independent of each other: no replicas, no
-    /// cluster. Three or five are sensible.
+    /// A lock on these servers, `redis://HOST:PORT` or `rediss://HOST:PORT` each. They must be
+    /// independent of each other: no replicas, no cluster. Three or five are sensible.
+    ///
+    /// `redis://HOST:PORT?durable=true` declares a server durable: it keeps its data when it
+    /// restarts, and is never restored from a backup or replaced by a replica. If its settings agree
+    /// (`appendonly yes`, `appendfsync always`), it votes at once after a restart; and if all servers
+    /// are new and declared so, they vote at once. See the README.
     pub fn new<U: Into<String>>(nodes: impl IntoIterator<Item = U>) -> Self {
         Self {
             nodes: nodes.into_iter().map(Into::into).collect(),
-            lease: Duration::from_secs(10),
-            lock_delay: Duration::ZERO,
+            options: LockOptions::default(),
             longest_lease: None,
-            min_validity: None,
-            node_timeout: None,
-            retry: Duration::from_millis(100),
             keep_tokens: Duration::from_secs(7 * 24 * 60 * 60),
             fair: false,
             waiter_timeout: Duration::from_secs(1),
         }
     }
 
-    /// How long a lock is ours without being extended. Default: 10 seconds.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
+    lock_options! {
+        /// How long a lock is held without an extension. Default: 10 seconds.
+        lease;
+        /// How much longer the lock stays closed after a lease that ended without a release. It
+        /// protects stores from requests of the old holder that are still in flight. A release
+        /// frees the lock immediately. Default: none.
+        lock_delay;
+        /// How much of the lease must be left when the quorum has been reached. Default: a tenth of
+        /// the lease.
+        min_validity;
+        /// How long one node may take for each answer. Default: a twentieth of the lease, at least
+        /// 10 ms and at most 500 ms.
+        node_timeout => timeout;
+        /// Longest pause between two attempts while the lock is held. Default: 100 ms, with jitter.
+        retry;
     }
 
-    /// How much longer the nodes keep others out after a lease that was not given back, for requests of its holder that are still on their
-    /// way to some store. A release frees at once. Default: none.
-    pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.lock_delay = delay;
-        self
-    }
-
-    /// The longest lease, with its lock-delay, that anybody uses on these nodes: a node that may have forgotten locks does not vote for
-    /// so long. Everybody should set the same. Default: this lease with this lock-delay.
+    /// The longest lease, with its lock-delay, of all clients of these nodes. A node that may have
+    /// lost locks does not vote for that long, so all clients should set the same value. Default:
+    /// this lease with this lock-delay.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.longest_lease = Some(longest);
         self
     }
 
-    /// How much of a lease must be left when the quorum has been reached. Default: a tenth of the lease.
-    pub fn min_validity(mut self, validity: Duration) -> Self {
-        self.min_validity = Some(validity);
-        self
-    }
-
-    /// Serves waiters in the order in which they came, across processes. It costs two round trips more for an acquisition, and it is kept only
-    /// among those who set it. Default: off; whoever asks first when the lock is given back gets it.
+    /// Serves waiters in the order in which they came, across processes. It costs two round trips
+    /// more for an acquisition, and only clients that set it keep the order. Default: off; the first
+    /// request after a release gets the lock.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
     }
 
-    /// In fair mode, how long a waiter that has vanished may keep those behind it waiting. Default: 1 second.
+    /// In fair mode, how long a waiter that has vanished may keep those behind it waiting. Default:
+    /// 1 second.
     pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
         self.waiter_timeout = timeout;
         self
     }
 
-    /// How long one node is waited for. Default: a twentieth of the lease, at least 10 ms and at most 500 ms.
-    pub fn node_timeout(mut self, timeout: Duration) -> Self {
-        self.node_timeout = Some(timeout);
-        self
-    }
-
-    /// How often, at the least, a lock that is held is asked for again. Default: every 100 ms, with jitter.
-    pub fn retry(mut self, pause: Duration) -> Self {
-        self.retry = pause;
-        self
-    }
-
-    /// How long a node remembers the token of a name that nobody uses. Later tokens of the name start above the highest token that the
-    /// node has accepted for any name, so they still rise. Default: a week.
+    /// How long a node remembers the token of a name that is not in use. Later tokens of the name
+    /// start above the highest token that the node has accepted for any name, so they still rise.
+    /// Default: a week.
     pub fn keep_tokens(mut self, keep: Duration) -> Self {
         self.keep_tokens = keep;
         self
     }
 
-    /// Connects to the nodes and looks at their guards. Nodes that are new to locks, or have restarted, vote after the longest lease; if
-    /// there is no quorum without them, this waits for them. It does not wait for nodes that do not answer.
+    /// Connects to the nodes and looks at their guards. Nodes that are new to locks, or have
+    /// restarted, vote after the longest lease; if there is no quorum without them, this waits for
+    /// them. It does not wait for nodes that do not answer.
     ///
     /// # Errors
     ///
@@ -129,8 +116,8 @@ impl RedlockBuilder {
         Ok(redlock)
     }
 
-    /// Connects to the nodes in the background, for whoever wants to look ([`Redlock::view`]) or to wait in a way of its own
-    /// ([`Redlock::wait_for_a_quorum`]). Nodes that have not been looked at do not vote.
+    /// Connects to the nodes in the background. The caller can inspect them ([`Redlock::view`]) or
+    /// wait for them ([`Redlock::wait_for_a_quorum`]). A node does not vote before it was probed.
     ///
     /// # Errors
     ///
@@ -143,14 +130,14 @@ impl RedlockBuilder {
         let settings = self.settings()?;
         let timeouts = Timeouts::new(
             "node_timeout",
-            self.node_timeout,
-            self.lease,
+            self.options.timeout,
+            self.options.lease,
             settings.longest_lease,
         )?;
         let heard = settings
             .queue
-            .is_none_or(|timeout| timeout > timeouts.answer + settings.retry);
-        expect(
+            .is_none_or(|timeout| timeout > timeouts.answer + settings.timing.retry);
+        expect_duration(
             heard,
             "waiter_timeout",
             self.waiter_timeout,
@@ -185,42 +172,36 @@ impl RedlockBuilder {
 
     fn settings(&self) -> Result<Settings, InvalidArgument> {
         let Self {
-            lock_delay,
-            retry,
             keep_tokens,
             fair,
             waiter_timeout,
             ..
         } = *self;
-        let lease = Lease::new(self.lease, self.min_validity)?;
-        check_lock_delay(lock_delay)?;
-        let ttl = lease.length + lock_delay;
+        let timing = self.options.timing()?;
+        let (ttl, retry) = (timing.ttl(), timing.retry);
         let longest_lease = self.longest_lease.unwrap_or(ttl);
-        expect(
+        expect_duration(
             (ttl..=2 * LEASE_MAX).contains(&longest_lease),
             "longest_lease",
             longest_lease,
             "expected at least lease and lock_delay",
         )?;
-        check_retry(retry)?;
         let keep_min = KEEP_MIN.max(2 * ttl);
-        expect(
+        expect_duration(
             (keep_min..=1000 * LEASE_MAX).contains(&keep_tokens),
             "keep_tokens",
             keep_tokens,
             "expected an hour or two leases to 1000 days",
         )?;
         let waits = 3 * retry..=LEASE_MAX;
-        expect(
+        expect_duration(
             !fair || waits.contains(&waiter_timeout),
             "waiter_timeout",
             waiter_timeout,
             "expected three retries to 24 hours",
         )?;
         Ok(Settings {
-            lease,
-            ttl,
-            retry,
+            timing,
             keep_tokens,
             longest_lease,
             queue: fair.then_some(waiter_timeout),

@@ -1,8 +1,9 @@
 //! What an owner may have on the nodes, and the certainty that it goes away again.
 //!
-//! A caller that is cancelled cannot leave a request half sent: the connection's own task sends it, whole or not at all. A
-//! claim that is dropped is swept by a task of its own: first its requests are stopped, then every node is told to release, those whose
-//! answer is still on the way as well. A node that does not answer is told again until the lease would have ended there anyway.
+//! A caller that is cancelled cannot leave a request half sent: the connection's own task sends it,
+//! whole or not at all. A claim that is dropped is swept by a separate task: first its requests
+//! are stopped, then every node gets a release, also those whose answer is still on the way.
+//! A node that does not answer gets it again until the lease would have ended there anyway.
 
 use std::{
     mem,
@@ -32,7 +33,7 @@ use crate::{
     redis_server::Keys,
 };
 
-/// How long a node that did not answer is left alone before it is told again to release.
+/// Pause before a node that did not answer gets another release.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long the others are waited for at the least when a higher token would do without them.
@@ -70,7 +71,8 @@ impl Nodes {
             .collect()
     }
 
-    /// Asks all nodes at once and returns as soon as the matter is decided. Later answers still come in, in a task of `rest`.
+    /// Asks all nodes concurrently and returns as soon as the matter is decided. Later answers still
+    /// come in, in a task of `rest`.
     pub(crate) async fn ask<F>(
         &self,
         rest: &mut JoinSet<()>,
@@ -92,8 +94,9 @@ impl Nodes {
         answers
     }
 
-    /// Waits until a quorum has accepted, or cannot any more. If it could with a higher token that will be proposed, those who have not
-    /// answered yet are given as long again as the others took, and not their whole timeout.
+    /// Waits until a quorum has accepted, or cannot any more. If it could with a higher token that
+    /// will be proposed, those who have not answered yet are given as long again as the others
+    /// took, and not their whole timeout.
     async fn decide(
         &self,
         mut incoming: impl Stream<Item = (usize, Answer)> + Unpin,
@@ -156,15 +159,17 @@ pub(crate) struct Claim {
     owner: Arc<str>,
     /// Late answers are noted as well: the next proposal is higher for them.
     seen: Arc<Seen>,
-    /// Whether those who wait shall know when it is given back: they need not know of what was never a lock.
+    /// Whether those who wait shall know when it is given back: they need not know of what was
+    /// never a lock.
     pub tell: bool,
     requests: JoinSet<()>,
-    /// When everything that was asked for is over by itself. `None`: nothing was asked for, or it is being swept.
+    /// When all leases that were asked for have ended. `None`: nothing was asked for, or it
+    /// is being swept.
     traces_until: Option<Instant>,
 }
 
 impl Claim {
-    /// For an owner that nobody else is.
+    /// For a new owner with a random name.
     pub(crate) fn new(nodes: Nodes, keys: Keys, mode: Mode, seen: Arc<Seen>) -> Self {
         Self {
             nodes,
@@ -190,7 +195,8 @@ impl Claim {
         &self.owner
     }
 
-    /// Puts a ballot to all nodes at once. Answers that come in after the decision do so until the next question.
+    /// Puts a ballot to all nodes concurrently. Answers that come in after the decision do so until the
+    /// next question.
     pub(crate) async fn ask(&mut self, question: Question, ballot: Ballot) -> Vec<Answer> {
         self.requests.shutdown().await;
         self.traces_until = Some(Instant::now() + 2 * ballot.ttl);
@@ -221,7 +227,8 @@ impl Claim {
         self.nodes.ask(&mut self.requests, if_low, put).await
     }
 
-    /// Gives back whatever the nodes have, and returns as soon as a quorum has done so, or cannot any more.
+    /// Gives back whatever the nodes have, and returns as soon as a quorum has done so, or cannot
+    /// any more.
     pub(crate) async fn release(mut self) -> Vec<Answer> {
         match self.sweep() {
             Some(mut incoming) => {
@@ -241,7 +248,8 @@ impl Claim {
         self.traces_until = None;
     }
 
-    /// Starts the task that gives everything back. It ends by itself, and nothing else ends it but the runtime.
+    /// Starts the task that gives everything back. It ends by itself, and nothing else ends it but
+    /// the runtime.
     fn sweep(&mut self) -> Option<Incoming> {
         let until = self.traces_until.take()?;
         // Without a runtime the leases end by themselves.
@@ -261,7 +269,7 @@ impl Claim {
                 let (node, release, sender) = (Arc::clone(node), release.clone(), sender.clone());
                 async move {
                     let mut answer = node.release(&release).await;
-                    // Nobody listens once the matter is decided.
+                    // The receiver is gone once the matter is decided.
                     let _ = sender.send((index, answer.clone()));
                     while answer.is_failure() && Instant::now() < until {
                         sleep(SWEEP_PAUSE).await;

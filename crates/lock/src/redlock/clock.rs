@@ -1,8 +1,10 @@
 //! Notices when a server's wall clock jumps.
 //!
-//! Redis ends leases by its wall clock, so a clock that jumps forward frees locks that are still held. Every reply carries the server's time;
-//! here it is held against our monotonic clock. What a reader could get wrong: we do not know when between request and reply the server
-//! looked at its clock. Its distance from ours is therefore an interval, and a jump is one that cannot meet the one before.
+//! Redis ends leases by its wall clock, so a clock that jumps forward frees locks that are still
+//! held. Every reply carries the server's time; here it is held against our monotonic clock. What a
+//! reader could get wrong: we do not know when between request and reply the server looked at its
+//! clock. Its distance from ours is therefore an interval, and a jump is one that cannot meet the
+//! one before.
 
 use std::time::Instant;
 
@@ -31,7 +33,8 @@ impl ClockWatch {
         }
     }
 
-    /// Takes a reply into account, and says by how many milliseconds the clock has jumped if it has.
+    /// Takes a reply into account, and says by how many milliseconds the clock has jumped if it
+    /// has.
     pub(crate) fn observe(
         &mut self,
         sent: Instant,

@@ -1,16 +1,20 @@
-//! Somebody who wants a lock. The ballot: one round trip takes a lock on a quorum of nodes and agrees on its token.
+//! One acquisition. The ballot: one round trip takes a lock on a quorum of nodes and agrees on its
+//! token.
 //!
 //! # Why tokens rise
 //!
-//! Every node accepts a token only if it is above every token that it has accepted for the name. Two quorums have a node in common. That
-//! node accepted token A for the first holder, so a second holder that it votes for later has a token above A. No clock is in this argument.
-//! A node that forgets would break it, which is why such a node does not vote (`monitor.rs`).
+//! Every node accepts a token only if it is above every token that it has accepted for the name.
+//! Two quorums have a node in common. That node accepted token A for the first holder, so a second
+//! holder that it votes for later has a token above A. No clock is in this argument. A node that
+//! forgets would break it, which is why such a node does not vote (`monitor.rs`).
 //!
 //! # Why the obvious ways fail
 //!
-//! To let every node count and to take the highest count gives the same token twice without any fault. To take the lock and then mint a
-//! token lets a client that lapsed in between fence out its successor. To accept a token that is *not below* the fence lets a late message
-//! have it accepted twice. To read the token later gives a stale holder its successor's. The model in `tests/it/model` shows each.
+//! To let every node count and to take the highest count gives the same token twice without any
+//! fault. To take the lock and then mint a token lets a client that lapsed in between fence out its
+//! successor. To accept a token that is *not below* the fence lets a late message have it accepted
+//! twice. To read the token later gives a stale holder its successor's. The model in
+//! `tests/it/model` shows each.
 
 use std::time::{Duration, Instant};
 
@@ -25,13 +29,13 @@ use super::{
 use crate::{
     FencingToken, Grant, Guard, LockError, Mode, Sequencer,
     error::{Answer, Vote},
-    patience::{Ask, jittered, scattered},
     redis_server::{Keys, Listener},
+    retry::{Acquire, jittered, scattered},
 };
 
-/// How often a token is proposed anew before others are given way.
+/// Proposals of one attempt, before it gives way to other clients.
 const PROPOSALS: usize = 8;
-/// How soon a second attempt follows the first: what was said before we listened is not heard.
+/// How soon a second attempt follows the first: a release that was published before we subscribed is lost.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Contender {
@@ -40,9 +44,9 @@ pub(crate) struct Contender {
     mode: Mode,
     /// In the queue, if there is one.
     place: Option<Place>,
-    /// Since the first time that somebody else had the lock.
+    /// From the first attempt that found another owner.
     listener: Option<Listener>,
-    /// How many were told of the last release.
+    /// Number of subscribers that the last release was published to.
     crowd: u32,
     /// How long the last attempt took.
     attempt: Duration,
@@ -110,7 +114,7 @@ impl Contender {
         answers: &[Answer],
     ) -> Result<Guard, LockError> {
         self.redlock.seen().note(&self.keys, token);
-        let lease = self.redlock.settings().lease;
+        let lease = self.redlock.settings().timing.lease;
         let Some(deadline) = lease.deadline(started) else {
             return Err(LockError::TooLate {
                 elapsed: started.elapsed(),
@@ -134,8 +138,8 @@ impl Contender {
     }
 }
 
-impl Ask for Contender {
-    async fn ask(&mut self) -> Result<Guard, LockError> {
+impl Acquire for Contender {
+    async fn try_once(&mut self) -> Result<Guard, LockError> {
         if let Some(listener) = &mut self.listener {
             listener.forget();
         }
@@ -148,9 +152,13 @@ impl Ask for Contender {
         result
     }
 
-    /// Until the lock may be free on a quorum, but not too long: it may be given back earlier, and we not be told.
-    async fn pause(&mut self, refusal: &LockError) {
-        let (retry, quorum) = (self.redlock.settings().retry, self.redlock.nodes().quorum);
+    /// Until the lock may be free on a quorum, but not too long: it may be released earlier, and
+    /// the message may be lost.
+    async fn wait_for_retry(&mut self, refusal: &LockError) {
+        let (retry, quorum) = (
+            self.redlock.settings().timing.retry,
+            self.redlock.nodes().quorum,
+        );
         let LockError::Held { votes } = refusal else {
             return sleep(jittered(retry)).await;
         };
@@ -161,7 +169,8 @@ impl Ask for Contender {
         let Some(free_in) = free_in(votes, quorum) else {
             return sleep(scattered(self.crowd, self.attempt)).await;
         };
-        // Whoever is in front gets it first. The first of them may have it already, and not have left the queue yet.
+        // The waiters in front get it first. The first of them may have it already, and not have
+        // left the queue yet.
         let releases = held(votes).clamp(1, quorum) * ahead(votes).max(1);
         let Ok(crowd) = timeout(jittered(free_in.min(retry)), listener.woken(releases)).await
         else {
@@ -174,7 +183,7 @@ impl Ask for Contender {
     }
 }
 
-/// On how many nodes somebody else has the lock, or is in front.
+/// Number of nodes on which another client has the lock, or is in front.
 fn held(votes: &[Vote]) -> usize {
     votes
         .iter()
@@ -194,7 +203,8 @@ fn ahead(votes: &[Vote]) -> usize {
     votes.iter().filter_map(ahead).min().unwrap_or_default()
 }
 
-/// When a quorum of nodes will be free if nobody gives anything back. `None`: it is, and contenders have only got in each other's way.
+/// When a quorum of nodes will be free if no lock is released. `None`: it is, and contenders
+/// have only got in each other's way.
 fn free_in(votes: &[Vote], quorum: usize) -> Option<Duration> {
     let held = |vote: &Vote| match vote.answer {
         Answer::Held { remaining, .. } => Some(remaining.unwrap_or(Duration::MAX)),

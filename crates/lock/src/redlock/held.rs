@@ -29,14 +29,14 @@ impl Held {
 
 #[async_trait]
 impl Hold for Held {
-    /// A node that has lost the lock gets it back unless somebody came after us.
+    /// A node that has lost the lock gets it back, unless there was a later owner.
     async fn extend(&mut self) -> Result<Instant, LockError> {
         let started = Instant::now();
         let ballot = self.redlock.ballot(&self.claim, self.token);
         let answers = self.claim.ask(Question::Extend, ballot).await;
         let (nodes, votes) = (self.redlock.nodes(), self.redlock.nodes().votes(&answers));
         if nodes.agreed(&answers) {
-            let deadline = self.redlock.settings().lease.deadline(started);
+            let deadline = self.redlock.settings().timing.lease.deadline(started);
             return deadline.ok_or(LockError::TooLate {
                 elapsed: started.elapsed(),
                 votes,
@@ -49,8 +49,7 @@ impl Hold for Held {
     }
 
     fn lapse(&mut self) {
-        let settings = self.redlock.settings();
-        if settings.ttl > settings.lease.length {
+        if !self.redlock.settings().timing.lock_delay.is_zero() {
             self.claim.leave();
         }
     }

@@ -6,9 +6,12 @@ use std::{
 };
 
 use redis::InfoDict;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 
-use super::clock::ClockWatch;
+use super::{
+    clock::ClockWatch,
+    durability::{Durability, Generation},
+};
 use crate::{
     FencingToken, Mode,
     error::{Answer, Exclusion},
@@ -28,6 +31,9 @@ pub(crate) struct Ballot {
     pub keep: Duration,
 }
 
+/// What a script says on a server whose run has not been admitted.
+const FORGOT: &str = "forgot";
+
 pub(crate) struct Node {
     pub server: Arc<Server>,
     /// The longest lease that it may have forgotten.
@@ -42,6 +48,8 @@ struct Guards {
     admission: Admission,
     /// Anything but `noeviction`.
     policy: Option<String>,
+    /// As it was last seen.
+    durability: Option<Durability>,
     clock: ClockWatch,
     jumped: Option<(Instant, i64)>,
 }
@@ -84,6 +92,14 @@ pub(crate) struct Probe {
     /// The highest token that the node remembers.
     pub mark: i64,
     pub admitted: bool,
+    /// Neither the keys of an admission nor a token are there.
+    pub blank: bool,
+    /// The generation of the earlier run whose votes the node still has.
+    pub kept: Option<String>,
+    /// Whether its votes survive a restart, by its settings.
+    pub durability: Durability,
+    /// Whether the node itself has noted that they do.
+    pub noted_durable: bool,
     /// Not admitted, and watched for longer than any lease before this probe was sent.
     pub waited: bool,
     /// What it is marked with while it is not admitted.
@@ -99,6 +115,7 @@ impl Node {
         let guards = Guards {
             admission: Admission::Unknown,
             policy: None,
+            durability: None,
             clock: ClockWatch::new(),
             jumped: None,
         };
@@ -112,6 +129,10 @@ impl Node {
 
     pub(crate) fn label(&self) -> &str {
         &self.server.label
+    }
+
+    pub(crate) fn log_failed_admission(&self, answer: &Answer) {
+        tracing::warn!(node = self.label(), %answer, "a node could not be admitted");
     }
 
     pub(crate) async fn acquire(&self, ballot: &Ballot) -> Answer {
@@ -214,10 +235,15 @@ impl Node {
             ttl.as_millis().to_string(),
             keep.as_millis().to_string(),
         );
-        match self
-            .run(script, needed, &[owner, &token, &ttl, &keep])
-            .await
+        let arguments = [&**owner, &token, &ttl, &keep];
+        let mut reply = self.run(script, needed, &arguments).await;
+        if let Ok(refusal) = &reply
+            && refusal.status == FORGOT
+            && self.admit_again().await
         {
+            reply = self.run(script, needed, &arguments).await;
+        }
+        match reply {
             // The reply itself may have shown that the clock has jumped.
             Ok(reply) => self
                 .exclusion_by_guard()
@@ -239,7 +265,7 @@ impl Node {
 
     fn answer(&self, reply: &Reply) -> Answer {
         match reply.status.as_str() {
-            "forgot" => Answer::NotVoting(Exclusion::Forgot {
+            FORGOT => Answer::NotVoting(Exclusion::Forgot {
                 votes_in: self.left(self.forgot(reply.word(0))),
             }),
             _ => reply.answer(),
@@ -268,7 +294,8 @@ impl Node {
         }
     }
 
-    /// Since when this start of the server has been without admission and has not lost its data, as far as its mark says.
+    /// Since when this start of the server has been without admission and has not lost its data, as
+    /// far as its mark says.
     fn waits(&self, run_id: &str, found: Option<&str>, now_us: i64) -> Instant {
         self.forgot(run_id);
         let now = Instant::now();
@@ -288,23 +315,38 @@ impl Node {
         }
     }
 
-    /// Marks a node that is not admitted, so that whoever comes later, and does not stay for so long, need not wait from the beginning.
+    /// Marks a node that is not admitted, so that clients that come later, and do not stay for so
+    /// long, need not wait from the beginning.
     pub(crate) async fn watch(&self, probe: &Probe) -> Result<(), Answer> {
-        let mark = format!("{}:{}:{}", probe.run_id, probe.now_us, unique());
+        let mark = probe.mark_with(&unique());
+        let stale = probe.stale_watch.as_deref().unwrap_or_default();
+        self.mark(&mark, stale, "").await.map(drop)
+    }
+
+    /// Marks a node for a fresh start, if it is blank at that moment. Returns the mark that was set.
+    pub(crate) async fn watch_blank(&self, mark: &str) -> Result<Option<String>, Answer> {
+        self.mark(mark, "", "yes").await
+    }
+
+    /// The mark that the node has now, if it was made from this one.
+    async fn mark(
+        &self,
+        mark: &str,
+        stale: &str,
+        if_blank: &str,
+    ) -> Result<Option<String>, Answer> {
+        let keys = [WATCH, GENERATION, HIGH_WATER];
         let reply = self
-            .run(
-                &script::WATCH,
-                &[WATCH],
-                &[&mark, probe.stale_watch.as_deref().unwrap_or_default()],
-            )
+            .run(&script::WATCH, &keys, &[mark, stale, if_blank])
             .await?;
-        if let Admission::Waiting { watch, .. } = &mut self.guards().admission
-            && reply.status == "watched"
-            && reply.word(0) == mark
-        {
-            *watch = Some(mark);
+        let found = reply.word(0);
+        if reply.status != "watched" || !is_made_from(found, mark) {
+            return Ok(None);
         }
-        Ok(())
+        if let Admission::Waiting { watch, .. } = &mut self.guards().admission {
+            *watch = Some(found.to_owned());
+        }
+        Ok(Some(found.to_owned()))
     }
 
     fn observe_clock(&self, sent: Instant, server_us: i64) {
@@ -314,7 +356,7 @@ impl Node {
             tracing::warn!(
                 node = self.label(),
                 by_ms,
-                "the clock of a node has jumped; it does not vote until its leases are over"
+                "the clock of a node has jumped; it does not vote until its leases have ended"
             );
             guards.jumped = Some((received, by_ms));
         }
@@ -340,7 +382,7 @@ impl Node {
         (!votes_in.is_zero()).then_some(Exclusion::ClockJumped { by_ms, votes_in })
     }
 
-    /// Why the node must not vote, as far as is known. Somebody else may have admitted it meanwhile.
+    /// Why the node must not vote, as far as is known. Another client may have admitted it since.
     pub(crate) fn exclusion(&self) -> Option<Exclusion> {
         self.exclusion_by_guard()
             .or_else(|| match &self.guards().admission {
@@ -361,27 +403,32 @@ impl Node {
             .get(HIGH_WATER)
             .get(WATCH);
         let sent = Instant::now();
-        let found: Found = self.server.query(&pipeline).await?;
+        let (found, durability) = tokio::join!(
+            self.server.query::<Found>(&pipeline),
+            Durability::ask(&self.server)
+        );
+        let found = found?;
         let (seconds, us) = found.1;
         self.observe_clock(sent, seconds * 1_000_000 + us);
-        self.judge(found, sent)
+        self.judge(found, durability, sent)
     }
 
     pub(super) fn judge(
         &self,
         (info, (seconds, us), generation, high_water, watch): Found,
+        durability: Durability,
         sent: Instant,
     ) -> Result<Probe, Answer> {
         let run_id: String = info
             .get("run_id")
             .ok_or_else(|| Answer::Unreadable("INFO without run_id".into()))?;
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
-        let (admitted_run_id, floor) = generation
-            .as_deref()
-            .and_then(|generation| generation.split_once(':'))
-            .unwrap_or_default();
-        let mark = mark(floor)?.max(mark(high_water.as_deref().unwrap_or_default())?);
-        let admitted = admitted_run_id == run_id;
+        let durability = durability.with_info(&info);
+        let blank = generation.is_none() && high_water.is_none();
+        let known = Generation::parse(generation.as_deref().unwrap_or_default());
+        let mark = mark(known.floor)?.max(mark(high_water.as_deref().unwrap_or_default())?);
+        let admitted = known.run_id == run_id;
+        let noted_durable = known.is_durable;
         let now_us = seconds * 1_000_000 + us;
         let (watch, stale_watch) = if watch
             .as_deref()
@@ -392,23 +439,22 @@ impl Node {
             (None, watch)
         };
         self.guards().policy = (policy != "noeviction").then_some(policy);
-        if admitted {
+        self.note(&durability);
+        let waited = if admitted {
             self.guards().admission = Admission::Admitted;
-            return Ok(Probe {
-                run_id,
-                mark,
-                admitted,
-                waited: false,
-                watch,
-                stale_watch,
-                now_us,
-            });
-        }
-        let waited = self.waits(&run_id, watch.as_deref(), now_us) + self.longest_lease <= sent;
+            false
+        } else {
+            self.waits(&run_id, watch.as_deref(), now_us) + self.longest_lease <= sent
+        };
+        let is_kept = !admitted && noted_durable && durability == Durability::Confirmed;
         Ok(Probe {
             run_id,
             mark,
             admitted,
+            blank,
+            kept: generation.filter(|_| is_kept),
+            durability,
+            noted_durable,
             waited,
             watch,
             stale_watch,
@@ -416,31 +462,100 @@ impl Node {
         })
     }
 
-    /// Lets this start of the server vote, above `mark`, unless it has lost the mark of those who waited for it.
-    pub(crate) async fn admit(&self, run_id: &str, mark: i64, watch: &str) -> Result<(), Answer> {
-        let reply = self
-            .run(
-                &script::ADMIT,
-                &[GENERATION, HIGH_WATER, WATCH],
-                &[run_id, &mark.to_string(), watch],
-            )
-            .await?;
-        if reply.status == "admitted" {
-            tracing::info!(
+    fn note(&self, durability: &Durability) {
+        let before = self.guards().durability.replace(durability.clone());
+        if before.as_ref() != Some(durability)
+            && let Durability::Refuted { reason } = durability
+        {
+            tracing::warn!(
                 node = self.label(),
-                above = mark,
-                "a node that may have forgotten locks votes again"
+                reason,
+                "a node declared durable is not; it waits for the longest lease after a restart"
             );
+        }
+    }
+
+    /// Lets this run of the server vote, above `floor`, if the server still has the `evidence` on
+    /// which that was decided: the mark of those who waited, or the generation of an earlier run.
+    pub(crate) async fn admit(
+        &self,
+        probe: &Probe,
+        floor: i64,
+        evidence: &str,
+    ) -> Result<bool, Answer> {
+        let durable = match probe.durability {
+            Durability::Confirmed => "yes",
+            Durability::Refuted { .. } => "no",
+            Durability::NotDeclared => "",
+        };
+        let keys = [GENERATION, HIGH_WATER, WATCH];
+        let arguments = [&*probe.run_id, &floor.to_string(), evidence, durable];
+        let reply = self.run(&script::ADMIT, &keys, &arguments).await?;
+        let is_admitted = reply.status == "admitted";
+        if is_admitted {
             self.guards().admission = Admission::Admitted;
         } else {
             self.forgot(reply.word(0));
         }
-        Ok(())
+        Ok(is_admitted)
+    }
+
+    /// Lets a durable node vote again that has restarted and still has its votes. It needs no
+    /// floor: it knows every token that it has accepted.
+    pub(crate) async fn admit_kept(&self, probe: &Probe) -> Result<bool, Answer> {
+        let Some(generation) = &probe.kept else {
+            return Ok(false);
+        };
+        let is_admitted = self.admit(probe, 0, generation).await?;
+        if is_admitted {
+            tracing::info!(
+                node = self.label(),
+                "a durable node has restarted with its votes; it votes again"
+            );
+        }
+        Ok(is_admitted)
+    }
+
+    /// The same for a node that a ballot found restarted: the ballot need not fail for that.
+    async fn admit_again(&self) -> bool {
+        if !self.server.is_declared_durable {
+            return false;
+        }
+        let admitted = async { self.admit_kept(&self.probe().await?).await };
+        let answered = timeout(self.server.answer_timeout(), admitted).await;
+        matches!(answered, Ok(Ok(true)))
     }
 
     fn guards(&self) -> MutexGuard<'_, Guards> {
         self.guards.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Probe {
+    /// A mark for this run of the server, `RUN_ID:MICROSECONDS:NAME`. The server fills in the time
+    /// at which it sets the mark, because the wait starts then and not at the probe.
+    pub(crate) fn mark_with(&self, name: &str) -> String {
+        format!("{}:{TIME_OF_SERVER}:{name}", self.run_id)
+    }
+
+    /// Whether a client has seen that it does not vote, in this run or an earlier one.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.watch.is_some() || self.stale_watch.is_some()
+    }
+
+    /// For how long the node has had its mark.
+    pub(crate) fn marked_for(&self) -> Option<Duration> {
+        self.watch.as_deref().map(|mark| age(mark, self.now_us))
+    }
+}
+
+/// Stands for the server's time in a mark that is still to be set.
+const TIME_OF_SERVER: char = '@';
+
+/// Whether the server made `found` from `mark` by filling in its time.
+fn is_made_from(found: &str, mark: &str) -> bool {
+    mark.split_once(TIME_OF_SERVER)
+        .is_some_and(|(run, name)| found.starts_with(run) && found.ends_with(name))
 }
 
 fn mark(text: &str) -> Result<i64, Answer> {
@@ -453,7 +568,8 @@ fn mark(text: &str) -> Result<i64, Answer> {
         .ok_or_else(|| Answer::Unreadable(format!("high-water mark {text:?}")))
 }
 
-/// For how long a server has had its mark, by its own clock; a little less, so that it is not longer by ours.
+/// For how long a server has had its mark, by its own clock; a little less, so that it is not
+/// longer by ours.
 fn age(mark: &str, now_us: i64) -> Duration {
     let marked_us = mark
         .split(':')

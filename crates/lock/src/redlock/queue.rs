@@ -1,11 +1,14 @@
 //! A place in the queue for a lock, in fair mode.
 //!
-//! It is Lamport's bakery on a quorum. A ticket is one above the highest that a quorum knows, and is then written to all nodes. Whoever comes
-//! after that has been written to a quorum reads it from a node that the two quorums share, so its ticket is higher, and it waits on that node.
-//! It is our turn when nobody is in front on a quorum of nodes. Who has the same ticket came at the same time; its name decides.
+//! It is Lamport's bakery on a quorum. A ticket is one above the highest that a quorum knows, and
+//! is then written to all nodes. A client that comes after it is on a quorum reads it
+//! from a node that the two quorums share, so its ticket is higher, and it waits on that node. It
+//! is our turn when no waiter is in front on a quorum of nodes. Who has the same ticket came at the
+//! same time; its name decides.
 //!
-//! What a reader could get wrong: the queue orders those who ask, and nothing rests on it. Two who both believe that it is their turn meet at
-//! the ballot. A waiter keeps its place by asking again; one that does not is taken for dead by the clock of each node.
+//! What a reader could get wrong: the queue orders those who ask, and nothing rests on it. Two
+//! waiters that both have their turn meet at the ballot. A waiter keeps its place by asking again;
+//! one that does not counts as dead by the clock of each node.
 
 use std::{
     sync::{
@@ -92,7 +95,7 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// In a task of its own: whoever is behind shall not have to wait until we are taken for dead.
+    /// In a separate task: the waiters behind us need not wait until we count as dead.
     fn drop(&mut self) {
         let (Some(_), Ok(runtime)) = (self.ticket, Handle::try_current()) else {
             return;

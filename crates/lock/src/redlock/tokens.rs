@@ -1,4 +1,5 @@
-//! The highest tokens that nodes have told us of, so that the first proposal is usually high enough.
+//! The highest tokens that nodes have reported, so that the first proposal is usually high
+//! enough.
 
 use std::{
     collections::HashMap,

@@ -1,7 +1,8 @@
-//! What the nodes have of one lock, for whoever looks from outside. It only reads, and waits for no quorum.
+//! What the nodes have of one lock. It only reads, and waits for no quorum.
 //!
-//! What a reader could get wrong: every node is seen at one moment, but not all of them at the same. A lock that changes hands meanwhile is
-//! seen half here and half there, and so is one whose votes are on nodes that do not answer: that is [`Verdict::Undecided`], not free.
+//! What a reader could get wrong: every node is seen at one moment, but not all of them at the
+//! same. A lock that changes hands meanwhile is seen half here and half there, and so is one whose
+//! votes are on nodes that do not answer: that is [`Verdict::Undecided`], not free.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,7 @@ use futures::future::join_all;
 use redis::InfoDict;
 
 use super::{
-    NodeStatus, Redlock, Standing,
+    Durability, NodeStatus, Redlock, Standing,
     node::{Node, Probe},
     status,
 };
@@ -41,11 +42,13 @@ pub struct LockView {
 pub struct NodeView {
     /// What the node is like.
     pub status: NodeStatus,
-    /// Who has the lock there; `None` if nobody has, or if the node did not answer.
+    /// The owner of the lock there; `None` if it is free, or if the node did not answer.
     pub holder: Option<Holder>,
-    /// The last token that the node has accepted for the name, also if nobody has the lock any more.
+    /// The last token that the node has accepted for the name, also if the lock is
+    /// free.
     pub token: Option<FencingToken>,
-    /// What is left of the holder's lease; `None` without a holder, and for a lock that has no lease.
+    /// What is left of the holder's lease; `None` without a holder, and for a lock that has no
+    /// lease.
     pub remaining: Option<Duration>,
 }
 
@@ -67,12 +70,13 @@ pub enum Verdict {
         holder: Holder,
         /// The highest that a node of the holder has accepted.
         token: Option<FencingToken>,
-        /// For how long a quorum still has it, unless the lease is extended; `None` if it has no lease.
+        /// For how long a quorum still has it, unless the lease is extended; `None` if it has no
+        /// lease.
         remaining: Option<Duration>,
     },
     /// Some nodes have a holder. With those that do not answer or do not vote it may have a quorum.
     Undecided,
-    /// Nobody can have a quorum.
+    /// No owner can have a quorum.
     Free,
     /// Too few nodes vote.
     NoQuorum,
@@ -156,7 +160,8 @@ impl NodeView {
 }
 
 impl Redlock {
-    /// Asks every node what it has of a lock. It changes nothing there, and does not wait for nodes that may not vote.
+    /// Asks every node what it has of a lock. It changes nothing there, and does not wait for nodes
+    /// that may not vote.
     ///
     /// # Errors
     ///
@@ -171,8 +176,8 @@ impl Redlock {
     }
 }
 
-/// INFO, TIME, the generation, the high-water mark and the mark of who waits for the node; then owner, lease and fence of the lock, and those
-/// who share it.
+/// INFO, TIME, the generation, the high-water mark and the mark of who waits for the node; then
+/// owner, lease and fence of the lock, and those who share it.
 type Found = (
     InfoDict,
     (i64, i64),
@@ -228,9 +233,12 @@ impl Node {
             .get(keys.fence())
             .zrange_withscores(keys.readers(), 0, -1);
         let sent = Instant::now();
-        let (info, time, generation, mark, watch, owner, lease_ms, fence, readers): Found =
-            self.server.query(&pipeline).await?;
-        let probe = self.judge((info, time, generation, mark, watch), sent)?;
+        let (found, durability) = tokio::join!(
+            self.server.query::<Found>(&pipeline),
+            Durability::ask(&self.server)
+        );
+        let (info, time, generation, mark, watch, owner, lease_ms, fence, readers) = found?;
+        let probe = self.judge((info, time, generation, mark, watch), durability, sent)?;
         let now_ms = (time.0 * 1000 + time.1 / 1000) as f64;
         let living = readers
             .into_iter()
@@ -267,10 +275,12 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        Answer, FencingToken, Holder, LockView, NodeStatus, NodeView, Standing, Verdict, text,
+        Answer, Durability, FencingToken, Holder, LockView, NodeStatus, NodeView, Standing,
+        Verdict, text,
     };
 
-    /// A node for each word: `-` is free, `?` is silent, `a` has owner a, `a+b` is shared by a and b, `a+` by a alone. Remaining: 1, 2, 3 ... seconds.
+    /// A node for each word: `-` is free, `?` is silent, `a` has owner a, `a+b` is shared by a and
+    /// b, `a+` by a alone. Remaining: 1, 2, 3 ... seconds.
     fn view(words: &str) -> LockView {
         let nodes: Vec<_> = words
             .split(' ')
@@ -301,6 +311,7 @@ mod tests {
             node: number.to_string(),
             standing,
             high_water: None,
+            durability: Durability::NotDeclared,
         };
         NodeView {
             status,
@@ -343,12 +354,12 @@ mod tests {
 
     #[test]
     fn an_owner_that_is_not_text_is_shown_in_hexadecimal() {
-        assert_eq!(text("somebody else".as_bytes()), "somebody else");
+        assert_eq!(text("another owner".as_bytes()), "another owner");
         assert_eq!(text(&[0xff, 0x00]), "ff00");
         assert_eq!(
             text(b"\x1b[2J"),
             "1b5b324a",
-            "a terminal is not told what to do"
+            "no control character reaches a terminal"
         );
     }
 }

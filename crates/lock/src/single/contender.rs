@@ -1,4 +1,4 @@
-//! Somebody who wants a lock of one server.
+//! Acquires a lock on one server and waits while it is held.
 
 use std::{
     sync::atomic::Ordering,
@@ -7,21 +7,25 @@ use std::{
 
 use tokio::time::{sleep, timeout};
 
-use super::{RedisLock, entry::Entry};
+use super::{RedisLock, acquisition::Acquisition};
 use crate::{
-    FencingToken, Grant, Guard, LockError, Mode, Sequencer,
-    error::{Answer, Vote},
-    patience::{Ask, jittered},
+    error::{Answer, LockError},
+    guard::Guard,
+    hold::Grant,
     redis_server::{Keys, Listener},
+    request::Mode,
+    retry::{Acquire, jittered},
+    sequencer::Sequencer,
+    token::FencingToken,
 };
 
-/// How soon a second attempt follows the first: what was said before we listened is not heard.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// Pause before the second attempt. A release before the subscription took effect is not notified.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Contender {
     lock: RedisLock,
     keys: Keys,
-    /// Since the first time that somebody else had the lock.
+    /// Subscribed once the first attempt has found the lock held.
     listener: Option<Listener>,
 }
 
@@ -35,10 +39,7 @@ impl Contender {
     }
 
     fn refusal(&self, answer: Answer) -> LockError {
-        let votes = vec![Vote {
-            node: self.lock.inner.server.label.clone(),
-            answer,
-        }];
+        let votes = self.lock.votes(answer);
         match &votes[0].answer {
             Answer::Held { .. } => LockError::Held { votes },
             answer if answer.is_failure() => LockError::NoQuorum { causes: votes },
@@ -47,27 +48,23 @@ impl Contender {
     }
 }
 
-impl Ask for Contender {
-    async fn ask(&mut self) -> Result<Guard, LockError> {
+impl Acquire for Contender {
+    async fn try_once(&mut self) -> Result<Guard, LockError> {
         if let Some(listener) = &mut self.listener {
             listener.forget();
         }
-        let lease = self.lock.inner.settings.lease;
+        let lease = self.lock.inner.timing.lease;
         let floor = FencingToken::new(self.lock.inner.floor.load(Ordering::Relaxed));
-        let mut entry = Entry::new(self.lock.clone(), self.keys.clone());
+        let mut acquisition = Acquisition::new(self.lock.clone(), self.keys.clone());
         let started = Instant::now();
-        let token = entry
+        let token = acquisition
             .acquire(floor)
             .await
             .map_err(|answer| self.refusal(answer))?;
         let Some(deadline) = lease.deadline(started) else {
-            let votes = vec![Vote {
-                node: self.lock.inner.server.label.clone(),
-                answer: Answer::Accepted,
-            }];
             return Err(LockError::TooLate {
                 elapsed: started.elapsed(),
-                votes,
+                votes: self.lock.votes(Answer::Accepted),
             });
         };
         let sequencer = Sequencer {
@@ -80,12 +77,12 @@ impl Ask for Contender {
             deadline,
             lease: lease.length,
             lost: Default::default(),
-            hold: Box::new(entry),
+            hold: Box::new(acquisition),
         }))
     }
 
-    async fn pause(&mut self, refusal: &LockError) {
-        let retry = self.lock.inner.settings.retry;
+    async fn wait_for_retry(&mut self, refusal: &LockError) {
+        let retry = self.lock.inner.timing.retry;
         let LockError::Held { votes } = refusal else {
             return sleep(jittered(retry)).await;
         };
@@ -99,7 +96,7 @@ impl Ask for Contender {
         match &mut self.listener {
             None => {
                 self.listener = Some(self.lock.inner.wakeups.listen(self.keys.released()));
-                sleep(jittered(FIRST_PAUSE)).await;
+                sleep(jittered(FIRST_RETRY_PAUSE)).await;
             }
             Some(listener) => {
                 let _ = timeout(jittered(remaining.min(retry)), listener.woken(1)).await;

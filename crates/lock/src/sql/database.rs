@@ -1,4 +1,4 @@
-//! A pool, its name in errors, and how long an answer is waited for.
+//! A pool, its name in errors, and the time limit of an answer.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -7,52 +7,53 @@ use tokio::time::timeout;
 
 use super::dialect::{Dialect, Options};
 use crate::{
-    LockError,
-    error::{Answer, InvalidArgument, Vote, without_credentials},
+    error::{Answer, InvalidArgument, LockError, Vote},
     store,
+    validate::without_credentials,
 };
 
-/// How many connections are enough for statements that each take a moment.
+/// Enough connections for statements that each take a few milliseconds.
 const CONNECTIONS_MAX: u32 = 4;
-/// SQLite must say that the file is locked before we stop listening.
-const BUSY_FOR: (u32, u32) = (3, 4);
+/// Fraction of the time limit for which SQLite waits for a locked file: its refusal must arrive
+/// before the limit.
+const BUSY_TIMEOUT_FRACTION: (u32, u32) = (3, 4);
 
 pub(crate) struct Database<DB: Dialect> {
     pub pool: Pool<DB>,
     pub label: String,
-    /// How long an answer is waited for.
-    pub answer: Duration,
+    /// Time limit of an answer.
+    pub timeout: Duration,
 }
 
 impl<DB: Dialect> Database<DB> {
-    pub(crate) fn new(pool: Pool<DB>, answer: Duration) -> Self {
+    pub(crate) fn new(pool: Pool<DB>, timeout: Duration) -> Self {
         let label = DB::label(&pool.connect_options());
         Self {
             pool,
             label,
-            answer,
+            timeout,
         }
     }
 
-    /// Connects when it is first asked.
-    pub(crate) fn lazy(url: &str, answer: Duration) -> Result<Self, InvalidArgument> {
+    /// Connects when the first connection is needed.
+    pub(crate) fn lazy(url: &str, timeout: Duration) -> Result<Self, InvalidArgument> {
         let refused = |_| InvalidArgument::Url {
             found: without_credentials(url),
             expected: DB::URL,
         };
         let options: Options<DB> = url.parse().map_err(refused)?;
-        let options = DB::with_patience(options, answer * BUSY_FOR.0 / BUSY_FOR.1);
+        let options = DB::with_busy_timeout(
+            options,
+            timeout * BUSY_TIMEOUT_FRACTION.0 / BUSY_TIMEOUT_FRACTION.1,
+        );
         let pool = sqlx::pool::PoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .connect_lazy_with(options);
-        Ok(Self::new(pool, answer))
+        Ok(Self::new(pool, timeout))
     }
 
     pub(crate) fn votes(&self, answer: Answer) -> Vec<Vote> {
-        vec![Vote {
-            node: self.label.clone(),
-            answer,
-        }]
+        Vote::single(&self.label, answer)
     }
 
     /// The error for an answer to an acquisition.
@@ -70,19 +71,19 @@ impl<DB: Dialect> Database<DB> {
         }
     }
 
-    /// A connection, within the time of an answer.
+    /// A connection within the time limit.
     pub(crate) async fn connection(&self) -> Result<PoolConnection<DB>, Error> {
-        timeout(self.answer, self.pool.acquire())
+        timeout(self.timeout, self.pool.acquire())
             .await
             .map_err(|_| Error::PoolTimedOut)?
     }
 
-    /// Waits for an answer as long as it is of use.
-    pub(crate) async fn within<T>(
+    /// Awaits an answer within the time limit.
+    pub(crate) async fn within_timeout<T>(
         &self,
-        asked: impl Future<Output = Result<T, Error>>,
+        request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Answer> {
-        timeout(self.answer, asked)
+        timeout(self.timeout, request)
             .await
             .map_err(|_| Answer::TimedOut)?
             .map_err(failed)
@@ -96,7 +97,8 @@ pub(crate) fn failed(error: Error) -> Answer {
     }
 }
 
-/// Whether the same statement may succeed at once: it lost against another, or its connection was an old one.
+/// Whether the same statement may succeed immediately: it lost a conflict with another one, or its
+/// pooled connection was dead.
 pub(crate) fn is_worth_repeating(error: &Error) -> bool {
-    !matches!(error, Error::PoolTimedOut) && store::is_passing(error)
+    !matches!(error, Error::PoolTimedOut) && store::is_transient(error)
 }

@@ -1,4 +1,5 @@
-//! In what the databases differ, beyond what the storage kit knows already.
+//! The differences of the databases for locks, in addition to those for [fenced
+//! tables](crate::store).
 
 use std::future::Future;
 
@@ -6,31 +7,32 @@ use sqlx::{Arguments, AssertSqlSafe, Connection, Database, Error, Executor, erro
 
 use crate::store;
 
-/// How a database is connected to.
+/// Connection options of a database.
 pub(crate) type Options<DB> = <<DB as Database>::Connection as Connection>::Options;
 
-/// A database that keeps locks. Out of reach from outside, so that the list of databases stays ours.
+/// A database that stores locks. The trait is sealed: no other crate can add a database.
 pub trait Dialect: store::Sql {
-    /// In errors.
+    /// Name of the database in errors.
     const BACKEND: &'static str;
+    /// Form of its URL, for errors.
     const URL: &'static str;
-    /// Microseconds since 1970, by the database's clock, without any time zone.
+    /// Microseconds since 1970 by the database's clock, independent of time zones.
     const NOW_US: &'static str;
-    /// Bytes: upper case, trailing blanks and zeros count, and no two alphabets are the same.
+    /// Bytes: names are compared byte by byte, without collation or trimming.
     const NAME_TYPE: &'static str;
     const OWNER_TYPE: &'static str;
-    /// The end of an insert that shall change nothing if the row is there.
-    const UNLESS_THERE: &'static str;
-    /// Around the token in an update, for its answer to tell the token.
-    const TELL: [&'static str; 2];
-    /// Whether placeholders are numbered.
-    const NUMBERED: bool;
+    /// End of an insert that changes nothing if the row exists.
+    const ON_CONFLICT_IGNORE: &'static str;
+    /// Around the new token in an update, so that the answer returns it.
+    const RETURN_TOKEN: [&'static str; 2];
+    /// Whether placeholders are numbered (`$1`) or plain (`?`).
+    const NUMBERED_PLACEHOLDERS: bool;
 
-    /// The server, without credentials.
+    /// Name of the server in errors, without credentials.
     fn label(options: &Options<Self>) -> String;
 
-    /// For a server that is busy, if it is not one that answers by itself.
-    fn with_patience(options: Options<Self>, _patience: std::time::Duration) -> Options<Self> {
+    /// Sets how long the client waits for a locked file. Servers answer by themselves.
+    fn with_busy_timeout(options: Options<Self>, _timeout: std::time::Duration) -> Options<Self> {
         options
     }
 
@@ -44,7 +46,7 @@ pub trait Dialect: store::Sql {
         sql: String,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The one number that is asked for, if there is a row.
+    /// The number in the first row, if there is a row.
     fn number(
         connection: &mut Self::Connection,
         sql: String,
@@ -52,7 +54,7 @@ pub trait Dialect: store::Sql {
     ) -> impl Future<Output = Result<Option<i64>, Error>> + Send;
 }
 
-/// What goes into a statement.
+/// A bound argument of a statement.
 pub(crate) enum Value<'a> {
     Bytes(&'a [u8]),
     Text(&'a str),
@@ -72,9 +74,9 @@ pub(crate) fn arguments<DB: Dialect>(values: &[Value<'_>]) -> Result<DB::Argumen
     Ok(arguments)
 }
 
-/// Statements are written with `?`; no checked name holds one.
+/// Turns `?` into the placeholders of the database. Validated names never contain a `?`.
 pub(crate) fn with_placeholders<DB: Dialect>(sql: &str) -> String {
-    if !DB::NUMBERED {
+    if !DB::NUMBERED_PLACEHOLDERS {
         return sql.into();
     }
     let mut parts = sql.split('?');
@@ -85,7 +87,7 @@ pub(crate) fn with_placeholders<DB: Dialect>(sql: &str) -> String {
     numbered
 }
 
-/// What is the same text for all of them, but not the same type.
+/// The methods whose text is the same for every database, but not their types.
 macro_rules! calls {
     () => {
         fn bind_bytes(arguments: &mut Self::Arguments, bytes: &[u8]) -> Result<(), BoxDynError> {
@@ -118,14 +120,15 @@ macro_rules! calls {
 #[cfg(feature = "postgres")]
 impl Dialect for sqlx::Postgres {
     const BACKEND: &'static str = "PostgreSQL";
+    /// Form of its URL, for errors.
     const URL: &'static str = "postgres://USER@HOST:PORT/DATABASE";
     const NOW_US: &'static str =
         "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)";
     const NAME_TYPE: &'static str = "BYTEA";
     const OWNER_TYPE: &'static str = "TEXT";
-    const UNLESS_THERE: &'static str = " ON CONFLICT DO NOTHING";
-    const TELL: [&'static str; 2] = ["", ""];
-    const NUMBERED: bool = true;
+    const ON_CONFLICT_IGNORE: &'static str = " ON CONFLICT DO NOTHING";
+    const RETURN_TOKEN: [&'static str; 2] = ["", ""];
+    const NUMBERED_PLACEHOLDERS: bool = true;
     calls!();
 
     fn label(options: &Options<Self>) -> String {
@@ -138,17 +141,19 @@ impl Dialect for sqlx::Postgres {
     }
 }
 
-/// `UTC_TIMESTAMP` has no hour twice, which `UNIX_TIMESTAMP(NOW(6))` has where the clocks are set back.
+/// `UTC_TIMESTAMP`, because `UNIX_TIMESTAMP(NOW(6))` repeats an hour at the end of daylight saving
+/// time.
 #[cfg(feature = "mysql")]
 impl Dialect for sqlx::MySql {
     const BACKEND: &'static str = "MySQL";
+    /// Form of its URL, for errors.
     const URL: &'static str = "mysql://USER@HOST:PORT/DATABASE";
     const NOW_US: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     const NAME_TYPE: &'static str = "VARBINARY(1024)";
     const OWNER_TYPE: &'static str = "VARCHAR(48) CHARACTER SET ascii COLLATE ascii_bin";
-    const UNLESS_THERE: &'static str = " ON DUPLICATE KEY UPDATE name = name";
-    const TELL: [&'static str; 2] = ["LAST_INSERT_ID(", ")"];
-    const NUMBERED: bool = false;
+    const ON_CONFLICT_IGNORE: &'static str = " ON DUPLICATE KEY UPDATE name = name";
+    const RETURN_TOKEN: [&'static str; 2] = ["LAST_INSERT_ID(", ")"];
+    const NUMBERED_PLACEHOLDERS: bool = false;
     calls!();
 
     fn label(options: &Options<Self>) -> String {
@@ -161,25 +166,26 @@ impl Dialect for sqlx::MySql {
     }
 }
 
-/// Its clock tells milliseconds.
+/// Its clock has a resolution of a millisecond.
 #[cfg(feature = "sqlite")]
 impl Dialect for sqlx::Sqlite {
     const BACKEND: &'static str = "SQLite";
+    /// Form of its URL, for errors.
     const URL: &'static str = "sqlite://PATH";
     const NOW_US: &'static str = "(CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)";
     const NAME_TYPE: &'static str = "BLOB";
     const OWNER_TYPE: &'static str = "TEXT";
-    const UNLESS_THERE: &'static str = " ON CONFLICT DO NOTHING";
-    const TELL: [&'static str; 2] = ["", ""];
-    const NUMBERED: bool = true;
+    const ON_CONFLICT_IGNORE: &'static str = " ON CONFLICT DO NOTHING";
+    const RETURN_TOKEN: [&'static str; 2] = ["", ""];
+    const NUMBERED_PLACEHOLDERS: bool = true;
     calls!();
 
     fn label(options: &Options<Self>) -> String {
         options.get_filename().display().to_string()
     }
 
-    fn with_patience(options: Options<Self>, patience: std::time::Duration) -> Options<Self> {
-        options.busy_timeout(patience)
+    fn with_busy_timeout(options: Options<Self>, timeout: std::time::Duration) -> Options<Self> {
+        options.busy_timeout(timeout)
     }
 }
 
@@ -187,7 +193,7 @@ impl Dialect for sqlx::Sqlite {
 mod tests {
     #[test]
     #[cfg(feature = "postgres")]
-    fn placeholders_are_numbered_where_the_database_wants_it() {
+    fn postgres_statements_get_numbered_placeholders() {
         assert_eq!(
             super::with_placeholders::<sqlx::Postgres>("a = ? AND b = ?"),
             "a = $1 AND b = $2"
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "mysql")]
-    fn placeholders_are_left_as_they_are_where_the_database_wants_it() {
+    fn mysql_statements_keep_plain_placeholders() {
         assert_eq!(
             super::with_placeholders::<sqlx::MySql>("a = ? AND b = ?"),
             "a = ? AND b = ?"

@@ -1,6 +1,7 @@
-//! A connection that has a lock, or waits for it. Whatever ends the connection ends the lock.
+//! A connection that holds a lock or waits for it. The lock ends with the connection.
 //!
-//! The server ends it when it was not heard from for a lease. We count from before we were last heard, so we know first.
+//! The server closes the connection after a lease of silence. Our deadline is counted from before
+//! the last request that the server answered, so it passes first.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,53 +11,55 @@ use tokio::{runtime::Handle, time::timeout};
 use super::{
     database::failed,
     dialect::{Value, arguments},
-    means::{Row, Sessions},
-    waiter::Inner,
+    method::{Row, SessionDialect},
+    session_server::SessionServer,
 };
-use crate::error::Answer;
+use crate::{error::Answer, token::FencingToken};
 
-/// A new connection costs more than a statement on an old one.
-const CONNECT_MIN: Duration = Duration::from_secs(2);
-/// How long somebody who makes a name's row may be in the way of others who would.
-const ADD_MAX: Duration = Duration::from_secs(3);
-const CLOSE_MAX: Duration = Duration::from_secs(1);
+/// Shortest time limit of a new connection, which costs more than a statement.
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+/// How long the insert of a name's row may wait for another insert of the same row.
+const INSERT_TIMEOUT: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(crate) struct Session<DB: Sessions> {
-    lock: Arc<Inner<DB>>,
+pub(crate) struct Session<DB: SessionDialect> {
+    server: Arc<SessionServer<DB>>,
     key: Arc<[u8]>,
     /// `None` once it is closed.
     connection: Option<DB::Connection>,
-    /// Whether nothing is on its way, so that a farewell is heard.
-    quiet: bool,
+    /// Whether no statement is in flight, so that the connection can be closed cleanly.
+    idle: bool,
 }
 
-impl<DB: Sessions> Session<DB> {
-    /// Connects, and makes sure that there is something to lock.
-    pub(crate) async fn open(lock: Arc<Inner<DB>>, name: &str) -> Result<Self, Answer> {
-        let key = format!("{}{name}", lock.means.prefix).into_bytes().into();
-        let options = lock.database.pool.connect_options();
+impl<DB: SessionDialect> Session<DB> {
+    /// Connects and inserts the row that is locked, if it is missing.
+    pub(crate) async fn open(server: Arc<SessionServer<DB>>, name: &str) -> Result<Self, Answer> {
+        let key = format!("{}{name}", server.method.prefix)
+            .into_bytes()
+            .into();
+        let options = server.database.pool.connect_options();
         let connected = async {
             let mut connection = DB::Connection::connect_with(&options).await?;
-            DB::run(&mut connection, DB::settings(lock.lease.length)).await?;
-            if let Some(settings) = DB::settings_if_known() {
-                // Without it, those who have gone stay in the queue until it is their turn, and go then.
+            DB::run(&mut connection, DB::settings(server.timing.lease.length)).await?;
+            if let Some(settings) = DB::optional_settings() {
+                // Without them, a waiter that has gone stays in the queue until it gets the lock.
                 let _ = DB::run(&mut connection, settings).await;
             }
             Ok(connection)
         };
-        let patience = lock.database.answer.max(CONNECT_MIN);
-        let connection = timeout(patience, connected)
+        let limit = server.database.timeout.max(CONNECT_TIMEOUT_MIN);
+        let connection = timeout(limit, connected)
             .await
             .map_err(|_| Answer::TimedOut)?
             .map_err(failed)?;
         let mut session = Self {
-            lock: Arc::clone(&lock),
+            server: Arc::clone(&server),
             key,
             connection: Some(connection),
-            quiet: true,
+            idle: true,
         };
-        if let Some(row) = &lock.means.row {
-            timeout(patience + ADD_MAX, session.begin(row))
+        if let Some(row) = &server.method.row {
+            timeout(limit + INSERT_TIMEOUT, session.begin(row))
                 .await
                 .map_err(|_| Answer::TimedOut)?
                 .map_err(failed)?;
@@ -64,11 +67,12 @@ impl<DB: Sessions> Session<DB> {
         Ok(session)
     }
 
-    /// In a transaction, with the row in the table. Whoever waits for an insert that another's lock is in the way of knows that it is there.
+    /// Begins the transaction once the row exists. An insert that fails because another session
+    /// holds a lock on the row proves that the row exists.
     async fn begin(&mut self, row: &Row) -> Result<(), Error> {
         if self.number(&row.find).await? == 0 {
-            let added = arguments::<DB>(&[Value::Bytes(&self.key)])?;
-            if let Err(error) = DB::update(self.connection()?, row.add.clone(), added).await
+            let key = arguments::<DB>(&[Value::Bytes(&self.key)])?;
+            if let Err(error) = DB::update(self.connection()?, row.insert.clone(), key).await
                 && self.number(&row.find).await? == 0
             {
                 return Err(error);
@@ -77,58 +81,72 @@ impl<DB: Sessions> Session<DB> {
         DB::run(self.connection()?, "BEGIN".into()).await
     }
 
-    /// Takes the lock if it is free.
-    pub(crate) async fn take(&mut self) -> Result<bool, Answer> {
-        let lock = Arc::clone(&self.lock);
-        self.asked(&lock.means.take, Some(lock.database.answer))
+    /// Acquires the lock if it is free.
+    pub(crate) async fn try_lock(&mut self) -> Result<bool, Answer> {
+        let server = Arc::clone(&self.server);
+        self.query(&server.method.try_lock, Some(server.database.timeout))
             .await
     }
 
-    /// Takes the lock when it is free. Dropped before, it must not be asked anything else.
-    pub(crate) async fn wait(&mut self) -> Result<bool, Answer> {
-        let lock = Arc::clone(&self.lock);
-        self.asked(&lock.means.wait, None).await
+    /// Waits for the lock and acquires it. If this future is dropped, the session must be dropped
+    /// as well.
+    pub(crate) async fn lock(&mut self) -> Result<bool, Answer> {
+        let server = Arc::clone(&self.server);
+        self.query(&server.method.lock, None).await
     }
 
-    /// Whether it has the lock.
-    pub(crate) async fn check(&mut self) -> Result<bool, Answer> {
-        let lock = Arc::clone(&self.lock);
-        self.asked(&lock.means.check, Some(lock.database.answer))
+    /// Whether the session holds the lock.
+    pub(crate) async fn is_locked(&mut self) -> Result<bool, Answer> {
+        let server = Arc::clone(&self.server);
+        self.query(&server.method.is_locked, Some(server.database.timeout))
             .await
     }
 
-    /// Gives the lock back, and says whether it had it.
-    pub(crate) async fn free(mut self) -> Result<bool, Answer> {
-        let lock = Arc::clone(&self.lock);
-        let had = self
-            .asked(&lock.means.free, Some(lock.database.answer))
+    /// Releases the lock and returns whether the session held it.
+    pub(crate) async fn unlock(mut self) -> Result<bool, Answer> {
+        let server = Arc::clone(&self.server);
+        let held = self
+            .query(&server.method.unlock, Some(server.database.timeout))
             .await?;
-        if lock.means.row.is_some() {
+        if server.method.row.is_some() {
             let ended = async { DB::run(self.connection()?, "COMMIT".into()).await };
-            lock.database.within(ended).await?;
+            server.database.within_timeout(ended).await?;
         }
-        Ok(had)
+        Ok(held)
     }
 
-    /// The connection, for statements about the lock that only its holder may send.
-    pub(crate) fn connection(&mut self) -> Result<&mut DB::Connection, Error> {
-        self.quiet = false;
+    /// The next token, for a session that holds the lock. See [`super::session_lock`] for the
+    /// choice of the connection.
+    pub(crate) async fn draw_token(&mut self, name: &str) -> Result<FencingToken, Answer> {
+        let server = Arc::clone(&self.server);
+        let drawn = async {
+            if server.method.row.is_none() {
+                return server.table.draw_token(self.connection()?, name).await;
+            }
+            let mut connection = server.database.pool.acquire().await?;
+            server.table.draw_token(&mut connection, name).await
+        };
+        server.database.within_timeout(drawn).await?
+    }
+
+    fn connection(&mut self) -> Result<&mut DB::Connection, Error> {
+        self.idle = false;
         self.connection.as_mut().ok_or(Error::WorkerCrashed)
     }
 
-    async fn asked(&mut self, sql: &str, patience: Option<Duration>) -> Result<bool, Answer> {
-        let number = match patience {
-            Some(patience) => timeout(patience, self.number(sql))
+    async fn query(&mut self, sql: &str, limit: Option<Duration>) -> Result<bool, Answer> {
+        let number = match limit {
+            Some(limit) => timeout(limit, self.number(sql))
                 .await
                 .map_err(|_| Answer::TimedOut)?,
             None => self.number(sql).await,
         };
         let answer = number.map_err(failed)? == 1;
-        self.quiet = true;
+        self.idle = true;
         Ok(answer)
     }
 
-    /// No row is no.
+    /// The number in the first row; zero if there is no row.
     async fn number(&mut self, sql: &str) -> Result<i64, Error> {
         let key = arguments::<DB>(&[Value::Bytes(&self.key)])?;
         Ok(DB::number(self.connection()?, sql.to_owned(), key)
@@ -137,16 +155,17 @@ impl<DB: Sessions> Session<DB> {
     }
 }
 
-/// The server frees the lock as soon as it knows that the connection is closed. It says goodbye where it can, for the server's log.
-impl<DB: Sessions> Drop for Session<DB> {
+/// The server releases the lock as soon as the connection is closed. An idle connection is closed
+/// cleanly, to keep the server's log free of warnings.
+impl<DB: SessionDialect> Drop for Session<DB> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else {
             return;
         };
-        if self.quiet
+        if self.idle
             && let Ok(runtime) = Handle::try_current()
         {
-            runtime.spawn(timeout(CLOSE_MAX, connection.close()));
+            runtime.spawn(timeout(CLOSE_TIMEOUT, connection.close()));
         }
     }
 }

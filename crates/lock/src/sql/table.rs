@@ -1,7 +1,8 @@
-//! The table, and every statement on it. Each is atomic by itself, and none needs a transaction.
+//! The tables and every statement on them. Each statement is atomic and needs no transaction.
 //!
-//! What a reader could get wrong: `now` is when the statement began, not when it got through to the row. That is on the safe side: an
-//! expiry is counted from after our request was sent, and a lock is only taken that was over before we asked.
+//! In a statement, `now` is the time at which the statement began, not the time at which it reached
+//! the row. That is safe: an expiry is counted from after our request was sent, and a lock is taken
+//! only if it had expired before our request.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -9,35 +10,35 @@ use sqlx::Error;
 
 use super::dialect::{Dialect, Value, arguments, with_placeholders};
 use crate::{
-    FencingToken,
     error::{Answer, InvalidArgument},
     store,
+    token::FencingToken,
 };
 
 const EXPECTED: &str = "expected TABLE or SCHEMA.TABLE, of ASCII letters, digits and underscores, the table of at most 58";
-/// Of the table whose rows are locked by `FOR UPDATE`.
-const ROWS: &str = "_rows";
+/// Suffix of the table whose rows are locked by `FOR UPDATE`.
+const ROWS_SUFFIX: &str = "_rows";
 
 pub(crate) struct Table<DB> {
-    /// As the user wrote it.
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    /// The name as it was configured.
+    #[cfg(feature = "_session_lock")]
     pub plain: String,
-    /// Quoted, with the locks and their tokens.
+    /// Quoted name of the table of the locks and their tokens.
     locks: String,
-    /// Quoted, with nothing but names.
+    /// Quoted name of the table whose rows `FOR UPDATE` locks.
     pub rows: String,
     acquire: String,
     extend: String,
     release: String,
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
-    mint: String,
-    look: String,
-    add: String,
+    #[cfg(feature = "_session_lock")]
+    draw_token: String,
+    holder: String,
+    insert: String,
     database: PhantomData<fn() -> DB>,
 }
 
-/// What a statement on a name came to.
-pub(crate) type Asked<T> = Result<Result<T, Answer>, Error>;
+/// Result of a statement: an error of the database, a refusal, or a value.
+pub(crate) type StatementResult<T> = Result<Result<T, Answer>, Error>;
 
 impl<DB: Dialect> Table<DB> {
     pub(crate) fn new(plain: &str) -> Result<Self, InvalidArgument> {
@@ -48,16 +49,17 @@ impl<DB: Dialect> Table<DB> {
             });
             table.map(|table| table.quoted(DB::QUOTE))
         };
-        let (locks, rows) = (quoted(plain)?, quoted(&format!("{plain}{ROWS}"))?);
-        let (now, last, [tell, told]) = (DB::NOW_US, i64::MAX, DB::TELL);
+        let (locks, rows) = (quoted(plain)?, quoted(&format!("{plain}{ROWS_SUFFIX}"))?);
+        let (now, last, [before, after]) = (DB::NOW_US, i64::MAX, DB::RETURN_TOKEN);
         let returning = DB::RETURNING
             .map(|returning| format!("{returning}token"))
             .unwrap_or_default();
         let statement = |sql: String| with_placeholders::<DB>(&sql);
         Ok(Self {
-            // MySQL assigns from left to right: the token comes before the owner that it depends on.
+            // MySQL assigns from left to right, so the token comes before the owner that it
+            // depends on.
             acquire: statement(format!(
-                "UPDATE {locks} SET token = {tell}CASE WHEN owner = ? THEN token ELSE token + 1 END{told}, \
+                "UPDATE {locks} SET token = {before}CASE WHEN owner = ? THEN token ELSE token + 1 END{after}, \
                  owner = ?, acquired_at_us = {now}, expires_at_us = {now} + ? \
                  WHERE name = ? AND (owner = ? OR (expires_at_us <= {now} AND token < {last})){returning}"
             )),
@@ -67,18 +69,18 @@ impl<DB: Dialect> Table<DB> {
             release: statement(format!(
                 "UPDATE {locks} SET expires_at_us = {now} WHERE name = ? AND owner = ? AND expires_at_us > {now}{returning}"
             )),
-            #[cfg(any(feature = "postgres", feature = "mysql"))]
-            mint: statement(format!(
-                "UPDATE {locks} SET token = {tell}token + 1{told}, acquired_at_us = {now} WHERE name = ? AND token < {last}{returning}"
+            #[cfg(feature = "_session_lock")]
+            draw_token: statement(format!(
+                "UPDATE {locks} SET token = {before}token + 1{after}, acquired_at_us = {now} WHERE name = ? AND token < {last}{returning}"
             )),
-            look: statement(format!(
+            holder: statement(format!(
                 "SELECT token, expires_at_us - {now} FROM {locks} WHERE name = ?"
             )),
-            add: statement(format!(
+            insert: statement(format!(
                 "INSERT INTO {locks} (name, owner, token, acquired_at_us, expires_at_us) VALUES (?, '', 0, 0, 0){}",
-                DB::UNLESS_THERE
+                DB::ON_CONFLICT_IGNORE
             )),
-            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            #[cfg(feature = "_session_lock")]
             plain: plain.into(),
             locks,
             rows,
@@ -86,7 +88,8 @@ impl<DB: Dialect> Table<DB> {
         })
     }
 
-    /// The statements that make the tables: of the locks, and of the rows that are locked by `FOR UPDATE`.
+    /// The statements that create the tables: of the locks, and of the rows that `FOR UPDATE`
+    /// locks.
     pub(crate) fn schema(&self) -> [String; 2] {
         let Self { locks, rows, .. } = self;
         let (name, owner) = (DB::NAME_TYPE, DB::OWNER_TYPE);
@@ -99,14 +102,14 @@ impl<DB: Dialect> Table<DB> {
         ]
     }
 
-    /// The token, which is the same for the same owner.
+    /// Acquires the lock and returns its token. The same owner gets the same token again.
     pub(crate) async fn acquire(
         &self,
         connection: &mut DB::Connection,
         name: &str,
         owner: &str,
         ttl: Duration,
-    ) -> Asked<FencingToken> {
+    ) -> StatementResult<FencingToken> {
         let bytes = name.as_bytes();
         let values = [
             Value::Text(owner),
@@ -115,34 +118,35 @@ impl<DB: Dialect> Table<DB> {
             Value::Bytes(bytes),
             Value::Text(owner),
         ];
-        self.draw(connection, &self.acquire, &values, bytes).await
+        self.raise_token(connection, &self.acquire, &values, bytes)
+            .await
     }
 
-    /// The next token, for somebody who has the lock by other means.
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
-    pub(crate) async fn mint(
+    /// Draws the next token for a session that holds the lock.
+    #[cfg(feature = "_session_lock")]
+    pub(crate) async fn draw_token(
         &self,
         connection: &mut DB::Connection,
         name: &str,
-    ) -> Asked<FencingToken> {
+    ) -> StatementResult<FencingToken> {
         let bytes = name.as_bytes();
         loop {
             match self
-                .draw(connection, &self.mint, &[Value::Bytes(bytes)], bytes)
+                .raise_token(connection, &self.draw_token, &[Value::Bytes(bytes)], bytes)
                 .await?
             {
                 Err(Answer::Held {
                     fence: Some(fence @ FencingToken::LAST),
                     ..
                 }) => return Ok(Err(Answer::TooLow { fence })),
-                // Somebody else made the row in between.
+                // Another session inserted the row in between.
                 Err(Answer::Held { .. }) => {}
                 drawn => return Ok(drawn),
             }
         }
     }
 
-    /// Whether it was still ours.
+    /// Restarts the lease. Returns whether the owner still held the lock.
     pub(crate) async fn extend(
         &self,
         connection: &mut DB::Connection,
@@ -155,7 +159,7 @@ impl<DB: Dialect> Table<DB> {
         Ok(!rows.is_empty())
     }
 
-    /// Whether it was still ours.
+    /// Ends the lease. Returns whether the owner still held the lock.
     pub(crate) async fn release(
         &self,
         connection: &mut DB::Connection,
@@ -167,31 +171,31 @@ impl<DB: Dialect> Table<DB> {
         Ok(!rows.is_empty())
     }
 
-    /// Who has the lock; not whether it is we.
-    pub(crate) async fn look(
+    /// Reads the current lease of any owner.
+    pub(crate) async fn holder(
         &self,
         connection: &mut DB::Connection,
         name: &str,
     ) -> Result<Option<Answer>, Error> {
         let rows = DB::read(
             connection,
-            self.look.clone(),
+            self.holder.clone(),
             arguments::<DB>(&[Value::Bytes(name.as_bytes())])?,
         )
         .await?;
         Ok(rows
             .first()
-            .map(|(token, left_us)| standing(*token, *left_us)))
+            .map(|(token, left_us)| refusal(*token, *left_us)))
     }
 
-    /// Raises the token, in a row that is made when there is none.
-    async fn draw(
+    /// Raises the token. The row is inserted if it is missing.
+    async fn raise_token(
         &self,
         connection: &mut DB::Connection,
         sql: &str,
         values: &[Value<'_>],
         name: &[u8],
-    ) -> Asked<FencingToken> {
+    ) -> StatementResult<FencingToken> {
         loop {
             let rows = DB::update(connection, sql.to_owned(), arguments::<DB>(values)?).await?;
             if let Some(token) = rows.first() {
@@ -200,16 +204,16 @@ impl<DB: Dialect> Table<DB> {
             }
             let rows = DB::read(
                 connection,
-                self.look.clone(),
+                self.holder.clone(),
                 arguments::<DB>(&[Value::Bytes(name)])?,
             )
             .await?;
             if let Some((token, left_us)) = rows.first() {
-                return Ok(Err(standing(*token, *left_us)));
+                return Ok(Err(refusal(*token, *left_us)));
             }
             DB::update(
                 connection,
-                self.add.clone(),
+                self.insert.clone(),
                 arguments::<DB>(&[Value::Bytes(name)])?,
             )
             .await?;
@@ -217,8 +221,8 @@ impl<DB: Dialect> Table<DB> {
     }
 }
 
-/// Of a lock that we did not get.
-fn standing(token: i64, left_us: i64) -> Answer {
+/// Why a lock with this row was not acquired.
+fn refusal(token: i64, left_us: i64) -> Answer {
     let remaining = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
     match FencingToken::new(token) {
         Some(fence @ FencingToken::LAST) if remaining.is_zero() => Answer::TooLow { fence },
@@ -241,8 +245,9 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(60);
 
-    /// Whoever asks again, because the answer was lost, is the same; an owner that is not is refused, and comes next.
-    async fn an_owner_that_asks_again_keeps_its_token<DB: Dialect>(url: &str) {
+    /// An owner that repeats its request after a lost answer is recognised. Another owner is refused
+    /// until the lease ends.
+    async fn an_owner_that_repeats_its_request_keeps_its_token<DB: Dialect>(url: &str) {
         let connection = &mut DB::Connection::connect(url).await.unwrap();
         let table = Table::<DB>::new("locks").unwrap();
         for _ in 0..2 {
@@ -262,7 +267,10 @@ mod tests {
             FencingToken::FIRST
         );
         assert_eq!(acquire("other", LEASE).await.unwrap().get(), 2);
-        assert!(acquire("one", LEASE).await.is_err(), "it is too late now");
+        assert!(
+            acquire("one", LEASE).await.is_err(),
+            "another owner has acquired the lock since"
+        );
         assert!(
             !table.extend(connection, "a", "one", LEASE).await.unwrap()
                 && !table.release(connection, "a", "one").await.unwrap()
@@ -279,22 +287,25 @@ mod tests {
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
-    async fn an_owner_that_asks_again_keeps_its_token_on_postgres() {
+    async fn an_owner_that_repeats_its_request_keeps_its_token_on_postgres() {
         let server = testbed::Postgres::start().await.unwrap();
-        an_owner_that_asks_again_keeps_its_token::<sqlx::Postgres>(&server.url("postgres")).await;
+        an_owner_that_repeats_its_request_keeps_its_token::<sqlx::Postgres>(
+            &server.url("postgres"),
+        )
+        .await;
     }
 
     #[cfg(feature = "mysql")]
     #[tokio::test]
-    async fn an_owner_that_asks_again_keeps_its_token_on_mariadb() {
+    async fn an_owner_that_repeats_its_request_keeps_its_token_on_mariadb() {
         let server = testbed::MariaDb::start().await.unwrap();
         let url = server.create_database("locks").await.unwrap();
-        an_owner_that_asks_again_keeps_its_token::<sqlx::MySql>(&url).await;
+        an_owner_that_repeats_its_request_keeps_its_token::<sqlx::MySql>(&url).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
-    async fn an_owner_that_asks_again_keeps_its_token_on_sqlite() {
-        an_owner_that_asks_again_keeps_its_token::<sqlx::Sqlite>("sqlite::memory:").await;
+    async fn an_owner_that_repeats_its_request_keeps_its_token_on_sqlite() {
+        an_owner_that_repeats_its_request_keeps_its_token::<sqlx::Sqlite>("sqlite::memory:").await;
     }
 }

@@ -1,36 +1,39 @@
-//! In what the databases differ: quotes, how an update tells the version that it wrote, and how a row is read as it is now.
+//! The differences of the databases: quotes, how an update returns the version that it wrote, and
+//! how the latest state of a row is read.
 
 use std::future::Future;
 
 use sqlx::{Database, Error, error::BoxDynError};
 
-/// A database that the kit works on: `sqlx::Postgres`, `sqlx::MySql` (also for MariaDB), `sqlx::Sqlite`, each with its cargo feature.
+/// A database with fenced tables: `sqlx::Postgres`, `sqlx::MySql` (also for MariaDB),
+/// `sqlx::Sqlite`, each with its cargo feature.
 pub trait Dialect: Sql {}
 
 impl<DB: Sql> Dialect for DB {}
 
-/// Out of reach from outside, so that the list of databases stays ours.
+/// Seals [`Dialect`]: no other crate can add a database.
 pub trait Sql: Database {
     const QUOTE: char;
-    /// Between the version of the row and what comes after it.
+    /// Text before and after the version column that makes the next version.
     const NEXT_VERSION: [&'static str; 2];
-    /// The end of an update, between it and the version's column, if it has one.
+    /// Clause between an update and the version column that it returns, if the database has one.
     const RETURNING: Option<&'static str>;
-    /// The end of a read after an update that hit nothing: as the update saw the row, and not as the transaction did earlier.
-    const AS_IT_IS: &'static str;
-    /// The end of a read that shall stay true until the transaction ends.
-    const AND_STAYS: &'static str;
+    /// End of a read after an update that matched nothing. It reads the row as the update saw it,
+    /// not as the snapshot of the transaction shows it.
+    const READ_LATEST: &'static str;
+    /// End of a read whose result stays true until the transaction ends.
+    const READ_LOCKED: &'static str;
 
     fn bind_number(arguments: &mut Self::Arguments, number: i64) -> Result<(), BoxDynError>;
 
-    /// The new version of each row that was hit.
+    /// Runs an update. Returns the new version of each row that it matched.
     fn update(
         connection: &mut Self::Connection,
         sql: String,
         arguments: Self::Arguments,
     ) -> impl Future<Output = Result<Vec<i64>, Error>> + Send;
 
-    /// Fence and version of each row that was found.
+    /// Reads fence and version of each row that was found.
     fn read(
         connection: &mut Self::Connection,
         sql: String,
@@ -38,7 +41,7 @@ pub trait Sql: Database {
     ) -> impl Future<Output = Result<Vec<(i64, i64)>, Error>> + Send;
 }
 
-/// What is the same text for all of them, but not the same type.
+/// The methods whose text is the same for every database, but not their types.
 macro_rules! number_and_read {
     () => {
         fn bind_number(arguments: &mut Self::Arguments, number: i64) -> Result<(), BoxDynError> {
@@ -57,7 +60,7 @@ macro_rules! number_and_read {
     };
 }
 
-/// All rows are fetched, so that the statement has come to its end, and has said whether it was committed, before we go on.
+/// Fetches all rows, so that the statement has ended and reported its commit before we continue.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 macro_rules! update_returning {
     () => {
@@ -76,43 +79,49 @@ macro_rules! update_returning {
     };
 }
 
-/// A transaction that has read the row before, under REPEATABLE READ, gets a serialization failure from the update itself.
+/// Under REPEATABLE READ, a transaction that has read the row before gets a serialization failure
+/// from the update itself.
 #[cfg(feature = "postgres")]
 impl Sql for sqlx::Postgres {
     const QUOTE: char = '"';
-    const AS_IT_IS: &'static str = "";
-    const AND_STAYS: &'static str = " FOR SHARE";
+    const READ_LATEST: &'static str = "";
+    const READ_LOCKED: &'static str = " FOR SHARE";
     update_returning!();
     number_and_read!();
 }
 
-/// SQLite takes a name in double quotes that is no column for a string, and would compare it with the key; not so one in backticks.
+/// In double quotes, SQLite would take the name of a missing column for a string and compare it with
+/// the key. Backticks always quote a name.
 ///
-/// It has one writer at a time: a transaction that has read can only write if nobody else has written since.
+/// SQLite has one writer at a time: a transaction that has read can only write if no other has
+/// written since.
 #[cfg(feature = "sqlite")]
 impl Sql for sqlx::Sqlite {
     const QUOTE: char = '`';
-    const AS_IT_IS: &'static str = "";
-    const AND_STAYS: &'static str = "";
+    const READ_LATEST: &'static str = "";
+    const READ_LOCKED: &'static str = "";
     update_returning!();
     number_and_read!();
 }
 
-/// MySQL has no `RETURNING` for an update, nor have MariaDB 10 and 11. `LAST_INSERT_ID(x)` is x, and goes back with the answer to
-/// this very statement: no second one, and so no transaction, is needed to know the version.
+/// MySQL has no `RETURNING` for an update, nor have MariaDB 10 and 11. `LAST_INSERT_ID(x)` is x and
+/// returns with the answer to the same statement. The version therefore needs no second statement
+/// and no transaction.
 ///
-/// Under REPEATABLE READ, the default, an update sees the row as it is, but a plain read sees it as the transaction first did, and would
-/// deny the successor that the update has run into. A locking read does not. `FOR UPDATE`, because two who share the row and both want it
-/// later would deadlock; `LOCK IN SHARE MODE`, because MariaDB does not know `FOR SHARE`.
+/// Under REPEATABLE READ, the default, an update sees the latest row, but a plain read sees the
+/// snapshot of the transaction and would hide the later holder that the update met. A locking read
+/// sees the latest row. `FOR UPDATE`, because two transactions that share the row and both upgrade
+/// later would deadlock; `LOCK IN SHARE MODE`, because MariaDB has no `FOR SHARE`.
 #[cfg(feature = "mysql")]
 impl Sql for sqlx::MySql {
     const QUOTE: char = '`';
     const NEXT_VERSION: [&'static str; 2] = ["LAST_INSERT_ID(", " + 1)"];
     const RETURNING: Option<&'static str> = None;
-    const AS_IT_IS: &'static str = " FOR UPDATE";
-    const AND_STAYS: &'static str = " LOCK IN SHARE MODE";
+    const READ_LATEST: &'static str = " FOR UPDATE";
+    const READ_LOCKED: &'static str = " LOCK IN SHARE MODE";
 
-    /// The version always changes, so it does not matter whether rows are counted that were hit, as sqlx has it, or that were changed.
+    /// The version always changes, so matched rows (which sqlx counts) and changed rows are the
+    /// same.
     async fn update(
         connection: &mut Self::Connection,
         sql: String,

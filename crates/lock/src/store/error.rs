@@ -1,71 +1,73 @@
-//! What can go wrong on the way to the row and back.
+//! Why a call returned no outcome.
 
 use sqlx::error::DatabaseError;
 
-/// Why there is no outcome.
+/// Why a call returned no outcome.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// A name that is not used in a statement. Nothing was sent.
+    /// A name that cannot be used in a statement. Nothing was sent.
     #[error("{field} is {found:?}; expected {expected}")]
     Name {
-        /// Of the builder, or "an assigned column".
+        /// Field of the builder, or "an assigned column".
         field: &'static str,
-        /// What was given.
+        /// The given name.
         found: String,
-        /// What would work.
+        /// What is expected.
         expected: &'static str,
     },
-    /// A value that has no form on the wire. Nothing was sent.
+    /// A value that cannot be encoded. Nothing was sent.
     #[error("the value for {column:?} cannot be sent")]
     Value {
-        /// That it was for.
+        /// Column of the value.
         column: String,
-        /// Why not.
+        /// Error of the encoder.
         source: sqlx::error::BoxDynError,
     },
-    /// The database refused, and nothing was changed; or it did not answer, and nobody knows whether something was.
+    /// The database refused and nothing was changed, or it did not answer and the outcome is
+    /// unknown.
     #[error("the store failed")]
     Database(#[from] sqlx::Error),
     /// The key column is not unique. Outside a transaction all of these rows were changed.
     #[error("{rows} rows have this key; expected at most one")]
     KeyNotUnique {
-        /// That were hit.
+        /// Number of matched rows.
         rows: usize,
     },
-    /// The row is there and matches, and still was not hit: it appeared a moment ago, or a trigger or a policy of the database keeps it as
-    /// it is. Nothing was changed.
+    /// The row matches but was not updated: it was inserted a moment ago, or a trigger or a policy of
+    /// the database prevents the update. Nothing was changed.
     #[error("the row matches, but the database did not update it")]
     NotUpdated,
 }
 
 impl StoreError {
-    /// Whether the same call may succeed later. It is safe to repeat either way: a claim may be repeated, and a write is never applied twice.
-    /// In a transaction, it is the transaction that must be repeated.
+    /// Whether a retry of the same call may succeed. A retry is safe in any case: a claim may be
+    /// repeated, and a write is never applied twice. Inside a transaction, repeat the whole
+    /// transaction.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Database(error) => is_passing(error),
+            Self::Database(error) => is_transient(error),
             Self::NotUpdated => true,
             Self::Name { .. } | Self::Value { .. } | Self::KeyNotUnique { .. } => false,
         }
     }
 }
 
-pub(crate) fn is_passing(error: &sqlx::Error) -> bool {
+pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
         sqlx::Error::Database(error) => {
-            error.code().is_some_and(|code| is_passing_code(&code))
-                || mysql_number(error.as_ref()).is_some_and(is_passing_number)
+            error.code().is_some_and(|code| is_transient_code(&code))
+                || mysql_number(error.as_ref()).is_some_and(is_transient_number)
         }
         _ => false,
     }
 }
 
-/// SQLSTATE: the connection was lost or refused (08), the transaction lost against another (40), too little of something (53), a lock was
-/// not to be had in time (55P03), the server goes down or comes up (57P). SQLite, whose codes are numbers and say more in their higher
-/// bytes: busy (5) or locked (6).
-fn is_passing_code(code: &str) -> bool {
+/// SQLSTATE: connection lost or refused (08), transaction lost a conflict (40), resources exhausted
+/// (53), lock not available in time (55P03), server shutting down or starting (57P). SQLite codes
+/// are numbers with details in their higher bytes: busy (5) or locked (6).
+fn is_transient_code(code: &str) -> bool {
     match code.parse::<u32>() {
         Ok(number) if code.len() < 5 => matches!(number & 0xff, 5 | 6),
         _ => {
@@ -77,8 +79,9 @@ fn is_passing_code(code: &str) -> bool {
     }
 }
 
-/// What MySQL and MariaDB have no SQLSTATE for: the row has changed since the snapshot (1020), the wait for its lock took too long (1205).
-fn is_passing_number(number: u16) -> bool {
+/// Errors for which MySQL and MariaDB have no specific SQLSTATE: the row has changed since the
+/// snapshot (1020), the wait for its lock timed out (1205).
+fn is_transient_number(number: u16) -> bool {
     matches!(number, 1020 | 1205)
 }
 
@@ -96,20 +99,20 @@ fn mysql_number(_: &dyn DatabaseError) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_passing_code;
+    use super::is_transient_code;
 
     #[test]
-    fn what_passes_is_told_from_what_stays() {
-        for passing in [
+    fn transient_errors_are_told_from_permanent_ones() {
+        for transient in [
             "5", "6", "261", "517", "40001", "40P01", "08006", "08004", "53300", "55P03", "57P01",
             "57P03",
         ] {
-            assert!(is_passing_code(passing), "{passing}");
+            assert!(is_transient_code(transient), "{transient}");
         }
-        for lasting in [
+        for permanent in [
             "1", "8", "19", "2067", "42P01", "42703", "23514", "22003", "57014", "HY000", "", "?",
         ] {
-            assert!(!is_passing_code(lasting), "{lasting}");
+            assert!(!is_transient_code(permanent), "{permanent}");
         }
     }
 }

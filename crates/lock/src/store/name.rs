@@ -1,30 +1,30 @@
-//! The names of tables and columns: checked once, and quoted as each database wants it.
+//! The names of tables and columns: validated once, and quoted for each database.
 
 use super::StoreError;
 
-/// PostgreSQL cuts longer names off without a word.
+/// PostgreSQL silently truncates longer names.
 const BYTES_MAX: usize = 63;
 const PLAIN: &str = "1 to 63 ASCII letters, digits and underscores, and no digit first";
 const QUALIFIED: &str = "TABLE or SCHEMA.TABLE, each of 1 to 63 ASCII letters, digits and underscores, and no digit first";
 
-/// A checked column.
+/// A validated column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Column(String);
 
-/// A checked table, with its schema if it has one.
+/// A validated table, with its schema if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table(Vec<String>);
 
 impl Column {
     pub(crate) fn new(field: &'static str, name: &str) -> Result<Self, StoreError> {
-        if is_plain(name) {
+        if is_identifier(name) {
             Ok(Self(name.into()))
         } else {
             Err(refused(field, name, PLAIN))
         }
     }
 
-    /// Whether a database could take one for the other: MySQL and SQLite do not tell upper case from lower.
+    /// Whether a database could confuse the two: MySQL and SQLite ignore the case of columns.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.0.eq_ignore_ascii_case(&other.0)
     }
@@ -33,7 +33,7 @@ impl Column {
         &self.0
     }
 
-    /// No checked name holds a quote.
+    /// Validated names never contain a quote.
     pub(crate) fn quoted(&self, quote: char) -> String {
         format!("{quote}{}{quote}", self.0)
     }
@@ -42,7 +42,7 @@ impl Column {
 impl Table {
     pub(crate) fn new(field: &'static str, name: &str) -> Result<Self, StoreError> {
         let parts: Vec<_> = name.split('.').map(String::from).collect();
-        let is_table = parts.len() <= 2 && parts.iter().all(|part| is_plain(part));
+        let is_table = parts.len() <= 2 && parts.iter().all(|part| is_identifier(part));
         if is_table {
             Ok(Self(parts))
         } else {
@@ -67,10 +67,10 @@ pub(crate) fn refused(field: &'static str, found: &str, expected: &'static str) 
     }
 }
 
-fn is_plain(name: &str) -> bool {
-    let of_a_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+fn is_identifier(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     (1..=BYTES_MAX).contains(&name.len())
-        && name.bytes().all(of_a_word)
+        && name.bytes().all(is_allowed)
         && !name.as_bytes()[0].is_ascii_digit()
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::{Column, Table};
 
     #[test]
-    fn a_name_is_a_word_that_every_database_keeps_as_it_is() {
+    fn only_names_that_every_database_keeps_unchanged_are_accepted() {
         for name in ["id", "_x", "Item2", "order", &"x".repeat(63)] {
             assert_eq!(
                 Column::new("f", name).unwrap().quoted('"'),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_field_and_what_was_expected() {
+    fn a_refusal_names_the_field_and_the_expected_form() {
         let error = Column::new("fence_column", "the fence")
             .unwrap_err()
             .to_string();

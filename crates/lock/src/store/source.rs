@@ -1,4 +1,4 @@
-//! Where a connection comes from.
+//! Sources of a connection.
 
 use std::{future::Future, ops::DerefMut};
 
@@ -8,15 +8,16 @@ use super::Dialect;
 
 /// A pool, a connection, a pooled connection or a transaction.
 ///
-/// It is what `sqlx::Acquire` is, without a lifetime of its own: a future that holds one of those cannot be spawned, because the compiler
-/// forgets lifetimes inside of futures and then does not find the implementation.
+/// It replaces `sqlx::Acquire<'_>`, whose lifetime parameter makes futures that hold it impossible to
+/// spawn: the compiler erases lifetimes inside of futures and then does not find the
+/// implementation.
 pub trait Source: Send {
-    /// Of the connection.
+    /// Database of the connection.
     type Database: Dialect;
-    /// Held for one operation of the kit.
+    /// Held for one operation.
     type Connection: DerefMut<Target = <Self::Database as sqlx::Database>::Connection> + Send;
 
-    /// Takes one.
+    /// Takes a connection.
     fn connection(self) -> impl Future<Output = Result<Self::Connection, Error>> + Send;
 }
 

@@ -1,4 +1,5 @@
-//! A statement as it grows: its text, of checked names and placeholders only, and the values that go with it.
+//! A statement under construction: its text, which consists of validated names and placeholders,
+//! and the bound values.
 
 use sqlx::{Arguments, Encode, Type};
 
@@ -9,7 +10,7 @@ use super::{
 
 const ASSIGNED: &str = "an assigned column";
 
-/// Text and values, in the same order.
+/// Placeholders and values are in the same order.
 pub(crate) struct Statement<DB: Dialect> {
     sql: String,
     arguments: DB::Arguments,
@@ -23,7 +24,7 @@ impl<DB: Dialect> Statement<DB> {
         }
     }
 
-    /// What comes before everything else: text without a value.
+    /// Inserts text without a value at the beginning.
     pub(crate) fn begin_with(&mut self, sql: &str) {
         self.sql.insert_str(0, sql);
     }
@@ -49,14 +50,14 @@ impl<DB: Dialect> Statement<DB> {
         self.push_placeholder(column, added)
     }
 
-    /// Of the value that was added just now: PostgreSQL's placeholder is its number.
+    /// Adds the placeholder of the last value. On PostgreSQL it is the number of the value.
     fn push_placeholder(
         &mut self,
         column: &Column,
         added: Result<(), sqlx::error::BoxDynError>,
     ) -> Result<(), StoreError> {
-        let placed = added.and_then(|()| Ok(self.arguments.format_placeholder(&mut self.sql)?));
-        placed.map_err(|source| StoreError::Value {
+        let pushed = added.and_then(|()| Ok(self.arguments.format_placeholder(&mut self.sql)?));
+        pushed.map_err(|source| StoreError::Value {
             column: column.as_str().into(),
             source,
         })
@@ -67,10 +68,10 @@ impl<DB: Dialect> Statement<DB> {
     }
 }
 
-/// What a write sets: columns, each with a value that is bound and never part of the text.
+/// The columns that a write sets. Each value is bound and never part of the text.
 ///
-/// A column or a value that cannot be used is reported by the write, before anything is sent.
-#[must_use = "they are for a write"]
+/// The write reports an invalid column or value before anything is sent.
+#[must_use = "assignments take effect only in a write"]
 pub struct Assignments<DB: Dialect> {
     /// `COLUMN = PLACEHOLDER, ` for each column.
     statement: Statement<DB>,
@@ -79,7 +80,7 @@ pub struct Assignments<DB: Dialect> {
 }
 
 impl<DB: Dialect> Assignments<DB> {
-    /// None yet. A write with none just raises the version.
+    /// No assignments yet. A write without assignments only raises the version.
     pub fn new() -> Self {
         Self {
             statement: Statement::new(String::new()),
@@ -88,7 +89,7 @@ impl<DB: Dialect> Assignments<DB> {
         }
     }
 
-    /// One more. Of several that cannot be used, the first is reported.
+    /// Adds an assignment. If several are invalid, the first is reported.
     pub fn set<'q, T>(mut self, column: &str, value: T) -> Self
     where
         T: Encode<'q, DB> + Type<DB>,
@@ -115,7 +116,7 @@ impl<DB: Dialect> Assignments<DB> {
         Ok(())
     }
 
-    /// The beginning of the write, unless it would set what is not the caller's to set.
+    /// The assignments as SQL. The reserved columns cannot be assigned.
     pub(crate) fn into_statement(
         self,
         reserved: [&Column; 3],
@@ -123,11 +124,11 @@ impl<DB: Dialect> Assignments<DB> {
         if let Some(refused) = self.refused {
             return Err(refused);
         }
-        let taken = self
+        let conflict = self
             .columns
             .iter()
             .find(|column| reserved.iter().any(|reserved| reserved.is_like(column)));
-        match taken {
+        match conflict {
             Some(column) => Err(refused(
                 ASSIGNED,
                 column.as_str(),
@@ -144,7 +145,7 @@ impl<DB: Dialect> Default for Assignments<DB> {
     }
 }
 
-/// Without the values, which may be anybody's secrets.
+/// Without the values, which may be confidential.
 impl<DB: Dialect> std::fmt::Debug for Assignments<DB> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Assignments")

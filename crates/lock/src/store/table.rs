@@ -1,17 +1,18 @@
-//! A table whose rows are claimed by token.
+//! A table whose rows are claimed and written with fencing tokens.
 
 use sqlx::{Encode, Type};
 
 use super::{
     Assignments, Check, Claim, Dialect, Source, StoreError, Write,
     name::{Column, Table, refused},
-    outcome::Standing,
+    outcome::RowState,
     statement::Statement,
 };
-use crate::{FencingToken, Sequencer};
+use crate::{sequencer::Sequencer, token::FencingToken};
 
-/// A row that was created between a claim and the look for why the claim hit nothing is claimed again, once.
-const CLAIMS: usize = 2;
+/// A claim is repeated once if the row was inserted between the claim and the read that looks for
+/// the reason.
+const CLAIM_ATTEMPTS: usize = 2;
 
 /// A table whose rows are claimed by token and then written with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct FencedTable {
     version: Column,
 }
 
-/// How a [`FencedTable`] is called, and its columns. Names are used as they are written here, also where a database would fold their case.
+/// Builds a [`FencedTable`]. Names are case-sensitive, also where a database would fold their case.
 #[derive(Debug, Clone)]
 pub struct FencedTableBuilder {
     table: String,
@@ -32,30 +33,33 @@ pub struct FencedTableBuilder {
 }
 
 impl FencedTableBuilder {
-    /// What tells one row from all others: a primary key, or a column with a unique index. Default: `id`. Give keys in the column's own type:
-    /// MySQL compares a text with a number by turning every text into one, and so might hit many rows.
+    /// The column that identifies a row: a primary key, or a column with a unique index. Default:
+    /// `id`. Pass keys in the column's own type: MySQL compares a text with a number by converting
+    /// every text into a number, which could match many rows.
     pub fn key_column(mut self, column: &str) -> Self {
         self.key = column.into();
         self
     }
 
-    /// The highest token that has claimed the row: a signed 64-bit integer, zero for none. Default: `fence`.
+    /// The highest token that has claimed the row: a signed 64-bit integer, zero for none. Default:
+    /// `fence`.
     pub fn fence_column(mut self, column: &str) -> Self {
         self.fence = column.into();
         self
     }
 
-    /// Raised by every claim and every write: a signed 64-bit integer. Default: `version`.
+    /// The column that every claim and every write raises: a signed 64-bit integer. Default:
+    /// `version`.
     pub fn version_column(mut self, column: &str) -> Self {
         self.version = column.into();
         self
     }
 
-    /// Looks at the names only; nothing is sent.
+    /// Validates the names. Nothing is sent.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Name`] for a name that is no plain word, or for one column in two roles.
+    /// [`StoreError::Name`] for an invalid name, or for one column in two roles.
     pub fn build(self) -> Result<FencedTable, StoreError> {
         let table = Table::new("table", &self.table)?;
         let key = Column::new("key_column", &self.key)?;
@@ -95,7 +99,7 @@ impl FencedTable {
         }
     }
 
-    /// The statements that give the table its two columns, one to each. They are the same for all databases but for the quotes.
+    /// The statements that add the two columns. They differ between databases only in their quotes.
     pub fn schema<DB: Dialect>(&self) -> [String; 2] {
         let table = self.table.quoted(DB::QUOTE);
         [&self.fence, &self.version].map(|column| {
@@ -104,12 +108,12 @@ impl FencedTable {
         })
     }
 
-    /// Makes the row ours, unless somebody with a later token has claimed it. Claiming again with the same token succeeds, and ends the
-    /// right to write of whoever claimed with it before.
+    /// Claims the row unless a later token has claimed it. A repeated claim with the same token
+    /// succeeds and withdraws the right to write from the earlier claim.
     ///
     /// # Errors
     ///
-    /// Whatever the error says, claiming again is safe.
+    /// After any error, a repeated claim is safe.
     pub async fn claim<'q, DB, S, K>(
         &self,
         source: S,
@@ -122,13 +126,13 @@ impl FencedTable {
         K: Encode<'q, DB> + Type<DB>,
     {
         let mut connection = source.connection().await?;
-        for _ in 0..CLAIMS {
-            let claim = self.claiming::<DB, _>(&key, token)?;
+        for _ in 0..CLAIM_ATTEMPTS {
+            let claim = self.claim_statement::<DB, _>(&key, token)?;
             if let Some(version) = update::<DB>(&mut connection, claim).await? {
                 return Ok(Claim::Claimed { version });
             }
-            let look = self.looking::<DB, _>(&key, DB::AS_IT_IS)?;
-            match read::<DB>(&mut connection, look).await? {
+            let read_row = self.read_statement::<DB, _>(&key, DB::READ_LATEST)?;
+            match read::<DB>(&mut connection, read_row).await? {
                 None => return Ok(Claim::Missing),
                 Some(row) => {
                     if let Some(current) = row.above(token) {
@@ -140,11 +144,12 @@ impl FencedTable {
         Err(StoreError::NotUpdated)
     }
 
-    /// Writes to the row and raises its version, if this token has claimed it and nobody has claimed it or written to it since `version`.
+    /// Writes the row and raises its version. The write is applied if this token has claimed the row
+    /// and the row was neither claimed nor written since `version`.
     ///
     /// # Errors
     ///
-    /// Writing again is safe whatever the error says: it is applied at most once.
+    /// After any error, a repeated write is safe: it is applied at most once.
     pub async fn write<'q, DB, S, K>(
         &self,
         source: S,
@@ -158,13 +163,13 @@ impl FencedTable {
         S: Source<Database = DB>,
         K: Encode<'q, DB> + Type<DB>,
     {
-        let write = self.writing(&key, token, version, assignments)?;
-        let look = self.looking::<DB, _>(&key, DB::AS_IT_IS)?;
+        let write = self.write_statement(&key, token, version, assignments)?;
+        let read_row = self.read_statement::<DB, _>(&key, DB::READ_LATEST)?;
         let mut connection = source.connection().await?;
         if let Some(version) = update::<DB>(&mut connection, write).await? {
             return Ok(Write::Applied { version });
         }
-        let Some(row) = read::<DB>(&mut connection, look).await? else {
+        let Some(row) = read::<DB>(&mut connection, read_row).await? else {
             return Ok(Write::Missing);
         };
         match row.above(token) {
@@ -177,15 +182,16 @@ impl FencedTable {
         }
     }
 
-    /// Whether this token is still the one that claimed the row last.
+    /// Whether this token made the last claim of the row.
     ///
-    /// Inside a transaction the answer stays true until its end, because nobody can claim the row before that (in SQLite: the transaction
-    /// fails when it writes, if somebody has). So a transaction can change other rows in the name of a holder. Outside of one the answer is
-    /// about the past.
+    /// Inside a transaction the answer stays true until its end, because no other client can claim
+    /// the row before that (in SQLite the transaction then fails when it writes). So a transaction
+    /// can change other rows on behalf of a holder. Outside of one the answer may be outdated
+    /// already.
     ///
     /// # Errors
     ///
-    /// Checking again is safe.
+    /// After any error, a repeated check is safe.
     pub async fn check<'q, DB, S, K>(
         &self,
         source: S,
@@ -197,9 +203,9 @@ impl FencedTable {
         S: Source<Database = DB>,
         K: Encode<'q, DB> + Type<DB>,
     {
-        let look = self.looking::<DB, _>(&key, DB::AND_STAYS)?;
+        let read_row = self.read_statement::<DB, _>(&key, DB::READ_LOCKED)?;
         let mut connection = source.connection().await?;
-        let Some(row) = read::<DB>(&mut connection, look).await? else {
+        let Some(row) = read::<DB>(&mut connection, read_row).await? else {
             return Ok(Check::Missing);
         };
         Ok(match row.above(token) {
@@ -209,14 +215,16 @@ impl FencedTable {
         })
     }
 
-    /// What Chubby calls `CheckSequencer`, for a store that is handed a [`Sequencer`] with a request: [`check`](Self::check) with its token.
+    /// What Chubby calls `CheckSequencer`, for a store that is handed a [`Sequencer`] with a
+    /// request: [`check`](Self::check) with its token.
     ///
-    /// The database cannot know which lock protects which row. Make the key from `sequencer.name`, and not from the rest of the request,
-    /// or somebody could show the sequencer of another lock.
+    /// The database does not know which lock protects which row. Derive the key from
+    /// `sequencer.name` and not from the rest of the request: otherwise a caller could present the
+    /// sequencer of another lock.
     ///
     /// # Errors
     ///
-    /// Checking again is safe.
+    /// After any error, a repeated check is safe.
     pub async fn check_sequencer<'q, DB, S, K>(
         &self,
         source: S,
@@ -231,7 +239,11 @@ impl FencedTable {
         self.check(source, key, sequencer.token).await
     }
 
-    fn claiming<'q, DB, K>(&self, key: K, token: FencingToken) -> Result<Statement<DB>, StoreError>
+    fn claim_statement<'q, DB, K>(
+        &self,
+        key: K,
+        token: FencingToken,
+    ) -> Result<Statement<DB>, StoreError>
     where
         DB: Dialect,
         K: Encode<'q, DB> + Type<DB>,
@@ -243,13 +255,13 @@ impl FencedTable {
         statement.push(", ");
         self.push_next_version(&mut statement);
         self.push_key(&mut statement, key)?;
-        // The same token too: its holder may not have heard that it has claimed already.
+        // Equality as well: a holder whose answer was lost repeats its claim.
         self.push_condition(&mut statement, &self.fence, "<=", token.get())?;
         self.push_returning(&mut statement);
         Ok(statement)
     }
 
-    fn writing<'q, DB, K>(
+    fn write_statement<'q, DB, K>(
         &self,
         key: K,
         token: FencingToken,
@@ -270,7 +282,7 @@ impl FencedTable {
         Ok(statement)
     }
 
-    fn looking<'q, DB, K>(&self, key: K, ending: &str) -> Result<Statement<DB>, StoreError>
+    fn read_statement<'q, DB, K>(&self, key: K, ending: &str) -> Result<Statement<DB>, StoreError>
     where
         DB: Dialect,
         K: Encode<'q, DB> + Type<DB>,
@@ -335,10 +347,10 @@ async fn update<DB: Dialect>(
 async fn read<DB: Dialect>(
     connection: &mut DB::Connection,
     statement: Statement<DB>,
-) -> Result<Option<Standing>, StoreError> {
+) -> Result<Option<RowState>, StoreError> {
     let (sql, arguments) = statement.into_parts();
     let row = at_most_one(DB::read(connection, sql, arguments).await?)?;
-    Ok(row.map(|(fence, version)| Standing { fence, version }))
+    Ok(row.map(|(fence, version)| RowState { fence, version }))
 }
 
 fn at_most_one<T>(rows: Vec<T>) -> Result<Option<T>, StoreError> {

@@ -1,7 +1,8 @@
-//! The session with the ensemble, made anew when it has ended.
+//! The session with the ensemble, opened again when it has ended.
 //!
-//! What a reader could get wrong: while the connection is lost, requests wait for the next one and are then carried out in their order, also
-//! those that nobody waits for any more. Whatever undoes a request is therefore asked of the same session, after it.
+//! While the connection is lost, requests wait for the next one and are then carried out in their
+//! order, also requests whose caller has gone. A request is therefore undone by a later request on
+//! the same session.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,14 +13,14 @@ use crate::error::Answer;
 
 pub(crate) struct Sessions {
     servers: String,
-    /// That is asked for.
+    /// The session timeout that is requested.
     length: Duration,
-    /// For an answer.
+    /// Time limit of each answer.
     timeout: Duration,
     current: Mutex<Option<Session>>,
 }
 
-/// One session, and how long its servers are waited for.
+/// One session, and the time limit of its answers.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub client: Client,
@@ -40,7 +41,7 @@ impl Sessions {
         &self.servers
     }
 
-    /// One that has not ended, as far as we know.
+    /// A session that has not ended as far as the client knows.
     pub(crate) async fn current(&self) -> Result<Session, Answer> {
         timeout(self.timeout, self.current_or_new())
             .await
@@ -67,28 +68,28 @@ impl Sessions {
 }
 
 impl Session {
-    /// Nothing that it has created is there any more, or will be for long.
+    /// Whether the session has ended. The ensemble removes every node that it created.
     pub(crate) fn has_ended(&self) -> bool {
         self.client.state().is_terminated()
     }
 
-    /// As the server has granted it.
+    /// The session timeout that the server granted.
     pub(crate) fn length(&self) -> Duration {
         self.client.session_timeout()
     }
 
-    pub(crate) async fn ask<T>(
+    pub(crate) async fn send<T>(
         &self,
-        asked: impl Future<Output = Result<T, Error>>,
+        request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Answer> {
-        timeout(self.timeout, asked)
+        timeout(self.timeout, request)
             .await
             .map_err(|_| Answer::TimedOut)?
             .map_err(failed)
     }
 }
 
-/// A node that is not there, and a session that has ended, which comes to the same.
+/// A session that has ended counts as a missing node, because its nodes end with it.
 fn failed(error: Error) -> Answer {
     match error {
         Error::NoNode | Error::SessionExpired | Error::ClientClosed => Answer::Gone,

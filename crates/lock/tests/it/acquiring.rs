@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lock::{Answer, Lock, LockError, Patience, Request};
+use lock::{Answer, Lock, LockError, Request, Wait};
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::site::{
-    becomes, builder, count, five, get, holding, is_everywhere, is_held, is_nowhere, ms, name,
+use crate::support::{
+    acquire_everywhere, becomes, builder, count, five, get, holding, is_held, is_nowhere, ms, name,
     occupy, raw, redlock, refused, run, start, token,
 };
 
@@ -50,7 +50,7 @@ async fn it_is_acquired_exactly_if_a_quorum_is_free() {
             .enumerate()
             .filter(|(index, _)| subset & (1 << index) != 0)
         {
-            assert_eq!(get(server, &name).await.unwrap(), "somebody else");
+            assert_eq!(get(server, &name).await.unwrap(), "another owner");
         }
     }
 }
@@ -60,8 +60,7 @@ async fn the_lock_is_on_every_node_under_its_plain_name() {
     let five = five().await;
     let redlock = redlock(five).await;
     let name = name("plain");
-    let guard = redlock.acquire(&name).await.unwrap();
-    is_everywhere(five, &name).await;
+    let guard = acquire_everywhere(&redlock, five, &name).await;
     assert_eq!(
         guard.sequencer().to_string(),
         format!("{}:{name}", guard.token())
@@ -187,7 +186,6 @@ async fn one_who_waits_gets_it_when_it_is_given_back_and_when_it_ends() {
     tokio::task::yield_now().await;
     guard.release().await.unwrap();
     let second = timeout(LONG, waits).await.unwrap().unwrap().unwrap();
-    is_everywhere(five, &name).await;
     // Its holder dies without a word.
     std::mem::forget(second);
     let third = holder.acquire_within(&name, LONG).await.unwrap();
@@ -219,7 +217,8 @@ async fn who_waits_in_vain_is_told_who_stood_in_the_way() {
 async fn a_cancelled_acquire_leaves_nothing_behind() {
     let five = five().await;
     let redlock = redlock(five).await;
-    // Microseconds reach the awaits before, between and after the requests; whoever was faster has a guard that is dropped.
+    // Steps of 40 microseconds reach the awaits before, between and after the requests. An attempt
+    // that succeeds first returns a guard, which is dropped.
     for step in 0..60_u64 {
         let name = name("cancelled");
         let attempt = Duration::from_micros(step * 40);
@@ -297,7 +296,7 @@ async fn a_lock_of_another_kind_is_respected_and_left_intact() {
         run(server, &["HSET", &name, "a client:1", "1"]).await;
     }
     for request in [Request::new(&name), Request::new(&name).shared()] {
-        let error = refused(redlock.request(request.patience(Patience::None)).await);
+        let error = refused(redlock.request(request.wait(Wait::Never)).await);
         assert!(matches!(error, LockError::Held { .. }), "{error}");
     }
     for server in five {

@@ -1,20 +1,20 @@
-//! What is refused before anything is sent.
+//! Arguments that are refused before anything is sent.
 
 use std::time::Duration;
 
-use lock::{InvalidArgument, LockError, RedlockBuilder};
+use lock::{InvalidArgument, Lock, LockError, RedlockBuilder};
 
-use crate::site::{five, ms, redlock};
+use crate::support::{five, ms, redlock};
 
-/// Nobody listens there; nobody is asked.
-const NOWHERE: &str = "redis://user:secret@127.0.0.1:1";
+/// No server listens there, and no test connects to it.
+const NO_SERVER: &str = "redis://user:secret@127.0.0.1:1";
 
 async fn refused(builder: RedlockBuilder) -> InvalidArgument {
     builder
         .build()
         .await
         .map(drop)
-        .expect_err("this makes no sense")
+        .expect_err("the builder must refuse these settings")
 }
 
 fn setting(error: &InvalidArgument) -> &str {
@@ -25,8 +25,8 @@ fn setting(error: &InvalidArgument) -> &str {
 }
 
 #[tokio::test]
-async fn a_duration_that_cannot_work_is_refused_by_name() {
-    let one = || RedlockBuilder::new([NOWHERE]);
+async fn a_duration_out_of_range_is_refused_with_the_name_of_its_setting() {
+    let one = || RedlockBuilder::new([NO_SERVER]);
     let year = Duration::from_secs(365 * 24 * 60 * 60);
     let table = [
         (one().lease(Duration::ZERO), "lease"),
@@ -48,13 +48,13 @@ async fn a_duration_that_cannot_work_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn nodes_are_given_once_each() {
+async fn a_node_must_not_be_listed_twice() {
     assert!(matches!(
         refused(RedlockBuilder::new(Vec::<String>::new())).await,
         InvalidArgument::Nodes(_)
     ));
     assert!(matches!(
-        refused(RedlockBuilder::new([NOWHERE, "redis://127.0.0.1:1/2"])).await,
+        refused(RedlockBuilder::new([NO_SERVER, "redis://127.0.0.1:1/2"])).await,
         InvalidArgument::Nodes(_)
     ));
     let error = refused(RedlockBuilder::new(["http://user:secret@host"]))
@@ -67,7 +67,7 @@ async fn nodes_are_given_once_each() {
 }
 
 #[tokio::test]
-async fn a_name_is_short_and_not_empty() {
+async fn empty_long_and_reserved_names_are_refused() {
     let redlock = redlock(five().await).await;
     for name in [
         String::new(),

@@ -7,15 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock::{Guard, LockError, Redlock};
+use lock::{Guard, Lock, LockError, Redlock};
 use testbed::Redis;
 
-use crate::site::{becomes, builder, holding, is_nowhere, ms, name, occupy, refused, start, token};
+use crate::support::{
+    becomes, builder, holding, is_nowhere, ms, name, occupy, refused, start, token,
+};
 
 /// Nothing that is left behind ends by itself within a test.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Servers on which leases are so long; they were admitted by somebody whose leases were short.
+/// Servers on which leases are so long; they were admitted by a client with short leases.
 async fn site() -> (Vec<Redis>, Redlock) {
     let five = start(5).await;
     builder(&five)
@@ -48,7 +50,8 @@ async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
     .await
 }
 
-/// Whatever was still on its way has arrived: the library has asked each node for something after it.
+/// Whatever was still on its way has arrived: the library has asked each node for something after
+/// it.
 async fn nothing_is_left(five: &[Redis], redlock: &Redlock, names: &[String]) {
     redlock
         .acquire("last")
@@ -121,9 +124,9 @@ async fn dropped_at_any_await_an_acquisition_that_waits_leaves_nothing_behind() 
 
 async fn holds_any_of_ours(servers: &[Redis], name: &str) -> bool {
     for server in servers {
-        if crate::site::get(server, name)
+        if crate::support::get(server, name)
             .await
-            .is_some_and(|owner| owner != "somebody else")
+            .is_some_and(|owner| owner != "another owner")
         {
             return true;
         }
@@ -145,7 +148,8 @@ async fn dropped_at_any_await_a_release_frees_the_lock() {
     nothing_is_left(&five, &redlock, &names).await;
 }
 
-/// An extension that nobody waits for any more harms nothing: the lock is as much ours as before, and goes when it is given back.
+/// An extension whose caller was cancelled does no harm: the lock is as much ours as before,
+/// and goes when it is given back.
 #[tokio::test]
 async fn dropped_at_any_await_an_extension_leaves_the_lock_as_it_was() {
     let (five, redlock) = site().await;
@@ -160,7 +164,7 @@ async fn dropped_at_any_await_an_extension_leaves_the_lock_as_it_was() {
         if extended.is_none() {
             assert!(
                 guard.validity() <= before,
-                "nobody has been told that it is longer"
+                "the holder does not know that it is longer"
             );
         }
         guard.extend().await.unwrap();
@@ -176,7 +180,7 @@ fn is_held_error(result: Result<Guard, LockError>) {
     assert!(matches!(error, LockError::Held { .. }), "{error}");
 }
 
-/// Nobody waits for nodes that cannot change the outcome.
+/// No request waits for nodes that cannot change the outcome.
 #[tokio::test]
 async fn a_matter_that_is_decided_does_not_wait_for_the_rest() {
     // Of four, two that refuse are enough: the other two could only make a tie.
@@ -214,8 +218,9 @@ async fn a_matter_that_is_decided_does_not_wait_for_the_rest() {
         server.resume().await.unwrap();
     }
     // What the two that were stopped took in the end, they have given back.
-    let fenced =
-        async |server: &Redis| crate::site::get(server, "tie:fence").await.as_deref() >= Some("2");
+    let fenced = async |server: &Redis| {
+        crate::support::get(server, "tie:fence").await.as_deref() >= Some("2")
+    };
     becomes("the late votes have arrived", async || {
         fenced(&four[2]).await && fenced(&four[3]).await
     })
@@ -234,7 +239,7 @@ async fn a_matter_that_is_decided_does_not_wait_for_the_rest() {
     guard.release().await.unwrap();
     assert!(since.elapsed() < ms(2500), "{:?}", since.elapsed());
     four[3].resume().await.unwrap();
-    let arrived = async || crate::site::get(&four[3], "three:fence").await.is_some();
+    let arrived = async || crate::support::get(&four[3], "three:fence").await.is_some();
     becomes("the late vote has arrived", arrived).await;
     is_nowhere(&four, "three").await;
 }

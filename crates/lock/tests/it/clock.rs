@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lock::{Answer, Exclusion, LockError, Standing};
+use lock::{Answer, Exclusion, Lock, LockError, Standing};
 use testbed::{Clock, Redis};
 
-use crate::site::{count, is_everywhere, redlock, refused};
+use crate::support::{acquire_everywhere, count, redlock, refused};
 
 const MINUTE_MS: i64 = 60_000;
 
@@ -28,11 +28,11 @@ async fn nodes_whose_clock_jumps_do_not_vote_and_nobody_gets_a_lock_that_is_held
         bent(&clock).await,
     ];
     let (holder, other) = (redlock(&servers).await, redlock(&servers).await);
-    let mut guard = holder.acquire("clock").await.unwrap();
-    is_everywhere(&servers, "clock").await;
+    let mut guard = acquire_everywhere(&holder, &servers, "clock").await;
 
     clock.set(MINUTE_MS).unwrap();
-    // On two of three nodes the lock has expired a minute early. Who has seen their clocks before does not believe them.
+    // On two of three nodes the lock has expired a minute early. Who has seen their clocks before
+    // does not believe them.
     let error = refused(other.try_acquire("clock").await);
     let jumped = |answer: &Answer| matches!(answer, Answer::NotVoting(Exclusion::ClockJumped { by_ms, .. }) if (59_000..61_000).contains(by_ms));
     assert!(count(&error, jumped) >= 1, "{error}");

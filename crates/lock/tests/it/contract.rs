@@ -1,6 +1,7 @@
-//! One suite for every backend, on real servers. What differs is in its [`Capabilities`](lock::Capabilities), and is tested as well.
+//! One suite that every backend passes on real servers. The differences are in its
+//! [`Capabilities`](lock::Capabilities), and are tested as well.
 //!
-//! A backend takes part with a [`Site`] and one line: `contract!(name, Site)`.
+//! A backend takes part with a [`TestEnv`] and one line: `contract!(name, TestEnv)`.
 
 use std::{
     mem,
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock::{FencingToken, Guard, InvalidArgument, Left, Lock, LockError, Patience, Request};
+use lock::{FencingToken, Guard, InvalidArgument, Lock, LockError, ReleaseOutcome, Request, Wait};
 use tokio::{
     runtime::Builder,
     sync::oneshot,
@@ -19,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::site::{ms, name};
+use crate::support::{ms, name};
 
 #[cfg(feature = "consul")]
 pub mod consul;
@@ -40,67 +41,67 @@ pub mod sqlite;
 pub mod zookeeper;
 
 /// The servers of a backend.
-pub trait Site: Sized + Send + Sync + 'static {
-    /// The lease of its clients: short enough to wait for, and long enough for a loaded machine.
+pub trait TestEnv: Sized + Send + Sync + 'static {
+    /// Lease of its clients: short enough for a test to wait for, long enough for a loaded machine.
     const LEASE: Duration = ms(1500);
 
-    /// Servers that nobody breaks.
+    /// Servers that no test stops.
     async fn shared() -> &'static Self;
 
-    /// Servers of one's own, that work.
+    /// Running servers for one test.
     async fn own() -> Self;
 
-    /// A client of its own, as another process would have.
+    /// A new client, as another process would have.
     async fn client(&self) -> Arc<dyn Lock>;
 
     /// A client with a lock-delay, if the backend has that.
     async fn client_with_delay(&self, _delay: Duration) -> Arc<dyn Lock> {
-        panic!("for backends whose capabilities say so")
+        panic!("only backends with a lock-delay implement this")
     }
 
-    /// Takes the servers from everybody, as by kill -9.
-    async fn break_down(&mut self);
+    /// Makes the servers unavailable to all clients, as kill -9 does.
+    async fn make_unavailable(&mut self);
 
-    /// Brings them back with what they had on their disks, and returns when they can give locks again.
-    async fn mend(&mut self);
+    /// Restarts the servers with the data on their disks. Returns when they can give locks again.
+    async fn make_available(&mut self);
 
-    /// Takes the lock from its holder behind its back.
-    async fn steal(&self, name: &str);
+    /// Removes the lock at the servers without notice to its holder.
+    async fn revoke(&self, name: &str);
 }
 
-/// Nothing takes longer on a loaded machine unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of every wait: on a loaded machine, only a hang takes longer.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 macro_rules! contract {
-    ($backend:ident, $site:ty) => {
-        $crate::contract::contract! { $backend, $site,
+    ($backend:ident, $env:ty) => {
+        $crate::contract::contract! { $backend, $env,
             a_lock_has_one_holder
-            a_name_is_told_from_every_other
-            a_release_lets_a_waiter_in
-            a_waiter_gives_up_in_time
-            a_vanished_holder_is_outlived_by_its_lease_and_no_longer
-            a_lost_lock_is_told_and_does_no_harm
-            an_extension_sets_the_lease_anew_and_never_adds
-            bad_names_are_refused
-            capabilities_are_true_of_sharing
-            capabilities_are_true_of_the_lock_delay
-            capabilities_are_true_of_the_order_of_waiters
-            contenders_are_kept_apart_and_numbered
+            names_are_compared_exactly
+            a_release_admits_a_waiter
+            a_waiter_stops_at_its_timeout
+            the_lock_of_a_vanished_holder_ends_with_its_lease
+            a_loss_is_reported_and_leaves_the_next_holder_alone
+            an_extension_restarts_the_lease_and_never_adds_to_it
+            invalid_names_are_refused
+            shared_mode_is_as_the_capabilities_state
+            the_lock_delay_is_as_the_capabilities_state
+            the_order_of_waiters_is_as_the_capabilities_state
+            contenders_exclude_each_other_and_their_tokens_rise
             dropping_a_guard_frees_the_lock
-            renewal_goes_on_until_the_last_has_left
-            servers_that_are_away_are_an_error_and_their_return_is_noticed
+            renewal_continues_until_the_last_handle_is_released
+            unavailable_servers_are_an_error_until_they_return
             several_locks_are_held_as_one
-            the_body_is_kept_under_the_lock_for_longer_than_a_lease
-            waiting_leaves_nothing_behind
+            a_body_runs_under_the_lock_for_longer_than_a_lease
+            a_cancelled_wait_leaves_nothing_behind
         }
     };
-    ($backend:ident, $site:ty, $($test:ident)+) => {
+    ($backend:ident, $env:ty, $($test:ident)+) => {
         mod $backend {
             use super::*;
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    $crate::contract::$test::<$site>().await;
+                    $crate::contract::$test::<$env>().await;
                 }
             )+
         }
@@ -109,17 +110,17 @@ macro_rules! contract {
 pub(crate) use contract;
 
 fn refused(result: Result<Guard, LockError>) -> LockError {
-    result.expect_err("nobody can have this lock")
+    result.expect_err("the lock must not be acquired")
 }
 
-/// At the latest, by the clocks of others, a lease is over.
-fn slack(lease: Duration) -> Duration {
+/// Upper limit for the end of a lease as other clients see it.
+fn latest_end(lease: Duration) -> Duration {
     lease + Duration::from_secs(3)
 }
 
-/// Acquires in a process, as it were, that ends without a word: its tasks stop and its connections close.
-async fn vanish<S: Site>(name: &str) -> FencingToken {
-    let (site, name) = (S::shared().await, name.to_owned());
+/// Acquires the lock as a process that is then killed: its tasks stop and its connections close.
+async fn acquire_and_vanish<S: TestEnv>(name: &str) -> FencingToken {
+    let (env, name) = (S::shared().await, name.to_owned());
     let hold = move || {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -127,7 +128,7 @@ async fn vanish<S: Site>(name: &str) -> FencingToken {
             .build()
             .unwrap();
         let token = runtime.block_on(async {
-            let lock = site.client().await;
+            let lock = env.client().await;
             let guard = lock.acquire(&name).await.unwrap();
             let token = guard.token();
             mem::forget(guard);
@@ -140,34 +141,35 @@ async fn vanish<S: Site>(name: &str) -> FencingToken {
     spawn_blocking(hold).await.unwrap()
 }
 
-/// Somebody else has it now. An extension may have given it back to its holder in between.
-async fn take_over<S: Site>(site: &S, lock: &Arc<dyn Lock>, name: &str) -> Guard {
+/// Moves the lock to another client. An extension may restore the lock of its holder in between, so
+/// it is repeated.
+async fn take_over<S: TestEnv>(env: &S, lock: &Arc<dyn Lock>, name: &str) -> Guard {
     let since = Instant::now();
     loop {
-        site.steal(name).await;
+        env.revoke(name).await;
         match lock.acquire_within(name, ms(200)).await {
             Ok(guard) => return guard,
-            Err(error) => assert!(since.elapsed() < PATIENCE, "{error}"),
+            Err(error) => assert!(since.elapsed() < TEST_TIMEOUT, "{error}"),
         }
     }
 }
 
-pub async fn a_lock_has_one_holder<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn a_lock_has_one_holder<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("one holder");
     let guard = one.try_acquire(&name).await.unwrap();
-    let strangers = if one.capabilities().reentrant {
+    let other_clients = if one.capabilities().reentrant {
         vec![&other]
     } else {
         vec![&one, &other]
     };
-    for lock in strangers {
+    for lock in other_clients {
         let error = refused(lock.try_acquire(&name).await);
         assert!(matches!(error, LockError::Held { .. }), "{error}");
         assert!(
             error.is_retryable() && !error.votes().is_empty(),
-            "it says who said no: {error}"
+            "the error names the node that refused: {error}"
         );
     }
     assert!(!guard.is_lost() && guard.validity() <= S::LEASE);
@@ -181,9 +183,9 @@ pub async fn a_lock_has_one_holder<S: Site>() {
         .unwrap();
 }
 
-pub async fn a_name_is_told_from_every_other<S: Site>() {
-    let site = S::shared().await;
-    let (lock, other) = (site.client().await, site.client().await);
+pub async fn names_are_compared_exactly<S: TestEnv>() {
+    let env = S::shared().await;
+    let (lock, other) = (env.client().await, env.client().await);
     let stem = name("Name");
     let long = "n".repeat(1000 - stem.len());
     let strange = [
@@ -210,7 +212,8 @@ pub async fn a_name_is_told_from_every_other<S: Site>() {
             .await
             .unwrap_or_else(|error| panic!("{name:?}: {error}"));
         assert_eq!(guard.sequencer().name, *name);
-        guards.push(guard);
+        // A busy machine needs longer than a lease for all of the names.
+        guards.push(guard.renewed());
     }
     for name in &names {
         let error = refused(other.try_acquire(name).await);
@@ -221,9 +224,9 @@ pub async fn a_name_is_told_from_every_other<S: Site>() {
     }
 }
 
-pub async fn a_release_lets_a_waiter_in<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn a_release_admits_a_waiter<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("waiter");
     let guard = one.acquire(&name).await.unwrap().renewed();
     let token = guard.scope().token();
@@ -234,14 +237,14 @@ pub async fn a_release_lets_a_waiter_in<S: Site>() {
     sleep(ms(300)).await;
     assert!(!waiter.is_finished());
     guard.release().await.unwrap();
-    let guard = timeout(PATIENCE, waiter).await.unwrap().unwrap();
+    let guard = timeout(TEST_TIMEOUT, waiter).await.unwrap().unwrap();
     assert!(guard.token() > token, "{} after {token}", guard.token());
     guard.release().await.unwrap();
 }
 
-pub async fn a_waiter_gives_up_in_time<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn a_waiter_stops_at_its_timeout<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("gives up");
     let guard = one.acquire(&name).await.unwrap().renewed();
     let since = Instant::now();
@@ -254,7 +257,7 @@ pub async fn a_waiter_gives_up_in_time<S: Site>() {
     );
     guard.release().await.unwrap();
     other
-        .acquire_within(&name, PATIENCE)
+        .acquire_within(&name, TEST_TIMEOUT)
         .await
         .unwrap()
         .release()
@@ -262,30 +265,34 @@ pub async fn a_waiter_gives_up_in_time<S: Site>() {
         .unwrap();
 }
 
-pub async fn a_vanished_holder_is_outlived_by_its_lease_and_no_longer<S: Site>() {
+pub async fn the_lock_of_a_vanished_holder_ends_with_its_lease<S: TestEnv>() {
     let name = name("vanished");
     let lock = S::shared().await.client().await;
     let since = Instant::now();
-    let token = vanish::<S>(&name).await;
-    let guard = lock.acquire_within(&name, PATIENCE).await.unwrap();
-    assert!(since.elapsed() < slack(S::LEASE), "{:?}", since.elapsed());
+    let token = acquire_and_vanish::<S>(&name).await;
+    let guard = lock.acquire_within(&name, TEST_TIMEOUT).await.unwrap();
+    assert!(
+        since.elapsed() < latest_end(S::LEASE),
+        "{:?}",
+        since.elapsed()
+    );
     assert!(guard.token() > token, "{} after {token}", guard.token());
     guard.release().await.unwrap();
 }
 
-pub async fn a_lost_lock_is_told_and_does_no_harm<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn a_loss_is_reported_and_leaves_the_next_holder_alone<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("lost");
     let mut guard = one.acquire(&name).await.unwrap();
     let scope = guard.scope();
-    let next = take_over(site, &other, &name).await;
+    let next = take_over(env, &other, &name).await;
     assert!(next.token() > guard.token());
     let since = Instant::now();
     if one.capabilities().push_loss {
         timeout(S::LEASE / 2, scope.lost())
             .await
-            .expect("the server tells of a loss before the lease is over");
+            .expect("the server reports the loss before the lease ends");
     }
     let error = guard.extend().await.unwrap_err();
     assert!(
@@ -301,12 +308,12 @@ pub async fn a_lost_lock_is_told_and_does_no_harm<S: Site>() {
             refused(one.try_acquire(&name).await),
             LockError::Held { .. }
         ),
-        "the other's lock is untouched"
+        "the next holder's lock is untouched"
     );
     next.release().await.unwrap();
 }
 
-pub async fn an_extension_sets_the_lease_anew_and_never_adds<S: Site>() {
+pub async fn an_extension_restarts_the_lease_and_never_adds_to_it<S: TestEnv>() {
     let lock = S::shared().await.client().await;
     let mut guard = lock.acquire(&name("extension")).await.unwrap();
     let token = guard.token();
@@ -324,7 +331,7 @@ pub async fn an_extension_sets_the_lease_anew_and_never_adds<S: Site>() {
     guard.release().await.unwrap();
 }
 
-pub async fn bad_names_are_refused<S: Site>() {
+pub async fn invalid_names_are_refused<S: TestEnv>() {
     let lock = S::shared().await.client().await;
     let error = refused(lock.acquire("").await);
     assert!(
@@ -339,18 +346,18 @@ pub async fn bad_names_are_refused<S: Site>() {
         ) && !error.is_retryable(),
         "{error}"
     );
-    let error = lock.acquire_all(&[], Patience::None).await.unwrap_err();
+    let error = lock.acquire_all(&[], Wait::Never).await.unwrap_err();
     assert!(
         matches!(error, LockError::Invalid(InvalidArgument::NoNames)),
         "{error}"
     );
 }
 
-pub async fn capabilities_are_true_of_sharing<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn shared_mode_is_as_the_capabilities_state<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("shared");
-    let share = Request::new(&name).shared().patience(Patience::None);
+    let share = Request::new(&name).shared().wait(Wait::Never);
     if !one.capabilities().shared {
         let error = refused(one.request(share).await);
         return assert!(
@@ -365,7 +372,7 @@ pub async fn capabilities_are_true_of_sharing<S: Site>() {
     let second = other.request(share).await.unwrap();
     assert!(
         second.token() > first.token(),
-        "sharers are numbered as well"
+        "shared holders have rising tokens too"
     );
     assert!(matches!(
         refused(one.try_acquire(&name).await),
@@ -378,11 +385,11 @@ pub async fn capabilities_are_true_of_sharing<S: Site>() {
             refused(other.try_acquire(&name).await),
             LockError::Held { .. }
         ),
-        "one still has it"
+        "one shared holder is left"
     );
     let token = first.token();
     first.release().await.unwrap();
-    let alone = other.acquire_within(&name, PATIENCE).await.unwrap();
+    let alone = other.acquire_within(&name, TEST_TIMEOUT).await.unwrap();
     assert!(alone.token() > token);
     assert!(matches!(
         refused(one.request(share).await),
@@ -391,26 +398,26 @@ pub async fn capabilities_are_true_of_sharing<S: Site>() {
     alone.release().await.unwrap();
 }
 
-pub async fn capabilities_are_true_of_the_lock_delay<S: Site>() {
-    let site = S::shared().await;
-    let plain = site.client().await;
+pub async fn the_lock_delay_is_as_the_capabilities_state<S: TestEnv>() {
+    let env = S::shared().await;
+    let plain = env.client().await;
     if !plain.capabilities().lock_delay {
         return;
     }
     let (delay, name) = (ms(1500), name("delay"));
-    let lock = site.client_with_delay(delay).await;
+    let lock = env.client_with_delay(delay).await;
     let guard = lock.acquire(&name).await.unwrap();
     guard.release().await.unwrap();
     let guard = lock
         .try_acquire(&name)
         .await
-        .expect("a release frees at once");
+        .expect("a release frees the lock immediately");
     let kept_out = async |guard: Guard, goes: fn(Guard)| {
         let (since, scope) = (Instant::now(), guard.scope());
         scope.lost().await;
         let lost_after = since.elapsed();
         goes(guard);
-        let next = plain.acquire_within(&name, PATIENCE).await.unwrap();
+        let next = plain.acquire_within(&name, TEST_TIMEOUT).await.unwrap();
         assert!(
             since.elapsed() >= lost_after + delay / 2,
             "{:?}, lost after {lost_after:?}",
@@ -419,13 +426,17 @@ pub async fn capabilities_are_true_of_the_lock_delay<S: Site>() {
         next.release().await.unwrap();
     };
     kept_out(guard, mem::forget).await;
-    // Whoever is told of the loss may have requests on their way as well as who has died.
-    kept_out(lock.acquire_within(&name, PATIENCE).await.unwrap(), drop).await;
+    // A holder that learns of its loss may have requests in flight, as a dead one may.
+    kept_out(
+        lock.acquire_within(&name, TEST_TIMEOUT).await.unwrap(),
+        drop,
+    )
+    .await;
 }
 
-pub async fn capabilities_are_true_of_the_order_of_waiters<S: Site>() {
-    let site = S::shared().await;
-    let lock = site.client().await;
+pub async fn the_order_of_waiters_is_as_the_capabilities_state<S: TestEnv>() {
+    let env = S::shared().await;
+    let lock = env.client().await;
     if !lock.capabilities().fair {
         return;
     }
@@ -434,23 +445,23 @@ pub async fn capabilities_are_true_of_the_order_of_waiters<S: Site>() {
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = JoinSet::new();
     for number in 0..5 {
-        let (lock, name, order) = (site.client().await, Arc::clone(&name), Arc::clone(&order));
+        let (lock, name, order) = (env.client().await, Arc::clone(&name), Arc::clone(&order));
         waiters.spawn(async move {
             let guard = lock.acquire(&name).await.unwrap();
             order.lock().unwrap().push(number);
             guard.release().await.unwrap();
         });
-        // It is in the queue before the next one comes.
+        // This waiter is in the queue before the next one arrives.
         sleep(ms(150)).await;
     }
     guard.release().await.unwrap();
-    timeout(PATIENCE, waiters.join_all()).await.unwrap();
+    timeout(TEST_TIMEOUT, waiters.join_all()).await.unwrap();
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
 }
 
-pub async fn contenders_are_kept_apart_and_numbered<S: Site>() {
+pub async fn contenders_exclude_each_other_and_their_tokens_rise<S: TestEnv>() {
     const EACH: usize = 5;
-    let site = S::shared().await;
+    let env = S::shared().await;
     let name = Arc::new(name("contended"));
     let (inside, tokens) = (
         Arc::new(AtomicBool::new(false)),
@@ -459,15 +470,18 @@ pub async fn contenders_are_kept_apart_and_numbered<S: Site>() {
     let mut contenders = JoinSet::new();
     for _ in 0..4 {
         let (lock, name, inside, tokens) = (
-            site.client().await,
+            env.client().await,
             Arc::clone(&name),
             Arc::clone(&inside),
             Arc::clone(&tokens),
         );
         contenders.spawn(async move {
             for _ in 0..EACH {
-                let guard = lock.acquire_within(&name, PATIENCE).await.unwrap();
-                assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
+                let guard = lock.acquire_within(&name, TEST_TIMEOUT).await.unwrap();
+                assert!(
+                    !inside.swap(true, Ordering::SeqCst),
+                    "two holders at the same time"
+                );
                 tokens.lock().unwrap().push(guard.token());
                 sleep(ms(1)).await;
                 inside.store(false, Ordering::SeqCst);
@@ -481,14 +495,14 @@ pub async fn contenders_are_kept_apart_and_numbered<S: Site>() {
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
 }
 
-pub async fn dropping_a_guard_frees_the_lock<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn dropping_a_guard_frees_the_lock<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("dropped");
     let since = Instant::now();
     drop(one.acquire(&name).await.unwrap());
     other
-        .acquire_within(&name, PATIENCE)
+        .acquire_within(&name, TEST_TIMEOUT)
         .await
         .unwrap()
         .release()
@@ -496,14 +510,14 @@ pub async fn dropping_a_guard_frees_the_lock<S: Site>() {
         .unwrap();
     assert!(
         since.elapsed() < S::LEASE,
-        "it was given back and did not only expire: {:?}",
+        "the lock was released and did not only expire: {:?}",
         since.elapsed()
     );
 }
 
-pub async fn renewal_goes_on_until_the_last_has_left<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn renewal_continues_until_the_last_handle_is_released<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("renewed");
     let first = one.acquire(&name).await.unwrap().renewed();
     let second = first.enter().unwrap();
@@ -512,15 +526,15 @@ pub async fn renewal_goes_on_until_the_last_has_left<S: Site>() {
         refused(other.try_acquire(&name).await),
         LockError::Held { .. }
     ));
-    assert_eq!(first.release().await.unwrap(), Left::StillHeld);
+    assert_eq!(first.release().await.unwrap(), ReleaseOutcome::StillHeld);
     assert!(matches!(
         refused(other.try_acquire(&name).await),
         LockError::Held { .. }
     ));
     assert!(!second.scope().is_lost());
-    assert_eq!(second.release().await.unwrap(), Left::Released);
+    assert_eq!(second.release().await.unwrap(), ReleaseOutcome::Released);
     other
-        .acquire_within(&name, PATIENCE)
+        .acquire_within(&name, TEST_TIMEOUT)
         .await
         .unwrap()
         .release()
@@ -528,41 +542,44 @@ pub async fn renewal_goes_on_until_the_last_has_left<S: Site>() {
         .unwrap();
 }
 
-pub async fn servers_that_are_away_are_an_error_and_their_return_is_noticed<S: Site>() {
-    let mut site = S::own().await;
-    let lock = site.client().await;
+pub async fn unavailable_servers_are_an_error_until_they_return<S: TestEnv>() {
+    let mut env = S::own().await;
+    let lock = env.client().await;
     let name = name("away");
     let guard = lock.acquire(&name).await.unwrap();
     let token = guard.token();
-    site.break_down().await;
+    env.make_unavailable().await;
     let since = Instant::now();
     timeout(S::LEASE + ms(500), guard.lost())
         .await
-        .expect("the loss is told at the local deadline whatever the network does");
+        .expect("the loss is reported at the local deadline, whatever the network does");
     let error = refused(lock.acquire(&format!("{name}, another")).await);
     assert!(
         matches!(error, LockError::NoQuorum { .. }) && error.is_retryable(),
         "{error}"
     );
-    assert!(!error.votes().is_empty(), "it says what is wrong: {error}");
-    assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
-    let error = timeout(PATIENCE, guard.release())
+    assert!(
+        !error.votes().is_empty(),
+        "the error carries the answers of the servers: {error}"
+    );
+    assert!(since.elapsed() < TEST_TIMEOUT, "{:?}", since.elapsed());
+    let error = timeout(TEST_TIMEOUT, guard.release())
         .await
         .unwrap()
         .unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
-    site.mend().await;
-    let guard = lock.acquire_within(&name, PATIENCE).await.unwrap();
+    env.make_available().await;
+    let guard = lock.acquire_within(&name, TEST_TIMEOUT).await.unwrap();
     assert!(guard.token() > token, "{} after {token}", guard.token());
     guard.release().await.unwrap();
 }
 
-pub async fn several_locks_are_held_as_one<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn several_locks_are_held_as_one<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let (a, b, c) = (name("several a"), name("several b"), name("several c"));
     let mut set = one
-        .acquire_all(&[&c, &a, &b, &a], Patience::None)
+        .acquire_all(&[&c, &a, &b, &a], Wait::Never)
         .await
         .unwrap();
     assert_eq!(
@@ -588,23 +605,23 @@ pub async fn several_locks_are_held_as_one<S: Site>() {
     // All or none.
     let guard = other.acquire(&c).await.unwrap();
     let error = one
-        .acquire_all(&[&a, &c], Patience::For(ms(100)))
+        .acquire_all(&[&a, &c], Wait::AtMost(ms(100)))
         .await
         .unwrap_err();
     assert!(matches!(error, LockError::Held { .. }), "{error}");
     other
-        .acquire_within(&a, PATIENCE)
+        .acquire_within(&a, TEST_TIMEOUT)
         .await
-        .expect("it was given back")
+        .expect("the partial acquisition was released")
         .release()
         .await
         .unwrap();
     guard.release().await.unwrap();
-    // Two that name them in opposite orders do not wait for each other for ever.
+    // Two callers with opposite orders do not deadlock.
     let both = async |lock: &Arc<dyn Lock>, names: [&str; 2]| {
         for _ in 0..3 {
             let set = lock
-                .acquire_all(&names, Patience::For(PATIENCE))
+                .acquire_all(&names, Wait::AtMost(TEST_TIMEOUT))
                 .await
                 .unwrap();
             set.release().await.unwrap();
@@ -613,9 +630,9 @@ pub async fn several_locks_are_held_as_one<S: Site>() {
     tokio::join!(both(&one, [&a, &b]), both(&other, [&b, &a]));
 }
 
-pub async fn the_body_is_kept_under_the_lock_for_longer_than_a_lease<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn a_body_runs_under_the_lock_for_longer_than_a_lease<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("body");
     let mut guard = one.acquire(&name).await.unwrap();
     let token = guard.token();
@@ -628,12 +645,12 @@ pub async fn the_body_is_kept_under_the_lock_for_longer_than_a_lease<S: Site>() 
         scope.token()
     });
     assert_eq!(answer.await.unwrap(), token);
-    // Lost: the body is dropped where it stands.
+    // After a loss the body is dropped at its current await.
     let (ended, end) = oneshot::channel::<()>();
     let error = guard
         .run(async |_| {
             let _dropped_with_the_body = ended;
-            let _next = take_over(site, &other, &name).await;
+            let _next = take_over(env, &other, &name).await;
             std::future::pending::<()>().await
         })
         .await
@@ -642,9 +659,9 @@ pub async fn the_body_is_kept_under_the_lock_for_longer_than_a_lease<S: Site>() 
     assert!(end.await.is_err());
 }
 
-pub async fn waiting_leaves_nothing_behind<S: Site>() {
-    let site = S::shared().await;
-    let (one, other) = (site.client().await, site.client().await);
+pub async fn a_cancelled_wait_leaves_nothing_behind<S: TestEnv>() {
+    let env = S::shared().await;
+    let (one, other) = (env.client().await, env.client().await);
     let name = name("cancelled");
     let guard = one.acquire(&name).await.unwrap().renewed();
     for wait in [1, 5, 20, 100] {
@@ -652,10 +669,10 @@ pub async fn waiting_leaves_nothing_behind<S: Site>() {
     }
     let since = Instant::now();
     guard.release().await.unwrap();
-    let next = one.acquire_within(&name, PATIENCE).await.unwrap();
+    let next = one.acquire_within(&name, TEST_TIMEOUT).await.unwrap();
     assert!(
         since.elapsed() < S::LEASE,
-        "nobody who has gone stands in the way: {:?}",
+        "no cancelled waiter delays the next one: {:?}",
         since.elapsed()
     );
     next.release().await.unwrap();

@@ -1,51 +1,23 @@
-//! The header of each `lua/lock_*.lua` says what the file does.
+//! The header of each `lua/*.lua` says what the file does.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, path::Path};
 
-const SCRIPTS: [(&str, &str); 15] = [
-    (
-        "lock_acquire",
-        include_str!("../../../../lua/lock_acquire.lua"),
-    ),
-    (
-        "lock_acquire_shared",
-        include_str!("../../../../lua/lock_acquire_shared.lua"),
-    ),
-    (
-        "lock_acquire_single",
-        include_str!("../../../../lua/lock_acquire_single.lua"),
-    ),
-    ("lock_admit", include_str!("../../../../lua/lock_admit.lua")),
-    ("lock_enter", include_str!("../../../../lua/lock_enter.lua")),
-    ("lock_exit", include_str!("../../../../lua/lock_exit.lua")),
-    (
-        "lock_extend",
-        include_str!("../../../../lua/lock_extend.lua"),
-    ),
-    (
-        "lock_extend_entered",
-        include_str!("../../../../lua/lock_extend_entered.lua"),
-    ),
-    (
-        "lock_extend_shared",
-        include_str!("../../../../lua/lock_extend_shared.lua"),
-    ),
-    (
-        "lock_extend_single",
-        include_str!("../../../../lua/lock_extend_single.lua"),
-    ),
-    ("lock_leave", include_str!("../../../../lua/lock_leave.lua")),
-    ("lock_queue", include_str!("../../../../lua/lock_queue.lua")),
-    (
-        "lock_release",
-        include_str!("../../../../lua/lock_release.lua"),
-    ),
-    (
-        "lock_release_shared",
-        include_str!("../../../../lua/lock_release_shared.lua"),
-    ),
-    ("lock_watch", include_str!("../../../../lua/lock_watch.lua")),
-];
+/// Every script, by the stem of its file.
+fn scripts() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let paths = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut scripts: Vec<_> = paths
+        .map(|path| {
+            let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+            (stem, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    scripts.sort();
+    assert!(scripts.len() >= 15, "found only {} scripts", scripts.len());
+    scripts
+}
 
 fn parts(text: &str) -> (&str, &str) {
     text.split_once("\n\n").unwrap()
@@ -71,8 +43,8 @@ fn quoted_after<'a>(text: &'a str, before: &str) -> BTreeSet<&'a str> {
 
 #[test]
 fn every_header_has_every_section() {
-    for (name, text) in SCRIPTS {
-        let (header, _) = parts(text);
+    for (name, text) in scripts() {
+        let (header, _) = parts(&text);
         assert!(header.starts_with("#!lua"), "{name}");
         assert!(
             header.lines().nth(1).unwrap().ends_with('.'),
@@ -94,8 +66,8 @@ fn every_header_has_every_section() {
 
 #[test]
 fn the_keys_of_a_header_are_those_of_the_code() {
-    for (name, text) in SCRIPTS {
-        let (header, code) = parts(text);
+    for (name, text) in scripts() {
+        let (header, code) = parts(&text);
         let keys = section(header, "KEYS");
         let locals: Vec<_> = keys
             .iter()
@@ -128,8 +100,8 @@ fn the_keys_of_a_header_are_those_of_the_code() {
 
 #[test]
 fn every_status_that_the_code_returns_is_in_the_header() {
-    for (name, text) in SCRIPTS {
-        let (header, code) = parts(text);
+    for (name, text) in scripts() {
+        let (header, code) = parts(&text);
         let documented = section(header, "Returns").join("\n");
         assert_eq!(
             quoted_after(&documented, "{'"),
@@ -144,14 +116,14 @@ fn every_status_is_read() {
     let files = [
         include_str!("../../src/redis_server/script.rs"),
         include_str!("../../src/redlock/node.rs"),
-        include_str!("../../src/single/entry.rs"),
+        include_str!("../../src/single/acquisition.rs"),
     ];
     let readers = files.concat();
-    for (name, text) in SCRIPTS {
-        for status in quoted_after(parts(text).1, "return {'") {
+    for (name, text) in scripts() {
+        for status in quoted_after(parts(&text).1, "return {'") {
             assert!(
                 readers.contains(&format!("\"{status}\"")),
-                "{name}: nobody reads {status:?}"
+                "{name}: no file reads {status:?}"
             );
         }
     }

@@ -1,15 +1,16 @@
-//! What a holder is told, and what becomes of its lock.
+//! What a holder learns of its lock, and what becomes of the lock.
 
 use std::time::Instant;
 
-use lock::LockError;
+use lock::{Lock, LockError};
 use tokio::{
     sync::oneshot,
     time::{sleep, timeout},
 };
 
-use crate::site::{
-    becomes, builder, five, get, is_everywhere, is_nowhere, ms, name, occupy, redlock, run, start,
+use crate::support::{
+    acquire_everywhere, becomes, builder, five, get, is_everywhere, is_nowhere, ms, name, occupy,
+    patient, redlock, run, start,
 };
 
 #[tokio::test]
@@ -48,15 +49,14 @@ async fn after_its_end_a_lease_is_neither_extended_nor_released() {
 async fn who_releases_after_somebody_else_took_it_is_told_and_does_no_harm() {
     let five = five().await;
     let name = name("taken over");
-    let guard = redlock(five).await.acquire(&name).await.unwrap();
-    is_everywhere(five, &name).await;
+    let guard = acquire_everywhere(&patient(five).await, five, &name).await;
     for server in &five[..3] {
         occupy(server, &name, ms(60_000)).await;
     }
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     for server in &five[..3] {
-        assert_eq!(get(server, &name).await.unwrap(), "somebody else");
+        assert_eq!(get(server, &name).await.unwrap(), "another owner");
     }
     for server in &five[3..] {
         becomes("our part is gone", async || {
@@ -70,8 +70,7 @@ async fn who_releases_after_somebody_else_took_it_is_told_and_does_no_harm() {
 async fn extending_gives_the_lock_back_to_nodes_that_lost_it() {
     let five = five().await;
     let name = name("heal");
-    let mut guard = redlock(five).await.acquire(&name).await.unwrap();
-    is_everywhere(five, &name).await;
+    let mut guard = acquire_everywhere(&patient(five).await, five, &name).await;
     for server in &five[..3] {
         run(server, &["DEL", &name]).await;
     }
@@ -84,8 +83,7 @@ async fn extending_gives_the_lock_back_to_nodes_that_lost_it() {
 async fn extending_does_not_give_it_back_after_somebody_else_had_it() {
     let five = five().await;
     let name = name("superseded");
-    let mut guard = redlock(five).await.acquire(&name).await.unwrap();
-    is_everywhere(five, &name).await;
+    let mut guard = acquire_everywhere(&patient(five).await, five, &name).await;
     for server in five {
         run(server, &["DEL", &name]).await;
     }
@@ -101,8 +99,7 @@ async fn extending_does_not_give_it_back_after_somebody_else_had_it() {
 #[tokio::test]
 async fn extending_waits_for_a_slow_node_also_when_another_has_had_somebody_else() {
     let three = start(3).await;
-    let mut guard = redlock(&three).await.acquire("slow").await.unwrap();
-    is_everywhere(&three, "slow").await;
+    let mut guard = acquire_everywhere(&redlock(&three).await, &three, "slow").await;
     // What a contender leaves behind that did not get a quorum.
     run(&three[0], &["DEL", "slow"]).await;
     run(&three[0], &["SET", "slow:fence", "1000000"]).await;

@@ -1,15 +1,15 @@
-//! A lock that nodes forget, lose or give to somebody else while it is held.
+//! A lock that nodes lose or give to another client while it is held.
 
 use std::time::{Duration, Instant};
 
-use lock::{Answer, Exclusion, LockError, Standing};
+use lock::{Answer, Exclusion, Lock, LockError, Standing};
 use redis::Value;
 use testbed::{AppendFsync, Redis};
 use tokio::time::timeout;
 
-use crate::site::{
-    acquire_everywhere, becomes, builder, count, five, get, holding, is_everywhere, is_held,
-    is_nowhere, ms, name, occupy, raw, redlock, refused, run, start, uneven_five,
+use crate::support::{
+    acquire_everywhere, becomes, builder, count, five, get, holding, is_held, is_nowhere, ms, name,
+    occupy, raw, redlock, refused, run, start, uneven_five,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -44,13 +44,13 @@ async fn extending_fails_when_somebody_else_has_it_and_takes_nothing_back() {
     assert_eq!(count(&error, is_held), 3, "{error}");
     timeout(ms(0), guard.lost()).await.expect("at once");
     for server in &five[..3] {
-        assert_eq!(get(server, &name).await.unwrap(), "somebody else");
+        assert_eq!(get(server, &name).await.unwrap(), "another owner");
         assert!(pttl(server, &name).await > 30_000, "its lease is its own");
     }
     let error = guard.extend().await.unwrap_err();
     assert!(
         matches!(&error, LockError::Lost { votes } if votes.is_empty()),
-        "nobody is asked again: {error}"
+        "no node is asked again: {error}"
     );
     drop(guard);
     becomes("the rest is given back", async || {
@@ -108,8 +108,7 @@ async fn on_the_nodes_extending_sets_the_lease_anew_and_never_adds() {
 async fn a_body_is_stopped_when_the_nodes_are_flushed() {
     let five = start(5).await;
     let redlock = builder(&five).lease(ms(3000)).build().await.unwrap();
-    let mut guard = redlock.acquire("flushed").await.unwrap();
-    is_everywhere(&five, "flushed").await;
+    let mut guard = acquire_everywhere(&redlock, &five, "flushed").await;
     for server in &five {
         run(server, &["FLUSHALL"]).await;
     }
@@ -127,7 +126,8 @@ async fn a_body_is_stopped_when_the_nodes_are_flushed() {
     assert!(since.elapsed() < ms(2900), "{:?}", since.elapsed());
 }
 
-/// The whole point of a quorum that remembers: with the vote of the one that forgot, a second client would have two of three.
+/// The whole point of a quorum that remembers: with the vote of the one that forgot, a second
+/// client would have two of three.
 #[tokio::test]
 async fn a_node_that_was_wiped_and_restarted_does_not_give_away_a_lock_that_is_held() {
     let mut three = vec![Redis::start().await.unwrap()];
@@ -142,13 +142,13 @@ async fn a_node_that_was_wiped_and_restarted_does_not_give_away_a_lock_that_is_h
     }
     let holder = builder(&three).lease(ms(4000)).build().await.unwrap();
     let other = builder(&three).lease(ms(4000)).build().await.unwrap();
-    let guard = holder.acquire("wiped").await.unwrap();
-    is_everywhere(&three, "wiped").await;
-    // The holder has two votes, as if the third had never reached its node; now one of its nodes forgets.
+    let guard = acquire_everywhere(&holder, &three, "wiped").await;
+    // The holder has two votes, as if the third had never reached its node; now one of its nodes
+    // forgets.
     run(&three[2], &["DEL", "wiped", "wiped:fence"]).await;
     three[1].restart().await.unwrap();
     assert_eq!(holding(&three, "wiped").await, 1);
-    // At first nobody is connected to it; it is to be asked, and to say no.
+    // At first it has no connection; it shall be asked, and refuse.
     let mut said_no = 0;
     while said_no < 3 {
         let error = refused(other.try_acquire("wiped").await);

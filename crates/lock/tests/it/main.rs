@@ -1,9 +1,9 @@
-//! The lock against real servers, and its protocol in every interleaving.
+//! Tests of every backend on real servers, and of the redlock protocol in every interleaving.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a test may stop at whatever goes wrong, and say what it measured"
+    reason = "a test may panic, and print what it measured"
 )]
 
 mod acquiring;
@@ -14,6 +14,7 @@ mod clock;
 mod contract;
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "consul"))]
 mod coordination;
+mod durable;
 mod faults;
 mod headers;
 mod holding;
@@ -26,9 +27,9 @@ mod program;
 mod scripts;
 #[cfg(feature = "redis")]
 mod single;
-mod site;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod sql;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod store;
+mod support;
 mod viewing;

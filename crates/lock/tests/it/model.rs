@@ -1,39 +1,44 @@
-//! The ballot, checked in every interleaving: tokens are unique and rise whatever is late, lost, repeated or expired.
+//! The ballot, checked in every interleaving: tokens are unique and rise whatever is late, lost,
+//! repeated or expired.
 //!
 //! # What is modelled
 //!
-//! Three nodes and a few acquisitions. The scripts are in `scripts.rs`, one function for each file of `lua/` and with the same decisions.
-//! Between any two of them anything may happen:
+//! Three nodes and a few acquisitions. The scripts are in `scripts.rs`, one function for each file
+//! of `lua/` and with the same decisions. Between any two of them anything may happen:
 //!
-//! * A message that was sent, be it an acquire, an extend or a release, can be delivered to any node at any later time, again and again, or
-//!   never. Its answer can be lost.
+//! * A message that was sent, be it an acquire, an extend or a release, can be delivered to any
+//!   node at any later time, again and again, or never. Its answer can be lost.
 //! * A lock can expire on any node at any moment: nothing is assumed about clocks.
 //! * A client can stop for any time between any two steps, give up, or die.
 //!
 //! # What is left out, and why nothing is lost
 //!
-//! * *Late answers.* A client that gets an answer late is one that gets it at once and acts on it late, and it may act at any time.
-//! * *Extending as a question.* Whether a holder believes in its extension is a matter of clocks, and no property rests on it. What an
-//!   extension does to the nodes is in: it is delivered at any time from the first quorum on, also after the release.
-//! * *Which node is which.* A state and the same state with its nodes exchanged have the same future, so only the sorted one is kept.
+//! * *Late answers.* A client that gets an answer late is one that gets it immediately and acts on it
+//!   late, and it may act at any time.
+//! * *Extending as a question.* Whether a holder counts on its extension is a matter of clocks,
+//!   and no property rests on it. What an extension does to the nodes is in: it is delivered at any
+//!   time from the first quorum on, also after the release.
+//! * *Which node is which.* A state and the same state with its nodes exchanged have the same
+//!   future, so only the sorted one is kept.
 //!
 //! # What is checked
 //!
-//! `properties.rs`. Each of the four wrong ways of `redlock.rs`, and a node that forgets, must make the checker find a violation.
+//! `properties.rs`. Each of the four wrong ways of `redlock.rs`, and a node that forgets, must make
+//! the checker find a violation.
 
 mod client;
+mod memory;
 mod properties;
 mod scripts;
 mod state;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Debug, hash::Hash};
 
 use stateright::{Checker, HasDiscoveries, Model};
 
 use self::{
     client::{Protocol, Way},
     properties::{INTACT, RISING, UNIQUE},
-    state::State,
 };
 
 const BALLOT: Protocol = Protocol {
@@ -45,7 +50,12 @@ const BALLOT: Protocol = Protocol {
     forgets: false,
 };
 
-fn assert_sound(protocol: Protocol, at_least: usize) {
+fn assert_sound<M>(protocol: M, at_least: usize)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
     let checker = protocol.checker().threads(2).spawn_bfs().join();
     let states = checker.unique_state_count();
     println!(
@@ -86,7 +96,12 @@ fn the_ballot_is_sound_at_a_larger_size() {
 }
 
 /// One thread, so that a variant is refuted by the same short trace every time.
-fn find_counterexample(protocol: Protocol, property: &'static str) -> State {
+fn find_counterexample<M>(protocol: M, property: &'static str)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
     let wanted = HasDiscoveries::AllOf(BTreeSet::from([property]));
     let checker = protocol
         .checker()
@@ -95,7 +110,6 @@ fn find_counterexample(protocol: Protocol, property: &'static str) -> State {
         .spawn_bfs()
         .join();
     let path = checker.assert_any_discovery(property);
-    let last = *path.last_state();
     let steps = path.into_actions();
     println!(
         "{} states, found in {} steps:",
@@ -105,7 +119,6 @@ fn find_counterexample(protocol: Protocol, property: &'static str) -> State {
     for step in steps {
         println!("  {step:?}");
     }
-    last
 }
 
 #[test]

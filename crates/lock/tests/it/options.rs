@@ -1,12 +1,12 @@
-//! Waking, waiting in order, sharing: what a user can ask for beyond a lock.
+//! Options of a redlock: wake-ups, fair order, shared mode, renewal.
 
 use std::time::{Duration, Instant};
 
-use lock::{Left, Lock, LockError, Patience, Redlock, Request};
+use lock::{Lock, LockError, Redlock, ReleaseOutcome, Request, Wait};
 use testbed::Redis;
 use tokio::time::{sleep, timeout};
 
-use crate::site::{
+use crate::support::{
     acquire_everywhere, becomes, builder, five, holding, is_nowhere, ms, name, occupy, patient,
     raw, redlock, refused, run, start, token, uneven_five,
 };
@@ -20,12 +20,12 @@ async fn subscribers(server: &Redis, name: &str) -> usize {
 
 async fn share(redlock: &Redlock, name: &str) -> Result<lock::Guard, LockError> {
     redlock
-        .request(Request::new(name).shared().patience(Patience::None))
+        .request(Request::new(name).shared().wait(Wait::Never))
         .await
 }
 
 #[tokio::test]
-async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
+async fn a_release_wakes_a_waiter_before_its_next_retry() {
     let five = five().await;
     let name = name("woken");
     let guard = patient(five).await.acquire(&name).await.unwrap();
@@ -40,21 +40,24 @@ async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
         async move { slow.acquire(&name).await.unwrap() }
     });
     for server in five {
-        becomes("it listens", async || subscribers(server, &name).await == 1).await;
+        becomes("the waiter is subscribed", async || {
+            subscribers(server, &name).await == 1
+        })
+        .await;
     }
     let since = Instant::now();
     guard.release().await.unwrap();
     let next = timeout(ms(5000), waiter)
         .await
-        .expect("it is woken")
+        .expect("the release wakes the waiter")
         .unwrap();
     assert!(
         since.elapsed() < ms(5000),
-        "by itself it would have asked after seven seconds at the least"
+        "its next retry would have been after seven seconds at the least"
     );
     next.release().await.unwrap();
     for server in five {
-        becomes("nobody listens any more", async || {
+        becomes("no waiter is subscribed any more", async || {
             subscribers(server, &name).await == 0
         })
         .await;
@@ -62,14 +65,14 @@ async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_is_not_told_asks_by_itself() {
+async fn a_waiter_without_notifications_retries_at_intervals() {
     let five = start(5).await;
     let redlock = redlock(&five).await;
     for server in &five {
-        // Nobody may publish or subscribe here.
+        // No client may publish or subscribe here.
         run(server, &["ACL", "SETUSER", "default", "resetchannels"]).await;
     }
-    let name = name("not told");
+    let name = name("not notified");
     let guard = redlock.acquire(&name).await.unwrap();
     let other = redlock.clone();
     let waiter = tokio::spawn({
@@ -88,9 +91,9 @@ async fn a_waiter_that_is_not_told_asks_by_itself() {
 }
 
 #[tokio::test]
-async fn a_waiter_in_the_queue_that_gives_up_makes_room_at_once() {
+async fn a_queued_waiter_that_gives_up_leaves_the_queue_immediately() {
     let five = five().await;
-    // Whoever is taken for dead would be waited for longer than this test lasts.
+    // With this timeout, a waiter that stayed in the queue would block it for the whole test.
     let fair = async || {
         builder(five)
             .lease(ms(20_000))
@@ -101,7 +104,7 @@ async fn a_waiter_in_the_queue_that_gives_up_makes_room_at_once() {
             .unwrap()
     };
     let (first, second) = (fair().await, fair().await);
-    let name = name("gives up its place");
+    let name = name("leaves the queue");
     let guard = patient(five).await.acquire(&name).await.unwrap();
     let error = refused(first.acquire_within(&name, ms(300)).await);
     assert!(matches!(error, LockError::Held { .. }), "{error}");
@@ -112,7 +115,7 @@ async fn a_waiter_in_the_queue_that_gives_up_makes_room_at_once() {
     guard.release().await.unwrap();
     timeout(ms(10_000), waiter)
         .await
-        .expect("nobody is in front")
+        .expect("no waiter is ahead")
         .unwrap()
         .release()
         .await
@@ -132,7 +135,7 @@ async fn a_waiter_in_the_queue_that_gives_up_makes_room_at_once() {
 }
 
 #[tokio::test]
-async fn a_share_that_is_not_extended_ends_and_one_that_is_goes_on() {
+async fn a_shared_lock_ends_unless_it_is_extended() {
     let five = five().await;
     let redlock = redlock(five).await;
     let name = name("shares");
@@ -157,7 +160,7 @@ async fn a_share_that_is_not_extended_ends_and_one_that_is_goes_on() {
 }
 
 #[tokio::test]
-async fn a_share_is_respected_by_others_and_respects_them() {
+async fn shared_locks_and_locks_of_other_libraries_exclude_each_other() {
     let five = &start(5).await[..];
     let redlock = redlock(five).await;
     let name = name("foreign");
@@ -166,14 +169,14 @@ async fn a_share_is_respected_by_others_and_respects_them() {
     }
     let error = refused(share(&redlock, &name).await);
     assert!(matches!(error, LockError::Held { .. }), "{error}");
-    becomes("only the foreign locks are left", async || {
+    becomes("only the other library's locks are left", async || {
         holding(five, &name).await == 3
     })
     .await;
     for server in &five[..3] {
         run(server, &["DEL", &name]).await;
     }
-    // Above what the other two have accepted when there was no quorum.
+    // Above the tokens that the other two nodes accepted when there was no quorum.
     let marks = redlock
         .status()
         .await
@@ -182,7 +185,10 @@ async fn a_share_is_respected_by_others_and_respects_them() {
         .max();
     redlock.observe(&name, marks.unwrap()).unwrap();
     let guard = share(&redlock, &name).await.unwrap();
-    becomes("all have it", async || holding(five, &name).await == 5).await;
+    becomes("all nodes have the lock", async || {
+        holding(five, &name).await == 5
+    })
+    .await;
     for server in five {
         let set: Option<String> = redis::cmd("SET")
             .arg(&name)
@@ -191,32 +197,35 @@ async fn a_share_is_respected_by_others_and_respects_them() {
             .query_async(&mut raw(server).await)
             .await
             .unwrap();
-        assert_eq!(set, None, "no other library can take it");
+        assert_eq!(set, None, "another library cannot acquire it");
     }
     guard.release().await.unwrap();
     is_nowhere(five, &name).await;
 }
 
 #[tokio::test]
-async fn a_share_that_the_nodes_have_lost_does_not_come_back() {
+async fn a_shared_lock_that_the_nodes_have_lost_cannot_be_extended() {
     let five = five().await;
     let redlock = redlock(five).await;
     let name = name("lost share");
     let mut guard = share(&redlock, &name).await.unwrap();
-    becomes("all have it", async || holding(five, &name).await == 5).await;
+    becomes("all nodes have the lock", async || {
+        holding(five, &name).await == 5
+    })
+    .await;
     for server in five {
         run(server, &["DEL", &name]).await;
     }
     let error = guard.extend().await.unwrap_err();
     assert!(
         matches!(error, LockError::Lost { .. }),
-        "somebody may have had it alone since: {error}"
+        "another owner may have held it exclusively since: {error}"
     );
     assert!(guard.is_lost());
 }
 
 #[tokio::test]
-async fn a_lock_that_renews_itself_tells_of_its_loss_and_is_not_entered_again() {
+async fn a_renewed_lock_reports_its_loss_and_cannot_be_entered_again() {
     let five = five().await;
     let redlock = redlock(five).await;
     let name = name("renewed and lost");
@@ -224,7 +233,7 @@ async fn a_lock_that_renews_itself_tells_of_its_loss_and_is_not_entered_again() 
     let again = held.enter().unwrap();
     let scope = held.scope().clone();
     for server in five {
-        run(server, &["SET", &name, "somebody else", "PX", "60000"]).await;
+        run(server, &["SET", &name, "another owner", "PX", "60000"]).await;
     }
     timeout(ms(1500), scope.lost())
         .await
@@ -233,36 +242,42 @@ async fn a_lock_that_renews_itself_tells_of_its_loss_and_is_not_entered_again() 
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     assert_eq!(
         held.release().await.unwrap(),
-        Left::StillHeld,
-        "by the other handle, as far as handles go"
+        ReleaseOutcome::StillHeld,
+        "the other handle is still open"
     );
     let error = again.release().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     assert_eq!(
         holding(five, &name).await,
         5,
-        "the other's lock is untouched"
+        "the lock of the other owner is untouched"
     );
 }
 
 #[tokio::test]
-async fn a_client_learns_from_late_answers_what_nodes_have_accepted() {
+async fn a_client_learns_accepted_tokens_from_late_answers() {
     let five = uneven_five().await;
     let redlock = patient(five).await;
     let name = name("late answers");
     let guard = acquire_everywhere(&redlock, five, &name).await;
     guard.release().await.unwrap();
     is_nowhere(five, &name).await;
-    // Two nodes know of a later token, and are answered for by the other three.
+    // Two nodes know a later token; the other three are a quorum without them.
     for server in &five[..2] {
         run(server, &["SET", &format!("{name}:fence"), "1000000"]).await;
     }
     let guard = redlock.acquire(&name).await.unwrap();
-    becomes("its votes are in", async || holding(five, &name).await >= 3).await;
+    becomes("a quorum has the lock", async || {
+        holding(five, &name).await >= 3
+    })
+    .await;
     guard.release().await.unwrap();
     is_nowhere(five, &name).await;
     let guard = redlock.acquire(&name).await.unwrap();
     assert!(guard.token() > token(1_000_000), "{}", guard.token());
-    becomes("all have it", async || holding(five, &name).await == 5).await;
+    becomes("all nodes have the lock", async || {
+        holding(five, &name).await == 5
+    })
+    .await;
     guard.release().await.unwrap();
 }

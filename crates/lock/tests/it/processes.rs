@@ -1,6 +1,8 @@
-//! Holders that are killed, or stopped for longer than their lease: each is another process, this program again.
+//! Holders that are killed, or stopped for longer than their lease: each is another process, this
+//! program again.
 //!
-//! What a reader could get wrong: the times that processes tell each other are of the wall clock, which both have from the same machine.
+//! What a reader could get wrong: the times that processes tell each other are of the wall clock,
+//! which both have from the same machine.
 
 use std::{
     env,
@@ -11,7 +13,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use lock::{FencingToken, LockError, RedlockBuilder};
+use lock::{FencingToken, Lock, LockError, RedlockBuilder};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -19,10 +21,11 @@ use nix::{
 use testbed::Redis;
 use tokio::time::{sleep, timeout};
 
-use crate::site::{becomes, holding, ms, name, patient, raw, refused, uneven_five, value};
+use crate::support::{becomes, holding, ms, name, patient, raw, refused, uneven_five, value};
 
 const LEASE: Duration = ms(1500);
-/// How much later than possible a lock may be had: the pause between two attempts, on a machine that has other things to do.
+/// How much later than possible a lock may be had: the pause between two attempts, on a machine
+/// that has other things to do.
 const SLACK: Duration = ms(3000);
 const NODES: &str = "LOCK_NODES";
 const NAME: &str = "LOCK_NAME";
@@ -186,7 +189,7 @@ async fn the_lock_of_a_killed_process_is_free_when_its_lease_is_over_and_not_bef
     );
     assert!(
         holding(five, &name).await >= 3 || unix_ms() > until,
-        "nobody gave it back"
+        "no client released it"
     );
     let next = redlock
         .acquire_within(&name, Duration::from_secs(20))
@@ -242,7 +245,7 @@ async fn is_told_when_it_wakes_up(renews: bool) {
     assert!(next.token() > token, "{} after {token}", next.token());
     assert!(
         unix_ms() >= until,
-        "nobody has it while the holder may believe that it has"
+        "no other client has it while the holder may count on it"
     );
     let mut values = Vec::new();
     for server in five {
@@ -255,7 +258,7 @@ async fn is_told_when_it_wakes_up(renews: bool) {
     let lost = holder.says("lost").await[0];
     assert!(
         (woken..woken + 1000).contains(&lost),
-        "it was told {} ms after it woke up",
+        "it learned of the loss {} ms after it woke up",
         lost - woken
     );
     holder.says("cannot extend").await;
@@ -327,10 +330,7 @@ async fn waiters_in_several_processes_are_served_in_the_order_in_which_they_came
         last = token;
         // Its lease ends, and the next one has it.
     }
-    becomes("nobody waits any more", async || {
-        waiting(five, &name).await == 0
-    })
-    .await;
+    becomes("no client waits", async || waiting(five, &name).await == 0).await;
 }
 
 #[tokio::test]

@@ -4,21 +4,21 @@ use std::sync::Mutex;
 
 use testbed::Redis;
 
-use crate::site::{five, token};
+use crate::support::{five, token};
 
-// What the README shows, word for word.
+// The README shows this file verbatim.
 mod shown {
     include!("program/recount.rs");
 }
 
 #[test]
-fn the_readme_shows_what_is_run() {
+fn the_readme_shows_the_program_that_is_tested() {
     let shown = include_str!("program/recount.rs").replace("pub async fn", "async fn");
     assert!(include_str!("../../README.md").contains(&format!("```rust\n{shown}```\n")));
 }
 
 #[tokio::test]
-async fn it_writes_once_for_each_run_and_each_time_above_the_last() {
+async fn each_run_writes_once_with_a_higher_token() {
     let five = five().await;
     let row = Mutex::new(Vec::new());
     let runs = (0..3).map(|_| {

@@ -4,18 +4,18 @@ use redis::Value;
 use testbed::Redis;
 use tokio::time::sleep;
 
-use crate::site::{get, ms, name, raw, run};
+use crate::support::{get, ms, name, raw, run};
 
-const ACQUIRE: &str = include_str!("../../../../lua/lock_acquire.lua");
-const EXTEND: &str = include_str!("../../../../lua/lock_extend.lua");
-const RELEASE: &str = include_str!("../../../../lua/lock_release.lua");
-const ACQUIRE_SHARED: &str = include_str!("../../../../lua/lock_acquire_shared.lua");
-const EXTEND_SHARED: &str = include_str!("../../../../lua/lock_extend_shared.lua");
-const RELEASE_SHARED: &str = include_str!("../../../../lua/lock_release_shared.lua");
-const QUEUE: &str = include_str!("../../../../lua/lock_queue.lua");
-const LEAVE: &str = include_str!("../../../../lua/lock_leave.lua");
-const ADMIT: &str = include_str!("../../../../lua/lock_admit.lua");
-const WATCH: &str = include_str!("../../../../lua/lock_watch.lua");
+const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
+const EXTEND: &str = include_str!("../../lua/extend.lua");
+const RELEASE: &str = include_str!("../../lua/release.lua");
+const ACQUIRE_SHARED: &str = include_str!("../../lua/acquire_shared.lua");
+const EXTEND_SHARED: &str = include_str!("../../lua/extend_shared.lua");
+const RELEASE_SHARED: &str = include_str!("../../lua/release_shared.lua");
+const QUEUE: &str = include_str!("../../lua/queue.lua");
+const LEAVE: &str = include_str!("../../lua/leave.lua");
+const ADMIT: &str = include_str!("../../lua/admit.lua");
+const WATCH: &str = include_str!("../../lua/watch.lua");
 const WATCH_KEY: &str = "lock:node:watch";
 const GENERATION: &str = "lock:node:generation";
 const HIGH_WATER: &str = "lock:node:high-water";
@@ -123,7 +123,12 @@ impl Bench {
     }
 
     async fn admit(&self, mark: &str) -> Vec<String> {
-        self.eval(WATCH, &[WATCH_KEY], &["watch", ""]).await;
+        self.eval(
+            WATCH,
+            &[WATCH_KEY, GENERATION, HIGH_WATER],
+            &["watch", "", ""],
+        )
+        .await;
         self.admit_as(&self.run_id().await, mark, "watch").await
     }
 
@@ -131,7 +136,7 @@ impl Bench {
         self.eval(
             ADMIT,
             &[GENERATION, HIGH_WATER, WATCH_KEY],
-            &[run_id, mark, watch],
+            &[run_id, mark, watch, ""],
         )
         .await
     }
@@ -213,7 +218,7 @@ async fn extend_answers_every_case() {
     };
     assert!(
         (50_000..=60_000).contains(&left_ms),
-        "set anew, not added: {left_ms}"
+        "set, not added: {left_ms}"
     );
     assert_eq!(
         bench.extend("a", "4").await,
@@ -235,7 +240,7 @@ async fn extend_answers_every_case() {
     assert_eq!(
         bench.extend("a", "5").await,
         ["low", "6"],
-        "not after somebody else had it"
+        "not after a later owner"
     );
     bench.acquire("c", "7").await;
     assert_eq!(
@@ -321,19 +326,37 @@ async fn a_node_that_has_forgotten_does_not_vote_until_it_is_admitted() {
     assert_eq!(
         bench.admit_as(&run_id, "9", "watch").await[0],
         "forgot",
-        "nobody has watched it"
+        "no client has watched it"
     );
     assert_eq!(
-        bench.eval(WATCH, &[WATCH_KEY], &["none", ""]).await,
+        bench
+            .eval(
+                WATCH,
+                &[WATCH_KEY, GENERATION, HIGH_WATER],
+                &["none", "", ""]
+            )
+            .await,
         ["watched", "none"]
     );
     assert_eq!(
-        bench.eval(WATCH, &[WATCH_KEY], &["one", "none"]).await,
+        bench
+            .eval(
+                WATCH,
+                &[WATCH_KEY, GENERATION, HIGH_WATER],
+                &["one", "none", ""]
+            )
+            .await,
         ["watched", "one"],
         "one of an earlier start is replaced"
     );
     assert_eq!(
-        bench.eval(WATCH, &[WATCH_KEY], &["two", ""]).await,
+        bench
+            .eval(
+                WATCH,
+                &[WATCH_KEY, GENERATION, HIGH_WATER],
+                &["two", "", ""]
+            )
+            .await,
         ["watched", "one"],
         "all who wait have the same mark"
     );
@@ -363,6 +386,71 @@ async fn a_node_that_has_forgotten_does_not_vote_until_it_is_admitted() {
     );
     run(&bench.server, &["FLUSHALL"]).await;
     assert_eq!(bench.acquire("c", "1").await[0], "forgot");
+}
+
+#[tokio::test]
+async fn admit_answers_every_case_of_a_durable_node() {
+    let bench = Bench::new().await;
+    let (run_id, earlier) = (bench.run_id().await, "0123456789abcdef:7:durable");
+    let admit = async |evidence: &str, durable: &str| {
+        bench
+            .eval(
+                ADMIT,
+                &[GENERATION, HIGH_WATER, WATCH_KEY],
+                &[&run_id, "0", evidence, durable],
+            )
+            .await
+    };
+    let generation = async || get(&bench.server, GENERATION).await.unwrap();
+    let with = |rest: &str| format!("{run_id}:{rest}");
+    assert_eq!(admit("", "yes").await, ["admitted"]);
+    assert_eq!(generation().await, with("0:durable"));
+    assert_eq!(admit("", "").await, ["admitted"]);
+    assert_eq!(
+        generation().await,
+        with("0:durable"),
+        "a client that does not know does not change it"
+    );
+    assert_eq!(bench.acquire("a", "5").await, ["accepted"]);
+    assert_eq!(admit("", "no").await, ["admitted"]);
+    assert_eq!(generation().await, with("0"));
+    run(&bench.server, &["SET", GENERATION, earlier]).await;
+    assert_eq!(bench.acquire("a", "8").await[0], "forgot");
+    assert_eq!(
+        admit("0123456789abcdef:6:durable", "yes").await[0],
+        "forgot",
+        "it has another generation"
+    );
+    assert_eq!(admit("", "yes").await[0], "forgot", "without evidence");
+    assert_eq!(admit(earlier, "yes").await, ["admitted"]);
+    assert_eq!(generation().await, with("7:durable"), "with the old floor");
+    run(&bench.server, &["SET", GENERATION, earlier]).await;
+    assert_eq!(admit(earlier, "").await, ["admitted"]);
+    assert_eq!(
+        generation().await,
+        with("7"),
+        "an earlier run says nothing about this one"
+    );
+}
+
+#[tokio::test]
+async fn a_blank_server_is_marked_once_and_any_other_is_not() {
+    let bench = Bench::new().await;
+    let mark = async |mark: &str| {
+        let keys = [WATCH_KEY, GENERATION, HIGH_WATER];
+        bench.eval(WATCH, &keys, &[mark, "", "yes"]).await
+    };
+    assert_eq!(mark("a").await, ["watched", ""], "it has a generation");
+    bench.server_forgets().await;
+    run(&bench.server, &["SET", HIGH_WATER, "5"]).await;
+    assert_eq!(mark("b").await, ["watched", ""], "it has accepted a token");
+    bench.server_forgets().await;
+    assert_eq!(mark("c").await, ["watched", "c"]);
+    assert_eq!(
+        mark("d").await,
+        ["watched", "c"],
+        "another client was first"
+    );
 }
 
 #[tokio::test]
@@ -434,7 +522,7 @@ async fn a_shared_lock_lasts_as_long_as_its_longest_share_and_no_longer() {
         bench.left_ms(&bench.name).await > 50_000,
         "a short share does not cut a long one"
     );
-    // The short one has expired, and nobody counts it any more.
+    // The short one has expired, and no longer counts.
     sleep(ms(80)).await;
     assert_eq!(bench.extend_share("short", "2").await, ["gone"]);
     assert_eq!(bench.release_share("long").await, ["accepted"]);
@@ -451,7 +539,7 @@ async fn a_shared_lock_lasts_as_long_as_its_longest_share_and_no_longer() {
         "a share ends by itself"
     );
     bench.release("alone").await;
-    // What is left of earlier shares is nobody's.
+    // Earlier shares that are left have no owner.
     run(
         &bench.server,
         &["ZADD", &bench.key("readers"), "99999999999999", "ghost"],

@@ -1,4 +1,4 @@
-//! One server alone: its counter, entering again, and Redisson beside it.
+//! One Redis server: its token counter, re-entrance, and exclusion with Redisson.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use redis::Script;
 use testbed::Redis;
 use tokio::time::timeout;
 
-use crate::site::{becomes, get, ms, raw, run, token};
+use crate::support::{becomes, get, ms, raw, run, token};
 
 const COUNTER: &str = "lock:node:counter";
 
@@ -22,11 +22,11 @@ async fn start() -> (Redis, RedisLock) {
 }
 
 #[tokio::test]
-async fn tokens_count_the_locks_of_the_server_also_beyond_2_to_the_53() {
+async fn tokens_are_consecutive_also_above_2_to_the_53() {
     let (server, lock) = start().await;
     assert_eq!(lock.acquire("a").await.unwrap().token(), token(1));
     assert_eq!(lock.acquire("b").await.unwrap().token(), token(2));
-    lock.observe(token(1 << 53));
+    lock.observe("c", token(1 << 53)).unwrap();
     for number in 1..4 {
         let guard = lock.acquire("c").await.unwrap();
         assert_eq!(guard.token(), token((1 << 53) + number));
@@ -36,11 +36,11 @@ async fn tokens_count_the_locks_of_the_server_also_beyond_2_to_the_53() {
         );
         guard.release().await.unwrap();
     }
-    lock.observe(token(7));
+    lock.observe("d", token(7)).unwrap();
     assert_eq!(
         lock.acquire("d").await.unwrap().token(),
         token((1 << 53) + 4),
-        "what is observed never lowers a token"
+        "an observed token never lowers the next one"
     );
 }
 
@@ -65,7 +65,7 @@ async fn after_the_last_token_there_is_no_lock() {
 }
 
 #[tokio::test]
-async fn who_has_the_handle_enters_again_and_nobody_else() {
+async fn only_the_same_handle_can_enter_a_lock_again() {
     let (server, lock) = start().await;
     let (handle, other) = (lock.reentrant(), lock.reentrant());
     let mut first = handle.try_acquire("again").await.unwrap();
@@ -73,19 +73,19 @@ async fn who_has_the_handle_enters_again_and_nobody_else() {
     assert_eq!(
         first.token(),
         second.token(),
-        "it is one tenure of the lock"
+        "both entries belong to one acquisition"
     );
-    for stranger in [&other, &lock] {
-        let error = stranger
+    for other_handle in [&other, &lock] {
+        let error = other_handle
             .try_acquire("again")
             .await
-            .expect_err("only by the handle");
+            .expect_err("another handle cannot enter");
         assert!(matches!(error, LockError::Held { .. }), "{error}");
     }
     second.release().await.unwrap();
     assert!(
         other.try_acquire("again").await.is_err(),
-        "one entry is left"
+        "one entry is still held"
     );
     first.extend().await.unwrap();
     let tenure = first.token();
@@ -97,9 +97,9 @@ async fn who_has_the_handle_enters_again_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn tokens_of_a_redlock_do_not_fall_when_one_of_its_nodes_keeps_a_lock_of_its_own() {
-    let three = crate::site::start(3).await;
-    let redlock = crate::site::redlock(&three).await;
+async fn redlock_tokens_rise_although_a_node_also_serves_single_server_locks() {
+    let three = crate::support::start(3).await;
+    let redlock = crate::support::redlock(&three).await;
     let single = RedisLockBuilder::new(three[1].url())
         .lease(ms(20_000))
         .server_timeout(ms(400))
@@ -107,14 +107,10 @@ async fn tokens_of_a_redlock_do_not_fall_when_one_of_its_nodes_keeps_a_lock_of_i
         .unwrap();
     for (lock, above) in [(single.clone(), 1000), (single.reentrant(), 2000)] {
         redlock.observe("both", token(above)).unwrap();
-        let before = redlock.acquire_within("both", ms(5000)).await.unwrap();
-        becomes("all have it", async || {
-            crate::site::holding(&three, "both").await == 3
-        })
-        .await;
+        let before = crate::support::acquire_everywhere(&redlock, &three, "both").await;
         let last = before.token();
         before.release().await.unwrap();
-        crate::site::is_nowhere(&three, "both").await;
+        crate::support::is_nowhere(&three, "both").await;
         let between = lock.acquire("both").await.unwrap();
         assert!(between.token() > last, "{} after {last}", between.token());
         between.release().await.unwrap();
@@ -129,19 +125,22 @@ async fn tokens_of_a_redlock_do_not_fall_when_one_of_its_nodes_keeps_a_lock_of_i
 }
 
 #[tokio::test]
-async fn a_plain_lock_and_one_that_can_be_entered_again_exclude_each_other() {
+async fn plain_and_reentrant_locks_exclude_each_other() {
     let (_server, lock) = start().await;
     let handle = lock.reentrant();
     for (one, other) in [(&lock, &handle), (&handle, &lock)] {
         let guard = one.try_acquire("kinds").await.unwrap();
-        let error = other.try_acquire("kinds").await.expect_err("it is held");
+        let error = other
+            .try_acquire("kinds")
+            .await
+            .expect_err("the lock is held");
         assert!(matches!(error, LockError::Held { .. }), "{error}");
         guard.release().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
+async fn a_release_wakes_a_waiter_before_its_next_retry() {
     let server = Redis::start().await.unwrap();
     let builder = RedisLockBuilder::new(server.url())
         .lease(ms(20_000))
@@ -153,7 +152,7 @@ async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
     ] {
         let guard = lock.acquire("woken").await.unwrap();
         let waiter = tokio::spawn({
-            // A handle of its own, if it is the kind that can be entered again.
+            // A separate handle, because the same re-entrant handle would be admitted.
             let other = RedisLockBuilder::new(server.url())
                 .lease(ms(20_000))
                 .server_timeout(ms(400))
@@ -169,22 +168,29 @@ async fn a_waiter_is_woken_by_the_release_and_does_not_only_ask_now_and_then() {
                 numsub.query_async(&mut raw(&server).await).await.unwrap();
             count
         };
-        becomes("it listens", async || subscribers().await == 1).await;
+        becomes("the waiter is subscribed", async || {
+            subscribers().await == 1
+        })
+        .await;
         let since = Instant::now();
         guard.release().await.unwrap();
         timeout(ms(5000), waiter)
             .await
-            .expect("it is woken")
+            .expect("the release wakes the waiter")
             .unwrap()
             .release()
             .await
             .unwrap();
         assert!(since.elapsed() < ms(5000));
-        becomes("nobody listens any more", async || subscribers().await == 0).await;
+        becomes("no waiter is subscribed any more", async || {
+            subscribers().await == 0
+        })
+        .await;
     }
 }
 
-/// What RedissonLock sends, call for call (redisson/redisson, RedissonLock.java: tryLockInnerAsync, unlockInnerAsync), in our words.
+/// The scripts of RedissonLock, call for call (redisson/redisson, RedissonLock.java:
+/// tryLockInnerAsync, unlockInnerAsync), rewritten.
 fn redisson_lock() -> Script {
     Script::new(
         "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
@@ -206,7 +212,7 @@ fn redisson_unlock() -> Script {
 }
 
 #[tokio::test]
-async fn redisson_and_we_exclude_each_other() {
+async fn redisson_locks_and_reentrant_locks_exclude_each_other() {
     const THREAD: &str = "6c1b5ec0-8a4e-4f56-9c38-d13fd3b0d2a1:1";
     let (server, lock) = start().await;
     let (handle, mut connection) = (lock.reentrant(), raw(&server).await);
@@ -221,12 +227,12 @@ async fn redisson_and_we_exclude_each_other() {
             .unwrap()
     };
     assert_eq!(take().await, -1);
-    assert_eq!(take().await, -1, "it is inside twice");
+    assert_eq!(take().await, -1, "Redisson has entered twice");
     for lock in [&handle, &lock] {
         let error = lock
             .try_acquire("theirs")
             .await
-            .expect_err("Redisson has it");
+            .expect_err("Redisson holds the lock");
         assert!(matches!(error, LockError::Held { .. }), "{error}");
     }
     let mut connection = raw(&server).await;
@@ -240,14 +246,17 @@ async fn redisson_and_we_exclude_each_other() {
         assert_eq!(freed, left);
     }
     let guard = handle.try_acquire("theirs").await.unwrap();
-    assert!(take().await > 0, "it is told how long we have it");
+    assert!(
+        take().await > 0,
+        "Redisson gets the time to live of our lock"
+    );
     let freed: i64 = unlocking
         .key("theirs")
         .arg(THREAD)
         .invoke_async(&mut connection)
         .await
         .unwrap();
-    assert_eq!(freed, -1, "it cannot free ours");
+    assert_eq!(freed, -1, "Redisson cannot release our lock");
     guard.release().await.unwrap();
     assert_eq!(take().await, -1);
 }

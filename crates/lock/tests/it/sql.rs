@@ -1,34 +1,35 @@
-//! What is true of locks in databases beyond the contract.
+//! Guarantees of locks in databases beyond the contract.
 
 use std::{sync::Arc, time::Duration};
 
 use lock::{Answer, InvalidArgument, Lock, LockError, SqlLockBuilder};
 use sqlx::AssertSqlSafe;
 
-use crate::site::{becomes, ms, name, refused, token};
+use crate::support::{becomes, ms, name, refused, token};
 
 const LONG: Duration = Duration::from_secs(20);
-/// Above it, a float has no odd numbers.
-const FLOATS_END: i64 = 1 << 53;
+/// Above it, a 64-bit float cannot represent odd numbers.
+const FLOAT_PRECISION_END: i64 = 1 << 53;
 
-/// The kinds of locks that a database has, on the same tables, and a session of the test's own.
+/// Runs each test on every database, with its kinds of locks on the same tables and a function that
+/// sets a column.
 macro_rules! on_every_database {
     ($($test:ident),+ $(,)?) => {
         #[cfg(feature = "postgres")]
         mod postgres {
-            use crate::contract::postgres as site;
-            on_every_database!(@ sqlx::Postgres, site::shared_url().await.to_owned(), site::lock, 3, "$", $($test),+);
+            use crate::contract::postgres as env;
+            on_every_database!(@ sqlx::Postgres, env::shared_url().await.to_owned(), env::lock, 3, "$", $($test),+);
         }
         #[cfg(feature = "mysql")]
         mod mariadb {
-            use crate::contract::mysql as site;
-            on_every_database!(@ sqlx::MySql, site::shared_url().await.to_owned(), site::lock, 3, "?", $($test),+);
+            use crate::contract::mysql as env;
+            on_every_database!(@ sqlx::MySql, env::shared_url().await.to_owned(), env::lock, 3, "?", $($test),+);
         }
         #[cfg(feature = "sqlite")]
         mod sqlite {
-            use crate::contract::sqlite as site;
+            use crate::contract::sqlite as env;
             on_every_database!(@ sqlx::Sqlite, {
-                let file = Box::leak(Box::new(site::File::new().await));
+                let file = Box::leak(Box::new(env::File::new().await));
                 file.url.clone()
             }, |_, builder: lock::SqlLockBuilder<sqlx::Sqlite>| std::sync::Arc::new(builder.build().unwrap()), 1, "$", $($test),+);
         }
@@ -55,19 +56,19 @@ macro_rules! on_every_database {
 }
 
 on_every_database! {
-    kinds_draw_from_the_same_tokens,
-    the_last_token_is_given_and_no_more,
-    tokens_are_told_apart_where_floats_are_not,
+    all_kinds_draw_from_the_same_tokens,
+    no_token_follows_the_last_one,
+    tokens_are_exact_above_the_precision_of_floats,
 }
 
-async fn again(lock: &Arc<dyn Lock>, name: &str) -> Result<i64, LockError> {
+async fn acquire_and_release(lock: &Arc<dyn Lock>, name: &str) -> Result<i64, LockError> {
     let guard = lock.try_acquire(name).await?;
     let token = guard.token().get();
     guard.release().await.unwrap();
     Ok(token)
 }
 
-async fn kinds_draw_from_the_same_tokens(
+async fn all_kinds_draw_from_the_same_tokens(
     locks: Vec<Arc<dyn Lock>>,
     _: impl AsyncFn(&str, &str, i64),
 ) {
@@ -75,44 +76,67 @@ async fn kinds_draw_from_the_same_tokens(
     for expected in 1..=2 * locks.len() {
         let lock = &locks[expected % locks.len()];
         assert_eq!(
-            again(lock, &name).await.unwrap(),
+            acquire_and_release(lock, &name).await.unwrap(),
             i64::try_from(expected).unwrap(),
-            "without a gap, if nobody fails"
+            "tokens have no gaps without failures"
         );
     }
 }
 
-async fn the_last_token_is_given_and_no_more(
+/// Repeats the attempt while a session that was refused a token is still closing: it has the lock
+/// until the server has seen its end.
+async fn unless_held<T, F: Future<Output = Result<T, LockError>>>(
+    attempt: impl Fn() -> F,
+) -> Result<T, LockError> {
+    for _ in 0..500 {
+        match attempt().await {
+            Err(LockError::Held { .. }) => tokio::time::sleep(ms(10)).await,
+            result => return result,
+        }
+    }
+    attempt().await
+}
+
+async fn no_token_follows_the_last_one(
     locks: Vec<Arc<dyn Lock>>,
     set: impl AsyncFn(&str, &str, i64),
 ) {
     for lock in &locks {
         let name = name("last");
-        again(lock, &name).await.unwrap();
+        acquire_and_release(lock, &name).await.unwrap();
         set(&name, "token", i64::MAX - 1).await;
-        assert_eq!(again(lock, &name).await.unwrap(), i64::MAX);
+        assert_eq!(acquire_and_release(lock, &name).await.unwrap(), i64::MAX);
         for _ in 0..2 {
-            let error = refused(lock.try_acquire(&name).await);
+            let error = refused(unless_held(|| lock.try_acquire(&name)).await);
             assert!(
                 matches!(error, LockError::NoTokenLeft { .. }) && !error.is_retryable(),
                 "{error}"
             );
         }
         set(&name, "token", 7).await;
-        assert_eq!(again(lock, &name).await.unwrap(), 8, "it was not kept");
+        assert_eq!(
+            unless_held(|| acquire_and_release(lock, &name))
+                .await
+                .unwrap(),
+            8,
+            "the earlier refusal changed nothing"
+        );
     }
 }
 
-async fn tokens_are_told_apart_where_floats_are_not(
+async fn tokens_are_exact_above_the_precision_of_floats(
     locks: Vec<Arc<dyn Lock>>,
     set: impl AsyncFn(&str, &str, i64),
 ) {
     for lock in &locks {
         let name = name("floats");
-        again(lock, &name).await.unwrap();
-        set(&name, "token", FLOATS_END).await;
+        acquire_and_release(lock, &name).await.unwrap();
+        set(&name, "token", FLOAT_PRECISION_END).await;
         for above in 1..=3 {
-            assert_eq!(again(lock, &name).await.unwrap(), FLOATS_END + above);
+            assert_eq!(
+                acquire_and_release(lock, &name).await.unwrap(),
+                FLOAT_PRECISION_END + above
+            );
         }
     }
 }
@@ -128,7 +152,7 @@ fn remaining(error: &LockError) -> Duration {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_name() {
+fn invalid_settings_are_refused_by_name() {
     #[cfg(feature = "postgres")]
     {
         let nowhere =
@@ -182,13 +206,13 @@ mod on_postgres {
         SqlLockBuilder::connect(url).lease(LONG)
     }
 
-    /// Its clock is an hour ahead, for whoever looks there first.
+    /// A clock that is an hour ahead for sessions with this schema first in their search path.
     const AHEAD: &str = "CREATE SCHEMA IF NOT EXISTS ahead; \
          CREATE OR REPLACE FUNCTION ahead.statement_timestamp() RETURNS timestamptz LANGUAGE sql AS \
          'SELECT pg_catalog.statement_timestamp() + interval ''1 hour''';";
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_time_of_the_database_decides() {
+    async fn leases_are_counted_by_the_clock_of_the_database() {
         let (url, name) = (shared_url().await, name("time"));
         session(url).await.execute(AHEAD).await.unwrap();
         let ahead = PgPoolOptions::new().after_connect(|connection, _| {
@@ -213,11 +237,11 @@ mod on_postgres {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn names_with_the_same_hash_only_keep_each_other_out() {
+    async fn names_with_the_same_hash_exclude_each_other_and_keep_their_tokens() {
         let (url, name) = (shared_url().await, name("hash"));
         let lock = lock(ADVISORY, builder(url));
-        let first = super::again(&lock, &name).await.unwrap();
-        // Somebody with another name that has our number.
+        let first = super::acquire_and_release(&lock, &name).await.unwrap();
+        // A lock with another name and the same hash.
         let mut other = session(url).await;
         let take = format!("SELECT pg_advisory_lock({})", key(&name));
         other.execute(AssertSqlSafe(take)).await.unwrap();
@@ -227,12 +251,12 @@ mod on_postgres {
         ));
         other.close().await.unwrap();
         let guard = lock.acquire_within(&name, LONG).await.unwrap();
-        assert_eq!(guard.token(), token(first + 1), "its tokens are its own");
+        assert_eq!(guard.token(), token(first + 1), "the tokens are unaffected");
         guard.release().await.unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn waiters_who_have_gone_take_their_sessions_with_them() {
+    async fn waiters_that_give_up_leave_no_session_behind() {
         let url = shared_url().await;
         for kind in [ADVISORY, FOR_UPDATE] {
             let (lock, name) = (lock(kind, builder(url)), name("sessions"));
@@ -243,8 +267,8 @@ mod on_postgres {
                     LockError::Held { .. }
                 ));
             }
-            // The shared server has other tests' waiters too, but they do not wait for long.
-            becomes("nobody waits in the queue", async || {
+            // Waiters of other tests on the shared server wait only briefly.
+            becomes("the queue is empty", async || {
                 let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() \
                                AND state_change < now() - interval '1 second'";
                 sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut session(url).await).await.unwrap() == 0
@@ -262,9 +286,9 @@ mod on_mariadb {
     use super::*;
     use crate::contract::mysql::{ROW, lock, shared_url};
 
-    /// A session of MySQL's may have a clock of its own.
+    /// A MySQL session can have its own clock.
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_time_of_the_database_decides() {
+    async fn leases_are_counted_by_the_clock_of_the_database() {
         let (url, name) = (shared_url().await, name("time"));
         let ahead = MySqlPoolOptions::new().after_connect(|connection, _| {
             let ahead = "SET SESSION time_zone = '+05:30', timestamp = UNIX_TIMESTAMP() + 3600";

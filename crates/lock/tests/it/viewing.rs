@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
-use lock::{Holder, InvalidArgument, Lock, LockError, Patience, Request, Standing, Verdict};
+use lock::{Holder, InvalidArgument, Lock, LockError, Request, Standing, Verdict, Wait};
 
-use crate::site::{
+use crate::support::{
     acquire_everywhere, builder, five, get, holding, ms, name, patient, redlock, start,
 };
 
@@ -56,9 +56,7 @@ async fn a_look_sees_who_has_the_lock_and_what_stays_when_it_is_given_back() {
 async fn a_look_sees_those_who_share_the_lock_and_not_those_whose_lease_is_over() {
     let (servers, name) = (five().await, name("shared and seen"));
     let (long, short) = (patient(servers).await, redlock(servers).await);
-    let request = Request::new(&name)
-        .shared()
-        .patience(Patience::For(ms(10_000)));
+    let request = Request::new(&name).shared().wait(Wait::AtMost(ms(10_000)));
     let _one = long.request(request).await.unwrap();
     let two = short.request(request).await.unwrap();
     let sharers = async || match long.view(&name).await.unwrap().verdict() {
@@ -68,11 +66,11 @@ async fn a_look_sees_those_who_share_the_lock_and_not_those_whose_lease_is_over(
         } => owners,
         _ => BTreeSet::new(),
     };
-    crate::site::becomes("both are seen", async || sharers().await.len() == 2).await;
+    crate::support::becomes("both are seen", async || sharers().await.len() == 2).await;
     two.lost().await;
     // It has not been given back: the nodes still list it when its lease is over.
     std::mem::forget(two);
-    crate::site::becomes("one is seen", async || sharers().await.len() == 1).await;
+    crate::support::becomes("one is seen", async || sharers().await.len() == 1).await;
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
-//! What an address means.
+//! The forms of `REDIS_URL`: one server, a cluster, or sentinels.
 
 use crate::StockError;
 
-/// Where sentinels listen if nothing else is said.
+/// Port of a sentinel whose address names none.
 const SENTINEL_PORT: u16 = 26_379;
 
 /// Where the stock is.
@@ -12,11 +12,11 @@ pub(super) enum Address {
     Single(String),
     /// The URLs of some nodes of a cluster.
     Cluster(Vec<String>),
-    /// Who knows which server it is.
+    /// The sentinels that name the master.
     Sentinel(SentinelAddress),
 }
 
-/// Sentinels, and what they call the master.
+/// Addresses of sentinels, and their name for the master.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SentinelAddress {
     scheme: &'static str,
@@ -37,16 +37,17 @@ impl SentinelAddress {
         format!("{}{}{host}:{port}", self.scheme, self.credentials)
     }
 
-    /// For each sentinel the URLs to try in turn. The credentials are those of the servers; a sentinel may have the same or none, and one
-    /// that has none refuses them.
+    /// For each sentinel the URLs to try in turn. The credentials are those of the servers. A
+    /// sentinel may require the same or none, and one that requires none refuses them.
     pub(super) fn sentinels(&self) -> Vec<Vec<String>> {
-        let ways = if self.credentials.is_empty() {
+        let credentials = if self.credentials.is_empty() {
             vec![""]
         } else {
             vec!["", &self.credentials]
         };
         let urls = |host: &String| {
-            ways.iter()
+            credentials
+                .iter()
                 .map(|credentials| format!("{}{credentials}{host}", self.scheme))
                 .collect()
         };
@@ -102,7 +103,8 @@ fn strip<'a>(url: &'a str, schemes: [(&str, &'static str); 2]) -> Option<(&'stat
         .find_map(|(prefix, scheme)| Some((scheme, url.strip_prefix(prefix)?)))
 }
 
-/// Credentials stand once, in front of the first host, and go for all of them. They keep their `@`.
+/// Splits off the credentials, which stand once in front of the first host and apply to all of
+/// them. They keep their `@`.
 fn split_credentials(rest: &str) -> (&str, &str) {
     rest.rfind('@')
         .map_or(("", rest), |at| rest.split_at(at + 1))
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_sentinels_and_what_they_call_the_master() {
+    fn urls_name_sentinels_and_their_name_for_the_master() {
         let parse = |url: &str| match Address::parse(url) {
             Ok(Address::Sentinel(address)) => address,
             other => panic!("{url}: {other:?}"),

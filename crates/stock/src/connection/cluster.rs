@@ -1,9 +1,10 @@
 //! Every master of a cluster.
 //!
-//! What a reader could get wrong: the client follows failovers by itself, and then sometimes never answers again. It learns the new
-//! slots under a lock for which requests under way may stand in line, does not let these go on meanwhile, and so waits for ever; every
-//! request that comes later times out (redis 1.8.1; its #2419 was another way into the same). A client that is asked and has not said a word
-//! for [`SILENCE`] is therefore replaced by a new one.
+//! What a reader could get wrong: the client follows failovers by itself, but sometimes never
+//! responds again. It refreshes the slot map under a lock that requests in flight may be queued for,
+//! and does not poll these meanwhile: a deadlock. Every later request times out (redis 1.8.1; its
+//! issue #2419 was another way into the same state). A client that has only timed out for
+//! [`UNRESPONSIVE_MAX`] is therefore replaced.
 
 use std::{
     sync::{
@@ -20,14 +21,13 @@ use redis::{
     cluster_routing::SingleNodeRoutingInfo,
 };
 
-use super::{
-    Bulk, Connection, Connections, Nodes, RedisSettings, Replicated, info, replicated, tcp,
-};
-use crate::{StockError, stock::StockSettings};
+use super::{Bulk, Connection, Connections, Nodes, Operators, Replicated, info, replicated, tcp};
+use crate::{RedisSettings, StockError, StockSettings};
 
-/// Longer than a request may take, so several have timed out by then. A shard that is down does not make the client silent: the others
-/// answer, and of that one it says at once that it cannot be reached.
-const SILENCE: Duration = Duration::from_secs(2);
+/// Time with nothing but timeouts after which a client is replaced. It is longer than the time limit
+/// of a request, so several have timed out. A shard that is down does not make the client
+/// unresponsive: the others reply, and its own requests fail immediately.
+const UNRESPONSIVE_MAX: Duration = Duration::from_secs(2);
 
 pub(super) async fn open(
     settings: &StockSettings,
@@ -51,8 +51,10 @@ pub(super) async fn open(
     let client = client(&settings.redis, infos, settings.redis.response_timeout)?;
     Ok(Connections {
         orders: Connection::Cluster(Cluster::open(client.clone()).await?),
-        bulk: Bulk::Cluster(Cluster::open(client).await?),
+        bulk: Bulk::Cluster(Cluster::open(client.clone()).await?),
+        operators: Operators::Cluster(Cluster::open(client).await?),
         replicated: Replicated::new(settings, replicated::Connections::Cluster(confirming)),
+        masters: 1,
         nodes: Nodes::Fixed(nodes),
     })
 }
@@ -71,18 +73,18 @@ fn client(
     Ok(client.build()?)
 }
 
-/// No reply is waited for longer, whatever becomes of the client's own limits while it finds its way about a cluster that changes: a lane or
-/// a sweep that waits for ever would be the end of it.
-const HUNG: Duration = Duration::from_secs(5);
+/// Time limit for any reply. The client's own limits do not hold while it follows a cluster that
+/// changes, and a batcher or a sweep must never wait without a limit.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 async fn bounded<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     let timed_out = || {
         RedisError::from(std::io::Error::new(
             std::io::ErrorKind::TimedOut,
-            "the cluster did not answer at all",
+            "no reply from the cluster in time",
         ))
     };
-    tokio::time::timeout(HUNG, reply)
+    tokio::time::timeout(REPLY_TIMEOUT, reply)
         .await
         .unwrap_or_else(|_| Err(timed_out()))
 }
@@ -94,18 +96,18 @@ pub struct Cluster(Arc<Inner>);
 struct Inner {
     client: ClusterClient,
     connection: ArcSwap<ClusterConnection>,
-    silence: Mutex<Silence>,
+    timeouts: Mutex<TimeoutRun>,
     replacing: AtomicBool,
 }
 
 impl Cluster {
-    /// Connects to some of the nodes, and learns of the others.
+    /// Connects to some of the nodes, and discovers the others.
     pub async fn open(client: ClusterClient) -> RedisResult<Self> {
         let connection = ArcSwap::from_pointee(client.get_async_connection().await?);
         Ok(Self(Arc::new(Inner {
             client,
             connection,
-            silence: Mutex::default(),
+            timeouts: Mutex::default(),
             replacing: AtomicBool::default(),
         })))
     }
@@ -150,41 +152,45 @@ impl Cluster {
         let timed_out = result.as_ref().is_err_and(RedisError::is_timeout);
         let is_stuck = self
             .0
-            .silence
+            .timeouts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .takes_in(timed_out, Instant::now());
+            .note(timed_out, Instant::now());
         if is_stuck && !self.0.replacing.swap(true, Ordering::AcqRel) {
             tokio::spawn(Self::replace(Arc::clone(&self.0)));
         }
     }
 
-    /// What was asked on the old one times out, as everything on it did, and is asked again on the new one.
+    /// Requests on the old client time out like all before them, and are repeated on the new one.
     async fn replace(inner: Arc<Inner>) {
         match inner.client.get_async_connection().await {
             Ok(connection) => {
                 inner.connection.store(Arc::new(connection));
                 metrics::counter!("stockade_redis_clients_replaced_total").increment(1);
-                tracing::warn!(silent_for = ?SILENCE, "the client of the cluster said nothing any more: here is a new one");
+                tracing::warn!(timeouts_for = ?UNRESPONSIVE_MAX, "cluster client unresponsive, replaced");
             }
-            Err(error) => tracing::debug!(%error, "no new client of the cluster yet"),
+            Err(error) => tracing::debug!(%error, "failed to replace the cluster client"),
         }
-        // A new one has as much time as the first.
-        *inner.silence.lock().unwrap_or_else(PoisonError::into_inner) = Silence::default();
+        // The new client has as much time as the first.
+        *inner
+            .timeouts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = TimeoutRun::default();
         inner.replacing.store(false, Ordering::Release);
     }
 }
 
-/// Since when there were only timeouts.
+/// Start of the present run of timeouts.
 #[derive(Default)]
-struct Silence(Option<Instant>);
+struct TimeoutRun(Option<Instant>);
 
-impl Silence {
-    /// Takes in how a request ended; whether there has been nothing but timeouts for too long. Anything else, also a refusal, is a word.
-    fn takes_in(&mut self, timed_out: bool, now: Instant) -> bool {
+impl TimeoutRun {
+    /// Notes how a request ended. Returns whether there have been only timeouts for too long. Any
+    /// other result, also a refusal, ends the run.
+    fn note(&mut self, timed_out: bool, now: Instant) -> bool {
         self.0 = timed_out.then(|| self.0.unwrap_or(now));
         self.0
-            .is_some_and(|since| now.duration_since(since) >= SILENCE)
+            .is_some_and(|since| now.duration_since(since) >= UNRESPONSIVE_MAX)
     }
 }
 
@@ -192,18 +198,15 @@ impl Silence {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{SILENCE, Silence};
+    use super::{TimeoutRun, UNRESPONSIVE_MAX};
 
     #[test]
-    fn only_timeouts_without_end_are_silence() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
-        let at = |part: u32| start + SILENCE * part / 4;
-        assert!(!silence.takes_in(true, at(0)) && !silence.takes_in(true, at(3)));
-        assert!(!silence.takes_in(false, at(4)), "a word");
-        assert!(!silence.takes_in(true, at(5)) && !silence.takes_in(true, at(8)));
-        assert!(
-            silence.takes_in(true, at(9))
-                && silence.takes_in(true, at(9) + Duration::from_millis(1))
-        );
+    fn only_a_run_of_timeouts_makes_a_client_unresponsive() {
+        let (mut run, start) = (TimeoutRun::default(), Instant::now());
+        let at = |part: u32| start + UNRESPONSIVE_MAX * part / 4;
+        assert!(!run.note(true, at(0)) && !run.note(true, at(3)));
+        assert!(!run.note(false, at(4)), "a reply ends the run");
+        assert!(!run.note(true, at(5)) && !run.note(true, at(8)));
+        assert!(run.note(true, at(9)) && run.note(true, at(9) + Duration::from_millis(1)));
     }
 }

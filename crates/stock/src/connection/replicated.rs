@@ -1,14 +1,18 @@
 //! Writes that replicas have confirmed.
 //!
-//! `WAIT` speaks of what its *own* connection wrote, so script and `WAIT` travel in one pipeline. Between them stands one tiny write:
-//! a repeated ask finds its answer and writes nothing, and then `WAIT` would speak of an older write, or of none. What the tiny write is
-//! confirmed with is everything that the server did before it, the answer that was found included.
+//! `WAIT` covers the writes of its *own* connection, so script and `WAIT` travel in one pipeline.
+//! Between them stands one tiny write: a repeated reservation finds its decision and writes nothing,
+//! and `WAIT` alone would cover an older write, or none. The replicas confirm the tiny write with
+//! everything that the server did before it, the decision that the script found included. It has a
+//! key of its own. Written to a key of the segment, it would bring back the placeholder of a key that
+//! was lost, and the loss would go unnoticed.
 //!
-//! `WAIT` holds its connection up for as long as it takes, so none of this is on the connection that the orders share.
+//! `WAIT` blocks its connection, so none of this uses the connection that the orders share.
 //!
-//! Too few replicas is no refusal: the units are taken, the replicas may have them a moment later, and nothing is undone. The outcome is
-//! unknown, and the order is asked for again until its time is over. Which replicas confirmed is not said either: a failover to another
-//! one loses the order. Only all of them are a sure number.
+//! Too few replicas is not a refusal. The units are taken, the replicas may have them a moment later,
+//! and nothing is undone. The outcome is unknown, and the order is retried until its time limit.
+//! `WAIT` does not report which replicas confirmed: a failover to another one loses the order. Only
+//! a `replicas` equal to the number of replicas is safe.
 
 use std::{
     sync::{
@@ -26,26 +30,26 @@ use redis::{
 };
 use tokio::sync::OnceCell;
 
-use super::{Cluster, Following};
-use crate::{StockError, stock::StockSettings};
+use super::{Carrier, Cluster, Following};
+use crate::{StockError, StockSettings, keys::Keys};
 
-/// Batches on their way to one server at once: as many lanes as are busy there.
-pub(super) const CONNECTIONS: usize = 16;
+/// Batches in flight to one server: one for each busy batcher.
+pub(super) const CONNECTIONS_MAX: usize = 16;
 
 /// The same for a cluster, where each connects to every master.
 const CLUSTER_CONNECTIONS: usize = 4;
 
-/// The script, the tiny write, `WAIT`.
+/// Replies to one pipeline: the script, the tiny write, `WAIT`.
 const REPLIES: usize = 3;
 
-/// How many replicas must confirm, and for how long they are waited for.
+/// Number of replicas that must confirm, and the time limit for it.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     replicas: u16,
     within: Duration,
 }
 
-/// Runs scripts and says what they answered when replicas have it.
+/// Runs scripts, and replies when replicas have confirmed them.
 #[derive(Clone)]
 pub(crate) struct Replicated {
     wanted: Wanted,
@@ -70,32 +74,11 @@ impl Replicated {
         }
     }
 
-    /// What the script answered, if enough replicas have it. `answers` is the hash, in the slot of the script's keys, whose placeholder is
-    /// written once more.
-    pub(crate) async fn run(&self, script: Cmd, answers: &str) -> Result<Value, StockError> {
-        let replies = self
-            .connections
-            .send(&self.pipeline(script, answers), answers)
-            .await?;
-        let [answer, written, confirmed] =
-            <[Value; REPLIES]>::try_from(replies).map_err(|replies| {
-                StockError::Unreadable(format!("{} replies to {REPLIES} commands", replies.len()))
-            })?;
-        // Whatever else went wrong, what the script met explains it.
-        let answer = answer.extract_error()?;
-        written.extract_error()?;
-        self.check(
-            redis::from_redis_value::<i64>(confirmed.extract_error()?)
-                .map_err(redis::RedisError::from)?,
-        )?;
-        Ok(answer)
-    }
-
-    fn pipeline(&self, script: Cmd, answers: &str) -> Pipeline {
+    fn pipeline(&self, script: Cmd, key: &str) -> Pipeline {
         let mut pipeline = redis::pipe();
         pipeline.add_command(script);
-        pipeline.cmd("HSET").arg(answers).arg("").arg("");
-        // Nought would be for ever.
+        pipeline.cmd("SET").arg(key).arg(1);
+        // 0 would wait without a limit.
         pipeline.cmd("WAIT").arg(self.wanted.replicas).arg(
             u64::try_from(self.wanted.within.as_millis())
                 .unwrap_or(u64::MAX)
@@ -117,8 +100,31 @@ impl Replicated {
     }
 }
 
+impl Carrier for Replicated {
+    /// The script's reply, if enough replicas confirmed it. The tiny write is in the slot of the
+    /// script's keys.
+    async fn carry(&self, script: Cmd, keys: &Keys) -> Result<Value, StockError> {
+        let pipeline = self.pipeline(script, &keys.replicated);
+        let replies = self.connections.send(&pipeline, &keys.replicated).await?;
+        let [reply, written, confirmed] =
+            <[Value; REPLIES]>::try_from(replies).map_err(|replies| {
+                StockError::Unreadable(format!(
+                    "expected {REPLIES} replies to a pipeline, found {}",
+                    replies.len()
+                ))
+            })?;
+        // If anything else failed too, the script's error explains it.
+        let reply = reply.extract_error()?;
+        written.extract_error()?;
+        let confirmed = redis::from_redis_value::<i64>(confirmed.extract_error()?)
+            .map_err(redis::RedisError::from)?;
+        self.check(confirmed)?;
+        Ok(reply)
+    }
+}
+
 impl Connections {
-    /// One reply for each command; a refusal is a reply.
+    /// One reply for each command. A refusal is a reply.
     async fn send(&self, pipeline: &Pipeline, key: &str) -> Result<Vec<Value>, StockError> {
         match self {
             Self::Single(pool) => send(pool, pipeline).await,
@@ -139,12 +145,13 @@ pub(super) async fn send(
     Ok(connection.req_packed_commands(pipeline, 0, REPLIES).await?)
 }
 
-/// How long a reply to a pipeline with `WAIT` may take.
+/// Time limit for the reply to a pipeline with `WAIT`.
 pub(super) fn response_timeout(settings: &StockSettings) -> Duration {
     settings.redis.response_timeout + settings.replicas_timeout
 }
 
-/// Connections to every master, opened when the first order needs them: most clusters sell nothing that is replicated.
+/// Connections to every master. They are opened for the first order that needs them, because most
+/// clusters sell nothing that is replicated.
 pub(super) struct ClusterConnections {
     client: ClusterClient,
     open: OnceCell<Vec<Cluster>>,
@@ -163,7 +170,7 @@ impl ClusterConnections {
     async fn send(&self, pipeline: &Pipeline, key: &str) -> Result<Vec<Value>, StockError> {
         let all = self.open.get_or_try_init(|| self.open()).await?;
         let cluster = &all[self.turn.fetch_add(1, Ordering::Relaxed) % all.len()];
-        // By itself the client could not say where a pipeline with WAIT belongs: WAIT has no key.
+        // The client cannot route a pipeline with WAIT by itself: WAIT has no key.
         let slot = Route::with_slot(Slot::for_key(key), SlotAddr::Master);
         Ok(cluster
             .commands_at(

@@ -1,13 +1,16 @@
-//! Whichever server the sentinels name, followed through failovers.
+//! The master that Sentinel names, followed through failovers.
 //!
-//! The simple way, to ask once and to ask again when the connection breaks, goes on with the old master when that was only paused: its
-//! connection never broke, and for up to ten seconds after it wakes it takes writes that nobody will ever see. So the sentinels are
-//! asked all the time ([`LOOK_EVERY`]), and at once when a command fails. What decides is the *epoch*: every failover has a higher one than
-//! all before it, so of several sentinels the one with the highest is right, and a server of an epoch that is over is never gone back
-//! to, whatever a sentinel that was cut off says.
+//! The simple way is to ask the sentinels once, and again when the connection breaks. It stays with
+//! an old master that was only paused: the connection never broke, and for up to ten seconds after
+//! it resumes, the old master takes writes that will be lost. So the sentinels are polled all the
+//! time ([`POLL_INTERVAL`]), and immediately when a command fails. The *epoch* decides: every
+//! failover has a higher one than all before it. Of several sentinels the one with the highest epoch
+//! is right, and the client never returns to a server of an earlier epoch, even if a sentinel that
+//! was partitioned off still names it.
 //!
-//! When the master changes, everything moves: the shared connections, the pool, the subscriptions. A command that is under way at the
-//! old master fails at once instead of waiting for its time to be over; whether it was carried out is unknown, and it is asked again.
+//! When the master changes, everything moves: the shared connections, the pools, the subscriptions.
+//! A command in flight at the old master fails immediately instead of waiting for its time limit.
+//! Whether it was carried out is unknown, and it is repeated.
 
 use std::{
     collections::HashMap,
@@ -29,23 +32,24 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Bulk, Connection, Connections, Nodes, Replicated, address::SentinelAddress, info, replicated,
-    single,
+    Bulk, Connection, Connections, Nodes, Operators, Replicated, address::SentinelAddress, info,
+    operators, replicated, server, single,
 };
-use crate::{StockError, server, stock::StockSettings};
+use crate::{StockError, StockSettings};
 
-/// How often the sentinels are asked when nothing fails. Three short questions; an old master that wakes up is left after this time.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Interval between polls of the sentinels when nothing fails: three short queries. After it the
+/// client has left an old master that resumes.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often they are asked at most when everything fails.
-const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
+/// Shortest interval between two polls, when everything fails.
+const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 pub(super) async fn open(
     settings: &StockSettings,
     address: SentinelAddress,
 ) -> Result<Connections, StockError> {
     let watch = Watch::new(settings, address)?;
-    let named = watch.look().await?;
+    let named = watch.poll().await?;
     let master = Master::open(&watch, &named).await?;
     let following = Following(Arc::new(Inner {
         master: ArcSwap::from_pointee(master),
@@ -55,15 +59,17 @@ pub(super) async fn open(
     Ok(Connections {
         orders: Connection::Sentinel(following.clone()),
         bulk: Bulk::Sentinel(following.clone()),
+        operators: Operators::Sentinel(following.clone()),
         replicated: Replicated::new(
             settings,
             replicated::Connections::Sentinel(following.clone()),
         ),
         nodes: Nodes::Sentinel(following),
+        masters: 1,
     })
 }
 
-/// Everything that is open towards the present master. The sentinels are asked as long as somebody has it.
+/// The connections to the present master. The sentinels are polled as long as a copy of it exists.
 #[derive(Clone)]
 pub struct Following(Arc<Inner>);
 
@@ -131,6 +137,18 @@ impl Following {
         result
     }
 
+    pub(super) async fn operators_query(&self, cmd: &Cmd) -> Result<Value, StockError> {
+        let master = self.0.master.load_full();
+        let result = master
+            .unless_succeeded(operators::query(&master.operators, cmd))
+            .await;
+        self.note(match &result {
+            Err(StockError::Redis(error)) => casts_doubt(error),
+            result => result.is_err(),
+        });
+        result
+    }
+
     pub(super) async fn send_replicated(
         &self,
         pipeline: &Pipeline,
@@ -147,13 +165,13 @@ impl Following {
         result
     }
 
-    /// Where to subscribe, and what says that it is the wrong place from now on.
+    /// The server to subscribe at, and a token that is cancelled when it is not the master any more.
     pub(super) fn node(&self) -> (Client, CancellationToken) {
         let master = self.0.master.load();
         (master.client.clone(), master.succeeded.clone())
     }
 
-    /// Has the sentinels asked at once, if what happened may mean that the master is another one.
+    /// Has the sentinels polled immediately, if a result may mean that the master has changed.
     fn note(&self, doubtful: bool) {
         if doubtful {
             self.0.doubt.notify_one();
@@ -161,18 +179,18 @@ impl Following {
     }
 }
 
-/// A script that is missing says nothing about the server; everything else that goes wrong may.
+/// Whether an error may mean that the master has changed. A missing script does not.
 fn casts_doubt(error: &RedisError) -> bool {
     error.kind() != ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Some errors come as values.
+/// Whether a value is an error that may mean that the master has changed.
 fn is_refusal(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() != Some(ServerErrorKind::NoScript))
 }
 
 fn another_master() -> RedisError {
-    RedisError::from((ErrorKind::Io, "the sentinels have named another master"))
+    RedisError::from((ErrorKind::Io, "Sentinel has named another master"))
 }
 
 /// A server that a sentinel named.
@@ -190,12 +208,14 @@ struct Master {
     orders: ConnectionManager,
     bulk: ConnectionManager,
     replicated: deadpool_redis::Pool,
-    /// It is the master no longer.
+    /// For reads by operators and auditors.
+    operators: deadpool_redis::Pool,
+    /// Cancelled when another server is the master.
     succeeded: CancellationToken,
 }
 
 impl Master {
-    /// Refuses what cannot be trusted with stock, and what says itself that it is a replica.
+    /// Refuses a server that cannot be trusted with stock, and one that reports to be a replica.
     async fn open(watch: &Watch, named: &Named) -> Result<Self, StockError> {
         let url = watch.address.server(&named.host, named.port);
         let client = Client::open(info(&url)?)?;
@@ -203,29 +223,31 @@ impl Master {
         server::check(&Connection::Single(orders.clone())).await?;
         let bulk = single::bulk(&watch.settings.redis, &client).await?;
         let replicated = single::replicated_pool(&watch.settings, &url)?;
+        let operators = operators::pool(&watch.settings.redis, &url)?;
         Ok(Self {
             named: named.clone(),
             client,
             orders,
             bulk,
             replicated,
+            operators,
             succeeded: CancellationToken::new(),
         })
     }
 
     async fn unless_succeeded<T, E: From<RedisError>>(
         &self,
-        asked: impl Future<Output = Result<T, E>>,
+        request: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         tokio::select! {
             biased;
-            result = asked => result,
+            result = request => result,
             () = self.succeeded.cancelled() => Err(another_master().into()),
         }
     }
 }
 
-/// Who asks the sentinels.
+/// Polls the sentinels.
 struct Watch {
     settings: StockSettings,
     address: SentinelAddress,
@@ -248,79 +270,79 @@ impl Watch {
         })
     }
 
-    /// Until nobody has a connection any more.
+    /// Runs until the last connection is dropped.
     async fn follow(self, following: Weak<Inner>) {
         loop {
-            let _ = timeout(LOOK_EVERY, self.doubt.notified()).await;
+            let _ = timeout(POLL_INTERVAL, self.doubt.notified()).await;
             let Some(inner) = following.upgrade() else {
                 return;
             };
-            if let Err(error) = self.look_and_move(&inner).await {
-                tracing::debug!(%error, "no later master yet");
+            if let Err(error) = self.poll_and_move(&inner).await {
+                tracing::debug!(%error, "no newer master yet");
             }
             drop(inner);
-            sleep(LOOK_AT_MOST_EVERY).await;
+            sleep(POLL_INTERVAL_MIN).await;
         }
     }
 
-    async fn look_and_move(&self, inner: &Inner) -> Result<(), StockError> {
-        let named = self.look().await?;
+    async fn poll_and_move(&self, inner: &Inner) -> Result<(), StockError> {
+        let named = self.poll().await?;
         let old = inner.master.load_full();
         if named.epoch <= old.named.epoch {
             return Ok(());
         }
-        let patience = self.settings.redis.connect_timeout * 2;
-        // A server that died meanwhile must not keep us from asking for the one after it.
-        let opened = timeout(patience, Master::open(self, &named)).await;
-        let master = opened.unwrap_or(Err(StockError::OutcomeUnknown(patience)))?;
+        let open_timeout = self.settings.redis.connect_timeout * 2;
+        // A server that died meanwhile must not delay the poll that finds the next one.
+        let opened = timeout(open_timeout, Master::open(self, &named)).await;
+        let master = opened.unwrap_or(Err(StockError::OutcomeUnknown(open_timeout)))?;
         inner.master.store(Arc::new(master));
         old.succeeded.cancel();
         metrics::counter!("stockade_redis_failovers_total").increment(1);
-        tracing::warn!(from = ?old.named, to = ?named, "the sentinels have named another master");
+        tracing::warn!(from = ?old.named, to = ?named, "Sentinel has named another master, connections moved");
         Ok(())
     }
 
-    /// The server of the highest epoch that any sentinel knows of.
-    async fn look(&self) -> Result<Named, StockError> {
-        let (mut best, mut trouble) = (None::<Named>, None);
-        for answer in join_all(
+    /// The server of the highest epoch that any sentinel names.
+    async fn poll(&self) -> Result<Named, StockError> {
+        let (mut best, mut last_error) = (None::<Named>, None);
+        for reply in join_all(
             self.sentinels
                 .iter()
                 .map(|sentinel| sentinel.master(&self.address.name)),
         )
         .await
         {
-            match answer {
+            match reply {
                 Ok(named) if best.as_ref().is_none_or(|best| best.epoch < named.epoch) => {
                     best = Some(named)
                 }
                 Ok(_) => {}
-                Err(error) => trouble = Some(error),
+                Err(error) => last_error = Some(error),
             }
         }
-        let trouble = || trouble.map_or_else(String::new, |error| error.to_string());
-        let nobody = || {
+        let detail = || last_error.map_or_else(String::new, |error| error.to_string());
+        let none = || {
             RedisError::from((
                 ErrorKind::MasterNameNotFoundBySentinel,
                 "no sentinel names a master",
-                trouble(),
+                detail(),
             ))
         };
-        best.ok_or_else(|| nobody().into())
+        best.ok_or_else(|| none().into())
     }
 }
 
-/// One sentinel, and the connection to it while it lasts.
+/// One sentinel, and the connection to it while it is open.
 struct Sentinel {
     /// Without credentials and with them.
-    ways: Vec<Client>,
+    clients: Vec<Client>,
     config: AsyncConnectionConfig,
     open: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl Sentinel {
     fn new(settings: &StockSettings, urls: &[String]) -> Result<Self, StockError> {
-        let ways = urls
+        let clients = urls
             .iter()
             .map(|url| Ok(Client::open(info(url)?)?))
             .collect::<Result<_, StockError>>()?;
@@ -328,7 +350,7 @@ impl Sentinel {
             .set_connection_timeout(Some(settings.redis.connect_timeout))
             .set_response_timeout(Some(settings.redis.response_timeout));
         Ok(Self {
-            ways,
+            clients,
             config,
             open: Mutex::default(),
         })
@@ -343,25 +365,25 @@ impl Sentinel {
                 Err(_) => *open = None,
             }
         }
-        let mut trouble = RedisError::from((ErrorKind::EmptySentinelList, "no sentinels"));
-        for way in &self.ways {
-            match self.ask_anew(way, name).await {
+        let mut last_error = RedisError::from((ErrorKind::EmptySentinelList, "no sentinels"));
+        for client in &self.clients {
+            match self.connect(client, name).await {
                 Ok((connection, named)) => {
                     *open = Some(connection);
                     return Ok(named);
                 }
-                Err(error) => trouble = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(trouble)
+        Err(last_error)
     }
 
-    async fn ask_anew(
+    async fn connect(
         &self,
-        way: &Client,
+        client: &Client,
         name: &str,
     ) -> RedisResult<(MultiplexedConnection, Named)> {
-        let mut connection = way
+        let mut connection = client
             .get_multiplexed_async_connection_with_config(&self.config)
             .await?;
         let named = named_by(&mut connection, name).await?;
@@ -369,8 +391,9 @@ impl Sentinel {
     }
 }
 
-/// The address alone says nothing about its age, and beside the epoch stands the old address until every replica has moved. Sent as one,
-/// the two questions are answered in one go.
+/// The master that a sentinel names, with its epoch. The address alone has no age, and
+/// `SENTINEL MASTER`, which has the epoch, shows the old address until every replica has moved. Sent
+/// as one pipeline, both queries describe the same moment.
 async fn named_by(connection: &mut MultiplexedConnection, name: &str) -> RedisResult<Named> {
     let mut both = redis::pipe();
     both.cmd("SENTINEL")
@@ -385,7 +408,10 @@ async fn named_by(connection: &mut MultiplexedConnection, name: &str) -> RedisRe
         .get("config-epoch")
         .and_then(|epoch| epoch.parse().ok());
     let epoch = epoch.ok_or_else(|| {
-        RedisError::from((ErrorKind::UnexpectedReturnType, "a sentinel names no epoch"))
+        RedisError::from((
+            ErrorKind::UnexpectedReturnType,
+            "expected config-epoch in the reply of a sentinel",
+        ))
     })?;
     Ok(Named { epoch, host, port })
 }

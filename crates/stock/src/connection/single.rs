@@ -7,19 +7,23 @@ use redis::{
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
 };
 
-use super::{Bulk, Connection, Connections, Nodes, RedisSettings, Replicated, info, replicated};
-use crate::{StockError, stock::StockSettings};
+use super::{
+    Bulk, Connection, Connections, Nodes, Operators, Replicated, info, operators, replicated,
+};
+use crate::{RedisSettings, StockError, StockSettings};
 
 pub(super) async fn open(settings: &StockSettings, url: &str) -> Result<Connections, StockError> {
     let client = Client::open(info(url)?)?;
     Ok(Connections {
         orders: Connection::Single(orders(&settings.redis, &client).await?),
         bulk: Bulk::Single(bulk(&settings.redis, &client).await?),
+        operators: Operators::Single(operators::pool(&settings.redis, url)?),
         replicated: Replicated::new(
             settings,
             replicated::Connections::Single(replicated_pool(settings, url)?),
         ),
         nodes: Nodes::Fixed(vec![client]),
+        masters: 1,
     })
 }
 
@@ -31,8 +35,8 @@ pub(super) async fn orders(
     manager(settings, client, settings.response_timeout).await
 }
 
-/// The connection for long reads, which all share that read: a pool would ask a connection how it is before it lends it, and each question waits for
-/// the flush of a file.
+/// The connection for the recorder's long reads, which its readers share. A pool would check a
+/// connection before it lends it, and each check would wait for a flush of the server's file.
 pub(super) async fn bulk(
     settings: &RedisSettings,
     client: &Client,
@@ -54,7 +58,7 @@ async fn manager(
     Ok(client.get_connection_manager_with_config(config).await?)
 }
 
-/// Connections for asks that replicas must confirm, which one caller has for itself at a time.
+/// Connections for reservations that replicas must confirm. One caller at a time uses each.
 pub(super) fn replicated_pool(
     settings: &StockSettings,
     url: &str,
@@ -68,14 +72,14 @@ pub(super) fn replicated_pool(
         .set_response_timeout(Some(response_timeout));
     let manager = deadpool_redis::Manager::new_with_config(info(url)?, config)?;
     deadpool_redis::Pool::builder(manager)
-        .max_size(replicated::CONNECTIONS)
+        .max_size(replicated::CONNECTIONS_MAX)
         .wait_timeout(Some(response_timeout))
         .runtime(deadpool_redis::Runtime::Tokio1)
         .build()
         .map_err(|error| StockError::Pool(error.to_string()))
 }
 
-/// All of them as one pipeline. A refusal is an answer.
+/// Sends all commands as one pipeline. A refusal is a reply.
 pub(super) async fn query_each(
     mut connection: ConnectionManager,
     cmds: &[Cmd],

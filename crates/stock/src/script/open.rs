@@ -4,14 +4,20 @@ use domain::{Entry, EntryId, Item, ItemState, SegmentConfig, SegmentKey};
 use redis::Cmd;
 
 use super::{INSPECT, OPEN_SEGMENT, SET_STATE, unknown_status};
-use crate::{StockError, connection::Connection, keys::Keys, outbox, reply::Reply};
+use crate::{
+    StockError,
+    connection::{Carrier, Connection},
+    keys::Keys,
+    outbox,
+    reply::ReplyReader,
+};
 
-/// What `open_segment` did.
+/// The result of `open_segment`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opened {
     /// The segment is new.
     New,
-    /// It was there already and is as it was.
+    /// The segment existed already and is unchanged.
     Existing,
 }
 
@@ -23,13 +29,13 @@ pub(crate) async fn open_segment(
 ) -> Result<Opened, StockError> {
     let names = [
         &*keys.stock,
-        &keys.answers,
+        &keys.decisions,
         &keys.buyers,
         &keys.outbox,
-        &keys.walks,
+        &keys.spillovers,
     ];
     let reply = OPEN_SEGMENT
-        .run(connection, &names, |cmd| {
+        .run(connection, keys, &names, |cmd| {
             cmd.arg(item.share(keys.segment.segment))
                 .arg(limit(&item.into()))
                 .arg(item.state.as_str())
@@ -41,7 +47,7 @@ pub(crate) async fn open_segment(
                 .arg(&keys.name);
         })
         .await?;
-    match &*Reply::new(reply)?.text()? {
+    match &*ReplyReader::new(reply)?.text()? {
         "opened" => Ok(Opened::New),
         "exists" => Ok(Opened::Existing),
         status => Err(unknown_status("open_segment", status)),
@@ -64,31 +70,32 @@ pub(super) fn limit_and_window(cmd: &mut Cmd, config: &SegmentConfig) {
         .arg(ms(config.window.closes_at));
 }
 
-/// What `set_state` did.
+/// The result of `set_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateSet {
     /// The state is set.
     Set,
-    /// It had been set already.
+    /// The segment already had this epoch.
     Same,
-    /// The segment has seen a later change.
+    /// The segment has a later epoch.
     Stale,
 }
 
-/// Sets the segment's state, limit and window, if their epoch is newer than what it has seen.
+/// Sets the segment's state, limit and window, if their epoch is newer than the segment's.
 pub(crate) async fn set_state(
     connection: &Connection,
     keys: &Keys,
     config: &SegmentConfig,
 ) -> Result<StateSet, StockError> {
+    let names = [&*keys.stock, &keys.outbox];
     let reply = SET_STATE
-        .run(connection, &[&keys.stock, &keys.outbox], |cmd| {
+        .run(connection, keys, &names, |cmd| {
             cmd.arg(config.state.as_str()).arg(config.epoch);
             limit_and_window(cmd, config);
             cmd.arg(&keys.name);
         })
         .await?;
-    match &*Reply::new(reply)?.text()? {
+    match &*ReplyReader::new(reply)?.text()? {
         "set" => Ok(StateSet::Set),
         "same" => Ok(StateSet::Same),
         "stale" => Ok(StateSet::Stale),
@@ -97,45 +104,46 @@ pub(crate) async fn set_state(
     }
 }
 
-/// A segment as it was at one moment.
+/// A snapshot of a segment.
 #[derive(Debug, Clone)]
 pub struct Inspection {
-    /// Which segment.
+    /// The segment.
     pub segment: SegmentKey,
-    /// Units that nobody has.
+    /// Free units.
     pub available: u64,
     /// Whether it sells.
     pub state: ItemState,
-    /// The item's epoch as the segment has it.
+    /// The item's epoch in the segment.
     pub epoch: u64,
     /// The last outbox entry.
     pub last: EntryId,
     /// Units that one buyer may hold; 0 is no limit.
     pub limit: u64,
-    /// Number of remembered answers.
-    pub answers: u64,
-    /// Number of buyers with a count, and of those who gave something back.
+    /// Number of stored decisions.
+    pub decisions: u64,
+    /// Number of buyers with a count, and of marks of those who released something.
     pub buyers: u64,
     /// Number of outbox entries, the anchor included.
     pub outbox: u64,
-    /// Number of walks that are not forgotten yet.
-    pub walks: u64,
-    /// From when on it sells, in milliseconds since 1970; 0 is no start.
+    /// Number of pending spillovers: those that are not forgotten yet.
+    pub spillovers: u64,
+    /// Start of the window, in milliseconds since 1970; 0 is no start.
     pub opens_ms: i64,
-    /// Until when it sells; 0 is no end.
+    /// End of the window; 0 is no end.
     pub closes_ms: i64,
-    /// The highest fencing token that it has seen.
+    /// The highest fencing token that the segment has seen.
     pub fence: u64,
-    /// The fencing token of whoever mends it.
-    pub mending: Option<u64>,
-    /// Whether answers, counts and walks are those that were written to, and not what somebody began anew after they were lost.
+    /// The fencing token of the repairer that has halted it.
+    pub repairing: Option<u64>,
+    /// Whether decisions, counts and spillovers are those that were written to, and not recreated
+    /// after a loss.
     pub whole: bool,
-    /// The entries that were asked for.
+    /// The entries that were requested.
     pub entries: Vec<Entry>,
 }
 
 impl Inspection {
-    /// Whether a change with these settings has come through, and none after it.
+    /// Whether the segment has these settings, and none of a later change.
     pub fn is_set_as(&self, config: &SegmentConfig) -> bool {
         let has = (
             self.state,
@@ -144,7 +152,7 @@ impl Inspection {
             self.opens_ms,
             self.closes_ms,
         );
-        // What Redis has of a time is its milliseconds.
+        // Redis keeps the milliseconds of a time.
         has == (
             config.state,
             config.epoch,
@@ -153,65 +161,103 @@ impl Inspection {
             ms(config.window.closes_at),
         )
     }
+
+    /// A snapshot without values, to be filled from the script's fields.
+    fn empty(segment: SegmentKey) -> Self {
+        Self {
+            segment,
+            available: 0,
+            state: ItemState::Paused,
+            epoch: 0,
+            last: EntryId { ms: 0, seq: 0 },
+            limit: 0,
+            decisions: 0,
+            buyers: 0,
+            outbox: 0,
+            spillovers: 0,
+            opens_ms: 0,
+            closes_ms: 0,
+            fence: 0,
+            repairing: None,
+            whole: false,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Takes in the next field: its name, then its value.
+    fn read_field(&mut self, reply: &mut ReplyReader) -> Result<(), StockError> {
+        match &*reply.text()? {
+            "available" => self.available = reply.unsigned()?,
+            "state" => self.state = reply.parse()?,
+            "epoch" => self.epoch = reply.unsigned()?,
+            "last" => self.last = reply.parse()?,
+            "limit" => self.limit = reply.unsigned()?,
+            "decisions" => self.decisions = reply.unsigned()?,
+            "buyers" => self.buyers = reply.unsigned()?,
+            "outbox" => self.outbox = reply.unsigned()?,
+            "spillovers" => self.spillovers = reply.unsigned()?,
+            "opens_ms" => self.opens_ms = reply.int()?,
+            "closes_ms" => self.closes_ms = reply.int()?,
+            "fence" => self.fence = reply.parse()?,
+            "repairing" => self.repairing = reply.text()?.parse().ok(),
+            "whole" => self.whole = reply.unsigned()? == 1,
+            "entries" => self.entries = outbox::decode_entries(reply.list()?)?,
+            name => {
+                return Err(StockError::Unreadable(format!(
+                    "expected a field of an inspection, found {name:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Which outbox entries to list along.
+/// Number of fields that `inspect` returns.
+const INSPECTION_FIELDS: usize = 15;
+
+/// Which outbox entries an inspection lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InspectionEntries {
-    /// None.
+    /// No entry.
     None,
-    /// Every one.
+    /// Every entry.
     All,
-    /// This one and every later one.
+    /// This entry and every later one.
     From(EntryId),
 }
 
-/// Shows the segment.
+/// Takes a snapshot of the segment.
 pub(crate) async fn inspect(
-    connection: &Connection,
+    carrier: &impl Carrier,
     keys: &Keys,
     entries: InspectionEntries,
 ) -> Result<Inspection, StockError> {
     let names = [
         &*keys.stock,
-        &keys.answers,
+        &keys.decisions,
         &keys.buyers,
         &keys.outbox,
-        &keys.walks,
+        &keys.spillovers,
     ];
     let from = match entries {
         InspectionEntries::None => String::new(),
         InspectionEntries::All => "-".into(),
         InspectionEntries::From(id) => id.to_string(),
     };
-    let mut reply = Reply::new(
-        INSPECT
-            .run(connection, &names, |cmd| {
-                cmd.arg(&from);
-            })
-            .await?,
-    )?;
+    let reply = INSPECT
+        .run(carrier, keys, &names, |cmd| {
+            cmd.arg(&from);
+        })
+        .await?;
+    let mut reply = ReplyReader::new(reply)?;
     match &*reply.text()? {
         "ok" => {}
         "missing" => return Err(StockError::Missing(keys.segment.clone())),
         status => return Err(unknown_status("inspect", status)),
     }
-    Ok(Inspection {
-        segment: keys.segment.clone(),
-        available: reply.unsigned()?,
-        state: reply.parse()?,
-        epoch: reply.unsigned()?,
-        last: reply.parse()?,
-        limit: reply.unsigned()?,
-        answers: reply.unsigned()?,
-        buyers: reply.unsigned()?,
-        outbox: reply.unsigned()?,
-        walks: reply.unsigned()?,
-        opens_ms: reply.int()?,
-        closes_ms: reply.int()?,
-        fence: reply.parse()?,
-        mending: reply.text()?.parse().ok(),
-        whole: reply.unsigned()? == 1,
-        entries: outbox::decode_entries(reply.list()?)?,
-    })
+    let mut inspection = Inspection::empty(keys.segment.clone());
+    for _ in 0..INSPECTION_FIELDS {
+        inspection.read_field(&mut reply)?;
+    }
+    Ok(inspection)
 }

@@ -3,18 +3,27 @@
 use domain::TransferId;
 
 use super::{Script, TRANSFER_IN, TRANSFER_OUT, refusals};
-use crate::{StockError, connection::Connection, keys::Keys, reply::Reply};
+use crate::{StockError, connection::Connection, keys::Keys, reply::ReplyReader};
 
-/// Takes as many of `asked` units as nobody has. Returns how many left, now or when it was first asked.
+/// Takes up to `requested` free units. Returns how many left, now or at the first call.
 pub(crate) async fn transfer_out(
     connection: &Connection,
     keys: &Keys,
     id: TransferId,
-    asked: u64,
+    requested: u64,
     token: u64,
 ) -> Result<u64, StockError> {
-    let names = [&*keys.stock, &keys.answers, &keys.outbox];
-    transfer(&TRANSFER_OUT, connection, keys, &names, id, asked, token).await
+    let names = [&*keys.stock, &keys.decisions, &keys.outbox];
+    transfer(
+        &TRANSFER_OUT,
+        connection,
+        keys,
+        &names,
+        id,
+        requested,
+        token,
+    )
+    .await
 }
 
 /// Puts the units in. A repeat changes nothing.
@@ -25,7 +34,7 @@ pub(crate) async fn transfer_in(
     units: u64,
     token: u64,
 ) -> Result<u64, StockError> {
-    let names = [&*keys.stock, &keys.answers, &keys.outbox];
+    let names = [&*keys.stock, &keys.decisions, &keys.outbox];
     transfer(&TRANSFER_IN, connection, keys, &names, id, units, token).await
 }
 
@@ -39,7 +48,7 @@ async fn transfer(
     token: u64,
 ) -> Result<u64, StockError> {
     let reply = script
-        .run(connection, names, |cmd| {
+        .run(connection, keys, names, |cmd| {
             cmd.arg(&id.as_bytes()[..])
                 .arg(id.to_string())
                 .arg(units)
@@ -47,7 +56,7 @@ async fn transfer(
                 .arg(&keys.name);
         })
         .await?;
-    let mut reply = Reply::new(reply)?;
+    let mut reply = ReplyReader::new(reply)?;
     refusals(&mut reply, keys, script.name)?;
     reply.unsigned()
 }

@@ -1,5 +1,6 @@
-//! The identity, held against the raw keys of every segment: what was put in is there or was taken, once, by an order that is counted; and what came
-//! back, was moved or was set by hand is in the entries.
+//! The identity, held against the raw keys of every segment: what was put in is there or was taken,
+//! once, by an order that is counted; and what came back, was moved or was set by hand is in the
+//! entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,12 +31,12 @@ pub async fn audit(sale: &Sale) {
     }
     for book in &books {
         the_entries_lead_to_what_is_available(sale, book);
-        taken_answers_are_the_taken_entries(book);
+        taken_decisions_are_the_taken_entries(book);
         transfers_are_remembered(book);
     }
     no_order_took_twice(&books);
-    final_answers_are_true(sale, &books);
-    released_for_good(sale, &books);
+    final_decisions_are_true(sale, &books);
+    released_permanently(sale, &books);
     buyers_are_counted(sale, &books);
 }
 
@@ -132,7 +133,7 @@ fn the_entries_lead_to_what_is_available(sale: &Sale, book: &Book) {
     );
 }
 
-fn taken_answers_are_the_taken_entries(book: &Book) {
+fn taken_decisions_are_the_taken_entries(book: &Book) {
     let mut expected: BTreeMap<_, _> = book.taken.iter().map(|order| (order.id, order)).collect();
     for order in &book.released {
         assert_eq!(
@@ -147,9 +148,9 @@ fn taken_answers_are_the_taken_entries(book: &Book) {
         .into_iter()
         .map(|(id, order)| (id, order.quantity.get()))
         .collect();
-    let found: BTreeMap<_, _> = answers(&book.dump)
-        .filter(|answer| answer.kind == 'T')
-        .map(|answer| (answer.order, answer.units))
+    let found: BTreeMap<_, _> = decisions(&book.dump)
+        .filter(|decision| decision.kind == 'T')
+        .map(|decision| (decision.order, decision.units))
         .collect();
     assert_eq!(
         found, expected,
@@ -158,7 +159,8 @@ fn taken_answers_are_the_taken_entries(book: &Book) {
     );
 }
 
-/// A segment that lost its keys has forgotten transfers; a repeat of one comes with a token that is too low by now.
+/// A segment that lost its keys has forgotten transfers; a repeat of one comes with a token that is
+/// too low by now.
 fn transfers_are_remembered(book: &Book) {
     let mut moved = BTreeMap::new();
     for entry in &book.entries {
@@ -175,14 +177,17 @@ fn transfers_are_remembered(book: &Book) {
             transferred.id
         );
     }
-    for (id, answer) in book
+    for (id, decision) in book
         .dump
-        .answers
+        .decisions
         .iter()
-        .filter(|(_, answer)| answer.starts_with(['O', 'I']))
+        .filter(|(_, decision)| decision.starts_with(['O', 'I']))
     {
         let id = TransferId::from_bytes(id.as_slice().try_into().unwrap());
-        let remembered = (answer.chars().next().unwrap(), answer[1..].parse().unwrap());
+        let remembered = (
+            decision.chars().next().unwrap(),
+            decision[1..].parse().unwrap(),
+        );
         assert_eq!(
             moved.get(&id),
             Some(&remembered),
@@ -200,7 +205,7 @@ fn no_order_took_twice(books: &[Book]) {
 }
 
 /// "Elsewhere" names who has the units, and what is sold out has none anywhere.
-fn final_answers_are_true(sale: &Sale, books: &[Book]) {
+fn final_decisions_are_true(sale: &Sale, books: &[Book]) {
     let mut holder: BTreeMap<_, _> = books
         .iter()
         .flat_map(|book| book.taken.iter().map(|order| (order.id, book.segment)))
@@ -208,39 +213,40 @@ fn final_answers_are_true(sale: &Sale, books: &[Book]) {
     for order in books.iter().flat_map(|book| &book.released) {
         holder.remove(&order.id);
     }
-    for answer in books.iter().flat_map(|book| answers(&book.dump)) {
-        match answer.kind {
+    for decision in books.iter().flat_map(|book| decisions(&book.dump)) {
+        match decision.kind {
             'E' => assert_eq!(
-                holder.get(&answer.order).copied(),
-                answer.place,
+                holder.get(&decision.order).copied(),
+                decision.place,
                 "{}: {}",
                 sale.item.id,
-                answer.order
+                decision.order
             ),
             'S' => assert_eq!(
-                holder.get(&answer.order),
+                holder.get(&decision.order),
                 None,
                 "{}: {} is called sold out",
                 sale.item.id,
-                answer.order
+                decision.order
             ),
             _ => {}
         }
     }
 }
 
-/// Who has given back is told so where the units were and at home, and is known to the sold-out hint. A segment that lost its keys is told what
-/// became of an order's last attempt; of the others home knows.
-fn released_for_good(sale: &Sale, books: &[Book]) {
+/// A released order has its decision where the units were and at home, and its buyer is marked for the
+/// sold-out cache. A repaired segment has the decision of an order's last attempt; of the others
+/// home knows.
+fn released_permanently(sale: &Sale, books: &[Book]) {
     for book in books {
         for order in &book.released {
             let home = &books[usize::from(home(sale, &order.buyer))];
             let released = |dump: &Dump| {
-                dump.answer(order.id)
-                    .is_some_and(|answer| answer.starts_with(&format!("R{}:", order.quantity)))
+                dump.decision(order.id)
+                    .is_some_and(|decision| decision.starts_with(&format!("R{}:", order.quantity)))
             };
             let was_lost = sale.lost.lock().unwrap().contains(&book.segment)
-                && book.dump.answer(order.id).is_none();
+                && book.dump.decision(order.id).is_none();
             assert!(
                 released(&home.dump) && (was_lost || released(&book.dump)),
                 "{}: {} was released",
@@ -261,8 +267,8 @@ fn home(sale: &Sale, buyer: &BuyerId) -> u16 {
     u16::try_from(buyer.stable_hash() % u64::from(sale.item.segments)).unwrap()
 }
 
-/// A buyer's count at home is what his orders hold, and what those that still walk would hold; but for an order whose count was given back
-/// and whose units somebody still has to return.
+/// A buyer's count at home is what his orders hold, and what those that still spillover would hold; but
+/// for an order whose count was released and whose units are still to be returned.
 fn buyers_are_counted(sale: &Sale, books: &[Book]) {
     let mut counts: BTreeMap<(u16, String), i64> = BTreeMap::new();
     let took: BTreeSet<OrderId> = books
@@ -281,23 +287,23 @@ fn buyers_are_counted(sale: &Sale, books: &[Book]) {
         let home = home(sale, &order.buyer);
         if !books[usize::from(home)]
             .dump
-            .answer(order.id)
-            .is_some_and(|answer| answer.starts_with('R'))
+            .decision(order.id)
+            .is_some_and(|decision| decision.starts_with('R'))
         {
             *counts.entry((home, order.buyer.to_string())).or_default() +=
                 i64::from(order.quantity.get());
         }
     }
     for book in books {
-        for (walker, units) in unfinished_walks(&book.dump) {
+        for (spillover_worker, units) in unfinished_spillovers(&book.dump) {
             assert_eq!(
-                home(sale, &walker.1),
+                home(sale, &spillover_worker.1),
                 book.segment,
-                "a walk in the list of a segment that is not its home"
+                "a spillover in the list of a segment that is not its home"
             );
-            if !took.contains(&walker.0) {
+            if !took.contains(&spillover_worker.0) {
                 *counts
-                    .entry((book.segment, walker.1.to_string()))
+                    .entry((book.segment, spillover_worker.1.to_string()))
                     .or_default() += units;
             }
         }
@@ -338,17 +344,17 @@ fn most_allowed(sale: &Sale, books: &[Book]) -> Option<i64> {
         .filter(|limit| *limit > 0)
 }
 
-/// Walks that home still answers with "passed".
-fn unfinished_walks(dump: &Dump) -> Vec<((OrderId, BuyerId), i64)> {
+/// Spillovers that home still answers with "declined".
+fn unfinished_spillovers(dump: &Dump) -> Vec<((OrderId, BuyerId), i64)> {
     let mut unfinished = Vec::new();
-    for packed in dump.walks.keys() {
+    for packed in dump.spillovers.keys() {
         let order = OrderId::from_bytes(packed[..16].try_into().unwrap());
         let units = i64::from(u32::from_be_bytes(packed[16..20].try_into().unwrap()));
         let buyer = BuyerId::new(std::str::from_utf8(&packed[21..]).unwrap()).unwrap();
         assert_eq!(usize::from(packed[20]), buyer.as_str().len());
         if dump
-            .answer(order)
-            .is_some_and(|answer| answer.starts_with('P'))
+            .decision(order)
+            .is_some_and(|decision| decision.starts_with('D'))
         {
             unfinished.push(((order, buyer), units));
         }
@@ -364,15 +370,15 @@ struct Remembered {
 }
 
 /// Answers to orders; what is remembered of transfers is left out.
-fn answers(dump: &Dump) -> impl Iterator<Item = Remembered> {
-    dump.answers
+fn decisions(dump: &Dump) -> impl Iterator<Item = Remembered> {
+    dump.decisions
         .iter()
-        .filter(|(_, answer)| !answer.starts_with(['O', 'I']))
-        .map(|(order, answer)| {
-            let mut parts = answer[1..].split(':');
+        .filter(|(_, decision)| !decision.starts_with(['O', 'I']))
+        .map(|(order, decision)| {
+            let mut parts = decision[1..].split(':');
             Remembered {
                 order: OrderId::from_bytes(order.as_slice().try_into().unwrap()),
-                kind: answer.chars().next().unwrap(),
+                kind: decision.chars().next().unwrap(),
                 units: parts.next().unwrap().parse().unwrap(),
                 place: parts.nth(1).map(|place| place.parse().unwrap()),
             }

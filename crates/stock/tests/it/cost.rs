@@ -1,7 +1,9 @@
-//! What an order costs here: commands of Redis exactly, and allocations at most. A slower design fails, on any machine.
+//! What an order costs here: commands of Redis exactly, and allocations at most. A slower design
+//! fails, on any machine.
 //!
-//! Everything runs on one thread, with a server of its own: orders that are begun together have all reached their lane before it is emptied, so they
-//! are one batch; and nobody else's work is counted. `docs/performance.md`, "Guards", has the table.
+//! Everything runs on one thread, with its own server: orders that start together have all
+//! reached their batcher before it is emptied, so they are one batch; and no other work is
+//! counted. `docs/performance.md`, "Guards", has the table.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +18,7 @@ use std::{
 use cost::{Bound, commands, fewest_allocations};
 use domain::BuyerId;
 use futures::future::join_all;
-use stock::{Ask, ItemStock, Outcome, Stock, StockSettings};
+use stock::{ItemStock, Outcome, Reservation, Stock, StockSettings};
 use testbed::Redis;
 use tokio::{runtime::Runtime, task::unconstrained};
 
@@ -26,23 +28,24 @@ use crate::{
     site::{self, Site},
 };
 
-/// A lone order, and as many as a busy lane may well carry.
+/// A lone order, and as many as a busy batcher may well carry.
 const BATCHES: [usize; 2] = [1, 128];
 
-/// Runs a test with a server of its own.
+/// Runs a test with its own server.
 async fn alone(test: impl AsyncFnOnce(Arc<Site>)) {
     let server = Redis::start().await.unwrap();
     site::run(Site::at(server.url(), vec![server.url()]).await, test).await;
 }
 
-/// An item on sale at an instance that calls an empty item so for the whole test: looks at it would be counted, and come with the clock.
+/// An item on sale at an instance that calls an empty item so for the whole test: looks at it would
+/// be counted, and come with the clock.
 async fn open(site: &Arc<Site>, terms: Terms) -> Arc<Sale> {
     sale::open_with(site, terms, patient(site).await).await
 }
 
 async fn patient(site: &Site) -> Arc<Stock> {
     site.instance_with(StockSettings {
-        hint_lifetime: Duration::from_secs(3600),
+        sold_out_cache_ttl: Duration::from_secs(3600),
         ..site.settings()
     })
     .await
@@ -50,19 +53,28 @@ async fn patient(site: &Site) -> Arc<Stock> {
 
 type AtOnce<'a> = Pin<Box<dyn Future<Output = Vec<Outcome>> + 'a>>;
 
-/// Orders that leave together, once this is awaited. Unconstrained, or tokio would have them take turns with the lane before all are in it.
-fn at_once(item: &ItemStock, asks: Vec<Ask>) -> AtOnce<'_> {
-    let orders = join_all(asks.into_iter().map(|ask| item.order(ask)));
+/// Orders that leave together, once this is awaited. Unconstrained, or tokio would have them take
+/// turns with the batcher before all are in it.
+fn at_once(item: &ItemStock, reservations: Vec<Reservation>) -> AtOnce<'_> {
+    let orders = join_all(
+        reservations
+            .into_iter()
+            .map(|reservation| item.order(reservation)),
+    );
     Box::pin(unconstrained(async {
         orders.await.into_iter().map(Result::unwrap).collect()
     }))
 }
 
 /// Asks of buyers, one unit each.
-fn asks(sale: &Sale, key: &str, buyers: impl IntoIterator<Item = BuyerId>) -> Vec<Ask> {
+fn reservations(
+    sale: &Sale,
+    key: &str,
+    buyers: impl IntoIterator<Item = BuyerId>,
+) -> Vec<Reservation> {
     buyers
         .into_iter()
-        .map(|buyer| sale.ask(&buyer, key, 1))
+        .map(|buyer| sale.reservation(&buyer, key, 1))
         .collect()
 }
 
@@ -70,9 +82,11 @@ fn asks(sale: &Sale, key: &str, buyers: impl IntoIterator<Item = BuyerId>) -> Ve
 async fn cost_of(
     site: &Site,
     item: &ItemStock,
-    asks: Vec<Ask>,
+    reservations: Vec<Reservation>,
 ) -> (Vec<Outcome>, BTreeMap<String, u64>) {
-    commands(&site.url, at_once(item, asks)).await.unwrap()
+    commands(&site.url, at_once(item, reservations))
+        .await
+        .unwrap()
 }
 
 fn calls(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -82,8 +96,9 @@ fn calls(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// ask_home: one EVALSHA and TIME; HMGET of the stock, of the answers and of the buyers' counts; XADD for all that were taken; HSET of the stock, the counts
-/// and the answers; XLEN, to know whether the recorder sleeps.
+/// reserve_home: one EVALSHA and TIME; HMGET of the stock, of the answers and of the buyers' counts;
+/// XADD for all that were taken; HSET of the stock, the counts and the answers; XLEN, to know
+/// whether the recorder sleeps.
 const TAKE: [(&str, u64); 6] = [
     ("evalsha", 1),
     ("time", 1),
@@ -107,7 +122,7 @@ async fn a_batch_that_takes_costs_ten_commands_whatever_its_size() {
             let (outcomes, cost) = cost_of(
                 &site,
                 &item,
-                asks(&sale, "k", (first..first + batch).map(buyer)),
+                reservations(&sale, "k", (first..first + batch).map(buyer)),
             )
             .await;
             assert_eq!(
@@ -130,7 +145,7 @@ async fn a_batch_that_takes_costs_ten_commands_whatever_its_size() {
         let (_, cost) = cost_of(
             &site,
             &item,
-            asks(&sale, "k", (first..first + 128).map(buyer)),
+            reservations(&sale, "k", (first..first + 128).map(buyer)),
         )
         .await;
         assert_eq!(cost, calls(&[&TAKE[..], &[("publish", 1)]].concat()));
@@ -138,28 +153,34 @@ async fn a_batch_that_takes_costs_ten_commands_whatever_its_size() {
     .await;
 }
 
-/// ask_home without a write: EVALSHA and TIME, and the three HMGET.
+/// reserve_home without a write: EVALSHA and TIME, and the three HMGET.
 const LOOK: [(&str, u64); 3] = [("evalsha", 1), ("time", 1), ("hmget", 3)];
 
 #[tokio::test]
-async fn a_batch_that_was_answered_before_or_is_above_the_limit_costs_five_commands_whatever_its_size()
- {
+async fn a_batch_of_repeats_or_above_the_limit_costs_five_commands_whatever_its_size() {
     alone(async |site| {
         let sale = open(&site, Terms::new(10_000, 1).limit(1)).await;
         let item = sale.at_first();
         let buyers = || (0..128).map(buyer);
-        assert_eq!(held(&at_once(&item, asks(&sale, "k", buyers())).await), 128);
+        assert_eq!(
+            held(&at_once(&item, reservations(&sale, "k", buyers())).await),
+            128
+        );
         for batch in BATCHES {
             let (outcomes, cost) =
-                cost_of(&site, &item, asks(&sale, "k", buyers().take(batch))).await;
+                cost_of(&site, &item, reservations(&sale, "k", buyers().take(batch))).await;
             assert!(
                 outcomes
                     .iter()
                     .all(|outcome| matches!(outcome, Outcome::Held { replayed: true, .. }))
             );
             assert_eq!(cost, calls(&LOOK), "{batch} repeats");
-            let (outcomes, cost) =
-                cost_of(&site, &item, asks(&sale, "another", buyers().take(batch))).await;
+            let (outcomes, cost) = cost_of(
+                &site,
+                &item,
+                reservations(&sale, "another", buyers().take(batch)),
+            )
+            .await;
             assert!(
                 outcomes
                     .iter()
@@ -171,7 +192,7 @@ async fn a_batch_that_was_answered_before_or_is_above_the_limit_costs_five_comma
     .await;
 }
 
-/// Another instance buys everything that `segment` has, so that the first one does not hear of it.
+/// Another instance buys everything that `segment` has, so that the first one does not notice.
 async fn buy_up(site: &Site, sale: &Sale, segment: u16) {
     let left = sale.dump(segment).await.available();
     let other = patient(site).await.item(&sale.item);
@@ -180,7 +201,7 @@ async fn buy_up(site: &Site, sale: &Sale, segment: u16) {
         .filter(|rival| rival.home(sale.item.segments) == segment);
     let outcomes = at_once(
         &other,
-        asks(sale, "k", rivals.take(usize::try_from(left).unwrap())),
+        reservations(sale, "k", rivals.take(usize::try_from(left).unwrap())),
     )
     .await;
     assert_eq!(held(&outcomes) as u64, left);
@@ -193,17 +214,17 @@ async fn a_batch_that_finds_the_only_segment_empty_costs_seven_commands_whatever
             let sale = open(&site, Terms::new(200, 1).limit(1)).await;
             assert!(
                 is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()),
-                "now the instance believes that 199 are left"
+                "now the instance has seen 199 units left"
             );
             buy_up(&site, &sale, 0).await;
             let (outcomes, cost) = cost_of(
                 &site,
                 &sale.at_first(),
-                asks(&sale, "k", (1..=batch).map(buyer)),
+                reservations(&sale, "k", (1..=batch).map(buyer)),
             )
             .await;
             assert_eq!(sold_out(&outcomes), batch);
-            // What each of them was told is remembered (HSET), and for how long (ZADD).
+            // The decision on each is stored (HSET), with its due time (ZADD).
             assert_eq!(
                 cost,
                 calls(&[
@@ -230,11 +251,11 @@ async fn a_batch_whose_home_is_empty_costs_three_scripts_whatever_its_size() {
                 "now the instance knows the item"
             );
             buy_up(&site, &sale, 0).await;
-            let strays = (0..batch).map(|n| sale.buyer_at(0, n)).collect::<Vec<_>>();
+            let off_home = (0..batch).map(|n| sale.buyer_at(0, n)).collect::<Vec<_>>();
             let item = sale.at_first();
             let (outcomes, cost) = commands(&site.url, async {
-                let outcomes = at_once(&item, asks(&sale, "k", strays)).await;
-                // Home hears of it in the background.
+                let outcomes = at_once(&item, reservations(&sale, "k", off_home)).await;
+                // Home is notified in the background.
                 sale.stock.shutdown().await;
                 outcomes
             })
@@ -247,7 +268,8 @@ async fn a_batch_whose_home_is_empty_costs_three_scripts_whatever_its_size() {
                 ("time", 3),
                 // Three at home; the stock and the answers at the next segment.
                 ("hmget", 3 + 2),
-                // Counts and answers at home; stock and answers at the next; and then home learns of each order where it went.
+                // Counts and answers at home; stock and answers at the next; and then home learns
+                // of each order where it went.
                 ("hset", 2 + 2 + each),
                 ("hget", 1 + each),
                 ("zadd", 1 + each),
@@ -261,28 +283,21 @@ async fn a_batch_whose_home_is_empty_costs_three_scripts_whatever_its_size() {
 }
 
 #[tokio::test]
-async fn who_is_turned_away_costs_no_command() {
+async fn a_shed_order_costs_no_command() {
     alone(async |site| {
         let sale = open(&site, Terms::new(3, 3).limit(1)).await;
         for n in 0..3 {
             assert!(is_held(&sale.order(&buyer(n), "k", 1).await.unwrap()));
         }
-        // One look at each segment, and at who holds something there: that takes the hint.
-        assert_eq!(
-            sale.order(&buyer(9), "k", 1).await.unwrap(),
-            Outcome::TurnedAway
-        );
+        // One look at each segment, and at who holds something there: that takes the sold-out cache.
+        assert_eq!(sale.order(&buyer(9), "k", 1).await.unwrap(), Outcome::Shed);
         let (outcomes, cost) = cost_of(
             &site,
             &sale.at_first(),
-            asks(&sale, "k", (1000..11_000).map(buyer)),
+            reservations(&sale, "k", (1000..11_000).map(buyer)),
         )
         .await;
-        assert!(
-            outcomes
-                .iter()
-                .all(|outcome| *outcome == Outcome::TurnedAway)
-        );
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Shed));
         assert_eq!(cost, calls(&[]), "10,000 refusals");
     })
     .await;
@@ -310,8 +325,9 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// Holds orders of one key against the bound, as many at once as each round has buyers: from the call to the answer, with their batch's way to Redis
-    /// and back. The ask and the future itself are the caller's.
+    /// Holds orders of one key against the bound, as many at once as each round has buyers: from
+    /// the call to the answer, with their batch's way to Redis and back. The ask and the future
+    /// itself are the caller's.
     fn check(
         &self,
         bound: Bound,
@@ -321,9 +337,9 @@ impl Counted<'_> {
     ) {
         let (item, mut orders) = (self.sale.at_first(), 0);
         let prepare = || {
-            let asks = asks(self.sale, key, round());
-            orders = asks.len();
-            at_once(&item, asks)
+            let reservations = reservations(self.sale, key, round());
+            orders = reservations.len();
+            at_once(&item, reservations)
         };
         let run = |orders| {
             assert!(
@@ -388,21 +404,21 @@ fn a_repeat_allocates_no_more_than_it_may() {
 }
 
 #[test]
-fn who_is_turned_away_allocates_no_more_than_this() {
+fn a_shed_order_allocates_no_more_than_it_may() {
     counting(1, |counted| {
         let Counted { runtime, sale } = counted;
         assert!(is_held(
             &runtime.block_on(sale.order(&buyer(0), "k", 1)).unwrap()
         ));
-        let is_turned_away = |outcome: &Outcome| *outcome == Outcome::TurnedAway;
+        let is_shed = |outcome: &Outcome| *outcome == Outcome::Shed;
         counted.check(
             Bound {
-                what: "a refusal by the hint",
+                what: "a refusal by the sold_out_cache",
                 most: 0.1,
             },
             "k",
             newcomers(128),
-            is_turned_away,
+            is_shed,
         );
     });
 }

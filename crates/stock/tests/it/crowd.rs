@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use stock::{Ask, ItemStock, Outcome, StockError};
+use stock::{ItemStock, Outcome, Reservation, StockError};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::sale::Sale;
@@ -16,21 +16,25 @@ pub async fn instances(sale: &Sale, count: usize) -> Vec<Arc<ItemStock>> {
     all
 }
 
-/// Sends every ask at the same moment, to the instances in turn, and waits for all outcomes, which come in the order of the asks.
+/// Sends every ask at the same moment, to the instances in turn, and waits for all outcomes, which
+/// come in the order of the asks.
 pub async fn at_once(
     instances: &[Arc<ItemStock>],
-    asks: Vec<Ask>,
+    reservations: Vec<Reservation>,
 ) -> Vec<Result<Outcome, StockError>> {
-    let (count, barrier) = (asks.len(), Arc::new(Barrier::new(asks.len())));
+    let (count, barrier) = (
+        reservations.len(),
+        Arc::new(Barrier::new(reservations.len())),
+    );
     let mut orders = JoinSet::new();
-    for (index, ask) in asks.into_iter().enumerate() {
+    for (index, reservation) in reservations.into_iter().enumerate() {
         let (instance, barrier) = (
             Arc::clone(&instances[index % instances.len()]),
             Arc::clone(&barrier),
         );
         orders.spawn(async move {
             barrier.wait().await;
-            (index, instance.order(ask).await)
+            (index, instance.order(reservation).await)
         });
     }
     let outcomes: BTreeMap<_, _> = orders.join_all().await.into_iter().collect();
@@ -39,8 +43,11 @@ pub async fn at_once(
 }
 
 /// The same where every order must have an answer.
-pub async fn all_answered(instances: &[Arc<ItemStock>], asks: Vec<Ask>) -> Vec<Outcome> {
-    at_once(instances, asks)
+pub async fn all_answered(
+    instances: &[Arc<ItemStock>],
+    reservations: Vec<Reservation>,
+) -> Vec<Outcome> {
+    at_once(instances, reservations)
         .await
         .into_iter()
         .map(Result::unwrap)

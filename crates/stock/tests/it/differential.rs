@@ -1,9 +1,11 @@
-//! Random sequences of everything that can happen to a segment, on a real server and on a model in Rust, which have to agree on every reply
-//! and at the end on every key.
+//! Random sequences of everything that can happen to a segment, on a real server and on a model in
+//! Rust, which have to agree on every reply and at the end on every key.
 //!
-//! `model.rs` checks the *protocol* in every interleaving, with scripts that are as small as it allows: whether an order can take twice. Here the
-//! *scripts* are checked, with everything that they carry: quantities, batches, limits, windows, tokens, entries, refusals. The two meet in
-//! `transitions.rs`, the table of what may become of an answer: the sequences have to take each of its rows, and no other.
+//! `model.rs` checks the *protocol* in every interleaving, with scripts that are as small as it
+//! allows: whether an order can take twice. Here the *scripts* are checked, with everything that
+//! they carry: quantities, batches, limits, windows, tokens, entries, refusals. The two meet in
+//! `transitions.rs`, the table of what may become of an answer: the sequences have to take each of
+//! its rows, and no other.
 //!
 //! | file | is |
 //! |---|---|
@@ -12,9 +14,10 @@
 //! | `call` | one call with all that it carries, and its form on the wire |
 //! | `segment` | the model: the headers of `lua/`, in Rust |
 //! | `compare` | every key, on both sides |
-//! | `reply` | a reply, whoever gave it |
+//! | `reply` | a reply, from a server or from the model |
 //!
-//! `STOCKADE_SEQUENCES` says how many (`make soak` plays many more), and `STOCKADE_SEED` where to begin: a failure says which.
+//! `STOCKADE_SEQUENCES` says how many (`make soak` plays many more), and `STOCKADE_SEED` where to
+//! begin: a failure says which.
 
 mod call;
 mod compare;
@@ -43,7 +46,7 @@ use self::{
 use crate::transitions::TRANSITIONS;
 
 const SEQUENCES: u64 = 10_000;
-/// Sequences of one seed. The next ones have the next seed, whoever plays them.
+/// Sequences of one seed. The next ones have the next seed, in whichever thread.
 const BLOCK: u64 = 50;
 /// Several, because each waits for the server most of the time.
 const PLAYERS: u64 = 6;
@@ -160,7 +163,8 @@ async fn the_scripts_and_their_model_agree_on_every_sequence() {
     everything_happened(&tally);
 }
 
-/// Sequences that never reach a refusal or a transition say nothing about it. A few of them need not reach all.
+/// Sequences that never reach a refusal or a transition say nothing about it. A few of them need
+/// not reach all.
 fn everything_happened(tally: &Tally) {
     let table = TRANSITIONS.into();
     assert!(

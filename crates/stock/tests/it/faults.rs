@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use stock::{
-    Acknowledge, Ask, InspectionEntries, Outcome, RedisSettings, Stock, StockError, StockSettings,
+    Acknowledge, InspectionEntries, Outcome, RedisSettings, Reservation, Stock, StockError,
+    StockSettings,
 };
 use testbed::Redis;
 
@@ -42,7 +43,7 @@ async fn a_server_that_lost_its_scripts_gets_them_back_within_the_request(
         .await
         .unwrap();
     flush_scripts(&sale).await;
-    sale.at_first().settle_walks().await.unwrap();
+    sale.at_first().settle_spillovers().await.unwrap();
     flush_scripts(&sale).await;
     sale.stock.ready().await.unwrap();
     assert!(is_held(&sale.order(&ann, "home", 1).await.unwrap()));
@@ -53,14 +54,17 @@ async fn a_restarted_server_has_every_accepted_order_and_takes_new_ones(
     server: &mut Redis,
 ) {
     let sale = sale::open(&site, Terms::new(200, 2)).await;
-    let asks = |from: usize| {
+    let reservations = |from: usize| {
         (from..from + 100)
-            .map(|n| sale.ask(&buyer(n), "k", 1))
+            .map(|n| sale.reservation(&buyer(n), "k", 1))
             .collect::<Vec<_>>()
     };
-    assert_eq!(held(&all_answered(&[sale.at_first()], asks(0)).await), 100);
+    assert_eq!(
+        held(&all_answered(&[sale.at_first()], reservations(0)).await),
+        100
+    );
     server.restart().await.unwrap();
-    let again = all_answered(&[sale.at_first()], asks(0)).await;
+    let again = all_answered(&[sale.at_first()], reservations(0)).await;
     assert!(
         again
             .iter()
@@ -68,7 +72,7 @@ async fn a_restarted_server_has_every_accepted_order_and_takes_new_ones(
         "{again:?}"
     );
     assert_eq!(
-        held(&all_answered(&[sale.at_first()], asks(100)).await),
+        held(&all_answered(&[sale.at_first()], reservations(100)).await),
         100
     );
     assert_eq!(sale.available().await, 0);
@@ -77,10 +81,12 @@ async fn a_restarted_server_has_every_accepted_order_and_takes_new_ones(
 async fn orders_that_run_into_a_restart_take_once(site: Arc<Site>, server: &mut Redis) {
     let sale = sale::open(&site, Terms::new(5000, 2)).await;
     let instances = instances(&sale, 2).await;
-    let asks: Vec<_> = (0..3000).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
+    let reservations: Vec<_> = (0..3000)
+        .map(|n| sale.reservation(&buyer(n), "k", 1))
+        .collect();
     let crowd = tokio::spawn({
-        let (instances, asks) = (instances.clone(), asks.clone());
-        async move { at_once(&instances, asks).await }
+        let (instances, reservations) = (instances.clone(), reservations.clone());
+        async move { at_once(&instances, reservations).await }
     });
     eventually("the crowd being under way", async || {
         sale.available().await < 4900
@@ -92,9 +98,9 @@ async fn orders_that_run_into_a_restart_take_once(site: Arc<Site>, server: &mut 
         outcomes
             .iter()
             .all(|outcome| outcome.as_ref().is_ok_and(is_held)),
-        "within ten seconds everybody has an answer"
+        "every order has an outcome within ten seconds"
     );
-    assert_eq!(held(&all_answered(&instances, asks).await), 3000);
+    assert_eq!(held(&all_answered(&instances, reservations).await), 3000);
     assert_eq!(sale.available().await, 2000);
 }
 
@@ -118,11 +124,13 @@ async fn a_server_that_is_silent_for_a_while_makes_orders_slow_and_nothing_else(
     let sale = sale::open_with(&site, Terms::new(50, 2), impatient(&site).await).await;
     server.pause().await.unwrap();
     let crowd = tokio::spawn({
-        let (item, asks) = (
+        let (item, reservations) = (
             sale.at_first(),
-            (0..100).map(|n| sale.ask(&buyer(n % 50), "k", 1)).collect(),
+            (0..100)
+                .map(|n| sale.reservation(&buyer(n % 50), "k", 1))
+                .collect(),
         );
-        async move { all_answered(&[item], asks).await }
+        async move { all_answered(&[item], reservations).await }
     });
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(!crowd.is_finished());
@@ -143,13 +151,13 @@ async fn an_order_whose_time_runs_out_is_unknown_and_a_repeat_resolves_it(
     // So that the first of the orders does not have to look.
     assert!(is_held(&sale.order(&buyer(99), "k", 1).await.unwrap()));
     server.pause().await.unwrap();
-    let asks: Vec<_> = (0..5)
-        .map(|n| Ask {
+    let reservations: Vec<_> = (0..5)
+        .map(|n| Reservation {
             within: Duration::from_millis(300),
-            ..sale.ask(&buyer(n), "k", 1)
+            ..sale.reservation(&buyer(n), "k", 1)
         })
         .collect();
-    for outcome in at_once(&[sale.at_first()], asks).await {
+    for outcome in at_once(&[sale.at_first()], reservations).await {
         assert!(
             matches!(outcome, Err(StockError::OutcomeUnknown(_))),
             "{outcome:?}"
@@ -158,7 +166,9 @@ async fn an_order_whose_time_runs_out_is_unknown_and_a_repeat_resolves_it(
     server.resume().await.unwrap();
     let again = all_answered(
         &[sale.at_first()],
-        (0..5).map(|n| sale.ask(&buyer(n), "k", 1)).collect(),
+        (0..5)
+            .map(|n| sale.reservation(&buyer(n), "k", 1))
+            .collect(),
     )
     .await;
     assert_eq!(held(&again), 5);
@@ -182,13 +192,13 @@ async fn a_server_without_memory_takes_nothing_until_it_has_some(
             .await
     };
     maxmemory(1).await;
-    let ask = Ask {
+    let reservation = Reservation {
         within: Duration::from_millis(300),
         acknowledge: Acknowledge::Accepted,
-        ..sale.ask(&bob, "k", 1)
+        ..sale.reservation(&bob, "k", 1)
     };
     assert!(matches!(
-        sale.at_first().order(ask.clone()).await,
+        sale.at_first().order(reservation.clone()).await,
         Err(StockError::OutcomeUnknown(_))
     ));
     assert_eq!(sale.dumps().await, before);
@@ -197,7 +207,7 @@ async fn a_server_without_memory_takes_nothing_until_it_has_some(
         .await
         .expect("looking needs no memory");
     sale.at_first()
-        .settle_walks()
+        .settle_spillovers()
         .await
         .expect("nor does seeing what is due");
     sale.set_state(domain::ItemState::Paused, 2)
@@ -205,7 +215,7 @@ async fn a_server_without_memory_takes_nothing_until_it_has_some(
         .expect("pausing must always be possible");
     sale.set_state(domain::ItemState::Open, 3).await.unwrap();
     maxmemory(0).await;
-    assert!(is_held(&sale.at_first().order(ask).await.unwrap()));
+    assert!(is_held(&sale.at_first().order(reservation).await.unwrap()));
 }
 
 async fn refusal(server: &Redis) -> String {

@@ -1,4 +1,5 @@
-//! The stock against real servers. After every test the books of every item that it opened are audited (`audit.rs`).
+//! The stock against real servers. After every test the books of every item that it opened are
+//! audited (`audit.rs`).
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -6,17 +7,17 @@
     reason = "a test may stop at whatever goes wrong, and say what it measured"
 )]
 
+mod ablation;
 mod audit;
 mod cost;
 mod crowd;
-mod devices;
 mod differential;
 mod faults;
 mod headers;
-mod hint;
-mod mending;
 mod model;
+mod operators;
 mod recorded;
+mod repair;
 mod replicated;
 mod returns;
 mod sale;
@@ -24,6 +25,7 @@ mod scripts;
 mod selling;
 mod sentinel;
 mod site;
+mod sold_out_cache;
+mod spillovers;
 mod spread;
 mod transitions;
-mod walks;

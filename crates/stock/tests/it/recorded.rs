@@ -3,7 +3,9 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use domain::{BuyerId, Change, Entry, EntryId, OrderId};
-use stock::{Acknowledge, Announcement, Ask, Fate, Outcome, RecordedEntries, StockError};
+use stock::{
+    Acknowledge, Announcement, Outcome, RecordedEntries, Reservation, Resolution, StockError,
+};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -15,23 +17,23 @@ use crate::{
 
 on_both!(
     an_order_is_acknowledged_when_it_is_recorded_and_not_before,
-    an_order_that_the_ledger_rejects_is_told_so,
-    who_waits_beside_a_recorder_is_told_without_a_message,
+    an_order_that_the_ledger_rejects_gets_rejected,
+    a_recorder_in_the_same_process_notifies_waiters_without_a_message,
     a_lost_message_is_made_up_for,
     an_order_that_is_never_recorded_is_unknown_and_keeps_its_units,
     a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed,
 );
 
-fn recorded(ask: Ask) -> Ask {
-    Ask {
+fn recorded(reservation: Reservation) -> Reservation {
+    Reservation {
         acknowledge: Acknowledge::Recorded,
-        ..ask
+        ..reservation
     }
 }
 
 fn begin(sale: &Arc<Sale>, buyer: &BuyerId) -> JoinHandle<Result<Outcome, StockError>> {
-    let (item, ask) = (sale.at_first(), recorded(sale.ask(buyer, "k", 1)));
-    tokio::spawn(async move { item.order(ask).await })
+    let (item, reservation) = (sale.at_first(), recorded(sale.reservation(buyer, "k", 1)));
+    tokio::spawn(async move { item.order(reservation).await })
 }
 
 async fn entries(sale: &Sale, segment: u16, from: Option<EntryId>) -> Vec<Entry> {
@@ -41,7 +43,7 @@ async fn entries(sale: &Sale, segment: u16, from: Option<EntryId>) -> Vec<Entry>
         .unwrap()
 }
 
-/// The entry by which somebody took units from this segment.
+/// The entry by which an order took units from this segment.
 async fn taken(sale: &Sale, segment: u16) -> ((EntryId, i64), Vec<OrderId>) {
     let mut found = None;
     eventually("an order taking its units", async || {
@@ -117,7 +119,7 @@ async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<S
     assert!(sale.stock.overdue(Duration::ZERO).is_empty());
     let again = sale
         .at_first()
-        .order(recorded(sale.ask(&sale.buyer_at(0, 0), "k", 1)))
+        .order(recorded(sale.reservation(&sale.buyer_at(0, 0), "k", 1)))
         .await
         .unwrap();
     assert!(
@@ -133,7 +135,7 @@ async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<S
     );
 }
 
-async fn an_order_that_the_ledger_rejects_is_told_so(site: Arc<Site>) {
+async fn an_order_that_the_ledger_rejects_gets_rejected(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 1)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
     let first = begin(&sale, &ann);
@@ -162,10 +164,10 @@ async fn an_order_that_the_ledger_rejects_is_told_so(site: Arc<Site>) {
     assert_eq!(second.await.unwrap().unwrap(), Outcome::Rejected);
 }
 
-async fn who_waits_beside_a_recorder_is_told_without_a_message(site: Arc<Site>) {
+async fn a_recorder_in_the_same_process_notifies_waiters_without_a_message(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 2)).await;
-    let beside = sale.stock.beside().await.unwrap();
-    for (segment, recorder) in [(0, &sale.stock), (1, &beside)] {
+    let reconnected = sale.stock.reconnect().await.unwrap();
+    for (segment, recorder) in [(0, &sale.stock), (1, &reconnected)] {
         let order = begin(&sale, &sale.buyer_at(segment, 0));
         let (entry, _) = taken(&sale, segment).await;
         let recorded = RecordedEntries {
@@ -174,7 +176,7 @@ async fn who_waits_beside_a_recorder_is_told_without_a_message(site: Arc<Site>) 
             rejected: vec![],
         };
         // If the reply is still under way, this is kept for it.
-        recorder.tell_who_waits_here(&[Announcement {
+        recorder.notify_local_waiters(&[Announcement {
             recorded,
             checkpoint: entry.0,
         }]);
@@ -202,7 +204,7 @@ async fn a_lost_message_is_made_up_for(site: Arc<Site>) {
     assert!(!order.is_finished());
     sale.stock.resolve(
         &sale.segment(1),
-        &HashMap::from([(sale.order_id(&ann, "k"), Fate::Recorded)]),
+        &HashMap::from([(sale.order_id(&ann, "k"), Resolution::Recorded)]),
     );
     assert!(matches!(
         order.await.unwrap().unwrap(),
@@ -213,17 +215,17 @@ async fn a_lost_message_is_made_up_for(site: Arc<Site>) {
 async fn an_order_that_is_never_recorded_is_unknown_and_keeps_its_units(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let ann = sale.buyer_at(1, 0);
-    let ask = Ask {
+    let reservation = Reservation {
         within: Duration::from_millis(300),
-        ..recorded(sale.ask(&ann, "k", 1))
+        ..recorded(sale.reservation(&ann, "k", 1))
     };
     assert!(matches!(
-        sale.at_first().order(ask).await,
+        sale.at_first().order(reservation).await,
         Err(StockError::OutcomeUnknown(_))
     ));
     for instance in instances(&sale, 2).await {
         let again = instance
-            .order(recorded(sale.ask(&ann, "k", 1)))
+            .order(recorded(sale.reservation(&ann, "k", 1)))
             .await
             .unwrap();
         assert!(
@@ -241,7 +243,7 @@ async fn an_order_that_is_never_recorded_is_unknown_and_keeps_its_units(site: Ar
     assert_eq!(sale.available().await, 0);
 }
 
-/// Reads, tells, trims, until it is told to stop.
+/// Reads, announces, trims, until it is stopped.
 async fn record(
     sale: Arc<Sale>,
     segment: u16,
@@ -290,11 +292,14 @@ async fn a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed(s
     for segment in 0..3 {
         recorders.spawn(record(Arc::clone(&sale), segment, rejects, stop.clone()));
     }
-    let asks: Vec<_> = (0..700)
-        .map(|n| recorded(sale.ask(&buyer(n), "k", 1)))
+    let reservations: Vec<_> = (0..700)
+        .map(|n| recorded(sale.reservation(&buyer(n), "k", 1)))
         .collect();
-    let orders: Vec<_> = asks.iter().map(|ask| ask.order).collect();
-    let outcomes = all_answered(&instances, asks).await;
+    let orders: Vec<_> = reservations
+        .iter()
+        .map(|reservation| reservation.order)
+        .collect();
+    let outcomes = all_answered(&instances, reservations).await;
     let mut taken = 0;
     for (order, outcome) in orders.iter().zip(&outcomes) {
         match outcome {
@@ -304,7 +309,7 @@ async fn a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed(s
                 ..
             } => assert!(!rejects(order)),
             Outcome::Rejected => assert!(rejects(order)),
-            Outcome::SoldOut | Outcome::TurnedAway => continue,
+            Outcome::SoldOut | Outcome::Shed => continue,
             other => panic!("{other:?}"),
         }
         taken += 1;

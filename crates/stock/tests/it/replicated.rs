@@ -6,7 +6,7 @@ use std::{
 };
 
 use domain::{BuyerId, Durability};
-use stock::{Ask, Outcome, Stock, StockError, StockSettings};
+use stock::{InspectionEntries, Outcome, Reservation, Stock, StockError, StockSettings};
 use testbed::{Redis, RedisCluster};
 
 use crate::{
@@ -68,10 +68,10 @@ async fn open(site: &Arc<Site>, terms: Terms, replicas: u16) -> Arc<Sale> {
     sale::open_with(site, terms, site.instance_with(settings).await).await
 }
 
-fn briefly(sale: &Sale, buyer: &BuyerId) -> Ask {
-    Ask {
+fn briefly(sale: &Sale, buyer: &BuyerId) -> Reservation {
+    Reservation {
         within: Duration::from_millis(700),
-        ..sale.ask(buyer, "k", 1)
+        ..sale.reservation(buyer, "k", 1)
     }
 }
 
@@ -87,24 +87,25 @@ async fn an_order_is_unknown_while_no_replica_has_it_and_nothing_is_undone() {
         assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()));
         servers.follow().await;
         servers.replicas[0].lag().await.unwrap();
-        let asks: Vec<_> = (1..9).map(|n| briefly(&sale, &buyer(n))).collect();
-        // Each has been asked for several times by then: a repeat finds its answer, writes nothing, and must not be confirmed for that.
+        let reservations: Vec<_> = (1..9).map(|n| briefly(&sale, &buyer(n))).collect();
+        // Each has been requested several times meanwhile: a repeat finds its answer, writes nothing,
+        // and must not be confirmed for that.
         assert!(
-            at_once(&[sale.at_first()], asks.clone())
+            at_once(&[sale.at_first()], reservations.clone())
                 .await
                 .iter()
                 .all(is_unknown)
         );
         assert_eq!(sale.available().await, 91, "the units are theirs");
         assert!(
-            at_once(&[sale.instance().await], asks.clone())
+            at_once(&[sale.instance().await], reservations.clone())
                 .await
                 .iter()
                 .all(is_unknown),
             "nor from another process"
         );
         servers.replicas[0].catch_up().await.unwrap();
-        let outcomes = all_answered(&[sale.at_first()], asks).await;
+        let outcomes = all_answered(&[sale.at_first()], reservations).await;
         assert!(
             outcomes
                 .iter()
@@ -125,12 +126,12 @@ async fn a_refusal_is_not_made_of_a_missing_replica() {
         assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
         servers.follow().await;
         servers.replicas[0].lag().await.unwrap();
-        let walks_on = sale.buyer_at(0, 1);
+        let spillovers_on = sale.buyer_at(0, 1);
         assert!(is_unknown(
-            &sale.at_first().order(briefly(&sale, &walks_on)).await
+            &sale.at_first().order(briefly(&sale, &spillovers_on)).await
         ));
         servers.replicas[0].catch_up().await.unwrap();
-        assert!(is_held(&sale.order(&walks_on, "k", 1).await.unwrap()));
+        assert!(is_held(&sale.order(&spillovers_on, "k", 1).await.unwrap()));
         assert_eq!(
             sale.order(&ann, "second", 1).await.unwrap(),
             Outcome::BuyerLimitReached
@@ -141,6 +142,35 @@ async fn a_refusal_is_not_made_of_a_missing_replica() {
                 .unwrap()
                 .is_sold_out()
         );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_that_lost_its_decisions_stays_incomplete_until_it_is_repaired() {
+    let servers = Servers::start(1).await;
+    site::run(servers.site().await, async |site: Arc<Site>| {
+        let sale = open(&site, replicated(10, 1), 1).await;
+        let ann = buyer(0);
+        assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
+        let decisions = sale.names(0).decisions;
+        let rename = async |from: &str, to: &str| -> () {
+            sale.redis(redis::cmd("RENAME").arg(from).arg(to)).await
+        };
+        let kept = format!("kept:{decisions}");
+        rename(&decisions, &kept).await;
+        for attempt in 0..3 {
+            let repeat = sale.order(&ann, "k", 1).await;
+            assert!(
+                matches!(repeat, Err(StockError::Missing(_))),
+                "{attempt}: the decision on this order is gone: {repeat:?}"
+            );
+        }
+        let entries = InspectionEntries::None;
+        let segment = sale.stock.inspect(&sale.segment(0), entries).await.unwrap();
+        assert!(!segment.whole, "the repair finds it by this");
+        assert_eq!(segment.available, 9, "nothing is taken");
+        rename(&kept, &decisions).await;
     })
     .await;
 }
@@ -219,7 +249,7 @@ async fn an_acknowledged_order_survives_the_promotion_of_a_replica_that_has_it_a
         };
         let again = stock
             .item(&unreplicated)
-            .order(sale.ask(&buyer(0), "k", 1))
+            .order(sale.reservation(&buyer(0), "k", 1))
             .await
             .unwrap();
         assert!(
@@ -255,9 +285,14 @@ async fn a_crowd_is_confirmed() {
                 1,
             )
             .await;
-            let asks: Vec<_> = (0..3000).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
+            let reservations: Vec<_> = (0..3000)
+                .map(|n| sale.reservation(&buyer(n), "k", 1))
+                .collect();
             let began = Instant::now();
-            assert_eq!(held(&all_answered(&[sale.at_first()], asks).await), 3000);
+            assert_eq!(
+                held(&all_answered(&[sale.at_first()], reservations).await),
+                3000
+            );
             println!(
                 "3000 {durability} orders at once: {:.0} ms",
                 began.elapsed().as_secs_f64() * 1000.0
@@ -268,7 +303,7 @@ async fn a_crowd_is_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_cluster_each_shard_answers_for_its_own_replicas_and_survives_its_master() {
+async fn on_a_cluster_each_shard_vouches_for_its_own_replicas_and_survives_its_master() {
     let mut cluster = RedisCluster::start_with(3, 1).await.unwrap();
     let site = Arc::new(
         Site::at(
@@ -278,23 +313,23 @@ async fn on_a_cluster_each_shard_answers_for_its_own_replicas_and_survives_its_m
         .await,
     );
     let sale = open(&site, replicated(600, 12), 1).await;
-    let asks = |from: usize, within: Duration| {
+    let reservations = |from: usize, within: Duration| {
         (from..from + 40)
-            .map(|n| Ask {
+            .map(|n| Reservation {
                 within,
-                ..sale.ask(&buyer(n), "k", 1)
+                ..sale.reservation(&buyer(n), "k", 1)
             })
             .collect::<Vec<_>>()
     };
     let long = Duration::from_secs(20);
     assert_eq!(
-        held(&all_answered(&[sale.at_first()], asks(0, long)).await),
+        held(&all_answered(&[sale.at_first()], reservations(0, long)).await),
         40
     );
 
     let lagging = cluster.shard(0)[1];
     cluster.nodes()[lagging].lag().await.unwrap();
-    let outcomes = at_once(&[sale.at_first()], asks(40, Duration::from_secs(1))).await;
+    let outcomes = at_once(&[sale.at_first()], reservations(40, Duration::from_secs(1))).await;
     let unknown = outcomes
         .iter()
         .filter(|outcome| is_unknown(outcome))
@@ -310,18 +345,22 @@ async fn on_a_cluster_each_shard_answers_for_its_own_replicas_and_survives_its_m
     );
     cluster.nodes()[lagging].catch_up().await.unwrap();
     assert_eq!(
-        held(&all_answered(&[sale.at_first()], asks(40, long)).await),
+        held(&all_answered(&[sale.at_first()], reservations(40, long)).await),
         40
     );
 
     let killed = Instant::now();
     let old = cluster.kill_master(0).await.unwrap();
     assert_eq!(cluster.until_writable(0).await.unwrap(), lagging);
-    // Its only replica is the master now: nobody is there to confirm until the old one has come back.
+    // Its only replica is the master now: no replica can confirm until the old one has come
+    // back.
     cluster.nodes_mut()[old].restart().await.unwrap();
     let again = all_answered(
         &[sale.at_first()],
-        asks(0, long).into_iter().chain(asks(40, long)).collect(),
+        reservations(0, long)
+            .into_iter()
+            .chain(reservations(40, long))
+            .collect(),
     )
     .await;
     println!(

@@ -7,7 +7,7 @@ use std::{
 
 use domain::{BuyerId, Item, ItemState, OrderId, Quantity, TransferId, Window};
 use jiff::{SignedDuration, Timestamp};
-use stock::{GiveBack, ItemStock, Outcome, Restoration, StateSet, StockSettings};
+use stock::{ItemStock, Outcome, Release, Restoration, StateSet, StockSettings};
 use testbed::{Redis, RedisCluster};
 use tokio::task::JoinSet;
 
@@ -18,36 +18,36 @@ use crate::{
 };
 
 on_both!(
-    what_is_given_back_by_several_at_once_comes_back_once,
+    units_released_by_several_processes_concurrently_return_once,
     a_unit_that_came_back_is_sold_at_once_at_every_instance,
-    a_buyer_who_gave_back_may_buy_again,
-    an_order_that_was_given_back_is_released_for_good,
-    a_crowd_buys_whatever_others_give_back,
-    what_nobody_took_is_not_given_back,
+    a_buyer_who_released_units_may_buy_again,
+    a_released_order_is_released_permanently,
+    a_crowd_buys_whatever_others_release,
+    units_that_were_not_taken_are_not_released,
     a_change_of_limit_and_window_is_obeyed_by_every_segment_and_instance,
 );
 
-on_own_server!(a_server_without_memory_takes_back_and_lets_itself_be_mended);
+on_own_server!(a_server_without_memory_still_releases_and_is_repaired);
 
 /// Far longer than any test waits.
-const HINT_LIFETIME: Duration = Duration::from_secs(60);
+const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(60);
 
-/// An instance that believes for a long time that nothing is left.
+/// An instance whose sold-out cache lives long.
 async fn stubborn(site: &Site) -> Arc<stock::Stock> {
     site.instance_with(StockSettings {
-        hint_lifetime: HINT_LIFETIME,
+        sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
         ..site.settings()
     })
     .await
 }
 
-async fn what_is_given_back_by_several_at_once_comes_back_once(site: Arc<Site>) {
+async fn units_released_by_several_processes_concurrently_return_once(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(120, 3).limit(3)).await;
-    // More than there is: some of them walk.
-    let asks = (0..90)
-        .map(|n| sale.ask(&buyer(n), "k", 1 + u32::try_from(n).unwrap() % 3))
+    // More than there is: some of them spillover.
+    let reservations = (0..90)
+        .map(|n| sale.reservation(&buyer(n), "k", 1 + u32::try_from(n).unwrap() % 3))
         .collect();
-    let held = held(&all_answered(&instances(&sale, 2).await, asks).await);
+    let held = held(&all_answered(&instances(&sale, 2).await, reservations).await);
     let mut holdings = sale.holdings().await;
     assert_eq!(holdings.len(), held);
     let (kept, once) = (
@@ -59,7 +59,7 @@ async fn what_is_given_back_by_several_at_once_comes_back_once(site: Arc<Site>) 
     let mut givers = JoinSet::new();
     for instance in instances(&sale, 3).await {
         let holdings = holdings.clone();
-        givers.spawn(async move { instance.give_back(&holdings).await.unwrap() });
+        givers.spawn(async move { instance.release(&holdings).await.unwrap() });
     }
     assert_eq!(
         givers.join_all().await.into_iter().sum::<u64>(),
@@ -67,7 +67,7 @@ async fn what_is_given_back_by_several_at_once_comes_back_once(site: Arc<Site>) 
         "each order by one of them"
     );
     assert_eq!(
-        sale.at_first().give_back(&holdings).await.unwrap(),
+        sale.at_first().release(&holdings).await.unwrap(),
         0,
         "a repeat changes nothing"
     );
@@ -78,17 +78,17 @@ async fn what_is_given_back_by_several_at_once_comes_back_once(site: Arc<Site>) 
     assert_eq!(sale.available().await, 120 - kept);
 }
 
-async fn refused_by_hint(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
-    eventually("the hint", async || {
+async fn refused_by_sold_out_cache(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
+    eventually("the sold_out_cache", async || {
         assert!(
-            item.order(sale.ask(buyer, "in-vain", 1))
+            item.order(sale.reservation(buyer, "in-vain", 1))
                 .await
                 .unwrap()
                 .is_sold_out()
         );
         let before = sale.dumps().await;
         assert!(
-            item.order(sale.ask(buyer, "in-vain-again", 1))
+            item.order(sale.reservation(buyer, "in-vain-again", 1))
                 .await
                 .unwrap()
                 .is_sold_out()
@@ -101,11 +101,11 @@ async fn refused_by_hint(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
 async fn soon_held(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
     let begin = Instant::now();
     eventually("the unit being sold", async || {
-        is_held(&item.order(sale.ask(buyer, "k", 1)).await.unwrap())
+        is_held(&item.order(sale.reservation(buyer, "k", 1)).await.unwrap())
     })
     .await;
     println!("sold {:?} after it came back", begin.elapsed());
-    assert!(begin.elapsed() < HINT_LIFETIME / 4);
+    assert!(begin.elapsed() < SOLD_OUT_CACHE_TTL / 4);
 }
 
 async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>) {
@@ -115,19 +115,19 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
         assert!(is_held(&sale.order(&buyer(n), "k", 1).await.unwrap()));
     }
     for item in [&sale.at_first(), &other] {
-        refused_by_hint(&sale, item, &buyer(50)).await;
+        refused_by_sold_out_cache(&sale, item, &buyer(50)).await;
     }
     let holdings = sale.holdings().await;
-    sale.at_first().give_back(&holdings[..2]).await.unwrap();
+    sale.at_first().release(&holdings[..2]).await.unwrap();
     assert!(
         is_held(&sale.order(&buyer(10), "k", 1).await.unwrap()),
-        "whoever gave it back knows at once"
+        "the process that released it knows immediately"
     );
     soon_held(&sale, &other, &buyer(11)).await;
 
     // The same for a unit that comes from elsewhere, and for one that the ledger knows of.
     for item in [&sale.at_first(), &other] {
-        refused_by_hint(&sale, item, &buyer(50)).await;
+        refused_by_sold_out_cache(&sale, item, &buyer(50)).await;
     }
     sale.stock
         .transfer_in(&sale.segment(1), TransferId::random(), 2, 1)
@@ -136,7 +136,7 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
     soon_held(&sale, &other, &buyer(12)).await;
     soon_held(&sale, &sale.at_first(), &buyer(13)).await;
     for item in [&sale.at_first(), &other] {
-        refused_by_hint(&sale, item, &buyer(50)).await;
+        refused_by_sold_out_cache(&sale, item, &buyer(50)).await;
     }
     let halted = sale.stock.halt(&sale.segment(2), 2).await.unwrap();
     sale.stock
@@ -147,7 +147,7 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
     soon_held(&sale, &sale.at_first(), &buyer(15)).await;
 }
 
-async fn a_buyer_who_gave_back_may_buy_again(site: Arc<Site>) {
+async fn a_buyer_who_released_units_may_buy_again(site: Arc<Site>) {
     // Home 0 gives its two; what else this buyer gets is elsewhere.
     let sale = sale::open(&site, Terms::new(6, 3).limit(3)).await;
     let ann = sale.buyer_at(0, 0);
@@ -161,7 +161,7 @@ async fn a_buyer_who_gave_back_may_buy_again(site: Arc<Site>) {
     for back in sale.holdings().await {
         assert_eq!(
             sale.at_first()
-                .give_back(std::slice::from_ref(&back))
+                .release(std::slice::from_ref(&back))
                 .await
                 .unwrap(),
             1
@@ -182,7 +182,7 @@ async fn a_buyer_who_gave_back_may_buy_again(site: Arc<Site>) {
         );
     }
     sale.at_first()
-        .give_back(&sale.holdings().await)
+        .release(&sale.holdings().await)
         .await
         .unwrap();
     assert_eq!(
@@ -191,7 +191,7 @@ async fn a_buyer_who_gave_back_may_buy_again(site: Arc<Site>) {
     );
 }
 
-async fn an_order_that_was_given_back_is_released_for_good(site: Arc<Site>) {
+async fn a_released_order_is_released_permanently(site: Arc<Site>) {
     let sale = sale::open_with(&site, Terms::new(2, 2).limit(1), stubborn(&site).await).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
     for buyer in [&ann, &bob] {
@@ -205,12 +205,18 @@ async fn an_order_that_was_given_back_is_released_for_good(site: Arc<Site>) {
         ] {
             for buyer in [&ann, &bob] {
                 assert_eq!(
-                    instance.order(sale.ask(buyer, "k", 1)).await.unwrap(),
+                    instance
+                        .order(sale.reservation(buyer, "k", 1))
+                        .await
+                        .unwrap(),
                     Outcome::Released,
                     "{when}"
                 );
             }
-            let reused = instance.order(sale.ask(&bob, "k", 2)).await.unwrap();
+            let reused = instance
+                .order(sale.reservation(&bob, "k", 2))
+                .await
+                .unwrap();
             assert_eq!(
                 reused,
                 Outcome::KeyReused {
@@ -221,7 +227,7 @@ async fn an_order_that_was_given_back_is_released_for_good(site: Arc<Site>) {
         }
     };
     sale.at_first()
-        .give_back(&sale.holdings().await)
+        .release(&sale.holdings().await)
         .await
         .unwrap();
     released("with units there").await;
@@ -230,25 +236,25 @@ async fn an_order_that_was_given_back_is_released_for_good(site: Arc<Site>) {
         assert!(is_held(&sale.order(&buyer(100 + n), "k", 1).await.unwrap()));
     }
     released("with none there").await;
-    refused_by_hint(&sale, &sale.at_first(), &buyer(50)).await;
-    released("while everybody else is told that the item is sold out").await;
+    refused_by_sold_out_cache(&sale, &sale.at_first(), &buyer(50)).await;
+    released("while the item is sold out for other buyers").await;
     sale.set_state(ItemState::Closed, 2).await.unwrap();
     released("when the sale is over").await;
     sale.set_state(ItemState::Open, 3).await.unwrap();
-    // They may have the units anew, under another id.
+    // They may have the units again, under another id.
     sale.at_first()
-        .give_back(&sale.holdings().await)
+        .release(&sale.holdings().await)
         .await
         .unwrap();
-    let retake = stock::Ask {
-        order: sale.order_id(&ann, "k").retake(1),
-        ..sale.ask(&ann, "k", 1)
+    let reacquire = stock::Reservation {
+        order: sale.order_id(&ann, "k").reacquire(1),
+        ..sale.reservation(&ann, "k", 1)
     };
-    assert!(is_held(&sale.at_first().order(retake).await.unwrap()));
+    assert!(is_held(&sale.at_first().order(reacquire).await.unwrap()));
     released("and that changes nothing").await;
 }
 
-async fn a_crowd_buys_whatever_others_give_back(site: Arc<Site>) {
+async fn a_crowd_buys_whatever_others_release(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(30, 3).limit(2)).await;
     let mut buyers = JoinSet::new();
     for instance in instances(&sale, 2).await {
@@ -261,27 +267,34 @@ async fn a_crowd_buys_whatever_others_give_back(site: Arc<Site>) {
     println!("{regretted} orders were given back");
     assert!(regretted > 40);
     let holdings = sale.holdings().await;
-    sale.at_first().give_back(&holdings).await.unwrap();
+    sale.at_first().release(&holdings).await.unwrap();
     assert_eq!(sale.available().await, 30);
 }
 
-/// Orders again and again, at an instance of its own, and gives most of it back. Two of them are the same buyer.
+/// Orders again and again, at its own instance, and releases most of it. Two of them are
+/// the same buyer.
 async fn buy_and_regret(sale: &Sale, instance: &ItemStock, worker: usize) -> usize {
     let (buyer, mut regretted) = (buyer(worker), 0);
     for turn in 0..8 {
         let (key, units) = (format!("k{turn}"), 1 + u32::try_from(worker % 2).unwrap());
-        let outcome = instance.order(sale.ask(&buyer, &key, units)).await.unwrap();
+        let outcome = instance
+            .order(sale.reservation(&buyer, &key, units))
+            .await
+            .unwrap();
         let id = sale.order_id(&buyer, &key);
         if is_held(&outcome) && turn % 4 != 3 {
             let segment = find(sale, id).await;
             // The other one may have given it back already: both have asked for it.
             let back = instance
-                .give_back(&[sale.to_return(&buyer, &key, units, segment)])
+                .release(&[sale.to_return(&buyer, &key, units, segment)])
                 .await
                 .unwrap();
             regretted += usize::try_from(back).unwrap();
             assert_eq!(
-                instance.order(sale.ask(&buyer, &key, units)).await.unwrap(),
+                instance
+                    .order(sale.reservation(&buyer, &key, units))
+                    .await
+                    .unwrap(),
                 Outcome::Released
             );
         }
@@ -293,17 +306,17 @@ async fn buy_and_regret(sale: &Sale, instance: &ItemStock, worker: usize) -> usi
 async fn find(sale: &Sale, order: OrderId) -> u16 {
     for segment in 0..sale.item.segments {
         let mut cmd = redis::cmd("HGET");
-        cmd.arg(sale.names(segment).answers)
+        cmd.arg(sale.names(segment).decisions)
             .arg(&order.as_bytes()[..]);
-        let answer: Option<String> = sale.redis(&cmd).await;
-        if answer.is_some_and(|answer| answer.starts_with('T')) {
+        let decision: Option<String> = sale.redis(&cmd).await;
+        if decision.is_some_and(|decision| decision.starts_with('T')) {
             return segment;
         }
     }
     0
 }
 
-async fn what_nobody_took_is_not_given_back(site: Arc<Site>) {
+async fn units_that_were_not_taken_are_not_released(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(1, 0));
     assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
@@ -315,8 +328,8 @@ async fn what_nobody_took_is_not_given_back(site: Arc<Site>) {
         sale.to_return(&ann, "k", 1, 1),
         sale.to_return(&ann, "other", 1, 2),
     ];
-    assert_eq!(sale.at_first().give_back(&wrong).await.unwrap(), 0);
-    assert_eq!(sale.at_first().give_back(&[]).await.unwrap(), 0);
+    assert_eq!(sale.at_first().release(&wrong).await.unwrap(), 0);
+    assert_eq!(sale.at_first().release(&[]).await.unwrap(), 0);
     assert_eq!(sale.dumps().await, before);
 }
 
@@ -331,7 +344,7 @@ async fn a_change_of_limit_and_window_is_obeyed_by_every_segment_and_instance(si
             turn += 1;
             for buyer in &buyers {
                 let outcome = instance
-                    .order(sale.ask(buyer, &format!("k{turn}"), 1))
+                    .order(sale.reservation(buyer, &format!("k{turn}"), 1))
                     .await
                     .unwrap();
                 assert!(expected(&outcome), "{what}: {outcome:?}");
@@ -422,7 +435,7 @@ async fn a_change_of_limit_and_window_is_obeyed_by_every_segment_and_instance(si
 }
 
 /// Whether the segment and the buyer's home answer.
-fn is_reachable(sale: &Sale, down: &[u16], back: &GiveBack) -> bool {
+fn is_reachable(sale: &Sale, down: &[u16], back: &Release) -> bool {
     let home =
         u16::try_from(back.order.buyer.stable_hash() % u64::from(sale.item.segments)).unwrap();
     !down.contains(&back.segment) && !down.contains(&home)
@@ -454,36 +467,41 @@ async fn a_master_that_is_silent_keeps_only_its_own_units() {
     .await;
     site::run(site, async |site: Arc<Site>| {
         let sale = sale::open(&site, Terms::new(240, 12).limit(2)).await;
-        let asks = (0..200).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
-        assert_eq!(held(&all_answered(&[sale.at_first()], asks).await), 200);
+        let reservations = (0..200)
+            .map(|n| sale.reservation(&buyer(n), "k", 1))
+            .collect();
+        assert_eq!(
+            held(&all_answered(&[sale.at_first()], reservations).await),
+            200
+        );
         let holdings = sale.holdings().await;
         let down = segments_at(&sale, &cluster.nodes()[0]).await;
         assert!(!down.is_empty() && down.len() < 12, "{down:?}");
 
         cluster.nodes()[0].pause().await.unwrap();
-        let failed = sale.at_first().give_back(&holdings).await.unwrap_err();
+        let failed = sale.at_first().release(&holdings).await.unwrap_err();
         assert!(failed.is_retryable(), "{failed}");
         let reachable: Vec<_> = holdings
             .iter()
             .filter(|back| is_reachable(&sale, &down, back))
             .collect();
         for back in &reachable {
-            let answer = sale
+            let decision = sale
                 .dump(back.segment)
                 .await
-                .answer(back.order.id)
+                .decision(back.order.id)
                 .unwrap()
                 .to_owned();
             assert!(
-                answer.starts_with("R1:"),
-                "segment {} answers, and so does home: {answer}",
+                decision.starts_with("R1:"),
+                "segment {} replies, and so does home: {decision}",
                 back.segment
             );
         }
         cluster.nodes()[0].resume().await.unwrap();
         let mut rest = 0;
         eventually("everything having been given back", async || {
-            match sale.at_first().give_back(&holdings).await {
+            match sale.at_first().release(&holdings).await {
                 Ok(released) => {
                     rest += released;
                     true
@@ -502,12 +520,12 @@ async fn a_master_that_is_silent_keeps_only_its_own_units() {
         );
         assert!(!reachable.is_empty() && reachable.len() < holdings.len());
         assert_eq!(sale.available().await, 240);
-        assert_eq!(sale.at_first().give_back(&holdings).await.unwrap(), 0);
+        assert_eq!(sale.at_first().release(&holdings).await.unwrap(), 0);
     })
     .await;
 }
 
-async fn a_server_without_memory_takes_back_and_lets_itself_be_mended(
+async fn a_server_without_memory_still_releases_and_is_repaired(
     site: Arc<Site>,
     _server: &mut Redis,
 ) {
@@ -520,8 +538,8 @@ async fn a_server_without_memory_takes_back_and_lets_itself_be_mended(
     eventually("home hearing of it", async || {
         sale.dump(0)
             .await
-            .answer(elsewhere)
-            .is_some_and(|answer| answer.starts_with('E'))
+            .decision(elsewhere)
+            .is_some_and(|decision| decision.starts_with('E'))
     })
     .await;
     let maxmemory = async |bytes: u64| -> () {
@@ -547,7 +565,7 @@ async fn a_server_without_memory_takes_back_and_lets_itself_be_mended(
 
     let item = sale.at_first();
     assert_eq!(
-        item.give_back(&sale.holdings().await).await.unwrap(),
+        item.release(&sale.holdings().await).await.unwrap(),
         3,
         "at home and elsewhere"
     );
@@ -583,7 +601,7 @@ async fn a_server_without_memory_takes_back_and_lets_itself_be_mended(
         .adjust(&sale.item, &halted, restoration, 2, 2)
         .await
         .unwrap();
-    item.settle_walks().await.unwrap();
+    item.settle_spillovers().await.unwrap();
     maxmemory(0).await;
     assert_eq!(
         sale.stock
@@ -595,5 +613,5 @@ async fn a_server_without_memory_takes_back_and_lets_itself_be_mended(
     for (buyer, key) in [(&ann, "1"), (&bob, "1"), (&ann, "elsewhere")] {
         assert_eq!(sale.order(buyer, key, 1).await.unwrap(), Outcome::Released);
     }
-    assert!(is_held(&sale.order(&ann, "anew", 2).await.unwrap()));
+    assert!(is_held(&sale.order(&ann, "again", 2).await.unwrap()));
 }

@@ -1,4 +1,5 @@
-//! One item on sale: its instances, its buyers, and a look at its keys that does not go through the crate.
+//! One item on sale: its instances, its buyers, and a look at its keys that does not go through the
+//! crate.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +14,7 @@ use domain::{
 };
 use futures::{Stream, StreamExt};
 use redis::{Cmd, FromRedisValue, Msg};
-use stock::{Acknowledge, Ask, GiveBack, ItemStock, Outcome, StateSet, Stock, StockError};
+use stock::{Acknowledge, ItemStock, Outcome, Release, Reservation, StateSet, Stock, StockError};
 
 use crate::site::Site;
 
@@ -53,7 +54,7 @@ pub struct Sale {
     pub item: Item,
     /// The first instance. Others are made by [`Sale::instance`].
     pub stock: Arc<Stock>,
-    /// Units that the test gave back to a segment by hand. The outbox does not know of them.
+    /// Units that the test released to a segment by hand. The outbox does not know of them.
     pub given_back: Mutex<BTreeMap<u16, i64>>,
     /// Entries that the test had trimmed, or lost.
     pub trimmed: Mutex<BTreeMap<u16, Vec<Entry>>>,
@@ -64,21 +65,21 @@ pub struct Sale {
 /// The keys of a segment, as `lua/` and `reservation.md` have them.
 pub struct Names {
     pub stock: String,
-    pub answers: String,
+    pub decisions: String,
     pub buyers: String,
     pub outbox: String,
-    pub walks: String,
+    pub spillovers: String,
 }
 
 /// Everything that Redis has of a segment, in comparable form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump {
     pub stock: BTreeMap<String, String>,
-    pub answers: BTreeMap<Vec<u8>, String>,
+    pub decisions: BTreeMap<Vec<u8>, String>,
     pub buyers: BTreeMap<String, i64>,
     /// Of those the ones who gave something back, apart from the counts.
     pub gave_back: BTreeSet<String>,
-    pub walks: BTreeMap<Vec<u8>, String>,
+    pub spillovers: BTreeMap<Vec<u8>, String>,
     pub outbox: u64,
 }
 
@@ -161,8 +162,8 @@ impl Sale {
         )
     }
 
-    pub fn ask(&self, buyer: &BuyerId, key: &str, units: u32) -> Ask {
-        Ask {
+    pub fn reservation(&self, buyer: &BuyerId, key: &str, units: u32) -> Reservation {
+        Reservation {
             order: self.order_id(buyer, key),
             buyer: buyer.clone(),
             quantity: Quantity::new(units).unwrap(),
@@ -178,7 +179,9 @@ impl Sale {
         key: &str,
         units: u32,
     ) -> Result<Outcome, StockError> {
-        self.at_first().order(self.ask(buyer, key, units)).await
+        self.at_first()
+            .order(self.reservation(buyer, key, units))
+            .await
     }
 
     /// The n-th buyer whose home is this segment.
@@ -193,14 +196,15 @@ impl Sale {
         let tag = format!("{{{}:{segment}}}", self.item.id);
         Names {
             stock: format!("stock:{tag}"),
-            answers: format!("answers:{tag}"),
+            decisions: format!("decisions:{tag}"),
             buyers: format!("buyers:{tag}"),
             outbox: format!("outbox:{tag}"),
-            walks: format!("walks:{tag}"),
+            spillovers: format!("spillovers:{tag}"),
         }
     }
 
-    /// Runs a command on the server as it is. Reads are tried again if the server has been restarted meanwhile.
+    /// Runs a command on the server as it is. Reads are tried again if the server has been
+    /// restarted meanwhile.
     pub async fn redis<T: FromRedisValue>(&self, cmd: &Cmd) -> T {
         for _ in 0..100 {
             match self.try_redis(cmd).await {
@@ -218,7 +222,7 @@ impl Sale {
     }
 
     /// Units come back to a segment, from nowhere that the outbox knows.
-    pub async fn give_back(&self, segment: u16, units: i64) {
+    pub async fn put_back(&self, segment: u16, units: i64) {
         *self.given_back.lock().unwrap().entry(segment).or_default() += units;
         let _: i64 = self
             .redis(
@@ -232,10 +236,10 @@ impl Sale {
 
     pub async fn dump(&self, segment: u16) -> Dump {
         let names = self.names(segment);
-        let walks: Vec<(Vec<u8>, String)> = self
+        let spillovers: Vec<(Vec<u8>, String)> = self
             .redis(
                 redis::cmd("ZRANGE")
-                    .arg(&names.walks)
+                    .arg(&names.spillovers)
                     .arg(0)
                     .arg(-1)
                     .arg("WITHSCORES"),
@@ -248,16 +252,18 @@ impl Sale {
             .partition(|(buyer, _)| buyer.starts_with('\n'));
         let mut dump = Dump {
             stock: self.redis(redis::cmd("HGETALL").arg(&names.stock)).await,
-            answers: self.redis(redis::cmd("HGETALL").arg(&names.answers)).await,
+            decisions: self
+                .redis(redis::cmd("HGETALL").arg(&names.decisions))
+                .await,
             buyers,
             gave_back: marks.into_keys().map(|mark| mark[1..].to_owned()).collect(),
-            walks: walks.into_iter().collect(),
+            spillovers: spillovers.into_iter().collect(),
             outbox: self.redis(redis::cmd("XLEN").arg(&names.outbox)).await,
         };
         // What open_segment leaves, so that every key exists.
-        assert_eq!(dump.answers.remove(&vec![]), Some(String::new()));
+        assert_eq!(dump.decisions.remove(&vec![]), Some(String::new()));
         assert_eq!(dump.buyers.remove(""), Some(0));
-        assert_eq!(dump.walks.remove(&vec![]).as_deref(), Some("inf"));
+        assert_eq!(dump.spillovers.remove(&vec![]).as_deref(), Some("inf"));
         dump
     }
 
@@ -289,24 +295,26 @@ impl Sale {
         self.lost.lock().unwrap().insert(segment);
         let Names {
             stock,
-            answers,
+            decisions,
             buyers,
             outbox,
-            walks,
+            spillovers,
         } = self.names(segment);
         let () = self
-            .redis(redis::cmd("DEL").arg(&[stock, answers, buyers, outbox, walks]))
+            .redis(redis::cmd("DEL").arg(&[stock, decisions, buyers, outbox, spillovers]))
             .await;
         self.next_ms().await;
     }
 
-    /// A stream that begins anew counts from the clock: its ids are later than those of the old one from the next millisecond on.
+    /// A stream that begins again counts from the clock: its ids are later than those of the old one
+    /// from the next millisecond on.
     pub async fn next_ms(&self) {
         let now = self.now_ms().await;
         eventually("the next millisecond", async || self.now_ms().await > now).await;
     }
 
-    /// Drops the entries before the checkpoint, as the recorder does. The audit goes on to know them.
+    /// Drops the entries before the checkpoint, as the recorder does. The audit goes on to know
+    /// them.
     pub async fn trim(&self, segment: u16, checkpoint: EntryId) {
         let entries = self
             .stock
@@ -344,7 +352,7 @@ impl Sale {
     }
 
     /// Everything that orders have, by the outboxes.
-    pub async fn holdings(&self) -> Vec<GiveBack> {
+    pub async fn holdings(&self) -> Vec<Release> {
         let mut holdings = BTreeMap::new();
         for segment in 0..self.item.segments {
             let mut entries = self
@@ -366,7 +374,7 @@ impl Sale {
                         holdings.extend(
                             orders
                                 .into_iter()
-                                .map(|order| (order.id, GiveBack { segment, order })),
+                                .map(|order| (order.id, Release { segment, order })),
                         );
                     }
                     Change::Released { orders } => orders
@@ -379,10 +387,10 @@ impl Sale {
         holdings.into_values().collect()
     }
 
-    /// An order's units, to be given back.
-    pub fn to_return(&self, buyer: &BuyerId, key: &str, units: u32, segment: u16) -> GiveBack {
+    /// An order's units, to be released.
+    pub fn to_return(&self, buyer: &BuyerId, key: &str, units: u32, segment: u16) -> Release {
         let (id, quantity) = (self.order_id(buyer, key), Quantity::new(units).unwrap());
-        GiveBack {
+        Release {
             segment,
             order: TakenOrder {
                 id,
@@ -424,7 +432,7 @@ impl Listener {
         };
         tokio::time::timeout(Duration::from_secs(10), message)
             .await
-            .expect("nobody said anything")
+            .expect("no message in time")
     }
 }
 
@@ -433,8 +441,10 @@ impl Dump {
         self.stock["available"].parse().unwrap()
     }
 
-    pub fn answer(&self, order: OrderId) -> Option<&str> {
-        self.answers.get(&order.as_bytes()[..]).map(String::as_str)
+    pub fn decision(&self, order: OrderId) -> Option<&str> {
+        self.decisions
+            .get(&order.as_bytes()[..])
+            .map(String::as_str)
     }
 }
 

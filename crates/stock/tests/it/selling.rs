@@ -18,9 +18,9 @@ on_both!(
     whatever_the_segments_the_stock_is_sold_to_the_last_unit_and_no_further,
     retries_of_one_order_at_several_instances_are_one_order,
     a_buyer_never_holds_more_than_the_limit,
-    a_sold_out_walk_gives_the_buyers_count_back,
+    a_spillover_that_ends_sold_out_releases_the_buyers_count,
     a_key_that_is_used_again_for_another_quantity_is_refused,
-    a_key_reused_while_its_walk_is_unfinished_gets_no_walk_of_its_own,
+    a_key_reused_during_its_spillover_adds_no_pending_spillover,
     an_order_is_never_filled_in_part,
     a_retry_after_a_unit_came_back_never_takes_a_second_one,
     an_item_sells_only_while_it_is_open,
@@ -30,8 +30,10 @@ on_both!(
 async fn the_last_unit_is_sold_once(site: Arc<Site>) {
     for round in 0..20 {
         let sale = sale::open(&site, Terms::new(1, 1 + round % 4)).await;
-        let asks = (0..64).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
-        let outcomes = all_answered(&[sale.at_first()], asks).await;
+        let reservations = (0..64)
+            .map(|n| sale.reservation(&buyer(n), "k", 1))
+            .collect();
+        let outcomes = all_answered(&[sale.at_first()], reservations).await;
         assert_eq!(
             (held(&outcomes), sold_out(&outcomes)),
             (1, 63),
@@ -40,7 +42,8 @@ async fn the_last_unit_is_sold_once(site: Arc<Site>) {
     }
 }
 
-/// Each of the workers orders again and again until it is told that nothing is left. Returns the number of orders that it got.
+/// Each of the workers orders again and again until the item is sold out. Returns the
+/// number of orders that it got.
 async fn closed_loop(sale: &Arc<Sale>, instances: &[Arc<ItemStock>], workers: usize) -> u64 {
     let mut loops = JoinSet::new();
     for worker in 0..workers {
@@ -51,14 +54,14 @@ async fn closed_loop(sale: &Arc<Sale>, instances: &[Arc<ItemStock>], workers: us
         loops.spawn(async move {
             for turn in 0.. {
                 match item
-                    .order(sale.ask(&buyer(worker + 1000 * turn), "k", 1))
+                    .order(sale.reservation(&buyer(worker + 1000 * turn), "k", 1))
                     .await
                     .unwrap()
                 {
                     Outcome::Held {
                         replayed: false, ..
                     } => {}
-                    Outcome::SoldOut | Outcome::TurnedAway => return turn as u64,
+                    Outcome::SoldOut | Outcome::Shed => return turn as u64,
                     other => panic!("{other:?}"),
                 }
             }
@@ -97,7 +100,7 @@ async fn retries_of_one_order_at_several_instances_are_one_order(site: Arc<Site>
         let (instances, ann) = (instances(&sale, 4).await, sale.buyer_at(home, 0));
         let outcomes = all_answered(
             &instances,
-            (0..32).map(|_| sale.ask(&ann, "k", 1)).collect(),
+            (0..32).map(|_| sale.reservation(&ann, "k", 1)).collect(),
         )
         .await;
         let first = &outcomes[0];
@@ -120,7 +123,7 @@ async fn retries_of_one_order_at_several_instances_are_one_order(site: Arc<Site>
                 )
             })
             .count();
-        assert_eq!(fresh, 1, "one of them took, the others were told of it");
+        assert_eq!(fresh, 1, "one of them took, the others got its decision");
     }
 }
 
@@ -133,13 +136,13 @@ fn expiry(outcome: &Outcome) -> Timestamp {
 
 async fn a_buyer_never_holds_more_than_the_limit(site: Arc<Site>) {
     for home in 0..4 {
-        // Half a unit for each segment: every other walk has to leave home.
+        // Half a unit for each segment: every other spillover has to leave home.
         let sale = sale::open(&site, Terms::new(3, 4).limit(2)).await;
         let (instances, ann) = (instances(&sale, 3).await, sale.buyer_at(home, 0));
         let outcomes = all_answered(
             &instances,
             (0..20)
-                .map(|n| sale.ask(&ann, &format!("k{n}"), 1))
+                .map(|n| sale.reservation(&ann, &format!("k{n}"), 1))
                 .collect(),
         )
         .await;
@@ -151,7 +154,7 @@ async fn a_buyer_never_holds_more_than_the_limit(site: Arc<Site>) {
         let again = all_answered(
             &instances,
             (0..20)
-                .map(|n| sale.ask(&ann, &format!("k{n}"), 1))
+                .map(|n| sale.reservation(&ann, &format!("k{n}"), 1))
                 .collect(),
         )
         .await;
@@ -159,7 +162,7 @@ async fn a_buyer_never_holds_more_than_the_limit(site: Arc<Site>) {
     }
 }
 
-async fn a_sold_out_walk_gives_the_buyers_count_back(site: Arc<Site>) {
+async fn a_spillover_that_ends_sold_out_releases_the_buyers_count(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3).limit(2)).await;
     let ann = sale.buyer_at(1, 0);
     assert_eq!(
@@ -202,19 +205,20 @@ async fn a_key_that_is_used_again_for_another_quantity_is_refused(site: Arc<Site
     assert_eq!(sale.order(&bob, "sold-out", 1).await.unwrap(), reused(2));
 }
 
-async fn a_key_reused_while_its_walk_is_unfinished_gets_no_walk_of_its_own(site: Arc<Site>) {
+async fn a_key_reused_during_its_spillover_adds_no_pending_spillover(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let ann = sale.buyer_at(1, 0);
-    sale.begin_walk(&ann, "k", 1, sale.now_ms().await + 60_000)
+    sale.begin_spillover(&ann, "k", 1, sale.now_ms().await + 60_000)
         .await;
     let before = sale.dumps().await;
-    // The second request has more time than the first one had, which an attempt of the same order would bring home.
-    let ask = stock::Ask {
+    // The second request has more time than the first one had, which an attempt of the same order
+    // would bring home.
+    let reservation = stock::Reservation {
         within: std::time::Duration::from_secs(120),
-        ..sale.ask(&ann, "k", 2)
+        ..sale.reservation(&ann, "k", 2)
     };
     assert_eq!(
-        sale.at_first().order(ask).await.unwrap(),
+        sale.at_first().order(reservation).await.unwrap(),
         Outcome::KeyReused {
             quantity: Quantity::ONE
         }
@@ -226,7 +230,9 @@ async fn an_order_is_never_filled_in_part(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3)).await;
     let outcomes = all_answered(
         &[sale.at_first()],
-        (0..10).map(|n| sale.ask(&buyer(n), "k", 2)).collect(),
+        (0..10)
+            .map(|n| sale.reservation(&buyer(n), "k", 2))
+            .collect(),
     )
     .await;
     assert_eq!(sold_out(&outcomes), 10);
@@ -240,23 +246,29 @@ async fn a_retry_after_a_unit_came_back_never_takes_a_second_one(site: Arc<Site>
         is_held(&sale.order(&ann, "k", 1).await.unwrap()),
         "at segment 0, the last of her ring"
     );
-    // He walks; a refusal by the hint would leave no record, and bind nobody.
-    sale.begin_walk(&bob, "k", 1, sale.now_ms().await + 60_000)
+    // He enters; a refusal by the sold-out cache would leave no record, and bind no segment.
+    sale.begin_spillover(&bob, "k", 1, sale.now_ms().await + 60_000)
         .await;
     assert_eq!(sale.order(&bob, "k", 1).await.unwrap(), Outcome::SoldOut);
-    // Every segment that has passed either of them has a unit again.
+    // Every segment that has declined either of them has a unit again.
     for segment in 0..3 {
-        sale.give_back(segment, 1).await;
+        sale.put_back(segment, 1).await;
     }
     for instance in instances(&sale, 3).await {
         assert!(matches!(
-            instance.order(sale.ask(&ann, "k", 1)).await.unwrap(),
+            instance
+                .order(sale.reservation(&ann, "k", 1))
+                .await
+                .unwrap(),
             Outcome::Held { replayed: true, .. }
         ));
         assert_eq!(
-            instance.order(sale.ask(&bob, "k", 1)).await.unwrap(),
+            instance
+                .order(sale.reservation(&bob, "k", 1))
+                .await
+                .unwrap(),
             Outcome::SoldOut,
-            "sold out is his answer for good"
+            "sold out is his permanent decision"
         );
     }
     assert_eq!(sale.available().await, 3);

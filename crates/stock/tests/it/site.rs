@@ -1,17 +1,22 @@
-//! Where a test sells: one Redis server, or a cluster of three masters. All tests of the binary share the two.
+//! Where a test sells: one Redis server, or a cluster of three masters. All tests of the binary
+//! share the two.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use stock::{Stock, StockSettings, connection::Connection};
 use testbed::{Redis, RedisCluster};
 use tokio::sync::OnceCell;
 
-use crate::{audit, sale::Sale};
+use crate::{ablation, audit, sale::Sale};
 
-/// The servers live as long as the process, and no longer: `testbed` sees to that. A connection lives as long as its test's runtime.
+/// The servers live as long as the process, and no longer: `testbed` sees to that. A connection
+/// lives as long as its test's runtime.
 static SINGLE: OnceCell<Redis> = OnceCell::const_new();
 static CLUSTER: OnceCell<RedisCluster> = OnceCell::const_new();
 
@@ -26,7 +31,7 @@ pub async fn run<T: AsyncFnOnce(Arc<Site>)>(site: Site, test: T) {
 pub async fn close(site: &Site) {
     let instances = std::mem::take(&mut *site.instances.lock().unwrap());
     for instance in instances {
-        // Batches of orders that nobody waits for any more.
+        // Batches of orders whose callers are gone.
         instance.shutdown().await;
     }
     let sales = std::mem::take(&mut *site.sales.lock().unwrap());
@@ -99,6 +104,7 @@ impl Site {
     }
 
     pub async fn at(url: String, masters: Vec<String>) -> Self {
+        ablation::install();
         let redis = connect(&masters).await;
         Self {
             url,
@@ -109,12 +115,14 @@ impl Site {
         }
     }
 
-    /// The defaults, but walks are forgotten soon.
+    /// The defaults, but spillovers are forgotten soon, and Redis may be slow on a busy machine.
     pub fn settings(&self) -> StockSettings {
-        StockSettings {
-            forget_margin: std::time::Duration::from_millis(300),
+        let mut settings = StockSettings {
+            forget_margin: Duration::from_millis(300),
             ..StockSettings::new(&self.url)
-        }
+        };
+        settings.redis.response_timeout = Duration::from_secs(2);
+        settings
     }
 
     /// One more process, as it were.

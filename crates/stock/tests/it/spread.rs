@@ -36,10 +36,10 @@ async fn the_segments_of_one_item_use_every_master() {
             let mut of_segment = Vec::new();
             for key in [
                 names.stock,
-                names.answers,
+                names.decisions,
                 names.buyers,
                 names.outbox,
-                names.walks,
+                names.spillovers,
             ] {
                 let client = redis::Client::open(site.masters[0].as_str()).unwrap();
                 let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -67,9 +67,11 @@ async fn the_segments_of_one_item_use_every_master() {
             "each slot is on one master"
         );
 
-        let asks = (0..400).map(|n| sale.ask(&buyer(n), "k", 1)).collect();
+        let reservations = (0..400)
+            .map(|n| sale.reservation(&buyer(n), "k", 1))
+            .collect();
         assert_eq!(
-            held(&all_answered(&instances(&sale, 2).await, asks).await),
+            held(&all_answered(&instances(&sale, 2).await, reservations).await),
             240
         );
     })

@@ -1,4 +1,4 @@
-//! Creating, showing, opening and closing items.
+//! Creates, shows, opens and closes items, and changes their stock.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use stock::{Inspection, InspectionEntries};
 
 use super::{Engine, EngineError};
 
-/// An item with its numbers as they are now.
+/// An item with its current counts.
 #[derive(Debug, Clone)]
 pub struct ItemView {
     /// The item.
     pub item: Item,
-    /// Units that nobody has.
+    /// Units that can be sold.
     pub available: u64,
     /// Units of orders that wait for payment.
     pub held: u64,
@@ -23,18 +23,18 @@ pub struct ItemView {
     pub confirmed: u64,
     /// Units of orders that have ended, on their way back.
     pub returning: u64,
-    /// The same by segment.
+    /// The same counts for each segment.
     pub segments: Vec<SegmentView>,
 }
 
-/// A segment with its numbers as they are now.
+/// A segment with its current counts.
 #[derive(Debug, Clone)]
 pub struct SegmentView {
-    /// Which one.
+    /// Number of the segment.
     pub segment: u16,
-    /// Units that belong to it.
+    /// Units allocated to it.
     pub allocated: u64,
-    /// Units that nobody has.
+    /// Units that can be sold.
     pub available: u64,
     /// Units of orders that wait for payment.
     pub held: u64,
@@ -42,30 +42,33 @@ pub struct SegmentView {
     pub confirmed: u64,
     /// Units of orders that have ended, on their way back.
     pub returning: u64,
-    /// Walks from here that are not forgotten yet.
-    pub walks: u64,
-    /// Outbox entries that are not trimmed yet, the anchor included.
+    /// Pending spillovers of orders whose home is this segment.
+    pub spillovers: u64,
+    /// Number of outbox entries that are not trimmed, including the anchor.
     pub outbox: u64,
 }
 
 impl Engine {
-    /// Creates the item, or finds it as it was created. `None`: another item has this id. May be repeated after any failure.
+    /// Creates the item, or returns the one that an earlier request created. `None`: a different
+    /// item has this id. May be repeated after any failure.
     pub async fn create_item(&self, item: &Item) -> Result<Option<Item>, EngineError> {
         let (Created::New(item) | Created::Same(item)) = self.ledger.create_item(item).await?
         else {
             return Ok(None);
         };
         for row in self.ledger.segments(&item.id).await? {
-            // A segment of which something was recorded is in Redis, or its history is lost: then it must not start again with all units.
+            // A segment with a checkpoint has been opened before. If Redis has lost it, it must not
+            // start again with all of its units.
             if row.checkpoint.is_none() {
                 self.stock.open_segment(&item, row.key.segment).await?;
             }
         }
-        self.know(item.clone());
+        self.cache(item.clone());
         Ok(Some(item))
     }
 
-    /// Changes state, limit or window. The ledger decides; the segments follow, by epoch. May be repeated after any failure.
+    /// Changes state, limit or window. The ledger decides; the segments follow, by epoch. May be
+    /// repeated after any failure.
     pub async fn change_item(
         &self,
         id: &ItemId,
@@ -76,17 +79,18 @@ impl Engine {
         let changed = self.ledger.change_item(id, change, expected, actor).await?;
         if let Changed::Item(item) = &changed {
             self.stock.configure(item).await?;
-            self.know(item.clone());
+            self.cache(item.clone());
         }
         Ok(changed)
     }
 
-    /// Makes units of the item more or fewer. The ledger says what is to be moved, and a reconciler moves it; this waits for it a little.
-    /// The same key is the same change, however often it is repeated.
+    /// Adds or withdraws units of the item. The ledger records the transfers and a reconciler
+    /// executes them; this waits for them up to `SETTLE_TIMEOUT`. Repeats with the same key are
+    /// the same change.
     pub async fn change_stock(
         &self,
         id: &ItemId,
-        wish: StockWish,
+        request: StockRequest,
         key: &IdempotencyKey,
         expected: Option<u64>,
         actor: &str,
@@ -94,10 +98,10 @@ impl Engine {
         let Some(item) = self.ledger.item(id).await? else {
             return Ok(Stocked::NoItem);
         };
-        let change = self.stock_change(&item, wish, key).await?;
+        let change = self.stock_change(&item, request, key).await?;
         match self
             .ledger
-            .change_stock_by(id, &change, wish.units(), expected, actor)
+            .change_stock_by(id, &change, request.units(), expected, actor)
             .await?
         {
             Changed::NoItem => Ok(Stocked::NoItem),
@@ -109,8 +113,9 @@ impl Engine {
         }
     }
 
-    /// Makes the item's stock `wanted`, if its version is `expected` and no units are being taken back: these are still in its stock, and nobody knows
-    /// yet how many of them will leave. `key` stands for the version: a repeat finds another one.
+    /// Sets the item's stock to `wanted`, if its version is `expected` and no withdrawal is open:
+    /// the units of an open withdrawal still count as stock, and how many will leave is not known
+    /// yet. `key` stands for the version: a repeat finds another version.
     pub async fn set_stock(
         &self,
         id: &ItemId,
@@ -125,34 +130,34 @@ impl Engine {
         if seen.item.version != expected {
             return Ok(StockSet::OtherVersion(seen.item.version));
         }
-        // Whoever begins or ends a take-back after the item was read makes another version of it.
-        if self.taking_back(id).await? > 0 {
-            return Ok(StockSet::TakeBackOpen);
+        // A withdrawal that begins or ends after the item was read changes the version.
+        if self.withdrawing(id).await? > 0 {
+            return Ok(StockSet::WithdrawalOpen);
         }
-        let wish = match wanted.checked_sub(seen.item.stock) {
+        let request = match wanted.checked_sub(seen.item.stock) {
             Some(0) => return self.has_version(id, expected).await,
-            Some(more) => StockWish::Add(more),
-            None => StockWish::TakeBack(seen.item.stock - wanted),
+            Some(more) => StockRequest::Add(more),
+            None => StockRequest::Withdraw(seen.item.stock - wanted),
         };
-        if matches!(wish, StockWish::TakeBack(units) if units > seen.available) {
+        if matches!(request, StockRequest::Withdraw(units) if units > seen.available) {
             return Ok(StockSet::NotEnough {
                 available: seen.available,
             });
         }
         Ok(
             match self
-                .change_stock(id, wish, key, Some(expected), actor)
+                .change_stock(id, request, key, Some(expected), actor)
                 .await?
             {
                 Stocked::NoItem => StockSet::NoItem,
-                // Somebody else's wish for the same version came first.
+                // Another request for the same version came first.
                 Stocked::OtherVersion(version) | Stocked::KeyReused { version } => {
                     StockSet::OtherVersion(version)
                 }
                 Stocked::Item {
                     settled: true,
                     moved,
-                } if moved == wish.units() => StockSet::Done,
+                } if moved == request.units() => StockSet::Done,
                 Stocked::Item {
                     settled: true,
                     moved: 0,
@@ -170,14 +175,14 @@ impl Engine {
         })
     }
 
-    /// Units that somebody asked to take back and that are still part of the item's stock.
-    pub async fn taking_back(&self, id: &ItemId) -> Result<u64, EngineError> {
+    /// Units of open withdrawals that are still part of the item's stock.
+    pub async fn withdrawing(&self, id: &ItemId) -> Result<u64, EngineError> {
         let open = self.ledger.open_transfers(Some(id)).await?;
         let leaving = open.iter().filter(|transfer| transfer.to.is_none());
         Ok(leaving
             .map(|transfer| {
                 if transfer.state == TransferState::Planned {
-                    transfer.asked
+                    transfer.quantity
                 } else {
                     transfer.moved
                 }
@@ -188,7 +193,7 @@ impl Engine {
     async fn stock_change(
         &self,
         item: &Item,
-        wish: StockWish,
+        request: StockRequest,
         key: &IdempotencyKey,
     ) -> Result<StockChange, EngineError> {
         let part = |segment: u16, units| StockPart {
@@ -202,25 +207,28 @@ impl Engine {
                 .map(|(segment, units)| part(segment, units))
                 .collect()
         };
-        Ok(match wish {
-            StockWish::Add(units) => StockChange::TopUp(parts(even_shares(units, item.segments))),
-            StockWish::TakeBack(units) => {
+        Ok(match request {
+            StockRequest::Add(units) => {
+                StockChange::TopUp(parts(even_shares(units, item.segments)))
+            }
+            StockRequest::Withdraw(units) => {
                 let available = self
-                    .know(item.clone())
+                    .cache(item.clone())
                     .stock
                     .inspect(InspectionEntries::None)
                     .await?;
                 let available: Vec<u64> =
                     available.iter().map(|segment| segment.available).collect();
-                StockChange::TakeBack(parts(shares_of(units, &available)))
+                StockChange::Withdraw(parts(shares_of(units, &available)))
             }
         })
     }
 
-    /// Waits a little until every part is where it shall be, those included that an earlier request of the same change has asked for.
+    /// Waits up to [`SETTLE_TIMEOUT`] until all transfers of the change are done, including those
+    /// of an earlier request for the same change.
     async fn wait_for_transfers(&self, change: &StockChange) -> Result<Stocked, EngineError> {
         let ids: Vec<_> = change.parts().iter().map(|part| part.transfer).collect();
-        let until = tokio::time::Instant::now() + SETTLE_WITHIN;
+        let until = tokio::time::Instant::now() + SETTLE_TIMEOUT;
         loop {
             let transfers = self.ledger.transfers(&ids).await?;
             let settled = transfers
@@ -232,11 +240,11 @@ impl Engine {
                     moved: transfers.iter().map(|transfer| transfer.moved).sum(),
                 });
             }
-            tokio::time::sleep(SETTLE_LOOK).await;
+            tokio::time::sleep(SETTLE_POLL_INTERVAL).await;
         }
     }
 
-    /// The item as it is described.
+    /// The item without its counts.
     pub async fn item(&self, id: &ItemId) -> Result<Option<Item>, EngineError> {
         Ok(self.ledger.item(id).await?)
     }
@@ -250,14 +258,14 @@ impl Engine {
         Ok(self.ledger.journal(id, at_most).await?)
     }
 
-    /// The item with its numbers.
+    /// The item with its counts.
     pub async fn view_item(&self, id: &ItemId) -> Result<Option<ItemView>, EngineError> {
         let Some(item) = self.ledger.item(id).await? else {
             return Ok(None);
         };
         let rows = self.ledger.segments(id).await?;
         let inspections = self
-            .know(item.clone())
+            .cache(item.clone())
             .stock
             .inspect(InspectionEntries::None)
             .await?;
@@ -278,37 +286,37 @@ impl Engine {
     }
 }
 
-/// How long a change of stock is waited for.
-const SETTLE_WITHIN: Duration = Duration::from_secs(3);
-const SETTLE_LOOK: Duration = Duration::from_millis(20);
+/// How long a request waits for its change of stock.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
+const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What shall become of an item's stock.
+/// A change of an item's stock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StockWish {
-    /// More units.
+pub enum StockRequest {
+    /// Add units.
     Add(u64),
-    /// Fewer: as many of these as nobody has.
-    TakeBack(u64),
+    /// Withdraw unsold units: this many, or as many as there are.
+    Withdraw(u64),
 }
 
-impl StockWish {
+impl StockRequest {
     fn units(self) -> u64 {
-        let (Self::Add(units) | Self::TakeBack(units)) = self;
+        let (Self::Add(units) | Self::Withdraw(units)) = self;
         units
     }
 }
 
-/// What a change of stock came to.
+/// Result of a change of stock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stocked {
-    /// It is made.
+    /// The change is recorded.
     Item {
-        /// The units are where they shall be; if not, they are on their way.
+        /// Whether all transfers are done. If not, units are still in transit.
         settled: bool,
-        /// How many have come, or have left, so far as the ledger knows.
+        /// Units that have arrived or left, as recorded in the ledger.
         moved: u64,
     },
-    /// The key stands for another change.
+    /// The key belongs to another change.
     KeyReused {
         /// The item's version.
         version: u64,
@@ -319,29 +327,30 @@ pub enum Stocked {
     NoItem,
 }
 
-/// What came of setting the stock.
+/// Result of setting the stock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StockSet {
-    /// The item has the stock that was wanted.
+    /// The item has the requested stock.
     Done,
-    /// Units are still on their way; or buyers were faster, and fewer could be taken back than was asked.
+    /// Units are still in transit; or buyers were faster, and fewer units than requested could be
+    /// withdrawn.
     NotYetOrNotAll,
-    /// More units than nobody has would have to go.
+    /// More units would have to be withdrawn than are unsold.
     NotEnough {
-        /// How many nobody has.
+        /// Number of unsold units.
         available: u64,
     },
-    /// There seemed to be enough, but buyers were faster, and none could be taken back.
+    /// There were enough units at first, but buyers were faster, and none could be withdrawn.
     NothingLeft,
-    /// Units are being taken back.
-    TakeBackOpen,
+    /// A withdrawal is open.
+    WithdrawalOpen,
     /// The item has this version, not the one that the change was decided on.
     OtherVersion(u64),
     /// There is no such item.
     NoItem,
 }
 
-/// Even shares, the first ones taking the rest: the same for every repeat.
+/// Even shares; the first segments get the remainder. Every repeat gets the same shares.
 fn even_shares(units: u64, segments: u16) -> Vec<u64> {
     let segments = u64::from(segments);
     (0..segments)
@@ -349,8 +358,8 @@ fn even_shares(units: u64, segments: u16) -> Vec<u64> {
         .collect()
 }
 
-/// From each segment in turn as much as it has, until there is enough. The first one is always named, also if it gives nothing: by its part a repeat is
-/// known, which may by then find units elsewhere.
+/// Takes units from each segment in turn until there are enough. The first segment always gets a
+/// part, even an empty one: it identifies a repeat, which may find units in other segments.
 fn shares_of(units: u64, available: &[u64]) -> Vec<u64> {
     let mut wanted = units;
     let share = |available: &u64| {
@@ -361,7 +370,8 @@ fn shares_of(units: u64, available: &[u64]) -> Vec<u64> {
     available.iter().map(share).collect()
 }
 
-/// What is available is known to Redis first, and what is paid to the ledger; all other units are held.
+/// Redis has the current number of available units, and the ledger that of confirmed ones. All
+/// other units are held.
 fn view(row: &SegmentRow, inspection: &Inspection) -> SegmentView {
     let available = inspection.available;
     SegmentView {
@@ -375,7 +385,7 @@ fn view(row: &SegmentRow, inspection: &Inspection) -> SegmentView {
             .saturating_sub(row.returning),
         confirmed: row.confirmed,
         returning: row.returning,
-        walks: inspection.walks,
+        spillovers: inspection.spillovers,
         outbox: inspection.outbox,
     }
 }

@@ -1,12 +1,13 @@
-//! What becomes of an order after it was placed: paid, cancelled, refunded.
+//! The life of an order after it was placed: payment, cancellation, refund.
 //!
-//! Every step is decided on the order as the ledger has it, and made there first, checked against its version: of two that race one wins, and the
-//! other looks again. Units go back to their segment only then.
+//! Every step is decided on the order in the ledger, and is committed there first by
+//! compare-and-set on its version. If two steps race, one wins and the other reads the order again.
+//! Only then do units return to their segment.
 
 use domain::{BuyerId, Order, OrderId, OrderState, PaymentId, TakenOrder};
 use ledger::{NewJournalEntry, Transition};
 use serde_json::json;
-use stock::{Acknowledge, Ask, GiveBack, Outcome, StockError};
+use stock::{Acknowledge, Outcome, Release, Reservation, StockError};
 use tokio::time::Instant;
 
 use super::{Engine, EngineError};
@@ -14,55 +15,65 @@ use super::{Engine, EngineError};
 /// A payment that the provider reports.
 #[derive(Debug, Clone)]
 pub struct Payment {
-    /// The provider's name for it.
+    /// The provider's id of the payment.
     pub id: PaymentId,
-    /// What was paid, in the currency's smallest unit, if the provider says so.
+    /// Amount paid in the currency's smallest unit. An order that costs nothing needs none.
     pub amount_cents: Option<u64>,
 }
 
-/// What a payment came to.
+/// Result of a payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Paid {
-    /// The order is confirmed; or it is `refund_due`, because its hold was over and its units could not be had again.
+    /// The order is confirmed. Or it is `refund_due`, because its hold had expired and no units
+    /// could be reacquired.
     Order(Order),
     /// There is no such order.
     NotFound,
-    /// The order has ended: the money is to be given back. The journal has it.
+    /// The order has ended: the money must be returned. The journal has the payment.
     NotPayable(OrderState),
-    /// Another payment had paid the order: this one is to be given back. The journal has it.
+    /// Another payment has paid the order: the money of this one must be returned. The journal has
+    /// it.
     Already,
-    /// The amount is not what the order costs. The journal has the payment.
+    /// The payment was reported for another order before. The journal has it.
+    OtherOrder,
+    /// The amount differs from the price of the order. The journal has the payment.
     OtherAmount {
-        /// What it costs.
+        /// The price of the order.
+        expected: u64,
+    },
+    /// The order has a price, and the report no amount.
+    NoAmount {
+        /// The price of the order.
         expected: u64,
     },
 }
 
-/// What a cancellation or a refund came to.
+/// Result of a cancellation or a refund.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// The order as it is now, whether this or an earlier request ended it.
     Order(Order),
-    /// There is no such order, or it is somebody else's.
+    /// There is no such order, or it belongs to another buyer.
     NotFound,
-    /// An order in this state cannot be ended so.
+    /// An order in this state cannot be cancelled or refunded.
     Refused(OrderState),
 }
 
 impl Engine {
-    /// Takes in a payment. May be repeated, as providers do: the same payment has the same outcome.
+    /// Applies a payment to its order. Providers may report a payment repeatedly: the result is the
+    /// same.
     pub async fn pay(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
-        self.in_time(self.pay_or_wait(id, payment)).await
+        self.with_timeout(self.pay_or_wait(id, payment)).await
     }
 
     async fn pay_or_wait(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
-        let until = Instant::now() + self.settings.order_within;
+        let until = Instant::now() + self.settings.order_timeout;
         while Instant::now() < until {
             let Some(order) = self.recorded_order(id, until).await? else {
                 return Ok(Paid::NotFound);
             };
-            if let Some(expected) = self.other_amount(&order, payment).await? {
-                return self.paid_otherwise(&order, payment, expected).await;
+            if let Some(refused) = self.other_amount(&order, payment).await? {
+                return Ok(refused);
             }
             let paid = match order.state {
                 OrderState::Held => self
@@ -73,81 +84,105 @@ impl Engine {
                 OrderState::Confirmed | OrderState::RefundDue | OrderState::Refunded
                     if order.payment.as_ref() == Some(&payment.id) =>
                 {
-                    Some(Paid::Order(order))
+                    Some(Paid::Order(order.clone()))
                 }
                 OrderState::Confirmed | OrderState::RefundDue => {
                     Some(self.paid_twice(&order, payment).await?)
                 }
                 OrderState::Cancelled | OrderState::Refunded | OrderState::Rejected => {
-                    Some(self.paid_in_vain(&order, payment).await?)
+                    Some(self.paid_unpayable(&order, payment).await?)
                 }
             };
             if let Some(paid) = paid {
                 return Ok(paid);
             }
+            // A concurrent transition was faster, or another order has the payment.
+            if self.has_another_order(payment, &order).await? {
+                return self.paid_other_order(&order, payment).await;
+            }
         }
-        Err(EngineError::OutcomeUnknown(self.settings.order_within))
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
+    /// `None`: the amount is the price of the order.
     async fn other_amount(
         &self,
         order: &Order,
         payment: &Payment,
-    ) -> Result<Option<u64>, EngineError> {
-        let Some(amount) = payment.amount_cents else {
-            return Ok(None);
-        };
+    ) -> Result<Option<Paid>, EngineError> {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(None);
         };
-        let expected = known
-            .item
-            .price_cents
-            .saturating_mul(u64::from(order.quantity.get()));
-        Ok((amount != expected).then_some(expected))
+        let price = known.item.price_cents;
+        let expected = price.saturating_mul(u64::from(order.quantity.get()));
+        match payment.amount_cents {
+            Some(amount) if amount != expected => self
+                .paid_other_amount(order, payment, expected)
+                .await
+                .map(Some),
+            None if expected > 0 => Ok(Some(Paid::NoAmount { expected })),
+            _ => Ok(None),
+        }
     }
 
-    /// The hold was over. If units can be had again the order is held anew, and the next look pays it; if not, the money is to be given back.
+    /// Whether the payment was reported for another order before.
+    async fn has_another_order(
+        &self,
+        payment: &Payment,
+        order: &Order,
+    ) -> Result<bool, EngineError> {
+        let paid = self.ledger.paid_order(&payment.id).await?;
+        Ok(paid.is_some_and(|paid| paid != order.id))
+    }
+
+    /// Handles a payment after the hold has expired. If units can be reacquired, the order is held
+    /// again and the caller's next round confirms it. If not, the order becomes `refund_due`.
     ///
-    /// Whoever ended the hold may not have given its units back yet, and while they are on their way the buyer's own would stand in the buyer's way,
-    /// by the limit or as the last ones. So they go back first.
+    /// The expired units may still be returning. Until then they count against the buyer's limit,
+    /// and they may be the last units of the item. So this returns them first.
     async fn pay_late(
         &self,
         order: &Order,
         payment: &Payment,
         until: Instant,
     ) -> Result<Option<Paid>, EngineError> {
-        let given_back = self.give_back(order).await;
-        if order.attempt < OrderId::MAX_RETAKES && self.retake(order, until).await? {
+        // Before the order takes units again: the hold of those would have to expire once more.
+        if self.has_another_order(payment, order).await? {
+            return self.paid_other_order(order, payment).await.map(Some);
+        }
+        let returned = self.return_units(order).await;
+        if order.attempt < OrderId::MAX_REACQUISITIONS && self.reacquire(order, until).await? {
             return Ok(None);
         }
-        // As long as that is not certain, neither is that there are no units for it.
-        given_back?;
+        // If the return failed, it is not certain that there are no units for the order.
+        returned?;
         Ok(self
             .step(order, OrderState::RefundDue, Some(&payment.id))
             .await?
             .map(Paid::Order))
     }
 
-    /// Takes units for the order anew, under its next id. Whoever repeats it, at any instance, ends in the same place.
-    async fn retake(&self, order: &Order, until: Instant) -> Result<bool, EngineError> {
+    /// Reserves units for the order again, under the id of its next attempt. A repeat at any
+    /// instance has the same result.
+    async fn reacquire(&self, order: &Order, until: Instant) -> Result<bool, EngineError> {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(false);
         };
         let attempt = order.attempt + 1;
-        let ask = Ask {
-            order: order.id.retake(attempt),
+        let reservation = Reservation {
+            order: order.id.reacquire(attempt),
             buyer: order.buyer.clone(),
             quantity: order.quantity,
             acknowledge: Acknowledge::Recorded,
             within: until.saturating_duration_since(Instant::now()),
         };
-        match known.stock.order(ask).await {
+        match known.stock.order(reservation).await {
             Ok(Outcome::Held { .. }) => self
                 .wait_for_order(order.id, attempt, until)
                 .await
                 .map(|_| true),
-            // Somebody took them and they have been given back since: the order has moved on, and is to be looked at again.
+            // A concurrent request took units under this id and released them since. The order has
+            // changed, and must be read again.
             Ok(Outcome::Released) => Ok(true),
             Ok(_) => Ok(false),
             Err(StockError::OutcomeUnknown(after)) => Err(EngineError::OutcomeUnknown(after)),
@@ -156,30 +191,41 @@ impl Engine {
     }
 
     async fn paid_twice(&self, order: &Order, payment: &Payment) -> Result<Paid, EngineError> {
-        self.note_stray_payment(order, payment).await?;
+        self.note_unmatched_payment(order, payment).await?;
         Ok(Paid::Already)
     }
 
-    async fn paid_in_vain(&self, order: &Order, payment: &Payment) -> Result<Paid, EngineError> {
-        self.note_stray_payment(order, payment).await?;
+    async fn paid_other_order(
+        &self,
+        order: &Order,
+        payment: &Payment,
+    ) -> Result<Paid, EngineError> {
+        self.note_unmatched_payment(order, payment).await?;
+        Ok(Paid::OtherOrder)
+    }
+
+    async fn paid_unpayable(&self, order: &Order, payment: &Payment) -> Result<Paid, EngineError> {
+        self.note_unmatched_payment(order, payment).await?;
         Ok(Paid::NotPayable(order.state))
     }
 
-    /// The order has it all the same if it is its own payment, which is reported once more and otherwise.
-    async fn paid_otherwise(
+    /// Answers a payment with a wrong amount. It is journaled unless it is the order's own payment,
+    /// reported again with another amount.
+    async fn paid_other_amount(
         &self,
         order: &Order,
         payment: &Payment,
         expected: u64,
     ) -> Result<Paid, EngineError> {
         if order.payment.as_ref() != Some(&payment.id) {
-            self.note_stray_payment(order, payment).await?;
+            self.note_unmatched_payment(order, payment).await?;
         }
         Ok(Paid::OtherAmount { expected })
     }
 
-    /// Money that belongs to no order: somebody has to give it back, so it must not be known to the provider alone. Once, however often it is reported.
-    async fn note_stray_payment(
+    /// Journals a payment that no order can take, because an operator has to return the money.
+    /// Repeated reports of the payment write one entry.
+    async fn note_unmatched_payment(
         &self,
         order: &Order,
         payment: &Payment,
@@ -187,7 +233,7 @@ impl Engine {
         let entry = NewJournalEntry {
             item: order.item.clone(),
             actor: "payment".into(),
-            action: "stray_payment".into(),
+            action: "unmatched_payment".into(),
             token: None,
             before: json!({ "order": order.id, "state": order.state }),
             after: json!({ "payment": payment.id, "amount_cents": payment.amount_cents }),
@@ -196,29 +242,29 @@ impl Engine {
             .ledger
             .note_once(
                 &entry,
-                &format!("stray_payment {} {}", order.id, payment.id),
+                &format!("unmatched_payment {} {}", order.id, payment.id),
             )
             .await?
         {
-            tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "a payment for an order that cannot take it");
+            tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "unmatched payment: the order cannot take it");
         }
         Ok(())
     }
 
-    /// Gives the units of a held order back; `buyer` must be its buyer (`None`: whoever's it is).
+    /// Cancels a held order and releases its units. `buyer` must be its buyer (`None`: any buyer).
     pub async fn cancel(&self, id: OrderId, buyer: Option<&BuyerId>) -> Result<Ended, EngineError> {
         let target = |state| (state == OrderState::Held).then_some(OrderState::Cancelled);
-        self.in_time(self.end(id, buyer, OrderState::Cancelled, target))
+        self.with_timeout(self.end(id, buyer, OrderState::Cancelled, target))
             .await
     }
 
-    /// Notes that the money was given back; units that the order has go back with it.
+    /// Records that the money was returned, and releases the units of the order if it has any.
     pub async fn refund(&self, id: OrderId) -> Result<Ended, EngineError> {
         let target = |state| {
             matches!(state, OrderState::Confirmed | OrderState::RefundDue)
                 .then_some(OrderState::Refunded)
         };
-        self.in_time(self.end(id, None, OrderState::Refunded, target))
+        self.with_timeout(self.end(id, None, OrderState::Refunded, target))
             .await
     }
 
@@ -229,7 +275,7 @@ impl Engine {
         done: OrderState,
         target: impl Fn(OrderState) -> Option<OrderState>,
     ) -> Result<Ended, EngineError> {
-        let until = Instant::now() + self.settings.order_within;
+        let until = Instant::now() + self.settings.order_timeout;
         while Instant::now() < until {
             let order = self
                 .recorded_order(id, until)
@@ -248,10 +294,11 @@ impl Engine {
                 return Ok(Ended::Order(ended));
             }
         }
-        Err(EngineError::OutcomeUnknown(self.settings.order_within))
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
-    /// One step in the ledger, and then the units go back, if they do. `None`: somebody else was faster.
+    /// Makes one transition in the ledger, and then returns the units if the new state has none.
+    /// `None`: a concurrent transition was faster.
     async fn step(
         &self,
         order: &Order,
@@ -269,21 +316,22 @@ impl Engine {
         if stepped.is_some() {
             metrics::counter!("stockade_transitions_total", "to" => to.as_str()).increment(1);
             if order.state.units() != domain::Units::None && to.units() == domain::Units::None {
-                self.give_back_or_leave(order).await;
+                self.return_units_or_defer(order).await;
             }
         }
         Ok(stepped)
     }
 
-    /// The ledger has it as a pending return, so if this fails a reconciler repeats it.
-    async fn give_back_or_leave(&self, order: &Order) {
-        if let Err(error) = self.give_back(order).await {
-            tracing::warn!(order = %order.id, error = &error as &dyn std::error::Error, "its units did not go back at once; a reconciler repeats it");
+    /// Returns the units of the order. After a failure the ledger has a pending return, which a
+    /// reconciler repeats.
+    async fn return_units_or_defer(&self, order: &Order) {
+        if let Err(error) = self.return_units(order).await {
+            tracing::warn!(order = %order.id, error = &error as &dyn std::error::Error, "could not return the order's units; a reconciler will repeat it");
         }
     }
 
-    /// Gives back what the order's latest attempt took. A repeat changes nothing.
-    async fn give_back(&self, order: &Order) -> Result<(), EngineError> {
+    /// Releases the units of the order's latest attempt. A repeat changes nothing.
+    async fn return_units(&self, order: &Order) -> Result<(), EngineError> {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(());
         };
@@ -294,7 +342,7 @@ impl Engine {
         };
         known
             .stock
-            .give_back(&[GiveBack {
+            .release(&[Release {
                 segment: order.segment,
                 order: taken,
             }])
@@ -302,7 +350,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The order once the ledger has it; waits for it if only its segment has it yet. `None`: there is no such order.
+    /// The order from the ledger. Waits for it if only its segment has it yet. `None`: there is no
+    /// such order.
     async fn recorded_order(
         &self,
         id: OrderId,

@@ -6,7 +6,7 @@ use domain::{
     BuyerId, Durability, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity, TakenOrder,
 };
 use jiff::Timestamp;
-use stock::{Acknowledge, Ask, Outcome, StockError, Unrecorded};
+use stock::{Acknowledge, Outcome, Reservation, StockError, Unrecorded};
 use tokio::time::Instant;
 
 use super::{Engine, EngineError, KnownItem};
@@ -14,71 +14,73 @@ use super::{Engine, EngineError, KnownItem};
 /// An order to be placed.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// What.
+    /// The item that is ordered.
     pub item: ItemId,
-    /// Who.
+    /// The buyer.
     pub buyer: BuyerId,
-    /// Which of the buyer's orders.
+    /// Identifies the order among the buyer's orders.
     pub key: IdempotencyKey,
-    /// How many.
+    /// Number of units that the order asks for.
     pub quantity: Quantity,
-    /// The buyer does not want to wait for the ledger.
+    /// Whether to answer before the ledger has the order.
     pub respond_async: bool,
 }
 
-/// What became of it, in order of precedence.
+/// Result of placing an order, in order of precedence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placed {
     /// There is no such item.
     ItemNotFound,
-    /// The key stands for an order of another quantity.
+    /// The key belongs to an order with another quantity.
     KeyReused {
-        /// That quantity.
+        /// The quantity of that order.
         quantity: Quantity,
     },
-    /// The item does not sell now.
+    /// The item does not sell at this time.
     NotOpen {
         /// `open` outside its window, `paused` or `closed`.
         state: String,
-        /// From when on it sells.
+        /// Start of the sale.
         opens_at: Option<Timestamp>,
     },
-    /// The buyer would hold more than one may.
+    /// The order would exceed the buyer's limit.
     BuyerLimitReached,
     /// The order is placed.
     Order {
-        /// Its name.
+        /// The order's id.
         id: OrderId,
-        /// How many.
+        /// Number of units that the order asks for.
         quantity: Quantity,
-        /// Where it stands: `held`, unless it was placed before and has moved on.
+        /// The order's state: `held`, unless it was placed before and has changed since.
         state: OrderState,
-        /// When the hold is over.
+        /// When the hold expires.
         expires_at: Timestamp,
-        /// It had been placed before this request.
+        /// Whether an earlier request placed it.
         replayed: bool,
-        /// The ledger has it.
+        /// Whether the ledger has it.
         recorded: bool,
     },
-    /// Nothing is left.
+    /// No unit is left for this order.
     SoldOut,
 }
 
-/// Pauses between looks for an order in the ledger.
-const LOOK_FIRST: Duration = Duration::from_millis(4);
-const LOOK_MOST: Duration = Duration::from_millis(64);
+/// First and longest pause between two polls of the ledger for an order.
+const POLL_PAUSE_MIN: Duration = Duration::from_millis(4);
+const POLL_PAUSE_MAX: Duration = Duration::from_millis(64);
 
 impl Engine {
-    /// Places the order. The same item, buyer and key are always the same order, whoever is asked and however often.
+    /// Places the order. The same item, buyer and key always mean the same order, at every instance
+    /// and for every repeat.
     ///
-    /// It has one time for all of its steps, and a timer only for those that wait: nearly every order meets a known item and an outcome that says all,
-    /// and has the stock's own timer alone.
+    /// One deadline covers all steps, and only steps that wait set a timer. Nearly every order
+    /// finds its item in the cache and gets a final outcome from the stock, so it needs only the
+    /// stock's timer.
     pub async fn place(&self, placement: Placement) -> Result<Placed, EngineError> {
-        let until = Instant::now() + self.settings.order_within;
+        let until = Instant::now() + self.settings.order_timeout;
         let known = match self.items.get(&placement.item) {
             Some(known) => known,
             None => match self
-                .in_time_until(until, self.known(&placement.item))
+                .with_deadline(until, self.known(&placement.item))
                 .await?
             {
                 Some(known) => known,
@@ -88,63 +90,65 @@ impl Engine {
         let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);
         let acknowledge = acknowledge(&known, placement.respond_async);
         let within = until.saturating_duration_since(Instant::now());
-        let ask = Ask {
+        let reservation = Reservation {
             order: id,
             buyer: placement.buyer,
             quantity: placement.quantity,
             acknowledge,
             within,
         };
-        let outcome = match known.stock.order(ask).await {
+        let outcome = match known.stock.order(reservation).await {
             Ok(outcome) => outcome,
             Err(StockError::OutcomeUnknown(_)) => {
-                return Err(EngineError::OutcomeUnknown(self.settings.order_within));
+                return Err(EngineError::OutcomeUnknown(self.settings.order_timeout));
             }
             Err(error) => return Err(error.into()),
         };
-        match said(acknowledge, outcome, id, placement.quantity) {
-            Said::Placed(placed) => Ok(placed),
-            // Boxed, since it is rare, and would make the future of every order larger.
-            Said::Open(question) => {
-                Box::pin(self.in_time_until(
-                    until,
-                    self.ask_ledger(question, id, placement.quantity, until),
-                ))
+        match next_step(acknowledge, outcome, id, placement.quantity) {
+            NextStep::Answer(placed) => Ok(placed),
+            // Boxed: this is rare, and would enlarge the future of every order.
+            NextStep::ReadLedger(read) => {
+                Box::pin(
+                    self.with_deadline(
+                        until,
+                        self.read_ledger(read, id, placement.quantity, until),
+                    ),
+                )
                 .await
             }
         }
     }
 
-    async fn ask_ledger(
+    async fn read_ledger(
         &self,
-        question: Question,
+        read: LedgerRead,
         id: OrderId,
         quantity: Quantity,
         until: Instant,
     ) -> Result<Placed, EngineError> {
-        Ok(match question {
-            Question::IsThereOne { otherwise } => {
+        Ok(match read {
+            LedgerRead::IfLost { otherwise } => {
                 self.in_ledger(id, quantity).await?.unwrap_or(otherwise)
             }
-            Question::HasItMoved { held } => self
+            LedgerRead::IfChanged { held } => self
                 .ledger
                 .order(id)
                 .await?
-                .map_or(held, |order| moved_on(order, true)),
-            Question::WhatBecameOfIt { replayed } => {
-                moved_on(self.wait_for_order(id, 0, until).await?, replayed)
+                .map_or(held, |order| placed_before(order, true)),
+            LedgerRead::WhenRecorded { replayed } => {
+                placed_before(self.wait_for_order(id, 0, until).await?, replayed)
             }
         })
     }
 
-    /// What the ledger says of an order that the stock does not know.
+    /// The result for an order that the stock does not have, if the ledger has it.
     async fn in_ledger(
         &self,
         id: OrderId,
         quantity: Quantity,
     ) -> Result<Option<Placed>, EngineError> {
         let placed = |order: Order| match order.quantity == quantity {
-            true => moved_on(order, true),
+            true => placed_before(order, true),
             false => Placed::KeyReused {
                 quantity: order.quantity,
             },
@@ -152,14 +156,14 @@ impl Engine {
         Ok(self.ledger.order(id).await?.map(placed))
     }
 
-    /// Waits until the ledger has the order, and this attempt of it.
+    /// Waits until the ledger has this attempt of the order.
     pub(super) async fn wait_for_order(
         &self,
         id: OrderId,
         attempt: u8,
         until: Instant,
     ) -> Result<Order, EngineError> {
-        let mut pause = LOOK_FIRST;
+        let mut pause = POLL_PAUSE_MIN;
         loop {
             if let Some(order) = self
                 .ledger
@@ -170,14 +174,14 @@ impl Engine {
                 return Ok(order);
             }
             if Instant::now() + pause > until {
-                return Err(EngineError::OutcomeUnknown(self.settings.order_within));
+                return Err(EngineError::OutcomeUnknown(self.settings.order_timeout));
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LOOK_MOST);
+            pause = (pause * 2).min(POLL_PAUSE_MAX);
         }
     }
 
-    /// The order, if the ledger or a segment has it, and if it is the buyer's (`None`: whoever's it is).
+    /// The order, if the ledger or a segment has it and it belongs to `buyer` (`None`: any buyer).
     pub async fn find_order(
         &self,
         id: OrderId,
@@ -188,7 +192,7 @@ impl Engine {
             found = self.find_unrecorded(id).await?;
         }
         if found.is_none() {
-            // It may have been recorded between the two looks.
+            // It may have been recorded between the two reads.
             found = self.ledger.order(id).await?;
         }
         Ok(found.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer)))
@@ -228,35 +232,42 @@ impl Engine {
     }
 }
 
-/// What an outcome of the stock says of an order.
-enum Said {
-    Placed(Placed),
-    /// The ledger knows more.
-    Open(Question),
+/// How to answer an order after the stock's outcome.
+enum NextStep {
+    Answer(Placed),
+    /// The ledger decides.
+    ReadLedger(LedgerRead),
 }
 
-/// What the ledger is asked of an order.
-enum Question {
-    /// Home may have forgotten, in a failover, an order that the ledger has, and is not mended yet. Those who are turned away at the door are the
-    /// crowd; of those who got as far as this there are few enough to ask for.
-    IsThereOne { otherwise: Placed },
-    /// It may have been paid or cancelled since, and whoever repeats it wants to know. If the ledger does not have it, it has not.
-    HasItMoved { held: Placed },
-    /// It is there, or will be.
-    WhatBecameOfIt { replayed: bool },
+/// Why the ledger has to be read for an order.
+enum LedgerRead {
+    /// The stock refused the order. A failover may have lost an order of its home segment that the
+    /// ledger has, before the repair. Most refused orders are shed in process, so few of them get
+    /// this far.
+    IfLost { otherwise: Placed },
+    /// The order is a repeat, and may have been paid or cancelled since. If the ledger does not
+    /// have it, it has not.
+    IfChanged { held: Placed },
+    /// The ledger has the order, or will have it.
+    WhenRecorded { replayed: bool },
 }
 
-fn said(acknowledge: Acknowledge, outcome: Outcome, id: OrderId, quantity: Quantity) -> Said {
+fn next_step(
+    acknowledge: Acknowledge,
+    outcome: Outcome,
+    id: OrderId,
+    quantity: Quantity,
+) -> NextStep {
     match outcome {
-        Outcome::KeyReused { quantity } => Said::Placed(Placed::KeyReused { quantity }),
+        Outcome::KeyReused { quantity } => NextStep::Answer(Placed::KeyReused { quantity }),
         Outcome::NotOpen {
             state, opens_at, ..
-        } => Said::Placed(Placed::NotOpen { state, opens_at }),
-        Outcome::TurnedAway | Outcome::Rejected => Said::Placed(Placed::SoldOut),
-        Outcome::SoldOut => Said::Open(Question::IsThereOne {
+        } => NextStep::Answer(Placed::NotOpen { state, opens_at }),
+        Outcome::Shed | Outcome::Rejected => NextStep::Answer(Placed::SoldOut),
+        Outcome::SoldOut => NextStep::ReadLedger(LedgerRead::IfLost {
             otherwise: Placed::SoldOut,
         }),
-        Outcome::BuyerLimitReached => Said::Open(Question::IsThereOne {
+        Outcome::BuyerLimitReached => NextStep::ReadLedger(LedgerRead::IfLost {
             otherwise: Placed::BuyerLimitReached,
         }),
         Outcome::Held {
@@ -274,18 +285,20 @@ fn said(acknowledge: Acknowledge, outcome: Outcome, id: OrderId, quantity: Quant
             };
             match acknowledge {
                 Acknowledge::Recorded if !recorded => {
-                    Said::Open(Question::WhatBecameOfIt { replayed })
+                    NextStep::ReadLedger(LedgerRead::WhenRecorded { replayed })
                 }
-                Acknowledge::Accepted if replayed => Said::Open(Question::HasItMoved { held }),
-                Acknowledge::Recorded | Acknowledge::Accepted => Said::Placed(held),
+                Acknowledge::Accepted if replayed => {
+                    NextStep::ReadLedger(LedgerRead::IfChanged { held })
+                }
+                Acknowledge::Recorded | Acknowledge::Accepted => NextStep::Answer(held),
             }
         }
-        Outcome::Released => Said::Open(Question::WhatBecameOfIt { replayed: true }),
+        Outcome::Released => NextStep::ReadLedger(LedgerRead::WhenRecorded { replayed: true }),
     }
 }
 
-/// An order that was placed before, as the ledger has it.
-fn moved_on(order: Order, replayed: bool) -> Placed {
+/// The result for an order from the ledger.
+fn placed_before(order: Order, replayed: bool) -> Placed {
     let Order {
         id,
         quantity,
@@ -309,7 +322,7 @@ fn moved_on(order: Order, replayed: bool) -> Placed {
 fn acknowledge(known: &KnownItem, respond_async: bool) -> Acknowledge {
     match known.item.durability {
         Durability::Recorded if !respond_async => Acknowledge::Recorded,
-        // What replicas must have confirmed, the stock answers when they have.
+        // With `replicated`, the stock answers after the replicas have confirmed.
         Durability::Recorded | Durability::Accepted | Durability::Replicated => {
             Acknowledge::Accepted
         }

@@ -1,8 +1,9 @@
-//! The steps of orders, in batches: the next one leaves when the previous one has been committed.
+//! Transitions of orders in batches: the next batch starts when the previous one has committed.
 //!
-//! A transition locks the row of its segment until it is committed. One at a time, a hot item would pay one commit for each payment;
-//! together they pay one for all that came meanwhile. Each item has batches of its own: one whose rows somebody holds, or whose transaction never
-//! ends, keeps no other item waiting.
+//! A transition locks the row of its segment until commit. Without batches, a hot item needs one
+//! commit for each payment; a batch needs one commit for all payments that arrived meanwhile. Each
+//! item has its own batches, so an item whose rows are locked, or whose transaction hangs, delays
+//! no other item.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -16,10 +17,10 @@ use tokio::{
 
 use super::EngineError;
 
-/// The most transitions in a transaction.
-const AT_ONCE: usize = 1024;
-/// How long an item's batches are kept ready after the last of its transitions.
-const IDLE: Duration = Duration::from_secs(60);
+/// Maximum number of transitions in a transaction.
+const TRANSITION_BATCH_MAX: usize = 1024;
+/// How long an item's batch task is kept after its last transition.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Answer = Result<Option<Order>, EngineError>;
 
@@ -28,36 +29,37 @@ struct Request {
     answer: oneshot::Sender<Answer>,
 }
 
-/// The way into the batches. The task behind an item's ends with the last sender.
+/// Senders into the batch tasks, one task for each item. A task ends when its last sender is
+/// dropped.
 pub(crate) struct Transitions {
     ledger: Arc<dyn Ledger>,
-    /// How long a transaction may take before its outcome is given up as unknown.
-    within: Duration,
+    /// How long a transaction may take before its transitions fail as "outcome unknown".
+    batch_timeout: Duration,
     items: Cache<ItemId, mpsc::Sender<Request>>,
 }
 
 impl Transitions {
-    pub(crate) fn new(ledger: Arc<dyn Ledger>, within: Duration) -> Self {
+    pub(crate) fn new(ledger: Arc<dyn Ledger>, batch_timeout: Duration) -> Self {
         Self {
             ledger,
-            within,
+            batch_timeout,
             items: Cache::builder()
                 .max_capacity(10_000)
-                .time_to_idle(IDLE)
+                .time_to_idle(IDLE_TIMEOUT)
                 .build(),
         }
     }
 
-    /// Makes the transition with the item's next batch. `None`: somebody else was faster.
+    /// Makes the transition with the item's next batch. `None`: a concurrent transition was faster.
     pub(crate) async fn make(&self, transition: Transition) -> Answer {
         let (answer, answered) = oneshot::channel();
         let item = self.items.get_with_by_ref(&transition.order.item, || {
-            let (sender, receiver) = mpsc::channel(AT_ONCE);
-            tokio::spawn(work(Arc::clone(&self.ledger), self.within, receiver));
+            let (sender, receiver) = mpsc::channel(TRANSITION_BATCH_MAX);
+            tokio::spawn(work(Arc::clone(&self.ledger), self.batch_timeout, receiver));
             sender
         });
         let sent = item.send(Request { transition, answer }).await;
-        // If the task is gone, the runtime is going.
+        // The task is gone only if the runtime shuts down.
         if sent.is_err() {
             Err(ended())
         } else {
@@ -70,22 +72,34 @@ fn ended() -> EngineError {
     EngineError::OutcomeUnknown(Duration::ZERO)
 }
 
-async fn work(ledger: Arc<dyn Ledger>, within: Duration, mut requests: mpsc::Receiver<Request>) {
+async fn work(
+    ledger: Arc<dyn Ledger>,
+    batch_timeout: Duration,
+    mut requests: mpsc::Receiver<Request>,
+) {
     let mut batch = Vec::new();
-    while requests.recv_many(&mut batch, AT_ONCE).await > 0 {
-        // Whoever waited longer than this is answered "unknown" as the answers are dropped, and asks again.
-        if timeout(within, make_all(&*ledger, std::mem::take(&mut batch)))
-            .await
-            .is_err()
+    while requests.recv_many(&mut batch, TRANSITION_BATCH_MAX).await > 0 {
+        // After the timeout the senders of the answers are dropped. The callers then answer
+        // "outcome unknown", and their clients retry.
+        if timeout(
+            batch_timeout,
+            make_all(&*ledger, std::mem::take(&mut batch)),
+        )
+        .await
+        .is_err()
         {
-            tracing::warn!(?within, "the ledger did not answer a batch of transitions");
+            tracing::warn!(
+                ?batch_timeout,
+                "the ledger did not answer a batch of transitions"
+            );
         }
     }
 }
 
 async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) {
     let mut seen = HashSet::new();
-    // Two steps of one order were decided on the same version: one wins, and the other is to look again.
+    // Two transitions of one order were decided on the same version. The first wins, and the second
+    // must read the order again.
     let (requests, late): (Vec<_>, Vec<_>) = requests
         .into_iter()
         .partition(|request| seen.insert(request.transition.order.id));
@@ -106,7 +120,8 @@ async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) {
     }
 }
 
-/// An error belongs to one of them, perhaps. Each by itself, so that it is told to whom it concerns.
+/// Retries each transition separately: an error may belong to one of them, and only that caller
+/// must get it.
 async fn fail_each(
     ledger: &dyn Ledger,
     error: LedgerError,

@@ -1,4 +1,4 @@
-//! Who calls, and for what: extractors that refuse everybody else.
+//! Extractors that authenticate the caller and parse the path.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use http::{HeaderMap, header, request::Parts};
 
 use super::{App, Problem};
 
-/// The call is a buyer's.
+/// The caller is a buyer.
 pub(crate) struct Buyer(pub BuyerId);
 
-/// The call is an admin's.
+/// The caller is an admin.
 pub(crate) struct Admin;
 
-/// The call is a buyer's or an admin's.
+/// The caller is a buyer or an admin.
 pub(crate) enum BuyerOrAdmin {
     Buyer(BuyerId),
     Admin,
 }
 
 impl BuyerOrAdmin {
-    /// Whose orders the caller may see; `None`: everybody's.
+    /// The buyer whose orders the caller may see. `None`: all buyers.
     pub(crate) fn buyer(&self) -> Option<&BuyerId> {
         match self {
             Self::Buyer(buyer) => Some(buyer),
@@ -30,7 +30,7 @@ impl BuyerOrAdmin {
     }
 }
 
-/// Whether the call is an admin's; anybody may make it.
+/// Whether the caller is an admin. Any caller is accepted.
 pub(crate) struct MaybeAdmin(pub bool);
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -87,7 +87,7 @@ impl FromRequestParts<App> for BuyerOrAdmin {
     }
 }
 
-/// The name in the path. One that is no text is nobody's, like any other that is not known.
+/// The name in the path. A name that is not UTF-8 is treated like an unknown one.
 pub(crate) struct Name(pub String);
 
 impl FromRequestParts<App> for Name {

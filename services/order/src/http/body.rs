@@ -1,4 +1,4 @@
-//! JSON bodies: read strictly, and refused by the name of the field.
+//! Strict JSON bodies, with errors that name the field.
 
 use std::error::Error as _;
 
@@ -27,7 +27,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     }
 }
 
-/// A body as it came.
+/// The raw bytes of a body.
 pub(crate) struct Raw(pub Bytes);
 
 impl FromRequest<App> for Raw {
@@ -48,12 +48,13 @@ fn unreadable(error: &axum::Error) -> Problem {
     {
         Problem::too_large()
     } else {
-        Problem::invalid("body", "it could not be read")
+        Problem::invalid("body", "could not be read")
     }
 }
 
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // To know the path of a field costs; only who is refused needs it.
+    // Tracking the path of a field is expensive. So only a body that was refused is parsed again
+    // with it.
     serde_json::from_slice(body).or_else(|_| parse_with_paths(body))
 }
 
@@ -61,13 +62,13 @@ fn parse_with_paths<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| refused(&error))?;
     json.end()
-        .map_err(|_| Problem::invalid("body", "expected one JSON object and nothing after it"))?;
+        .map_err(|_| Problem::invalid("body", "expected a single JSON object"))?;
     Ok(value)
 }
 
 fn refused(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     let message = error.inner().to_string();
-    // serde_json adds the place in the text, which helps nobody who built the body with a library.
+    // serde_json appends the position in the text, which is no help if a library built the body.
     let message = message
         .split(" at line ")
         .next()
@@ -82,7 +83,7 @@ fn refused(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     Problem::invalid(field, message)
 }
 
-/// The field that a message like "missing field `stock`" speaks of.
+/// The field in a message like "missing field `stock`".
 fn quoted(message: &str) -> Option<&str> {
     let known = ["missing field", "unknown field", "duplicate field"]
         .iter()
@@ -148,7 +149,7 @@ mod tests {
             (r#"{"stock":null}"#, "stock"),
             (r#"{"stock":1,"stok":1}"#, "stok: unknown field `stok`"),
             (r#"{"stock":1,"stock":2}"#, "stock: duplicate field `stock`"),
-            (r#"{"stock":1} x"#, "nothing after it"),
+            (r#"{"stock":1} x"#, "a single JSON object"),
         ];
         for (body, expected) in table {
             let problem = parse::<Shape>(body.as_bytes()).map(|_| ()).unwrap_err();

@@ -1,9 +1,10 @@
-//! Creating, showing, opening, closing and auditing items.
+//! Handlers that create, show, open, close and audit items.
 
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
@@ -20,22 +21,23 @@ use super::{
 use crate::engine::{EngineError, ItemView, SegmentView};
 use audit::AuditReport;
 
-/// Fifteen minutes: long enough to pay, short enough that abandoned units are sold again during the sale.
+/// Fifteen minutes: long enough to pay, short enough that abandoned units are sold again during the
+/// sale.
 const HOLD_SECONDS: u64 = 900;
 const YEAR_SECONDS: u64 = 31_536_000;
 const PRICE_MAX: u64 = 1_000_000_000_000;
 const TITLE_MAX: usize = 200;
-/// 9999-01-01T00:00:00Z: before it, the year has four digits in every zone.
+/// 9999-01-01T00:00:00Z: earlier times have a four-digit year in every time zone.
 const TIMES_END_MS: i64 = 253_370_764_800_000;
 
-/// An item to be sold. `id` and `stock` are needed; everything else has a default.
+/// A new item. `id` and `stock` are required; all other fields have defaults.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewItem {
-    /// Its name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+    /// The item's id: 1 to 64 of `A-Z a-z 0-9 . _ -`.
     #[schema(value_type = String, example = "maotai")]
     id: ItemId,
-    /// What buyers read, 200 characters at most. Default: the id.
+    /// The title that buyers see, 200 characters at most. Default: the id.
     title: Option<String>,
     /// Units that exist.
     #[schema(value_type = u64, example = 100)]
@@ -48,7 +50,7 @@ pub(crate) struct NewItem {
     /// Units that one buyer may hold. Default: no limit.
     #[schema(value_type = Option<u32>)]
     limit_per_buyer: Option<Whole<1, { Quantity::MAX as u64 }>>,
-    /// Number of stock counters. Default: one for each Redis master, and fewer if the stock is small.
+    /// Number of segments. Default: one for each Redis master, fewer for a small stock.
     #[schema(value_type = Option<u16>)]
     segments: Option<Whole<1, { Item::MAX_SEGMENTS as u64 }>>,
     /// The first moment at which it sells. Default: no start.
@@ -66,7 +68,7 @@ pub(crate) struct NewItem {
     durability: Option<Durability>,
 }
 
-/// The state that an item shall have.
+/// The new state of an item.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewState {
@@ -76,7 +78,7 @@ pub(crate) struct NewState {
     state: Option<ItemState>,
 }
 
-/// A word of ours, with an error that lists the words.
+/// Reads an enum from its name; the error lists the names.
 fn word<'de, D: Deserializer<'de>, T: std::str::FromStr<Err = domain::Invalid>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -89,20 +91,20 @@ fn word<'de, D: Deserializer<'de>, T: std::str::FromStr<Err = domain::Invalid>>(
     .transpose()
 }
 
-/// An item and its numbers.
+/// An item and its counts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ItemBody {
-    /// Its name.
+    /// The item's id.
     #[schema(value_type = String)]
     id: ItemId,
-    /// What buyers read.
+    /// The title that buyers see.
     title: String,
-    /// Whether it sells.
+    /// The item's state.
     #[schema(value_type = String, example = "open")]
     state: ItemState,
     /// Units that exist.
     stock: u64,
-    /// Units that nobody has.
+    /// Units that can be sold.
     available: u64,
     /// Units of orders that wait for payment.
     held: u64,
@@ -110,16 +112,16 @@ pub(crate) struct ItemBody {
     confirmed: u64,
     /// Units of orders that have ended, on their way back.
     returning: u64,
-    /// Units that are being taken back and are still counted in `stock`. Only admins see it.
+    /// Units of open withdrawals, which `stock` still counts. Only for admins.
     #[serde(skip_serializing_if = "Option::is_none")]
-    taking_back: Option<u64>,
-    /// Nothing is available.
+    withdrawing: Option<u64>,
+    /// Whether no unit is available.
     sold_out: bool,
     /// The price of one unit in the currency's smallest unit.
     price_cents: u64,
     /// ISO 4217.
     currency: String,
-    /// Units that one buyer may hold; null is no limit.
+    /// Units that one buyer may hold; null means no limit.
     #[schema(value_type = Option<u32>)]
     limit_per_buyer: Option<Quantity>,
     /// The first moment at which it sells.
@@ -130,15 +132,15 @@ pub(crate) struct ItemBody {
     closes_at: Option<Timestamp>,
     /// Seconds for which an order holds its units.
     hold_seconds: u32,
-    /// When an order is acknowledged.
+    /// When an order is acknowledged: `recorded`, `accepted` or `replicated`.
     #[schema(value_type = String)]
     durability: Durability,
-    /// Each stock counter. Only admins see them.
+    /// The item's segments. Only for admins.
     #[serde(skip_serializing_if = "Option::is_none")]
     segments: Option<Vec<SegmentBody>>,
 }
 
-/// A stock counter and its numbers.
+/// A segment and its counts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SegmentBody {
     segment: u16,
@@ -147,9 +149,9 @@ pub(crate) struct SegmentBody {
     held: u64,
     confirmed: u64,
     returning: u64,
-    /// Walks from here that are not forgotten yet.
-    walks: u64,
-    /// Outbox entries that are not trimmed yet, the anchor included.
+    /// Pending spillovers of orders whose home is this segment.
+    spillovers: u64,
+    /// Outbox entries that are not trimmed, including the anchor.
     outbox: u64,
 }
 
@@ -162,7 +164,7 @@ impl From<SegmentView> for SegmentBody {
             held,
             confirmed,
             returning,
-            walks,
+            spillovers,
             outbox,
         } = view;
         Self {
@@ -172,15 +174,15 @@ impl From<SegmentView> for SegmentBody {
             held,
             confirmed,
             returning,
-            walks,
+            spillovers,
             outbox,
         }
     }
 }
 
 impl ItemBody {
-    /// `taking_back`: for an admin.
-    fn new(view: ItemView, taking_back: Option<u64>) -> Self {
+    /// `withdrawing`: for an admin.
+    fn new(view: ItemView, withdrawing: Option<u64>) -> Self {
         let ItemView {
             item,
             available,
@@ -198,7 +200,7 @@ impl ItemBody {
             held,
             confirmed,
             returning,
-            taking_back,
+            withdrawing,
             sold_out: available == 0,
             price_cents: item.price_cents,
             currency: item.currency,
@@ -207,7 +209,7 @@ impl ItemBody {
             closes_at: item.window.closes_at,
             hold_seconds: item.hold_seconds,
             durability: item.durability,
-            segments: taking_back
+            segments: withdrawing
                 .is_some()
                 .then(|| segments.into_iter().map(SegmentBody::from).collect()),
         }
@@ -247,12 +249,13 @@ impl NewItem {
     }
 }
 
-/// A number that `Whole` has kept in range.
+/// Converts a number that `Whole` has checked.
 fn narrow<T: TryFrom<u64> + Default>(number: u64) -> T {
     T::try_from(number).unwrap_or_default()
 }
 
-/// Redis and the ledger count in milliseconds. What cannot be kept must not make a repeat of the request look different.
+/// Redis and the ledger store milliseconds. A fraction that is not stored must not make a repeat of
+/// the request look different.
 pub(crate) fn whole_ms(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }
@@ -262,7 +265,7 @@ pub(crate) fn check_window(window: Window) -> Result<(), Problem> {
         ("opens_at", window.opens_at),
         ("closes_at", window.closes_at),
     ] {
-        // To the scripts, 0 is an open end.
+        // The scripts read 0 as "no limit".
         if time.is_some_and(|time| !(1..TIMES_END_MS).contains(&time.as_millisecond())) {
             return Err(Problem::invalid(
                 field,
@@ -298,11 +301,12 @@ fn currency(currency: Option<String>) -> Result<String, Problem> {
         .ok_or_else(|| Problem::invalid("currency", "expected three capital letters (ISO 4217)"))
 }
 
-/// Several, so that each master gets one: a hash slot is linear in the key, and segments 0 and 1 of any item lie in the same half of the slots.
+/// Several segments, so that each master gets one: a hash slot is linear in the key, and segments 0
+/// and 1 of any item lie in the same half of the slots.
 const SEGMENTS_PER_MASTER: u16 = 4;
 
-/// Segments on one server only shorten its batches; on several they let all of them sell. A small stock is not worth splitting:
-/// an order for two would find ones.
+/// Segments on one server only shorten its batches; on several servers they let all of them sell. A
+/// small stock is not worth splitting: an order for two units would find single ones.
 fn default_segments(stock: u64, masters: u16) -> u16 {
     let worthwhile = u16::try_from(stock / 100).unwrap_or(u16::MAX).max(1);
     let useful = if masters > 1 {
@@ -348,19 +352,19 @@ pub(crate) async fn view(app: &App, id: &ItemId, admin: bool) -> Result<(u64, It
         .view_item(id)
         .await?
         .ok_or_else(Problem::item_not_found)?;
-    let taking_back = if admin {
-        Some(app.engine.taking_back(id).await?)
+    let withdrawing = if admin {
+        Some(app.engine.withdrawing(id).await?)
     } else {
         None
     };
-    Ok((view.item.version, ItemBody::new(view, taking_back)))
+    Ok((view.item.version, ItemBody::new(view, withdrawing)))
 }
 
 pub(crate) fn item_id(item: &str) -> Result<ItemId, Problem> {
     ItemId::new(item).map_err(|_| Problem::item_not_found())
 }
 
-/// Shows an item. Admins also see its segments.
+/// Shows an item. Admins also see its segments, and counts that are not cached.
 #[utoipa::path(get, path = "/items/{item}", tag = "buyers", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the item", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem)))]
 pub(crate) async fn show(
@@ -368,14 +372,40 @@ pub(crate) async fn show(
     MaybeAdmin(admin): MaybeAdmin,
     Name(item): Name,
 ) -> Result<Response, Problem> {
-    let (version, body) = view(&app, &item_id(&item)?, admin).await?;
-    // The version is for whoever may change the item; a page that buyers see has the same tag while its numbers move.
-    let etag = admin.then(|| [(header::ETAG, etag(version))]);
-    Ok((
-        etag.into_iter().flatten().collect::<HeaderMap>(),
-        axum::Json(body),
-    )
-        .into_response())
+    let id = item_id(&item)?;
+    if !admin {
+        return show_to_anyone(&app, id).await;
+    }
+    let (version, body) = view(&app, &id, true).await?;
+    // Only admins get the version: for buyers it would be a tag that stays the same while the
+    // counts change.
+    let headers = [
+        (header::ETAG, etag(version)),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    Ok((headers, axum::Json(body)).into_response())
+}
+
+/// How long a browser or a proxy may keep the view of an item.
+const CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=1");
+
+async fn show_to_anyone(app: &App, id: ItemId) -> Result<Response, Problem> {
+    let read = async {
+        let view = app.engine.view_item(&id).await?;
+        let body = view.map(|view| serde_json::to_vec(&ItemBody::new(view, None)));
+        let body = body.transpose().map_err(|_| Problem::internal())?;
+        Ok(body.map(Bytes::from))
+    };
+    let body = app.public_views.get(id.clone(), read).await?;
+    let body = body.ok_or_else(Problem::item_not_found)?;
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        ),
+        (header::CACHE_CONTROL, CACHE_CONTROL),
+    ];
+    Ok((headers, body).into_response())
 }
 
 /// Opens, pauses or closes an item.
@@ -408,9 +438,10 @@ pub(crate) async fn set_state(
     .await
 }
 
-/// Proves, from one look at each segment and one at the ledger, that nothing was oversold, stranded or lost.
+/// Proves, from one snapshot of each segment and of the ledger, that no unit was oversold, stranded
+/// or lost.
 #[utoipa::path(get, path = "/items/{item}/audit", tag = "admins", params(("item" = String, Path, description = "the item")),
-    responses((status = 200, description = "the identity, by segment and for the item", body = AuditReport),
+    responses((status = 200, description = "the conservation invariant for each segment and for the item", body = AuditReport),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn audit(

@@ -1,4 +1,4 @@
-//! Paying, cancelling and refunding orders.
+//! Handlers that pay, cancel and refund orders.
 
 use axum::{
     extract::State,
@@ -17,30 +17,27 @@ use super::{
 };
 use crate::engine::{Ended, Paid, Payment};
 
-/// No price is higher than this.
+/// Upper bound of the price of an order.
 const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
 
-/// What a payment provider reports.
+/// A payment that the provider reports.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPayment {
-    /// The provider's name for the payment: 1 to 255 visible ASCII characters.
+    /// The provider's id of the payment: 1 to 255 visible ASCII characters.
     #[schema(value_type = String, example = "pay_123")]
     payment: String,
-    /// What was paid, in the currency's smallest unit. If it is given it must be what the order costs.
+    /// Amount paid in the currency's smallest unit: the price of the order. Required if it has one.
     #[schema(value_type = Option<u64>)]
     amount_cents: Option<Whole<0, AMOUNT_MAX>>,
-    /// The order that was paid. If it is given it must be that of the path; the signature covers it here, and not there, so send it.
-    #[schema(value_type = Option<String>, example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
-    order: Option<String>,
+    /// The order that was paid: the order of the path, which the signature does not cover.
+    #[schema(example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
+    order: String,
 }
 
 impl NewPayment {
-    /// Whether it speaks of this order, or of none.
-    fn may_be_of(&self, order: OrderId) -> bool {
-        self.order
-            .as_ref()
-            .is_none_or(|named| named.parse().map(OrderId::first) == Ok(order))
+    fn is_of(&self, order: OrderId) -> bool {
+        self.order.parse().map(OrderId::first) == Ok(order)
     }
 
     fn into_payment(self) -> Result<Payment, Invalid> {
@@ -61,15 +58,16 @@ fn shown(order: &Order) -> Response {
     (StatusCode::OK, axum::Json(OrderBody::of(order))).into_response()
 }
 
-/// Takes in a payment: for the provider's webhook. The same payment may be reported any number of times.
+/// Applies a payment, for the provider's webhook. The same payment may be reported any number of
+/// times.
 #[utoipa::path(post, path = "/orders/{order}/payment", tag = "payments", request_body = NewPayment,
     params(("order" = String, Path, description = "the order's id"),
         ("Stockade-Signature" = String, Header,
             description = "`t=SECONDS,v1=HEX`: seconds since 1970, and the HMAC-SHA256 of these seconds, a dot and the body, with the payment secret")),
-    responses((status = 200, description = "`confirmed`; or `refund_due`: the hold was over and no units could be had again, so the money is to be given back", body = OrderBody),
+    responses((status = 200, description = "`confirmed`; or `refund_due`: the hold had expired and no units could be reacquired, so the money must be returned", body = OrderBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
-        (status = 409, description = "`order_not_payable`, `already_paid`: the money is to be given back", body = Problem),
+        (status = 409, description = "`order_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for another order", body = Problem),
         (status = 422, description = "`amount_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
 pub(crate) async fn pay(
@@ -84,7 +82,7 @@ pub(crate) async fn pay(
         .ok_or_else(Problem::no_payment_secret)?;
     key.check(&headers, &raw)?;
     let (payment, order) = (body::parse::<NewPayment>(&raw)?, order_id(&order)?);
-    if !payment.may_be_of(order) {
+    if !payment.is_of(order) {
         return Err(Problem::other_order());
     }
     match app
@@ -97,15 +95,17 @@ pub(crate) async fn pay(
         Paid::NotFound => Err(Problem::order_not_found()),
         Paid::NotPayable(state) => Err(Problem::not_payable(state)),
         Paid::Already => Err(Problem::already_paid()),
+        Paid::OtherOrder => Err(Problem::payment_of_another_order()),
         Paid::OtherAmount { expected } => Err(Problem::other_amount(expected)),
+        Paid::NoAmount { expected } => Err(Problem::no_amount(expected)),
     }
 }
 
-/// Cancels a held order: its units can be bought again at once.
+/// Cancels a held order and releases its units immediately.
 #[utoipa::path(delete, path = "/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
-        (status = 404, description = "`order_not_found`: also for anybody else's", body = Problem),
-        (status = 409, description = "`order_not_cancellable`: it is paid, or has ended otherwise", body = Problem),
+        (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
+        (status = 409, description = "`order_not_cancellable`: it is paid or has ended", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn cancel(
@@ -120,11 +120,12 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Notes that the money of an order was given back. If it has units they go back too, and can be bought again at once.
+/// Records that the money of an order was returned, and releases its units, if it has any,
+/// immediately.
 #[utoipa::path(post, path = "/orders/{order}/refund", tag = "admins", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
-        (status = 409, description = "`order_not_refundable`: nobody has paid it", body = Problem),
+        (status = 409, description = "`order_not_refundable`: it is not paid", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn refund(

@@ -12,10 +12,10 @@ use utoipa::{
 
 use super::{Operators, Problem, items, life, orders, stock};
 
-/// The API, described from the code.
+/// The OpenAPI description, derived from the handlers.
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Stockade", description = "Sells limited stock to a crowd, without overselling, stranding a unit or losing an acknowledged order."),
+    info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
     paths(orders::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
         stock::move_stock, stock::set_stock, stock::patch, stock::journal, healthz, readyz, metrics),
     modifiers(&Secured)
@@ -39,15 +39,15 @@ impl Modify for Secured {
     }
 }
 
-/// Says that the process runs.
-#[utoipa::path(get, path = "/healthz", tag = "operators", responses((status = 200, description = "it runs")))]
+/// Liveness: the process runs.
+#[utoipa::path(get, path = "/healthz", tag = "operators", responses((status = 200, description = "the process runs")))]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Says that Redis and SQL answer and the scripts are loaded.
+/// Readiness: Redis and the ledger answer, and the scripts are loaded.
 #[utoipa::path(get, path = "/readyz", tag = "operators",
-    responses((status = 200, description = "it can sell"), (status = 503, description = "`unavailable`", body = Problem)))]
+    responses((status = 200, description = "the process can sell"), (status = 503, description = "`unavailable`", body = Problem)))]
 pub(crate) async fn readyz(State(operators): State<Operators>) -> Result<&'static str, Problem> {
     operators.engine.ready().await?;
     Ok("ready\n")

@@ -1,4 +1,4 @@
-//! Placing and showing orders.
+//! Handlers that place and show orders.
 
 use std::{convert::Infallible, time::Instant};
 
@@ -24,11 +24,11 @@ use crate::engine::{EngineError, Placed, Placement};
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// What a buyer wants.
+/// A new order.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewOrder {
-    /// How many units.
+    /// Number of units that the order asks for.
     #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
     quantity: Whole<1, { Quantity::MAX as u64 }>,
 }
@@ -36,19 +36,19 @@ pub(crate) struct NewOrder {
 /// An order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OrderBody<'a> {
-    /// Its name.
+    /// The order's id.
     #[schema(value_type = String, example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
     id: OrderId,
-    /// What was ordered.
+    /// The item that was ordered.
     #[schema(value_type = String, example = "maotai")]
     item: &'a ItemId,
-    /// How many units.
+    /// Number of units that the order asks for.
     #[schema(value_type = u32, example = 1)]
     quantity: Quantity,
-    /// Where it stands.
+    /// The order's state.
     #[schema(value_type = String, example = "held")]
     state: OrderState,
-    /// When the hold is over.
+    /// When the hold expires.
     #[schema(value_type = String, format = DateTime)]
     expires_at: Timestamp,
 }
@@ -76,15 +76,15 @@ impl<'a> OrderBody<'a> {
 /// Places an order.
 #[utoipa::path(post, path = "/items/{item}/orders", tag = "buyers", request_body = NewOrder,
     params(("item" = String, Path, description = "the item"),
-        ("Idempotency-Key" = String, Header, description = "what makes two requests the same order: 1 to 255 visible ASCII characters"),
+        ("Idempotency-Key" = String, Header, description = "identifies the order among the buyer's orders: 1 to 255 visible ASCII characters"),
         ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 before the ledger has the order")),
-    responses((status = 201, description = "held; a repeat says `Idempotent-Replayed: true`, and where the order stands by now", body = OrderBody, headers(("Location" = String))),
+    responses((status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the order's current state", body = OrderBody, headers(("Location" = String))),
         (status = 202, description = "held, and not yet in the ledger", body = OrderBody, headers(("Location" = String))),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`", body = Problem),
-        (status = 503, description = "`outcome_unknown`: the same key tells", body = Problem)),
+        (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
     security(("buyer" = [])))]
 pub(crate) async fn place(
     State(app): State<App>,
@@ -141,7 +141,8 @@ pub(crate) async fn place(
     }
 }
 
-/// What the headers say of an order. A key that is missing or bad is told after a body that is.
+/// The part of an order that the headers carry. A problem of the body is reported before one of the
+/// key.
 pub(crate) struct OrderHeaders {
     key: Result<IdempotencyKey, Invalid>,
     respond_async: bool,
@@ -169,7 +170,7 @@ fn read_key(headers: &HeaderMap) -> Result<IdempotencyKey, Invalid> {
     IdempotencyKey::new(value.unwrap_or_default())
 }
 
-/// RFC 7240: several preferences, comma-separated, perhaps in several headers.
+/// RFC 7240 allows several comma-separated preferences in several headers.
 fn respond_async(headers: &HeaderMap) -> bool {
     let preferences = headers
         .get_all("prefer")
@@ -206,7 +207,8 @@ fn json(status: StatusCode, body: &impl Serialize) -> Response {
         .into_response()
 }
 
-/// The metrics of orders. To look one up by its name for each order would cost as much as to check its buyer.
+/// Handles of the order metrics. A lookup by name for each order would cost as much as the check of
+/// its buyer's token.
 pub(crate) struct OrderMetrics {
     replayed: Counter,
     held: Counter,
@@ -256,7 +258,7 @@ impl OrderMetrics {
 /// Shows an order to its buyer or an admin.
 #[utoipa::path(get, path = "/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
-        (status = 404, description = "`order_not_found`: also for anybody else's", body = Problem)),
+        (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn show(
     State(app): State<App>,

@@ -1,4 +1,4 @@
-//! Tells an outage once, however many orders fail in it.
+//! Logs the begin and the end of an outage once each, not every failed order.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -7,30 +7,31 @@ use std::{
 
 use crate::engine::{EngineError, Placed};
 
-/// How long no order may have failed before it is over. Between failures, some orders may well succeed.
-const QUIET: Duration = Duration::from_secs(10);
+/// The outage has ended if no order failed for this long. Single orders may succeed during an
+/// outage.
+const RECOVERY_PERIOD: Duration = Duration::from_secs(10);
 
 /// Whether orders are failing.
 #[derive(Default)]
 pub(crate) struct Outage {
-    /// When an order failed last, in milliseconds since 1970; 0 while all is well.
+    /// When an order failed last, in milliseconds since 1970; 0 if there is no outage.
     last_failure: AtomicI64,
 }
 
 impl Outage {
-    /// Takes note of an order, and logs when this changes whether orders are failing.
+    /// Notes the result of an order, and logs if an outage begins or ends with it.
     pub(crate) fn note(&self, placed: &Result<Placed, EngineError>) {
         let now = || jiff::Timestamp::now().as_millisecond();
         match placed {
             Err(error) if self.begins(now()) => {
                 tracing::warn!(
                     error = error as &dyn std::error::Error,
-                    "orders are failing: their outcome is unknown"
+                    "orders are failing with unknown outcome"
                 );
             }
-            // Other answers may come without asking a store.
+            // Other results may not need a store.
             Ok(Placed::Order { .. }) if self.is_on() && self.ends(now()) => {
-                tracing::info!("orders succeed again")
+                tracing::info!("orders recovered")
             }
             _ => {}
         }
@@ -46,10 +47,11 @@ impl Outage {
 
     fn ends(&self, now: i64) -> bool {
         let last = self.last_failure.load(Ordering::Relaxed);
-        let quiet = Duration::from_millis(u64::try_from(now - last).unwrap_or_default()) >= QUIET;
-        // A failure or another success may have come in between: only one of them tells.
+        let has_recovered =
+            Duration::from_millis(u64::try_from(now - last).unwrap_or_default()) >= RECOVERY_PERIOD;
+        // A concurrent failure or success may have changed the value: only one caller logs the end.
         last != 0
-            && quiet
+            && has_recovered
             && self
                 .last_failure
                 .compare_exchange(last, 0, Ordering::Relaxed, Ordering::Relaxed)
@@ -62,9 +64,9 @@ mod tests {
     use super::Outage;
 
     #[test]
-    fn an_outage_is_told_when_it_begins_and_when_it_has_been_quiet() {
+    fn an_outage_is_logged_when_it_begins_and_when_it_has_ended() {
         let outage = Outage::default();
-        // When, whether the order failed, and whether that is news.
+        // Time, whether the order failed, and whether it begins or ends the outage.
         let table = [
             (1_000, false, false),
             (2_000, true, true),
@@ -76,13 +78,13 @@ mod tests {
             (19_001, false, false),
             (19_002, true, true),
         ];
-        for (now, failed, news) in table {
-            let told = if failed {
+        for (now, failed, expected) in table {
+            let logged = if failed {
                 outage.begins(now)
             } else {
                 outage.ends(now)
             };
-            assert_eq!(told, news, "at {now}");
+            assert_eq!(logged, expected, "at {now}");
         }
     }
 }

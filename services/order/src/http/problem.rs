@@ -1,4 +1,4 @@
-//! Every error as `application/problem+json` (RFC 9457), in one place.
+//! Errors as `application/problem+json` (RFC 9457).
 
 use std::sync::LazyLock;
 
@@ -12,22 +12,22 @@ use utoipa::ToSchema;
 
 use crate::engine::EngineError;
 
-/// What went wrong.
-#[derive(Debug, Serialize, ToSchema)]
+/// An error response.
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// Always `about:blank`: the `code` tells problems apart.
+    /// Always `about:blank`: the `code` identifies the problem.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// The status in words.
+    /// The reason phrase of the status.
     title: &'static str,
     /// The HTTP status.
     #[serde(serialize_with = "number")]
     #[schema(value_type = u16, example = 409)]
     status: StatusCode,
-    /// What programs should go by. It never changes its meaning.
+    /// For programs. The meaning of a code never changes.
     #[schema(example = "sold_out")]
     code: &'static str,
-    /// What people should read.
+    /// For people.
     detail: String,
     /// The field of the request that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub(crate) struct Problem {
     /// With `not_open`: the item's state. With `order_not_...`: the order's.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
-    /// With `not_open`: from when on the item sells, or null.
+    /// With `not_open`: start of the sale, or null.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     opens_at: Option<Option<Timestamp>>,
@@ -88,7 +88,7 @@ impl Problem {
         Self::new(
             StatusCode::UNAUTHORIZED,
             "invalid_signature",
-            "this service has no payment secret (STOCKADE_PAYMENT_SECRET), so no signature is good",
+            "this service has no payment secret (STOCKADE_PAYMENT_SECRET), so it accepts no signature",
         )
     }
 
@@ -107,13 +107,31 @@ impl Problem {
         Self::of_state(
             "order_not_payable",
             state,
-            "the payment is to be given back; the journal has it",
+            "return the payment; it is in the journal",
         )
     }
 
     pub(crate) fn already_paid() -> Self {
-        let detail = "another payment has paid the order; this one is to be given back, and the journal has it";
+        let detail = "another payment has paid the order: return this one; it is in the journal";
         Self::new(StatusCode::CONFLICT, "already_paid", detail)
+    }
+
+    pub(crate) fn payment_of_another_order() -> Self {
+        let detail = "the payment was reported for another order before; this order is unchanged, and the journal has the report";
+        Self {
+            field: Some("payment".into()),
+            ..Self::new(StatusCode::CONFLICT, "payment_already_used", detail)
+        }
+    }
+
+    pub(crate) fn no_amount(expected: u64) -> Self {
+        let detail = format!(
+            "amount_cents: expected {expected}, the price of the order; nothing was changed"
+        );
+        Self {
+            field: Some("amount_cents".into()),
+            ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
+        }
     }
 
     pub(crate) fn not_cancellable(state: OrderState) -> Self {
@@ -134,7 +152,7 @@ impl Problem {
 
     pub(crate) fn other_amount(expected: u64) -> Self {
         let detail = format!(
-            "amount_cents: expected {expected}, which is what the order costs; the order is as it was, and the journal has the payment"
+            "amount_cents: expected {expected}, the price of the order; the order is unchanged, and the payment is in the journal"
         );
         Self {
             field: Some("amount_cents".into()),
@@ -143,7 +161,8 @@ impl Problem {
     }
 
     pub(crate) fn other_order() -> Self {
-        let detail = "order: the message is signed for another order than that of the path; nothing was changed";
+        let detail =
+            "order: the signed body names another order than the path; nothing was changed";
         Self {
             field: Some("order".into()),
             ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "order_mismatch", detail)
@@ -151,8 +170,7 @@ impl Problem {
     }
 
     pub(crate) fn version_mismatch(version: u64) -> Self {
-        let detail =
-            format!("If-Match: the item's version is {version} by now; nothing was changed");
+        let detail = format!("If-Match: the item's version is now {version}; nothing was changed");
         Self {
             field: Some("If-Match".into()),
             ..Self::new(StatusCode::PRECONDITION_FAILED, "version_mismatch", detail)
@@ -160,7 +178,8 @@ impl Problem {
     }
 
     pub(crate) fn if_match_required() -> Self {
-        let detail = "If-Match: expected the item's version, as ETag of GET /items/{item} gives it to admins";
+        let detail =
+            "If-Match: expected the item's version, which admins get as ETag of GET /items/{item}";
         Self {
             field: Some("If-Match".into()),
             ..Self::new(
@@ -173,7 +192,7 @@ impl Problem {
 
     pub(crate) fn not_enough_unsold(available: u64) -> Self {
         let detail = format!(
-            "stock: only {available} units are nobody's, and more would have to go; nothing was changed"
+            "stock: more units would have to be withdrawn than the {available} unsold ones; nothing was changed"
         );
         Self {
             field: Some("stock".into()),
@@ -182,35 +201,30 @@ impl Problem {
     }
 
     pub(crate) fn nothing_left() -> Self {
-        let detail =
-            "stock: buyers were faster, and none of the units that should go could be taken back";
+        let detail = "stock: the units were sold in the meantime, and none could be withdrawn";
         Self {
             field: Some("stock".into()),
             ..Self::new(StatusCode::CONFLICT, "not_enough_unsold", detail)
         }
     }
 
-    pub(crate) fn take_back_open() -> Self {
-        let detail = "units are being taken back, and until they have left the stock is not known; nothing was changed, look again";
+    pub(crate) fn withdrawal_open() -> Self {
+        let detail = "a withdrawal is open, and the stock is not known until it has settled; nothing was changed, retry later";
         Self {
             retry_after: Some(1),
-            ..Self::new(StatusCode::CONFLICT, "take_back_open", detail)
+            ..Self::new(StatusCode::CONFLICT, "withdrawal_open", detail)
         }
     }
 
     pub(crate) fn item_not_found() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "item_not_found",
-            "there is no such item",
-        )
+        Self::new(StatusCode::NOT_FOUND, "item_not_found", "no such item")
     }
 
     pub(crate) fn order_not_found() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
             "order_not_found",
-            "there is no such order, or it is somebody else's",
+            "no such order, or it belongs to another buyer",
         )
     }
 
@@ -218,7 +232,7 @@ impl Problem {
         Self::new(
             StatusCode::NOT_FOUND,
             "not_found",
-            "there is nothing at this path; /docs lists what there is",
+            "no such path; /docs lists the paths",
         )
     }
 
@@ -226,7 +240,7 @@ impl Problem {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "method_not_allowed",
-            "this path does not take this method; /docs lists what it takes",
+            "this path does not support this method; /docs lists the methods",
         )
     }
 
@@ -234,7 +248,7 @@ impl Problem {
         Self::new(
             StatusCode::CONFLICT,
             "item_exists",
-            "another item has this id; nothing was changed",
+            "a different item has this id; nothing was changed",
         )
     }
 
@@ -242,7 +256,7 @@ impl Problem {
         Self::new(
             StatusCode::CONFLICT,
             "sold_out",
-            "nothing is left for this order; nothing was taken",
+            "no units are left for this order; none were taken",
         )
     }
 
@@ -250,7 +264,7 @@ impl Problem {
         Self::new(
             StatusCode::CONFLICT,
             "buyer_limit_reached",
-            "the buyer would hold more units than one buyer may; nothing was taken",
+            "the order exceeds the limit of units per buyer; no units were taken",
         )
     }
 
@@ -259,7 +273,7 @@ impl Problem {
             ("open", Some(opens_at)) if opens_at > Timestamp::now() => {
                 format!("the sale opens at {opens_at}")
             }
-            ("open", _) => "the sale is over".into(),
+            ("open", _) => "the sale has ended".into(),
             (state, _) => format!("the item is {state}"),
         };
         let problem = Self::new(StatusCode::CONFLICT, "not_open", detail);
@@ -272,7 +286,7 @@ impl Problem {
 
     pub(crate) fn key_reused(quantity: domain::Quantity) -> Self {
         let detail = format!(
-            "this key stands for an order of quantity {quantity}; a new order needs a new key"
+            "this key belongs to an order with quantity {quantity}; a new order needs a new key"
         );
         let problem = Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -286,7 +300,7 @@ impl Problem {
     }
 
     pub(crate) fn stock_key_reused() -> Self {
-        let detail = "this key stands for another change of the item's stock, and a new change needs a new key; nothing was changed";
+        let detail = "this key belongs to another change of the item's stock, and a new change needs a new key; nothing was changed";
         Self {
             field: Some("Idempotency-Key".into()),
             ..Self::new(
@@ -298,16 +312,16 @@ impl Problem {
     }
 
     pub(crate) fn outcome_unknown() -> Self {
-        let detail = "the order may or may not have been placed; the same request with the same Idempotency-Key tells";
+        let detail = "the order may have been placed; repeat the request with the same Idempotency-Key to find out";
         Self {
             retry_after: Some(1),
             ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome_unknown", detail)
         }
     }
 
-    /// A step of an order, or a change of an item.
+    /// The outcome of a transition of an order, or of a change of an item, is unknown.
     fn change_unknown() -> Self {
-        let detail = "the change may or may not have been made; the same request tells";
+        let detail = "the change may have been made; repeat the request to find out";
         Self {
             detail: detail.into(),
             ..Self::outcome_unknown()
@@ -315,7 +329,7 @@ impl Problem {
     }
 
     pub(crate) fn unavailable() -> Self {
-        let detail = "a store that this needs does not answer; the same request may be made again";
+        let detail = "Redis or the ledger does not answer; repeat the request";
         Self {
             retry_after: Some(1),
             ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
@@ -323,7 +337,7 @@ impl Problem {
     }
 
     pub(crate) fn timed_out() -> Self {
-        let detail = "the request was not complete in time";
+        let detail = "the request did not finish in time";
         Self {
             retry_after: Some(1),
             ..Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail)
@@ -334,7 +348,7 @@ impl Problem {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "payload_too_large",
-            "the body is larger than any valid one",
+            "the body exceeds the size limit",
         )
     }
 
@@ -342,29 +356,29 @@ impl Problem {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal",
-            "this is a defect of the service, and has been logged",
+            "internal error; it has been logged",
         )
     }
 
-    /// A failure of the engine while an order was being placed: units may have been taken.
+    /// The engine failed while it placed an order. Units may have been taken.
     pub(crate) fn of_order(error: &EngineError) -> Self {
-        // An outage is one warning (`Outage`), not one for each of its orders.
+        // `Outage` logs one warning for an outage, not one for each failed order.
         tracing::debug!(
             error = error as &dyn std::error::Error,
-            "the outcome of an order is unknown"
+            "order outcome unknown"
         );
         Self::outcome_unknown()
     }
 }
 
 impl Problem {
-    /// A failure while a payment was taken in: it may have been.
+    /// The engine failed while it applied a payment. The payment may have been applied.
     pub(crate) fn of_payment(error: &EngineError) -> Self {
         tracing::warn!(
             error = error as &dyn std::error::Error,
-            "a payment could not be taken in, or nobody knows whether it was"
+            "payment failed or its outcome is unknown"
         );
-        let detail = "the payment may or may not have been taken in; report it again";
+        let detail = "the payment may have been applied; report it again";
         Self {
             detail: detail.into(),
             ..Self::outcome_unknown()
@@ -383,14 +397,17 @@ impl From<EngineError> for Problem {
         if let EngineError::Ledger(refusal) = &error
             && !refusal.is_retryable()
         {
-            // It would fail again: whoever let the values through has to be mended.
+            // A retry would fail too: the validation accepted values that the ledger refuses.
             tracing::error!(
                 error = &error as &dyn std::error::Error,
-                "the ledger does not take, or does not understand, what it was given"
+                "the ledger refused a value that passed validation"
             );
             return Self::internal();
         }
-        tracing::warn!(error = &error as &dyn std::error::Error, "a store failed");
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "Redis or the ledger failed"
+        );
         if let EngineError::OutcomeUnknown(_) = error {
             return Self::change_unknown();
         }
@@ -400,7 +417,7 @@ impl From<EngineError> for Problem {
 
 const TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// The answer to most requests of a sale, written once.
+/// The response to most requests of a sale, serialized once.
 pub(crate) fn sold_out() -> Response {
     static BODY: LazyLock<Bytes> = LazyLock::new(|| {
         serde_json::to_vec(&Problem::sold_out())

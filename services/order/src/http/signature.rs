@@ -1,23 +1,25 @@
 //! The signature of a payment provider's message: `Stockade-Signature: t=SECONDS,v1=HEX`.
 //!
-//! `v1` is the HMAC-SHA256 of the time, a dot and the body as it came. The time is signed along, so a message that somebody has overheard is
-//! good for the replay window only; and within it, sent to the same order, it changes nothing, because payments are idempotent.
+//! `v1` is the HMAC-SHA256 of the time, a dot and the raw body. The signature covers the time, so
+//! an intercepted message is valid for the replay window only. Within the window, a replay to the
+//! same order changes nothing, because payments are idempotent.
 //!
-//! The path is not signed. A message is bound to its order by the field `order` in its body; one without that field could be sent to another
-//! order within the window.
+//! The signature does not cover the path. The field `order` in the body binds a message to its
+//! order. A message without that field could be replayed to another order within the window.
 
 use std::time::Duration;
 
-use aws_lc_rs::hmac;
 use http::HeaderMap;
 use jiff::Timestamp;
+use ring::hmac;
+use subtle::ConstantTimeEq;
 
 use super::Problem;
 
-/// The header's name.
+/// Name of the header.
 pub(crate) const SIGNATURE: &str = "Stockade-Signature";
 
-/// What messages about payments are signed with.
+/// The key that signs messages of the payment provider.
 #[derive(Clone)]
 pub struct PaymentKey {
     key: hmac::Key,
@@ -25,7 +27,8 @@ pub struct PaymentKey {
 }
 
 impl PaymentKey {
-    /// Checks with `secret` and takes no message whose time is further away than `window`.
+    /// A key that checks with `secret`, and refuses messages whose time differs by more than
+    /// `window`.
     pub fn new(secret: &[u8], window: Duration) -> Self {
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, secret),
@@ -33,7 +36,8 @@ impl PaymentKey {
         }
     }
 
-    /// The header's value for a body that is sent now. For tests, tools and providers written with this crate.
+    /// The value of the header for a body that is sent now, for tests, tools and providers that use
+    /// this crate.
     pub fn sign(&self, body: &[u8]) -> String {
         let time = Timestamp::now().as_second();
         let tag = hmac::sign(&self.key, &signed_text(time, body));
@@ -49,23 +53,19 @@ impl PaymentKey {
     }
 
     fn check_at(&self, value: &str, body: &[u8], now: i64) -> Result<(), Problem> {
-        let (time, tags) =
-            parse(value).ok_or_else(|| Problem::invalid_signature("expected t=SECONDS,v1=HEX"))?;
-        let text = signed_text(time, body);
-        // Several, while a provider changes its secret. The comparison takes the same time however much of a tag is right.
-        if !tags
-            .iter()
-            .any(|tag| hmac::verify(&self.key, &text, tag).is_ok())
-        {
+        let signature = Signature::parse(value).map_err(Problem::invalid_signature)?;
+        // Before the HMAC: a message that is too old costs nothing.
+        if now.abs_diff(signature.time) > self.window.as_secs() {
+            let window = self.window.as_secs();
+            return Err(Problem::invalid_signature(&format!(
+                "t differs from the server's time by more than {window} seconds: sign the message again"
+            )));
+        }
+        let expected = hmac::sign(&self.key, &signed_text(signature.time, body));
+        if !signature.has(expected.as_ref()) {
             return Err(Problem::invalid_signature(
                 "v1 is not the HMAC-SHA256 of the time, a dot and the body",
             ));
-        }
-        if now.abs_diff(time) > self.window.as_secs() {
-            let window = self.window.as_secs();
-            return Err(Problem::invalid_signature(&format!(
-                "t is more than {window} seconds away from the time here: sign the message anew"
-            )));
         }
         Ok(())
     }
@@ -75,40 +75,71 @@ fn signed_text(time: i64, body: &[u8]) -> Vec<u8> {
     [time.to_string().as_bytes(), b".", body].concat()
 }
 
-fn parse(value: &str) -> Option<(i64, Vec<Vec<u8>>)> {
-    let (mut time, mut tags) = (None, Vec::new());
-    for part in value.split(',') {
-        match part.trim().split_once('=')? {
-            ("t", seconds) => time = Some(seconds.parse().ok()?),
-            ("v1", tag) => tags.push(unhex(tag)?),
-            // A later version of the scheme may stand beside ours.
-            _ => {}
+/// Length of an HMAC-SHA256.
+const TAG_BYTES: usize = 32;
+/// A provider that changes its secret signs with the old and the new one. Anyone can send the
+/// header, so the number is bounded.
+const TAGS_MAX: usize = 4;
+
+/// The header, as it was sent.
+struct Signature {
+    time: i64,
+    tags: Vec<[u8; TAG_BYTES]>,
+}
+
+impl Signature {
+    /// Reads the header. The error says what was expected.
+    fn parse(value: &str) -> Result<Self, &'static str> {
+        const EXPECTED: &str = "expected t=SECONDS,v1=HEX";
+        let (mut time, mut tags) = (None, Vec::new());
+        for part in value.split(',') {
+            match part.trim().split_once('=').ok_or(EXPECTED)? {
+                ("t", seconds) => time = Some(seconds.parse().map_err(|_| EXPECTED)?),
+                ("v1", _) if tags.len() == TAGS_MAX => return Err("expected at most four v1"),
+                ("v1", tag) => tags.push(unhex(tag).ok_or("expected 64 hex digits as v1")?),
+                // Ignore fields of later versions of the scheme.
+                _ => {}
+            }
         }
+        let time = time.ok_or(EXPECTED)?;
+        if tags.is_empty() {
+            return Err(EXPECTED);
+        }
+        Ok(Self { time, tags })
     }
-    Some((time?, tags))
+
+    /// Whether one of the tags is the expected one. Every comparison takes the same time.
+    fn has(&self, expected: &[u8]) -> bool {
+        self.tags
+            .iter()
+            .any(|tag| tag.as_slice().ct_eq(expected).into())
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text
-        .chars()
-        .map(|digit| {
-            digit
-                .to_digit(16)
-                .and_then(|digit| u8::try_from(digit).ok())
-        })
-        .collect::<Option<_>>()?;
-    let (pairs, rest) = digits.as_chunks::<2>();
-    rest.is_empty()
-        .then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
+fn unhex(text: &str) -> Option<[u8; TAG_BYTES]> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != TAG_BYTES || !rest.is_empty() {
+        return None;
+    }
+    let digit = |byte: u8| {
+        char::from(byte)
+            .to_digit(16)
+            .and_then(|digit| u8::try_from(digit).ok())
+    };
+    let mut tag = [0; TAG_BYTES];
+    for (byte, [high, low]) in tag.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(tag)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use jiff::Timestamp;
 
@@ -124,8 +155,13 @@ mod tests {
         };
         assert!(good(&key, &value, b"{}", now));
         assert!(
-            good(&key, &format!("{value},v1=00,v2=x"), b"{}", now),
-            "more tags do no harm"
+            good(
+                &key,
+                &format!("{value},v1={},v2=x", "0".repeat(64)),
+                b"{}",
+                now
+            ),
+            "a tag by another secret does no harm"
         );
         assert!(good(
             &key,
@@ -159,9 +195,37 @@ mod tests {
             "t=1,v1=0",
             "t=1,v1=zz",
             "t=1;v1=00",
+            &format!("{value},v1="),
+            &format!("{value},v1=00"),
+            &format!("{value}{}", format!(",v1={}", "0".repeat(64)).repeat(4)),
         ] {
             assert!(!good(&key, bad, b"{}", now), "{bad:?}");
         }
+    }
+
+    /// Anyone may send this header, and it fits into the head of a request.
+    #[test]
+    fn thousands_of_tags_cost_less_than_one_signature() {
+        let key = PaymentKey::new(b"a secret of the shop", Duration::from_secs(300));
+        let (now, body) = (Timestamp::now().as_second(), vec![b' '; 1 << 20]);
+        let tag = format!(",v1={}", "0".repeat(64));
+        let quickest = |value: &str| {
+            let measure = || {
+                let since = Instant::now();
+                assert!(key.check_at(value, &body, now).is_err());
+                since.elapsed()
+            };
+            (0..5).map(|_| measure()).min().unwrap()
+        };
+        let one = quickest(&format!("t={now}{tag}"));
+        for many in [tag.repeat(200), ",v1=".repeat(4000)] {
+            let many = quickest(&format!("t={now}{many}"));
+            assert!(many < one, "{many:?}, {one:?} for one tag");
+        }
+        let four = quickest(&format!("t={now}{}", tag.repeat(4)));
+        assert!(four < one * 2, "{four:?}, {one:?} for one tag");
+        let old = quickest(&format!("t={}{tag}", now - 1000));
+        assert!(old < one, "{old:?}, {one:?} for a new message");
     }
 
     /// Computed with `openssl dgst -sha256 -hmac Jefe`.

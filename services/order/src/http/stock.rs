@@ -1,4 +1,4 @@
-//! Changing an item while it sells: its stock, its limit, its window; and the journal of who did.
+//! Handlers that change an item while it sells (stock, limit, window), and show its journal.
 
 use axum::{
     extract::State,
@@ -18,38 +18,38 @@ use super::{
     items::{ItemBody, check_window, item_id, view, whole_ms},
     orders::idempotency_key,
 };
-use crate::engine::{StockSet, StockWish, Stocked};
+use crate::engine::{StockRequest, StockSet, Stocked};
 
-/// Who changes things through this API.
+/// The actor of changes through this API in the journal.
 const ACTOR: &str = "admin";
 
-/// Entries of the journal that are shown.
+/// Maximum number of journal entries in a response.
 const JOURNAL_MAX: usize = 1000;
 
 type Units = Whole<1, { Item::MAX_STOCK }>;
 
-/// Units to be added, or to be taken back from those that nobody has. One of the two.
+/// Units to add to the item, or unsold units to withdraw. Give one of the two.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StockMove {
-    /// More units.
+    /// Units to add.
     #[schema(value_type = Option<u64>, example = 100)]
     add: Option<Units>,
-    /// Fewer units: as many of these as nobody has.
+    /// Units to withdraw: this many, or as many as are unsold.
     #[schema(value_type = Option<u64>)]
-    take_back: Option<Units>,
+    withdraw: Option<Units>,
 }
 
-/// The stock that an item shall have.
+/// The new stock of an item.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewStock {
-    /// Units that exist, those that are held and paid included.
+    /// Units that exist, including held and paid ones.
     #[schema(value_type = u64, example = 250)]
     stock: Whole<0, { Item::MAX_STOCK }>,
 }
 
-/// What of an item shall be different. What is not named stays as it is; null is none.
+/// Changes of an item. Fields that are absent stay as they are; null removes a limit or a time.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ItemPatch {
@@ -67,7 +67,7 @@ pub(crate) struct ItemPatch {
     closes_at: Option<Option<Timestamp>>,
 }
 
-/// Tells a field that is null from one that is not there.
+/// Distinguishes a field that is null from one that is absent.
 fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
@@ -77,7 +77,7 @@ fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 impl ItemPatch {
     fn into_change(self, now: Window) -> Result<ItemChange, Problem> {
         let time =
-            |wish: Option<Option<Timestamp>>, now| wish.map_or(now, |time| time.map(whole_ms));
+            |patch: Option<Option<Timestamp>>, now| patch.map_or(now, |time| time.map(whole_ms));
         let window = Window {
             opens_at: time(self.opens_at, now.opens_at),
             closes_at: time(self.closes_at, now.closes_at),
@@ -96,7 +96,7 @@ impl ItemPatch {
     }
 }
 
-/// The version in `If-Match`, as `ETag` gave it.
+/// The version in `If-Match`, from an earlier `ETag`.
 pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         return Ok(None);
@@ -108,12 +108,12 @@ pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     version.map(Some).ok_or_else(|| {
         Problem::invalid(
             "If-Match",
-            "expected the item's version in quotes, as ETag gave it",
+            "expected the item's version in quotes, as in its ETag",
         )
     })
 }
 
-/// The item's version, for `If-Match`.
+/// The item's version as `ETag`, for a later `If-Match`.
 pub(crate) fn etag(version: u64) -> HeaderValue {
     HeaderValue::try_from(format!("\"{version}\""))
         .unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
@@ -144,11 +144,12 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
     }
 }
 
-/// Adds units to an item, or takes back units that nobody has. The same `Idempotency-Key` is the same change.
+/// Adds units to an item, or withdraws unsold units. Requests with the same `Idempotency-Key` are
+/// the same change.
 #[utoipa::path(post, path = "/items/{item}/stock", tag = "admins", request_body = StockMove,
-    params(("item" = String, Path, description = "the item"), ("Idempotency-Key" = String, Header, description = "what makes two requests the same change"),
+    params(("item" = String, Path, description = "the item"), ("Idempotency-Key" = String, Header, description = "identifies the change: a repeat with the same key changes nothing"),
         ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
-    responses((status = 200, description = "the units are where they shall be", body = ItemBody), (status = 202, description = "they are on their way", body = ItemBody),
+    responses((status = 200, description = "the change is complete", body = ItemBody), (status = 202, description = "units are still in transit", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: for another change", body = Problem)),
@@ -158,28 +159,28 @@ pub(crate) async fn move_stock(
     _: Admin,
     Name(item): Name,
     headers: HeaderMap,
-    Json(wish): Json<StockMove>,
+    Json(request): Json<StockMove>,
 ) -> Result<Response, Problem> {
     let (id, key, expected) = (
         item_id(&item)?,
         idempotency_key(&headers)?,
         if_match(&headers)?,
     );
-    let wish = match (wish.add, wish.take_back) {
-        (Some(units), None) => StockWish::Add(units.0),
-        (None, Some(units)) => StockWish::TakeBack(units.0),
-        _ => return Err(Problem::invalid("add", "expected either add or take_back")),
+    let request = match (request.add, request.withdraw) {
+        (Some(units), None) => StockRequest::Add(units.0),
+        (None, Some(units)) => StockRequest::Withdraw(units.0),
+        _ => return Err(Problem::invalid("add", "expected either add or withdraw")),
     };
-    check_total(&app, &id, wish).await?;
+    check_total(&app, &id, request).await?;
     let changed = app
         .engine
-        .change_stock(&id, wish, &key, expected, ACTOR)
+        .change_stock(&id, request, &key, expected, ACTOR)
         .await?;
     stocked(&app, &id, changed).await
 }
 
-async fn check_total(app: &App, id: &ItemId, wish: StockWish) -> Result<(), Problem> {
-    let StockWish::Add(units) = wish else {
+async fn check_total(app: &App, id: &ItemId, request: StockRequest) -> Result<(), Problem> {
+    let StockRequest::Add(units) = request else {
         return Ok(());
     };
     let item = app
@@ -196,37 +197,38 @@ async fn check_total(app: &App, id: &ItemId, wish: StockWish) -> Result<(), Prob
     })
 }
 
-/// Sets the stock of an item, if it is still the version that was looked at: for a system that keeps the stock of many shops.
+/// Sets the stock of an item, if its version has not changed. For systems that manage the stock of
+/// several shops.
 #[utoipa::path(put, path = "/items/{item}/stock", tag = "admins", request_body = NewStock,
-    params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, as `ETag` gave it")),
-    responses((status = 200, description = "the item has this stock, and its units are where they shall be", body = ItemBody),
-        (status = 202, description = "units are on their way (`taking_back`); or buyers were faster, and of those that should go only some could be taken back: `stock` says what came of it", body = ItemBody),
+    params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, from its `ETag`")),
+    responses((status = 200, description = "the item has this stock, and the change is complete", body = ItemBody),
+        (status = 202, description = "units are still in transit (`withdrawing`); or units were sold in the meantime and only some could be withdrawn: `stock` is the result", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
-        (status = 409, description = "`not_enough_unsold`: no unit was moved; `take_back_open`: units are being taken back, and until they have left nobody knows the stock, look again", body = Problem),
-        (status = 412, description = "`version_mismatch`: look again", body = Problem), (status = 428, description = "`if_match_required`", body = Problem)),
+        (status = 409, description = "`not_enough_unsold`: no unit was moved; `withdrawal_open`: the stock is not known until the open withdrawal has settled, retry later", body = Problem),
+        (status = 412, description = "`version_mismatch`: read the item again", body = Problem), (status = 428, description = "`if_match_required`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn set_stock(
     State(app): State<App>,
     _: Admin,
     Name(item): Name,
     headers: HeaderMap,
-    Json(wish): Json<NewStock>,
+    Json(request): Json<NewStock>,
 ) -> Result<Response, Problem> {
     let id = item_id(&item)?;
     let expected = if_match(&headers)?.ok_or_else(Problem::if_match_required)?;
-    // A version stands for one change: a repeat of this request finds another one.
+    // The version serves as the key of the change: a repeat of this request finds another version.
     let key = IdempotencyKey::new(format!("stock-of-version-{expected}"))?;
     match app
         .engine
-        .set_stock(&id, wish.stock.0, &key, expected, ACTOR)
+        .set_stock(&id, request.stock.0, &key, expected, ACTOR)
         .await?
     {
         StockSet::Done => item_shown(&app, StatusCode::OK, &id).await,
         StockSet::NotYetOrNotAll => item_shown(&app, StatusCode::ACCEPTED, &id).await,
         StockSet::NotEnough { available } => Err(Problem::not_enough_unsold(available)),
         StockSet::NothingLeft => Err(Problem::nothing_left()),
-        StockSet::TakeBackOpen => Err(Problem::take_back_open()),
+        StockSet::WithdrawalOpen => Err(Problem::withdrawal_open()),
         StockSet::OtherVersion(version) => Err(Problem::version_mismatch(version)),
         StockSet::NoItem => Err(Problem::item_not_found()),
     }
@@ -244,7 +246,7 @@ pub(crate) async fn patch(
     _: Admin,
     Name(item): Name,
     headers: HeaderMap,
-    Json(wish): Json<ItemPatch>,
+    Json(request): Json<ItemPatch>,
 ) -> Result<Response, Problem> {
     let (id, expected) = (item_id(&item)?, if_match(&headers)?);
     let now = app
@@ -252,7 +254,7 @@ pub(crate) async fn patch(
         .item(&id)
         .await?
         .ok_or_else(Problem::item_not_found)?;
-    let change = wish.into_change(now.window)?;
+    let change = request.into_change(now.window)?;
     changed(&app, &id, &change, expected).await
 }
 
@@ -275,21 +277,21 @@ pub(crate) async fn changed(
 /// An entry of an item's journal.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct JournalBody {
-    /// Its number; they only rise.
+    /// The entry's number, which only rises.
     id: u64,
-    /// When.
+    /// When the change was made.
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
-    /// Who.
+    /// Who made the change.
     actor: String,
-    /// What was done.
+    /// The action, for example `repair`.
     action: String,
-    /// The fencing token of whoever did it, if there was one.
+    /// The fencing token under which the change was made, if there was one.
     token: Option<u64>,
-    /// As it was.
+    /// The values before the change.
     #[schema(value_type = Object)]
     before: serde_json::Value,
-    /// As it is.
+    /// The values after the change.
     #[schema(value_type = Object)]
     after: serde_json::Value,
 }
@@ -309,7 +311,8 @@ impl From<JournalEntry> for JournalBody {
     }
 }
 
-/// Shows who changed what of an item by hand or by repair, and which money is to be given back, the latest first.
+/// Shows the manual changes and repairs of an item, and the payments that must be returned, newest
+/// first.
 #[utoipa::path(get, path = "/items/{item}/journal", tag = "admins", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem)),

@@ -1,22 +1,28 @@
-//! The contract of every call, as tables.
+//! The contract of each API call, as tables.
 
 use std::sync::Arc;
 
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, EncodingKey};
 use order::{BuyerKey, Credentials, Limits};
 use reqwest::Method;
+use ring::{
+    hmac,
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair},
+};
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::shop::{ADMIN, Answer, Options, Shop, open, open_each, token};
+use crate::env::{ADMIN, Answer, Options, TestEnv, open, open_each, token};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_held_and_a_repeat_is_the_same_order() {
-    open_each(Options::default(), async |shop| {
-        let item = shop
+    open_each(Options::default(), async |env| {
+        let item = env
             .create(json!({ "stock": 10, "segments": 3, "hold_seconds": 60 }))
             .await;
-        let first = shop.order(&item, "ann", "key-1", 2).await;
+        let first = env.order(&item, "ann", "key-1", 2).await;
         first.is_held();
         assert_eq!(
             (&first.body["item"], &first.body["quantity"]),
@@ -33,15 +39,15 @@ async fn an_order_is_held_and_a_repeat_is_the_same_order() {
             format!("/orders/{}", first.body["id"].as_str().unwrap())
         );
 
-        let second = shop.order(&item, "ann", "key-1", 2).await;
+        let second = env.order(&item, "ann", "key-1", 2).await;
         assert_eq!((second.status, &second.body), (201, &first.body));
         assert_eq!(second.header("idempotent-replayed"), Some("true"));
         assert_eq!(second.header("location"), Some(&*location));
 
-        shop.order(&item, "ann", "key-1", 1)
+        env.order(&item, "ann", "key-1", 1)
             .await
             .is(422, "idempotency_key_reused");
-        let other = shop.order(&item, "bob", "key-1", 2).await;
+        let other = env.order(&item, "bob", "key-1", 2).await;
         assert_ne!(
             other.is_held().body["id"],
             first.body["id"],
@@ -53,28 +59,28 @@ async fn an_order_is_held_and_a_repeat_is_the_same_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_shown_to_its_buyer_and_admins_only() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 1 })).await;
-        let order = shop.order(&item, "ann", "k", 1).await;
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
+        let order = env.order(&item, "ann", "k", 1).await;
         let path = order.header("location").unwrap();
         for request in [
-            shop.buyer("ann", Method::GET, path),
-            shop.admin(Method::GET, path),
+            env.buyer("ann", Method::GET, path),
+            env.admin(Method::GET, path),
         ] {
             let shown = Answer::of(request).await;
             assert_eq!((shown.status, &shown.body), (200, &order.body));
         }
-        Answer::of(shop.buyer("bob", Method::GET, path))
+        Answer::of(env.buyer("bob", Method::GET, path))
             .await
             .is(404, "order_not_found");
-        Answer::of(shop.anyone(Method::GET, path))
+        Answer::of(env.anyone(Method::GET, path))
             .await
             .is(401, "unauthorized");
         let nobodys = "/orders/00000000-0000-8000-8000-000000000000";
-        Answer::of(shop.buyer("ann", Method::GET, nobodys))
+        Answer::of(env.buyer("ann", Method::GET, nobodys))
             .await
             .is(404, "order_not_found");
-        Answer::of(shop.admin(Method::GET, "/orders/nonsense"))
+        Answer::of(env.admin(Method::GET, "/orders/nonsense"))
             .await
             .is(404, "order_not_found");
     })
@@ -83,9 +89,9 @@ async fn an_order_is_shown_to_its_buyer_and_admins_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
-    open(Options::default(), async |shop| {
+    open(Options::default(), async |env| {
         const TWICE: &str = r#"{"quantity":1,"quantity":2}"#;
-        let item = shop.create(json!({ "stock": 5 })).await;
+        let item = env.create(json!({ "stock": 5 })).await;
         let path = format!("/items/{item}/orders");
         let bodies = [
             ("", "body"),
@@ -104,7 +110,7 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
             (r#"{"quantity":1}{"quantity":1}"#, "body"),
         ];
         for (body, field) in bodies {
-            let request = shop
+            let request = env
                 .buyer("ann", Method::POST, &path)
                 .header("Idempotency-Key", "k")
                 .body(body);
@@ -126,7 +132,7 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
         }
         let long = "x".repeat(256);
         for key in [None, Some(""), Some("two words"), Some(&*long)] {
-            let request = shop
+            let request = env
                 .buyer("ann", Method::POST, &path)
                 .json(&json!({ "quantity": 1 }));
             let request = key.into_iter().fold(request, |request, key| {
@@ -138,31 +144,31 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
                 "{key:?}"
             );
         }
-        shop.order("no-such-item", "ann", "k", 1)
+        env.order("no-such-item", "ann", "k", 1)
             .await
             .is(404, "item_not_found");
-        shop.order("no%20such%7Bitem", "ann", "k", 1)
+        env.order("no%20such%7Bitem", "ann", "k", 1)
             .await
             .is(404, "item_not_found");
-        shop.order("%ff", "ann", "k", 1)
+        env.order("%ff", "ann", "k", 1)
             .await
             .is(404, "item_not_found");
-        Answer::of(shop.anyone(Method::GET, "/items/%ff"))
+        Answer::of(env.anyone(Method::GET, "/items/%ff"))
             .await
             .is(404, "item_not_found");
-        Answer::of(shop.buyer("ann", Method::GET, "/orders/%ff"))
+        Answer::of(env.buyer("ann", Method::GET, "/orders/%ff"))
             .await
             .is(404, "order_not_found");
-        let shown = Answer::of(shop.admin(Method::GET, &format!("/items/{item}"))).await;
+        let shown = Answer::of(env.admin(Method::GET, &format!("/items/{item}"))).await;
         assert_eq!(shown.body["available"], 5);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_who_may_is_let_in() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 5 })).await;
+async fn only_valid_credentials_are_accepted() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
         let good = token("ann");
         let (head, signature) = good.rsplit_once('.').unwrap();
         let bad = [
@@ -182,7 +188,7 @@ async fn only_who_may_is_let_in() {
                     request.header("Authorization", value)
                 })
             };
-            let order = shop
+            let order = env
                 .anyone(Method::POST, &format!("/items/{item}/orders"))
                 .header("Idempotency-Key", "k")
                 .json(&json!({ "quantity": 1 }));
@@ -192,7 +198,7 @@ async fn only_who_may_is_let_in() {
                 Some("Bearer"),
                 "{authorization:?}"
             );
-            let create = shop
+            let create = env
                 .anyone(Method::POST, "/items")
                 .json(&json!({ "id": "x", "stock": 1 }));
             Answer::of(with(create)).await.is(401, "unauthorized");
@@ -203,16 +209,16 @@ async fn only_who_may_is_let_in() {
             (Method::GET, format!("/items/{item}/audit")),
         ];
         for (method, path) in calls {
-            Answer::of(shop.buyer("ann", method, &path).json(&json!({})))
+            Answer::of(env.buyer("ann", method, &path).json(&json!({})))
                 .await
                 .is(401, "unauthorized");
         }
-        let order = shop
+        let order = env
             .admin(Method::POST, &format!("/items/{item}/orders"))
             .header("Idempotency-Key", "k")
             .json(&json!({ "quantity": 1 }));
         Answer::of(order).await.is(401, "unauthorized");
-        let lower = shop
+        let lower = env
             .anyone(Method::GET, &format!("/items/{item}/audit"))
             .header("authorization", format!("bearer {ADMIN}"));
         assert_eq!(
@@ -224,7 +230,7 @@ async fn only_who_may_is_let_in() {
     .await;
 }
 
-// Keys that were made for these tests, and sign nothing else.
+// Keys for these tests only.
 const ED_PRIVATE: &str = "-----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEIIKf+eUnecANgf4XrwEzPQD0tW4a8M4OykzIrsPL06n4
 -----END PRIVATE KEY-----
@@ -246,8 +252,8 @@ S+q+NrJ8vHtw22TJ0beOP9GCnwL7owqvS2TsDv+nGflmjDd7Lw5YBqowew==
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_public_key_checks_tokens_and_signs_none() {
-    open(Options::default(), async |shop| {
+async fn a_public_key_verifies_tokens_and_signs_none() {
+    open(Options::default(), async |env| {
         let ed = (
             Algorithm::EdDSA,
             EncodingKey::from_ed_pem(ED_PRIVATE.as_bytes()).unwrap(),
@@ -257,8 +263,8 @@ async fn a_public_key_checks_tokens_and_signs_none() {
             EncodingKey::from_ec_pem(EC_PRIVATE.as_bytes()).unwrap(),
         );
         for (public, own, others) in [(ED_PUBLIC, &ed, &ec), (EC_PUBLIC, &ec, &ed)] {
-            let router = router_with(&shop, public);
-            // Whoever has the public key could sign with it, if we took it for a secret.
+            let router = router_with(&env, public);
+            // If the service used the public key as a shared secret, any client could sign with it.
             let forged = (
                 Algorithm::HS256,
                 EncodingKey::from_secret(public.as_bytes()),
@@ -270,7 +276,7 @@ async fn a_public_key_checks_tokens_and_signs_none() {
             for ((algorithm, key), expected) in
                 [(own, 404), (others, 401), (&forged, 401), (&trimmed, 401)]
             {
-                let token = signed(*algorithm, key, &json!({ "sub": "ann" }));
+                let token = signed(*algorithm, key, &json!({ "sub": "ann", "exp": 4e9 }));
                 assert_eq!(
                     status_of(&router, &token).await,
                     expected,
@@ -284,23 +290,23 @@ async fn a_public_key_checks_tokens_and_signs_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_good_from_its_first_moment_to_its_last() {
-    open(Options::default(), async |shop| {
+async fn a_token_is_valid_from_nbf_to_exp() {
+    open(Options::default(), async |env| {
         let (router, key) = (
-            router_with(&shop, ED_PUBLIC),
+            router_with(&env, ED_PUBLIC),
             EncodingKey::from_ed_pem(ED_PRIVATE.as_bytes()).unwrap(),
         );
         let now = jiff::Timestamp::now().as_second() as f64;
         let table = [
-            (json!({}), 404),
+            (json!({}), 401),
             (json!({ "exp": now + 60.0 }), 404),
             (json!({ "exp": now + 60.5 }), 404),
             (json!({ "exp": now - 0.5 }), 401),
             (json!({ "exp": -1 }), 401),
             (json!({ "exp": "tomorrow" }), 401),
-            (json!({ "nbf": now - 0.5 }), 404),
-            (json!({ "nbf": now + 60.5 }), 401),
-            (json!({ "nbf": "yesterday" }), 401),
+            (json!({ "nbf": now - 0.5, "exp": now + 60.0 }), 404),
+            (json!({ "nbf": now + 60.5, "exp": now + 90.0 }), 401),
+            (json!({ "nbf": "yesterday", "exp": now + 60.0 }), 401),
             (json!({ "nbf": now - 60.0, "exp": now - 30.0 }), 401),
         ];
         for (mut claims, expected) in table {
@@ -318,7 +324,7 @@ async fn a_token_is_good_from_its_first_moment_to_its_last() {
         let early = signed(
             Algorithm::EdDSA,
             &key,
-            &json!({ "sub": "ann", "nbf": nearly }),
+            &json!({ "sub": "ann", "nbf": nearly, "exp": nearly + 60.0 }),
         );
         let late = signed(
             Algorithm::EdDSA,
@@ -345,10 +351,10 @@ async fn a_token_is_good_from_its_first_moment_to_its_last() {
     .await;
 }
 
-fn router_with(shop: &Shop, public_key: &str) -> axum::Router {
+fn router_with(env: &TestEnv, public_key: &str) -> axum::Router {
     let credentials = Credentials::new(&BuyerKey::PublicKey(public_key.into()), ADMIN).unwrap();
     order::router(
-        Arc::clone(&shop.engines[0]),
+        Arc::clone(&env.engines[0]),
         Arc::new(credentials),
         None,
         None,
@@ -357,10 +363,35 @@ fn router_with(shop: &Shop, public_key: &str) -> axum::Router {
 }
 
 fn signed(algorithm: Algorithm, key: &EncodingKey, claims: &serde_json::Value) -> String {
-    jsonwebtoken::encode(&Header::new(algorithm), claims, key).unwrap()
+    let text = format!(
+        "{}.{}",
+        URL_SAFE_NO_PAD.encode(json!({ "alg": algorithm }).to_string()),
+        URL_SAFE_NO_PAD.encode(claims.to_string())
+    );
+    let signature = match algorithm {
+        Algorithm::EdDSA => Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.inner())
+            .unwrap()
+            .sign(text.as_bytes())
+            .as_ref()
+            .to_vec(),
+        Algorithm::ES256 => {
+            let random = SystemRandom::new();
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.inner(), &random)
+                .unwrap()
+                .sign(&random, text.as_bytes())
+                .unwrap()
+                .as_ref()
+                .to_vec()
+        }
+        _ => {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, key.inner());
+            hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
+        }
+    };
+    format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// 404 for a buyer, because there is no such order; 401 for anybody else.
+/// 404 for a valid buyer, because there is no such order; 401 for other callers.
 async fn status_of(router: &axum::Router, token: &str) -> u16 {
     let request =
         http::Request::get("/orders/none").header("authorization", format!("Bearer {token}"));
@@ -372,25 +403,25 @@ async fn status_of(router: &axum::Router, token: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn creating_an_item_twice_is_once_and_another_body_is_refused() {
-    open_each(Options::default(), async |shop| {
+async fn creating_an_item_is_idempotent_and_refused_with_another_body() {
+    open_each(Options::default(), async |env| {
         let body = json!({ "stock": 7, "title": "Vase", "price_cents": 100, "currency": "CNY", "limit_per_buyer": 2, "segments": 3,
             "opens_at": "2020-01-01T00:00:00.123Z", "closes_at": "2099-01-01T00:00:00Z", "hold_seconds": 60, "durability": "recorded" });
-        let id = shop.create(body.clone()).await;
+        let id = env.create(body.clone()).await;
         let mut same = body.clone();
         same["id"] = json!(id);
-        let again = Answer::of(shop.admin(Method::POST, "/items").json(&same)).await;
+        let again = Answer::of(env.admin(Method::POST, "/items").json(&same)).await;
         assert_eq!((again.status, &again.body["stock"]), (201, &json!(7)));
-        shop.order(&id, "ann", "k", 1).await.is_held();
+        env.order(&id, "ann", "k", 1).await.is_held();
         same["opens_at"] = json!("2020-01-01T00:00:00.123456789Z");
-        let later = Answer::of(shop.admin(Method::POST, "/items").json(&same)).await;
+        let later = Answer::of(env.admin(Method::POST, "/items").json(&same)).await;
         assert_eq!((later.status, &later.body["available"]), (201, &json!(6)), "what was sold stays sold");
         for (field, value) in [("stock", json!(8)), ("title", json!("Other")), ("segments", json!(2)), ("limit_per_buyer", json!(null))] {
             let mut other = same.clone();
             other[field] = value;
-            Answer::of(shop.admin(Method::POST, "/items").json(&other)).await.is(409, "item_exists");
+            Answer::of(env.admin(Method::POST, "/items").json(&other)).await.is(409, "item_exists");
         }
-        let shown = Answer::of(shop.anyone(Method::GET, &format!("/items/{id}"))).await;
+        let shown = Answer::of(env.anyone(Method::GET, &format!("/items/{id}"))).await;
         for field in ["title", "stock", "price_cents", "currency", "limit_per_buyer", "opens_at", "closes_at", "hold_seconds", "durability"]
         {
             assert_eq!(shown.body[field], body[field], "{field}");
@@ -401,7 +432,7 @@ async fn creating_an_item_twice_is_once_and_another_body_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_item_is_refused_by_the_name_of_the_field() {
-    open(Options::default(), async |shop| {
+    open(Options::default(), async |env| {
         let table = [
             (json!({ "stock": 1 }), "id"),
             (json!({ "id": "x" }), "stock"),
@@ -431,24 +462,24 @@ async fn a_bad_item_is_refused_by_the_name_of_the_field() {
             (json!({ "id": "x", "stock": 1, "colour": "red" }), "colour"),
         ];
         for (body, field) in table {
-            let answer = Answer::of(shop.admin(Method::POST, "/items").json(&body)).await;
+            let answer = Answer::of(env.admin(Method::POST, "/items").json(&body)).await;
             assert_eq!(answer.is(400, "invalid_request").body["field"], field, "{body}");
         }
-        Answer::of(shop.anyone(Method::GET, "/items/x")).await.is(404, "item_not_found");
+        Answer::of(env.anyone(Method::GET, "/items/x")).await.is(404, "item_not_found");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_has_sensible_defaults() {
-    open(Options::default(), async |shop| {
-        let id = shop.create(json!({ "stock": 5 })).await;
-        let shown = Answer::of(shop.anyone(Method::GET, &format!("/items/{id}"))).await.body;
+    open(Options::default(), async |env| {
+        let id = env.create(json!({ "stock": 5 })).await;
+        let shown = Answer::of(env.anyone(Method::GET, &format!("/items/{id}"))).await.body;
         let expected = json!({ "id": id, "title": id, "state": "open", "stock": 5, "available": 5, "held": 0, "confirmed": 0, "returning": 0,
             "sold_out": false, "price_cents": 0, "currency": "USD", "limit_per_buyer": null, "opens_at": null, "closes_at": null, "hold_seconds": 900,
             "durability": "recorded" });
         assert_eq!(shown, expected);
-        let admin = Answer::of(shop.admin(Method::GET, &format!("/items/{id}"))).await.body;
+        let admin = Answer::of(env.admin(Method::GET, &format!("/items/{id}"))).await.body;
         assert_eq!(admin["segments"].as_array().unwrap().len(), 1, "one master, one segment");
     })
     .await;
@@ -461,37 +492,37 @@ async fn an_item_sells_only_while_it_is_open() {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 5, "segments": 2 })).await;
-            let before = shop.order(&item, "ann", "before", 1).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
+            let before = env.order(&item, "ann", "before", 1).await;
             before.is_held();
             for state in ["paused", "closed"] {
                 let set = Answer::of(
-                    shop.admin(Method::PUT, &format!("/items/{item}/state"))
+                    env.admin(Method::PUT, &format!("/items/{item}/state"))
                         .json(&json!({ "state": state })),
                 )
                 .await;
                 assert_eq!((set.status, &set.body["state"]), (200, &json!(state)));
-                let refused = Answer::of(shop.order_at(1, &item, "ann", state, 1)).await;
+                let refused = Answer::of(env.order_at(1, &item, "ann", state, 1)).await;
                 assert_eq!(refused.is(409, "not_open").body["state"], state);
                 assert!(
                     refused.body["opens_at"].is_null()
                         && refused.body.as_object().unwrap().contains_key("opens_at")
                 );
-                let replay = shop.order(&item, "ann", "before", 1).await;
+                let replay = env.order(&item, "ann", "before", 1).await;
                 assert_eq!(
                     replay.is_held().body,
                     before.body,
-                    "what was answered stays answered"
+                    "a repeat has the recorded decision"
                 );
             }
             let set = Answer::of(
-                shop.admin(Method::PUT, &format!("/items/{item}/state"))
+                env.admin(Method::PUT, &format!("/items/{item}/state"))
                     .json(&json!({ "state": "open" })),
             )
             .await;
             assert_eq!(set.status, 200);
-            shop.order(&item, "ann", "paused", 1).await.is_held();
+            env.order(&item, "ann", "paused", 1).await.is_held();
             let wrong = [
                 json!({}),
                 json!({ "state": "ajar" }),
@@ -500,7 +531,7 @@ async fn an_item_sells_only_while_it_is_open() {
             ];
             for body in wrong {
                 let answer = Answer::of(
-                    shop.admin(Method::PUT, &format!("/items/{item}/state"))
+                    env.admin(Method::PUT, &format!("/items/{item}/state"))
                         .json(&body),
                 )
                 .await;
@@ -510,7 +541,7 @@ async fn an_item_sells_only_while_it_is_open() {
                     "{body}"
                 );
             }
-            let missing = shop
+            let missing = env
                 .admin(Method::PUT, "/items/no-such-item/state")
                 .json(&json!({ "state": "open" }));
             Answer::of(missing).await.is(404, "item_not_found");
@@ -521,27 +552,27 @@ async fn an_item_sells_only_while_it_is_open() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_sells_only_inside_its_window() {
-    open(Options::default(), async |shop| {
-        let early = shop
+    open(Options::default(), async |env| {
+        let early = env
             .create(json!({ "stock": 5, "opens_at": "2099-01-01T00:00:00Z" }))
             .await;
-        let answer = shop.order(&early, "ann", "k", 1).await;
+        let answer = env.order(&early, "ann", "k", 1).await;
         assert_eq!(
             answer.is(409, "not_open").body["opens_at"],
             "2099-01-01T00:00:00Z"
         );
-        let late = shop
+        let late = env
             .create(json!({ "stock": 5, "closes_at": "2020-01-01T00:00:00Z" }))
             .await;
-        shop.order(&late, "ann", "k", 1).await.is(409, "not_open");
+        env.order(&late, "ann", "k", 1).await.is(409, "not_open");
 
         let opens_at = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(400);
-        let soon = shop
+        let soon = env
             .create(json!({ "stock": 5, "opens_at": opens_at }))
             .await;
-        shop.order(&soon, "ann", "k", 1).await.is(409, "not_open");
+        env.order(&soon, "ann", "k", 1).await.is(409, "not_open");
         let waited = std::time::Instant::now();
-        while shop.order(&soon, "ann", "k", 1).await.status != 201 {
+        while env.order(&soon, "ann", "k", 1).await.status != 201 {
             assert!(waited.elapsed().as_secs() < 5, "it never opened");
         }
         assert!(jiff::Timestamp::now() >= opens_at);
@@ -550,9 +581,9 @@ async fn an_item_sells_only_inside_its_window() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_describes_itself_without_the_internet() {
-    open(Options::default(), async |shop| {
-        let api = Answer::of(shop.anyone(Method::GET, "/openapi.json"))
+async fn the_api_documentation_needs_no_internet() {
+    open(Options::default(), async |env| {
+        let api = Answer::of(env.anyone(Method::GET, "/openapi.json"))
             .await
             .body;
         let calls = [
@@ -595,7 +626,7 @@ async fn the_api_describes_itself_without_the_internet() {
             "/docs/swagger-ui-bundle.js",
             "/docs/swagger-ui.css",
         ] {
-            let answer = Answer::of(shop.anyone(Method::GET, page)).await;
+            let answer = Answer::of(env.anyone(Method::GET, page)).await;
             assert_eq!(answer.status, 200, "{page}");
             let text = answer.body.as_str().unwrap_or_default();
             assert!(page != "/docs/" || !text.contains("src=\"http"), "{text}");
@@ -606,17 +637,17 @@ async fn the_api_describes_itself_without_the_internet() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_see_health_readiness_and_metrics() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 1 })).await;
-        shop.order(&item, "ann", "k", 1).await.is_held();
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
+        env.order(&item, "ann", "k", 1).await.is_held();
         for path in ["/healthz", "/readyz"] {
             assert_eq!(
-                Answer::of(shop.anyone(Method::GET, path)).await.status,
+                Answer::of(env.anyone(Method::GET, path)).await.status,
                 200,
                 "{path}"
             );
         }
-        let metrics = Answer::of(shop.anyone(Method::GET, "/metrics")).await;
+        let metrics = Answer::of(env.anyone(Method::GET, "/metrics")).await;
         let text = metrics.body.as_str().unwrap();
         for name in [
             "stockade_orders_total{outcome=\"held\"}",
@@ -626,7 +657,7 @@ async fn operators_see_health_readiness_and_metrics() {
             assert!(text.contains(name), "{name}");
         }
         for path in ["/no/such/path", "/docs/no-such-page", "/docs/%ff"] {
-            Answer::of(shop.anyone(Method::GET, path))
+            Answer::of(env.anyone(Method::GET, path))
                 .await
                 .is(404, "not_found");
         }
@@ -635,7 +666,7 @@ async fn operators_see_health_readiness_and_metrics() {
             (Method::POST, "/openapi.json"),
             (Method::POST, "/docs/"),
         ] {
-            Answer::of(shop.anyone(method, path))
+            Answer::of(env.anyone(method, path))
                 .await
                 .is(405, "method_not_allowed");
         }

@@ -1,20 +1,20 @@
-//! What a payment provider, buyers and admins do with an order that was placed.
+//! Requests of payment providers, buyers and admins for an order that was placed.
 
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::shop::{ADMIN, Answer, Shop, payment_key, token};
+use crate::env::{ADMIN, Answer, TestEnv, payment_key, token};
 
-impl Shop {
-    /// The provider's message that an order was paid, to one of the instances.
+impl TestEnv {
+    /// The provider's report that an order was paid, to one of the instances.
     pub fn report(&self, instance: usize, order: &str, body: &Value) -> RequestBuilder {
         let raw = body.to_string().into_bytes();
         self.report_signed(instance, order, &payment_key().sign(&raw), raw)
     }
 
-    /// The same with a signature that may be wrong.
+    /// The same report with a signature that may be wrong.
     pub fn report_signed(
         &self,
         instance: usize,
@@ -28,7 +28,12 @@ impl Shop {
     }
 
     pub async fn pay_at(&self, instance: usize, order: &str, payment: &str) -> Answer {
-        Answer::of(self.report(instance, order, &json!({ "payment": payment }))).await
+        Answer::of(self.report(
+            instance,
+            order,
+            &json!({ "payment": payment, "order": order }),
+        ))
+        .await
     }
 
     pub async fn pay(&self, order: &str, payment: &str) -> Answer {
@@ -59,7 +64,7 @@ impl Shop {
         self.refund_at(0, order).await
     }
 
-    /// Places an order for one unit, which must be held, and returns its name.
+    /// Places an order for one unit, which must be held, and returns its id.
     pub async fn hold(&self, item: &str, buyer: &str, key: &str) -> String {
         let answer = self.order(item, buyer, key, 1).await;
         answer.is_held().body["id"].as_str().unwrap().to_owned()
@@ -87,7 +92,7 @@ impl Shop {
         );
     }
 
-    /// The entries of the item's journal that speak of this action, the latest first.
+    /// The entries of the item's journal with this action, newest first.
     pub async fn journal(&self, item: &str, action: &str) -> Vec<Value> {
         let answer = Answer::of(self.admin(Method::GET, &format!("/items/{item}/journal"))).await;
         let entries = answer
@@ -101,9 +106,9 @@ impl Shop {
             .collect()
     }
 
-    /// Names of the payments that nobody could take, sorted.
-    pub async fn stray_payments(&self, item: &str) -> Vec<String> {
-        let entries = self.journal(item, "stray_payment").await;
+    /// Ids of the unmatched payments, sorted.
+    pub async fn unmatched_payments(&self, item: &str) -> Vec<String> {
+        let entries = self.journal(item, "unmatched_payment").await;
         let mut payments: Vec<_> = entries
             .iter()
             .map(|entry| entry["after"]["payment"].as_str().unwrap().to_owned())
@@ -112,7 +117,7 @@ impl Shop {
         payments
     }
 
-    /// What the item's units are, once none is on its way: nobody's, held, paid.
+    /// The item's available, held and paid units, once none is in transit.
     pub async fn units(&self, item: &str) -> [u64; 3] {
         let audit = self.settled_audit(item).await;
         ["available", "held", "confirmed"].map(|units| audit[units].as_u64().unwrap())

@@ -1,8 +1,10 @@
-//! What an order costs the service, from the parsed request to the answer: allocations at most; Redis commands and SQL statements exactly. A slower
-//! design fails, on any machine.
+//! The cost of an order in the service, from the parsed request to the response: an upper bound of
+//! allocations, and exact numbers of Redis commands and SQL statements. A slower design fails on
+//! any machine.
 //!
-//! The router is called without sockets, on one thread that does nothing else. The recorder, where one is needed, has a thread of its own:
-//! what it allocates is not counted. `docs/performance.md`, "Guards", has the table.
+//! The tests call the router without sockets, on a separate thread. A recorder, if needed, runs
+//! on another thread, whose allocations do not count. `docs/performance.md`, "Guards", has the
+//! table.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -19,7 +21,7 @@ use tokio::{runtime::Runtime, task::unconstrained};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use crate::shop::{ADMIN, SECRET, token};
+use crate::env::{ADMIN, SECRET, token};
 
 /// A service without sockets, on one thread.
 struct Service {
@@ -27,9 +29,9 @@ struct Service {
     engine: Arc<Engine>,
     router: Router,
     item: Item,
-    /// One for each buyer: whoever comes again is known by the token.
+    /// One token for each buyer, so that a repeat finds it in the token cache.
     tokens: Vec<String>,
-    /// The first of those who order next.
+    /// The first buyer of the next orders.
     first: usize,
     keys: u64,
     redis: Redis,
@@ -48,12 +50,13 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// The hint is good for the whole test: looks would be counted, and come with the clock.
+/// The sold-out cache is valid for the whole test: refreshes would be counted, and depend on the
+/// clock.
 async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
     let ledger = ledger::connect(database_url, 4).await.unwrap();
     ledger.migrate().await.unwrap();
     let settings = StockSettings {
-        hint_lifetime: Duration::from_secs(3600),
+        sold_out_cache_ttl: Duration::from_secs(3600),
         ..StockSettings::new(redis_url)
     };
     Engine::new(
@@ -117,8 +120,9 @@ impl Service {
         }
     }
 
-    /// Requests for a unit each, of a key that is new, and their way through the router as soon as it is awaited. Unconstrained, or tokio would have them
-    /// take turns with the lane before all are in it.
+    /// Orders for one unit each, with new keys; they run through the router when awaited. They are
+    /// unconstrained, because tokio would otherwise run the batcher before all of them have reached
+    /// it.
     fn orders(&mut self, count: usize, wait: bool) -> Answers {
         let answers: Vec<_> = (0..count)
             .map(|n| self.router.clone().oneshot(self.request(n, wait)))
@@ -152,7 +156,7 @@ impl Service {
         request.body(Body::from(r#"{"quantity":1}"#)).unwrap()
     }
 
-    /// Holds orders against the bound, so many at once.
+    /// Compares the cost of `count` concurrent orders with the bound.
     fn check(&mut self, bound: Bound, count: usize, wait: bool, status: StatusCode) {
         let service = std::cell::RefCell::new(self);
         let run = |answers: Answers| {
@@ -167,7 +171,7 @@ impl Service {
         bound.check(spent, count);
     }
 
-    /// Answers, and what Redis and the database were asked for them.
+    /// Runs the orders, and returns the Redis commands and SQL statements of them.
     fn stores_asked(
         &mut self,
         count: usize,
@@ -186,7 +190,8 @@ impl Service {
         (commands.into_iter().collect(), statements)
     }
 
-    /// Nothing is oversold, stranded or lost; what nobody has recorded is in flight.
+    /// Asserts that no unit is oversold, stranded or lost; orders that are not recorded count as in
+    /// flight.
     fn close(self) {
         self.runtime.block_on(async {
             let report = audit::audit(&self.engine.stock, &*self.engine.ledger, &self.item.id)
@@ -199,7 +204,7 @@ impl Service {
     }
 }
 
-/// A recorder on a thread of its own.
+/// A recorder on its own thread.
 struct Recording {
     stop: CancellationToken,
     thread: std::thread::JoinHandle<()>,
@@ -298,10 +303,10 @@ fn a_refusal_allocates_no_more_than_it_may() {
 }
 
 #[test]
-fn an_order_asks_redis_by_the_batch_and_the_database_never() {
+fn an_order_calls_redis_by_the_batch_and_the_database_never() {
     let mut service = Service::selling(100_000);
     service.stores_asked(1, StatusCode::ACCEPTED);
-    // What is begun together may leave in two batches: between the router and the lane a request may yield.
+    // Concurrent orders may leave in two batches: a request may yield between router and batcher.
     for (count, batches_most) in [(1, 1), (128, 2)] {
         let (commands, statements) = service.stores_asked(count, StatusCode::ACCEPTED);
         let batches = commands
@@ -312,7 +317,7 @@ fn an_order_asks_redis_by_the_batch_and_the_database_never() {
             (1..=batches_most).contains(&batches),
             "{count} orders left in {batches} batches: {commands:?}"
         );
-        // As crates/stock counts them for a batch: nothing of the service comes to it.
+        // The same commands that crates/stock counts for a batch: the service adds none.
         let expected = [
             ("evalsha", 1),
             ("hmget", 3),
@@ -332,17 +337,18 @@ fn an_order_asks_redis_by_the_batch_and_the_database_never() {
 }
 
 #[test]
-fn a_refusal_of_an_empty_item_asks_nobody() {
+fn a_refusal_of_a_sold_out_item_calls_no_store() {
     let mut service = Service::selling(3);
     service.stores_asked(3, StatusCode::ACCEPTED);
-    // Others than those who have something: these would be answered from the records. The first of them takes the hint.
+    // Use buyers without units: the stock answers those with units from their records. The first
+    // refusal fills the sold-out cache.
     service.first = BUYERS;
     service.stores_asked(1, StatusCode::CONFLICT);
     assert_eq!(
         service.stores_asked(10_000, StatusCode::CONFLICT),
         (Vec::new(), Vec::new())
     );
-    // It would have been noticed: who holds something is refused by the records only.
+    // The counters work: a buyer who holds units is refused by the script, which counts.
     service.first = 0;
     let (commands, statements) = service.stores_asked(3, StatusCode::CONFLICT);
     assert!(commands.contains(&("evalsha".into(), 1)), "{commands:?}");

@@ -1,15 +1,15 @@
-//! Changing an item's state, limit and window while it sells, and the journal of it.
+//! Changes of an item's state, limit and window during a sale, and their journal.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::shop::{Answer, Options, Shop, open, open_each};
+use crate::env::{Answer, Options, TestEnv, open, open_each};
 
-impl Shop {
-    async fn patch(&self, item: &str, wish: &Value) -> Answer {
+impl TestEnv {
+    async fn patch(&self, item: &str, change: &Value) -> Answer {
         Answer::of(
             self.admin(Method::PATCH, &format!("/items/{item}"))
-                .json(wish),
+                .json(change),
         )
         .await
     }
@@ -24,18 +24,18 @@ impl Shop {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_limit_is_obeyed_at_once_by_every_instance() {
+async fn a_new_limit_takes_effect_immediately_at_every_instance() {
     open_each(
         Options {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop
+        async |env| {
+            let item = env
                 .create(json!({ "stock": 50, "segments": 4, "limit_per_buyer": 1 }))
                 .await;
             let order = async |instance, buyer, key: &str| {
-                Answer::of(shop.order_at(instance, &item, buyer, key, 1)).await
+                Answer::of(env.order_at(instance, &item, buyer, key, 1)).await
             };
             for instance in 0..2 {
                 order(instance, "warm", "k").await;
@@ -43,7 +43,7 @@ async fn a_new_limit_is_obeyed_at_once_by_every_instance() {
             order(1, "ann", "k-1").await.is_held();
             order(1, "ann", "k-2").await.is(409, "buyer_limit_reached");
             assert_eq!(
-                shop.patch(&item, &json!({ "limit_per_buyer": 3 }))
+                env.patch(&item, &json!({ "limit_per_buyer": 3 }))
                     .await
                     .body["limit_per_buyer"],
                 3
@@ -51,16 +51,16 @@ async fn a_new_limit_is_obeyed_at_once_by_every_instance() {
             order(1, "ann", "k-2").await.is_held();
             order(0, "ann", "k-3").await.is_held();
             order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
-            // Who has more than a new limit allows keeps it, and gets no more.
+            // A buyer with more units than the new limit keeps them, and gets no more.
             assert_eq!(
-                shop.patch(&item, &json!({ "limit_per_buyer": 2 }))
+                env.patch(&item, &json!({ "limit_per_buyer": 2 }))
                     .await
                     .status,
                 200
             );
             order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
             order(1, "ann", "k-3").await.is_held();
-            let unlimited = shop.patch(&item, &json!({ "limit_per_buyer": null })).await;
+            let unlimited = env.patch(&item, &json!({ "limit_per_buyer": null })).await;
             assert_eq!(
                 (unlimited.status, &unlimited.body["limit_per_buyer"]),
                 (200, &Value::Null)
@@ -68,13 +68,13 @@ async fn a_new_limit_is_obeyed_at_once_by_every_instance() {
             for key in 4..8 {
                 order(key % 2, "ann", &format!("k-{key}")).await.is_held();
             }
-            let told: Vec<_> = shop
+            let changes: Vec<_> = env
                 .journal(&item, "limit")
                 .await
                 .into_iter()
                 .map(|entry| (entry["before"].clone(), entry["after"].clone()))
                 .collect();
-            let limits: Vec<_> = told
+            let limits: Vec<_> = changes
                 .iter()
                 .map(|(before, after)| (&before["limit_per_buyer"], &after["limit_per_buyer"]))
                 .collect();
@@ -86,28 +86,28 @@ async fn a_new_limit_is_obeyed_at_once_by_every_instance() {
                     (&json!(1), &json!(3))
                 ]
             );
-            assert_eq!(shop.units(&item).await, [50 - 8, 8, 0]);
+            assert_eq!(env.units(&item).await, [50 - 8, 8, 0]);
         },
     )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_window_is_obeyed_at_once_by_every_instance() {
+async fn a_new_window_takes_effect_immediately_at_every_instance() {
     open_each(
         Options {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 50, "segments": 4 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 50, "segments": 4 })).await;
             let order = async |instance, key: &str| {
-                Answer::of(shop.order_at(instance, &item, "ann", key, 1)).await
+                Answer::of(env.order_at(instance, &item, "ann", key, 1)).await
             };
             for instance in 0..2 {
                 order(instance, &format!("warm-{instance}")).await.is_held();
             }
-            let later = shop
+            let later = env
                 .patch(&item, &json!({ "opens_at": "2099-01-01T00:00:00Z" }))
                 .await;
             assert_eq!(
@@ -122,7 +122,7 @@ async fn a_new_window_is_obeyed_at_once_by_every_instance() {
                 order(1, "k").await.is(409, "not_open").body["opens_at"],
                 "2099-01-01T00:00:00Z"
             );
-            let over = shop
+            let over = env
                 .patch(
                     &item,
                     &json!({ "opens_at": null, "closes_at": "2020-01-01T00:00:00Z" }),
@@ -135,13 +135,13 @@ async fn a_new_window_is_obeyed_at_once_by_every_instance() {
             for instance in 0..2 {
                 order(instance, "k").await.is(409, "not_open");
             }
-            shop.patch(
+            env.patch(
                 &item,
                 &json!({ "closes_at": "2099-01-01T00:00:00.123456789Z" }),
             )
             .await;
             order(1, "k").await.is_held();
-            let entry = shop.journal(&item, "window").await.swap_remove(0);
+            let entry = env.journal(&item, "window").await.swap_remove(0);
             assert_eq!(
                 (
                     &entry["before"]["window"]["closes_at"],
@@ -152,41 +152,41 @@ async fn a_new_window_is_obeyed_at_once_by_every_instance() {
                     &json!("2099-01-01T00:00:00.123Z")
                 )
             );
-            assert_eq!(shop.units(&item).await, [47, 3, 0]);
+            assert_eq!(env.units(&item).await, [47, 3, 0]);
         },
     )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_named_stays_and_what_changes_nothing_is_no_change() {
-    open(Options::default(), async |shop| {
+async fn absent_fields_stay_and_an_equal_value_is_no_change() {
+    open(Options::default(), async |env| {
         let closes = "2099-01-01T00:00:00Z";
-        let item = shop
+        let item = env
             .create(json!({ "stock": 5, "limit_per_buyer": 2, "closes_at": closes }))
             .await;
-        let version = shop.version(&item).await;
+        let version = env.version(&item).await;
         for same in [
             json!({}),
             json!({ "limit_per_buyer": 2 }),
             json!({ "closes_at": closes }),
             json!({ "opens_at": null }),
         ] {
-            let answer = shop.patch(&item, &same).await;
+            let answer = env.patch(&item, &same).await;
             assert_eq!(
                 (answer.status, answer.header("etag")),
                 (200, Some(&*version)),
                 "{same}"
             );
         }
-        let answer = shop.patch(&item, &json!({ "limit_per_buyer": 4 })).await;
+        let answer = env.patch(&item, &json!({ "limit_per_buyer": 4 })).await;
         assert_eq!(
             (&answer.body["closes_at"], &answer.body["limit_per_buyer"]),
             (&json!(closes), &json!(4))
         );
         assert_ne!(answer.header("etag"), Some(&*version));
         assert_eq!(
-            Answer::of(shop.admin(Method::GET, &format!("/items/{item}/journal")))
+            Answer::of(env.admin(Method::GET, &format!("/items/{item}/journal")))
                 .await
                 .body
                 .as_array()
@@ -194,13 +194,13 @@ async fn what_is_not_named_stays_and_what_changes_nothing_is_no_change() {
                 .len(),
             1
         );
-        let late = shop
+        let late = env
             .admin(Method::PATCH, &format!("/items/{item}"))
             .header("If-Match", &version)
             .json(&json!({ "limit_per_buyer": 5 }));
         Answer::of(late).await.is(412, "version_mismatch");
-        let seen = shop.version(&item).await;
-        let now = shop
+        let seen = env.version(&item).await;
+        let now = env
             .admin(Method::PATCH, &format!("/items/{item}"))
             .header("If-Match", &seen)
             .json(&json!({ "limit_per_buyer": 5 }));
@@ -210,21 +210,21 @@ async fn what_is_not_named_stays_and_what_changes_nothing_is_no_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_was_decided_on_another_version_is_not_set() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 5 })).await;
+async fn a_state_for_another_version_is_not_set() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
         let path = format!("/items/{item}/state");
         let set = async |version: &str, state: &str| {
             Answer::of(
-                shop.admin(Method::PUT, &path)
+                env.admin(Method::PUT, &path)
                     .header("If-Match", version)
                     .json(&json!({ "state": state })),
             )
             .await
         };
-        let seen = shop.version(&item).await;
-        let paused = shop.set_state(&item, "paused").await;
-        assert_eq!(paused.header("etag"), Some(&*shop.version(&item).await));
+        let seen = env.version(&item).await;
+        let paused = env.set_state(&item, "paused").await;
+        assert_eq!(paused.header("etag"), Some(&*env.version(&item).await));
         assert_ne!(paused.header("etag"), Some(&*seen));
         assert_eq!(
             set(&seen, "closed").await.is(412, "version_mismatch").body["field"],
@@ -234,36 +234,36 @@ async fn a_state_that_was_decided_on_another_version_is_not_set() {
             set("x", "closed").await.is(400, "invalid_request").body["field"],
             "If-Match"
         );
-        assert_eq!(shop.journal(&item, "state").await.len(), 1);
-        let seen = shop.version(&item).await;
+        assert_eq!(env.journal(&item, "state").await.len(), 1);
+        let seen = env.version(&item).await;
         for _ in 0..2 {
             let open = set(&seen, "open").await;
             assert_eq!(
                 (open.status, &open.body["state"]),
                 (200, &json!("open")),
-                "a repeat finds its change"
+                "a repeat finds the change already made"
             );
-            assert_eq!(open.header("etag"), Some(&*shop.version(&item).await));
+            assert_eq!(open.header("etag"), Some(&*env.version(&item).await));
         }
-        assert_eq!(shop.journal(&item, "state").await.len(), 2);
+        assert_eq!(env.journal(&item, "state").await.len(), 2);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes_nothing() {
-    open(Options::default(), async |shop| {
-        let item = shop
+    open(Options::default(), async |env| {
+        let item = env
             .create(json!({ "stock": 5, "opens_at": "2020-01-01T00:00:00Z" }))
             .await;
-        let version = shop.version(&item).await;
+        let version = env.version(&item).await;
         let table = [
             (json!({ "limit_per_buyer": 0 }), "limit_per_buyer"),
             (json!({ "limit_per_buyer": "two" }), "limit_per_buyer"),
             (json!({ "opens_at": "tomorrow" }), "opens_at"),
             (json!({ "opens_at": "1970-01-01T00:00:00Z" }), "opens_at"),
             (json!({ "closes_at": "9999-01-01T00:00:00Z" }), "closes_at"),
-            // Before what the item has already.
+            // Earlier than the item's other time.
             (json!({ "closes_at": "2019-01-01T00:00:00Z" }), "closes_at"),
             (
                 json!({ "opens_at": "2021-01-01T00:00:00Z", "closes_at": "2021-01-01T00:00:00Z" }),
@@ -272,24 +272,24 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
             (json!({ "stock": 7 }), "stock"),
             (json!({ "title": "Other" }), "title"),
         ];
-        for (wish, field) in table {
-            let refused = shop.patch(&item, &wish).await;
+        for (change, field) in table {
+            let refused = env.patch(&item, &change).await;
             assert_eq!(
                 refused.is(400, "invalid_request").body["field"],
                 field,
-                "{wish}"
+                "{change}"
             );
         }
-        shop.patch("no-such-item", &json!({ "limit_per_buyer": 1 }))
+        env.patch("no-such-item", &json!({ "limit_per_buyer": 1 }))
             .await
             .is(404, "item_not_found");
-        let by_buyer = shop
+        let by_buyer = env
             .buyer("ann", Method::PATCH, &format!("/items/{item}"))
             .json(&json!({ "limit_per_buyer": 1 }));
         Answer::of(by_buyer).await.is(401, "unauthorized");
-        assert_eq!(shop.version(&item).await, version);
+        assert_eq!(env.version(&item).await, version);
         assert_eq!(
-            Answer::of(shop.admin(Method::GET, &format!("/items/{item}/journal")))
+            Answer::of(env.admin(Method::GET, &format!("/items/{item}/journal")))
                 .await
                 .body,
             json!([])
@@ -299,22 +299,22 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_journal_tells_admins_who_changed_what_the_latest_first() {
-    open(Options::reconciled(), async |shop| {
-        let item = shop
+async fn the_journal_shows_admins_all_changes_newest_first() {
+    open(Options::reconciled(), async |env| {
+        let item = env
             .create(json!({ "stock": 5, "limit_per_buyer": 1 }))
             .await;
         for state in ["paused", "paused", "closed", "open"] {
-            assert_eq!(shop.set_state(&item, state).await.status, 200);
+            assert_eq!(env.set_state(&item, state).await.status, 200);
         }
-        shop.patch(
+        env.patch(
             &item,
             &json!({ "limit_per_buyer": 2, "opens_at": "2020-01-01T00:00:00Z" }),
         )
         .await;
-        shop.move_stock(0, &item, "k", &json!({ "add": 1 })).await;
+        env.move_stock(0, &item, "k", &json!({ "add": 1 })).await;
         let path = format!("/items/{item}/journal");
-        let journal = Answer::of(shop.admin(Method::GET, &path)).await.body;
+        let journal = Answer::of(env.admin(Method::GET, &path)).await.body;
         let entries = journal.as_array().unwrap();
         let actions: Vec<_> = entries
             .iter()
@@ -323,7 +323,7 @@ async fn the_journal_tells_admins_who_changed_what_the_latest_first() {
         assert_eq!(
             actions,
             ["top_up", "limit,window", "state", "state", "state"],
-            "a change to what it had is none"
+            "an equal value is no change"
         );
         let states: Vec<_> = entries[2..]
             .iter()
@@ -356,13 +356,13 @@ async fn the_journal_tells_admins_who_changed_what_the_latest_first() {
                 "{entry}"
             );
         }
-        Answer::of(shop.buyer("ann", Method::GET, &path))
+        Answer::of(env.buyer("ann", Method::GET, &path))
             .await
             .is(401, "unauthorized");
-        Answer::of(shop.anyone(Method::GET, &path))
+        Answer::of(env.anyone(Method::GET, &path))
             .await
             .is(401, "unauthorized");
-        Answer::of(shop.admin(Method::GET, "/items/no-such-item/journal"))
+        Answer::of(env.admin(Method::GET, "/items/no-such-item/journal"))
             .await
             .is(404, "item_not_found");
     })

@@ -1,4 +1,4 @@
-//! What each level of durability survives: the same failover, to a replica that lags, at every level.
+//! The same failover to a lagging replica at every level of durability.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,25 +6,25 @@ use reqwest::Method;
 use serde_json::json;
 use testbed::RedisSentinel;
 
-use crate::shop::{Answer, Options, Shop, open};
+use crate::env::{Answer, Options, TestEnv, open};
 
-/// What is known of an order before and after the failover.
+/// What the API shows of an order before and after the failover.
 struct Level {
     durability: &'static str,
-    /// What the buyer is told while the only replica lags.
+    /// Status of the order request while the only replica lags.
     while_it_lags: u16,
-    /// What whoever looks for the order after the failover is told.
+    /// Status of a lookup of the order after the failover.
     afterwards: u16,
 }
 
 const LEVELS: [Level; 3] = [
-    // Acknowledged and lost: what `accepted` says it may be.
+    // Acknowledged and lost, as `accepted` allows.
     Level {
         durability: "accepted",
         while_it_lags: 202,
         afterwards: 404,
     },
-    // Lost as well, but nobody was told that it was held.
+    // Lost too, but it was not acknowledged.
     Level {
         durability: "replicated",
         while_it_lags: 503,
@@ -38,8 +38,8 @@ const LEVELS: [Level; 3] = [
     },
 ];
 
-async fn look(shop: &Shop, path: &str) -> u16 {
-    Answer::of(shop.admin(Method::GET, path)).await.status
+async fn status_at(env: &TestEnv, path: &str) -> u16 {
+    Answer::of(env.admin(Method::GET, path)).await.status
 }
 
 /// The id is derived, so an order that was not acknowledged has one too.
@@ -56,23 +56,23 @@ pub fn path_of(item: &str, buyer: &str, key: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_to_a_replica_that_lags_loses_what_each_level_says_and_no_more() {
+async fn a_failover_to_a_lagging_replica_loses_no_more_than_each_level_allows() {
     for level in LEVELS {
         let mut group = RedisSentinel::start(1).await.unwrap();
         let recorded = level.durability == "recorded";
         let options = Options {
             redis_url: Some(group.url()),
             recorder: recorded,
-            order_within: Duration::from_secs(2),
+            order_timeout: Duration::from_secs(2),
             ..Options::default()
         };
-        open(options, async |shop: Arc<Shop>| {
-            let item = shop
+        open(options, async |env: Arc<TestEnv>| {
+            let item = env
                 .create(json!({ "stock": 20, "segments": 1, "durability": level.durability }))
                 .await;
             group.servers()[0].is_followed_by(1).await.unwrap();
             group.servers()[1].lag().await.unwrap();
-            let order = shop.order(&item, "ann", "k", 1).await;
+            let order = env.order(&item, "ann", "k", 1).await;
             assert_eq!(
                 order.status, level.while_it_lags,
                 "{}: {order:?}",
@@ -80,23 +80,24 @@ async fn a_failover_to_a_replica_that_lags_loses_what_each_level_says_and_no_mor
             );
             let path = path_of(&item, "ann", "k");
             assert_eq!(
-                look(&shop, &path).await,
+                status_at(&env, &path).await,
                 200,
-                "{}: whatever was said, it is there",
+                "{}: lookup before the failover",
                 level.durability
             );
-            fail_over(&mut group, &shop).await;
+            fail_over(&mut group, &env).await;
             assert_eq!(
-                look(&shop, &path).await,
+                status_at(&env, &path).await,
                 level.afterwards,
                 "{}",
                 level.durability
             );
             if recorded {
-                // What Redis lost the ledger has: that is a divergence, which the audit of the other levels would not forgive.
-                shop.forget_item(&item);
+                // The ledger has orders that Redis lost. That is a divergence, at which the audit
+                // of the other levels would fail.
+                env.forget_item(&item);
             } else {
-                shop.start_recorder();
+                env.start_recorder();
             }
         })
         .await;
@@ -104,31 +105,34 @@ async fn a_failover_to_a_replica_that_lags_loses_what_each_level_says_and_no_mor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replicated_order_is_acknowledged_with_its_place_and_survives_the_kill_of_the_master() {
+async fn a_replicated_order_survives_the_kill_of_the_master() {
     let mut group = RedisSentinel::start(1).await.unwrap();
     let options = Options {
         redis_url: Some(group.url()),
         recorder: false,
         ..Options::default()
     };
-    open(options, async |shop: Arc<Shop>| {
-        let item = shop
+    open(options, async |env: Arc<TestEnv>| {
+        let item = env
             .create(json!({ "stock": 20, "segments": 2, "durability": "replicated" }))
             .await;
-        let order = shop.order(&item, "ann", "k", 1).await;
+        let order = env.order(&item, "ann", "k", 1).await;
         assert_eq!((order.status, &order.body["state"]), (202, &json!("held")));
         assert_eq!(
             order.header("location").unwrap(),
             path_of(&item, "ann", "k")
         );
-        let old = fail_over(&mut group, &shop).await;
-        assert_eq!(look(&shop, order.header("location").unwrap()).await, 200);
-        // Nobody follows the new master yet, so nobody can confirm anything.
-        shop.order(&item, "bob", "k", 1)
+        let old = fail_over(&mut group, &env).await;
+        assert_eq!(
+            status_at(&env, order.header("location").unwrap()).await,
+            200
+        );
+        // The new master has no replica yet that could confirm a write.
+        env.order(&item, "bob", "k", 1)
             .await
             .is(503, "outcome_unknown");
         group.restart_as_replica(old).await.unwrap();
-        let again = shop.order(&item, "ann", "k", 1).await;
+        let again = env.order(&item, "ann", "k", 1).await;
         assert_eq!(
             (
                 again.status,
@@ -137,15 +141,16 @@ async fn a_replicated_order_is_acknowledged_with_its_place_and_survives_the_kill
             ),
             (202, &order.body, Some("true"))
         );
-        assert_eq!(shop.order(&item, "bob", "k", 1).await.status, 202);
-        shop.start_recorder();
-        assert_eq!(shop.settled_audit(&item).await["held"], 2);
+        assert_eq!(env.order(&item, "bob", "k", 1).await.status, 202);
+        env.start_recorder();
+        assert_eq!(env.settled_audit(&item).await["held"], 2);
     })
     .await;
 }
 
-/// Kills the master, lets its lagging replica go on without what it has missed, and waits until the shop has followed.
-async fn fail_over(group: &mut RedisSentinel, shop: &Shop) -> usize {
+/// Kills the master, promotes its lagging replica without the missed writes, and waits until the
+/// services use it.
+async fn fail_over(group: &mut RedisSentinel, env: &TestEnv) -> usize {
     let old = group.kill_master().await.unwrap();
     for server in group
         .servers()
@@ -158,10 +163,10 @@ async fn fail_over(group: &mut RedisSentinel, shop: &Shop) -> usize {
     }
     group.successor_of(old).await.unwrap();
     for _ in 0..500 {
-        if look(shop, "/readyz").await == 200 {
+        if status_at(env, "/readyz").await == 200 {
             return old;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("the shop has not followed the failover");
+    panic!("the services have not followed the failover");
 }

@@ -1,4 +1,4 @@
-//! The picture of an order's states: every arrow, and every one that is not there.
+//! The state diagram of an order: every transition, and every one that must be refused.
 
 use futures::future::join_all;
 use reqwest::Method;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     durability::run,
-    shop::{Answer, Options, Shop, open, open_each},
+    env::{Answer, Options, TestEnv, open, open_each},
 };
 
 const STATES: [&str; 7] = [
@@ -19,14 +19,14 @@ const STATES: [&str; 7] = [
     "rejected",
 ];
 
-/// Under what each of the calls is tried, in every state: the payment that the order has, if it has one; another payment; and so on.
+/// The calls that are tried in every state: the order's own payment, another payment, and so on.
 const CALLS: [&str; 4] = ["its payment", "another payment", "cancel", "refund"];
 
-/// What is to come of a call: the state that the order has then, or the code of the refusal.
+/// Expected result of a call: the order's new state, or the code of the refusal.
 type Outcome = Result<&'static str, &'static str>;
 
-/// Of the calls, in their order.
-const PICTURE: [(&str, [Outcome; 4]); 7] = [
+/// Expected results in the order of the calls.
+const TRANSITIONS: [(&str, [Outcome; 4]); 7] = [
     (
         "held",
         [
@@ -92,50 +92,56 @@ const PICTURE: [(&str, [Outcome; 4]); 7] = [
     ),
 ];
 
-/// An order of ann's, of an item of its own, that has come to this state.
-async fn order_in(shop: &Shop, state: &str) -> (String, String) {
+/// An order of ann for its own item, in this state.
+async fn order_in(env: &TestEnv, state: &str) -> (String, String) {
     let hold = if matches!(state, "expired" | "refund_due") {
         1
     } else {
         600
     };
-    // Where it is to be rejected, Redis has a unit that the ledger does not know.
+    // For a rejected order, Redis has one unit more than the ledger.
     let stock = u64::from(state != "rejected");
-    let item = shop
+    let item = env
         .create(json!({ "stock": stock, "hold_seconds": hold }))
         .await;
     if state == "rejected" {
-        return (item.clone(), rejected(shop, &item).await);
+        return (item.clone(), rejected(env, &item).await);
     }
-    let order = shop.hold(&item, "ann", "k").await;
+    let order = env.hold(&item, "ann", "k").await;
     match state {
-        "confirmed" => paid(shop, &order).await,
-        "cancelled" => drop(shop.cancel("ann", &order).await),
+        "confirmed" => paid(env, &order).await,
+        "cancelled" => drop(env.cancel("ann", &order).await),
         "refunded" => {
-            paid(shop, &order).await;
-            shop.refund(&order).await;
+            paid(env, &order).await;
+            env.refund(&order).await;
         }
-        "expired" => shop.becomes(&order, state).await,
+        "expired" => env.becomes(&order, state).await,
         "refund_due" => {
-            shop.becomes(&order, "expired").await;
-            let others = bought(shop, &item, "bob").await;
-            shop.pay(&others, "pay-2").await.is_now("confirmed");
-            shop.pay(&order, "pay-1").await;
+            env.becomes(&order, "expired").await;
+            let others = bought(env, &item, "bob").await;
+            paid(env, &others).await;
+            env.pay(&order, &payment_of(&order)).await;
         }
         _ => {}
     }
-    assert_eq!(shop.state_of(&order).await, state);
+    assert_eq!(env.state_of(&order).await, state);
     (item, order)
 }
 
-async fn paid(shop: &Shop, order: &str) {
-    shop.pay(order, "pay-1").await.is_now("confirmed");
+async fn paid(env: &TestEnv, order: &str) {
+    let paid = env.pay(order, &payment_of(order)).await;
+    paid.is_now("confirmed");
 }
 
-/// The unit came back a moment ago, or comes now.
-async fn bought(shop: &Shop, item: &str, buyer: &str) -> String {
+/// A payment pays one order only.
+fn payment_of(order: &str) -> String {
+    format!("pay-{order}")
+}
+
+/// Buys the unit that was just released or is being released.
+async fn bought(env: &TestEnv, item: &str, buyer: &str) -> String {
     for attempt in 0..200 {
-        let answer = shop.order(item, buyer, &format!("k-{attempt}"), 1).await;
+        let answer = env.order(item, buyer, &format!("k-{attempt}"), 1).await;
         if answer.status == 201 {
             return answer.body["id"].as_str().unwrap().to_owned();
         }
@@ -145,35 +151,35 @@ async fn bought(shop: &Shop, item: &str, buyer: &str) -> String {
     panic!("the unit of {item} never came back");
 }
 
-async fn rejected(shop: &Shop, item: &str) -> String {
+async fn rejected(env: &TestEnv, item: &str) -> String {
     let mut cmd = redis::cmd("HINCRBY");
     cmd.arg(format!("stock:{{{item}:0}}"))
         .arg("available")
         .arg(1);
-    run(&shop.redis_url, &cmd).await;
-    shop.order(item, "ann", "k", 1).await.is(409, "sold_out");
+    run(&env.redis_url, &cmd).await;
+    env.order(item, "ann", "k", 1).await.is(409, "sold_out");
     let path = crate::levels::path_of(item, "ann", "k");
     let order = path.strip_prefix("/orders/").unwrap().to_owned();
-    assert_eq!(shop.state_of(&order).await, "rejected");
+    assert_eq!(env.state_of(&order).await, "rejected");
     order
 }
 
-async fn call(shop: &Shop, call: &str, order: &str) -> Answer {
+async fn call(env: &TestEnv, call: &str, order: &str) -> Answer {
     match call {
-        "its payment" => shop.pay(order, "pay-1").await,
-        "another payment" => shop.pay(order, "pay-9").await,
-        "cancel" => shop.cancel("ann", order).await,
-        _ => shop.refund(order).await,
+        "its payment" => env.pay(order, &payment_of(order)).await,
+        "another payment" => env.pay(order, &format!("another-{order}")).await,
+        "cancel" => env.cancel("ann", order).await,
+        _ => env.refund(order).await,
     }
 }
 
-/// The call is made twice: what it was answered it is answered again.
-async fn try_call(shop: &Shop, state: &str, name: &str, expected: Outcome) {
-    let (_, order) = order_in(shop, state).await;
-    let first = call(shop, name, &order).await;
+/// Makes the call twice: the repeat must have the same result.
+async fn try_call(env: &TestEnv, state: &str, name: &str, expected: Outcome) {
+    let (_, order) = order_in(env, state).await;
+    let first = call(env, name, &order).await;
     let is_of_no_arrow = |answer: &Answer, code: &str| {
         answer.is(409, code);
-        // Who is refused is told the state that refused it; where the payment is what is wrong, there is no state to be told.
+        // A refusal names the state that caused it, unless the payment is the cause.
         assert!(
             code == "already_paid" || answer.body["state"] == state,
             "{state}, {name}: {answer:?}"
@@ -182,7 +188,7 @@ async fn try_call(shop: &Shop, state: &str, name: &str, expected: Outcome) {
     match expected {
         Ok(becomes) => {
             first.is_now(becomes);
-            let again = call(shop, name, &order).await;
+            let again = call(env, name, &order).await;
             assert_eq!(
                 (again.status, &again.body),
                 (200, &first.body),
@@ -191,23 +197,23 @@ async fn try_call(shop: &Shop, state: &str, name: &str, expected: Outcome) {
         }
         Err(code) => {
             is_of_no_arrow(&first, code);
-            is_of_no_arrow(&call(shop, name, &order).await, code);
-            assert_eq!(shop.state_of(&order).await, state, "{name} was refused");
+            is_of_no_arrow(&call(env, name, &order).await, code);
+            assert_eq!(env.state_of(&order).await, state, "{name} was refused");
         }
     }
-    let shown = Answer::of(shop.buyer("ann", Method::GET, &format!("/orders/{order}"))).await;
+    let shown = Answer::of(env.buyer("ann", Method::GET, &format!("/orders/{order}"))).await;
     shown.is_now(expected.unwrap_or(state));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_arrow_of_the_picture_is_there_and_no_other() {
-    open_each(Options::reconciled(), async |shop| {
-        let shop = &shop;
-        let tries = PICTURE.iter().flat_map(|(state, outcomes)| {
+async fn exactly_the_documented_transitions_are_possible() {
+    open_each(Options::reconciled(), async |env| {
+        let env = &env;
+        let tries = TRANSITIONS.iter().flat_map(|(state, outcomes)| {
             CALLS
                 .iter()
                 .zip(outcomes)
-                .map(move |(name, expected)| try_call(shop, state, name, *expected))
+                .map(move |(name, expected)| try_call(env, state, name, *expected))
         });
         join_all(tries).await;
     })
@@ -215,20 +221,20 @@ async fn every_arrow_of_the_picture_is_there_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_repeats_the_order_is_told_where_it_stands_and_nothing_is_taken_again() {
+async fn a_repeat_of_an_order_shows_its_state_and_takes_no_units() {
     open_each(
         Options {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
+        async |env| {
             let repeats = STATES.iter().map(|state| {
-                let shop = &shop;
+                let env = &env;
                 async move {
-                    let (item, order) = order_in(shop, state).await;
-                    let before = shop.units(&item).await;
+                    let (item, order) = order_in(env, state).await;
+                    let before = env.units(&item).await;
                     for instance in [0, 1, 1] {
-                        let again = Answer::of(shop.order_at(instance, &item, "ann", "k", 1)).await;
+                        let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
                         if *state == "rejected" {
                             again.is(409, "sold_out");
                             continue;
@@ -240,19 +246,16 @@ async fn who_repeats_the_order_is_told_where_it_stands_and_nothing_is_taken_agai
                         );
                         assert_eq!(again.header("idempotent-replayed"), Some("true"));
                         let async_again = Answer::of(
-                            shop.order_at(instance, &item, "ann", "k", 1)
+                            env.order_at(instance, &item, "ann", "k", 1)
                                 .header("Prefer", "respond-async"),
                         )
                         .await;
-                        assert_eq!(
-                            async_again.body, again.body,
-                            "also for who does not want to wait"
-                        );
-                        shop.order(&item, "ann", "k", 2)
+                        assert_eq!(async_again.body, again.body, "also with `respond-async`");
+                        env.order(&item, "ann", "k", 2)
                             .await
                             .is(422, "idempotency_key_reused");
                     }
-                    assert_eq!(shop.units(&item).await, before, "{state}");
+                    assert_eq!(env.units(&item).await, before, "{state}");
                 }
             });
             join_all(repeats).await;
@@ -262,46 +265,46 @@ async fn who_repeats_the_order_is_told_where_it_stands_and_nothing_is_taken_agai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_is_cancelled_by_its_buyer_or_an_admin_and_by_nobody_else() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 2, "segments": 2 })).await;
-        let order = shop.hold(&item, "ann", "k").await;
+async fn only_its_buyer_or_an_admin_can_cancel_an_order() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 2, "segments": 2 })).await;
+        let order = env.hold(&item, "ann", "k").await;
         let path = format!("/orders/{order}");
-        shop.cancel("bob", &order).await.is(404, "order_not_found");
-        Answer::of(shop.anyone(Method::DELETE, &path))
+        env.cancel("bob", &order).await.is(404, "order_not_found");
+        Answer::of(env.anyone(Method::DELETE, &path))
             .await
             .is(401, "unauthorized");
         for nobodys in ["00000000-0000-8000-8000-000000000000", "nonsense"] {
-            shop.cancel("ann", nobodys).await.is(404, "order_not_found");
-            shop.refund(nobodys).await.is(404, "order_not_found");
+            env.cancel("ann", nobodys).await.is(404, "order_not_found");
+            env.refund(nobodys).await.is(404, "order_not_found");
         }
-        assert_eq!(shop.state_of(&order).await, "held");
-        Answer::of(shop.admin(Method::DELETE, &path))
+        assert_eq!(env.state_of(&order).await, "held");
+        Answer::of(env.admin(Method::DELETE, &path))
             .await
             .is_now("cancelled");
-        // To another buyer it does not even exist any more than before.
-        shop.cancel("bob", &order).await.is(404, "order_not_found");
-        shop.cancel("ann", &order).await.is_now("cancelled");
+        // To another buyer the order does not exist.
+        env.cancel("bob", &order).await.is(404, "order_not_found");
+        env.cancel("ann", &order).await.is_now("cancelled");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn money_is_given_back_by_admins_only() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 1 })).await;
-        let order = shop.hold(&item, "ann", "k").await;
-        shop.pay(&order, "pay-1").await.is_now("confirmed");
+async fn only_admins_can_refund() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
+        let order = env.hold(&item, "ann", "k").await;
+        env.pay(&order, "pay-1").await.is_now("confirmed");
         let path = format!("/orders/{order}/refund");
-        Answer::of(shop.buyer("ann", Method::POST, &path))
+        Answer::of(env.buyer("ann", Method::POST, &path))
             .await
             .is(401, "unauthorized");
-        Answer::of(shop.anyone(Method::POST, &path))
+        Answer::of(env.anyone(Method::POST, &path))
             .await
             .is(401, "unauthorized");
-        assert_eq!(shop.units(&item).await, [0, 0, 1]);
-        shop.refund(&order).await.is_now("refunded");
-        assert_eq!(shop.units(&item).await, [1, 0, 0], "the unit came back");
+        assert_eq!(env.units(&item).await, [0, 0, 1]);
+        env.refund(&order).await.is_now("refunded");
+        assert_eq!(env.units(&item).await, [1, 0, 0], "the unit was released");
     })
     .await;
 }
@@ -313,21 +316,21 @@ async fn an_order_that_only_its_segment_has_is_cancelled_when_the_ledger_has_it(
             recorder: false,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop
+        async |env| {
+            let item = env
                 .create(json!({ "stock": 3, "segments": 3, "durability": "accepted" }))
                 .await;
-            let order = shop.order(&item, "ann", "k", 1).await;
+            let order = env.order(&item, "ann", "k", 1).await;
             assert_eq!(order.status, 202);
             let id = order.body["id"].as_str().unwrap();
-            let cancelling = shop.cancel("ann", id);
+            let cancelling = env.cancel("ann", id);
             let recording = async {
                 tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                assert_eq!(shop.state_of(id).await, "held");
-                shop.start_recorder();
+                assert_eq!(env.state_of(id).await, "held");
+                env.start_recorder();
             };
             tokio::join!(cancelling, recording).0.is_now("cancelled");
-            assert_eq!(shop.units(&item).await, [3, 0, 0]);
+            assert_eq!(env.units(&item).await, [3, 0, 0]);
         },
     )
     .await;

@@ -1,4 +1,4 @@
-//! Requests that cost too much, and the end of the service.
+//! Limits of requests, and shutdown.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::shop::{Answer, Options, open};
+use crate::env::{Answer, Options, open};
 
 fn strict() -> Options {
     let limits = Limits {
-        head_within: Duration::from_millis(300),
-        request_within: Duration::from_millis(500),
+        head_timeout: Duration::from_millis(300),
+        request_timeout: Duration::from_millis(500),
         headers: 20,
         ..Limits::default()
     };
@@ -28,28 +28,28 @@ fn strict() -> Options {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_or_head_that_is_too_large_is_refused() {
-    open(strict(), async |shop| {
-        let item = shop.create(json!({ "stock": 1 })).await;
+    open(strict(), async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
         let body = format!(r#"{{"quantity":1,"x":"{}"}}"#, "x".repeat(20_000));
-        let order = shop
+        let order = env
             .buyer("ann", Method::POST, &format!("/items/{item}/orders"))
             .header("Idempotency-Key", "k");
         Answer::of(order.body(body))
             .await
             .is(413, "payload_too_large");
-        let held = shop.hold(&item, "ann", "k").await;
-        let payment = shop.report(
+        let held = env.hold(&item, "ann", "k").await;
+        let payment = env.report(
             0,
             &held,
             &json!({ "payment": "pay-1", "x": "x".repeat(20_000) }),
         );
         Answer::of(payment).await.is(413, "payload_too_large");
-        assert_eq!(shop.state_of(&held).await, "held");
-        let many = (0..30).fold(shop.anyone(Method::GET, "/healthz"), |request, n| {
+        assert_eq!(env.state_of(&held).await, "held");
+        let many = (0..30).fold(env.anyone(Method::GET, "/healthz"), |request, n| {
             request.header(format!("x-{n}"), "1")
         });
         assert_eq!(Answer::of(many).await.status, 431);
-        let long = shop
+        let long = env
             .anyone(Method::GET, "/healthz")
             .header("x-long", "x".repeat(40_000));
         assert_eq!(Answer::of(long).await.status, 431);
@@ -58,9 +58,9 @@ async fn a_body_or_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_does_not_come_is_not_waited_for() {
-    open(strict(), async |shop| {
-        let address = shop.urls[0].strip_prefix("http://").unwrap();
+async fn an_incomplete_request_times_out() {
+    open(strict(), async |env| {
+        let address = env.urls[0].strip_prefix("http://").unwrap();
         let mut slow_head = TcpStream::connect(address).await.unwrap();
         slow_head.write_all(b"GET /healthz HTTP/1.1\r\nhost:").await.unwrap();
         let mut answer = Vec::new();
@@ -68,7 +68,7 @@ async fn a_request_that_does_not_come_is_not_waited_for() {
         read.expect("the connection was left open").unwrap();
 
         let mut slow_body = TcpStream::connect(address).await.unwrap();
-        let token = crate::shop::token("ann");
+        let token = crate::env::token("ann");
         let head = format!(
             "POST /items/x/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nidempotency-key: k\r\ncontent-length: 14\r\n\r\n{{\"quan"
         );
@@ -82,14 +82,15 @@ async fn a_request_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_service_ends_only_after_it_has_finished_what_it_took() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 500, "segments": 3 })).await;
-        // Ends after the first answer: some requests are under way then, and some have not been sent.
+async fn shutdown_drains_the_requests_that_were_accepted() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 500, "segments": 3 })).await;
+        // Stops after the first response: at that time some requests are under way, and some have
+        // not been sent.
         let (first, mut answered) = tokio::sync::mpsc::unbounded_channel();
         let orders = (0..200).map(|buyer| {
             let (order, first) = (
-                shop.order_at(0, &item, &format!("buyer-{buyer}"), "k", 1),
+                env.order_at(0, &item, &format!("buyer-{buyer}"), "k", 1),
                 first.clone(),
             );
             async move {
@@ -103,7 +104,7 @@ async fn the_service_ends_only_after_it_has_finished_what_it_took() {
         });
         let stop = async {
             answered.recv().await;
-            shop.stop_serving();
+            env.stop_serving();
         };
         let (answers, ()) = tokio::join!(join_all(orders), stop);
         let held = answers
@@ -112,15 +113,88 @@ async fn the_service_ends_only_after_it_has_finished_what_it_took() {
             .count();
         assert!(
             held > 0 && answers.iter().flatten().all(|status| *status == 201),
-            "who is taken in is answered: {answers:?}"
+            "accepted requests are answered: {answers:?}"
         );
-        let report = shop.audit_without_http(&item).await;
+        let report = env.audit_without_http(&item).await;
         assert_eq!(
             (report.held, report.drift),
             (held as u64, 0),
-            "what was taken was answered: {report:?}"
+            "orders that took units were answered: {report:?}"
         );
-        shop.forget_item(&item);
+        env.forget_item(&item);
+    })
+    .await;
+}
+
+/// The descriptor limit keeps connections back for the stores; the test sets the bound itself.
+fn crowded(connections: usize) -> Options {
+    let limits = Limits {
+        connections: Some(connections),
+        write_timeout: Duration::from_millis(500),
+        ..Limits::default()
+    };
+    Options {
+        limits,
+        ..Options::default()
+    }
+}
+
+async fn connect(url: &str) -> TcpStream {
+    TcpStream::connect(url.trim_start_matches("http://"))
+        .await
+        .unwrap()
+}
+
+/// Whether the server has closed the connection.
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    let mut byte = [0];
+    let read = tokio::time::timeout(Duration::from_millis(20), stream.read(&mut byte)).await;
+    matches!(read, Ok(Ok(0) | Err(_)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_make_room_for_those_that_send_requests() {
+    open(crowded(16), async |env| {
+        let mut silent = Vec::new();
+        for _ in 0..200 {
+            silent.push(connect(&env.urls[0]).await);
+        }
+        for _ in 0..5 {
+            let since = std::time::Instant::now();
+            // A new connection each time.
+            let healthy = reqwest::Client::new()
+                .get(format!("{}/healthz", env.urls[0]))
+                .send();
+            assert_eq!(healthy.await.unwrap().status(), 200);
+            assert!(since.elapsed() < Duration::from_secs(2), "{since:?}");
+        }
+        let mut open = 0;
+        for stream in &mut silent {
+            open += usize::from(!is_closed(stream).await);
+        }
+        assert!(open <= 16, "{open} silent connections are still open");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_loses_its_connection() {
+    open(crowded(64), async |env| {
+        let mut slow = connect(&env.urls[0]).await;
+        // A large response, often enough to fill the buffers of both ends.
+        let request = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(24);
+        slow.write_all(request.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut received = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(20), slow.read_to_end(&mut received))
+            .await
+            .expect("the connection must end");
+        let whole = 24 * 1_000_000;
+        assert!(
+            received.len() < whole,
+            "the rest was not sent: {} bytes, {read:?}",
+            received.len()
+        );
     })
     .await;
 }

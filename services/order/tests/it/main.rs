@@ -1,6 +1,7 @@
 //! The order service over HTTP, on real servers.
 //!
-//! Every test runs in [`shop::open`], which audits every item of the test when it is over: each test is also a test of the identity.
+//! Every test runs in [`env::open`], which audits every item of the test at the end: each test also
+//! checks the conservation invariant.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,6 +9,7 @@ mod api;
 mod clerk;
 mod cost;
 mod durability;
+mod env;
 mod faults;
 mod item_changes;
 mod late;
@@ -18,6 +20,5 @@ mod payments;
 mod races;
 mod returned;
 mod sale;
-mod shop;
 mod slow_ledger;
 mod stock_operations;

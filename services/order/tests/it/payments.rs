@@ -1,117 +1,115 @@
-//! Payments: each is taken once, and only from whoever has the secret.
+//! Each payment is applied once, and only if it is signed with the secret.
 
 use std::{sync::Arc, time::Duration};
 
-use aws_lc_rs::hmac;
 use futures::future::join_all;
 use order::{BuyerKey, Credentials, Limits, PaymentKey};
 use reqwest::Method;
+use ring::hmac;
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::shop::{ADMIN, Answer, Options, PAYMENT_SECRET, open, open_each, payment_key};
+use crate::env::{ADMIN, Answer, Options, PAYMENT_SECRET, open, open_each, payment_key};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_is_taken_once_however_often_and_wherever_it_is_reported() {
+async fn a_payment_is_applied_once_however_often_it_is_reported() {
     open_each(
         Options {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 5, "segments": 2 })).await;
-            let order = shop.hold(&item, "ann", "k").await;
+        async |env| {
+            let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
+            let order = env.hold(&item, "ann", "k").await;
             let reports =
-                join_all((0..20).map(|report| shop.pay_at(report % 2, &order, "pay-1"))).await;
+                join_all((0..20).map(|report| env.pay_at(report % 2, &order, "pay-1"))).await;
             for report in &reports {
                 assert_eq!(report.is_now("confirmed").body, reports[0].body);
             }
-            shop.pay_at(1, &order, "pay-1").await.is_now("confirmed");
+            env.pay_at(1, &order, "pay-1").await.is_now("confirmed");
             assert!(
-                shop.stray_payments(&item).await.is_empty(),
+                env.unmatched_payments(&item).await.is_empty(),
                 "it was the same payment each time"
             );
-            assert_eq!(shop.units(&item).await, [4, 0, 1]);
+            assert_eq!(env.units(&item).await, [4, 0, 1]);
         },
     )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_payments_one_pays_and_the_others_are_noted_to_be_given_back() {
+async fn one_of_several_payments_pays_and_the_others_are_journaled() {
     open_each(
         Options {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 5, "segments": 2 })).await;
-            let order = shop.hold(&item, "ann", "k").await;
+        async |env| {
+            let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
+            let order = env.hold(&item, "ann", "k").await;
             let payments: Vec<_> = (0..6).map(|payment| format!("pay-{payment}")).collect();
             let answers = join_all(
                 payments
                     .iter()
                     .enumerate()
-                    .map(|(at, payment)| shop.pay_at(at % 2, &order, payment)),
+                    .map(|(at, payment)| env.pay_at(at % 2, &order, payment)),
             )
             .await;
-            let mut stray = Vec::new();
+            let mut unmatched = Vec::new();
             for (payment, answer) in payments.iter().zip(&answers) {
                 if answer.status == 200 {
                     answer.is_now("confirmed");
                 } else {
                     answer.is(409, "already_paid");
-                    stray.push(payment.clone());
+                    unmatched.push(payment.clone());
                 }
             }
-            assert_eq!(stray.len(), 5, "one of them paid");
-            for payment in &stray {
-                shop.pay_at(1, &order, payment)
-                    .await
-                    .is(409, "already_paid");
+            assert_eq!(unmatched.len(), 5, "one of them paid");
+            for payment in &unmatched {
+                env.pay_at(1, &order, payment).await.is(409, "already_paid");
             }
             assert_eq!(
-                shop.stray_payments(&item).await,
-                stray,
-                "once each, however often they are reported"
+                env.unmatched_payments(&item).await,
+                unmatched,
+                "one entry each for any number of reports"
             );
-            let entry = shop.journal(&item, "stray_payment").await.swap_remove(0);
+            let entry = env.journal(&item, "unmatched_payment").await.swap_remove(0);
             assert_eq!(
                 (&entry["actor"], &entry["before"]["order"]),
                 (&json!("payment"), &json!(order))
             );
 
-            let cancelled = shop.hold(&item, "bob", "k").await;
-            shop.cancel("bob", &cancelled).await.is_now("cancelled");
+            let cancelled = env.hold(&item, "bob", "k").await;
+            env.cancel("bob", &cancelled).await.is_now("cancelled");
             assert_eq!(
-                shop.pay(&cancelled, "pay-late")
+                env.pay(&cancelled, "pay-late")
                     .await
                     .is(409, "order_not_payable")
                     .body["state"],
                 "cancelled"
             );
             assert!(
-                shop.stray_payments(&item)
+                env.unmatched_payments(&item)
                     .await
                     .contains(&"pay-late".to_owned())
             );
-            assert_eq!(shop.units(&item).await, [4, 0, 1]);
+            assert_eq!(env.units(&item).await, [4, 0, 1]);
         },
     )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_amount_is_what_the_order_costs_or_the_payment_is_noted_and_nothing_is_changed() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 5, "price_cents": 150 })).await;
-        let order = shop.order(&item, "ann", "k", 2).await;
+async fn a_payment_of_another_amount_is_journaled_and_changes_nothing() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5, "price_cents": 150 })).await;
+        let order = env.order(&item, "ann", "k", 2).await;
         let id = order.is_held().body["id"].as_str().unwrap();
         let pay = async |payment: &str, amount: u64| {
-            Answer::of(shop.report(
+            Answer::of(env.report(
                 0,
                 id,
-                &json!({ "payment": payment, "amount_cents": amount }),
+                &json!({ "payment": payment, "order": id, "amount_cents": amount }),
             ))
             .await
         };
@@ -126,14 +124,14 @@ async fn the_amount_is_what_the_order_costs_or_the_payment_is_noted_and_nothing_
                 "{refused:?}"
             );
         }
-        assert_eq!(shop.state_of(id).await, "held");
-        let stray = ["pay-0", "pay-150", "pay-299", "pay-301"];
+        assert_eq!(env.state_of(id).await, "held");
+        let unmatched = ["pay-0", "pay-150", "pay-299", "pay-301"];
         assert_eq!(
-            shop.stray_payments(&item).await,
-            stray,
-            "somebody has this money, and the order has not"
+            env.unmatched_payments(&item).await,
+            unmatched,
+            "payments that the order did not take"
         );
-        let entry = shop.journal(&item, "stray_payment").await.swap_remove(0);
+        let entry = env.journal(&item, "unmatched_payment").await.swap_remove(0);
         assert_eq!(
             (&entry["before"]["order"], &entry["after"]["amount_cents"]),
             (&json!(id), &json!(301))
@@ -141,16 +139,16 @@ async fn the_amount_is_what_the_order_costs_or_the_payment_is_noted_and_nothing_
         pay("pay-1", 300).await.is_now("confirmed");
         pay("pay-1", 299).await.is(422, "amount_mismatch");
         assert_eq!(
-            shop.stray_payments(&item).await,
-            stray,
-            "the order has this one"
+            env.unmatched_payments(&item).await,
+            unmatched,
+            "the order's own payment is not journaled"
         );
-        assert_eq!(shop.units(&item).await, [3, 0, 2]);
+        assert_eq!(env.units(&item).await, [3, 0, 2]);
     })
     .await;
 }
 
-/// As a provider would sign, at a time of ours.
+/// Signs as a provider would, with a given time.
 fn signed(secret: &[u8], seconds: i64, body: &[u8]) -> String {
     let text = [seconds.to_string().as_bytes(), b".", body].concat();
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), &text);
@@ -163,14 +161,13 @@ fn signed(secret: &[u8], seconds: i64, body: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_not_the_providers_or_not_of_now_changes_nothing() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 5 })).await;
-        let order = shop.hold(&item, "ann", "k").await;
-        let (body, now) = (
-            br#"{"payment":"pay-1"}"#,
-            jiff::Timestamp::now().as_second(),
-        );
+async fn a_message_with_a_wrong_signature_or_time_changes_nothing() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        let order = env.hold(&item, "ann", "k").await;
+        let now = jiff::Timestamp::now().as_second();
+        let body = json!({ "payment": "pay-1", "order": order }).to_string();
+        let body = body.as_bytes();
         let good = signed(PAYMENT_SECRET, now, body);
         let of_another_time = good.replace(&format!("t={now}"), &format!("t={}", now - 1));
         let bad = [
@@ -188,34 +185,34 @@ async fn a_message_that_is_not_the_providers_or_not_of_now_changes_nothing() {
             of_another_time,
         ];
         for signature in &bad {
-            let refused = Answer::of(shop.report_signed(0, &order, signature, body.to_vec())).await;
+            let refused = Answer::of(env.report_signed(0, &order, signature, body.to_vec())).await;
             assert_eq!(
                 refused.is(401, "invalid_signature").header("content-type"),
                 Some("application/problem+json"),
                 "{signature}"
             );
         }
-        let unsigned = shop
+        let unsigned = env
             .anyone(Method::POST, &format!("/orders/{order}/payment"))
             .body(body.to_vec());
         Answer::of(unsigned).await.is(401, "invalid_signature");
-        // A token is no signature.
-        let by_admin = shop
+        // A token is not a signature.
+        let by_admin = env
             .admin(Method::POST, &format!("/orders/{order}/payment"))
             .body(body.to_vec());
         Answer::of(by_admin).await.is(401, "invalid_signature");
         for place in 0..body.len() {
             let mut changed = body.to_vec();
             changed[place] ^= 1;
-            Answer::of(shop.report_signed(0, &order, &good, changed))
+            Answer::of(env.report_signed(0, &order, &good, changed))
                 .await
                 .is(401, "invalid_signature");
         }
-        assert_eq!(shop.state_of(&order).await, "held");
-        assert!(shop.stray_payments(&item).await.is_empty());
+        assert_eq!(env.state_of(&order).await, "held");
+        assert!(env.unmatched_payments(&item).await.is_empty());
         for slow_or_fast in [now - 280, now + 280] {
             let signature = signed(PAYMENT_SECRET, slow_or_fast, body);
-            Answer::of(shop.report_signed(0, &order, &signature, body.to_vec()))
+            Answer::of(env.report_signed(0, &order, &signature, body.to_vec()))
                 .await
                 .is_now("confirmed");
         }
@@ -224,33 +221,34 @@ async fn a_message_that_is_not_the_providers_or_not_of_now_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_sent_again_changes_nothing() {
+async fn a_replayed_message_changes_nothing() {
     open(
         Options {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 5 })).await;
-            let order = shop.hold(&item, "ann", "k").await;
-            let body = br#"{"payment":"pay-1"}"#;
-            let signature = payment_key().sign(body);
+        async |env| {
+            let item = env.create(json!({ "stock": 5 })).await;
+            let order = env.hold(&item, "ann", "k").await;
+            let body = json!({ "payment": "pay-1", "order": order }).to_string();
+            let signature = payment_key().sign(body.as_bytes());
             let replay = async |instance| {
-                Answer::of(shop.report_signed(instance, &order, &signature, body.to_vec())).await
+                Answer::of(env.report_signed(instance, &order, &signature, body.clone().into()))
+                    .await
             };
             replay(0).await.is_now("confirmed");
             replay(1).await.is_now("confirmed");
-            assert_eq!(shop.units(&item).await, [4, 0, 1]);
-            shop.refund(&order).await.is_now("refunded");
+            assert_eq!(env.units(&item).await, [4, 0, 1]);
+            env.refund(&order).await.is_now("refunded");
             for instance in [0, 1] {
                 replay(instance).await.is_now("refunded");
             }
             assert_eq!(
-                shop.units(&item).await,
+                env.units(&item).await,
                 [5, 0, 0],
-                "the money went back, and the unit"
+                "the money and the unit were returned"
             );
-            assert!(shop.stray_payments(&item).await.is_empty());
+            assert!(env.unmatched_payments(&item).await.is_empty());
         },
     )
     .await;
@@ -258,18 +256,18 @@ async fn a_message_that_is_sent_again_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_names_its_order_pays_no_other() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 5 })).await;
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
         let (order, others) = (
-            shop.hold(&item, "ann", "k").await,
-            shop.hold(&item, "mallory", "k").await,
+            env.hold(&item, "ann", "k").await,
+            env.hold(&item, "mallory", "k").await,
         );
         let body = json!({ "payment": "pay-1", "order": order })
             .to_string()
             .into_bytes();
         let signature = payment_key().sign(&body);
         let send =
-            async |to: &str| Answer::of(shop.report_signed(0, to, &signature, body.clone())).await;
+            async |to: &str| Answer::of(env.report_signed(0, to, &signature, body.clone())).await;
         assert_eq!(
             send(&others).await.is(422, "order_mismatch").body["field"],
             "order"
@@ -277,65 +275,138 @@ async fn a_message_that_names_its_order_pays_no_other() {
         send(&order).await.is_now("confirmed");
         send(&order).await.is_now("confirmed");
         send(&others).await.is(422, "order_mismatch");
-        assert_eq!(shop.state_of(&others).await, "held");
+        assert_eq!(env.state_of(&others).await, "held");
         for named in ["", "nonsense", &order] {
             let refused =
-                Answer::of(shop.report(0, &others, &json!({ "payment": "pay-2", "order": named })))
+                Answer::of(env.report(0, &others, &json!({ "payment": "pay-2", "order": named })))
                     .await;
             refused.is(422, "order_mismatch");
         }
-        assert!(shop.stray_payments(&item).await.is_empty());
-        // In other letters it is the same order.
-        let paid = Answer::of(shop.report(
+        assert!(env.unmatched_payments(&item).await.is_empty());
+        // The id in other letter case is the same order.
+        let paid = Answer::of(env.report(
             0,
             &others,
             &json!({ "payment": "pay-2", "order": others.to_uppercase() }),
         ))
         .await;
         paid.is_now("confirmed");
-        assert_eq!(shop.units(&item).await, [3, 0, 2]);
+        assert_eq!(env.units(&item).await, [3, 0, 2]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_pays_one_order_only() {
+    open_each(
+        Options {
+            instances: 2,
+            ..Options::default()
+        },
+        async |env| {
+            let item = env.create(json!({ "stock": 9 })).await;
+            let mut orders = Vec::new();
+            for buyer in ["ann", "bob", "cem", "dot"] {
+                orders.push(env.hold(&item, buyer, "k").await);
+            }
+            let reports = join_all(
+                (0..20).map(|report| env.pay_at(report % 2, &orders[report % 4], "pay-1")),
+            )
+            .await;
+            let paid: Vec<_> = (0..4).filter(|n| reports[*n].status == 200).collect();
+            let &[winner] = &paid[..] else {
+                panic!("one order is paid: {reports:?}");
+            };
+            for (report, answer) in reports.iter().enumerate() {
+                if report % 4 == winner {
+                    answer.is_now("confirmed");
+                } else {
+                    let refused = answer.is(409, "payment_already_used");
+                    assert_eq!(refused.body["field"], "payment");
+                    assert_eq!(env.state_of(&orders[report % 4]).await, "held");
+                }
+            }
+            assert_eq!(
+                env.unmatched_payments(&item).await,
+                ["pay-1"; 3],
+                "one entry for each other order"
+            );
+            let loser = &orders[(winner + 1) % 4];
+            env.pay(loser, "pay-2").await.is_now("confirmed");
+            env.refund(&orders[winner]).await.is_now("refunded");
+            let third = &orders[(winner + 2) % 4];
+            let again = env.pay(third, "pay-1").await;
+            again.is(409, "payment_already_used");
+            assert_eq!(env.units(&item).await, [6, 2, 1]);
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_with_a_price_is_paid_with_an_amount_only() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5, "price_cents": 150 })).await;
+        let order = env.hold(&item, "ann", "k").await;
+        let refused = env.pay(&order, "pay-1").await;
+        let refused = refused.is(400, "invalid_request");
+        assert_eq!(refused.body["field"], "amount_cents");
+        assert!(refused.body["detail"].as_str().unwrap().contains("150"));
+        assert_eq!(env.state_of(&order).await, "held");
+        assert!(env.unmatched_payments(&item).await.is_empty());
+        let body = json!({ "payment": "pay-1", "order": order, "amount_cents": 150 });
+        Answer::of(env.report(0, &order, &body))
+            .await
+            .is_now("confirmed");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_message_is_refused_by_the_name_of_the_field() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 5 })).await;
-        let order = shop.hold(&item, "ann", "k").await;
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        let order = env.hold(&item, "ann", "k").await;
         let table = [
             (json!({}), "payment"),
-            (json!({ "payment": "" }), "payment"),
-            (json!({ "payment": "a b" }), "payment"),
-            (json!({ "payment": "x".repeat(256) }), "payment"),
+            (json!({ "payment": "p" }), "order"),
+            (json!({ "payment": "", "order": order }), "payment"),
+            (json!({ "payment": "a b", "order": order }), "payment"),
+            (
+                json!({ "payment": "x".repeat(256), "order": order }),
+                "payment",
+            ),
             (json!({ "payment": 7 }), "payment"),
             (
-                json!({ "payment": "p", "amount_cents": -1 }),
+                json!({ "payment": "p", "order": order, "amount_cents": -1 }),
                 "amount_cents",
             ),
             (
-                json!({ "payment": "p", "amount_cents": 1.5 }),
+                json!({ "payment": "p", "order": order, "amount_cents": 1.5 }),
                 "amount_cents",
             ),
             (
-                json!({ "payment": "p", "amount_cents": "10" }),
+                json!({ "payment": "p", "order": order, "amount_cents": "10" }),
                 "amount_cents",
             ),
-            (json!({ "payment": "p", "amount": 1 }), "amount"),
+            (
+                json!({ "payment": "p", "order": order, "amount": 1 }),
+                "amount",
+            ),
             (json!({ "payment": "p", "order": 7 }), "order"),
             (json!([]), "body"),
         ];
         for (body, field) in table {
-            let refused = Answer::of(shop.report(0, &order, &body)).await;
+            let refused = Answer::of(env.report(0, &order, &body)).await;
             assert_eq!(
                 refused.is(400, "invalid_request").body["field"],
                 field,
                 "{body}"
             );
         }
-        assert_eq!(shop.state_of(&order).await, "held");
+        assert_eq!(env.state_of(&order).await, "held");
         for nobodys in ["00000000-0000-8000-8000-000000000000", "nonsense"] {
-            shop.pay(nobodys, "pay-1").await.is(404, "order_not_found");
+            env.pay(nobodys, "pay-1").await.is(404, "order_not_found");
         }
     })
     .await;
@@ -348,10 +419,10 @@ async fn an_order_that_only_its_segment_has_is_paid_when_the_ledger_has_it() {
             recorder: false,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 3, "segments": 3 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 3, "segments": 3 })).await;
             let placed = Answer::of(
-                shop.order_at(0, &item, "ann", "k", 1)
+                env.order_at(0, &item, "ann", "k", 1)
                     .header("Prefer", "respond-async"),
             )
             .await;
@@ -359,61 +430,61 @@ async fn an_order_that_only_its_segment_has_is_paid_when_the_ledger_has_it() {
             let id = placed.body["id"].as_str().unwrap();
             let recording = async {
                 tokio::time::sleep(Duration::from_millis(200)).await;
-                assert_eq!(shop.state_of(id).await, "held");
-                shop.start_recorder();
+                assert_eq!(env.state_of(id).await, "held");
+                env.start_recorder();
             };
-            tokio::join!(shop.pay(id, "pay-1"), recording)
+            tokio::join!(env.pay(id, "pay-1"), recording)
                 .0
                 .is_now("confirmed");
-            assert_eq!(shop.units(&item).await, [2, 0, 1]);
+            assert_eq!(env.units(&item).await, [2, 0, 1]);
         },
     )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_nobody_records_a_payment_has_an_unknown_outcome_and_is_to_be_reported_again() {
+async fn without_a_recorder_a_payment_has_an_unknown_outcome_and_can_be_repeated() {
     open(
         Options {
             recorder: false,
-            order_within: Duration::from_millis(300),
+            order_timeout: Duration::from_millis(300),
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 3 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 3 })).await;
             let placed = Answer::of(
-                shop.order_at(0, &item, "ann", "k", 1)
+                env.order_at(0, &item, "ann", "k", 1)
                     .header("Prefer", "respond-async"),
             )
             .await;
             let id = placed.body["id"].as_str().unwrap();
             assert_eq!(
-                shop.pay(id, "pay-1")
+                env.pay(id, "pay-1")
                     .await
                     .is(503, "outcome_unknown")
                     .header("retry-after"),
                 Some("1")
             );
-            shop.start_recorder();
-            shop.settled_audit(&item).await;
-            shop.pay(id, "pay-1").await.is_now("confirmed");
+            env.start_recorder();
+            env.settled_audit(&item).await;
+            env.pay(id, "pay-1").await.is_now("confirmed");
         },
     )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_secret_no_signature_is_good() {
-    open(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 1 })).await;
-        let order = shop.hold(&item, "ann", "k").await;
+async fn without_a_secret_every_signature_is_refused() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
+        let order = env.hold(&item, "ann", "k").await;
         let credentials = Credentials::new(
             &BuyerKey::Secret(b"a secret of the shop's login".to_vec()),
             ADMIN,
         )
         .unwrap();
         let router = order::router(
-            Arc::clone(&shop.engines[0]),
+            Arc::clone(&env.engines[0]),
             Arc::new(credentials),
             None,
             None,
@@ -433,7 +504,7 @@ async fn without_a_secret_no_signature_is_good() {
                 .unwrap();
             assert_eq!(response.status().as_u16(), 401);
         }
-        assert_eq!(shop.state_of(&order).await, "held");
+        assert_eq!(env.state_of(&order).await, "held");
     })
     .await;
 }

@@ -1,23 +1,24 @@
-//! Two who want different things of one order at the same moment: one has it, and the other is told so.
+//! Two conflicting requests for one order at the same moment: one succeeds, and the other gets the
+//! resulting state.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::shop::{Answer, Options, Shop, open, open_each};
+use crate::env::{Answer, Options, TestEnv, open, open_each};
 
 const ORDERS: usize = 200;
 
-async fn held(shop: &Shop, item: &str, orders: usize) -> Vec<String> {
+async fn held(env: &TestEnv, item: &str, orders: usize) -> Vec<String> {
     join_all(
         (0..orders)
-            .map(|buyer| async move { shop.hold(item, &format!("buyer-{buyer}"), "k").await }),
+            .map(|buyer| async move { env.hold(item, &format!("buyer-{buyer}"), "k").await }),
     )
     .await
 }
 
-/// How often each pair of answers came, by state or code.
+/// Counts of each pair of answers, by state or code.
 #[derive(Debug, Default)]
 struct Outcomes(BTreeMap<(String, String), usize>);
 
@@ -51,12 +52,12 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 300, "segments": 3 })).await;
-            let orders = held(&shop, &item, ORDERS).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 300, "segments": 3 })).await;
+            let orders = held(&env, &item, ORDERS).await;
             let races = orders.iter().enumerate().map(|(buyer, order)| {
-                let (shop, late) = (&shop, Duration::from_micros(buyer as u64 % 20 * 200));
-                // Each of the two is the later one for some orders, so that each wins some.
+                let (env, late) = (&env, Duration::from_micros(buyer as u64 % 20 * 200));
+                // Each request is the later one for some orders, so that each wins some.
                 let (pay_late, cancel_late) = if buyer % 3 == 0 {
                     (late, Duration::ZERO)
                 } else {
@@ -65,12 +66,12 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
                 async move {
                     let cancel = async {
                         tokio::time::sleep(cancel_late).await;
-                        shop.cancel_at(buyer / 2 % 2, &format!("buyer-{buyer}"), order)
+                        env.cancel_at(buyer / 2 % 2, &format!("buyer-{buyer}"), order)
                             .await
                     };
                     let pay = async {
                         tokio::time::sleep(pay_late).await;
-                        shop.pay_at(buyer % 2, order, &format!("pay-{buyer}")).await
+                        env.pay_at(buyer % 2, order, &format!("pay-{buyer}")).await
                     };
                     tokio::join!(pay, cancel)
                 }
@@ -83,8 +84,11 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
                 } else {
                     ("cancelled", paid)
                 };
-                assert_eq!(loser.body["state"], winner, "the loser is told who won");
-                assert_eq!(shop.state_of(&orders[buyer]).await, winner);
+                assert_eq!(
+                    loser.body["state"], winner,
+                    "the losing request gets the winner's state"
+                );
+                assert_eq!(env.state_of(&orders[buyer]).await, winner);
             }
             let (paid, cancelled) = (
                 outcomes.of("confirmed", "order_not_cancellable"),
@@ -92,12 +96,15 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
             );
             eprintln!("{paid} paid, {cancelled} cancelled");
             assert_eq!(paid + cancelled, ORDERS, "{outcomes:?}");
-            assert!(paid > 0 && cancelled > 0, "nobody raced: {outcomes:?}");
-            assert_eq!(shop.units(&item).await, [300 - paid as u64, 0, paid as u64]);
+            assert!(
+                paid > 0 && cancelled > 0,
+                "one request won every race: {outcomes:?}"
+            );
+            assert_eq!(env.units(&item).await, [300 - paid as u64, 0, paid as u64]);
             assert_eq!(
-                shop.stray_payments(&item).await.len(),
+                env.unmatched_payments(&item).await.len(),
                 cancelled,
-                "what could not be taken is to be given back"
+                "payments that were refused are in the journal"
             );
         },
     )
@@ -111,31 +118,31 @@ async fn a_payment_that_races_the_end_of_the_hold_is_never_lost() {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop
+        async |env| {
+            let item = env
                 .create(
                     json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }),
                 )
                 .await;
             let placed = join_all(
                 (0..ORDERS)
-                    .map(|n| shop.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
+                    .map(|n| env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
                     .map(Answer::of),
             )
             .await;
             let races = placed.iter().enumerate().map(|(buyer, order)| {
-                let shop = &shop;
+                let env = &env;
                 async move {
                     let over: jiff::Timestamp = order.is_held().body["expires_at"]
                         .as_str()
                         .unwrap()
                         .parse()
                         .unwrap();
-                    // From a little before the end to a little after it.
+                    // From shortly before the end to shortly after it.
                     let ms = i64::try_from(buyer).unwrap() % 100 - 30;
                     let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
                     tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
-                    shop.pay_at(
+                    env.pay_at(
                         buyer % 2,
                         order.body["id"].as_str().unwrap(),
                         &format!("pay-{buyer}"),
@@ -144,20 +151,20 @@ async fn a_payment_that_races_the_end_of_the_hold_is_never_lost() {
                 }
             });
             let paid = join_all(races).await;
-            let retaken = paid
+            let reacquired = paid
                 .iter()
                 .zip(&placed)
                 .filter(|(paid, placed)| paid.body["expires_at"] != placed.body["expires_at"])
                 .count();
-            eprintln!("{ORDERS} paid, of which {retaken} after their hold");
+            eprintln!("{ORDERS} paid, of which {reacquired} after their hold");
             for answer in &paid {
                 answer.is_now("confirmed");
             }
             assert_eq!(
-                shop.units(&item).await,
+                env.units(&item).await,
                 [300 - ORDERS as u64, 0, ORDERS as u64]
             );
-            assert!(shop.stray_payments(&item).await.is_empty());
+            assert!(env.unmatched_payments(&item).await.is_empty());
         },
     )
     .await;
@@ -170,18 +177,18 @@ async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins() {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop
+        async |env| {
+            let item = env
                 .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 }))
                 .await;
             let placed = join_all(
                 (0..ORDERS)
-                    .map(|n| shop.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
+                    .map(|n| env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
                     .map(Answer::of),
             )
             .await;
             let races = placed.iter().enumerate().map(|(buyer, order)| {
-                let shop = &shop;
+                let env = &env;
                 async move {
                     let over: jiff::Timestamp = order.is_held().body["expires_at"]
                         .as_str()
@@ -191,7 +198,7 @@ async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins() {
                     let ms = i64::try_from(buyer).unwrap() % 60 - 20;
                     let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
                     tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
-                    shop.cancel_at(
+                    env.cancel_at(
                         buyer % 2,
                         &format!("buyer-{buyer}"),
                         order.body["id"].as_str().unwrap(),
@@ -214,37 +221,38 @@ async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins() {
             }
             eprintln!("{cancelled} cancelled, {expired} expired");
             assert_eq!(cancelled + expired, ORDERS);
-            assert_eq!(shop.units(&item).await, [300, 0, 0]);
+            assert_eq!(env.units(&item).await, [300, 0, 0]);
         },
     )
     .await;
 }
 
-/// Everybody who has no unit wants one of those that come back, and everybody whose hold is over pays after all.
+/// All buyers without a unit try to buy the returned ones, and all buyers whose holds expired pay
+/// late.
 #[tokio::test(flavor = "multi_thread")]
-async fn late_payers_and_a_crowd_share_what_comes_back_and_no_unit_is_sold_twice() {
+async fn late_payers_and_new_buyers_share_returned_units_without_overselling() {
     const STOCK: usize = 60;
-    open_each(Options { instances: 2, ..Options::reconciled() }, async |shop| {
-        let item = shop.create(json!({ "stock": STOCK, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 })).await;
-        let late = held(&shop, &item, STOCK).await;
+    open_each(Options { instances: 2, ..Options::reconciled() }, async |env| {
+        let item = env.create(json!({ "stock": STOCK, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 })).await;
+        let late = held(&env, &item, STOCK).await;
         for order in &late {
-            shop.becomes(order, "expired").await;
+            env.becomes(order, "expired").await;
         }
         let crowd = join_all((0..STOCK).map(|n| {
-            let (shop, item) = (&shop, &item);
+            let (env, item) = (&env, &item);
             async move {
-                let order = Answer::of(shop.order_at(n % 2, item, &format!("other-{n}"), "k", 1)).await;
+                let order = Answer::of(env.order_at(n % 2, item, &format!("other-{n}"), "k", 1)).await;
                 if order.status != 201 {
                     order.is(409, "sold_out");
                     return 0;
                 }
-                let paid = shop.pay_at(n % 2, order.body["id"].as_str().unwrap(), &format!("pay-other-{n}")).await;
+                let paid = env.pay_at(n % 2, order.body["id"].as_str().unwrap(), &format!("pay-other-{n}")).await;
                 u64::from(paid.is_now("confirmed").status == 200)
             }
         }));
         let payers = join_all(late.iter().enumerate().map(|(n, order)| {
-            let shop = &shop;
-            async move { shop.pay_at(n % 2, order, &format!("pay-{n}")).await }
+            let env = &env;
+            async move { env.pay_at(n % 2, order, &format!("pay-{n}")).await }
         }));
         let (crowd, payers) = tokio::join!(crowd, payers);
         let (others, mut confirmed) = (crowd.iter().sum::<u64>(), 0);
@@ -253,39 +261,39 @@ async fn late_payers_and_a_crowd_share_what_comes_back_and_no_unit_is_sold_twice
                 confirmed += 1;
             } else {
                 answer.is_now("refund_due");
-                shop.refund(order).await.is_now("refunded");
+                env.refund(order).await.is_now("refunded");
             }
         }
         eprintln!("{others} new buyers, {confirmed} late payers, {} refunds", STOCK as u64 - confirmed);
-        let [available, held, paid] = shop.units(&item).await;
+        let [available, held, paid] = env.units(&item).await;
         assert_eq!((available + held + paid, paid), (STOCK as u64, others + confirmed));
-        assert_eq!((available, held), (0, 0), "whoever asked for what was left got it");
+        assert_eq!((available, held), (0, 0), "all remaining units were sold");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refund_that_is_asked_for_everywhere_at_once_gives_units_back_once() {
+async fn a_refund_requested_at_all_instances_returns_units_once() {
     open_each(
         Options {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 20, "segments": 4 })).await;
-            let orders = held(&shop, &item, 20).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 20, "segments": 4 })).await;
+            let orders = held(&env, &item, 20).await;
             for (n, order) in orders.iter().enumerate() {
-                shop.pay(order, &format!("pay-{n}"))
+                env.pay(order, &format!("pay-{n}"))
                     .await
                     .is_now("confirmed");
             }
             let refunds = orders
                 .iter()
-                .flat_map(|order| (0..4).map(|n| shop.refund_at(n % 2, order)));
+                .flat_map(|order| (0..4).map(|n| env.refund_at(n % 2, order)));
             for answer in join_all(refunds).await {
                 answer.is_now("refunded");
             }
-            assert_eq!(shop.units(&item).await, [20, 0, 0]);
+            assert_eq!(env.units(&item).await, [20, 0, 0]);
         },
     )
     .await;

@@ -1,30 +1,32 @@
-//! Units that come back can be bought at once, also where the item has just been called sold out.
+//! Released units can be bought immediately, also at instances that have the item in the sold-out
+//! cache.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::shop::{Answer, Options, Shop, open_each};
+use crate::env::{Answer, Options, TestEnv, open_each};
 
-/// Far longer than the test: nobody looks again by himself.
-const HINT: Duration = Duration::from_secs(600);
+/// Far longer than the test: no instance refreshes its sold-out cache by time.
+const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(600);
 
-/// What is refused at every instance by its hint.
-async fn sold_out_everywhere(shop: &Shop, item: &str) {
-    for instance in 0..shop.urls.len() {
+/// Asserts that every instance sheds orders from its sold-out cache.
+async fn sold_out_everywhere(env: &TestEnv, item: &str) {
+    for instance in 0..env.urls.len() {
         for n in 0..3 {
-            Answer::of(shop.order_at(instance, item, &format!("early-{instance}-{n}"), "k", 1))
+            Answer::of(env.order_at(instance, item, &format!("early-{instance}-{n}"), "k", 1))
                 .await
                 .is(409, "sold_out");
         }
     }
 }
 
-/// The message that units came back is on its way while we ask, hence a few looks; the hint alone would refuse for ten minutes.
-async fn is_bought_at(shop: &Shop, instance: usize, item: &str, what: &str) -> String {
+/// The notification of the released units may still be in flight, so this retries shortly. The
+/// sold-out cache alone would shed for ten minutes.
+async fn is_bought_at(env: &TestEnv, instance: usize, item: &str, what: &str) -> String {
     let since = Instant::now();
     for attempt in 0.. {
-        let answer = Answer::of(shop.order_at(
+        let answer = Answer::of(env.order_at(
             instance,
             item,
             &format!("{what}-{instance}"),
@@ -42,7 +44,7 @@ async fn is_bought_at(shop: &Shop, instance: usize, item: &str, what: &str) -> S
         answer.is(409, "sold_out");
         assert!(
             since.elapsed() < Duration::from_secs(2),
-            "{what}: instance {instance} still says sold out"
+            "{what}: instance {instance} still answers sold out"
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -50,54 +52,54 @@ async fn is_bought_at(shop: &Shop, instance: usize, item: &str, what: &str) -> S
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_back_is_bought_at_once_at_every_instance() {
+async fn released_units_can_be_bought_immediately_at_every_instance() {
     open_each(
         Options {
             instances: 3,
-            hint_lifetime: HINT,
+            sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop
+        async |env| {
+            let item = env
                 .create(json!({ "stock": 1, "segments": 2, "limit_per_buyer": 1 }))
                 .await;
-            let mut order = shop.hold(&item, "ann", "k").await;
-            sold_out_everywhere(&shop, &item).await;
-            shop.cancel_at(0, "ann", &order).await.is_now("cancelled");
-            order = is_bought_at(&shop, 2, &item, "cancelled").await;
-            sold_out_everywhere(&shop, &item).await;
-            shop.pay(&order, "pay-1").await.is_now("confirmed");
-            sold_out_everywhere(&shop, &item).await;
-            shop.refund_at(1, &order).await.is_now("refunded");
-            is_bought_at(&shop, 0, &item, "refunded").await;
-            sold_out_everywhere(&shop, &item).await;
+            let mut order = env.hold(&item, "ann", "k").await;
+            sold_out_everywhere(&env, &item).await;
+            env.cancel_at(0, "ann", &order).await.is_now("cancelled");
+            order = is_bought_at(&env, 2, &item, "cancelled").await;
+            sold_out_everywhere(&env, &item).await;
+            env.pay(&order, "pay-1").await.is_now("confirmed");
+            sold_out_everywhere(&env, &item).await;
+            env.refund_at(1, &order).await.is_now("refunded");
+            is_bought_at(&env, 0, &item, "refunded").await;
+            sold_out_everywhere(&env, &item).await;
         },
     )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_expires_is_bought_at_every_instance() {
+async fn expired_units_can_be_bought_at_every_instance() {
     open_each(
         Options {
             instances: 2,
-            hint_lifetime: HINT,
+            sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop
+        async |env| {
+            let item = env
                 .create(json!({ "stock": 2, "segments": 2, "hold_seconds": 1 }))
                 .await;
             let orders = [
-                shop.hold(&item, "ann", "k").await,
-                shop.hold(&item, "bob", "k").await,
+                env.hold(&item, "ann", "k").await,
+                env.hold(&item, "bob", "k").await,
             ];
-            sold_out_everywhere(&shop, &item).await;
+            sold_out_everywhere(&env, &item).await;
             for order in &orders {
-                shop.becomes(order, "expired").await;
+                env.becomes(order, "expired").await;
             }
             for instance in 0..2 {
-                is_bought_at(&shop, instance, &item, "expired").await;
+                is_bought_at(&env, instance, &item, "expired").await;
             }
         },
     )
@@ -105,20 +107,20 @@ async fn what_expires_is_bought_at_every_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_units_are_bought_at_every_instance() {
+async fn added_units_can_be_bought_at_every_instance() {
     open_each(
         Options {
             instances: 2,
-            hint_lifetime: HINT,
+            sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 0, "segments": 2 })).await;
-            sold_out_everywhere(&shop, &item).await;
-            let added = shop.move_stock(0, &item, "k", &json!({ "add": 2 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 0, "segments": 2 })).await;
+            sold_out_everywhere(&env, &item).await;
+            let added = env.move_stock(0, &item, "k", &json!({ "add": 2 })).await;
             assert_eq!((added.status, &added.body["available"]), (200, &json!(2)));
             for instance in [1, 0] {
-                is_bought_at(&shop, instance, &item, "new").await;
+                is_bought_at(&env, instance, &item, "new").await;
             }
         },
     )

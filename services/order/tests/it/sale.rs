@@ -1,4 +1,4 @@
-//! Crowds.
+//! Many concurrent buyers.
 
 use std::{
     collections::HashSet,
@@ -9,9 +9,9 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::shop::{Answer, Options, Shop, open_each};
+use crate::env::{Answer, Options, TestEnv, open_each};
 
-/// Units sold and refusals by code, over the answers of a crowd.
+/// Sold units, and refusals by code, in the answers to a crowd.
 struct Tally {
     orders: HashSet<String>,
     units: u64,
@@ -46,21 +46,21 @@ impl Tally {
     }
 }
 
-async fn crowd(shop: &Shop, item: &str, buyers: usize, instances: usize) -> Vec<Answer> {
+async fn crowd(env: &TestEnv, item: &str, buyers: usize, instances: usize) -> Vec<Answer> {
     let orders = (0..buyers).map(|buyer| {
-        Answer::of(shop.order_at(buyer % instances, item, &format!("buyer-{buyer}"), "k", 1))
+        Answer::of(env.order_at(buyer % instances, item, &format!("buyer-{buyer}"), "k", 1))
     });
     join_all(orders).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_gets_exactly_the_stock_however_many_segments() {
+async fn a_crowd_gets_exactly_the_stock_with_any_number_of_segments() {
     open_each(
         Options {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
+        async |env| {
             for (stock, segments, buyers) in [
                 (40, 1, 150),
                 (40, 3, 150),
@@ -68,16 +68,16 @@ async fn a_crowd_gets_exactly_the_stock_however_many_segments() {
                 (3, 8, 100),
                 (1, 8, 64),
             ] {
-                let item = shop
+                let item = env
                     .create(json!({ "stock": stock, "segments": segments }))
                     .await;
-                let tally = Tally::of(&crowd(&shop, &item, buyers, 2).await);
+                let tally = Tally::of(&crowd(&env, &item, buyers, 2).await);
                 assert_eq!(
                     (tally.units, tally.sold_out),
                     (stock, buyers - usize::try_from(stock).unwrap()),
                     "{segments} segments"
                 );
-                let shown = Answer::of(shop.anyone(Method::GET, &format!("/items/{item}")))
+                let shown = Answer::of(env.anyone(Method::GET, &format!("/items/{item}")))
                     .await
                     .body;
                 assert_eq!(
@@ -97,12 +97,12 @@ async fn the_last_unit_is_sold_once() {
             instances: 3,
             ..Options::default()
         },
-        async |shop| {
+        async |env| {
             for round in 0..5 {
-                let item = shop
+                let item = env
                     .create(json!({ "stock": 1, "segments": 1 + round }))
                     .await;
-                let tally = Tally::of(&crowd(&shop, &item, 64, 3).await);
+                let tally = Tally::of(&crowd(&env, &item, 64, 3).await);
                 assert_eq!((tally.units, tally.sold_out), (1, 63));
             }
         },
@@ -111,17 +111,17 @@ async fn the_last_unit_is_sold_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn retries_at_several_instances_at_once_are_one_order() {
+async fn concurrent_retries_at_several_instances_are_one_order() {
     open_each(
         Options {
             instances: 3,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 20, "segments": 3 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 20, "segments": 3 })).await;
             for key in ["a", "b", "c"] {
                 let retries =
-                    (0..30).map(|retry| Answer::of(shop.order_at(retry % 3, &item, "ann", key, 1)));
+                    (0..30).map(|retry| Answer::of(env.order_at(retry % 3, &item, "ann", key, 1)));
                 let answers = join_all(retries).await;
                 assert!(
                     answers
@@ -135,7 +135,7 @@ async fn retries_at_several_instances_at_once_are_one_order() {
                     .count();
                 assert_eq!(first_time, 1, "all but one are replays");
             }
-            assert_eq!(shop.settled_audit(&item).await["held"], 3);
+            assert_eq!(env.settled_audit(&item).await["held"], 3);
         },
     )
     .await;
@@ -148,17 +148,17 @@ async fn a_buyer_never_holds_more_than_the_limit() {
             instances: 3,
             ..Options::default()
         },
-        async |shop| {
-            // Small segments, so that many walks leave home.
-            let item = shop
+        async |env| {
+            // Small segments, so that many orders spill over.
+            let item = env
                 .create(json!({ "stock": 16, "segments": 8, "limit_per_buyer": 2 }))
                 .await;
             let keys = 0..10;
             let orders = keys.flat_map(|key| {
-                let shop = &shop;
+                let env = &env;
                 let item = &item;
                 (0..6).map(move |buyer| {
-                    Answer::of(shop.order_at(
+                    Answer::of(env.order_at(
                         key % 3,
                         item,
                         &format!("buyer-{buyer}"),
@@ -174,12 +174,12 @@ async fn a_buyer_never_holds_more_than_the_limit() {
                 (12, 48),
                 "six buyers, two each"
             );
-            // A quantity above the limit is refused whole, and so is one that would go over it.
-            shop.order(&item, "carol", "three", 3)
+            // An order above the limit is refused completely, and so is one that would exceed it.
+            env.order(&item, "carol", "three", 3)
                 .await
                 .is(409, "buyer_limit_reached");
-            shop.order(&item, "carol", "one", 1).await.is_held();
-            shop.order(&item, "carol", "two", 2)
+            env.order(&item, "carol", "one", 1).await.is_held();
+            env.order(&item, "carol", "two", 2)
                 .await
                 .is(409, "buyer_limit_reached");
         },
@@ -188,18 +188,18 @@ async fn a_buyer_never_holds_more_than_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_winner_can_ask_again_after_the_item_is_sold_out() {
+async fn a_winner_can_repeat_the_order_after_the_item_is_sold_out() {
     open_each(
         Options {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop
+        async |env| {
+            let item = env
                 .create(json!({ "stock": 30, "segments": 4, "limit_per_buyer": 1 }))
                 .await;
-            let first = crowd(&shop, &item, 100, 2).await;
-            let second = crowd(&shop, &item, 100, 2).await;
+            let first = crowd(&env, &item, 100, 2).await;
+            let second = crowd(&env, &item, 100, 2).await;
             for (first, second) in first.iter().zip(&second) {
                 if first.status == 201 {
                     assert_eq!((second.status, &second.body), (201, &first.body));
@@ -212,7 +212,7 @@ async fn a_winner_can_ask_again_after_the_item_is_sold_out() {
                 .iter()
                 .position(|answer| answer.status == 201)
                 .unwrap();
-            shop.order(&item, &format!("buyer-{winner}"), "another", 1)
+            env.order(&item, &format!("buyer-{winner}"), "another", 1)
                 .await
                 .is(409, "buyer_limit_reached");
         },
@@ -221,24 +221,24 @@ async fn a_winner_can_ask_again_after_the_item_is_sold_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_audit_is_in_order_at_every_moment_of_a_sale() {
+async fn the_audit_finds_no_drift_at_any_moment_of_a_sale() {
     open_each(
         Options {
             instances: 2,
             ..Options::default()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 5000, "segments": 4 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 5000, "segments": 4 })).await;
             let (over, audits) = (AtomicBool::new(false), AtomicUsize::new(0));
             let sale = async {
-                // Until it has been audited several times, however long an audit takes on this machine.
+                // Repeats until several audits are done, however long one takes on this machine.
                 for wave in 0.. {
                     if wave >= 12 && audits.load(Ordering::Relaxed) > 1 {
                         break;
                     }
-                    assert!(wave < 50, "the sale was over before it could be audited");
+                    assert!(wave < 50, "the sale ended before it was audited");
                     let orders = (0..100).map(|n| {
-                        Answer::of(shop.order_at(
+                        Answer::of(env.order_at(
                             n % 2,
                             &item,
                             &format!("buyer-{n}"),
@@ -255,9 +255,9 @@ async fn the_audit_is_in_order_at_every_moment_of_a_sale() {
             let auditor = async {
                 while !over.load(Ordering::Relaxed) {
                     let answer =
-                        Answer::of(shop.admin(Method::GET, &format!("/items/{item}/audit"))).await;
+                        Answer::of(env.admin(Method::GET, &format!("/items/{item}/audit"))).await;
                     if answer.status == 503 {
-                        // A look that took too long on a busy machine says nothing.
+                        // Ignore an audit that timed out on a busy machine.
                         continue;
                     }
                     let audit = answer.body;
@@ -276,12 +276,12 @@ async fn the_audit_is_in_order_at_every_moment_of_a_sale() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_that_wants_two_does_not_keep_the_last_units_from_those_who_want_one() {
-    open_each(Options::default(), async |shop| {
-        let item = shop.create(json!({ "stock": 4, "segments": 4 })).await;
+async fn orders_for_two_units_do_not_block_orders_for_the_last_single_units() {
+    open_each(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 4, "segments": 4 })).await;
         let crowd =
-            (0..200).map(|n| Answer::of(shop.order_at(0, &item, &format!("two-{n}"), "k", 2)));
-        let ones = (0..4).map(|n| Answer::of(shop.order_at(0, &item, &format!("one-{n}"), "k", 1)));
+            (0..200).map(|n| Answer::of(env.order_at(0, &item, &format!("two-{n}"), "k", 2)));
+        let ones = (0..4).map(|n| Answer::of(env.order_at(0, &item, &format!("one-{n}"), "k", 1)));
         let (crowd, ones) = tokio::join!(join_all(crowd), join_all(ones));
         for answer in crowd {
             answer.is(409, "sold_out");

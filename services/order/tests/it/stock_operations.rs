@@ -1,4 +1,4 @@
-//! Making units more or fewer while they sell.
+//! Adding and withdrawing units during a sale.
 
 use std::time::Duration;
 
@@ -6,19 +6,25 @@ use futures::future::join_all;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::shop::{ADMIN, Answer, Options, Shop, open, open_each};
+use crate::env::{ADMIN, Answer, Options, TestEnv, open, open_each};
 
-impl Shop {
+impl TestEnv {
     fn stock_request(&self, instance: usize, method: Method, item: &str) -> RequestBuilder {
         self.at(instance, method, &format!("/items/{item}/stock"))
             .bearer_auth(ADMIN)
     }
 
-    pub async fn move_stock(&self, instance: usize, item: &str, key: &str, wish: &Value) -> Answer {
+    pub async fn move_stock(
+        &self,
+        instance: usize,
+        item: &str,
+        key: &str,
+        request: &Value,
+    ) -> Answer {
         Answer::of(
             self.stock_request(instance, Method::POST, item)
                 .header("Idempotency-Key", key)
-                .json(wish),
+                .json(request),
         )
         .await
     }
@@ -42,7 +48,7 @@ impl Shop {
     }
 }
 
-/// That units are where they shall be, and how many.
+/// Asserts that the change is complete, and the item's stock and available units.
 #[track_caller]
 fn is_stocked(answer: &Answer, stock: u64, available: u64) {
     assert_eq!(
@@ -63,38 +69,37 @@ async fn added_units_can_be_bought_and_a_repeat_adds_nothing() {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 10, "segments": 3 })).await;
-            let before = shop.version(&item).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
+            let before = env.version(&item).await;
             let adds = join_all((0..8).map(|n| {
-                let (shop, item) = (&shop, &item);
+                let (env, item) = (&env, &item);
                 async move {
-                    shop.move_stock(n % 2, item, "key-1", &json!({ "add": 5 }))
+                    env.move_stock(n % 2, item, "key-1", &json!({ "add": 5 }))
                         .await
                 }
             }));
             for answer in adds.await {
                 is_stocked(&answer, 15, 15);
             }
-            assert_ne!(shop.version(&item).await, before);
-            let again = shop
+            assert_ne!(env.version(&item).await, before);
+            let again = env
                 .move_stock(1, &item, "key-1", &json!({ "add": 5 }))
                 .await;
             is_stocked(&again, 15, 15);
-            assert_eq!(again.header("etag"), Some(&*shop.version(&item).await));
+            assert_eq!(again.header("etag"), Some(&*env.version(&item).await));
             is_stocked(
-                &shop
-                    .move_stock(0, &item, "key-2", &json!({ "add": 1 }))
+                &env.move_stock(0, &item, "key-2", &json!({ "add": 1 }))
                     .await,
                 16,
                 16,
             );
             for n in 0..16 {
-                shop.hold(&item, &format!("buyer-{n}"), "k").await;
+                env.hold(&item, &format!("buyer-{n}"), "k").await;
             }
-            shop.order(&item, "ann", "k", 1).await.is(409, "sold_out");
-            let entries = shop.journal(&item, "top_up").await;
-            let told: Vec<_> = entries
+            env.order(&item, "ann", "k", 1).await.is(409, "sold_out");
+            let entries = env.journal(&item, "top_up").await;
+            let changes: Vec<_> = entries
                 .iter()
                 .map(|entry| {
                     (
@@ -106,12 +111,12 @@ async fn added_units_can_be_bought_and_a_repeat_adds_nothing() {
                 .collect();
             let admin = json!("admin");
             assert_eq!(
-                told,
+                changes,
                 [
                     (&admin, &json!(15), &json!(16)),
                     (&admin, &json!(10), &json!(15))
                 ],
-                "the latest first"
+                "newest first"
             );
         },
     )
@@ -119,63 +124,60 @@ async fn added_units_can_be_bought_and_a_repeat_adds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_units_that_nobody_has_are_taken_back() {
+async fn only_unsold_units_are_withdrawn() {
     open_each(
         Options {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 10, "segments": 3 })).await;
-            let held = shop.hold(&item, "ann", "k").await;
-            let paid = shop.hold(&item, "bob", "k").await;
-            shop.pay(&paid, "pay-1").await.is_now("confirmed");
+        async |env| {
+            let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
+            let held = env.hold(&item, "ann", "k").await;
+            let paid = env.hold(&item, "bob", "k").await;
+            env.pay(&paid, "pay-1").await.is_now("confirmed");
             is_stocked(
-                &shop
-                    .move_stock(0, &item, "key-1", &json!({ "take_back": 3 }))
+                &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 3 }))
                     .await,
                 7,
                 5,
             );
             is_stocked(
-                &shop
-                    .move_stock(1, &item, "key-1", &json!({ "take_back": 3 }))
+                &env.move_stock(1, &item, "key-1", &json!({ "withdraw": 3 }))
                     .await,
                 7,
                 5,
             );
             is_stocked(
-                &shop
-                    .move_stock(1, &item, "key-2", &json!({ "take_back": 100 }))
+                &env.move_stock(1, &item, "key-2", &json!({ "withdraw": 100 }))
                     .await,
                 2,
                 0,
             );
-            shop.order(&item, "carol", "k", 1).await.is(409, "sold_out");
+            env.order(&item, "carol", "k", 1).await.is(409, "sold_out");
             assert_eq!(
-                shop.units(&item).await,
+                env.units(&item).await,
                 [0, 1, 1],
-                "what somebody has is somebody's"
+                "held and paid units stay"
             );
-            shop.cancel("ann", &held).await.is_now("cancelled");
-            assert_eq!(shop.units(&item).await, [1, 0, 1]);
-            // The same request again: what it took it took then, whatever has come back since.
+            env.cancel("ann", &held).await.is_now("cancelled");
+            assert_eq!(env.units(&item).await, [1, 0, 1]);
+            // A repeat of the request withdraws no more units, even if units were released since.
             for key in ["key-1", "key-2"] {
-                let wish = if key == "key-1" {
-                    json!({ "take_back": 3 })
+                let request = if key == "key-1" {
+                    json!({ "withdraw": 3 })
                 } else {
-                    json!({ "take_back": 100 })
+                    json!({ "withdraw": 100 })
                 };
-                is_stocked(&shop.move_stock(0, &item, key, &wish).await, 2, 1);
+                is_stocked(&env.move_stock(0, &item, key, &request).await, 2, 1);
             }
-            let taken = shop.journal(&item, "taken_back").await;
+            let taken = env.journal(&item, "withdrawn").await;
             assert!(
                 taken
                     .iter()
                     .all(|entry| entry["actor"] == "reconciler" && entry["token"].is_u64()),
                 "{taken:?}"
             );
-            let asked = shop.journal(&item, "take_back").await;
+            let asked = env.journal(&item, "withdraw").await;
             assert_eq!(asked.len(), 2, "{asked:?}");
             let units: u64 = taken
                 .iter()
@@ -190,34 +192,32 @@ async fn only_units_that_nobody_has_are_taken_back() {
     .await;
 }
 
-/// Where nothing could be taken there is a change all the same: its repeat must not take what came back since.
+/// A withdrawal that found no units is recorded too: its repeat must not withdraw units that were
+/// released since.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_found_nothing_to_take_finds_nothing_when_it_is_repeated() {
-    open_each(Options::reconciled(), async |shop| {
-        let item = shop.create(json!({ "stock": 2, "segments": 2 })).await;
+async fn a_repeat_of_a_withdrawal_that_found_no_units_withdraws_none() {
+    open_each(Options::reconciled(), async |env| {
+        let item = env.create(json!({ "stock": 2, "segments": 2 })).await;
         let orders = [
-            shop.hold(&item, "ann", "k").await,
-            shop.hold(&item, "bob", "k").await,
+            env.hold(&item, "ann", "k").await,
+            env.hold(&item, "bob", "k").await,
         ];
         is_stocked(
-            &shop
-                .move_stock(0, &item, "key-1", &json!({ "take_back": 5 }))
+            &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 5 }))
                 .await,
             2,
             0,
         );
-        shop.cancel("ann", &orders[0]).await.is_now("cancelled");
-        assert_eq!(shop.units(&item).await, [1, 1, 0]);
+        env.cancel("ann", &orders[0]).await.is_now("cancelled");
+        assert_eq!(env.units(&item).await, [1, 1, 0]);
         is_stocked(
-            &shop
-                .move_stock(0, &item, "key-1", &json!({ "take_back": 5 }))
+            &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 5 }))
                 .await,
             2,
             1,
         );
         is_stocked(
-            &shop
-                .move_stock(0, &item, "key-2", &json!({ "take_back": 5 }))
+            &env.move_stock(0, &item, "key-2", &json!({ "withdraw": 5 }))
                 .await,
             1,
             0,
@@ -227,29 +227,29 @@ async fn a_request_that_found_nothing_to_take_finds_nothing_when_it_is_repeated(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn units_come_and_go_in_a_rush_and_the_sums_hold() {
+async fn units_are_added_and_withdrawn_during_a_rush_without_drift() {
     open_each(
         Options {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 100, "segments": 4 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 100, "segments": 4 })).await;
             let orders =
                 join_all((0..150).map(|n| {
-                    Answer::of(shop.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
+                    Answer::of(env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
                 }));
-            let (shop, item) = (&shop, &item);
+            let (env, item) = (&env, &item);
             let adds = join_all((0..5).map(|n| async move {
-                shop.move_stock(n % 2, item, &format!("add-{n}"), &json!({ "add": 7 }))
+                env.move_stock(n % 2, item, &format!("add-{n}"), &json!({ "add": 7 }))
                     .await
             }));
             let takes = join_all((0..5).map(|n| async move {
-                shop.move_stock(
+                env.move_stock(
                     n % 2,
                     item,
                     &format!("take-{n}"),
-                    &json!({ "take_back": 11 }),
+                    &json!({ "withdraw": 11 }),
                 )
                 .await
             }));
@@ -261,8 +261,8 @@ async fn units_come_and_go_in_a_rush_and_the_sums_hold() {
                 "{adds:?} {takes:?}"
             );
             let held = orders.iter().filter(|order| order.status == 201).count() as u64;
-            let [available, still_held, _] = shop.units(item).await;
-            let taken = shop.journal(item, "taken_back").await;
+            let [available, still_held, _] = env.units(item).await;
+            let taken = env.journal(item, "withdrawn").await;
             let taken: u64 = taken
                 .iter()
                 .map(|entry| {
@@ -270,7 +270,7 @@ async fn units_come_and_go_in_a_rush_and_the_sums_hold() {
                         - entry["after"]["stock"].as_u64().unwrap()
                 })
                 .sum();
-            eprintln!("{held} held, {taken} of 55 taken back, {available} left");
+            eprintln!("{held} held, {taken} of 55 withdrawn, {available} left");
             assert_eq!((still_held, available + held), (held, 135 - taken));
         },
     )
@@ -278,46 +278,50 @@ async fn units_come_and_go_in_a_rush_and_the_sums_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stock_is_set_by_whoever_has_seen_the_latest_version() {
-    open_each(Options::reconciled(), async |shop| {
-        let item = shop.create(json!({ "stock": 10, "segments": 3 })).await;
-        shop.hold(&item, "ann", "k").await;
-        let seen = shop.version(&item).await;
-        is_stocked(&shop.set_stock(&item, &seen, 15).await, 15, 14);
-        let late = shop.set_stock(&item, &seen, 20).await;
+async fn the_stock_is_set_only_with_the_latest_version() {
+    open_each(Options::reconciled(), async |env| {
+        let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
+        env.hold(&item, "ann", "k").await;
+        let seen = env.version(&item).await;
+        is_stocked(&env.set_stock(&item, &seen, 15).await, 15, 14);
+        let late = env.set_stock(&item, &seen, 20).await;
         assert_eq!(late.is(412, "version_mismatch").body["field"], "If-Match");
-        let seen = shop.version(&item).await;
-        is_stocked(&shop.set_stock(&item, &seen, 15).await, 15, 14);
-        assert_eq!(shop.version(&item).await, seen, "it had that stock");
-        is_stocked(&shop.set_stock(&item, &seen, 4).await, 4, 3);
-        let seen = shop.version(&item).await;
-        let refused = shop.set_stock(&item, &seen, 0).await;
+        let seen = env.version(&item).await;
+        is_stocked(&env.set_stock(&item, &seen, 15).await, 15, 14);
+        assert_eq!(
+            env.version(&item).await,
+            seen,
+            "the item already had that stock"
+        );
+        is_stocked(&env.set_stock(&item, &seen, 4).await, 4, 3);
+        let seen = env.version(&item).await;
+        let refused = env.set_stock(&item, &seen, 0).await;
         assert_eq!(refused.is(409, "not_enough_unsold").body["field"], "stock");
         is_stocked(
-            &shop.set_stock(&item, &shop.version(&item).await, 1).await,
+            &env.set_stock(&item, &env.version(&item).await, 1).await,
             1,
             0,
         );
-        let unseen = shop
+        let unseen = env
             .stock_request(0, Method::PUT, &item)
             .json(&json!({ "stock": 3 }));
         assert_eq!(
             Answer::of(unseen).await.is(428, "if_match_required").body["field"],
             "If-Match"
         );
-        assert_eq!(shop.units(&item).await, [0, 1, 0]);
-        let actions: Vec<_> = shop
+        assert_eq!(env.units(&item).await, [0, 1, 0]);
+        let actions: Vec<_> = env
             .journal(&item, "top_up")
             .await
             .into_iter()
-            .chain(shop.journal(&item, "take_back").await)
+            .chain(env.journal(&item, "withdraw").await)
             .collect();
         assert_eq!(actions.len(), 3, "{actions:?}");
     })
     .await;
 }
 
-/// Nobody carries units until the test lets a reconciler in.
+/// No transfer runs until the test starts a reconciler.
 fn unreconciled() -> Options {
     Options {
         instances: 2,
@@ -325,119 +329,119 @@ fn unreconciled() -> Options {
     }
 }
 
-async fn reconcile(shop: &Shop) {
-    shop.start_reconciler(Options::reconciled().reconciler.unwrap())
+async fn reconcile(env: &TestEnv) {
+    env.start_reconciler(Options::reconciled().reconciler.unwrap())
         .await;
 }
 
-/// Waits until what was asked to be taken back has left.
-async fn taken_back(shop: &Shop, item: &str) {
-    while Answer::of(shop.admin(Method::GET, &format!("/items/{item}")))
+/// Waits until the withdrawn units have left.
+async fn withdrawn(env: &TestEnv, item: &str) {
+    while Answer::of(env.admin(Method::GET, &format!("/items/{item}")))
         .await
-        .body["taking_back"]
+        .body["withdrawing"]
         != 0
     {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-async fn asked_to_take_back(shop: &Shop, item: &str) {
-    while shop.journal(item, "take_back").await.is_empty() {
+async fn with_open_withdrawal(env: &TestEnv, item: &str) {
+    while env.journal(item, "withdraw").await.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_units_are_being_taken_back_the_stock_cannot_be_set() {
-    open_each(unreconciled(), async |shop| {
-        let item = shop.create(json!({ "stock": 100, "segments": 3 })).await;
-        let taking = shop.set_stock(&item, &shop.version(&item).await, 50).await;
+async fn while_units_are_being_withdrawn_the_stock_cannot_be_set() {
+    open_each(unreconciled(), async |env| {
+        let item = env.create(json!({ "stock": 100, "segments": 3 })).await;
+        let taking = env.set_stock(&item, &env.version(&item).await, 50).await;
         assert_eq!(
             (
                 taking.status,
                 &taking.body["stock"],
-                &taking.body["taking_back"]
+                &taking.body["withdrawing"]
             ),
             (202, &json!(100), &json!(50)),
             "{taking:?}"
         );
-        let seen = shop.version(&item).await;
+        let seen = env.version(&item).await;
         assert_eq!(taking.header("etag"), Some(&*seen));
         for wanted in [50, 100, 120, 0] {
-            let refused = shop.set_stock(&item, &seen, wanted).await;
+            let refused = env.set_stock(&item, &seen, wanted).await;
             assert_eq!(
-                refused.is(409, "take_back_open").header("retry-after"),
+                refused.is(409, "withdrawal_open").header("retry-after"),
                 Some("1")
             );
         }
-        let public = Answer::of(shop.anyone(Method::GET, &format!("/items/{item}"))).await;
-        assert!(public.body.get("taking_back").is_none(), "{public:?}");
-        reconcile(&shop).await;
-        taken_back(&shop, &item).await;
-        assert_eq!(shop.units(&item).await, [50, 0, 0]);
-        shop.set_stock(&item, &seen, 50)
+        let public = Answer::of(env.anyone(Method::GET, &format!("/items/{item}"))).await;
+        assert!(public.body.get("withdrawing").is_none(), "{public:?}");
+        reconcile(&env).await;
+        withdrawn(&env, &item).await;
+        assert_eq!(env.units(&item).await, [50, 0, 0]);
+        env.set_stock(&item, &seen, 50)
             .await
             .is(412, "version_mismatch");
         is_stocked(
-            &shop.set_stock(&item, &shop.version(&item).await, 50).await,
+            &env.set_stock(&item, &env.version(&item).await, 50).await,
             50,
             50,
         );
-        assert_eq!(shop.journal(&item, "take_back").await.len(), 1);
+        assert_eq!(env.journal(&item, "withdraw").await.len(), 1);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sets_the_stock_is_told_when_buyers_were_faster() {
-    // How many are bought before those that should go have left, and what is said of it.
+async fn setting_the_stock_reports_units_sold_in_the_meantime() {
+    // Number of units that are sold before the withdrawal runs, and the expected answer.
     for (bought, status, stock) in [(3, 200, 4), (8, 202, 8), (10, 409, 10)] {
-        open_each(unreconciled(), async |shop| {
-            let item = shop.create(json!({ "stock": 10, "segments": 1 })).await;
-            let seen = shop.version(&item).await;
+        open_each(unreconciled(), async |env| {
+            let item = env.create(json!({ "stock": 10, "segments": 1 })).await;
+            let seen = env.version(&item).await;
             let buying = async {
-                asked_to_take_back(&shop, &item).await;
+                with_open_withdrawal(&env, &item).await;
                 for buyer in 0..bought {
-                    shop.hold(&item, &format!("buyer-{buyer}"), "k").await;
+                    env.hold(&item, &format!("buyer-{buyer}"), "k").await;
                 }
-                reconcile(&shop).await;
+                reconcile(&env).await;
             };
-            let (set, ()) = tokio::join!(shop.set_stock(&item, &seen, 4), buying);
+            let (set, ()) = tokio::join!(env.set_stock(&item, &seen, 4), buying);
             if status == 409 {
                 assert_eq!(set.is(409, "not_enough_unsold").body["field"], "stock");
             } else {
                 assert_eq!(
-                    (set.status, &set.body["stock"], &set.body["taking_back"]),
+                    (set.status, &set.body["stock"], &set.body["withdrawing"]),
                     (status, &json!(stock), &json!(0)),
                     "{set:?}"
                 );
             }
-            assert_eq!(shop.units(&item).await, [stock - bought, bought, 0]);
+            assert_eq!(env.units(&item).await, [stock - bought, bought, 0]);
         })
         .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_who_set_the_stock_of_one_version_one_does() {
+async fn only_one_of_several_requests_for_a_version_sets_the_stock() {
     open_each(
         Options {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 10, "segments": 3 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
             for _ in 0..5 {
-                let (seen, stock) = (shop.version(&item).await, shop.units(&item).await[0]);
-                let wishes = (1..=6).map(|more| stock + more);
-                let sets = join_all(wishes.clone().map(|wanted| {
-                    let request = shop
+                let (seen, stock) = (env.version(&item).await, env.units(&item).await[0]);
+                let stocks = (1..=6).map(|more| stock + more);
+                let sets = join_all(stocks.clone().map(|wanted| {
+                    let request = env
                         .stock_request(usize::try_from(wanted % 2).unwrap(), Method::PUT, &item)
                         .header("If-Match", &seen);
                     Answer::of(request.json(&json!({ "stock": wanted })))
                 }));
                 let mut done = Vec::new();
-                for (wanted, answer) in wishes.zip(sets.await) {
+                for (wanted, answer) in stocks.zip(sets.await) {
                     if answer.status == 412 {
                         answer.is(412, "version_mismatch");
                     } else {
@@ -453,24 +457,24 @@ async fn of_several_who_set_the_stock_of_one_version_one_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_stands_for_another_change_of_stock_is_refused_and_nothing_is_changed() {
+async fn the_key_of_another_change_of_stock_is_refused_and_changes_nothing() {
     open_each(
         Options {
             instances: 2,
             ..Options::reconciled()
         },
-        async |shop| {
-            let item = shop.create(json!({ "stock": 10, "segments": 3 })).await;
+        async |env| {
+            let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
             let (add, take) = (
                 |units: u64| json!({ "add": units }),
-                |units: u64| json!({ "take_back": units }),
+                |units: u64| json!({ "withdraw": units }),
             );
-            is_stocked(&shop.move_stock(0, &item, "key-1", &add(5)).await, 15, 15);
-            shop.hold(&item, "ann", "k").await;
-            // More than there are.
-            is_stocked(&shop.move_stock(1, &item, "key-2", &take(20)).await, 1, 0);
-            let version = shop.version(&item).await;
-            for (key, wish) in [
+            is_stocked(&env.move_stock(0, &item, "key-1", &add(5)).await, 15, 15);
+            env.hold(&item, "ann", "k").await;
+            // More units than there are.
+            is_stocked(&env.move_stock(1, &item, "key-2", &take(20)).await, 1, 0);
+            let version = env.version(&item).await;
+            for (key, request) in [
                 ("key-1", add(6)),
                 ("key-1", add(4)),
                 ("key-1", take(5)),
@@ -478,18 +482,18 @@ async fn a_key_that_stands_for_another_change_of_stock_is_refused_and_nothing_is
                 ("key-2", take(21)),
                 ("key-2", add(20)),
             ] {
-                let refused = shop.move_stock(1, &item, key, &wish).await;
+                let refused = env.move_stock(1, &item, key, &request).await;
                 assert_eq!(
                     refused.is(422, "idempotency_key_reused").body["field"],
                     "Idempotency-Key",
-                    "{key} {wish}"
+                    "{key} {request}"
                 );
             }
-            for (key, wish) in [("key-1", add(5)), ("key-2", take(20))] {
-                is_stocked(&shop.move_stock(0, &item, key, &wish).await, 1, 0);
+            for (key, request) in [("key-1", add(5)), ("key-2", take(20))] {
+                is_stocked(&env.move_stock(0, &item, key, &request).await, 1, 0);
             }
             assert_eq!(
-                (shop.version(&item).await, shop.units(&item).await),
+                (env.version(&item).await, env.units(&item).await),
                 (version, [0, 1, 0])
             );
         },
@@ -498,23 +502,23 @@ async fn a_key_that_stands_for_another_change_of_stock_is_refused_and_nothing_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_move_that_names_another_version_moves_nothing() {
-    open(Options::reconciled(), async |shop| {
-        let item = shop.create(json!({ "stock": 10 })).await;
-        let seen = shop.version(&item).await;
-        shop.move_stock(0, &item, "key-1", &json!({ "add": 1 }))
+async fn a_change_of_stock_for_another_version_moves_nothing() {
+    open(Options::reconciled(), async |env| {
+        let item = env.create(json!({ "stock": 10 })).await;
+        let seen = env.version(&item).await;
+        env.move_stock(0, &item, "key-1", &json!({ "add": 1 }))
             .await;
         let request = |key: &str, version: &str| {
-            let request = shop
+            let request = env
                 .stock_request(0, Method::POST, &item)
                 .header("Idempotency-Key", key)
                 .header("If-Match", version);
-            request.json(&json!({ "take_back": 1 }))
+            request.json(&json!({ "withdraw": 1 }))
         };
         Answer::of(request("key-2", &seen))
             .await
             .is(412, "version_mismatch");
-        let now = shop.version(&item).await;
+        let now = env.version(&item).await;
         is_stocked(&Answer::of(request("key-2", &now)).await, 10, 10);
         is_stocked(&Answer::of(request("key-2", &now)).await, 10, 10);
     })
@@ -523,52 +527,52 @@ async fn a_move_that_names_another_version_moves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() {
-    open(Options::reconciled(), async |shop| {
-        let item = shop.create(json!({ "stock": 10 })).await;
-        let version = shop.version(&item).await;
+    open(Options::reconciled(), async |env| {
+        let item = env.create(json!({ "stock": 10 })).await;
+        let version = env.version(&item).await;
         let moves = [
             (json!({}), "add"),
-            (json!({ "add": 1, "take_back": 1 }), "add"),
+            (json!({ "add": 1, "withdraw": 1 }), "add"),
             (json!({ "add": 0 }), "add"),
             (json!({ "add": -1 }), "add"),
             (json!({ "add": 1_000_000_000_000_u64 }), "add"),
-            (json!({ "take_back": 0 }), "take_back"),
-            (json!({ "take_back": "all" }), "take_back"),
+            (json!({ "withdraw": 0 }), "withdraw"),
+            (json!({ "withdraw": "all" }), "withdraw"),
             (json!({ "put": 1 }), "put"),
         ];
-        for (wish, field) in moves {
-            let refused = shop.move_stock(0, &item, "key", &wish).await;
+        for (request, field) in moves {
+            let refused = env.move_stock(0, &item, "key", &request).await;
             assert_eq!(
                 refused.is(400, "invalid_request").body["field"],
                 field,
-                "{wish}"
+                "{request}"
             );
         }
-        let keyless = shop
+        let keyless = env
             .stock_request(0, Method::POST, &item)
             .json(&json!({ "add": 1 }));
         assert_eq!(
             Answer::of(keyless).await.is(400, "invalid_request").body["field"],
             "Idempotency-Key"
         );
-        for wish in [
+        for body in [
             json!({}),
             json!({ "stock": -1 }),
             json!({ "stock": null }),
             json!({ "stock": 1_000_000_000_001_u64 }),
         ] {
-            let request = shop
+            let request = env
                 .stock_request(0, Method::PUT, &item)
                 .header("If-Match", &version)
-                .json(&wish);
+                .json(&body);
             assert_eq!(
                 Answer::of(request).await.is(400, "invalid_request").body["field"],
                 "stock",
-                "{wish}"
+                "{body}"
             );
         }
         for value in ["", "x", "\"x\"", "*", "-1", "W/\"1\""] {
-            let request = shop
+            let request = env
                 .stock_request(0, Method::PUT, &item)
                 .header("If-Match", value)
                 .json(&json!({ "stock": 1 }));
@@ -578,13 +582,13 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
                 "{value:?}"
             );
         }
-        shop.move_stock(0, "no-such-item", "key", &json!({ "add": 1 }))
+        env.move_stock(0, "no-such-item", "key", &json!({ "add": 1 }))
             .await
             .is(404, "item_not_found");
-        shop.move_stock(0, "no-such-item", "key", &json!({ "take_back": 1 }))
+        env.move_stock(0, "no-such-item", "key", &json!({ "withdraw": 1 }))
             .await
             .is(404, "item_not_found");
-        shop.set_stock("no-such-item", "\"1\"", 1)
+        env.set_stock("no-such-item", "\"1\"", 1)
             .await
             .is(404, "item_not_found");
         for (method, body) in [
@@ -592,7 +596,7 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
             (Method::PUT, json!({ "stock": 1 })),
         ] {
             let path = format!("/items/{item}/stock");
-            let request = shop
+            let request = env
                 .buyer("ann", method, &path)
                 .header("Idempotency-Key", "k")
                 .header("If-Match", &version);
@@ -601,10 +605,10 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
                 .is(401, "unauthorized");
         }
         assert_eq!(
-            (shop.version(&item).await, shop.units(&item).await),
+            (env.version(&item).await, env.units(&item).await),
             (version, [10, 0, 0])
         );
-        let journal = Answer::of(shop.admin(Method::GET, &format!("/items/{item}/journal"))).await;
+        let journal = Answer::of(env.admin(Method::GET, &format!("/items/{item}/journal"))).await;
         assert_eq!(journal.body, json!([]), "nothing was changed");
     })
     .await;

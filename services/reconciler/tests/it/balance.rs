@@ -1,4 +1,4 @@
-//! Units that are moved between segments while they sell.
+//! Transfers of units between segments during a sale.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,16 +6,19 @@ use domain::{Item, Quantity};
 use futures::StreamExt;
 use reconciler::ReconcilerSettings;
 use stock::Outcome;
+use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
 
-use crate::shop::{Sale, Shop, buyer, eventually, is_held, on_both, quick};
+use crate::env::quick;
 
-on_both!(
+on_both_databases!(crate::env::run:
     an_order_for_several_units_gets_those_that_lie_in_fragments,
-    a_fresh_process_has_fragments_gathered_before_its_first_walk,
-    an_empty_segment_is_filled_up_from_those_that_have_plenty,
-    units_are_moved_in_the_middle_of_a_rush_and_none_is_lost,
-    as_many_buyers_as_units_all_get_one_while_a_reconciler_watches,
-    what_does_not_sell_is_left_where_it_is,
+    a_fresh_process_consolidates_fragments_before_its_first_spillover,
+    an_empty_segment_is_refilled_from_full_ones,
+    units_are_moved_during_a_rush_and_none_is_lost,
+    as_many_buyers_as_units_all_get_one_while_a_reconciler_runs,
+    units_of_an_item_that_does_not_sell_are_not_moved,
+    no_units_are_moved_for_an_order_above_the_limit,
+    as_many_buyers_as_units_all_get_one_beside_a_buyer_who_asks_for_too_many,
 );
 
 fn balancing() -> ReconcilerSettings {
@@ -32,15 +35,15 @@ fn four_each(item: Item) -> Item {
     }
 }
 
-async fn an_order_for_several_units_gets_those_that_lie_in_fragments(shop: &Arc<Shop>) {
-    shop.record().await;
-    let sale = shop.sell_with(6, 6, four_each).await;
+async fn an_order_for_several_units_gets_those_that_lie_in_fragments(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = env.sell_with(6, 6, four_each).await;
     assert_eq!(
         sale.order(&buyer(0), "early", 4).await,
         Outcome::SoldOut,
         "no segment has as many"
     );
-    shop.reconcile(balancing()).await;
+    env.reconcile(balancing()).await;
     let mut attempts = 0;
     eventually("four units in one place", async || {
         attempts += 1;
@@ -57,24 +60,25 @@ async fn an_order_for_several_units_gets_those_that_lie_in_fragments(shop: &Arc<
     assert_eq!(
         sale.order(&buyer(0), "early", 4).await,
         Outcome::SoldOut,
-        "what it was answered stays answered"
+        "a repeat has the recorded decision"
     );
 }
 
-async fn a_fresh_process_has_fragments_gathered_before_its_first_walk(shop: &Arc<Shop>) {
-    shop.record().await;
-    shop.reconcile(balancing()).await;
-    // Evenly spread: nothing is moved before somebody asks for it, and each who asks here has only just started. What is left is too few for a wish
-    // that arrives late: nothing is moved any more when the test is over.
-    let sale = shop.sell(40, 4).await;
+async fn a_fresh_process_consolidates_fragments_before_its_first_spillover(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(balancing()).await;
+    // The units are spread evenly, so none is moved before an order asks for it. Each attempt uses
+    // a process that has just started. Few units are left, so a late consolidation request moves
+    // none after the test.
+    let sale = env.sell(40, 4).await;
     let mut attempts = 0;
-    // Gathering may take longer than an order waits for it; the next one finds it done.
+    // Consolidation may take longer than an order waits for it; the next order finds it done.
     eventually("thirty units in one place", async || {
         attempts += 1;
-        let fresh = shop.stock().await;
+        let fresh = env.stock().await;
         let outcome = fresh
             .item(&sale.item)
-            .order(sale.ask(&buyer(0), &format!("key-{attempts}"), 30))
+            .order(sale.reservation(&buyer(0), &format!("key-{attempts}"), 30))
             .await
             .unwrap();
         fresh.shutdown().await;
@@ -84,14 +88,14 @@ async fn a_fresh_process_has_fragments_gathered_before_its_first_walk(shop: &Arc
     eprintln!("attempt {attempts} had its units");
 }
 
-async fn an_empty_segment_is_filled_up_from_those_that_have_plenty(shop: &Arc<Shop>) {
-    shop.record().await;
-    let sale = shop.sell(400, 4).await;
+async fn an_empty_segment_is_refilled_from_full_ones(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = env.sell(400, 4).await;
     for n in 0..95 {
         assert!(is_held(&sale.order(&sale.buyer_at(2, n), "key", 1).await));
     }
     assert_eq!(sale.available().await, [100, 100, 5, 100]);
-    shop.reconcile(balancing()).await;
+    env.reconcile(balancing()).await;
     eventually("filling it up", async || sale.available().await[2] > 60).await;
     sale.comes_to_rest().await;
     let available = sale.available().await;
@@ -102,14 +106,14 @@ async fn an_empty_segment_is_filled_up_from_those_that_have_plenty(shop: &Arc<Sh
     );
 }
 
-async fn units_are_moved_in_the_middle_of_a_rush_and_none_is_lost(shop: &Arc<Shop>) {
-    shop.record().await;
-    shop.reconcile(balancing()).await;
-    shop.reconcile(balancing()).await;
-    let sale = shop.sell(2400, 4).await;
+async fn units_are_moved_during_a_rush_and_none_is_lost(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(balancing()).await;
+    env.reconcile(balancing()).await;
+    let sale = env.sell(2400, 4).await;
     let mut held = 0;
     for wave in 0..140 {
-        // All of them at home in one place, which has 600.
+        // All buyers have the same home segment, which has 600 units.
         let orders = (0..5).map(|n| {
             let sale = Arc::clone(&sale);
             async move { sale.order(&sale.buyer_at(0, wave * 5 + n), "key", 1).await }
@@ -121,22 +125,22 @@ async fn units_are_moved_in_the_middle_of_a_rush_and_none_is_lost(shop: &Arc<Sho
             .count();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(held, 700, "there is plenty");
+    assert_eq!(held, 700, "there are enough units");
     sale.comes_to_rest().await;
     assert!(
         sale.available().await[1..].iter().sum::<u64>() < 1700,
-        "some of what was sold had been moved: {:?}",
+        "no unit that was sold had been moved: {:?}",
         sale.available().await
     );
     assert_eq!(sale.report().await.held, 700);
     assert!(sale.journal("drift").await.is_empty());
 }
 
-async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_watches(shop: &Arc<Shop>) {
-    shop.record().await;
-    shop.reconcile(balancing()).await;
-    let sale = shop.sell(3000, 8).await;
-    // Most are at home in one place, so that there is something to even out.
+async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_runs(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(balancing()).await;
+    let sale = env.sell(3000, 8).await;
+    // Most buyers have the same home segment, so that units are evened out.
     let (mut near, mut far) = (
         (0..).map(buyer).filter(|buyer| sale.home(buyer) == 0),
         (0..).map(buyer).filter(|buyer| sale.home(buyer) != 0),
@@ -158,7 +162,7 @@ async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_watches(shop: &A
         .collect();
     assert!(
         refused.is_empty(),
-        "{} were refused although there was a unit for each: {:?}",
+        "{} buyers were refused although there was a unit for each: {:?}",
         refused.len(),
         refused[0]
     );
@@ -166,15 +170,77 @@ async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_watches(shop: &A
     assert_eq!(sale.report().await.held, 3000);
 }
 
-async fn what_does_not_sell_is_left_where_it_is(shop: &Arc<Shop>) {
-    shop.record().await;
-    let sale: Arc<Sale> = shop
+fn one_each(item: Item) -> Item {
+    Item {
+        limit_per_buyer: Some(Quantity::new(1).unwrap()),
+        ..item
+    }
+}
+
+async fn no_units_are_moved_for_an_order_above_the_limit(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(balancing()).await;
+    let sale = env.sell_with(40, 4, four_each).await;
+    for attempt in 0..5 {
+        let greedy = sale.order(&buyer(0), &format!("key-{attempt}"), 30).await;
+        assert_eq!(greedy, Outcome::BuyerLimitReached);
+    }
+    assert_eq!(sale.available().await, [10; 4]);
+    // Any process can publish a request; the reconciler knows the limit itself.
+    for _ in 0..10 {
+        let mut request = redis::cmd("PUBLISH");
+        request
+            .arg("stockade:consolidate")
+            .arg(format!("{} 30", sale.item.id));
+        let _: u64 = sale.redis(&request).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(sale.available().await, [10; 4]);
+    assert!(sale.ledger.open_transfers(None).await.unwrap().is_empty());
+}
+
+async fn as_many_buyers_as_units_all_get_one_beside_a_buyer_who_asks_for_too_many(
+    env: &Arc<TestEnv>,
+) {
+    env.record().await;
+    env.reconcile(balancing()).await;
+    for _ in 0..3 {
+        let sale = env.sell_with(600, 8, one_each).await;
+        let greedy = async {
+            for attempt in 0.. {
+                let outcome = sale
+                    .order(&buyer(9999), &format!("key-{attempt}"), 300)
+                    .await;
+                assert!(!is_held(&outcome));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let orders = (0..600).map(|n| {
+            let sale = Arc::clone(&sale);
+            async move { sale.order(&buyer(n), "key", 1).await }
+        });
+        let crowd = futures::stream::iter(orders)
+            .buffer_unordered(64)
+            .collect::<Vec<_>>();
+        let outcomes = tokio::select! {
+            outcomes = crowd => outcomes,
+            () = greedy => unreachable!("it never ends"),
+        };
+        let refused = outcomes.iter().filter(|outcome| !is_held(outcome));
+        assert_eq!(refused.count(), 0, "there was a unit for each buyer");
+        sale.comes_to_rest().await;
+    }
+}
+
+async fn units_of_an_item_that_does_not_sell_are_not_moved(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale: Arc<Sale> = env
         .sell_with(6, 6, |item| Item {
             state: domain::ItemState::Paused,
             ..four_each(item)
         })
         .await;
-    shop.reconcile(balancing()).await;
+    env.reconcile(balancing()).await;
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(sale.available().await, [1; 6]);
 }

@@ -1,23 +1,22 @@
-//! Holds that are over.
+//! Expiry of holds.
 
 use std::{sync::Arc, time::Duration};
 
 use domain::{Item, OrderState};
 use futures::future::join_all;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use reconciler::ReconcilerSettings;
+use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
 
-use crate::{
-    deaf::Deaf,
-    shop::{Sale, Shop, buyer, eventually, is_held, on_both, quick},
-};
+use crate::{env::quick, unresponsive::UnresponsiveLedger};
 
-on_both!(
-    a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_again,
-    several_who_end_holds_end_each_once,
-    what_was_paid_or_cancelled_does_not_expire,
-    a_ledger_that_does_not_answer_is_given_up_and_asked_again,
-    a_hold_that_the_ledger_refuses_to_end_keeps_no_other,
+on_both_databases!(crate::env::run:
+    a_hold_expires_within_a_second_and_its_unit_can_be_bought_again,
+    several_expirers_end_each_hold_once,
+    paid_and_cancelled_orders_do_not_expire,
+    expiry_retries_after_a_ledger_did_not_answer,
+    a_hold_that_the_ledger_refuses_to_end_blocks_no_other,
+    a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time,
 );
 
 fn short_holds(item: Item) -> Item {
@@ -28,12 +27,10 @@ fn short_holds(item: Item) -> Item {
     }
 }
 
-async fn a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_again(
-    shop: &Arc<Shop>,
-) {
-    shop.record().await;
-    shop.reconcile(quick()).await;
-    let sale = shop.sell_with(200, 4, short_holds).await;
+async fn a_hold_expires_within_a_second_and_its_unit_can_be_bought_again(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(quick()).await;
+    let sale = env.sell_with(200, 4, short_holds).await;
     let orders = sale.hold_many(0..200).await;
     let mut over = Timestamp::MIN;
     for order in &orders {
@@ -50,7 +47,7 @@ async fn a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_agai
     );
     assert!(late.as_millis() < 1000, "{late:?}");
     assert!(late.as_millis() >= 0, "not before their time");
-    // The counts are back too: everybody may buy again.
+    // The buyers' counts are released too: all of them may buy again.
     let again = join_all((0..200).map(|n| {
         let sale = Arc::clone(&sale);
         async move { sale.order(&buyer(n), "again", 1).await }
@@ -62,15 +59,50 @@ async fn a_hold_ends_within_a_second_of_its_time_and_its_unit_can_be_bought_agai
     .await;
 }
 
-/// The version of an order that has only been recorded. Reading it from one of them could be too late: the holds are short.
+/// The version of an order that has only been recorded. Reading it from one of them could be too
+/// late: the holds are short.
 const RECORDED: u64 = 1;
 
-async fn several_who_end_holds_end_each_once(shop: &Arc<Shop>) {
-    shop.record().await;
-    for _ in 0..3 {
-        shop.reconcile(quick()).await;
+/// An order whose hold ends in ten minutes, beside a reconciler with this clock.
+async fn reconciled_by(env: &Arc<TestEnv>, clock: fn() -> Timestamp) -> Arc<Sale> {
+    env.record().await;
+    env.reconcile(ReconcilerSettings { clock, ..quick() }).await;
+    let sale = env.sell(10, 2).await;
+    sale.hold_many(0..5).await;
+    sale
+}
+
+async fn a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time(env: &Arc<TestEnv>) {
+    for clock in [
+        (|| Timestamp::now() + SignedDuration::from_mins(15)) as fn() -> Timestamp,
+        || Timestamp::now() + SignedDuration::from_hours(-1),
+    ] {
+        let sale = reconciled_by(env, clock).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(sale.orders().await.get("held"), Some(&5));
     }
-    let sale = shop.sell_with(600, 3, short_holds).await;
+    // Four seconds are tolerated, and the holds end by the clock that set their end.
+    env.reconcile(ReconcilerSettings {
+        clock: || Timestamp::now() + SignedDuration::from_secs(4),
+        ..quick()
+    })
+    .await;
+    let sale = env.sell_with(10, 2, short_holds).await;
+    let order = sale.hold(&buyer(0), "key", 1).await;
+    let over = sale.recorded(order).await.expires_at;
+    eventually("the hold ending", async || {
+        sale.orders().await.get("expired") == Some(&1)
+    })
+    .await;
+    assert!(Timestamp::now() >= over, "not before its time");
+}
+
+async fn several_expirers_end_each_hold_once(env: &Arc<TestEnv>) {
+    env.record().await;
+    for _ in 0..3 {
+        env.reconcile(quick()).await;
+    }
+    let sale = env.sell_with(600, 3, short_holds).await;
     let orders = sale.hold_many(0..600).await;
     eventually("all holds ending", async || {
         sale.orders().await.get("expired") == Some(&600)
@@ -89,9 +121,9 @@ async fn several_who_end_holds_end_each_once(shop: &Arc<Shop>) {
     assert!(sale.journal("drift").await.is_empty());
 }
 
-async fn what_was_paid_or_cancelled_does_not_expire(shop: &Arc<Shop>) {
-    shop.record().await;
-    let sale = shop.sell_with(30, 3, short_holds).await;
+async fn paid_and_cancelled_orders_do_not_expire(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = env.sell_with(30, 3, short_holds).await;
     let orders = sale.hold_many(0..30).await;
     for (n, order) in orders.iter().enumerate() {
         match n % 3 {
@@ -100,7 +132,7 @@ async fn what_was_paid_or_cancelled_does_not_expire(shop: &Arc<Shop>) {
             _ => {}
         }
     }
-    shop.reconcile(quick()).await;
+    env.reconcile(quick()).await;
     eventually("the others' holds ending", async || {
         sale.orders().await.get("expired") == Some(&10)
     })
@@ -110,16 +142,16 @@ async fn what_was_paid_or_cancelled_does_not_expire(shop: &Arc<Shop>) {
     assert_eq!(sum_of(&sale).await, [20, 0, 10]);
 }
 
-async fn a_ledger_that_does_not_answer_is_given_up_and_asked_again(shop: &Arc<Shop>) {
-    shop.record().await;
-    let sale = shop.sell_with(20, 2, short_holds).await;
+async fn expiry_retries_after_a_ledger_did_not_answer(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = env.sell_with(20, 2, short_holds).await;
     sale.hold_many(0..20).await;
-    let ledger = Arc::new(Deaf::new(shop.ledger().await, 2, 2));
+    let ledger = Arc::new(UnresponsiveLedger::new(env.ledger().await, 2, 2));
     let settings = ReconcilerSettings {
-        ledger_within: Duration::from_millis(300),
+        ledger_timeout: Duration::from_millis(300),
         ..quick()
     };
-    shop.reconcile_on(Arc::clone(&ledger) as _, settings).await;
+    env.reconcile_on(Arc::clone(&ledger) as _, settings).await;
     eventually("all holds ending", async || {
         sale.orders().await.get("expired") == Some(&20)
     })
@@ -127,27 +159,27 @@ async fn a_ledger_that_does_not_answer_is_given_up_and_asked_again(shop: &Arc<Sh
     assert_eq!(
         ledger.left(),
         [0, 0],
-        "it was deaf to each call as often as it should be"
+        "each call was left unanswered exactly as often as configured"
     );
 }
 
-async fn a_hold_that_the_ledger_refuses_to_end_keeps_no_other(shop: &Arc<Shop>) {
-    shop.record().await;
-    let sale = shop.sell_with(20, 2, short_holds).await;
+async fn a_hold_that_the_ledger_refuses_to_end_blocks_no_other(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = env.sell_with(20, 2, short_holds).await;
     let orders = sale.hold_many(0..20).await;
-    shop.sql(
+    env.sql_of(
         "ALTER TABLE orders ADD CONSTRAINT not_this_one CHECK (buyer <> 'buyer-3' OR state <> 'expired')",
         "CREATE TRIGGER not_this_one BEFORE UPDATE ON orders WHEN new.buyer = 'buyer-3' AND new.state = 'expired' \
          BEGIN SELECT raise(ABORT, 'not this one'); END",
     )
     .await;
-    shop.reconcile(quick()).await;
+    env.reconcile(quick()).await;
     eventually("the others' holds ending", async || {
         sale.orders().await.get("expired") == Some(&19)
     })
     .await;
     assert_eq!(sale.state(orders[3]).await, Some(OrderState::Held));
-    shop.sql(
+    env.sql_of(
         "ALTER TABLE orders DROP CONSTRAINT not_this_one",
         "DROP TRIGGER not_this_one",
     )

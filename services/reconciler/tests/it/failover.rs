@@ -9,20 +9,21 @@ use std::{
 };
 
 use domain::{Item, OrderId, Quantity};
-use stock::{Acknowledge, Ask, Outcome};
+use stock::{Acknowledge, Outcome, Reservation};
 use testbed::RedisSentinel;
+use testkit::{Backend, Sale, buyer, eventually, is_held};
 use tokio::task::JoinSet;
 
-use crate::shop::{Kind, Sale, Shop, buyer, is_held, quick};
+use crate::env::{close, open, quick};
 
-/// What a buyer was told when the ledger had the order.
+/// The acknowledgement of an order that the ledger has.
 struct Acknowledged {
     n: usize,
     id: OrderId,
     expires_at: jiff::Timestamp,
 }
 
-/// Buyers who come one after the other, each with one order, and ask until they are answered, as their clients do.
+/// Buyers with one order each, who repeat it until it is answered, as clients do.
 #[derive(Default)]
 struct Rush {
     stop: AtomicBool,
@@ -47,10 +48,10 @@ impl Rush {
 
     async fn buy(&self, sale: &Sale, n: usize) {
         let since = Instant::now();
-        let ask = Ask {
+        let ask = Reservation {
             acknowledge: Acknowledge::Recorded,
             within: Duration::from_secs(2),
-            ..sale.ask(&buyer(n), "key", 1)
+            ..sale.reservation(&buyer(n), "key", 1)
         };
         loop {
             match sale.try_order(ask.clone()).await {
@@ -70,8 +71,15 @@ impl Rush {
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
 
-    /// What was asked for again may be in Redis only: who is told so by HTTP waits for the ledger, and so do we.
-    async fn note(&self, sale: &Sale, n: usize, id: OrderId, told: Option<jiff::Timestamp>) {
+    /// A repeated order may be in Redis only. The HTTP service waits for the ledger before it
+    /// answers, and so does this test.
+    async fn note(
+        &self,
+        sale: &Sale,
+        n: usize,
+        id: OrderId,
+        acknowledged: Option<jiff::Timestamp>,
+    ) {
         let since = Instant::now();
         while sale.state(id).await.is_none() {
             if since.elapsed() > Duration::from_secs(2) {
@@ -80,7 +88,7 @@ impl Rush {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let expires_at = sale.recorded(id).await.expires_at;
-        assert_eq!(told.unwrap_or(expires_at), expires_at, "order {n}");
+        assert_eq!(acknowledged.unwrap_or(expires_at), expires_at, "order {n}");
         self.acknowledged
             .lock()
             .unwrap()
@@ -93,19 +101,19 @@ impl Rush {
 
     async fn goes_on(&self, orders: usize) {
         let before = self.count();
-        crate::shop::eventually("orders that are acknowledged", async || {
+        eventually("orders that are acknowledged", async || {
             self.count() >= before + orders
         })
         .await;
     }
 }
 
-async fn a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(kind: Kind) {
+async fn a_failover_to_a_lagging_replica_loses_no_acknowledged_order(backend: Backend) {
     let mut group = RedisSentinel::start(1).await.unwrap();
-    let shop = Arc::new(Shop::new(kind, group.url()).await);
-    shop.record().await;
-    shop.reconcile(quick()).await;
-    let sale = shop
+    let env = open(backend, group.url()).await;
+    env.record().await;
+    env.reconcile(quick()).await;
+    let sale = env
         .sell_with(100_000, 4, |item| Item {
             limit_per_buyer: Some(Quantity::new(2).unwrap()),
             ..item
@@ -126,9 +134,9 @@ async fn a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(k
     let new = group.successor_of(old).await.unwrap();
     let promoted = Instant::now();
     *sale.redis_url.lock().unwrap() = group.servers()[new].url();
-    // Every segment had sold something that the replica did not have.
-    crate::shop::eventually("mending every segment", async || {
-        sale.journal("mend").await.len() >= 4
+    // Every segment had sold units that the replica did not have.
+    eventually("repair every segment", async || {
+        sale.journal("repair").await.len() >= 4
     })
     .await;
     let healed = promoted.elapsed();
@@ -140,7 +148,7 @@ async fn a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(k
     rush.stop.store(true, Ordering::SeqCst);
     buyers.join_all().await;
     eprintln!(
-        "{kind:?}: promoted {:?} after the kill, healed {healed:?} after the promotion, {} orders acknowledged",
+        "{backend:?}: promoted {:?} after the kill, healed {healed:?} after the promotion, {} orders acknowledged",
         promoted - killed,
         rush.count()
     );
@@ -184,15 +192,15 @@ async fn a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(k
         is_held(&sale.order(&buyer(fresh), "key", 1).await),
         "a fresh order"
     );
-    shop.close().await;
+    close(&env).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_with_a_ledger_on_sqlite() {
-    a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(Kind::Sqlite).await;
+    a_failover_to_a_lagging_replica_loses_no_acknowledged_order(Backend::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_with_a_ledger_on_postgres() {
-    a_failover_to_a_replica_that_lags_loses_nothing_that_was_acknowledged(Kind::Postgres).await;
+    a_failover_to_a_lagging_replica_loses_no_acknowledged_order(Backend::Postgres).await;
 }

@@ -1,4 +1,4 @@
-//! Redis lost what was recorded: everything, a segment, a key, or all since a backup.
+//! Repair after Redis lost recorded state: everything, a segment, a key, or all since a backup.
 
 use std::{
     collections::BTreeMap,
@@ -9,18 +9,19 @@ use std::{
 use domain::{Item, Order, OrderId, OrderState, Quantity};
 use lock::RedisLockBuilder;
 use stock::Outcome;
+use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
 
-use crate::shop::{Sale, Shop, buyer, eventually, is_held, on_both_with_a_redis_of_its_own, quick};
+use crate::env::quick;
 
-on_both_with_a_redis_of_its_own!(
-    an_emptied_redis_is_given_back_all_that_the_ledger_has,
-    a_lost_segment_is_given_back_and_the_others_go_on,
-    a_lost_key_is_given_back,
+on_both_databases!(crate::env::run_on_own_redis:
+    an_emptied_redis_is_restored_from_the_ledger,
+    a_lost_segment_is_restored_and_the_others_keep_selling,
+    a_lost_key_is_restored,
     a_restored_backup_is_brought_up_to_date,
-    what_was_on_its_way_home_when_redis_was_emptied_comes_home,
-    units_on_the_move_when_redis_was_emptied_arrive_once,
-    a_lock_that_was_lost_with_the_stock_does_not_keep_it_from_being_mended,
-    orders_that_come_while_it_is_mended_are_answered,
+    units_that_were_returning_when_redis_was_emptied_are_returned,
+    units_in_transfer_when_redis_was_emptied_arrive_once,
+    a_lock_that_was_lost_with_the_stock_does_not_block_its_repair,
+    orders_that_arrive_during_a_repair_are_answered,
 );
 
 fn two_each(item: Item) -> Item {
@@ -30,7 +31,7 @@ fn two_each(item: Item) -> Item {
     }
 }
 
-/// An order as its buyer knows it, and where it stands.
+/// An order and its state.
 struct Known {
     n: usize,
     id: OrderId,
@@ -38,7 +39,7 @@ struct Known {
     outcome: Outcome,
 }
 
-/// Orders in every state that a segment has to remember.
+/// Places orders in every state that a segment has to record.
 async fn sold(sale: &Sale, orders: usize) -> Vec<Known> {
     let ids = sale.hold_many(0..orders).await;
     let mut known = Vec::new();
@@ -52,7 +53,7 @@ async fn sold(sale: &Sale, orders: usize) -> Vec<Known> {
         if state != OrderState::Held {
             let order = sale.step(id, state).await;
             if state.units() == domain::Units::None {
-                sale.give_back(&order).await.unwrap();
+                sale.release(&order).await.unwrap();
             }
         }
         known.push(Known {
@@ -66,8 +67,9 @@ async fn sold(sale: &Sale, orders: usize) -> Vec<Known> {
     known
 }
 
-/// Repeats have the answers that they had, limits count what they counted, and what is left can be sold, and no more.
-async fn is_as_before(sale: &Sale, known: &[Known], left: u64) {
+/// Asserts that repeats have the same answers, that limits count the same units, and that exactly
+/// the remaining units can be sold.
+async fn is_restored(sale: &Sale, known: &[Known], left: u64) {
     for Known {
         n,
         id,
@@ -102,7 +104,7 @@ async fn is_as_before(sale: &Sale, known: &[Known], left: u64) {
     assert!(is_held(&sale.order(&buyer(free), "second", 1).await));
     assert!(
         is_held(&sale.order(&buyer(free), "third", 1).await),
-        "what was given back does not count"
+        "released units do not count"
     );
     sale.comes_to_rest().await;
     assert_eq!(sale.available().await.iter().sum::<u64>(), left - 3);
@@ -112,16 +114,16 @@ async fn empty(sale: &Sale) {
     let _: String = sale.redis(&redis::cmd("FLUSHALL")).await;
 }
 
-/// Waits until it is healed, and says how long that took.
+/// Waits until the item is healed, and prints how long that took.
 async fn heals(sale: &Sale, since: Instant) {
     sale.comes_to_rest().await;
     eprintln!("{} healed after {:?}", sale.item.id, since.elapsed());
 }
 
-async fn an_emptied_redis_is_given_back_all_that_the_ledger_has(shop: &Arc<Shop>) {
-    shop.record().await;
-    shop.reconcile(quick()).await;
-    let sale = shop.sell_with(200, 4, two_each).await;
+async fn an_emptied_redis_is_restored_from_the_ledger(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(quick()).await;
+    let sale = env.sell_with(200, 4, two_each).await;
     let known = sold(&sale, 100).await;
     let left = sale.available().await.iter().sum();
     let (counts, epochs) = (sale.counts().await, sale.epochs().await);
@@ -135,19 +137,19 @@ async fn an_emptied_redis_is_given_back_all_that_the_ledger_has(shop: &Arc<Shop>
             .zip(&epochs)
             .all(|(now, before)| now > before)
     );
-    let mended = sale.journal("mend").await;
+    let repaired = sale.journal("repair").await;
     assert_eq!(
-        (mended.len(), sale.journal("diverged").await.len()),
+        (repaired.len(), sale.journal("diverged").await.len()),
         (4, 4),
         "each segment, once"
     );
-    is_as_before(&sale, &known, left).await;
+    is_restored(&sale, &known, left).await;
 }
 
-async fn a_lost_segment_is_given_back_and_the_others_go_on(shop: &Arc<Shop>) {
-    shop.record().await;
-    shop.reconcile(quick()).await;
-    let sale = shop.sell_with(200, 3, two_each).await;
+async fn a_lost_segment_is_restored_and_the_others_keep_selling(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(quick()).await;
+    let sale = env.sell_with(200, 3, two_each).await;
     let known = sold(&sale, 60).await;
     let left = sale.available().await.iter().sum();
     let epochs = sale.epochs().await;
@@ -156,35 +158,35 @@ async fn a_lost_segment_is_given_back_and_the_others_go_on(shop: &Arc<Shop>) {
     let now = sale.epochs().await;
     assert!(now[1] > epochs[1], "{now:?} after {epochs:?}");
     assert_eq!(
-        sale.journal("mend").await.len(),
+        sale.journal("repair").await.len(),
         1,
-        "nobody touched the others"
+        "the other segments are unchanged"
     );
-    is_as_before(&sale, &known, left).await;
+    is_restored(&sale, &known, left).await;
 }
 
-/// Any of them. An entry at the place of the anchor that says something else is the same.
-async fn a_lost_key_is_given_back(shop: &Arc<Shop>) {
-    shop.record().await;
-    shop.reconcile(quick()).await;
-    let sale = shop.sell_with(200, 2, two_each).await;
+/// Any key of a segment. An entry that replaces the anchor has the same effect.
+async fn a_lost_key_is_restored(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(quick()).await;
+    let sale = env.sell_with(200, 2, two_each).await;
     let known = sold(&sale, 40).await;
     let left = sale.available().await.iter().sum();
-    for (lost, kind) in ["outbox", "stock", "answers", "buyers", "walks"]
+    for (lost, kind) in ["outbox", "stock", "decisions", "buyers", "spillovers"]
         .into_iter()
         .enumerate()
     {
         let _: i64 = sale.redis(redis::cmd("DEL").arg(sale.key(kind, 0))).await;
-        eventually("mending it", async || {
-            sale.journal("mend").await.len() == lost + 1
+        eventually("repair it", async || {
+            sale.journal("repair").await.len() == lost + 1
         })
         .await;
         heals(&sale, Instant::now()).await;
     }
-    is_as_before(&sale, &known, left).await;
+    is_restored(&sale, &known, left).await;
 }
 
-/// All keys as they are now.
+/// A copy of all keys.
 async fn backup(sale: &Sale) -> BTreeMap<String, Vec<u8>> {
     let mut keys = BTreeMap::new();
     for key in (0..sale.item.segments).flat_map(|segment| sale.keys(segment)) {
@@ -214,17 +216,17 @@ async fn restore(sale: &Sale, backup: &BTreeMap<String, Vec<u8>>) {
         .unwrap();
 }
 
-/// Since the backup was made, orders were placed, paid, given back and taken anew.
-async fn a_restored_backup_is_brought_up_to_date(shop: &Arc<Shop>) {
-    shop.record().await;
-    shop.reconcile(quick()).await;
-    let sale = shop.sell_with(200, 4, two_each).await;
+/// After the backup, orders were placed, paid, released and reacquired.
+async fn a_restored_backup_is_brought_up_to_date(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(quick()).await;
+    let sale = env.sell_with(200, 4, two_each).await;
     sale.hold_many(0..10).await;
     sale.comes_to_rest().await;
     let backup = backup(&sale).await;
     let known = sold(&sale, 100).await;
     let left: u64 = sale.available().await.iter().sum();
-    let retaken = retaken(
+    let reacquired = reacquired(
         &sale,
         known
             .iter()
@@ -234,35 +236,35 @@ async fn a_restored_backup_is_brought_up_to_date(shop: &Arc<Shop>) {
     .await;
     let known: Vec<_> = known
         .into_iter()
-        .filter(|known| known.id != retaken.id)
+        .filter(|known| known.id != reacquired.id)
         .collect();
     restore(&sale, &backup).await;
     heals(&sale, Instant::now()).await;
-    assert_eq!(sale.recorded(retaken.id).await, retaken);
+    assert_eq!(sale.recorded(reacquired.id).await, reacquired);
     let again = sale
-        .try_order(stock::Ask {
-            order: retaken.take_id(),
-            ..sale.ask(&retaken.buyer, "key", 1)
+        .try_order(stock::Reservation {
+            order: reacquired.take_id(),
+            ..sale.reservation(&reacquired.buyer, "key", 1)
         })
         .await
         .unwrap();
     assert!(is_held(&again), "{again:?}");
     assert_eq!(
-        sale.order(&retaken.buyer, "key", 1).await,
+        sale.order(&reacquired.buyer, "key", 1).await,
         Outcome::Released,
-        "its first attempt was given back"
+        "its first attempt was released"
     );
-    is_as_before(&sale, &known, left - 1).await;
+    is_restored(&sale, &known, left - 1).await;
 }
 
-/// Takes the units of an expired order anew, as a late payment does.
-async fn retaken(sale: &Sale, expired: &Known) -> Order {
-    let ask = stock::Ask {
-        order: expired.id.retake(1),
-        ..sale.ask(&buyer(expired.n), "key", 1)
+/// Reacquires the units of an expired order, as a late payment does.
+async fn reacquired(sale: &Sale, expired: &Known) -> Order {
+    let reservation = stock::Reservation {
+        order: expired.id.reacquire(1),
+        ..sale.reservation(&buyer(expired.n), "key", 1)
     };
-    assert!(is_held(&sale.try_order(ask).await.unwrap()));
-    eventually("recording the retake", async || {
+    assert!(is_held(&sale.try_order(reservation).await.unwrap()));
+    eventually("recording the reacquire", async || {
         sale.state(expired.id).await == Some(OrderState::Held)
     })
     .await;
@@ -270,9 +272,10 @@ async fn retaken(sale: &Sale, expired: &Known) -> Order {
     sale.recorded(expired.id).await
 }
 
-/// Ended in the ledger, given back by nobody; and given back, but lost before it was recorded.
-async fn what_was_on_its_way_home_when_redis_was_emptied_comes_home(shop: &Arc<Shop>) {
-    let sale = shop.sell_with(60, 3, two_each).await;
+/// Orders that ended in the ledger and were not released; and orders whose release was lost before
+/// it was recorded.
+async fn units_that_were_returning_when_redis_was_emptied_are_returned(env: &Arc<TestEnv>) {
+    let sale = env.sell_with(60, 3, two_each).await;
     for n in 0..30 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
@@ -284,12 +287,12 @@ async fn what_was_on_its_way_home_when_redis_was_emptied_comes_home(shop: &Arc<S
             .step(sale.order_id(&buyer(n), "key"), OrderState::Cancelled)
             .await;
         if n % 2 == 0 {
-            sale.give_back(&order).await.unwrap();
+            sale.release(&order).await.unwrap();
         }
     }
     empty(&sale).await;
-    shop.record().await;
-    shop.reconcile(quick()).await;
+    env.record().await;
+    env.reconcile(quick()).await;
     heals(&sale, Instant::now()).await;
     assert_eq!(sale.available().await.iter().sum::<u64>(), 50);
     for n in 0..20 {
@@ -298,8 +301,8 @@ async fn what_was_on_its_way_home_when_redis_was_emptied_comes_home(shop: &Arc<S
     }
 }
 
-async fn units_on_the_move_when_redis_was_emptied_arrive_once(shop: &Arc<Shop>) {
-    let sale = shop.sell(90, 3).await;
+async fn units_in_transfer_when_redis_was_emptied_arrive_once(env: &Arc<TestEnv>) {
+    let sale = env.sell(90, 3).await;
     for n in 0..9 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
@@ -318,7 +321,8 @@ async fn units_on_the_move_when_redis_was_emptied_arrive_once(shop: &Arc<Shop>) 
         .plan_transfers(&sale.item.id, 1, &plans)
         .await
         .unwrap();
-    // The first is planned only; the second has left and was recorded; the third has left, and nobody knows.
+    // The first transfer is only planned; the second has left and is recorded; the third has left
+    // and is not recorded.
     sale.stock
         .transfer_out(&sale.segment(1), plans[1].id, 6, 1)
         .await
@@ -331,33 +335,34 @@ async fn units_on_the_move_when_redis_was_emptied_arrive_once(shop: &Arc<Shop>) 
         .await
         .unwrap();
     empty(&sale).await;
-    shop.record().await;
-    shop.reconcile(quick()).await;
+    env.record().await;
+    env.reconcile(quick()).await;
     heals(&sale, Instant::now()).await;
     assert_eq!(sale.available().await.iter().sum::<u64>(), 81);
 }
 
-/// `--lock redis` keeps the lock where the stock is: its tokens begin anew, and the item's row knows higher ones.
-async fn a_lock_that_was_lost_with_the_stock_does_not_keep_it_from_being_mended(shop: &Arc<Shop>) {
-    shop.record().await;
-    let sale = shop.sell_with(60, 2, two_each).await;
+/// `--lock redis` keeps the lock where the stock is: its tokens restart, and the item's row has
+/// higher ones.
+async fn a_lock_that_was_lost_with_the_stock_does_not_block_its_repair(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = env.sell_with(60, 2, two_each).await;
     let known = sold(&sale, 20).await;
     let left = sale.available().await.iter().sum();
     sale.ledger.claim_item(&sale.item.id, 1000).await.unwrap();
-    shop.reconcile_with(
+    env.reconcile_with(
         quick(),
-        Arc::new(RedisLockBuilder::new(&shop.redis_url).build().unwrap()),
+        Arc::new(RedisLockBuilder::new(&env.redis_url).build().unwrap()),
     )
     .await;
     empty(&sale).await;
     heals(&sale, Instant::now()).await;
-    is_as_before(&sale, &known, left).await;
+    is_restored(&sale, &known, left).await;
 }
 
-async fn orders_that_come_while_it_is_mended_are_answered(shop: &Arc<Shop>) {
-    shop.record().await;
-    shop.reconcile(quick()).await;
-    let sale = shop.sell(1000, 4).await;
+async fn orders_that_arrive_during_a_repair_are_answered(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(quick()).await;
+    let sale = env.sell(1000, 4).await;
     sale.hold_many(0..200).await;
     let selling = async {
         let mut waves = Vec::new();
@@ -366,10 +371,10 @@ async fn orders_that_come_while_it_is_mended_are_answered(shop: &Arc<Shop>) {
                 let sale = Arc::clone(&sale);
                 async move {
                     let buyer = buyer(200 + wave * 10 + n);
-                    // While the segment is gone nothing can be said of it: asked again, as its client does.
+                    // While the segment is gone its orders fail: repeat them, as clients do.
                     let since = Instant::now();
                     loop {
-                        match sale.try_order(sale.ask(&buyer, "key", 1)).await {
+                        match sale.try_order(sale.reservation(&buyer, "key", 1)).await {
                             Ok(outcome) => return outcome,
                             Err(error) => {
                                 assert!(since.elapsed() < Duration::from_secs(20), "{error}")
@@ -392,11 +397,12 @@ async fn orders_that_come_while_it_is_mended_are_answered(shop: &Arc<Shop>) {
     assert!(outcomes.iter().all(is_held), "{outcomes:?}");
     sale.comes_to_rest().await;
     let recorded = sale.orders().await;
-    // What was taken just before Redis was emptied may be lost: its buyers were not told by the ledger, and ask again.
+    // Orders taken just before Redis was emptied may be lost: their buyers had no acknowledgement,
+    // and repeat them.
     for n in 200..400 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
     sale.comes_to_rest().await;
-    eprintln!("{recorded:?} before everybody asked again");
+    eprintln!("{recorded:?} before all buyers repeated their orders");
     assert_eq!(sale.orders().await, [("held".to_owned(), 400)].into());
 }

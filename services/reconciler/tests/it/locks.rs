@@ -1,7 +1,7 @@
-//! Locks that misbehave as a test wants: whose tokens are too low, or that are lost in the middle.
+//! Locks that fail on purpose: with tokens that are too low, or lost during the work.
 
 use std::{
-    sync::atomic::{AtomicI64, Ordering},
+    sync::atomic::{AtomicI64, AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -9,25 +9,31 @@ use async_trait::async_trait;
 use lock::{Capabilities, FencingToken, Grant, Guard, Hold, Lock, LockError, Request, Sequencer};
 use tokio_util::sync::CancellationToken;
 
-/// Gives every lock to everybody, as lock servers do whose clocks ran away: only the tokens tell who is the latest.
+/// Grants every request, like lock servers with wrong clocks: only the tokens identify the latest
+/// holder.
 pub struct Anarchy {
     next: AtomicI64,
-    /// After how long each holder loses the lock.
+    /// Time after which each holder loses the lock.
     lose_after: Option<Duration>,
+    /// Longest time that a request waits.
+    wait_max: Duration,
+    waiting: AtomicU32,
     noted: AtomicI64,
 }
 
 impl Anarchy {
-    /// The next tokens are from here on.
+    /// Creates a lock whose next token is `token`.
     pub fn from(token: i64) -> Self {
         Self {
             next: AtomicI64::new(token),
             lose_after: None,
+            wait_max: Duration::ZERO,
+            waiting: AtomicU32::new(0),
             noted: AtomicI64::new(0),
         }
     }
 
-    /// Each holder loses the lock so soon.
+    /// Lets each holder lose the lock after `lose_after`.
     pub fn that_is_lost_after(self, lose_after: Duration) -> Self {
         Self {
             lose_after: Some(lose_after),
@@ -35,7 +41,13 @@ impl Anarchy {
         }
     }
 
-    /// The highest token that it was told of.
+    /// Lets each request wait for a different time up to `wait_max`. Holders that follow one another
+    /// closer than a repair takes fence each other for ever.
+    pub fn that_waits_up_to(self, wait_max: Duration) -> Self {
+        Self { wait_max, ..self }
+    }
+
+    /// The highest token that it has observed.
     pub fn noted(&self) -> i64 {
         self.noted.load(Ordering::SeqCst)
     }
@@ -48,10 +60,13 @@ impl Anarchy {
 #[async_trait]
 impl Lock for Anarchy {
     fn capabilities(&self) -> Capabilities {
-        unreachable!("nobody asks")
+        unreachable!("the reconciler does not ask for capabilities")
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
+        // Different for each request, and the same in each run.
+        let part = self.waiting.fetch_add(61, Ordering::SeqCst) % 100;
+        tokio::time::sleep(self.wait_max * part / 100).await;
         let token = FencingToken::new(self.next.fetch_add(1, Ordering::SeqCst)).unwrap();
         let (lost, lease) = (CancellationToken::new(), Duration::from_secs(3600));
         if let Some(after) = self.lose_after {
@@ -75,12 +90,13 @@ impl Lock for Anarchy {
         }))
     }
 
-    fn note_token(&self, _: &str, token: FencingToken) {
+    fn observe(&self, _: &str, token: FencingToken) -> Result<(), LockError> {
         self.noted.fetch_max(token.get(), Ordering::SeqCst);
+        Ok(())
     }
 }
 
-/// There is nothing to give back.
+/// A lease without state.
 struct Nothing;
 
 #[async_trait]

@@ -1,21 +1,24 @@
-//! The reconciler on real servers: whatever is left half-way, wrong or lost is put right, and nothing is done twice.
+//! The reconciler on real servers: it completes interrupted work and repairs wrong or lost state,
+//! each exactly once.
 //!
-//! Every test ends with an audit of each of its items: nothing drifts, nothing is on its way, and the counts of buyers are what they have.
+//! Every test ends with an audit of each of its items: no drift, no units in transit, and buyers'
+//! counts that match their orders.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod authority;
 mod balance;
-mod deaf;
 mod drift;
+mod env;
 mod expiry;
-mod explain;
 mod failover;
 mod history;
-mod identity;
+mod idle;
+mod invariant;
+mod item_lock;
 mod locks;
 mod metrics;
+mod plan;
 mod returns;
-mod shop;
+mod spillovers;
 mod stock_changes;
-mod walks;
+mod unresponsive;

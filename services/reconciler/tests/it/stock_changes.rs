@@ -1,21 +1,22 @@
-//! Transfers that somebody began and did not end: each is carried on from where it was.
+//! Interrupted transfers: each continues from the step where it stopped.
 
 use std::sync::Arc;
 
 use domain::TransferId;
 use ledger::{Changed, StockChange, StockPart, TransferPlan};
+use testkit::{Sale, TestEnv, buyer, is_held, on_both_databases};
 
-use crate::shop::{Sale, Shop, buyer, is_held, on_both, quick};
+use crate::env::quick;
 
-on_both!(
-    a_transfer_is_carried_on_from_every_step,
-    new_units_arrive_from_every_step,
-    a_take_back_is_carried_on_from_every_step,
-    a_take_back_takes_what_nobody_has_by_then,
-    several_who_carry_transfers_on_move_each_once,
+on_both_databases!(crate::env::run:
+    a_transfer_continues_from_every_step,
+    a_top_up_continues_from_every_step,
+    a_withdrawal_continues_from_every_step,
+    a_withdrawal_takes_the_units_that_are_unsold_when_it_runs,
+    several_reconcilers_execute_each_transfer_once,
 );
 
-/// Where whoever carried it died.
+/// The step at which the transfer was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Planned,
@@ -31,33 +32,33 @@ const STEPS: [Step; 4] = [
     Step::Arrived,
 ];
 
-/// Nobody records by himself until the test lets a recorder in.
+/// No recorder runs until the test starts one.
 async fn record(sale: &Sale) {
     recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
         .await
         .unwrap();
 }
 
-async fn a_sale(shop: &Arc<Shop>) -> Arc<Sale> {
-    let sale = shop.sell(20, 2).await;
+async fn a_sale(env: &Arc<TestEnv>) -> Arc<Sale> {
+    let sale = env.sell(20, 2).await;
     assert!(is_held(&sale.order(&sale.buyer_at(0, 0), "key", 1).await));
     record(&sale).await;
     sale.ledger.claim_item(&sale.item.id, 1).await.unwrap();
     sale
 }
 
-async fn is_carried_on(shop: &Arc<Shop>, sales: &[Arc<Sale>]) {
-    shop.record().await;
-    shop.reconcile(quick()).await;
+async fn is_completed(env: &Arc<TestEnv>, sales: &[Arc<Sale>]) {
+    env.record().await;
+    env.reconcile(quick()).await;
     for sale in sales {
         sale.comes_to_rest().await;
     }
 }
 
-async fn a_transfer_is_carried_on_from_every_step(shop: &Arc<Shop>) {
+async fn a_transfer_continues_from_every_step(env: &Arc<TestEnv>) {
     let mut sales = Vec::new();
     for step in STEPS {
-        let sale = a_sale(shop).await;
+        let sale = a_sale(env).await;
         let plan = TransferPlan {
             id: TransferId::random(),
             from: 0,
@@ -88,7 +89,7 @@ async fn a_transfer_is_carried_on_from_every_step(shop: &Arc<Shop>) {
         }
         sales.push(sale);
     }
-    is_carried_on(shop, &sales).await;
+    is_completed(env, &sales).await;
     for (sale, step) in sales.iter().zip(STEPS) {
         assert_eq!(sale.available().await, [5, 14], "{step:?}");
         assert_eq!(
@@ -99,10 +100,10 @@ async fn a_transfer_is_carried_on_from_every_step(shop: &Arc<Shop>) {
     }
 }
 
-async fn new_units_arrive_from_every_step(shop: &Arc<Shop>) {
+async fn a_top_up_continues_from_every_step(env: &Arc<TestEnv>) {
     let mut sales = Vec::new();
     for step in [Step::LeftAndRecorded, Step::Arrived] {
-        let sale = a_sale(shop).await;
+        let sale = a_sale(env).await;
         let part = StockPart {
             transfer: TransferId::random(),
             segment: 1,
@@ -127,7 +128,7 @@ async fn new_units_arrive_from_every_step(shop: &Arc<Shop>) {
         }
         sales.push(sale);
     }
-    is_carried_on(shop, &sales).await;
+    is_completed(env, &sales).await;
     for sale in &sales {
         assert_eq!(
             (sale.available().await, sale.report().await.stock),
@@ -136,10 +137,10 @@ async fn new_units_arrive_from_every_step(shop: &Arc<Shop>) {
     }
 }
 
-async fn a_take_back_is_carried_on_from_every_step(shop: &Arc<Shop>) {
+async fn a_withdrawal_continues_from_every_step(env: &Arc<TestEnv>) {
     let mut sales = Vec::new();
     for step in [Step::Planned, Step::Left, Step::LeftAndRecorded] {
-        let sale = a_sale(shop).await;
+        let sale = a_sale(env).await;
         let part = StockPart {
             transfer: TransferId::random(),
             segment: 0,
@@ -148,7 +149,7 @@ async fn a_take_back_is_carried_on_from_every_step(shop: &Arc<Shop>) {
         sale.ledger
             .change_stock(
                 &sale.item.id,
-                &StockChange::TakeBack(vec![part]),
+                &StockChange::Withdraw(vec![part]),
                 None,
                 "admin",
             )
@@ -169,18 +170,18 @@ async fn a_take_back_is_carried_on_from_every_step(shop: &Arc<Shop>) {
         }
         sales.push(sale);
     }
-    is_carried_on(shop, &sales).await;
+    is_completed(env, &sales).await;
     for sale in &sales {
         assert_eq!(
             (sale.available().await, sale.report().await.stock),
             (vec![5, 10], 16)
         );
-        assert_eq!(sale.journal("taken_back").await.len(), 1, "once");
+        assert_eq!(sale.journal("withdrawn").await.len(), 1, "once");
     }
 }
 
-async fn a_take_back_takes_what_nobody_has_by_then(shop: &Arc<Shop>) {
-    let sale = a_sale(shop).await;
+async fn a_withdrawal_takes_the_units_that_are_unsold_when_it_runs(env: &Arc<TestEnv>) {
+    let sale = a_sale(env).await;
     let part = StockPart {
         transfer: TransferId::random(),
         segment: 0,
@@ -189,15 +190,15 @@ async fn a_take_back_takes_what_nobody_has_by_then(shop: &Arc<Shop>) {
     sale.ledger
         .change_stock(
             &sale.item.id,
-            &StockChange::TakeBack(vec![part]),
+            &StockChange::Withdraw(vec![part]),
             None,
             "admin",
         )
         .await
         .unwrap();
-    // It was decided when there were nine. By now somebody has bought six of them.
+    // The withdrawal was planned when there were nine units. An order takes six of them first.
     assert!(is_held(&sale.order(&sale.buyer_at(0, 1), "key", 6).await));
-    is_carried_on(shop, &[Arc::clone(&sale)]).await;
+    is_completed(env, &[Arc::clone(&sale)]).await;
     assert_eq!(
         (
             sale.available().await,
@@ -208,8 +209,8 @@ async fn a_take_back_takes_what_nobody_has_by_then(shop: &Arc<Shop>) {
     );
 }
 
-async fn several_who_carry_transfers_on_move_each_once(shop: &Arc<Shop>) {
-    let sale = shop.sell(400, 4).await;
+async fn several_reconcilers_execute_each_transfer_once(env: &Arc<TestEnv>) {
+    let sale = env.sell(400, 4).await;
     let plan = |n: u16| TransferPlan {
         id: TransferId::random(),
         from: n % 4,
@@ -223,13 +224,13 @@ async fn several_who_carry_transfers_on_move_each_once(shop: &Arc<Shop>) {
         .await
         .unwrap();
     for _ in 0..3 {
-        shop.reconcile(quick()).await;
+        env.reconcile(quick()).await;
     }
-    is_carried_on(shop, &[Arc::clone(&sale)]).await;
+    is_completed(env, &[Arc::clone(&sale)]).await;
     assert_eq!(
         sale.available().await,
         [100; 4],
-        "each gave thirty and got thirty"
+        "each segment gave and got thirty units"
     );
     assert!(is_held(&sale.order(&buyer(0), "key", 1).await));
 }

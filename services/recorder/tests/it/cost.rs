@@ -1,31 +1,33 @@
-//! What a pass of the recorder costs: commands of Redis and SQL statements, exactly, however many orders its entries have.
+//! The cost of a recorder pass: the exact numbers of Redis commands and SQL statements, for any
+//! number of orders in its entries.
 
 use std::collections::BTreeMap;
 
 use cost::{commands, statements};
 use stock::Acknowledge;
 use testbed::Redis;
+use testkit::{Backend, Database, Sale, TestEnv, is_held};
 
-use crate::shop::{Kind, Sale, Shop, database, is_held, rush};
+use crate::env::audit;
 
-/// What the segments have is recorded, and what the server and the database are asked for it.
-async fn record(shop: &Shop, sale: &Sale) -> (BTreeMap<String, u64>, Vec<String>) {
+/// Records the entries of the segments, and returns the Redis commands and SQL statements of it.
+async fn record(env: &TestEnv, sale: &Sale) -> (BTreeMap<String, u64>, Vec<String>) {
     let pass = async {
         recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
             .await
             .unwrap()
     };
-    let (((), statements), commands) = commands(&shop.redis_url, statements(pass)).await.unwrap();
+    let (((), statements), commands) = commands(&env.redis_url, statements(pass)).await.unwrap();
     (commands, statements)
 }
 
-/// Orders that leave together, so that each segment gets `entries` entries.
+/// Places orders in batches, so that each segment gets `entries` entries.
 async fn order(sale: &Sale, orders: usize, entries: usize, first: &mut usize) {
     for _ in 0..entries {
         let from = *first;
         *first += orders;
         assert!(
-            rush(sale, &sale.stock, from..*first, Acknowledge::Accepted)
+            sale.rush(&sale.stock, from..*first, Acknowledge::Accepted)
                 .await
                 .iter()
                 .all(|(_, outcome)| is_held(outcome))
@@ -33,21 +35,22 @@ async fn order(sale: &Sale, orders: usize, entries: usize, first: &mut usize) {
     }
 }
 
-async fn a_segment_costs_six_commands(shop: Shop) {
+async fn a_segment_costs_six_commands(env: TestEnv) {
     for segments in [1, 8] {
-        let sale = shop.sell(1_000_000, segments).await;
+        let sale = env.sell(1_000_000, segments).await;
         let mut first = 0;
-        // The instance gets to know the item, and the statements are prepared.
+        // Fills the item cache and prepares the statements.
         for _ in 0..2 {
             order(&sale, 1000, 1, &mut first).await;
-            record(&shop, &sale).await;
+            record(&env, &sale).await;
         }
         for (orders, entries) in [(64, 1), (1000, 1), (200, 16)] {
             order(&sale, orders, entries, &mut first).await;
-            let (commands, statements) = record(&shop, &sale).await;
+            let (commands, statements) = record(&env, &sale).await;
             let each = u64::from(segments);
-            // It reads (XRANGE), tells (PUBLISH) and trims (XTRIM) each segment once, whatever it has; then reads again, finds nothing more, and trims
-            // again, for one that an earlier pass could not trim, and looks whether the anchor is alone now (XLEN).
+            // The first pass reads (XRANGE), announces (PUBLISH) and trims (XTRIM) each segment
+            // once. The second pass reads again, finds no more entries, trims again in case an
+            // earlier trim failed, and checks that only the anchor is left (XLEN).
             let expected = [
                 ("xrange", 2 * each),
                 ("publish", each),
@@ -63,20 +66,20 @@ async fn a_segment_costs_six_commands(shop: Shop) {
             );
             assert_eq!(
                 statements,
-                expected_statements(shop.kind, segments.into()),
+                expected_statements(env.database.backend, segments.into()),
                 "{orders} orders in {entries} entries of {segments} segments"
             );
         }
     }
-    shop.audit().await;
+    audit(&env).await;
 }
 
-/// The pass that records, and the claim of the one that finds nothing more.
-fn expected_statements(kind: Kind, segments: usize) -> Vec<&'static str> {
-    // The only segment is everybody's home.
+/// Statements of the pass that records, and of the claim of the pass that finds no more entries.
+fn expected_statements(backend: Backend, segments: usize) -> Vec<&'static str> {
+    // A single segment is the home of all buyers.
     let limits: &[_] = if segments == 1 { &[] } else { &["SELECT"] };
-    match kind {
-        Kind::Sqlite => [
+    match backend {
+        Backend::Sqlite => [
             &["SELECT"],
             limits,
             &["INSERT"],
@@ -84,7 +87,7 @@ fn expected_statements(kind: Kind, segments: usize) -> Vec<&'static str> {
             &["SELECT"],
         ]
         .concat(),
-        Kind::Postgres => [
+        Backend::Postgres => [
             &["WITH"],
             limits,
             &["INSERT", "UPDATE", "COMMIT", "WITH", "ROLLBACK"],
@@ -93,15 +96,18 @@ fn expected_statements(kind: Kind, segments: usize) -> Vec<&'static str> {
     }
 }
 
-// One thread: what is begun together is counted together, and orders have all reached their lanes before these are emptied.
+// One thread, so that all orders reach their batchers before these are drained.
 #[tokio::test]
-async fn a_segment_costs_six_commands_however_much_it_has_on_sqlite() {
+async fn a_segment_costs_six_commands_for_any_number_of_orders_on_sqlite() {
     let server = Redis::start().await.unwrap();
-    a_segment_costs_six_commands(Shop::sqlite_at(server.url()).await).await;
+    a_segment_costs_six_commands(TestEnv::at(Database::empty_sqlite(), server.url()).await).await;
 }
 
 #[tokio::test]
-async fn a_segment_costs_six_commands_however_much_it_has_on_postgres() {
+async fn a_segment_costs_six_commands_for_any_number_of_orders_on_postgres() {
     let server = Redis::start().await.unwrap();
-    a_segment_costs_six_commands(Shop::postgres_at(server.url(), database().await).await).await;
+    a_segment_costs_six_commands(
+        TestEnv::at(Database::empty(Backend::Postgres).await, server.url()).await,
+    )
+    .await;
 }

@@ -1,4 +1,5 @@
-//! A segment whose history is not what was recorded, or cannot be recorded, is left as it is, and all others go on.
+//! A segment whose history diverged or cannot be recorded is quarantined, and recording of the
+//! others continues.
 
 use std::sync::Arc;
 
@@ -7,21 +8,20 @@ use ledger::SegmentRow;
 use recorder::{RecorderSettings, record_once};
 use stock::{Acknowledge, InspectionEntries};
 use testbed::Redis;
+use testkit::{Backend, Database, Sale, TestEnv, eventually, is_held, on_both_databases};
 
-use crate::shop::{Kind, Sale, Shop, eventually, is_held, on_both, rush};
-
-on_both!(
-    a_lost_outbox_stops_its_segment_and_no_other,
-    another_entry_in_the_place_of_the_anchor_stops_its_segment_and_no_other,
-    an_outbox_that_opens_again_stops_its_segment_and_no_other,
-    an_entry_that_cannot_be_read_stops_its_segment_and_no_other,
-    an_order_that_the_ledger_refuses_stops_its_segment_and_no_other,
+on_both_databases!(crate::env::run:
+    a_deleted_outbox_quarantines_its_segment_only,
+    an_entry_that_replaces_the_anchor_quarantines_its_segment_only,
+    an_outbox_that_opens_again_quarantines_its_segment_only,
+    an_unreadable_entry_quarantines_its_segment_only,
+    an_order_that_the_ledger_refuses_quarantines_its_segment_only,
 );
 
 /// An item with two segments, both with recorded orders.
-async fn two_segments(shop: &Arc<Shop>) -> Arc<Sale> {
-    let sale = shop.sell(2000, 2).await;
-    rush(&sale, &sale.stock, 0..40, Acknowledge::Accepted).await;
+async fn two_segments(env: &Arc<TestEnv>) -> Arc<Sale> {
+    let sale = env.sell(2000, 2).await;
+    sale.rush(&sale.stock, 0..40, Acknowledge::Accepted).await;
     sale.all_drained().await;
     for segment in 0..2 {
         assert!(sale.row(segment).await.held > 0);
@@ -38,22 +38,23 @@ async fn two_segments(shop: &Arc<Shop>) -> Arc<Sale> {
     sale
 }
 
-/// The first segment is as it was although its Redis takes orders; the second goes on.
-async fn only_the_second_goes_on(sale: &Sale, before: &SegmentRow) {
+/// Asserts that the first segment is not recorded although Redis takes orders for it, and that the
+/// second one is.
+async fn only_the_second_is_recorded(sale: &Sale, before: &SegmentRow) {
     for wave in 0..4 {
         for n in 0..5 {
             let first = sale.buyer_at(0, 100 + wave * 5 + n);
             assert!(is_held(
                 &sale
-                    .order(sale.ask(&first, 1, Acknowledge::Accepted))
+                    .try_order(sale.reservation_for(&first, "key", 1, Acknowledge::Accepted))
                     .await
                     .unwrap()
             ));
             let second = sale.buyer_at(1, 100 + wave * 5 + n);
-            // It waits until it is recorded, which the first one never is.
+            // This order waits until it is recorded; an order of the first segment never would be.
             assert!(is_held(
                 &sale
-                    .order(sale.ask(&second, 1, Acknowledge::Recorded))
+                    .try_order(sale.reservation_for(&second, "key", 1, Acknowledge::Recorded))
                     .await
                     .unwrap()
             ));
@@ -62,24 +63,25 @@ async fn only_the_second_goes_on(sale: &Sale, before: &SegmentRow) {
     sale.drained(1).await;
     assert_eq!(sale.row(0).await, *before);
     assert_eq!(
-        sale.state(sale.order_id(&sale.buyer_at(0, 100))).await,
+        sale.state(sale.order_id(&sale.buyer_at(0, 100), "key"))
+            .await,
         None
     );
     sale.diverged.lock().unwrap().push(0);
 }
 
-async fn a_lost_outbox_stops_its_segment_and_no_other(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = two_segments(shop).await;
+async fn a_deleted_outbox_quarantines_its_segment_only(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = two_segments(env).await;
     let before = sale.row(0).await;
-    let _: i64 = shop.redis(redis::cmd("DEL").arg(sale.outbox(0))).await;
-    only_the_second_goes_on(&sale, &before).await;
+    let _: i64 = env.redis(redis::cmd("DEL").arg(sale.outbox(0))).await;
+    only_the_second_is_recorded(&sale, &before).await;
     recorder.stop().await;
 }
 
-async fn another_entry_in_the_place_of_the_anchor_stops_its_segment_and_no_other(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = two_segments(shop).await;
+async fn an_entry_that_replaces_the_anchor_quarantines_its_segment_only(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = two_segments(env).await;
     let before = sale.row(0).await;
     let anchor = before.checkpoint.unwrap().to_string();
     let replace = redis::pipe()
@@ -95,15 +97,15 @@ async fn another_entry_in_the_place_of_the_anchor_stops_its_segment_and_no_other
         .arg("e")
         .arg(1)
         .to_owned();
-    let _: (String,) = shop.redis_pipe(&replace).await;
-    only_the_second_goes_on(&sale, &before).await;
+    let _: (String,) = env.redis_pipe(&replace).await;
+    only_the_second_is_recorded(&sale, &before).await;
     recorder.stop().await;
 }
 
-/// The anchor is right, but what follows is not.
-async fn an_outbox_that_opens_again_stops_its_segment_and_no_other(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = two_segments(shop).await;
+/// The anchor matches, but the entries after it do not follow.
+async fn an_outbox_that_opens_again_quarantines_its_segment_only(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = two_segments(env).await;
     let before = sale.row(0).await;
     let mut again = redis::cmd("XADD");
     again
@@ -115,27 +117,27 @@ async fn an_outbox_that_opens_again_stops_its_segment_and_no_other(shop: &Arc<Sh
         .arg(1000)
         .arg("e")
         .arg(1);
-    let _: String = shop.redis(&again).await;
-    only_the_second_goes_on(&sale, &before).await;
+    let _: String = env.redis(&again).await;
+    only_the_second_is_recorded(&sale, &before).await;
     recorder.stop().await;
 }
 
-async fn an_entry_that_cannot_be_read_stops_its_segment_and_no_other(shop: &Arc<Shop>) {
+async fn an_unreadable_entry_quarantines_its_segment_only(env: &Arc<TestEnv>) {
     let sale = {
-        let recorder = shop.recorder(RecorderSettings::default()).await;
-        let sale = two_segments(shop).await;
+        let recorder = env.recorder(RecorderSettings::default()).await;
+        let sale = two_segments(env).await;
         recorder.stop().await;
         sale
     };
-    // What stands before it is recorded.
+    // The entries before it are recorded.
     let good = sale.buyer_at(0, 90);
     assert!(is_held(
         &sale
-            .order(sale.ask(&good, 1, Acknowledge::Accepted))
+            .try_order(sale.reservation_for(&good, "key", 1, Acknowledge::Accepted))
             .await
             .unwrap()
     ));
-    let poison: String = shop
+    let poison: String = env
         .redis(
             redis::cmd("XADD")
                 .arg(sale.outbox(0))
@@ -144,16 +146,16 @@ async fn an_entry_that_cannot_be_read_stops_its_segment_and_no_other(shop: &Arc<
                 .arg("a later release's"),
         )
         .await;
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    eventually("recording what stands before it", async || {
-        sale.state(sale.order_id(&good)).await.is_some()
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    eventually("recording the entries before it", async || {
+        sale.state(sale.order_id(&good, "key")).await.is_some()
     })
     .await;
     let before = sale.row(0).await;
-    only_the_second_goes_on(&sale, &before).await;
+    only_the_second_is_recorded(&sale, &before).await;
 
-    // Mended, it goes on by itself.
-    let _: i64 = shop
+    // After the repair, recording resumes by itself.
+    let _: i64 = env
         .redis(redis::cmd("XDEL").arg(sale.outbox(0)).arg(poison))
         .await;
     sale.drained(0).await;
@@ -161,20 +163,20 @@ async fn an_entry_that_cannot_be_read_stops_its_segment_and_no_other(shop: &Arc<
     recorder.stop().await;
 }
 
-async fn an_order_that_the_ledger_refuses_stops_its_segment_and_no_other(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = two_segments(shop).await;
+async fn an_order_that_the_ledger_refuses_quarantines_its_segment_only(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = two_segments(env).await;
     recorder.stop().await;
     let before = sale.row(0).await;
     let outlaw = sale.buyer_at(0, 99);
-    for sql in refusing(shop.kind, &outlaw) {
-        shop.sql(&sql).await;
+    for sql in refusing(env.database.backend, &outlaw) {
+        env.sql(&sql).await;
     }
-    // Both in one transaction.
+    // Both orders are in one transaction.
     for buyer in [&outlaw, &sale.buyer_at(1, 99)] {
         assert!(is_held(
             &sale
-                .order(sale.ask(buyer, 1, Acknowledge::Accepted))
+                .try_order(sale.reservation_for(buyer, "key", 1, Acknowledge::Accepted))
                 .await
                 .unwrap()
         ));
@@ -183,39 +185,41 @@ async fn an_order_that_the_ledger_refuses_stops_its_segment_and_no_other(shop: &
         .await
         .unwrap();
     assert_eq!(
-        sale.state(sale.order_id(&sale.buyer_at(1, 99))).await,
+        sale.state(sale.order_id(&sale.buyer_at(1, 99), "key"))
+            .await,
         Some(OrderState::Held)
     );
 
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    only_the_second_goes_on(&sale, &before).await;
-    assert_eq!(sale.state(sale.order_id(&outlaw)).await, None);
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    only_the_second_is_recorded(&sale, &before).await;
+    assert_eq!(sale.state(sale.order_id(&outlaw, "key")).await, None);
     recorder.stop().await;
 }
 
-fn refusing(kind: Kind, outlaw: &BuyerId) -> Vec<String> {
-    match kind {
-        Kind::Postgres => vec![format!(
+fn refusing(backend: Backend, outlaw: &BuyerId) -> Vec<String> {
+    match backend {
+        Backend::Postgres => vec![format!(
             "ALTER TABLE orders ADD CONSTRAINT no_outlaws CHECK (buyer <> '{outlaw}')"
         )],
-        Kind::Sqlite => vec![format!(
+        Backend::Sqlite => vec![format!(
             "CREATE TRIGGER no_outlaws BEFORE INSERT ON orders WHEN new.buyer = '{outlaw}' BEGIN SELECT RAISE(ABORT, 'no outlaws'); END"
         )],
     }
 }
 
-/// Everything is gone: no segment of the item may be recorded, nor opened anew as if it had never sold anything. A new item sells.
+/// Redis is empty: no segment of the item may be recorded, or opened as if it had never sold a
+/// unit. A new item sells.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_redis_stops_what_was_recorded_and_nothing_new() {
+async fn an_emptied_redis_quarantines_recorded_segments_and_a_new_item_sells() {
     let server = Redis::start().await.unwrap();
-    let shop = Arc::new(Shop::sqlite_at(server.url()).await);
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = two_segments(&shop).await;
+    let env = Arc::new(TestEnv::at(Database::empty_sqlite(), server.url()).await);
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = two_segments(&env).await;
     let before = [sale.row(0).await, sale.row(1).await];
-    let _: String = shop.redis(&redis::cmd("FLUSHALL")).await;
+    let _: String = env.redis(&redis::cmd("FLUSHALL")).await;
 
-    let other = shop.sell(50, 2).await;
-    let orders = rush(&other, &other.stock, 0..50, Acknowledge::Recorded).await;
+    let other = env.sell(50, 2).await;
+    let orders = other.rush(&other.stock, 0..50, Acknowledge::Recorded).await;
     for (order, outcome) in orders {
         assert!(is_held(&outcome));
         assert_eq!(other.state(order).await, Some(OrderState::Held));
@@ -227,9 +231,9 @@ async fn an_empty_redis_stops_what_was_recorded_and_nothing_new() {
                 .inspect(&segment, InspectionEntries::None)
                 .await
                 .is_err(),
-            "nobody opened it again"
+            "the segment was not opened again"
         );
     }
     recorder.stop().await;
-    other.audit().await;
+    other.assert_recorded().await;
 }

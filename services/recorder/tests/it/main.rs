@@ -1,10 +1,11 @@
-//! The recorder between a real Redis and real databases. After every test Redis and the ledger are held against each other (`shop.rs`).
+//! The recorder with a real Redis and real databases. Every test ends with a comparison of Redis
+//! and the ledger (`env.rs`).
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod ablation;
 mod cost;
-mod devices;
+mod env;
 mod faults;
 mod history;
 mod messages;
 mod recording;
-mod shop;

@@ -1,4 +1,4 @@
-//! A lost message costs time, and not more than about a second.
+//! A lost wake-up delays recording by about a second at most.
 
 use std::{
     sync::Arc,
@@ -9,18 +9,17 @@ use ledger::SegmentReplay;
 use recorder::{RecorderSettings, open_missing_segments};
 use stock::{Acknowledge, InspectionEntries};
 use testbed::Redis;
+use testkit::{Database, Sale, TestEnv, eventually, is_held, on_both_databases};
 
-use crate::shop::{Sale, Shop, eventually, is_held, on_both, rush};
-
-on_both!(
-    what_was_taken_before_a_recorder_started_is_recorded,
-    a_wake_up_is_enough,
+on_both_databases!(crate::env::run:
+    orders_taken_before_a_recorder_started_are_recorded,
+    a_wake_up_alone_starts_recording,
     an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again,
     an_order_whose_wake_up_was_lost_is_recorded_within_about_a_second,
     a_segment_that_its_creator_left_unopened_is_opened,
 );
 
-/// As good as never.
+/// Longer than the test.
 const NO_SWEEP: Duration = Duration::from_secs(3600);
 
 async fn outbox_length(sale: &Sale, segment: u16) -> u64 {
@@ -31,12 +30,12 @@ async fn outbox_length(sale: &Sale, segment: u16) -> u64 {
         .outbox
 }
 
-async fn what_was_taken_before_a_recorder_started_is_recorded(shop: &Arc<Shop>) {
-    let sale = shop.sell(100, 2).await;
-    rush(&sale, &sale.stock, 0..50, Acknowledge::Accepted).await;
-    let recorder = shop
+async fn orders_taken_before_a_recorder_started_are_recorded(env: &Arc<TestEnv>) {
+    let sale = env.sell(100, 2).await;
+    sale.rush(&sale.stock, 0..50, Acknowledge::Accepted).await;
+    let recorder = env
         .recorder(RecorderSettings {
-            sweep_every: NO_SWEEP,
+            sweep_interval: NO_SWEEP,
             ..RecorderSettings::default()
         })
         .await;
@@ -44,46 +43,40 @@ async fn what_was_taken_before_a_recorder_started_is_recorded(shop: &Arc<Shop>) 
     recorder.stop().await;
 }
 
-async fn a_wake_up_is_enough(shop: &Arc<Shop>) {
-    let recorder = shop
+async fn a_wake_up_alone_starts_recording(env: &Arc<TestEnv>) {
+    let recorder = env
         .recorder(RecorderSettings {
-            sweep_every: NO_SWEEP,
+            sweep_interval: NO_SWEEP,
             ..RecorderSettings::default()
         })
         .await;
-    let sale = shop.sell(100, 2).await;
+    let sale = env.sell(100, 2).await;
     for wave in 0..20 {
-        rush(
-            &sale,
-            &sale.stock,
-            wave * 4..wave * 4 + 4,
-            Acknowledge::Accepted,
-        )
-        .await;
+        sale.rush(&sale.stock, wave * 4..wave * 4 + 4, Acknowledge::Accepted)
+            .await;
         sale.all_drained().await;
     }
     recorder.stop().await;
 }
 
-/// On a server of its own: it ends everybody's subscriptions.
+/// On its own Redis server, because it cuts all subscriptions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_subscription_is_made_up_for() {
+async fn orders_are_recorded_after_a_subscription_was_lost() {
     let server = Redis::start().await.unwrap();
-    let shop = Shop::sqlite_at(server.url()).await;
-    let recorder = shop
+    let env = TestEnv::at(Database::empty_sqlite(), server.url()).await;
+    let recorder = env
         .recorder(RecorderSettings {
-            sweep_every: NO_SWEEP,
+            sweep_interval: NO_SWEEP,
             ..RecorderSettings::default()
         })
         .await;
-    let sale = shop.sell(100, 2).await;
+    let sale = env.sell(100, 2).await;
     sale.all_drained().await;
     for wave in 0..3 {
-        let _: i64 = shop
+        let _: i64 = env
             .redis(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"))
             .await;
-        rush(
-            &sale,
+        sale.rush(
             &sale.stock,
             wave * 20..wave * 20 + 20,
             Acknowledge::Accepted,
@@ -91,11 +84,11 @@ async fn a_lost_subscription_is_made_up_for() {
         .await;
         sale.all_drained().await;
     }
-    // Nor does it end without what it could not hear of.
-    let _: i64 = shop
+    // Stopping also drains the orders whose wake-ups were lost.
+    let _: i64 = env
         .redis(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"))
         .await;
-    rush(&sale, &sale.stock, 60..80, Acknowledge::Accepted).await;
+    sale.rush(&sale.stock, 60..80, Acknowledge::Accepted).await;
     recorder.stop().await;
     let held: u64 = sale
         .ledger
@@ -106,13 +99,13 @@ async fn a_lost_subscription_is_made_up_for() {
         .map(|row| row.held)
         .sum();
     assert_eq!(held, 80);
-    sale.audit().await;
+    sale.assert_recorded().await;
 }
 
 /// A recorder that dies between commit and trim leaves an outbox whose script sends no wake-ups.
-async fn an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again(shop: &Arc<Shop>) {
-    let sale = shop.sell(100, 1).await;
-    rush(&sale, &sale.stock, 0..3, Acknowledge::Accepted).await;
+async fn an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again(env: &Arc<TestEnv>) {
+    let sale = env.sell(100, 1).await;
+    sale.rush(&sale.stock, 0..3, Acknowledge::Accepted).await;
     let key = sale.segment(0);
     let claim = sale
         .ledger
@@ -129,25 +122,25 @@ async fn an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again(shop: &Arc<Sh
     claim.record(vec![replay]).await.unwrap();
     assert!(outbox_length(&sale, 0).await >= 2);
 
-    let recorder = shop
+    let recorder = env
         .recorder(RecorderSettings {
-            sweep_every: NO_SWEEP,
+            sweep_interval: NO_SWEEP,
             ..RecorderSettings::default()
         })
         .await;
     eventually("trimming", async || outbox_length(&sale, 0).await == 1).await;
-    rush(&sale, &sale.stock, 10..20, Acknowledge::Accepted).await;
+    sale.rush(&sale.stock, 10..20, Acknowledge::Accepted).await;
     sale.drained(0).await;
     eventually("trimming", async || outbox_length(&sale, 0).await == 1).await;
     recorder.stop().await;
 }
 
-async fn an_order_whose_wake_up_was_lost_is_recorded_within_about_a_second(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = shop.sell(100, 1).await;
+async fn an_order_whose_wake_up_was_lost_is_recorded_within_about_a_second(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = env.sell(100, 1).await;
     sale.drained(0).await;
     eventually("trimming", async || outbox_length(&sale, 0).await == 1).await;
-    // An entry that is put there without a message, as if the cluster's bus had lost it.
+    // An entry without a wake-up, as if the cluster bus had lost it.
     let mut append = redis::cmd("XADD");
     append
         .arg(sale.outbox(0))
@@ -158,14 +151,14 @@ async fn an_order_whose_wake_up_was_lost_is_recorded_within_about_a_second(shop:
         .arg("open")
         .arg("e")
         .arg(1);
-    let entry: String = shop.redis(&append).await;
+    let entry: String = env.redis(&append).await;
     let name = format!("stock:{{{}:0}}", sale.item.id);
-    let _: i64 = shop
+    let _: i64 = env
         .redis(redis::cmd("HSET").arg(name).arg("last").arg(entry))
         .await;
     let began = Instant::now();
-    // It is not alone any more, so that these send no message either.
-    let orders = rush(&sale, &sale.stock, 0..5, Acknowledge::Recorded).await;
+    // The outbox is longer than its anchor, so these orders send no wake-up either.
+    let orders = sale.rush(&sale.stock, 0..5, Acknowledge::Recorded).await;
     assert!(orders.iter().all(|(_, outcome)| is_held(outcome)));
     assert!(
         began.elapsed() < Duration::from_secs(3),
@@ -175,10 +168,10 @@ async fn an_order_whose_wake_up_was_lost_is_recorded_within_about_a_second(shop:
     recorder.stop().await;
 }
 
-async fn a_segment_that_its_creator_left_unopened_is_opened(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = shop.create(60, 3).await;
-    // One of them the creator had opened before it died.
+async fn a_segment_that_its_creator_left_unopened_is_opened(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = env.create(60, 3).await;
+    // The creator had opened one segment before it died.
     sale.stock.open_segment(&sale.item, 1).await.unwrap();
     eventually("opening", async || {
         sale.stock
@@ -188,11 +181,11 @@ async fn a_segment_that_its_creator_left_unopened_is_opened(shop: &Arc<Shop>) {
             .is_ok()
     })
     .await;
-    let orders = rush(&sale, &sale.stock, 0..60, Acknowledge::Recorded).await;
+    let orders = sale.rush(&sale.stock, 0..60, Acknowledge::Recorded).await;
     assert!(orders.iter().all(|(_, outcome)| is_held(outcome)));
     recorder.stop().await;
 
-    let sale = shop.create(60, 3).await;
+    let sale = env.create(60, 3).await;
     open_missing_segments(&sale.stock, &*sale.ledger)
         .await
         .unwrap();

@@ -1,34 +1,33 @@
-//! What was taken is recorded, once, by however many.
+//! Orders are recorded exactly once by any number of recorders.
 
 use std::{sync::Arc, time::Duration};
 
 use domain::OrderState;
 use recorder::{RecorderSettings, record_once};
 use stock::{Acknowledge, InspectionEntries, Outcome};
+use testkit::{Sale, TestEnv, eventually, is_held, on_both_databases};
 use tokio::task::JoinSet;
 
-use crate::shop::{Sale, Shop, eventually, is_held, on_both, rush};
-
-on_both!(
-    an_order_that_waits_for_the_ledger_is_answered_when_it_is_there,
+on_both_databases!(crate::env::run:
+    an_order_that_waits_for_the_ledger_is_answered_once_recorded,
     accepted_orders_are_recorded_soon,
-    two_recorders_at_once_record_everything_once,
+    two_concurrent_recorders_record_everything_once,
     more_segments_than_fit_a_transaction_are_recorded,
-    ending_drains_what_was_taken,
-    what_redis_oversold_is_rejected,
+    stopping_drains_the_orders_that_were_taken,
+    orders_that_redis_oversold_are_rejected,
 );
 
-async fn an_order_that_waits_for_the_ledger_is_answered_when_it_is_there(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = shop.sell(400, 4).await;
+async fn an_order_that_waits_for_the_ledger_is_answered_once_recorded(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = env.sell(400, 4).await;
     for wave in 0..3 {
-        for (order, outcome) in rush(
-            &sale,
-            &sale.stock,
-            wave * 100..wave * 100 + 100,
-            Acknowledge::Recorded,
-        )
-        .await
+        for (order, outcome) in sale
+            .rush(
+                &sale.stock,
+                wave * 100..wave * 100 + 100,
+                Acknowledge::Recorded,
+            )
+            .await
         {
             assert!(
                 matches!(
@@ -48,10 +47,10 @@ async fn an_order_that_waits_for_the_ledger_is_answered_when_it_is_there(shop: &
     recorder.stop().await;
 }
 
-async fn accepted_orders_are_recorded_soon(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = shop.sell(250, 3).await;
-    let orders = rush(&sale, &sale.stock, 0..300, Acknowledge::Accepted).await;
+async fn accepted_orders_are_recorded_soon(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = env.sell(250, 3).await;
+    let orders = sale.rush(&sale.stock, 0..300, Acknowledge::Accepted).await;
     sale.all_drained().await;
     for (order, outcome) in &orders {
         assert_eq!(
@@ -69,28 +68,30 @@ async fn accepted_orders_are_recorded_soon(shop: &Arc<Shop>) {
     recorder.stop().await;
 }
 
-async fn two_recorders_at_once_record_everything_once(shop: &Arc<Shop>) {
+async fn two_concurrent_recorders_record_everything_once(env: &Arc<TestEnv>) {
     let recorders = [
-        shop.recorder(RecorderSettings::default()).await,
-        shop.recorder(RecorderSettings::default()).await,
+        env.recorder(RecorderSettings::default()).await,
+        env.recorder(RecorderSettings::default()).await,
     ];
-    let sale = shop.sell(900, 4).await;
+    let sale = env.sell(900, 4).await;
     let mut buyers = JoinSet::new();
     for instance in 0..3 {
-        let (sale, stock) = (Arc::clone(&sale), shop.stock().await);
+        let (sale, stock) = (Arc::clone(&sale), env.stock().await);
         buyers.spawn(async move {
             let mut outcomes = Vec::new();
             for wave in 0..10 {
                 let first = instance * 400 + wave * 40;
-                outcomes
-                    .extend(rush(&sale, &stock, first..first + 40, Acknowledge::Recorded).await);
+                outcomes.extend(
+                    sale.rush(&stock, first..first + 40, Acknowledge::Recorded)
+                        .await,
+                );
             }
             stock.shutdown().await;
             outcomes
         });
     }
     let by_hand = {
-        let (sale, stock, ledger) = (Arc::clone(&sale), shop.stock().await, shop.ledger().await);
+        let (sale, stock, ledger) = (Arc::clone(&sale), env.stock().await, env.ledger().await);
         tokio::spawn(async move {
             loop {
                 record_once(&stock, &*ledger, &sale.segments())
@@ -114,9 +115,9 @@ async fn two_recorders_at_once_record_everything_once(shop: &Arc<Shop>) {
     }
 }
 
-async fn more_segments_than_fit_a_transaction_are_recorded(shop: &Arc<Shop>) {
-    let sale = shop.sell(400, 40).await;
-    rush(&sale, &sale.stock, 0..100, Acknowledge::Accepted).await;
+async fn more_segments_than_fit_a_transaction_are_recorded(env: &Arc<TestEnv>) {
+    let sale = env.sell(400, 40).await;
+    sale.rush(&sale.stock, 0..100, Acknowledge::Accepted).await;
     record_once(&sale.stock, &*sale.ledger, &sale.segments())
         .await
         .unwrap();
@@ -133,16 +134,16 @@ async fn more_segments_than_fit_a_transaction_are_recorded(shop: &Arc<Shop>) {
     }
 }
 
-async fn ending_drains_what_was_taken(shop: &Arc<Shop>) {
-    // It learns of what was taken neither by a sweep in time nor, for most of it, by a message in time.
+async fn stopping_drains_the_orders_that_were_taken(env: &Arc<TestEnv>) {
+    // Neither a sweep nor, for most of the orders, a wake-up arrives before the stop.
     let settings = RecorderSettings {
-        sweep_every: Duration::from_secs(3600),
+        sweep_interval: Duration::from_secs(3600),
         ..RecorderSettings::default()
     };
     for _ in 0..5 {
-        let sale = shop.sell(200, 4).await;
-        let recorder = shop.recorder(settings.clone()).await;
-        rush(&sale, &sale.stock, 0..200, Acknowledge::Accepted).await;
+        let sale = env.sell(200, 4).await;
+        let recorder = env.recorder(settings.clone()).await;
+        sale.rush(&sale.stock, 0..200, Acknowledge::Accepted).await;
         recorder.stop().await;
         assert_eq!(held(&sale).await, 200);
     }
@@ -158,15 +159,15 @@ async fn held(sale: &Sale) -> u64 {
         .sum()
 }
 
-async fn what_redis_oversold_is_rejected(shop: &Arc<Shop>) {
-    let recorder = shop.recorder(RecorderSettings::default()).await;
-    let sale = shop.sell(10, 1).await;
+async fn orders_that_redis_oversold_are_rejected(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    let sale = env.sell(10, 1).await;
     sale.drained(0).await;
     let name = format!("stock:{{{}:0}}", sale.item.id);
-    let _: i64 = shop
+    let _: i64 = env
         .redis(redis::cmd("HINCRBY").arg(name).arg("available").arg(5))
         .await;
-    let orders = rush(&sale, &sale.stock, 0..20, Acknowledge::Recorded).await;
+    let orders = sale.rush(&sale.stock, 0..20, Acknowledge::Recorded).await;
     let count =
         |wanted: fn(&Outcome) -> bool| orders.iter().filter(|(_, outcome)| wanted(outcome)).count();
     let recorded = count(|outcome| matches!(outcome, Outcome::Held { recorded: true, .. }));

@@ -1,6 +1,7 @@
-//! What keeps the lock, and where its servers are.
+//! The backends of the lock, and their servers.
 //!
-//! A backend is a line in [`BACKENDS`] and an arm in [`open`], with a cargo feature of the same name.
+//! A backend is a line in [`BACKENDS`] and an arm in [`open`], with a cargo feature of the same
+//! name.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use lock::{InvalidArgument, Lock};
 
 use crate::settings::{Layers, parse_urls};
 
-/// What `--backend` may be, and what the URLs of its servers begin with.
+/// Names of the backends, with the URL schemes of their servers.
 const BACKENDS: &[(&str, &[&str])] = &[
     ("redlock", &["redis", "rediss"]),
     ("redis", &["redis", "rediss"]),
@@ -31,7 +32,7 @@ const BACKENDS: &[(&str, &[&str])] = &[
     ("consul", &["http", "https"]),
 ];
 
-/// Of the lock, wherever it is kept.
+/// Options of the lock, for any backend.
 #[derive(Debug)]
 pub struct Options {
     /// Checked to be one of [`BACKENDS`].
@@ -42,31 +43,32 @@ pub struct Options {
     pub fair: bool,
 }
 
-/// Where the servers are, and who said so.
+/// URLs of the servers, and the setting that they come from.
 #[derive(Debug)]
 pub struct Servers {
     pub urls: Vec<String>,
     pub place: String,
 }
 
-/// The row of a table `locks`, which is made if it is not there. A database that is away says so when it is asked for the lock.
+/// A row of the table `locks`, which is created if it is missing. An unreachable database is reported
+/// when the lock is acquired.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 macro_rules! in_a_table {
     ($options:ident, $database:ty) => {{
         let built = SqlLockBuilder::<$database>::connect($options.server()?).lease($options.lease).build();
         let lock = built.map_err(|error| $options.servers.wrong(&error))?;
         if let Err(error) = lock.create_table().await {
-            tracing::debug!(%error, "the table `locks` was not made");
+            tracing::debug!(%error, "cannot create the table `locks`");
         }
         Ok(Box::new(lock))
     }};
 }
 
-/// Opens the backend. Servers that would vote later are waited for, but no longer than `patience`.
-pub async fn open(options: &Options, patience: Option<Duration>) -> Result<Box<dyn Lock>> {
+/// Opens the backend. Waits at most `wait_max` for servers that do not vote yet.
+pub async fn open(options: &Options, wait_max: Option<Duration>) -> Result<Box<dyn Lock>> {
     match options.backend {
         #[cfg(feature = "redlock")]
-        "redlock" => Ok(Box::new(super::redlock::open(options, patience).await?)),
+        "redlock" => Ok(Box::new(super::redlock::open(options, wait_max).await?)),
         #[cfg(feature = "redis")]
         "redis" => options.checked(
             RedisLockBuilder::new(options.server()?)
@@ -117,7 +119,7 @@ impl Options {
         }
     }
 
-    /// For a backend that has one.
+    /// The server of a backend that has only one.
     fn server(&self) -> Result<&str> {
         match self.servers.urls.as_slice() {
             [url] => Ok(url),
@@ -130,7 +132,7 @@ impl Options {
         }
     }
 
-    /// As ZooKeeper's clients want them: `HOST:PORT,HOST:PORT`.
+    /// The format of ZooKeeper's clients: `HOST:PORT,HOST:PORT`.
     #[cfg(feature = "zookeeper")]
     fn hosts(&self) -> String {
         let host = |url: &String| {
@@ -148,10 +150,10 @@ impl Options {
     }
 }
 
-/// What keeps a lock if nobody says.
+/// The default backend.
 pub const DEFAULT: &str = "redlock";
 
-/// Finds the backend of that name.
+/// Finds a backend by name.
 pub fn find(name: &str) -> Result<&'static str> {
     let found = BACKENDS
         .iter()
@@ -160,7 +162,7 @@ pub fn find(name: &str) -> Result<&'static str> {
     found.ok_or_else(|| anyhow!("--backend: expected one of {}, found {name:?}", names()))
 }
 
-/// Every backend's name.
+/// Names of all backends.
 pub fn names() -> String {
     BACKENDS
         .iter()
@@ -169,7 +171,7 @@ pub fn names() -> String {
         .join(", ")
 }
 
-/// What the URLs of the backend's servers begin with.
+/// URL schemes of the backend's servers.
 pub fn schemes(name: &str) -> &'static [&'static str] {
     BACKENDS
         .iter()
@@ -178,7 +180,7 @@ pub fn schemes(name: &str) -> &'static [&'static str] {
 }
 
 impl Servers {
-    /// From `--nodes`, or else from LOCK_URLS.
+    /// Reads the servers from `--nodes`, or else from LOCK_URLS.
     pub fn find(flag: Option<&str>, layers: &Layers, backend: &str) -> Result<Self> {
         let schemes = schemes(backend);
         let servers = match flag {
@@ -200,11 +202,13 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Names the place of a wrong argument. URLs may hold a password, so the wrong one is not shown.
+    /// Adds the origin to an error. URLs may contain a password, so the error does not show them.
     pub fn wrong(&self, error: &InvalidArgument) -> anyhow::Error {
         match error {
             InvalidArgument::Url { expected, .. } => anyhow!("{}: expected {expected}", self.place),
-            InvalidArgument::Nodes(_) => anyhow!("{}: {error}", self.place),
+            InvalidArgument::Nodes(_) | InvalidArgument::UrlParameter { .. } => {
+                anyhow!("{}: {error}", self.place)
+            }
             InvalidArgument::Duration {
                 setting,
                 found,

@@ -1,7 +1,8 @@
-//! The command that runs under the lock: a group of processes that is signalled, stopped and waited for.
+//! The command that runs under the lock: a process group that is signalled, stopped and awaited.
 //!
-//! On Linux the kernel kills the command when we are killed ourselves; not what the command has started, and not one that changes its user
-//! (`sudo`). Elsewhere nobody does. What protects then is the token.
+//! On Linux the kernel kills the command when we are killed. It does not kill processes that the
+//! command has started, nor a command that changes its user (`sudo`). Other systems kill nothing. In
+//! these cases only the token protects the store.
 
 use std::{
     ffi::OsString,
@@ -25,10 +26,10 @@ use tokio::{
 
 use super::terminal::Terminal;
 
-/// How often a group that ends is looked at.
-const POLL: Duration = Duration::from_millis(10);
+/// Interval at which we check whether a process group has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// SIGINT and SIGTERM, which are meant for the command.
+/// SIGINT and SIGTERM, which we pass on to the command.
 pub struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,
@@ -52,7 +53,7 @@ impl Signals {
 
 /// The command, leader of a process group.
 pub struct Running {
-    /// Reaped in `changed` only: until then the pid is nobody else's.
+    /// Reaped in `changed` only: until then the system does not reuse the pid.
     leader: process::Child,
     changes: unix::Signal,
     terminal: Option<Terminal>,
@@ -60,7 +61,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it. Call this on the main thread: the kernel kills the command when the thread that started it ends.
+    /// Starts the command. Call this on the main thread: the kernel kills the command when the thread that
+    /// started it ends.
     pub fn start(words: &[OsString], environment: &[(&str, String)]) -> io::Result<Self> {
         let [program, arguments @ ..] = words else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -69,7 +71,7 @@ impl Running {
         command
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)));
-        testbed::die_with_us(&mut command);
+        local::kill_with_parent(&mut command);
         let changes = signal(SignalKind::child())?;
         let running = Self {
             leader: command.spawn()?,
@@ -79,13 +81,14 @@ impl Running {
         };
         if let Some(terminal) = &running.terminal {
             terminal.give(running.group());
-            // It may have asked for input too early, and have been stopped for that.
+            // It may have read input before it owned the terminal, and been stopped for that.
             running.signal(Signal::SIGCONT);
         }
         Ok(running)
     }
 
-    /// Passes signals on until the command has ended, and says with which status. It may be dropped and called again.
+    /// Passes signals on until the command has ended, and returns its status. The future may be
+    /// dropped and the method called again.
     pub async fn ends(&mut self, signals: &mut Signals) -> u8 {
         loop {
             tokio::select! {
@@ -98,10 +101,10 @@ impl Running {
         }
     }
 
-    /// SIGTERM for the whole group, and SIGKILL for what is left of it after the grace.
+    /// Sends SIGTERM to the whole group, and SIGKILL to the rest of it after `grace`.
     pub async fn stop(&mut self, grace: Duration) {
         self.signal(Signal::SIGTERM);
-        // One that is stopped would not hear.
+        // A stopped process handles SIGTERM only when it is continued.
         self.signal(Signal::SIGCONT);
         let _ = timeout(grace, self.group_ends()).await;
         self.signal(Signal::SIGKILL);
@@ -111,11 +114,12 @@ impl Running {
     async fn group_ends(&mut self) {
         while self.changed().await.is_none() {}
         while killpg(self.group(), None) != Err(Errno::ESRCH) {
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The status with which the command has ended, or `None` when it was stopped (and may be continued).
+    /// The status with which the command has ended, or `None` when it was stopped (and may be
+    /// continued).
     async fn changed(&mut self) -> Option<u8> {
         loop {
             if self.status.is_some() {
@@ -132,13 +136,14 @@ impl Running {
                 Ok(WaitStatus::Signaled(_, signal, _)) => self.status = Some(128 + signal as u8),
                 Ok(_) => drop(self.changes.recv().await),
                 Err(Errno::EINTR) => {}
-                // Ended by a signal that has no name here.
+                // Ended by a signal that `nix` has no name for.
                 Err(_) => self.status = Some(128),
             }
         }
     }
 
-    /// By a user at the terminal, or else by somebody who will continue it.
+    /// Suspends us after Ctrl-Z at the terminal. Without a terminal, the sender of the signal also
+    /// continues the command.
     fn suspend(&self) {
         if let Some(terminal) = &self.terminal {
             terminal.suspend(self.group());
@@ -146,7 +151,7 @@ impl Running {
         }
     }
 
-    /// It may be that nobody is left to hear it.
+    /// Signals the group. The group may already have ended.
     fn signal(&self, signal: Signal) {
         let _ = killpg(self.group(), signal);
     }
@@ -159,7 +164,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.group());
+            terminal.reclaim(self.group());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The ballot Redlock, opened in a way that says what it waits for.
+//! Opens Redlock, and reports the nodes that it waits for.
 
 use std::{future, time::Duration};
 
@@ -8,28 +8,28 @@ use tokio::time::{sleep, timeout};
 
 use super::{backend::Options, say};
 
-/// Longer waits are spoken of.
-const SILENCE: Duration = Duration::from_secs(1);
-/// A command is not as hasty as a service: a node gets a fifth of the lease, as far as that is no more than this.
+/// A longer wait is reported.
+const REPORT_DELAY: Duration = Duration::from_secs(1);
+/// Limit of the node timeout, which is a fifth of the lease. A command can wait longer than a service.
 const NODE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 
-/// Looks at the nodes in any case, and then waits for those that are new or have restarted if there is no quorum without them.
-pub async fn open(options: &Options, patience: Option<Duration>) -> Result<Redlock> {
+/// Reads the state of all nodes. Without a quorum of voters, it then waits for new or restarted nodes.
+pub async fn open(options: &Options, wait_max: Option<Duration>) -> Result<Redlock> {
     let redlock = builder(options)
         .build_without_waiting()
         .map_err(|error| options.servers.wrong(&error))?;
-    if votes(&redlock.status().await) || patience == Some(Duration::ZERO) {
+    if votes(&redlock.status().await) || wait_max == Some(Duration::ZERO) {
         return Ok(redlock);
     }
     let voting = async {
         tokio::select! {
             () = redlock.wait_for_a_quorum() => {}
-            () = speak(&redlock) => {}
+            () = report(&redlock) => {}
         }
     };
-    match patience {
-        // Whoever asks next is told why there is no quorum.
-        Some(patience) => drop(timeout(patience, voting).await),
+    match wait_max {
+        // After the timeout, the next request fails with the reason.
+        Some(wait_max) => drop(timeout(wait_max, voting).await),
         None => voting.await,
     }
     Ok(redlock)
@@ -55,24 +55,24 @@ fn votes(nodes: &[NodeStatus]) -> bool {
         > nodes.len() / 2
 }
 
-/// Never returns.
-async fn speak(redlock: &Redlock) {
-    sleep(SILENCE).await;
+/// Reports the nodes that do not vote, once. Never returns.
+async fn report(redlock: &Redlock) {
+    sleep(REPORT_DELAY).await;
     let nodes = redlock.status().await;
-    let silent: Vec<_> = nodes
+    let waiting: Vec<_> = nodes
         .iter()
         .filter_map(|node| Some(format!("{}: {}", node.node, why(&node.standing)?)))
         .collect();
-    if !silent.is_empty() {
+    if !waiting.is_empty() {
         say(format_args!(
             "waiting for nodes to vote: {}",
-            silent.join("; ")
+            waiting.join("; ")
         ));
     }
     future::pending().await
 }
 
-/// Why a node does not vote, if it does not.
+/// Reason why a node does not vote, or `None` if it votes.
 fn why(standing: &Standing) -> Option<String> {
     match standing {
         Standing::Excluded(exclusion) => Some(exclusion.to_string()),

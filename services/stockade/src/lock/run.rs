@@ -1,7 +1,7 @@
-//! `stockade lock run`: takes the lock, runs the command, gives the lock back.
+//! `stockade lock run`: acquires the lock, runs the command, releases the lock.
 //!
-//! What a reader could get wrong: when the lock is lost, the command is stopped *afterwards*. Somebody else may have the lock by then. What
-//! keeps the two apart is a store that compares tokens.
+//! When the lock is lost, the command is stopped *afterwards*, and another holder may already have the
+//! lock. Only a store that compares tokens keeps the two apart.
 
 use std::{
     ffi::OsString,
@@ -11,12 +11,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, builder::NonEmptyStringValueParser};
-use lock::{Guard, LockError, Patience, Request};
+use lock::{Guard, LockError, Request, Wait};
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
 use super::{
-    LOST, UNAVAILABLE, WAIT_IS_OVER,
+    LOST, UNAVAILABLE, WAIT_TIMED_OUT,
     backend::{self, Options, Servers},
     command::{Running, Signals},
     say,
@@ -24,60 +24,66 @@ use super::{
 };
 use crate::settings::Layers;
 
-/// What is given back in the background gets so long to be sent.
+/// Time for releases in the background to be sent.
 const LINGER: Duration = Duration::from_millis(100);
 
 const EXIT_STATUS: &str = "\
 The command finds its fencing token in STOCKADE_LOCK_TOKEN, higher than that of every earlier holder, and the lock's name in \
-STOCKADE_LOCK_NAME. Pass the token to whatever is written to, and refuse lower ones there: no lock can stop what is already on its way.
+STOCKADE_LOCK_NAME. Pass the token to the store that the command writes to, and let the store refuse lower tokens: no lock can stop a write that is already on its way.
 
 Exit status: that of the command (128 + N if signal N ended it), or
-    2  the arguments make no sense
+    2  an argument is invalid
    69  too few nodes answer or may vote (without --wait)
    74  the lock was lost before the command had ended; the command was stopped
-   75  the lock could not be had within --wait
-  126  the command cannot be executed
-  127  there is no such command
+   75  the lock was not acquired within --wait
+  126  the command is not executable
+  127  the command does not exist
 
-SIGINT and SIGTERM are passed on to the command; the lock is given back when the command has ended. What the command leaves behind in the \
-background is not under the lock. On Linux the command is killed if this process is; what it has started itself is not.
+SIGINT and SIGTERM are passed on to the command; the lock is released when the command has ended. Processes that the command leaves in the \
+background are not under the lock. On Linux, the command is killed when this process is killed; its own children are not.
 
-Nodes that are new or have restarted vote when the longest lease is over since they were first looked at, by any run.
+A new or restarted node votes once the longest lease has passed since any run first contacted it. A node whose URL ends in ?durable=true \
+votes immediately after a restart if it flushes every write (appendonly yes, appendfsync always) and still has its data; five of them vote \
+immediately when all are new. Do not declare a server durable that may come back from a backup or be replaced by its replica.
 
 Examples:
   export LOCK_URLS=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
   stockade lock run nightly-report --wait 0 -- ./report.sh
   stockade lock run item:42 --lease 30 -- sh -c 'echo \"token $STOCKADE_LOCK_TOKEN\"'";
 
-/// Takes a lock, runs a command, and gives the lock back.
+/// Acquires a lock, runs a command, and releases the lock.
 #[derive(Args)]
 #[command(after_help = EXIT_STATUS)]
 pub struct Run {
-    /// The name of the lock.
+    /// Name of the lock.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
-    /// What keeps the lock: redlock, redis, postgres, mysql, sqlite, etcd, zookeeper or consul. Of the databases, the row of a table `locks`.
+    /// Backend of the lock: redlock, redis, postgres, mysql, sqlite, etcd, zookeeper or consul. The
+    /// databases use a row of the table `locks`.
     #[arg(long, default_value = "redlock")]
     backend: String,
-    /// The lock's servers, comma-separated. Default: LOCK_URLS.
+    /// Servers of the lock, comma-separated. Default: LOCK_URLS.
     #[arg(long, value_name = "URLS")]
     nodes: Option<String>,
-    /// How long the lock stays held when this process dies; it is extended for as long as the command runs.
+    /// How long the lock stays held if this process dies. The lease is extended while the command
+    /// runs.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds::parse)]
     lease: Duration,
-    /// The longest lease that anybody uses on these nodes: set the same everywhere. Default: --lease.
+    /// Longest lease of any client of these nodes; set the same value everywhere. Default: --lease.
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     longest_lease: Option<Duration>,
-    /// How long to wait for the lock, also for nodes that are away; 0 asks once. Default: for as long as somebody holds it.
+    /// How long to wait for the lock, and for unreachable nodes; 0 tries once. Default: until the
+    /// holder releases it.
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     wait: Option<Duration>,
-    /// Serve those who wait with --fair in the order in which they came.
+    /// Acquire in the order of arrival, among the waiters that also use --fair.
     #[arg(long)]
     fair: bool,
-    /// Share the lock with others who share it.
+    /// Share the lock with other holders that use --shared.
     #[arg(long)]
     shared: bool,
-    /// When the lock is lost, how long after SIGTERM the command gets SIGKILL. Somebody else may have the lock by then.
+    /// When the lock is lost, time between SIGTERM and SIGKILL for the command. Another holder may
+    /// already have the lock.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds::parse)]
     grace: Duration,
     /// The command and its arguments.
@@ -85,9 +91,9 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
-/// Returns the exit status.
+/// Runs the command and returns the exit status.
 pub async fn run(run: Run, layers: &Layers) -> Result<u8> {
-    let mut signals = Signals::new().context("signals cannot be received")?;
+    let mut signals = Signals::new().context("cannot receive signals")?;
     let options = run.options(layers)?;
     let acquired = tokio::select! {
         acquired = run.acquire(&options) => acquired?,
@@ -99,7 +105,7 @@ pub async fn run(run: Run, layers: &Layers) -> Result<u8> {
     }
 }
 
-/// Whoever no longer wants the lock gives back what single nodes may have granted.
+/// Waits until the votes of single nodes are released, after a signal during the wait.
 async fn given_up(signal: Signal) -> u8 {
     sleep(LINGER).await;
     128 + signal as u8
@@ -124,7 +130,7 @@ impl Run {
         })
     }
 
-    /// Asks once, says what it waits for, and waits.
+    /// Tries once. If the lock is held, it prints what it waits for, and waits.
     async fn acquire(&self, options: &Options) -> Result<Result<Guard, LockError>> {
         let started = Instant::now();
         let left = || self.wait.map(|wait| wait.saturating_sub(started.elapsed()));
@@ -132,7 +138,7 @@ impl Run {
         let can = lock.capabilities();
         if self.shared && !can.shared || self.fair && !can.fair {
             bail!(
-                "{}: {} locks cannot do that",
+                "{}: {} locks do not support it",
                 if self.shared && !can.shared {
                     "--shared"
                 } else {
@@ -147,13 +153,13 @@ impl Run {
         } else {
             request
         };
-        let refusal = match lock.request(request.patience(Patience::None)).await {
+        let refusal = match lock.request(request.wait(Wait::Never)).await {
             Err(refusal) if may_wait(&refusal, left()) => refusal,
             result => return Ok(result),
         };
         say(format_args!("waiting for lock {:?}: {refusal}", self.name));
         Ok(lock
-            .request(request.patience(left().map_or(Patience::UntilFree, Patience::For)))
+            .request(request.wait(left().map_or(Wait::UntilFree, Wait::AtMost)))
             .await)
     }
 
@@ -163,21 +169,24 @@ impl Run {
         }
         match self.wait {
             Some(wait) => say(format_args!(
-                "lock {:?} could not be had within {}: {error}",
+                "lock {:?} was not acquired within {}: {error}",
                 self.name,
                 Seconds(wait)
             )),
-            None => say(format_args!("lock {:?} cannot be had: {error}", self.name)),
+            None => say(format_args!(
+                "lock {:?} was not acquired: {error}",
+                self.name
+            )),
         }
         sleep(LINGER).await;
         Ok(if self.wait.is_some() && error.is_retryable() {
-            WAIT_IS_OVER
+            WAIT_TIMED_OUT
         } else {
             UNAVAILABLE
         })
     }
 
-    /// Runs the command for as long as the lock is ours.
+    /// Runs the command while we hold the lock.
     async fn hold(&self, mut guard: Guard, signals: &mut Signals) -> u8 {
         let environment = [
             ("STOCKADE_LOCK_TOKEN", guard.token().to_string()),
@@ -187,7 +196,7 @@ impl Run {
             Ok(command) => command,
             Err(error) => {
                 say(format_args!(
-                    "{} cannot be run: {error}",
+                    "cannot run {}: {error}",
                     self.command[0].display()
                 ));
                 return self.release(guard, not_started(&error)).await;
@@ -202,7 +211,7 @@ impl Run {
                     self.name
                 ));
                 command.stop(self.grace).await;
-                // What is left of it on single nodes.
+                // Releases the votes that single nodes still hold.
                 let _ = guard.release().await;
                 sleep(LINGER).await;
                 LOST
@@ -210,7 +219,7 @@ impl Run {
         }
     }
 
-    /// Gives the lock back. The status is that of the command, unless the lock was lost before.
+    /// Releases the lock. Returns the status of the command, unless the lock was lost before.
     async fn release(&self, guard: Guard, status: u8) -> u8 {
         let released = guard.release().await;
         sleep(LINGER).await;
@@ -218,14 +227,14 @@ impl Run {
             Ok(()) => status,
             Err(LockError::Lost { .. }) => {
                 say(format_args!(
-                    "lock {:?} was lost before it was given back",
+                    "lock {:?} was lost before it was released",
                     self.name
                 ));
                 LOST
             }
             Err(error) => {
                 say(format_args!(
-                    "lock {:?} could not be given back, and ends with its lease: {error}",
+                    "lock {:?} was not released, and ends with its lease: {error}",
                     self.name
                 ));
                 status
@@ -234,7 +243,7 @@ impl Run {
     }
 }
 
-/// With a limit also for servers, without one only for whoever holds the lock.
+/// With `--wait` we wait for the holder and for unreachable servers, without it only for the holder.
 fn may_wait(refusal: &LockError, left: Option<Duration>) -> bool {
     match left {
         Some(left) => refusal.is_retryable() && !left.is_zero(),
@@ -242,7 +251,7 @@ fn may_wait(refusal: &LockError, left: Option<Duration>) -> bool {
     }
 }
 
-/// As shells say it.
+/// The exit statuses of shells for a command that did not start.
 fn not_started(error: &Error) -> u8 {
     if error.kind() == ErrorKind::NotFound {
         127

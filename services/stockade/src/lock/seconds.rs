@@ -1,4 +1,4 @@
-//! A time on the command line: seconds, or with a unit.
+//! Durations on the command line: seconds, or a number with a unit.
 
 use std::{fmt, time::Duration};
 
@@ -20,10 +20,10 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 }
 
 fn expected() -> String {
-    "expected seconds such as 10 or 0.5, or a time such as 500ms, 10s, 2m".into()
+    "expected seconds such as 10 or 0.5, or a duration such as 500ms, 10s, 2m".into()
 }
 
-/// For people, who do not count microseconds.
+/// Displays a duration in seconds with one decimal.
 pub struct Seconds(pub Duration);
 
 impl fmt::Display for Seconds {

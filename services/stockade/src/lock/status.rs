@@ -1,4 +1,4 @@
-//! `stockade lock status`: what every node says of a lock, as a table or as JSON.
+//! `stockade lock status`: the state of a lock on every node, as a table or as JSON.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{Args, builder::NonEmptyStringValueParser};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use lock::{
-    Exclusion, FencingToken, Holder, LockError, LockView, NodeView, RedlockBuilder, Standing,
-    Verdict,
+    Durability, Exclusion, FencingToken, Holder, LockError, LockView, NodeStatus, NodeView,
+    RedlockBuilder, Standing, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -15,32 +15,33 @@ use super::{UNAVAILABLE, backend::Servers, seconds::Seconds};
 use crate::{cli::write_out, settings::Layers};
 
 const COLUMNS: &str = "\
-The table: `holder` is who has the lock on that node (an owner's random name, or how many share it); `token` the last token that the node has \
-accepted for the name, which stays when the lock is given back; `remaining` what is left of the lease there; `guards` whether the node's votes count, and \
-if not, why. The line below says what the nodes together say. A clock that has jumped is seen by whoever watches the node, not by one look.
+Columns: `holder` is the holder of the lock on that node (an owner's random name, or the number of sharing owners); `token` the last token that the \
+node accepted for the name, which stays after a release; `remaining` the rest of the lease on that node; `guards` whether the node's votes count, the \
+reason if not, and whether a node with `durable=true` in its URL is durable by its settings. The last line is the state by a quorum of nodes. One status \
+call cannot detect a clock that has jumped; clients that watch the node do.
 
-Exit status: 0 a quorum of nodes answered and votes, whether the lock is held or free; 69 no quorum; 2 the arguments make no sense.
+Exit status: 0 a quorum of nodes answered and votes, whether the lock is held or free; 69 no quorum; 2 an argument is invalid.
 
 Examples:
   stockade lock status nightly-report --nodes redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
   stockade lock status nightly-report --json";
 
-/// Shows what every node says of a lock, at once, also when nodes are away or new. It changes nothing.
+/// Shows the state of a lock on every node, without waiting and without changing it.
 #[derive(Args)]
 #[command(after_help = COLUMNS)]
 pub struct Status {
-    /// The name of the lock.
+    /// Name of the lock.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
-    /// The lock's servers, comma-separated. Default: LOCK_URLS.
+    /// Servers of the lock, comma-separated. Default: LOCK_URLS.
     #[arg(long, value_name = "URLS")]
     nodes: Option<String>,
-    /// Print JSON, not a table.
+    /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
 }
 
-/// Prints it, and returns the exit status.
+/// Prints the state and returns the exit status.
 pub async fn status(status: &Status, layers: &Layers) -> Result<u8> {
     let servers = Servers::find(status.nodes.as_deref(), layers, "redlock")?;
     let redlock = RedlockBuilder::new(&servers.urls)
@@ -94,20 +95,24 @@ fn row(node: &NodeView) -> [String; 5] {
         holder,
         token,
         remaining,
-        guards(&node.status.standing),
+        guards(&node.status),
     ]
 }
 
-fn guards(standing: &Standing) -> String {
-    match standing {
+fn guards(node: &NodeStatus) -> String {
+    let votes = match &node.standing {
         Standing::Voting => "votes".into(),
-        // Since when that is known, only those know who have been waiting for it.
+        // The remaining wait is unknown here: only a client that watches the node measures it.
         Standing::Excluded(Exclusion::Forgot { .. }) => {
             "does not vote: new or restarted, may have forgotten locks".into()
         }
         Standing::Excluded(exclusion) => format!("does not vote: {exclusion}"),
-        Standing::Unreachable(answer) => format!("does not answer: {answer}"),
+        Standing::Unreachable(answer) => return format!("does not answer: {answer}"),
         _ => "unknown".into(),
+    };
+    match &node.durability {
+        Durability::NotDeclared => votes,
+        durability => format!("{votes}; {durability}"),
     }
 }
 
@@ -156,16 +161,22 @@ fn json(name: &str, view: &LockView) -> Value {
 fn node(node: &NodeView) -> Value {
     let votes = matches!(node.status.standing, Standing::Voting);
     let answers = !matches!(node.status.standing, Standing::Unreachable(_));
-    let guards = guards(&node.status.standing);
-    let about =
-        json!({ "node": node.status.node, "answers": answers, "votes": votes, "guards": guards });
+    let durable = node.status.durability == Durability::Confirmed;
+    let guards = guards(&node.status);
+    let about = json!({
+        "node": node.status.node,
+        "answers": answers,
+        "votes": votes,
+        "durable": durable,
+        "guards": guards,
+    });
     merged(
         about,
         held(node.holder.as_ref(), node.token, node.remaining),
     )
 }
 
-/// `owners` is empty if nobody has the lock; `shared` says whether others may join them.
+/// `owners` is empty if the lock is free. `shared` is true if further owners may join.
 fn held(
     holder: Option<&Holder>,
     token: Option<FencingToken>,

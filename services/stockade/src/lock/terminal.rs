@@ -1,7 +1,8 @@
-//! Who reads the keyboard: a command in a process group of its own gets neither input nor Ctrl-C unless it is given the terminal.
+//! Ownership of the terminal. A command in a separate process group gets neither input nor Ctrl-C
+//! unless it owns the terminal.
 //!
-//! What a reader could get wrong: Ctrl-Z stops the command's group only. The shell waits for ours, so we stop as well; then nothing
-//! extends the lock, and a command that is continued too late is told that the lock is lost.
+//! Ctrl-Z stops only the command's group. The shell waits for our group, so we stop as well. Nothing
+//! extends the lock meanwhile, and a command that is continued too late is stopped for a lost lock.
 
 use std::io::{IsTerminal, stdin};
 
@@ -16,25 +17,26 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// If standard input is one.
+    /// The terminal, if standard input is one.
     pub fn find() -> Option<Self> {
         stdin().is_terminal().then(|| Self { ours: getpgrp() })
     }
 
-    /// Gives it to a group, unless it is not ours to give.
+    /// Gives the terminal to a group, if our group owns it.
     pub fn give(&self, group: Pid) {
         self.pass(self.ours, group);
     }
 
-    /// Takes it back from a group that has it.
-    pub fn take_back(&self, group: Pid) {
+    /// Takes the terminal from a group, if that group owns it.
+    pub fn reclaim(&self, group: Pid) {
         self.pass(group, self.ours);
     }
 
-    /// After the group was stopped: stops us as well, until the shell continues us.
+    /// Stops our group after the command's group was stopped, until the shell continues us.
     pub fn suspend(&self, group: Pid) {
-        self.take_back(group);
-        // With the others of a pipeline. On the main thread, which is given it first, this returns when the shell has continued us.
+        self.reclaim(group);
+        // Signals the whole pipeline. On the main thread, which receives the signal first, this
+        // returns when the shell has continued us.
         let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
         self.give(group);
     }
@@ -43,7 +45,7 @@ impl Terminal {
         if tcgetpgrp(stdin()) != Ok(from) {
             return;
         }
-        // Whoever is not in the foreground is stopped for touching the terminal, unless it has blocked that.
+        // A process in the background is stopped for changing the terminal, unless it blocks SIGTTOU.
         let stops = SigSet::from(Signal::SIGTTOU);
         let _ = stops.thread_block();
         let _ = tcsetpgrp(stdin(), to);

@@ -1,12 +1,14 @@
-//! The arithmetic: orders and refusals in a second, cores that they keep busy, machines that this takes.
+//! The formulas: orders and refusals per second, the cores that they keep busy, and the number of
+//! machines.
 //!
-//! The crowd comes evenly. While there are units, each arrival is an order; once there are none, each request is a refusal, and those who get nothing
-//! send several. So a sale has two phases, one after the other, and a part is planned for the phase in which it has more to do.
+//! Buyers arrive at a constant rate. While units are left, each arrival is an order. Afterwards each
+//! request is a refusal, and a buyer who gets nothing sends several. A sale therefore has two phases,
+//! and each part is planned for the phase with the higher load.
 #![expect(clippy::cast_precision_loss, reason = "a plan is good to a few digits")]
 
 use domain::Item;
 
-/// Who comes, and for what.
+/// Demand and stock of a sale.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Crowd {
     pub buyers: u64,
@@ -16,7 +18,7 @@ pub(super) struct Crowd {
     pub tries: u64,
 }
 
-/// What an order costs each part, and how much of it there may be.
+/// Costs of an order in each part, and limits of the machines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Machines {
     pub service_us: f64,
@@ -24,12 +26,12 @@ pub(super) struct Machines {
     pub redis_us: f64,
     pub recorder_us: f64,
     pub ledger_us: f64,
-    /// Orders a second that one ledger takes in at most.
+    /// Highest rate of orders per second of one ledger.
     pub ledger_most: f64,
     pub ledger_is_a_file: bool,
     pub redis_bytes: f64,
     pub cores_per_service: u64,
-    /// The share of its time for which a core is planned to be busy.
+    /// Planned utilization of a core.
     pub headroom: f64,
 }
 
@@ -43,7 +45,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// Its name in JSON.
+    /// Name in JSON.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::OrderService => "order_service",
@@ -54,16 +56,16 @@ impl Part {
     }
 }
 
-/// What a part has to do while it has most to do.
+/// Peak load of a part.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub part: Part,
-    /// Orders or refusals a second.
+    /// Orders or refusals per second.
     pub per_second: f64,
     pub us_each: f64,
-    /// Cores that it keeps busy.
+    /// Cores that the load keeps busy.
     pub busy_cores: f64,
-    /// Of what one of it may do; above 1 it takes several.
+    /// Load relative to the planned capacity of one instance; above 1, several are needed.
     pub of_one: f64,
 }
 
@@ -80,7 +82,7 @@ impl Load {
     }
 
     pub(super) fn needed(&self) -> u64 {
-        // A hair above a whole number is rounding, not work.
+        // A tiny excess over a whole number is a rounding error.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -91,23 +93,23 @@ impl Load {
     }
 }
 
-/// A sale, planned.
+/// The plan of a sale.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub crowd: Crowd,
-    /// Orders that are placed: one to a buyer, at most as many as units.
+    /// Placed orders: one per buyer, and at most as many as units.
     pub orders: u64,
     pub orders_per_second: f64,
     pub refusals: u64,
     pub refusals_per_second: f64,
-    /// For how long there are units.
+    /// Seconds until the stock is sold.
     pub lasts_seconds: f64,
-    /// Of orders, and of refusals.
+    /// Load of the order services by orders, and by refusals.
     pub service: [Load; 2],
     pub redis: Load,
     pub recorder: Load,
     pub ledger: Load,
-    /// Orders a second that one ledger is planned for.
+    /// Planned orders per second of one ledger.
     pub ledger_planned_for: f64,
     pub ledger_is_a_file: bool,
     pub segments: u64,
@@ -124,7 +126,8 @@ impl Plan {
         } = *crowd;
         let orders = buyers.min(stock);
         let losers = buyers - orders;
-        // All arrivals while there are units are orders. What is over within a second is a second's work.
+        // All arrivals are orders while units are left. A stock that lasts less than a second counts
+        // as the work of one second.
         let lasts_seconds = seconds as f64 * (orders as f64 / buyers as f64);
         let orders_per_second = orders as f64 / lasts_seconds.max(1.0);
         let refusals_per_second = if losers == 0 {
@@ -172,7 +175,7 @@ impl Plan {
         }
     }
 
-    /// The phase in which the order services have more to do.
+    /// The phase with the higher load of the order services.
     pub(super) fn busier_service(&self) -> &Load {
         let [orders, refusals] = &self.service;
         if refusals.of_one > orders.of_one {
@@ -186,7 +189,7 @@ impl Plan {
         self.busier_service().needed()
     }
 
-    /// Where the work is the most of what one of the part does: what has to be made more of first.
+    /// The part with the highest load relative to one instance: the first that must be scaled.
     pub(super) fn bottleneck(&self) -> &Load {
         let others = [&self.redis, &self.recorder, &self.ledger];
         others
@@ -200,19 +203,20 @@ impl Plan {
             })
     }
 
-    /// Whether one ledger takes it, or its writes have to be shared by several.
+    /// Whether one ledger is too slow, so that its writes must be partitioned.
     pub(super) fn needs_partitions(&self) -> bool {
         self.ledger.needed() > 1
     }
 
-    /// SQLite is on one machine, and so is then everything that uses it.
+    /// Whether the plan needs several processes, although SQLite restricts them to one machine.
     pub(super) fn has_too_many_machines_for_a_file(&self) -> bool {
         self.ledger_is_a_file && (self.services() > 1 || self.recorder.needed() > 1)
     }
 }
 
-/// One for each master, so that every master sells, and for each recorder, which has rows of its own. On one server more would only make batches smaller, and
-/// a small stock is not worth splitting: so does an item that is created without a number of segments.
+/// One segment per master, so that every master sells, and one per recorder, which needs its own
+/// rows. More segments on one server would only make batches smaller, and a small stock is not worth
+/// splitting. Items that are created without a number of segments follow the same rule.
 fn segments(stock: u64, masters: u64, recorders: u64) -> u64 {
     masters
         .max(recorders)
@@ -275,7 +279,8 @@ mod tests {
         }
     }
 
-    /// A million buyers in ten seconds are 100,000 a second, and as many orders, while the units last: a tenth of the time. Then 300,000 are refused.
+    /// A million buyers in ten seconds are 100,000 a second, and as many orders, while the units
+    /// last: a tenth of the time. Then 300,000 are refused.
     #[test]
     fn a_sale_that_was_reckoned_by_hand() {
         let plan = plan(1_000_000, 100_000, 10);
@@ -288,7 +293,8 @@ mod tests {
             ),
             (100_000.0, 300_000.0, 1.0)
         );
-        // 1.25 and 3 cores of services, whose two cores are to be half busy; 0.4 of a core of Redis and 0.2 of a recorder.
+        // 1.25 and 3 cores of services, whose two cores are to be half busy; 0.4 of a core of Redis
+        // and 0.2 of a recorder.
         assert_eq!(plan.service.map(|load| load.needed()), [2, 3]);
         assert_eq!(needs(&plan), [3, 1, 1, 1, 1]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the parts cost: built-in figures, and those of the user's own machine.
+//! Costs of the parts: built-in figures, or figures of the user's machine.
 
 use std::path::Path;
 
@@ -11,26 +11,26 @@ pub(super) struct Costs {
     pub service_us_per_recorded_order: f64,
     pub service_us_per_accepted_order: f64,
     pub service_us_per_refusal: f64,
-    /// In batches of about 128, as they are when Redis has much to do.
+    /// In batches of about 128, as under high load.
     pub redis_us_per_order: f64,
-    /// Of one that comes alone.
+    /// In a batch of one order.
     pub redis_us_per_lone_order: f64,
     pub recorder_us_per_order: f64,
     pub postgres_us_per_order: f64,
     pub sqlite_us_per_order: f64,
-    /// What one server took in, its cores and its disk together.
+    /// Measured maximum of one server, limited by its cores and its disk.
     pub postgres_orders_per_second_max: f64,
     pub sqlite_orders_per_second_max: f64,
     pub redis_bytes_per_order: f64,
-    /// Where the figures were measured.
+    /// Machine that produced the figures.
     pub machine: String,
-    /// What the user's file does not have, so that it is built in.
+    /// Fields that the user's file does not have. The built-in figures replace them.
     pub missing: Vec<&'static str>,
 }
 
 type Field = fn(&mut Costs) -> &mut f64;
 
-/// What a file may say, by the names that it says it by.
+/// Fields of a costs file, by name.
 const FIELDS: [(&str, Field); 11] = [
     ("service_us_per_recorded_order", |costs| {
         &mut costs.service_us_per_recorded_order
@@ -66,8 +66,9 @@ const FIELDS: [(&str, Field); 11] = [
 ];
 
 impl Costs {
-    /// This version, end to end on one machine whose two cores load generator, service, recorder, Redis and PostgreSQL shared (`make bench`, P1's
-    /// costs, P4 and P6); what that does not measure is of prototypes of the same design.
+    /// This version, end to end on one machine whose two cores load generator, service, recorder,
+    /// Redis and PostgreSQL shared (`make bench`, P1's costs, P4 and P6); the
+    /// rest comes from prototypes of the same design.
     pub(super) fn built_in() -> Self {
         Self {
             service_us_per_recorded_order: 22.9,
@@ -78,7 +79,8 @@ impl Costs {
             postgres_us_per_order: 13.4,
             // A prototype: one EVALSHA for each order, `appendfsync always`, 19 to 23.
             redis_us_per_lone_order: 20.0,
-            // A prototype: SQLite, synchronous FULL, batches of 1000, 89,000 orders a second of one core.
+            // A prototype: SQLite, synchronous FULL, batches of 1000, 89,000 orders a second of one
+            // core.
             sqlite_us_per_order: 11.2,
             sqlite_orders_per_second_max: 89_000.0,
             postgres_orders_per_second_max: 300_000.0,
@@ -92,7 +94,7 @@ impl Costs {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let place = || format!("--costs {}", path.display());
         let text = std::fs::read_to_string(path)
-            .with_context(|| format!("{}: cannot be read", place()))?;
+            .with_context(|| format!("{}: cannot read the file", place()))?;
         let results: Value = serde_json::from_str(&text)
             .with_context(|| format!("{}: expected the results.json of `make bench`", place()))?;
         Self::of(&results).with_context(place)
@@ -118,7 +120,7 @@ impl Costs {
         Ok(costs)
     }
 
-    /// By name, as a file has them.
+    /// The figures with their names in a file.
     pub(super) fn by_name(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let mut costs = self.clone();
         FIELDS

@@ -1,4 +1,4 @@
-//! The plan, for people and for programs.
+//! The plan as a table for people, and as JSON for programs.
 #![expect(clippy::cast_precision_loss, reason = "a plan is good to a few digits")]
 
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
@@ -97,7 +97,7 @@ fn ledgers(plan: &Plan) -> String {
     match plan.needs_partitions() {
         false => "1, not partitioned".into(),
         true => format!(
-            "{} partitions, each a ledger of its own",
+            "{} partitions, each a separate ledger",
             plan.ledger.needed()
         ),
     }
@@ -113,7 +113,7 @@ fn how_long(plan: &Plan) -> String {
         let left = plan.crowd.stock - plan.orders;
         if left == 0 {
             return format!(
-                "There is a unit for everybody: the last one is sold after {} s at {rate} orders/s.",
+                "There is a unit for every buyer: the last one is sold after {} s at {rate} orders/s.",
                 plan.crowd.seconds
             );
         }
@@ -140,13 +140,10 @@ fn bottleneck(plan: &Plan) -> String {
     let (name, remedy) = match load.part {
         Part::OrderService => ("the order service", "more of them, or more cores for each"),
         Part::Redis => ("Redis", "more masters, each with a segment of the item"),
-        Part::Recorder => (
-            "the recorder",
-            "more of them, each with segments of its own",
-        ),
+        Part::Recorder => ("the recorder", "more of them, each with separate segments"),
         Part::Ledger => (
             "the ledger",
-            "more time for the sale, or several items on ledgers of their own: one ledger is one server",
+            "more time for the sale, or several items on separate ledgers: one ledger is one server",
         ),
     };
     let share = 100.0 * load.of_one;
@@ -180,7 +177,7 @@ fn warning(plan: &Plan) -> Option<String> {
         .then(|| "SQLite is a file on one machine, and several services cannot share it: use --ledger postgres.".into())
 }
 
-/// With thousands apart, and digits behind the point only where there is nothing before it.
+/// Groups thousands, and shows one decimal for numbers below 10 that are not whole.
 fn number(number: f64) -> String {
     if number > 0.0 && number < 10.0 && number.fract() > 0.0 {
         return format!("{number:.1}");

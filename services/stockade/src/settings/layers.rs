@@ -1,4 +1,8 @@
-//! Flags over environment over the user's file over what `up` wrote over defaults; and errors that name the place of a wrong value.
+//! The layers of settings. A flag overrides the environment, then the user's file, then the file of an
+//! earlier `up`, then the default. Errors name the origin of an invalid value.
+//!
+//! Secrets have no flags, because every user of the machine sees the arguments of a process. Any
+//! variable may instead name a file with the value: `STOCKADE_ADMIN_TOKEN_FILE`.
 
 use std::{fmt::Write, ops::RangeInclusive, path::Path, str::FromStr};
 
@@ -11,24 +15,24 @@ use super::table::{SETTINGS, Setting};
 /// The user's own settings, in the data folder.
 const USER_FILE: &str = "stockade.toml";
 
-/// What `up` runs with, in the data folder, so that `token`, `audit` and another `serve` find it.
+/// The settings of the last `up`, in the data folder. `token`, `audit` and another `serve` read them.
 pub const RUN_FILE: &str = "run.toml";
 
-/// The place of a value that nobody has set.
+/// Origin of a value that is not set.
 const DEFAULT: &str = "its default";
 
-/// What `lock` reads; its help is silent about the others.
-const OF_THE_LOCK: [&str; 2] = ["lock_urls", "log"];
+/// Settings that `lock` reads. Its help hides the others.
+const LOCK_SETTINGS: [&str; 2] = ["lock_urls", "log"];
 
-/// Adds a flag for every setting.
+/// Adds a flag for every setting that is not a secret.
 pub fn add_flags(command: Command) -> Command {
+    let with_flags = || SETTINGS.iter().filter(|setting| !setting.secret);
     let lock = |command: Command| {
-        SETTINGS.iter().fold(command, |command, setting| {
-            command.arg(arg(setting).hide(!OF_THE_LOCK.contains(&setting.key)))
+        with_flags().fold(command, |command, setting| {
+            command.arg(arg(setting).hide(!LOCK_SETTINGS.contains(&setting.key)))
         })
     };
-    SETTINGS
-        .iter()
+    with_flags()
         .fold(command, |command, setting| command.arg(arg(setting)))
         .mut_subcommand("lock", lock)
 }
@@ -50,15 +54,15 @@ fn flag(setting: &Setting) -> String {
     setting.key.replace('_', "-")
 }
 
-/// A value and where it stood.
+/// A value and its origin.
 struct Found {
     value: String,
     place: String,
-    /// It is what an earlier `up` ran with, not what the user says.
+    /// Whether the value comes from the run file of an earlier `up`.
     from_run_file: bool,
 }
 
-/// The layers, merged, each value with the place that it came from.
+/// The merged layers: each value with its origin.
 pub struct Layers {
     found: Vec<(&'static Setting, Option<Found>)>,
 }
@@ -70,9 +74,10 @@ impl Layers {
         let run = read_file(&dir.join(RUN_FILE))?;
         let found = SETTINGS
             .iter()
-            .map(|setting| (setting, find(setting, flags, &user, &run, dir)))
-            .collect();
-        Ok(Self { found })
+            .map(|setting| Ok((setting, find(setting, flags, &user, &run, dir)?)));
+        Ok(Self {
+            found: found.collect::<Result<_>>()?,
+        })
     }
 
     fn get(&self, key: &str) -> Option<&Found> {
@@ -82,29 +87,29 @@ impl Layers {
             .and_then(|(_, found)| found.as_ref())
     }
 
-    /// Whether the value is what an earlier `up` ran with, not what the user says.
+    /// Whether the value comes from the run file of an earlier `up`.
     pub fn is_from_run_file(&self, key: &str) -> bool {
         self.get(key).is_some_and(|found| found.from_run_file)
     }
 
-    /// The value as it stands, if somebody has set it.
+    /// The value, unless it is the default.
     pub fn unless_default(&self, key: &str) -> Option<String> {
         self.get(key)
             .filter(|found| found.place != DEFAULT)
             .map(|found| found.value.clone())
     }
 
-    /// Where the value stands.
+    /// Origin of the value.
     pub fn place(&self, key: &str) -> String {
         self.get(key).map_or(key, |found| &found.place).to_owned()
     }
 
-    /// The value as it stands.
+    /// The value, defaults included.
     pub fn text(&self, key: &str) -> Option<String> {
         self.get(key).map(|found| found.value.clone())
     }
 
-    /// Says that the value is not what was `expected`, and where it stands.
+    /// Error that names the origin of the value, what was expected, and the value unless it is secret.
     pub fn wrong(&self, key: &str, expected: &str) -> anyhow::Error {
         let secret = self
             .found
@@ -169,7 +174,7 @@ impl Layers {
         }
     }
 
-    /// Every setting with its place, secrets hidden.
+    /// Every setting with its origin, secrets hidden.
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for (setting, found) in &self.found {
@@ -193,7 +198,7 @@ impl Layers {
     }
 }
 
-/// A comma-separated list of URLs of one of these schemes, which stood in this place.
+/// Parses a comma-separated list of URLs of these schemes. `place` is the origin for errors.
 pub fn parse_urls(text: &str, place: &str, schemes: &[&str]) -> Result<Vec<String>> {
     let urls: Vec<_> = text.split(',').map(|url| url.trim().to_owned()).collect();
     urls.iter()
@@ -202,7 +207,7 @@ pub fn parse_urls(text: &str, place: &str, schemes: &[&str]) -> Result<Vec<Strin
         .ok_or_else(|| wrong_url(place, schemes))
 }
 
-/// URLs may hold a password, so the wrong one is not shown.
+/// URLs may contain a password, so the error does not show the value.
 fn wrong_url(place: &str, schemes: &[&str]) -> anyhow::Error {
     anyhow!(
         "{place}: expected a URL that begins with {}",
@@ -235,7 +240,8 @@ fn shown(setting: &Setting, value: &str) -> String {
     }
 }
 
-/// Hides what stands before the last `@`, and whatever a parameter with `password` in its name holds.
+/// Hides the user information before the last `@`, and the values of parameters whose name contains
+/// `password`.
 fn without_password(url: &str) -> String {
     let (address, parameters) = url
         .split_once('?')
@@ -269,7 +275,7 @@ fn read_file(path: &Path) -> Result<Config> {
     let file = Config::builder()
         .add_source(File::from(path).required(false))
         .build();
-    let file = file.with_context(|| format!("{} cannot be read", path.display()))?;
+    let file = file.with_context(|| format!("cannot read {}", path.display()))?;
     let unknown = file
         .cache
         .clone()
@@ -300,7 +306,8 @@ fn read_file(path: &Path) -> Result<Config> {
     }
 }
 
-/// Lists are written as one text with commas, as in the environment.
+/// Whether the value is a list or a table. Lists are written as one text with commas, as in the
+/// environment.
 fn is_of_another_kind(file: &Config, key: &str) -> bool {
     !matches!(
         file.get_string(key),
@@ -314,7 +321,7 @@ fn find(
     user: &Config,
     run: &Config,
     dir: &Path,
-) -> Option<Found> {
+) -> Result<Option<Found>> {
     let found = |value: String, place: String| Found {
         value,
         place,
@@ -327,17 +334,13 @@ fn find(
             .map(|value| found(value, place))
     };
     let flag_value = || {
-        flags
-            .get_one::<String>(setting.key)
-            .map(|value| found(value.clone(), format!("--{}", flag(setting))))
+        // There is none for a secret.
+        let value = flags.try_get_one::<String>(setting.key).ok().flatten();
+        value.map(|value| found(value.clone(), format!("--{}", flag(setting))))
     };
-    let variable = || {
-        std::env::var(setting.variable)
-            .ok()
-            .filter(|value| !value.is_empty())
-    };
-    flag_value()
-        .or_else(|| variable().map(|value| found(value, setting.variable.into())))
+    let environment = in_environment(setting.variable)?;
+    Ok(flag_value()
+        .or_else(|| environment.map(|(value, place)| found(value, place)))
         .or_else(|| in_file(user, USER_FILE))
         .or_else(|| {
             in_file(run, RUN_FILE).map(|found| Found {
@@ -349,5 +352,23 @@ fn find(
             setting
                 .default
                 .map(|value| found(value.into(), DEFAULT.into()))
-        })
+        }))
+}
+
+/// The variable, or the content of the file that `VARIABLE_FILE` names, with the name of what was set.
+fn in_environment(variable: &str) -> Result<Option<(String, String)>> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let file_variable = format!("{variable}_FILE");
+    match (set(variable), set(&file_variable)) {
+        (Some(_), Some(_)) => Err(anyhow!(
+            "{variable} and {file_variable} are both set: expected one of them"
+        )),
+        (Some(value), None) => Ok(Some((value, variable.into()))),
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("{file_variable}: cannot read {path}"))?;
+            Ok(Some((text.trim_end().to_owned(), file_variable)))
+        }
+        (None, None) => Ok(None),
+    }
 }

@@ -1,16 +1,16 @@
 //! The settings, one line each.
 
-/// A setting, in its three places.
+/// A setting, with its names in the three places that can set it.
 pub(super) struct Setting {
-    /// In a file.
+    /// Key in a file.
     pub key: &'static str,
-    /// In the environment.
+    /// Environment variable.
     pub variable: &'static str,
-    /// If nothing else says.
+    /// Default value, if it has one.
     pub default: Option<&'static str>,
-    /// Never shown.
+    /// Whether the value is hidden in output.
     pub secret: bool,
-    /// What it is, with its unit.
+    /// Description, with its unit.
     pub help: &'static str,
 }
 
@@ -54,162 +54,194 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "redis_url",
         "REDIS_URL",
-        "Redis for the stock: redis://, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME; rediss is with TLS",
+        "Redis for the stock: redis://HOST:PORT, redis+cluster://HOST:PORT,... or redis+sentinel://HOST:PORT,.../NAME; rediss for TLS",
     ),
     unset(
         "lock_urls",
         "LOCK_URLS",
-        "Redis servers of the lock, comma-separated",
+        "independent Redis servers of the lock, comma-separated, such as redis://HOST:PORT,...; append ?durable=true to the URL of a server that flushes every \
+         write (appendonly yes, appendfsync always), so that it votes immediately after a restart",
     ),
     unset(
         "database_url",
         "DATABASE_URL",
-        "the ledger: postgres:// or sqlite://",
+        "database of the ledger: postgres://USER@HOST/DATABASE or sqlite://PATH",
     ),
     setting(
         "database_connections",
         "STOCKADE_DATABASE_CONNECTIONS",
         "8",
-        "connections to the ledger; on PostgreSQL a recorder beside an order service has its own, one more than it has workers",
+        "connections to the ledger; on PostgreSQL, a recorder in the same process as an order service opens its own, one more than its workers",
     ),
     setting(
         "listen",
         "STOCKADE_LISTEN",
         "127.0.0.1:8080",
-        "where to serve HTTP; port 0 takes a free one. Without the role `order`: /metrics, /healthz and /readyz, and only if it is set",
+        "address of the HTTP service; port 0 selects a free port. A process without the role `order` serves /metrics, /healthz and /readyz, and only if this is set",
     ),
     setting(
         "roles",
         "STOCKADE_ROLES",
         "order,recorder,reconciler",
-        "what `serve` does: order, recorder, reconciler, or several",
+        "roles of this process, comma-separated: order, recorder, reconciler",
     ),
     unset(
         "lock",
         "STOCKADE_LOCK",
-        "what keeps the lock of the reconciler: redlock (default with LOCK_URLS), redis, postgres, mysql, sqlite, etcd, zookeeper, consul; without \
-         LOCK_URLS the database of the ledger",
+        "backend of the reconciler's lock: redlock, redis, postgres, mysql, sqlite, etcd, zookeeper or consul; by default redlock with LOCK_URLS, else the \
+         ledger's database",
     ),
     setting(
         "lock_lease_ms",
         "STOCKADE_LOCK_LEASE_MS",
         "5000",
-        "milliseconds of the reconciler's lease; it is extended while it works",
+        "lease of the reconciler's lock in milliseconds; the reconciler extends it while it works",
     ),
     secret(
         "jwt_secret",
         "STOCKADE_JWT_SECRET",
-        "secret that buyers' tokens are signed with (HS256)",
+        "secret that signs buyers' tokens (HS256), 16 characters or more",
+    ),
+    secret(
+        "jwt_secret_previous",
+        "STOCKADE_JWT_SECRET_PREVIOUS",
+        "the secret before this one, accepted as well while the shop's login changes it",
+    ),
+    unset(
+        "jwt_issuer",
+        "STOCKADE_JWT_ISSUER",
+        "issuer (`iss`) that buyers' tokens must name; unset: any",
+    ),
+    unset(
+        "jwt_audience",
+        "STOCKADE_JWT_AUDIENCE",
+        "audience (`aud`) that buyers' tokens must name, so that tokens for other applications do not buy; unset: any",
     ),
     unset(
         "jwt_public_key",
         "STOCKADE_JWT_PUBLIC_KEY",
-        "PEM file with the public key that buyers' tokens are checked with, instead of a secret",
+        "PEM file with the public key that verifies buyers' tokens, instead of a secret",
     ),
     secret(
         "admin_token",
         "STOCKADE_ADMIN_TOKEN",
-        "secret that admins present",
+        "bearer token of the admins, 16 characters or more",
     ),
     secret(
         "payment_secret",
         "STOCKADE_PAYMENT_SECRET",
-        "secret that the payment provider's messages are signed with (HMAC-SHA256)",
+        "secret that signs the payment provider's messages (HMAC-SHA256)",
     ),
     setting(
         "payment_window_seconds",
         "STOCKADE_PAYMENT_WINDOW_SECONDS",
         "300",
-        "seconds that the time of a payment provider's message may be away from ours",
+        "largest difference in seconds between the time of a payment message and our clock",
     ),
     setting(
         "order_timeout_ms",
         "STOCKADE_ORDER_TIMEOUT_MS",
         "5000",
-        "milliseconds after which the outcome of an order is answered as unknown",
+        "milliseconds after which the service answers that the outcome of an order is unknown",
     ),
     setting(
         "request_timeout_ms",
         "STOCKADE_REQUEST_TIMEOUT_MS",
         "10000",
-        "milliseconds that a request may take",
+        "longest duration of a request in milliseconds",
     ),
     setting(
         "drain_timeout_ms",
         "STOCKADE_DRAIN_TIMEOUT_MS",
         "10000",
-        "milliseconds that requests under way get when the service ends",
+        "milliseconds that requests in flight get to finish when the service stops",
     ),
     setting(
         "head_timeout_ms",
         "STOCKADE_HEAD_TIMEOUT_MS",
         "30000",
-        "milliseconds that the head of a request may take to arrive",
+        "milliseconds within which the head of a request must arrive",
+    ),
+    setting(
+        "write_timeout_ms",
+        "STOCKADE_WRITE_TIMEOUT_MS",
+        "10000",
+        "milliseconds that a client may take to read what was sent to it, before its connection is closed",
+    ),
+    unset(
+        "connections_max",
+        "STOCKADE_CONNECTIONS_MAX",
+        "largest number of open connections; at the bound the one that has been silent for longest is closed. Unset: the descriptor limit less 128",
+    ),
+    unset(
+        "connections_per_peer_max",
+        "STOCKADE_CONNECTIONS_PER_PEER_MAX",
+        "the same for each client address. Leave it unset behind a proxy, whose connections all have one address",
     ),
     setting(
         "body_bytes_max",
         "STOCKADE_BODY_BYTES_MAX",
         "16384",
-        "largest body, in bytes",
+        "largest request body in bytes",
     ),
     setting(
         "head_bytes_max",
         "STOCKADE_HEAD_BYTES_MAX",
         "16384",
-        "largest head of a request, in bytes",
+        "largest request head in bytes",
     ),
     setting(
         "headers_max",
         "STOCKADE_HEADERS_MAX",
         "64",
-        "most headers of a request",
+        "largest number of headers in a request",
     ),
     setting(
         "redis_connect_timeout_ms",
         "STOCKADE_REDIS_CONNECT_TIMEOUT_MS",
         "1000",
-        "milliseconds that connecting to Redis may take",
+        "timeout of a connection to Redis in milliseconds",
     ),
     setting(
         "redis_timeout_ms",
         "STOCKADE_REDIS_TIMEOUT_MS",
         "500",
-        "milliseconds after which a reply of Redis is asked for again",
+        "milliseconds after which a call of Redis without a reply is retried",
     ),
     setting(
         "batch_max",
         "STOCKADE_BATCH_MAX",
         "256",
-        "most orders in a batch",
+        "largest number of orders in a batch",
     ),
     setting(
-        "hint_lifetime_ms",
-        "STOCKADE_HINT_LIFETIME_MS",
+        "sold_out_cache_ms",
+        "STOCKADE_SOLD_OUT_CACHE_MS",
         "100",
-        "milliseconds for which an item may be called sold out without a look",
+        "milliseconds for which the sold-out cache refuses orders without reading Redis",
     ),
     setting(
         "replicas",
         "STOCKADE_REPLICAS",
         "1",
-        "replicas that must have an order of a `replicated` item before it is acknowledged",
+        "number of replicas that must confirm an order of a `replicated` item before it is acknowledged",
     ),
     setting(
         "replicas_timeout_ms",
         "STOCKADE_REPLICAS_TIMEOUT_MS",
         "100",
-        "milliseconds that replicas get to confirm before an order is asked for again",
+        "milliseconds that replicas get to confirm an order before it is retried",
     ),
     setting(
         "recorder_workers",
         "STOCKADE_RECORDER_WORKERS",
         "2",
-        "recording transactions at once",
+        "concurrent recording transactions",
     ),
     setting(
         "log",
         "STOCKADE_LOG",
         "info,sqlx::postgres::notice=warn",
-        "what to log, such as `info` or `stock=debug,info`",
+        "log filter, such as `info` or `stock=debug,info`",
     ),
 ];

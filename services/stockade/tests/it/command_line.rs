@@ -20,7 +20,7 @@ fn configured(dir: &std::path::Path) -> Command {
 }
 
 #[test]
-fn serving_without_secrets_is_refused_by_the_name_of_the_variable() {
+fn serving_without_secrets_is_refused_with_the_name_of_the_variable() {
     let folder = tempfile::tempdir().unwrap();
     for missing in ["STOCKADE_JWT_SECRET", "STOCKADE_ADMIN_TOKEN"] {
         let output = run(configured(folder.path()).env_remove(missing).arg("serve"));
@@ -29,12 +29,12 @@ fn serving_without_secrets_is_refused_by_the_name_of_the_variable() {
     }
     assert!(
         !folder.path().join("ledger.db").exists(),
-        "nothing was touched"
+        "the ledger was not created"
     );
 }
 
 #[test]
-fn a_wrong_value_names_its_place_and_what_was_expected() {
+fn an_invalid_value_is_refused_with_its_origin_and_the_expected_value() {
     let table = [
         ("REDIS_URL", "http://x", "redis://"),
         (
@@ -113,7 +113,7 @@ fn a_wrong_value_names_its_place_and_what_was_expected() {
 }
 
 #[test]
-fn flags_stand_over_the_environment_over_the_file_over_the_default() {
+fn a_flag_overrides_the_environment_then_the_file_then_the_default() {
     let folder = tempfile::tempdir().unwrap();
     let batch_max = |command: &mut Command| {
         let output = run(command);
@@ -178,7 +178,7 @@ fn the_effective_settings_are_shown_without_secrets() {
 fn a_ledger_that_cannot_be_reached_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(configured(folder.path())
-        .env("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none")
+        .env("DATABASE_URL", "postgres://unknown@127.0.0.1:1/none")
         .arg("migrate"));
     assert_eq!(output.status.code(), Some(2));
     assert!(

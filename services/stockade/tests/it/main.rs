@@ -1,16 +1,7 @@
-//! The binary as its users meet it: processes that are started, asked, stopped and killed.
+//! The command line, as far as it needs no server. The rest is in `lab/acceptance`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod chaos;
 mod command_line;
-mod crashes;
-mod item_locks;
-mod lock;
-mod operators;
-mod payments;
 mod plan;
 mod process;
-mod reconcile;
-mod site;
-mod up;

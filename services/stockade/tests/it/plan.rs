@@ -38,11 +38,11 @@ fn planned_at_round_costs(arguments: &str) -> Value {
 }
 
 #[test]
-fn a_flash_sale_is_planned_in_a_table_and_in_sentences() {
+fn a_plan_of_a_flash_sale_has_a_table_and_a_summary() {
     let output = plan("--buyers 1000000 --stock 10000 --seconds 60");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
-    for said in [
+    for expected in [
         "10,000 orders/s",
         "50,000 refusals/s",
         "1 master, 1 segment for the item",
@@ -52,12 +52,12 @@ fn a_flash_sale_is_planned_in_a_table_and_in_sentences() {
         "The bottleneck is the order service",
         "Costs: this version on 2 shared cores",
     ] {
-        assert!(text.contains(said), "{said:?} is not in\n{text}");
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
     }
 }
 
 #[test]
-fn programs_find_the_numbers_by_their_names() {
+fn the_json_output_has_stable_names() {
     let plan = planned_at_round_costs("--buyers 5000000 --stock 5000000 --seconds 10");
     let number = |name: &str| {
         plan[name]
@@ -68,7 +68,8 @@ fn programs_find_the_numbers_by_their_names() {
         (number("orders_per_second"), number("refusals_per_second")),
         (500_000.0, 0.0)
     );
-    // 6.25 cores of services, 2 of Redis, 1 of recorders, each to be half busy; and what PostgreSQL does at half.
+    // 6.25 cores of services, 2 of Redis, 1 of recorders, each to be half busy; and what PostgreSQL
+    // does at half.
     assert_eq!(
         (
             number("services"),
@@ -204,10 +205,10 @@ fn what_makes_no_sense_is_refused_by_the_name_of_the_flag() {
 }
 
 #[test]
-fn costs_that_are_none_are_refused_by_their_file_and_name() {
+fn invalid_costs_are_refused_with_file_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results.json");
-    for (text, said) in [
+    for (text, expected) in [
         ("", "results.json"),
         (r#"{"P1":{}}"#, "`costs`"),
         (
@@ -226,7 +227,7 @@ fn costs_that_are_none_are_refused_by_their_file_and_name() {
         ));
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(
-            stderr(&output).contains("--costs") && stderr(&output).contains(said),
+            stderr(&output).contains("--costs") && stderr(&output).contains(expected),
             "{text}: {}",
             stderr(&output)
         );

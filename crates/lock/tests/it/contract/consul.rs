@@ -1,4 +1,5 @@
-//! A double of Consul whose sessions may be as short as a tenth of a second. It doubles every TTL, as Consul does.
+//! A test double of Consul that accepts sessions of a tenth of a second. As Consul does, it ends a
+//! session after twice its TTL.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,14 +7,14 @@ use lock::{ConsulBuilder, Lock};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::{Site, consul_double::Consul, contract};
-use crate::site::ms;
+use super::{TestEnv, consul_double::Consul, contract};
+use crate::support::ms;
 
-static SHARED: OnceCell<ConsulSite> = OnceCell::const_new();
+static SHARED: OnceCell<ConsulEnv> = OnceCell::const_new();
 
-pub struct ConsulSite(Consul);
+pub struct ConsulEnv(Consul);
 
-impl ConsulSite {
+impl ConsulEnv {
     pub fn consul(&self) -> &Consul {
         &self.0
     }
@@ -29,7 +30,7 @@ impl ConsulSite {
         format!("{}/v1/kv/locks/{}", self.0.url(), name.replace(' ', "_20"))
     }
 
-    /// The key of a lock whose name stays as it is but for its spaces, as an operator would look at it.
+    /// The entry of a lock, as an operator would read it. Only spaces in the name are encoded.
     pub async fn entry(&self, name: &str) -> Option<Value> {
         let answer = reqwest::get(self.key(name)).await.unwrap();
         if answer.status() == 404 {
@@ -54,7 +55,7 @@ impl ConsulSite {
     }
 }
 
-impl Site for ConsulSite {
+impl TestEnv for ConsulEnv {
     async fn shared() -> &'static Self {
         SHARED.get_or_init(Self::own).await
     }
@@ -71,15 +72,15 @@ impl Site for ConsulSite {
         Arc::new(self.builder().lock_delay(delay).build().await.unwrap())
     }
 
-    async fn break_down(&mut self) {
+    async fn make_unavailable(&mut self) {
         self.0.kill();
     }
 
-    async fn mend(&mut self) {
+    async fn make_available(&mut self) {
         self.0.restart().await;
     }
 
-    async fn steal(&self, name: &str) {
+    async fn revoke(&self, name: &str) {
         let entry = self.entry(name).await;
         if let Some(session) = entry.as_ref().and_then(|entry| entry["Session"].as_str()) {
             self.destroy(session).await;
@@ -87,4 +88,4 @@ impl Site for ConsulSite {
     }
 }
 
-contract!(double, ConsulSite);
+contract!(double, ConsulEnv);

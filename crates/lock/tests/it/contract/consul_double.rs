@@ -1,18 +1,21 @@
-//! A double of Consul: sessions, keys and blocking queries, as far as a lock and its operator use them.
+//! A test double of Consul: sessions, keys and blocking queries, as far as a lock and its operator
+//! use them.
 //!
-//! It was written from Consul's documentation and source, because no Consul could be had, and has never been held against a real one:
+//! It was written from Consul's documentation and source, because no Consul server was available. It
+//! was never compared with a real one:
 //!
-//! | what | from where |
+//! | behaviour | source |
 //! |---|---|
 //! | a session ends by its TTL, no earlier; release and delete; lock-delay | <https://developer.hashicorp.com/consul/docs/automate/session> |
 //! | create, renew (404 if it has ended), destroy (200 in any case), info; TTL from 10 s to 86400 s; lock-delay above 0 | <https://developer.hashicorp.com/consul/api-docs/session> |
 //! | acquire, release, `LockIndex`, `ModifyIndex`, a write that locks do not hinder, 404 | <https://developer.hashicorp.com/consul/api-docs/kv> |
 //! | `index`, `wait` (5 minutes, at most 10, a sixteenth more), `X-Consul-Index` | <https://developer.hashicorp.com/consul/api-docs/features/blocking> |
-//! | a session ends after *twice* its TTL; a new leader begins all TTLs anew and knows no lock-delay | `agent/consul/session_ttl.go`, `state/session.go` |
-//! | an acquire during the lock-delay says `false`; with a session that has ended it is a 500 | `agent/consul/kvs_endpoint.go`, `state/kvs.go` |
+//! | a session ends after *twice* its TTL; a new leader restarts all TTLs and knows no lock-delay | `agent/consul/session_ttl.go`, `state/session.go` |
+//! | an acquire during the lock-delay returns `false`; with an ended session it fails with 500 | `agent/consul/kvs_endpoint.go`, `state/kvs.go` |
 //! | a missing key has the index of the last change of any key; keys are refused but for `a-zA-Z0-9,-_./` | `agent/consul/kvs_endpoint.go`, `agent/kvs_endpoint.go` |
 //!
-//! Not doubled: values, flags, health checks, ACLs, namespaces, several servers and their consistency.
+//! Not covered: values, flags, health checks, ACLs, namespaces, several servers and their
+//! consistency.
 
 use std::{
     collections::HashMap,
@@ -46,7 +49,7 @@ const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 const TICK: Duration = Duration::from_millis(5);
 
-/// It runs on threads of its own: those of a test end with the test.
+/// Runs on its own threads, because the threads of a test end with the test.
 pub struct Consul {
     shared: Arc<Shared>,
     port: u16,
@@ -60,12 +63,12 @@ struct Shared {
     acquires: AtomicUsize,
 }
 
-/// What survives a restart, and the clocks of the leader, which do not.
+/// The data, which survives a restart, and the clocks of the leader, which do not.
 #[derive(Default)]
 struct Store {
-    /// Of the last write.
+    /// Index of the last write.
     index: u64,
-    /// Of the last write to any key.
+    /// Index of the last write to any key.
     keys_index: u64,
     keys: HashMap<String, Entry>,
     sessions: HashMap<String, Session>,
@@ -91,10 +94,10 @@ struct Session {
 type Parameters = Query<HashMap<String, String>>;
 
 impl Consul {
-    /// With a `session_ttl_min` of its own.
+    /// Starts a server with this `session_ttl_min`.
     pub fn start(session_ttl_min: Duration) -> Self {
         let (changes, _) = watch::channel(0);
-        // Raft has written a little before anybody else can.
+        // Raft has written a few entries before the first client connects.
         let store = Mutex::new(Store {
             index: 10,
             keys_index: 0,
@@ -120,7 +123,7 @@ impl Consul {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// How often anybody has tried to acquire anything.
+    /// Number of acquire requests so far.
     pub fn acquires(&self) -> usize {
         self.shared.acquires.load(Ordering::SeqCst)
     }
@@ -129,14 +132,14 @@ impl Consul {
         self.shared.store().sessions.len()
     }
 
-    /// All connections end where they are.
+    /// Closes all connections immediately.
     pub fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
-    /// On the same port, with a new leader.
+    /// Restarts on the same port, with a new leader.
     pub async fn restart(&mut self) {
         self.kill();
         let listener = loop {
@@ -194,7 +197,7 @@ impl Shared {
         self.store.lock().unwrap()
     }
 
-    /// Whoever waits for a change looks again.
+    /// Wakes the blocking queries.
     fn change<T>(&self, change: impl FnOnce(&mut Store) -> T) -> T {
         let mut store = self.store();
         let before = store.index;
@@ -249,7 +252,7 @@ impl Store {
         }
     }
 
-    /// What the session has is released or deleted, and kept from others for the lock-delay.
+    /// Releases or deletes the keys of the session, and starts the lock-delay.
     fn destroy(&mut self, id: &str) {
         let Some(session) = self.sessions.remove(id) else {
             return;
@@ -326,8 +329,8 @@ impl Store {
         self.keys.insert(key.to_owned(), entry);
     }
 
-    /// Its index, and the key if it is there.
-    fn look(&self, key: &str) -> (u64, Option<Entry>) {
+    /// The index, and the entry if the key exists.
+    fn read(&self, key: &str) -> (u64, Option<Entry>) {
         match self.keys.get(key) {
             Some(entry) => (entry.modified, Some(entry.clone())),
             None => (self.keys_index.max(1), None),
@@ -444,11 +447,11 @@ async fn read_key(
         .mul_f64(1.0 + rand::random_range(0.0..1.0) / 16.0);
     let mut changes = shared.changes.subscribe();
     let changed = async {
-        while index > 0 && shared.store().look(&key).0 <= index && changes.changed().await.is_ok() {
+        while index > 0 && shared.store().read(&key).0 <= index && changes.changed().await.is_ok() {
         }
     };
     let _ = timeout(wait, changed).await;
-    let (index, entry) = shared.store().look(&key);
+    let (index, entry) = shared.store().read(&key);
     let headers = [
         ("X-Consul-Index", index.to_string()),
         ("X-Consul-Knownleader", "true".into()),
@@ -465,7 +468,7 @@ async fn read_key(
         "CreateIndex": entry.created,
         "ModifyIndex": entry.modified,
     });
-    // Of a key that nobody has, it is left out.
+    // A key without a holder has no `Session` field.
     if let Some(session) = entry.session {
         shown["Session"] = json!(session);
     }
@@ -492,7 +495,7 @@ async fn write_key(
         (None, Some(session)) => {
             Json(shared.change(|store| store.release(&key, session))).into_response()
         }
-        // It proceeds whoever has the key, and leaves it to them.
+        // A plain write succeeds whatever session holds the key, and keeps the holder.
         (None, None) => {
             shared.change(|store| {
                 let entry = store.keys.get(&key).cloned().unwrap_or_default();
@@ -512,7 +515,7 @@ async fn delete_key(State(shared): State<Arc<Shared>>, Path(key): Path<String>) 
     Json(true).into_response()
 }
 
-#[allow(clippy::result_large_err, reason = "it is written at once")]
+#[allow(clippy::result_large_err, reason = "the error is the response itself")]
 fn check(key: &str) -> Result<(), Response> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b",-_./".contains(&byte);
     let ends = [
@@ -528,7 +531,7 @@ fn check(key: &str) -> Result<(), Response> {
     Ok(())
 }
 
-/// One number with one unit, of all that Go understands.
+/// Parses one number with one unit; Go accepts more.
 fn go_duration(text: &str) -> Option<Duration> {
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
     let number = text[..digits].parse().ok()?;

@@ -1,4 +1,5 @@
-//! One etcd server, a cluster of one. Its shortest lease is a second; ours are two, for loaded machines.
+//! One etcd server, a cluster of one. Its shortest lease is a second; these tests use two, for loaded
+//! machines.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,14 +8,14 @@ use lock::{EtcdBuilder, Lock};
 use testbed::Etcd;
 use tokio::sync::OnceCell;
 
-use super::{Site, contract};
-use crate::site::ms;
+use super::{TestEnv, contract};
+use crate::support::ms;
 
-static SHARED: OnceCell<EtcdSite> = OnceCell::const_new();
+static SHARED: OnceCell<EtcdEnv> = OnceCell::const_new();
 
-pub struct EtcdSite(Etcd);
+pub struct EtcdEnv(Etcd);
 
-impl EtcdSite {
+impl EtcdEnv {
     pub fn server(&self) -> &Etcd {
         &self.0
     }
@@ -29,7 +30,7 @@ impl EtcdSite {
             .timeout(ms(1500))
     }
 
-    /// The keys of a lock whose name stays as it is, in the order of their creation.
+    /// The keys of a lock, in the order of their creation. Only spaces in the name are encoded.
     pub async fn keys(&self, name: &str) -> Vec<KeyValue> {
         let mut client = etcd_client::Client::connect([self.url()], None)
             .await
@@ -44,7 +45,7 @@ impl EtcdSite {
             .take_kvs()
     }
 
-    /// Leases of all locks.
+    /// Number of leases of all locks.
     pub async fn leases(&self) -> usize {
         let mut client = etcd_client::Client::connect([self.url()], None)
             .await
@@ -58,7 +59,7 @@ fn prefix(name: &str) -> String {
     format!("locks/{}/", name.replace(' ', "_20"))
 }
 
-impl Site for EtcdSite {
+impl TestEnv for EtcdEnv {
     const LEASE: Duration = ms(2000);
 
     async fn shared() -> &'static Self {
@@ -73,15 +74,15 @@ impl Site for EtcdSite {
         Arc::new(self.builder().build().await.unwrap())
     }
 
-    async fn break_down(&mut self) {
+    async fn make_unavailable(&mut self) {
         self.0.kill().await.unwrap();
     }
 
-    async fn mend(&mut self) {
+    async fn make_available(&mut self) {
         self.0.restart().await.unwrap();
     }
 
-    async fn steal(&self, name: &str) {
+    async fn revoke(&self, name: &str) {
         let mut client = etcd_client::Client::connect([self.url()], None)
             .await
             .unwrap();
@@ -92,4 +93,4 @@ impl Site for EtcdSite {
     }
 }
 
-contract!(cluster_of_one, EtcdSite);
+contract!(cluster_of_one, EtcdEnv);

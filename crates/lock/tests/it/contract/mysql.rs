@@ -6,24 +6,24 @@ use lock::{Lock, SqlLockBuilder};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{Site, contract};
-use crate::{site::ms, store::site::shared_mariadb};
+use super::{TestEnv, contract};
+use crate::{store::env::shared_mariadb, support::ms};
 
 pub const ROW: u8 = 0;
 pub const ADVISORY: u8 = 1;
 pub const FOR_UPDATE: u8 = 2;
 
-/// How the server names an advisory lock.
+/// The key of an advisory lock at the server.
 const KEY: &str = "CONCAT('lock:', SHA2(CONCAT(DATABASE(), '.locks:', ?), 224))";
-/// InnoDB shows what it has shown before to whoever asks again within 100 ms, of any session.
-const POLL: Duration = ms(120);
+/// InnoDB caches the tables of its transactions for 100 ms, for all sessions.
+const POLL_INTERVAL: Duration = ms(120);
 
 pub struct MariaDb<const KIND: u8> {
     pub url: String,
     server: Option<testbed::MariaDb>,
 }
 
-/// The lock of that kind, with a lease that a loaded machine does not outlast.
+/// A lock of that kind, with time limits for a loaded machine.
 pub fn lock(kind: u8, builder: SqlLockBuilder<sqlx::MySql>) -> Arc<dyn Lock> {
     let builder = builder.timeout(ms(1000)).retry(ms(50));
     match kind {
@@ -37,7 +37,7 @@ pub async fn session(url: &str) -> MySqlConnection {
     MySqlConnection::connect(url).await.unwrap()
 }
 
-/// In a database with the tables, made once.
+/// URL of a database with the tables, created once.
 pub async fn shared_url() -> &'static str {
     static URL: OnceCell<String> = OnceCell::const_new();
     URL.get_or_init(async || with_tables(shared_mariadb().await).await)
@@ -61,18 +61,20 @@ impl<const KIND: u8> MariaDb<KIND> {
     }
 
     fn server(&mut self) -> &mut testbed::MariaDb {
-        self.server.as_mut().expect("nobody breaks what is shared")
+        self.server
+            .as_mut()
+            .expect("shared servers are never stopped")
     }
 }
 
-/// It may have gone by itself.
+/// The session may have ended by itself.
 async fn kill(session: &mut MySqlConnection, id: u64) {
     let _ = session
         .execute(sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))))
         .await;
 }
 
-/// Ends whoever has the row, or waits for it in front of us.
+/// Kills the sessions that hold the row or wait for it ahead of us.
 async fn kill_the_holder_of_the_row(url: &str, name: &str) {
     let (mut ours, mut other) = (session(url).await, session(url).await);
     let id: u64 = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS UNSIGNED)")
@@ -100,17 +102,17 @@ async fn kill_the_holder_of_the_row(url: &str, name: &str) {
         for blocker in blockers {
             kill(&mut other, blocker).await;
         }
-        sleep(POLL).await;
+        sleep(POLL_INTERVAL).await;
     }
     waits.await.unwrap();
 }
 
-impl<const KIND: u8> Site for MariaDb<KIND> {
+impl<const KIND: u8> TestEnv for MariaDb<KIND> {
     /// The server counts the silence of a session in whole seconds.
     const LEASE: Duration = ms(if KIND == ROW { 1500 } else { 2000 });
 
     async fn shared() -> &'static Self {
-        // A handful of bytes for each test.
+        // Leaks a few bytes for each test.
         Box::leak(Box::new(Self {
             url: shared_url().await.to_owned(),
             server: None,
@@ -133,21 +135,21 @@ impl<const KIND: u8> Site for MariaDb<KIND> {
         lock(KIND, self.builder().lock_delay(delay))
     }
 
-    async fn break_down(&mut self) {
+    async fn make_unavailable(&mut self) {
         self.server().kill().await.unwrap();
     }
 
-    async fn mend(&mut self) {
+    async fn make_available(&mut self) {
         self.server().restart().await.unwrap();
     }
 
-    async fn steal(&self, name: &str) {
+    async fn revoke(&self, name: &str) {
         let mut session = session(&self.url).await;
         match KIND {
             ROW => {
-                let steal = sqlx::query("UPDATE locks SET expires_at_us = 0 WHERE name = ?")
+                let revoke = sqlx::query("UPDATE locks SET expires_at_us = 0 WHERE name = ?")
                     .bind(name.as_bytes());
-                steal.execute(&mut session).await.unwrap();
+                revoke.execute(&mut session).await.unwrap();
             }
             ADVISORY => {
                 let holder = format!("SELECT CAST(IS_USED_LOCK({KEY}) AS UNSIGNED)");

@@ -6,8 +6,8 @@ use lock::{Lock, SqlLockBuilder};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{Site, contract};
-use crate::{site::ms, store::site::shared_postgres};
+use super::{TestEnv, contract};
+use crate::{store::env::shared_postgres, support::ms};
 
 pub const ROW: u8 = 0;
 pub const ADVISORY: u8 = 1;
@@ -18,7 +18,7 @@ pub struct Postgres<const KIND: u8> {
     server: Option<testbed::Postgres>,
 }
 
-/// The lock of that kind, with a lease that a loaded machine does not outlast.
+/// A lock of that kind, with time limits for a loaded machine.
 pub fn lock(kind: u8, builder: SqlLockBuilder<sqlx::Postgres>) -> Arc<dyn Lock> {
     let builder = builder.timeout(ms(1000)).retry(ms(50));
     match kind {
@@ -32,7 +32,7 @@ pub async fn session(url: &str) -> PgConnection {
     PgConnection::connect(url).await.unwrap()
 }
 
-/// In a database with the tables, made once.
+/// URL of a database with the tables, created once.
 pub async fn shared_url() -> &'static str {
     static URL: OnceCell<String> = OnceCell::const_new();
     URL.get_or_init(async || with_tables(shared_postgres().await).await)
@@ -50,7 +50,7 @@ async fn with_tables(server: &testbed::Postgres) -> String {
     url
 }
 
-/// How the server numbers an advisory lock.
+/// The key of an advisory lock at the server.
 pub fn key(name: &str) -> String {
     let bytes: String = format!("locks:{name}")
         .bytes()
@@ -65,11 +65,13 @@ impl<const KIND: u8> Postgres<KIND> {
     }
 
     fn server(&mut self) -> &mut testbed::Postgres {
-        self.server.as_mut().expect("nobody breaks what is shared")
+        self.server
+            .as_mut()
+            .expect("shared servers are never stopped")
     }
 }
 
-/// Ends whoever has the row, or waits for it in front of us.
+/// Kills the sessions that hold the row or wait for it ahead of us.
 async fn kill_the_holder_of_the_row(url: &str, name: &str) {
     let (mut ours, mut other) = (session(url).await, session(url).await);
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
@@ -96,9 +98,9 @@ async fn kill_the_holder_of_the_row(url: &str, name: &str) {
     waits.await.unwrap();
 }
 
-impl<const KIND: u8> Site for Postgres<KIND> {
+impl<const KIND: u8> TestEnv for Postgres<KIND> {
     async fn shared() -> &'static Self {
-        // A handful of bytes for each test.
+        // Leaks a few bytes for each test.
         Box::leak(Box::new(Self {
             url: shared_url().await.to_owned(),
             server: None,
@@ -121,16 +123,16 @@ impl<const KIND: u8> Site for Postgres<KIND> {
         lock(KIND, self.builder().lock_delay(delay))
     }
 
-    async fn break_down(&mut self) {
+    async fn make_unavailable(&mut self) {
         self.server().kill().await.unwrap();
     }
 
-    async fn mend(&mut self) {
+    async fn make_available(&mut self) {
         self.server().restart().await.unwrap();
     }
 
-    async fn steal(&self, name: &str) {
-        let steal = match KIND {
+    async fn revoke(&self, name: &str) {
+        let revoke = match KIND {
             ROW => "UPDATE locks SET expires_at_us = 0 WHERE name = $1".to_owned(),
             ADVISORY => format!(
                 "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND $1 = $1 \
@@ -139,7 +141,7 @@ impl<const KIND: u8> Site for Postgres<KIND> {
             ),
             _ => return kill_the_holder_of_the_row(&self.url, name).await,
         };
-        sqlx::query(AssertSqlSafe(steal))
+        sqlx::query(AssertSqlSafe(revoke))
             .bind(name.as_bytes())
             .execute(&mut session(&self.url).await)
             .await

@@ -1,4 +1,4 @@
-//! One Redis server: the plain lock, and the one that its owner may enter again.
+//! One Redis server: the plain lock and the re-entrant lock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,8 +6,8 @@ use lock::{Lock, RedisLock, RedisLockBuilder};
 use testbed::{AppendFsync, Redis};
 use tokio::sync::OnceCell;
 
-use super::{Site, contract};
-use crate::site::{ms, raw};
+use super::{TestEnv, contract};
+use crate::support::{ms, raw};
 
 struct Single<const REENTRANT: bool>(Redis);
 
@@ -25,9 +25,9 @@ impl<const AGAIN: bool> Single<AGAIN> {
     }
 }
 
-macro_rules! site {
+macro_rules! env {
     ($again:literal, $shared:ident, $client:expr) => {
-        impl Site for Single<$again> {
+        impl TestEnv for Single<$again> {
             async fn shared() -> &'static Self {
                 $shared.get_or_init(Self::own).await
             }
@@ -50,15 +50,15 @@ macro_rules! site {
                 Arc::new($client(self.lock(delay)))
             }
 
-            async fn break_down(&mut self) {
+            async fn make_unavailable(&mut self) {
                 self.0.kill().await.unwrap();
             }
 
-            async fn mend(&mut self) {
+            async fn make_available(&mut self) {
                 self.0.restart().await.unwrap();
             }
 
-            async fn steal(&self, name: &str) {
+            async fn revoke(&self, name: &str) {
                 redis::cmd("DEL")
                     .arg(name)
                     .exec_async(&mut raw(&self.0).await)
@@ -69,8 +69,8 @@ macro_rules! site {
     };
 }
 
-site!(false, PLAIN, |lock| lock);
-site!(true, REENTRANT, |lock: RedisLock| lock.reentrant());
+env!(false, PLAIN, |lock| lock);
+env!(true, REENTRANT, |lock: RedisLock| lock.reentrant());
 
 contract!(plain, Single<false>);
 contract!(reentrant, Single<true>);

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use lock::{Lock, Standing};
 use testbed::{AppendFsync, Redis};
 
-use super::{Site, contract};
-use crate::site::{becomes, builder, five, ms, raw};
+use super::{TestEnv, contract};
+use crate::support::{becomes, builder, five, ms, raw};
 
 struct Nodes<const FAIR: bool>(Servers);
 
@@ -25,7 +25,7 @@ impl<const FAIR: bool> Nodes<FAIR> {
 
     fn own_servers(&mut self) -> &mut Vec<Redis> {
         match &mut self.0 {
-            Servers::Shared(_) => panic!("nobody breaks what is shared"),
+            Servers::Shared(_) => panic!("shared servers are never stopped"),
             Servers::Own(servers) => servers,
         }
     }
@@ -42,9 +42,9 @@ impl<const FAIR: bool> Nodes<FAIR> {
     }
 }
 
-impl<const FAIR: bool> Site for Nodes<FAIR> {
+impl<const FAIR: bool> TestEnv for Nodes<FAIR> {
     async fn shared() -> &'static Self {
-        // A handful of bytes for each test.
+        // Leaks a few bytes for each test.
         Box::leak(Box::new(Self(Servers::Shared(five().await))))
     }
 
@@ -59,9 +59,9 @@ impl<const FAIR: bool> Site for Nodes<FAIR> {
                     .unwrap(),
             );
         }
-        let site = Self(Servers::Own(servers));
-        site.all_vote().await;
-        site
+        let env = Self(Servers::Own(servers));
+        env.all_vote().await;
+        env
     }
 
     async fn client(&self) -> Arc<dyn Lock> {
@@ -87,20 +87,20 @@ impl<const FAIR: bool> Site for Nodes<FAIR> {
         )
     }
 
-    async fn break_down(&mut self) {
+    async fn make_unavailable(&mut self) {
         for server in self.own_servers() {
             server.kill().await.unwrap();
         }
     }
 
-    async fn mend(&mut self) {
+    async fn make_available(&mut self) {
         for server in self.own_servers() {
             server.restart().await.unwrap();
         }
         self.all_vote().await;
     }
 
-    async fn steal(&self, name: &str) {
+    async fn revoke(&self, name: &str) {
         for server in self.servers() {
             redis::cmd("DEL")
                 .arg(name)
@@ -111,5 +111,5 @@ impl<const FAIR: bool> Site for Nodes<FAIR> {
     }
 }
 
-contract!(first_come, Nodes<false>);
+contract!(unordered, Nodes<false>);
 contract!(fair, Nodes<true>);

@@ -7,13 +7,13 @@ use sqlx::{Connection, Executor, SqliteConnection};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-use super::{Site, contract};
-use crate::site::ms;
+use super::{TestEnv, contract};
+use crate::support::ms;
 
 pub struct File {
     pub url: String,
     _folder: TempDir,
-    /// Somebody else, who has the whole file and does not let go.
+    /// Another client that keeps the whole file locked.
     intruder: Option<SqliteConnection>,
 }
 
@@ -35,18 +35,13 @@ impl File {
             .execute("PRAGMA journal_mode = WAL")
             .await
             .unwrap();
-        let site = Self {
+        let env = Self {
             url,
             _folder: folder,
             intruder: None,
         };
-        site.builder()
-            .build()
-            .unwrap()
-            .create_table()
-            .await
-            .unwrap();
-        site
+        env.builder().build().unwrap().create_table().await.unwrap();
+        env
     }
 
     pub fn builder(&self) -> SqlLockBuilder<sqlx::Sqlite> {
@@ -57,7 +52,7 @@ impl File {
     }
 }
 
-impl Site for File {
+impl TestEnv for File {
     async fn shared() -> &'static Self {
         static SHARED: OnceCell<File> = OnceCell::const_new();
         SHARED.get_or_init(Self::new).await
@@ -75,21 +70,22 @@ impl Site for File {
         Arc::new(self.builder().lock_delay(delay).build().unwrap())
     }
 
-    /// There is no server to kill. A writer that hangs in its transaction is what keeps a file from everybody.
-    async fn break_down(&mut self) {
+    /// There is no server to kill. A writer that hangs in its transaction makes the file unavailable
+    /// to all clients.
+    async fn make_unavailable(&mut self) {
         let mut intruder = session(&self.url).await;
         intruder.execute("BEGIN EXCLUSIVE").await.unwrap();
         self.intruder = Some(intruder);
     }
 
-    async fn mend(&mut self) {
+    async fn make_available(&mut self) {
         self.intruder.take().unwrap().close().await.unwrap();
     }
 
-    async fn steal(&self, name: &str) {
-        let steal =
+    async fn revoke(&self, name: &str) {
+        let revoke =
             sqlx::query("UPDATE locks SET expires_at_us = 0 WHERE name = ?").bind(name.as_bytes());
-        steal.execute(&mut session(&self.url).await).await.unwrap();
+        revoke.execute(&mut session(&self.url).await).await.unwrap();
     }
 }
 

@@ -7,14 +7,14 @@ use testbed::ZooKeeper;
 use tokio::sync::OnceCell;
 use zookeeper_client::Client;
 
-use super::{Site, contract};
-use crate::site::ms;
+use super::{TestEnv, contract};
+use crate::support::ms;
 
-static SHARED: OnceCell<ZooKeeperSite> = OnceCell::const_new();
+static SHARED: OnceCell<ZooKeeperEnv> = OnceCell::const_new();
 
-pub struct ZooKeeperSite(ZooKeeper);
+pub struct ZooKeeperEnv(ZooKeeper);
 
-impl ZooKeeperSite {
+impl ZooKeeperEnv {
     pub fn server(&self) -> &ZooKeeper {
         &self.0
     }
@@ -34,7 +34,7 @@ impl ZooKeeperSite {
         Client::connect(&self.url()).await.unwrap()
     }
 
-    /// The nodes of a lock whose name stays as it is but for its spaces, in the order of their numbers.
+    /// The nodes of a lock, in the order of their numbers. Only spaces in the name are encoded.
     pub async fn nodes(&self, client: &Client, name: &str) -> Vec<String> {
         let parent = parent(name);
         let mut nodes = client.list_children(&parent).await.unwrap_or_default();
@@ -51,7 +51,7 @@ fn parent(name: &str) -> String {
     format!("/locks/{}", name.replace(' ', "_20"))
 }
 
-impl Site for ZooKeeperSite {
+impl TestEnv for ZooKeeperEnv {
     const LEASE: Duration = ms(2000);
 
     async fn shared() -> &'static Self {
@@ -72,21 +72,21 @@ impl Site for ZooKeeperSite {
         Arc::new(self.builder().build().await.unwrap())
     }
 
-    async fn break_down(&mut self) {
+    async fn make_unavailable(&mut self) {
         self.0.kill().await.unwrap();
     }
 
-    async fn mend(&mut self) {
+    async fn make_available(&mut self) {
         self.0.restart().await.unwrap();
     }
 
-    async fn steal(&self, name: &str) {
+    async fn revoke(&self, name: &str) {
         let client = self.raw().await;
         for node in self.nodes(&client, name).await {
-            // Somebody may have given it back just now.
+            // The node may have been removed in between.
             let _ = client.delete(&node, None).await;
         }
     }
 }
 
-contract!(standalone, ZooKeeperSite);
+contract!(standalone, ZooKeeperEnv);

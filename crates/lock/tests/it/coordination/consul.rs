@@ -1,29 +1,29 @@
-//! Consul, or rather its double.
+//! The test double of Consul.
 
 use std::time::Instant;
 
-use lock::{ConsulBuilder, InvalidArgument, LockError};
+use lock::{ConsulBuilder, InvalidArgument, Lock, LockError};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    contract::{PATIENCE, Site, consul::ConsulSite},
-    site::{becomes, ms, name},
+    contract::{TEST_TIMEOUT, TestEnv, consul::ConsulEnv},
+    support::{becomes, ms, name},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_token_is_the_lock_index_of_the_server() {
-    let (site, name) = (ConsulSite::shared().await, name("token"));
-    let lock = site.client().await;
+    let (env, name) = (ConsulEnv::shared().await, name("token"));
+    let lock = env.client().await;
     for index in 1..=3 {
         let guard = lock.acquire(&name).await.unwrap();
-        let entry = site.entry(&name).await.unwrap();
+        let entry = env.entry(&name).await.unwrap();
         assert_eq!(
             (guard.token().get(), entry["LockIndex"].as_i64()),
             (index, Some(index))
         );
         assert!(entry["Session"].is_string());
         guard.release().await.unwrap();
-        let entry = site
+        let entry = env
             .entry(&name)
             .await
             .expect("a release leaves the key, and with it the index");
@@ -33,21 +33,24 @@ async fn the_token_is_the_lock_index_of_the_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_session_is_left_behind() {
-    let (site, name) = (ConsulSite::own().await, name("sessions"));
-    let (one, other) = (site.client().await, site.client().await);
+    let (env, name) = (ConsulEnv::own().await, name("sessions"));
+    let (one, other) = (env.client().await, env.client().await);
     let guard = one.acquire(&name).await.unwrap().renewed();
     assert!(other.try_acquire(&name).await.is_err());
     assert!(other.acquire_within(&name, ms(200)).await.is_err());
-    becomes("only the holder has one", async || {
-        site.consul().sessions() == 1
+    becomes("only the holder has a session", async || {
+        env.consul().sessions() == 1
     })
     .await;
     guard.release().await.unwrap();
-    // Cancelled wherever it may be.
+    // Cancelled after different times, at different steps.
     for us in (0..10_000).step_by(500) {
         let _ = timeout(std::time::Duration::from_micros(us), one.acquire(&name)).await;
     }
-    becomes("nobody has one", async || site.consul().sessions() == 0).await;
+    becomes("no client has a session", async || {
+        env.consul().sessions() == 0
+    })
+    .await;
     other
         .try_acquire(&name)
         .await
@@ -57,43 +60,47 @@ async fn no_session_is_left_behind() {
         .unwrap();
 }
 
-/// To ask is to write into the log of the cluster; to wait is not.
+/// An attempt writes into the log of the cluster; waiting does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_wait_do_not_ask() {
-    let (site, name) = (ConsulSite::own().await, name("waits"));
-    let guard = site.client().await.acquire(&name).await.unwrap().renewed();
-    let other = site.client().await;
+async fn waiters_make_no_attempts_while_the_lock_is_held() {
+    let (env, name) = (ConsulEnv::own().await, name("waits"));
+    let guard = env.client().await.acquire(&name).await.unwrap().renewed();
+    let other = env.client().await;
     let waiter = tokio::spawn({
         let name = name.clone();
         async move { other.acquire(&name).await }
     });
-    // For longer than one question waits.
-    sleep(ConsulSite::LEASE * 3 / 2).await;
-    assert_eq!(site.consul().acquires(), 1);
+    // Longer than one blocking query.
+    sleep(ConsulEnv::LEASE * 3 / 2).await;
+    assert_eq!(env.consul().acquires(), 1);
     let since = Instant::now();
     guard.release().await.unwrap();
-    let next = timeout(PATIENCE, waiter).await.unwrap().unwrap().unwrap();
+    let next = timeout(TEST_TIMEOUT, waiter)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     assert!(
-        since.elapsed() < ms(1000) && site.consul().acquires() == 2,
+        since.elapsed() < ms(1000) && env.consul().acquires() == 2,
         "{:?}",
         since.elapsed()
     );
     next.release().await.unwrap();
 }
 
-/// A write that knows nothing of the lock changes the key under everybody who watches it.
+/// A plain write changes the key and wakes all blocking queries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_that_frees_nothing_is_no_loss_and_no_release() {
-    let (site, name) = (ConsulSite::shared().await, name("other writes"));
-    let guard = site.client().await.acquire(&name).await.unwrap();
-    let other = site.client().await;
+async fn a_plain_write_to_the_key_is_neither_a_loss_nor_a_release() {
+    let (env, name) = (ConsulEnv::shared().await, name("other writes"));
+    let guard = env.client().await.acquire(&name).await.unwrap();
+    let other = env.client().await;
     let waiting = other.acquire_within(&name, ms(700));
     let writing = async {
         for _ in 0..3 {
             sleep(ms(100)).await;
             assert_eq!(
                 reqwest::Client::new()
-                    .put(site.key(&name))
+                    .put(env.key(&name))
                     .body("x")
                     .send()
                     .await
@@ -109,19 +116,21 @@ async fn a_change_that_frees_nothing_is_no_loss_and_no_release() {
     guard.release().await.unwrap();
 }
 
-/// Nobody should delete it. Whoever does takes the lock from its holder.
+/// No program should delete the key: that takes the lock from its holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_deleted_is_a_loss_and_its_tokens_begin_anew() {
-    let (site, name) = (ConsulSite::shared().await, name("deleted"));
-    let lock = site.client().await;
+async fn a_deleted_key_is_a_loss_and_its_tokens_start_again() {
+    let (env, name) = (ConsulEnv::shared().await, name("deleted"));
+    let lock = env.client().await;
     lock.acquire(&name).await.unwrap().release().await.unwrap();
     let guard = lock.acquire(&name).await.unwrap();
     reqwest::Client::new()
-        .delete(site.key(&name))
+        .delete(env.key(&name))
         .send()
         .await
         .unwrap();
-    timeout(ms(500), guard.lost()).await.expect("it is told");
+    timeout(ms(500), guard.lost())
+        .await
+        .expect("the loss is reported");
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
     let guard = lock.acquire(&name).await.unwrap();
     assert_eq!(guard.token().get(), 1, "as the documentation warns");
@@ -129,9 +138,9 @@ async fn a_key_that_is_deleted_is_a_loss_and_its_tokens_begin_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_the_servers_refuse_is_an_error_that_says_so() {
-    let site = ConsulSite::shared().await;
-    let lock = ConsulBuilder::new(site.consul().url())
+async fn a_lease_that_the_servers_refuse_is_reported_with_their_reason() {
+    let env = ConsulEnv::shared().await;
+    let lock = ConsulBuilder::new(env.consul().url())
         .session_ttl_min(ms(20))
         .lease(ms(50))
         .build()
@@ -146,7 +155,7 @@ async fn a_lease_that_the_servers_refuse_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn bad_settings_are_refused() {
+async fn invalid_settings_are_refused() {
     for url in [
         "",
         "127.0.0.1:8500",

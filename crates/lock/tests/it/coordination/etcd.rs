@@ -1,6 +1,6 @@
-//! etcd, and what its own metrics say.
+//! etcd, checked with its own metrics.
 
-use lock::{EtcdBuilder, InvalidArgument};
+use lock::{EtcdBuilder, InvalidArgument, Lock};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -9,13 +9,13 @@ use tokio::{
 
 use super::{Queue, next, queues, waits};
 use crate::{
-    contract::{Site, etcd::EtcdSite},
-    site::{becomes, ms, name},
+    contract::{TestEnv, etcd::EtcdEnv},
+    support::{becomes, ms, name},
 };
 
-queues!(EtcdSite);
+queues!(EtcdEnv);
 
-impl EtcdSite {
+impl EtcdEnv {
     async fn metric(&self, metric: &str) -> usize {
         let mut stream = TcpStream::connect(self.url().trim_start_matches("http://"))
             .await
@@ -33,7 +33,7 @@ impl EtcdSite {
     }
 }
 
-impl Queue for EtcdSite {
+impl Queue for EtcdEnv {
     async fn queue(&self, name: &str) -> Vec<i64> {
         self.keys(name)
             .await
@@ -56,44 +56,48 @@ impl Queue for EtcdSite {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_is_told_to_one_waiter() {
-    let (site, name) = (EtcdSite::own().await, name("one is told"));
-    let guard = site.client().await.acquire(&name).await.unwrap().renewed();
+async fn a_release_notifies_one_waiter() {
+    let (env, name) = (EtcdEnv::own().await, name("one is notified"));
+    let guard = env.client().await.acquire(&name).await.unwrap().renewed();
     let mut waiters = Default::default();
     for _ in 0..5 {
-        waits(&site, &mut waiters, &name).await;
+        waits(&env, &mut waiters, &name).await;
     }
-    becomes("everybody watches", async || site.watches().await == 6).await;
-    let before = site.metric("etcd_debugging_mvcc_events_total").await;
+    becomes("all clients watch", async || env.watches().await == 6).await;
+    let before = env.metric("etcd_debugging_mvcc_events_total").await;
     guard.release().await.unwrap();
     let _guard = next(&mut waiters).await.renewed();
     sleep(ms(200)).await;
-    let told = site.metric("etcd_debugging_mvcc_events_total").await - before;
+    let notified = env.metric("etcd_debugging_mvcc_events_total").await - before;
     assert!(
-        (1..=2).contains(&told),
-        "the next one, and perhaps the one that released it: {told}"
+        (1..=2).contains(&notified),
+        "the next waiter, and perhaps the releasing client: {notified}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lease_is_left_behind() {
-    let (site, name) = (EtcdSite::own().await, name("leases"));
-    let lock = site.client().await;
+    let (env, name) = (EtcdEnv::own().await, name("leases"));
+    let lock = env.client().await;
     let guard = lock.acquire(&name).await.unwrap();
     assert!(lock.try_acquire(&name).await.is_err());
     assert!(lock.acquire_within(&name, ms(100)).await.is_err());
-    becomes("only the holder has one", async || site.leases().await == 1).await;
+    becomes("only the holder has a lease", async || {
+        env.leases().await == 1
+    })
+    .await;
     guard.release().await.unwrap();
-    becomes("nobody has one", async || site.leases().await == 0).await;
+    becomes("no client has a lease", async || env.leases().await == 0).await;
     drop(lock.acquire(&name).await.unwrap());
-    becomes("nobody has one", async || site.leases().await == 0).await;
+    becomes("no client has a lease", async || env.leases().await == 0).await;
 }
 
-/// The server has a shortest lease; the holder may go by what it was granted, and must not go by what it asked for if that is longer.
+/// The server has a shortest lease. The guard may use the granted lease, and must not use a longer
+/// one that was requested.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_guard_goes_by_the_lease_that_was_granted() {
-    let site = EtcdSite::shared().await;
-    let lock = EtcdBuilder::new([site.url()])
+async fn the_guard_uses_the_granted_lease() {
+    let env = EtcdEnv::shared().await;
+    let lock = EtcdBuilder::new([env.url()])
         .lease(ms(1200))
         .timeout(ms(1000))
         .build()
@@ -109,7 +113,7 @@ async fn the_guard_goes_by_the_lease_that_was_granted() {
 }
 
 #[tokio::test]
-async fn bad_settings_are_refused() {
+async fn invalid_settings_are_refused() {
     let none: [&str; 0] = [];
     assert!(matches!(
         EtcdBuilder::new(none).build().await,

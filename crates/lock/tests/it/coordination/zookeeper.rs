@@ -1,4 +1,4 @@
-//! ZooKeeper, and what its four-letter words say.
+//! ZooKeeper, checked with its four-letter commands.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use zookeeper_client::CreateMode;
 
 use super::{Queue, next, queues, waits};
 use crate::{
-    contract::{Site, zookeeper::ZooKeeperSite},
-    site::{becomes, ms, name},
+    contract::{TestEnv, zookeeper::ZooKeeperEnv},
+    support::{becomes, ms, name},
 };
 
-queues!(ZooKeeperSite);
+queues!(ZooKeeperEnv);
 
-impl ZooKeeperSite {
+impl ZooKeeperEnv {
     /// How many sessions watch each path.
     async fn watched(&self) -> BTreeMap<String, usize> {
         let mut stream = TcpStream::connect(self.url()).await.unwrap();
@@ -36,7 +36,7 @@ impl ZooKeeperSite {
     }
 }
 
-impl Queue for ZooKeeperSite {
+impl Queue for ZooKeeperEnv {
     async fn queue(&self, name: &str) -> Vec<i64> {
         let client = self.raw().await;
         let mut queue = Vec::new();
@@ -66,40 +66,40 @@ impl Queue for ZooKeeperSite {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_node_is_watched_by_the_one_behind_it_and_nothing_else_is_watched() {
-    let (site, name) = (ZooKeeperSite::own().await, name("predecessors"));
-    let guard = site.client().await.acquire(&name).await.unwrap().renewed();
+async fn each_waiter_watches_only_the_node_ahead() {
+    let (env, name) = (ZooKeeperEnv::own().await, name("predecessors"));
+    let guard = env.client().await.acquire(&name).await.unwrap().renewed();
     let mut waiters = Default::default();
     for _ in 0..5 {
-        waits(&site, &mut waiters, &name).await;
+        waits(&env, &mut waiters, &name).await;
     }
-    let nodes = site.nodes(&site.raw().await, &name).await;
-    // The holder's node is watched by itself as well; nobody is behind the last one.
+    let nodes = env.nodes(&env.raw().await, &name).await;
+    // The holder watches its own node as well; no client watches the last node.
     let mut expected: BTreeMap<_, _> = nodes[..5].iter().map(|node| (node.clone(), 1)).collect();
     expected.insert(nodes[0].clone(), 2);
-    becomes("each watches the one in front", async || {
-        site.watched().await == expected
+    becomes("each client watches the node ahead", async || {
+        env.watched().await == expected
     })
     .await;
     guard.release().await.unwrap();
     let _guard = next(&mut waiters).await.renewed();
     expected.remove(&nodes[0]);
     expected.insert(nodes[1].clone(), 2);
-    becomes("only the first has moved", async || {
-        site.watched().await == expected
+    becomes("only the first waiter has moved its watch", async || {
+        env.watched().await == expected
     })
     .await;
 }
 
-/// The number of a node begins anew with its parent; the token does not.
+/// The numbers of nodes start again with a new parent; the tokens do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_rise_also_when_the_numbers_begin_anew() {
-    let (site, name) = (ZooKeeperSite::shared().await, name("numbers"));
-    let (lock, client) = (site.client().await, site.raw().await);
+async fn tokens_rise_after_the_node_numbers_start_again() {
+    let (env, name) = (ZooKeeperEnv::shared().await, name("numbers"));
+    let (lock, client) = (env.client().await, env.raw().await);
     let mut tokens = Vec::new();
     for _ in 0..3 {
         let guard = lock.acquire(&name).await.unwrap();
-        let nodes = site.nodes(&client, &name).await;
+        let nodes = env.nodes(&client, &name).await;
         assert!(nodes[0].ends_with("-0000000000"), "{nodes:?}");
         tokens.push(guard.token());
         guard.release().await.unwrap();
@@ -111,13 +111,13 @@ async fn tokens_rise_also_when_the_numbers_begin_anew() {
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
 }
 
-/// As Curator would.
+/// A node as Curator creates it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_library_is_waited_for() {
-    let (site, name) = (ZooKeeperSite::shared().await, name("other library"));
-    let lock = site.client().await;
+    let (env, name) = (ZooKeeperEnv::shared().await, name("other library"));
+    let lock = env.client().await;
     lock.acquire(&name).await.unwrap().release().await.unwrap();
-    let client = site.raw().await;
+    let client = env.raw().await;
     let stem = format!("/locks/{}/_c_0b3e-lock-", name.replace(' ', "_20"));
     let options = CreateMode::EphemeralSequential.with_acls(zookeeper_client::Acls::anyone_all());
     let (_, number) = client.create(&stem, &[], &options).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_node_of_another_library_is_waited_for() {
 }
 
 #[tokio::test]
-async fn bad_settings_are_refused() {
+async fn invalid_settings_are_refused() {
     for servers in ["", "one:1,,two:2", "http://host:2181", "user@host:1"] {
         assert!(
             matches!(

@@ -1,13 +1,14 @@
 //! What other Redlock libraries send to a node.
 //!
-//! What a reader could get wrong: the scripts are worded by us. Each makes the calls of the library's script, in its order, with its KEYS
-//! and ARGV, and answers what that answers; its text, and so its SHA, is another. Some of the libraries try EVALSHA
-//! before EVAL, which is the same to the node.
+//! What a reader could get wrong: the scripts are worded by us. Each makes the calls of the
+//! library's script, in its order, with its KEYS and ARGV, and answers what that answers; its text,
+//! and so its SHA, is another. Some of the libraries try EVALSHA before EVAL, which is the same to
+//! the node.
 
 use redis::{Cmd, Value};
 use testbed::Redis;
 
-use crate::site::raw;
+use crate::support::raw;
 
 /// Stand for what differs from lock to lock.
 const KEY: &str = "\0key";
@@ -59,8 +60,9 @@ const REDSYNC_VALUE: &[u8] = b"MDEyMzQ1Njc4OWFiY2RlZg==";
 const NODE_VALUE: &[u8] = b"30313233343536373839616263646566";
 
 pub const PEERS: [Peer; 9] = [
-    // github.com/go-redsync/redsync v4, commit 88f6472abefe919404334677a1818c88d0d5d460, scripts.go: deleteScript, touchScript; mutex.go:
-    // acquire calls SetNX with the expiry, and the key is the name. redis/redigo/redigo.go sends that as SET NX PX.
+    // github.com/go-redsync/redsync v4, commit 88f6472abefe919404334677a1818c88d0d5d460,
+    // scripts.go: deleteScript, touchScript; mutex.go: acquire calls SetNX with the expiry, and the
+    // key is the name. redis/redigo/redigo.go sends that as SET NX PX.
     Peer {
         library: "redsync 4 over redigo",
         prefix: "",
@@ -69,8 +71,9 @@ pub const PEERS: [Peer; 9] = [
         extend: Some(&["EVAL", EXPIRE_IF_MINE, "1", KEY, VALUE, TTL_MS]),
         release: &["EVAL", DELETE_IF_MINE_OR_SAY_GONE, "1", KEY, VALUE],
     },
-    // The same. redis/goredis/v9/goredis.go leaves it to go-redis, whose SetNX in string_commands.go says EX if the expiry is in whole
-    // seconds, as redsync's default of eight is, and PX if it is not.
+    // The same. redis/goredis/v9/goredis.go leaves it to go-redis, whose SetNX in
+    // string_commands.go says EX if the expiry is in whole seconds, as redsync's default of eight
+    // is, and PX if it is not.
     Peer {
         library: "redsync 4 over go-redis, in seconds",
         prefix: "",
@@ -95,8 +98,9 @@ pub const PEERS: [Peer; 9] = [
         ]),
         release: &["EVAL", DELETE_IF_MINE_OR_SAY_GONE, "1", KEY, VALUE],
     },
-    // github.com/mike-marcacci/node-redlock 5.0.0-beta.2, src/index.ts at commit 09fd36a988fe5f6a3c0a0cb71d65a954c5056a52: ACQUIRE_SCRIPT,
-    // EXTEND_SCRIPT, RELEASE_SCRIPT; the keys are the resources.
+    // github.com/mike-marcacci/node-redlock 5.0.0-beta.2, src/index.ts at commit
+    // 09fd36a988fe5f6a3c0a0cb71d65a954c5056a52: ACQUIRE_SCRIPT, EXTEND_SCRIPT, RELEASE_SCRIPT; the
+    // keys are the resources.
     Peer {
         library: "node-redlock 5",
         prefix: "",
@@ -105,7 +109,8 @@ pub const PEERS: [Peer; 9] = [
         extend: Some(&["EVAL", SET_ALL_IF_ALL_MINE, "1", KEY, VALUE, TTL_MS]),
         release: &["EVAL", DELETE_WHAT_IS_MINE, "1", KEY, VALUE],
     },
-    // The same repository before, redlock.js at commit 3c787c2eafed57cee6a21289bc595ce59a7456ee: lockScript, extendScript, unlockScript.
+    // The same repository before, redlock.js at commit 3c787c2eafed57cee6a21289bc595ce59a7456ee:
+    // lockScript, extendScript, unlockScript.
     Peer {
         library: "node-redlock, redlock.js",
         prefix: "",
@@ -114,8 +119,9 @@ pub const PEERS: [Peer; 9] = [
         extend: Some(&["EVAL", EXPIRE_IF_MINE, "1", KEY, VALUE, TTL_MS]),
         release: &["EVAL", DELETE_IF_MINE, "1", KEY, VALUE],
     },
-    // rslock 0.10.0 (commit 3ec66fe3200ab962ebcf9999268abe35da391da9), src/lock.rs: RestorableConnection::lock, EXTEND_SCRIPT,
-    // UNLOCK_SCRIPT. Its value is 20 random bytes and seldom text.
+    // rslock 0.10.0 (commit 3ec66fe3200ab962ebcf9999268abe35da391da9), src/lock.rs:
+    // RestorableConnection::lock, EXTEND_SCRIPT, UNLOCK_SCRIPT. Its value is 20 random bytes and
+    // seldom text.
     Peer {
         library: "rslock 0.10",
         prefix: "",
@@ -124,8 +130,9 @@ pub const PEERS: [Peer; 9] = [
         extend: Some(&["EVAL", SET_IF_MINE, "1", KEY, VALUE, TTL_MS]),
         release: &["EVAL", DELETE_IF_MINE, "1", KEY, VALUE],
     },
-    // github.com/SPSCommerce/redlock-py 1.0.x, redlock/__init__.py at commit 142545d54e2255594701829b7c2c1912062dfbe2: lock_instance (redis-py
-    // sends PX before NX), unlock_script. It cannot extend.
+    // github.com/SPSCommerce/redlock-py 1.0.x, redlock/__init__.py at commit
+    // 142545d54e2255594701829b7c2c1912062dfbe2: lock_instance (redis-py sends PX before NX),
+    // unlock_script. It cannot extend.
     Peer {
         library: "redlock-py 1",
         prefix: "",
@@ -134,10 +141,12 @@ pub const PEERS: [Peer; 9] = [
         extend: None,
         release: &["EVAL", DELETE_IF_MINE, "1", KEY, VALUE],
     },
-    // github.com/samcook/RedLock.net 2.x, RedLockNet.SERedis/RedLock.cs at commit 0d5cdf3d728698e93ffb1b7e331169bad3aa2fed: LockInstance is a
-    // StringSet with When.NotExists; Lua/Extend.lua and Lua/Unlock.lua at commit d440ad730953ff53be07375ef8b84fcb11318961. The key is
-    // RedisKeyFormat with the resource in it, and DefaultRedisKeyFormat (RedLockConnectionProvider.cs at commit
-    // b78070d5dc4542ac80365561e42db0db935a0010) is "redlock:{0}": who wants to exclude it calls our lock `redlock:RESOURCE`.
+    // github.com/samcook/RedLock.net 2.x, RedLockNet.SERedis/RedLock.cs at commit
+    // 0d5cdf3d728698e93ffb1b7e331169bad3aa2fed: LockInstance is a StringSet with When.NotExists;
+    // Lua/Extend.lua and Lua/Unlock.lua at commit d440ad730953ff53be07375ef8b84fcb11318961. The key
+    // is RedisKeyFormat with the resource in it, and DefaultRedisKeyFormat
+    // (RedLockConnectionProvider.cs at commit b78070d5dc4542ac80365561e42db0db935a0010) is
+    // "redlock:{0}": who wants to exclude it calls our lock `redlock:RESOURCE`.
     Peer {
         library: "RedLock.net 2",
         prefix: "redlock:",

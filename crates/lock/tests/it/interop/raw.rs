@@ -1,10 +1,10 @@
 //! The commands of each library, past any library.
 
-use lock::{LockError, Redlock};
+use lock::{Lock, LockError, Redlock};
 use testbed::Redis;
 
 use super::peers::{DELETE_WHAT_IS_MINE, PEERS, Peer, SET_ALL_IF_ALL_FREE, SET_ALL_IF_ALL_MINE};
-use crate::site::{
+use crate::support::{
     acquire_everywhere, becomes, count, is_held, is_nowhere, name, patient, raw, refused,
     uneven_five, value,
 };

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use lock::{LockError, Redlock};
+use lock::{Lock, LockError, Redlock};
 use rslock::LockManager;
 use testbed::Redis;
 use tokio::{
@@ -16,7 +16,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::site::{
+use crate::support::{
     acquire_everywhere, becomes, holding, is_nowhere, ms, name, patient, refused, uneven_five,
     value,
 };
@@ -127,7 +127,7 @@ async fn one_that_has_expired_does_not_disturb_who_came_after_it() {
 #[derive(Default)]
 struct Room {
     inside: AtomicU32,
-    /// Read, and written a little later: two at once lose a count.
+    /// Read, and written a little later: two concurrent ones lose a count.
     count: AtomicU32,
 }
 
@@ -136,7 +136,7 @@ impl Room {
         assert_eq!(
             self.inside.fetch_add(1, SeqCst),
             0,
-            "somebody else is inside"
+            "another client is inside"
         );
         let count = self.count.load(SeqCst);
         sleep(ms(2)).await;

@@ -1,4 +1,5 @@
-//! What can happen next: every message that was ever sent may be delivered, locks expire, clients go on or do not.
+//! What can happen next: every message that was ever sent may be delivered, locks expire, clients
+//! go on or do not.
 
 use std::ops::RangeInclusive;
 
@@ -18,7 +19,8 @@ pub enum Way {
     NodeCounters,
     /// The lock first, then a number from a counter, which even is a perfect one.
     MintLater,
-    /// The lock first, then one above the highest fence is written with `fence = max(fence, token)`.
+    /// The lock first, then one above the highest fence is written with `fence = max(fence,
+    /// token)`.
     SecondRound,
     /// Every node counts; the token is read from a quorum after the lock.
     ReadLater,
@@ -55,7 +57,7 @@ pub enum Step {
     },
     /// A question for the token is delivered and its answer heard (only in the wrong ways).
     Number { client: usize, node: usize },
-    /// A client that has not reached a quorum proposes one above what it was told.
+    /// A client that has not reached a quorum proposes one above the highest fence that it has seen.
     Propose { client: usize },
     /// A client that has reached a quorum goes on.
     Proceed { client: usize },

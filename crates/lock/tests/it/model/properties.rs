@@ -9,10 +9,10 @@ use super::{
 
 /// No token is given twice.
 pub const UNIQUE: &str = "tokens are unique";
-/// Who begins after somebody else had a token gets a higher one.
+/// A client that begins after another had a token gets a higher one.
 pub const RISING: &str = "tokens rise in real time";
-/// Nobody is fenced out while the lock is really his.
-pub const INTACT: &str = "nobody completes above a holder whose majority is intact";
+/// No holder is fenced out while it has the lock on a majority.
+pub const INTACT: &str = "no client completes above a holder whose majority is intact";
 
 /// Everything that is checked of the protocol.
 pub fn all() -> Vec<Property<Protocol>> {
@@ -38,14 +38,17 @@ pub fn all() -> Vec<Property<Protocol>> {
                         .any(|client| client.acquired && client.proposed.count_ones() > 1)
             },
         ),
-        Property::sometimes("two believe that they hold it", |_, state: &State| {
-            state
-                .clients
-                .iter()
-                .filter(|client| client.stage == Stage::Holding)
-                .count()
-                > 1
-        }),
+        Property::sometimes(
+            "two clients count themselves as holders",
+            |_, state: &State| {
+                state
+                    .clients
+                    .iter()
+                    .filter(|client| client.stage == Stage::Holding)
+                    .count()
+                    > 1
+            },
+        ),
         Property::sometimes("a holder has lost it everywhere", |_, state: &State| {
             state
                 .clients

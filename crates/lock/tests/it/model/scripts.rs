@@ -1,8 +1,9 @@
-//! The scripts of `lua/`, as functions of a node: one atomic step each. `Ok` is an acceptance, `Err` the fence that stood in the way.
+//! The scripts of `lua/`, as functions of a node: one atomic step each. `Ok` is an acceptance,
+//! `Err` the fence that stood in the way.
 
 use super::state::{Node, Token};
 
-/// `lock_acquire`
+/// `acquire.lua`
 pub fn acquire(node: &mut Node, owner: u8, token: Token) -> Result<Token, Option<Token>> {
     if node.lock.is_some_and(|holder| holder != owner) {
         return Err(Some(node.fence));
@@ -16,7 +17,7 @@ pub fn acquire(node: &mut Node, owner: u8, token: Token) -> Result<Token, Option
     Ok(token)
 }
 
-/// `lock_extend`
+/// `extend.lua`
 pub fn extend(node: &mut Node, owner: u8, token: Token) {
     if node.lock.is_none() && node.fence <= token {
         node.fence = token;
@@ -24,7 +25,7 @@ pub fn extend(node: &mut Node, owner: u8, token: Token) {
     }
 }
 
-/// `lock_release`
+/// `release.lua`
 pub fn release(node: &mut Node, owner: u8) {
     if node.lock == Some(owner) {
         node.lock = None;
@@ -40,7 +41,8 @@ pub fn lock_only(node: &mut Node, owner: u8) -> Result<Token, Option<Token>> {
     Ok(node.fence)
 }
 
-/// Not in the protocol: takes the lock and counts. A repeat for the same holder does not count again.
+/// Not in the protocol: takes the lock and counts. A repeat for the same holder does not count
+/// again.
 pub fn lock_and_count(node: &mut Node, owner: u8) -> Result<Token, Option<Token>> {
     if node.lock.is_none() {
         node.fence += 1;
@@ -48,7 +50,8 @@ pub fn lock_and_count(node: &mut Node, owner: u8) -> Result<Token, Option<Token>
     lock_only(node, owner)
 }
 
-/// Not in the protocol: the second round of a client that has the lock accepts what is not below the fence.
+/// Not in the protocol: the second round of a client that has the lock accepts what is not below
+/// the fence.
 pub fn raise_fence(node: &mut Node, owner: u8, token: Token) -> Result<Token, Option<Token>> {
     if node.lock != Some(owner) {
         return Err(None);

@@ -17,7 +17,8 @@ pub struct Node {
     pub lock: Option<u8>,
     /// The highest token accepted.
     pub fence: Token,
-    /// Which client has heard that its newest question was accepted here, and with what: the fence of the node then.
+    /// Which client has heard that its newest question was accepted here, and with what: the fence
+    /// of the node then.
     pub heard: [Option<Token>; CLIENTS],
 }
 
@@ -33,7 +34,7 @@ pub enum Stage {
     Numbering,
     /// It has both.
     Holding,
-    /// It is over, one way or another.
+    /// It has ended, with or without the lock.
     Over,
 }
 
@@ -46,13 +47,14 @@ pub struct Client {
     pub token: Token,
     /// Tokens that it has asked for, as bits. Each of these messages can be delivered at any time.
     pub proposed: u8,
-    /// The highest fence that it has been told.
+    /// The highest fence that a node has answered.
     pub told: Token,
-    /// The highest token that anybody had when it began.
+    /// The highest token that any client had when it began.
     pub before: Token,
     /// Whether it ever had the lock: from then on its extensions can be delivered at any time.
     pub acquired: bool,
-    /// Whether it has given the lock back, or up: from then on its releases can be delivered at any time.
+    /// Whether it has given the lock back, or up: from then on its releases can be delivered at any
+    /// time.
     pub released: bool,
 }
 
@@ -67,11 +69,11 @@ pub struct State {
     pub minted: Token,
     /// Whether the one node that may forget has done so.
     pub forgot: bool,
-    /// Somebody got a token above that of a holder who had the lock on a quorum at that moment.
+    /// A client got a token above that of a holder that had the lock on a quorum at that moment.
     pub overruled: bool,
-    /// Somebody got a token that was not above every token that was given before it began.
+    /// A client got a token that was not above every token that was given before it began.
     pub fell: bool,
-    /// Somebody got a token that somebody else has had.
+    /// Two clients got the same token.
     pub repeated: bool,
 }
 

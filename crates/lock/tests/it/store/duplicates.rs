@@ -1,62 +1,65 @@
-//! What the kit does when the lock breaks its promise: the same token for two holders, and a token below an earlier one.
+//! Fenced tables under a faulty lock: the same token for two holders, and a token below an earlier
+//! one.
 
 use lock::{
     FencingToken,
     store::{Claim, Write},
 };
 
-use super::site::{KEY, Row, Session, Site, token};
+use super::env::{KEY, Row, Session, TestEnv, token};
 
 on_every_database!(
     a_late_write_is_refused_once_another_holder_of_the_token_has_claimed,
     two_holders_of_one_token_take_turns_and_lose_nothing,
-    a_token_that_went_back_changes_nothing_until_the_lock_has_learned,
+    a_token_below_the_fence_changes_nothing_until_the_lock_observes_the_fence,
     a_claim_is_repeated_when_its_answer_was_lost,
     a_repeated_write_is_applied_once,
     a_version_from_before_the_claim_is_refused,
     in_every_interleaving_no_update_is_lost,
 );
 
-/// With equal tokens the fence cannot tell them apart: it is the version, which the second claim has raised.
-async fn a_late_write_is_refused_once_another_holder_of_the_token_has_claimed(site: Site) {
-    let (mut first, mut second) = (site.session().await, site.session().await);
-    let before = claimed(&mut *first, &site, 33).await;
-    let after = claimed(&mut *second, &site, 33).await;
+/// With equal tokens the fence cannot tell the holders apart. The version can, because the second
+/// claim has raised it.
+async fn a_late_write_is_refused_once_another_holder_of_the_token_has_claimed(env: TestEnv) {
+    let (mut first, mut second) = (env.session().await, env.session().await);
+    let before = claimed(&mut *first, &env, 33).await;
+    let after = claimed(&mut *second, &env, 33).await;
     let late = first
-        .write(&site.items, KEY, token(33), before, "first")
+        .write(&env.items, KEY, token(33), before, "first")
         .await
         .unwrap();
     assert_eq!(
-        (late, site.row().await.value),
+        (late, env.row().await.value),
         (Write::Conflict { version: after }, String::new())
     );
     assert_eq!(
         second
-            .write(&site.items, KEY, token(33), after, "second")
+            .write(&env.items, KEY, token(33), after, "second")
             .await
             .unwrap(),
         Write::Applied { version: after + 1 }
     );
     assert_eq!(
         first
-            .write(&site.items, KEY, token(33), before, "first")
+            .write(&env.items, KEY, token(33), before, "first")
             .await
             .unwrap(),
         Write::Conflict { version: after + 1 }
     );
-    assert_eq!(site.row().await.value, "second");
+    assert_eq!(env.row().await.value, "second");
 }
 
-/// This is all that is left to two who share a token: whoever claims again has to read what the other wrote, and the other is told.
-async fn two_holders_of_one_token_take_turns_and_lose_nothing(site: Site) {
-    let (mut first, mut second) = (site.session().await, site.session().await);
+/// Two holders of one token can only take turns: a holder that claims again must read what the other
+/// wrote, and the other gets a conflict.
+async fn two_holders_of_one_token_take_turns_and_lose_nothing(env: TestEnv) {
+    let (mut first, mut second) = (env.session().await, env.session().await);
     for turn in 0..3 {
-        let overtaken = claimed(&mut *second, &site, 33).await;
-        let version = claimed(&mut *first, &site, 33).await;
+        let overtaken = claimed(&mut *second, &env, 33).await;
+        let version = claimed(&mut *first, &env, 33).await;
         let seen = first.row().await.value;
         assert_eq!(
             first
-                .write(&site.items, KEY, token(33), version, &format!("{seen}1"))
+                .write(&env.items, KEY, token(33), version, &format!("{seen}1"))
                 .await
                 .unwrap(),
             Write::Applied {
@@ -64,7 +67,7 @@ async fn two_holders_of_one_token_take_turns_and_lose_nothing(site: Site) {
             }
         );
         let late = second
-            .write(&site.items, KEY, token(33), overtaken, "lost")
+            .write(&env.items, KEY, token(33), overtaken, "lost")
             .await
             .unwrap();
         assert_eq!(
@@ -74,10 +77,10 @@ async fn two_holders_of_one_token_take_turns_and_lose_nothing(site: Site) {
             },
             "turn {turn}"
         );
-        let version = claimed(&mut *second, &site, 33).await;
+        let version = claimed(&mut *second, &env, 33).await;
         let seen = second.row().await.value;
         let outcome = second
-            .write(&site.items, KEY, token(33), version, &format!("{seen}2"))
+            .write(&env.items, KEY, token(33), version, &format!("{seen}2"))
             .await
             .unwrap();
         assert_eq!(
@@ -87,23 +90,23 @@ async fn two_holders_of_one_token_take_turns_and_lose_nothing(site: Site) {
             }
         );
     }
-    assert_eq!(site.row().await.value, "121212");
+    assert_eq!(env.row().await.value, "121212");
 }
 
-/// The rightful holder is stopped, which is safe, and is told which token to start above.
-async fn a_token_that_went_back_changes_nothing_until_the_lock_has_learned(site: Site) {
-    let (mut earlier, mut rightful) = (site.session().await, site.session().await);
-    let version = claimed(&mut *earlier, &site, 33).await;
-    let before = site.row().await;
+/// The rightful holder is stopped, which is safe, and learns the token to start above.
+async fn a_token_below_the_fence_changes_nothing_until_the_lock_observes_the_fence(env: TestEnv) {
+    let (mut earlier, mut rightful) = (env.session().await, env.session().await);
+    let version = claimed(&mut *earlier, &env, 33).await;
+    let before = env.row().await;
     let superseded = token(33);
     assert_eq!(
-        rightful.claim(&site.items, KEY, token(32)).await.unwrap(),
+        rightful.claim(&env.items, KEY, token(32)).await.unwrap(),
         Claim::Superseded {
             current: superseded
         }
     );
     let forced = rightful
-        .write(&site.items, KEY, token(32), before.version, "32")
+        .write(&env.items, KEY, token(32), before.version, "32")
         .await
         .unwrap();
     assert_eq!(
@@ -112,11 +115,11 @@ async fn a_token_that_went_back_changes_nothing_until_the_lock_has_learned(site:
             current: superseded
         }
     );
-    assert_eq!(site.row().await, before);
-    // The earlier one has written nothing that anybody else had decided on: nobody else could claim.
+    assert_eq!(env.row().await, before);
+    // No other holder could claim, so the earlier write is based on the latest state.
     assert_eq!(
         earlier
-            .write(&site.items, KEY, token(33), version, "33")
+            .write(&env.items, KEY, token(33), version, "33")
             .await
             .unwrap(),
         Write::Applied {
@@ -124,14 +127,14 @@ async fn a_token_that_went_back_changes_nothing_until_the_lock_has_learned(site:
         }
     );
     let learned = FencingToken::new(superseded.get() + 1).unwrap();
-    let next = claimed(&mut *rightful, &site, learned.get()).await;
+    let next = claimed(&mut *rightful, &env, learned.get()).await;
     let late = earlier
-        .write(&site.items, KEY, token(33), version + 1, "late")
+        .write(&env.items, KEY, token(33), version + 1, "late")
         .await
         .unwrap();
     assert_eq!(late, Write::Superseded { current: learned });
     assert_eq!(
-        site.row().await,
+        env.row().await,
         Row {
             value: "33".into(),
             fence: 34,
@@ -140,14 +143,14 @@ async fn a_token_that_went_back_changes_nothing_until_the_lock_has_learned(site:
     );
 }
 
-async fn a_claim_is_repeated_when_its_answer_was_lost(site: Site) {
-    let mut session = site.session().await;
-    let unheard = claimed(&mut *session, &site, 33).await;
-    let version = claimed(&mut *session, &site, 33).await;
+async fn a_claim_is_repeated_when_its_answer_was_lost(env: TestEnv) {
+    let mut session = env.session().await;
+    let unheard = claimed(&mut *session, &env, 33).await;
+    let version = claimed(&mut *session, &env, 33).await;
     assert!(version > unheard);
     assert_eq!(
         session
-            .write(&site.items, KEY, token(33), version, "x")
+            .write(&env.items, KEY, token(33), version, "x")
             .await
             .unwrap(),
         Write::Applied {
@@ -156,12 +159,12 @@ async fn a_claim_is_repeated_when_its_answer_was_lost(site: Site) {
     );
 }
 
-async fn a_repeated_write_is_applied_once(site: Site) {
-    let mut session = site.session().await;
-    let version = claimed(&mut *session, &site, 33).await;
+async fn a_repeated_write_is_applied_once(env: TestEnv) {
+    let mut session = env.session().await;
+    let version = claimed(&mut *session, &env, 33).await;
     assert_eq!(
         session
-            .write(&site.items, KEY, token(33), version, "x")
+            .write(&env.items, KEY, token(33), version, "x")
             .await
             .unwrap(),
         Write::Applied {
@@ -170,7 +173,7 @@ async fn a_repeated_write_is_applied_once(site: Site) {
     );
     for _ in 0..2 {
         let again = session
-            .write(&site.items, KEY, token(33), version, "x")
+            .write(&env.items, KEY, token(33), version, "x")
             .await
             .unwrap();
         assert_eq!(
@@ -182,31 +185,32 @@ async fn a_repeated_write_is_applied_once(site: Site) {
     }
 }
 
-/// Two who read before they claim decide on the same state. The later one must not write, however current its claim.
-async fn a_version_from_before_the_claim_is_refused(site: Site) {
-    let (mut first, mut second) = (site.session().await, site.session().await);
+/// Two holders that read before they claim decide on the same state. The later one must not write,
+/// although its claim is current.
+async fn a_version_from_before_the_claim_is_refused(env: TestEnv) {
+    let (mut first, mut second) = (env.session().await, env.session().await);
     let [early, same] = [first.row().await.version, second.row().await.version];
     assert_eq!(early, same);
-    let version = claimed(&mut *first, &site, 33).await;
+    let version = claimed(&mut *first, &env, 33).await;
     assert_eq!(
         first
-            .write(&site.items, KEY, token(33), early, "33")
+            .write(&env.items, KEY, token(33), early, "33")
             .await
             .unwrap(),
         Write::Conflict { version }
     );
-    let version = claimed(&mut *second, &site, 34).await;
+    let version = claimed(&mut *second, &env, 34).await;
     assert_eq!(
         second
-            .write(&site.items, KEY, token(34), same, "34")
+            .write(&env.items, KEY, token(34), same, "34")
             .await
             .unwrap(),
         Write::Conflict { version }
     );
-    assert_eq!(site.row().await.value, "");
+    assert_eq!(env.row().await.value, "");
 }
 
-/// What a holder does, in this order: what it may, and then what a stubborn zombie may try.
+/// The steps of a holder, in this order: the regular ones, then those of a zombie that continues.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Claim,
@@ -222,24 +226,25 @@ const STEPS: [Step; 5] = [
     Step::Write,
 ];
 
-/// The second holder came after the first, whatever their tokens are: rising, the same, or fallen.
-async fn in_every_interleaving_no_update_is_lost(site: Site) {
-    let (mut session, mut applied) = (site.session().await, 0);
-    faster(&mut *session, &site).await;
+/// The second holder comes after the first, with a higher, the same, or a lower token.
+async fn in_every_interleaving_no_update_is_lost(env: TestEnv) {
+    let (mut session, mut applied) = (env.session().await, 0);
+    faster(&mut *session, &env).await;
     for tokens in [[33, 34], [33, 33], [34, 33]] {
         for schedule in schedules() {
             session.put("", 0, 0).await;
-            applied += play(&mut *session, &site, tokens, schedule).await;
+            applied += play(&mut *session, &env, tokens, schedule).await;
         }
     }
     assert!(
         applied > 1000,
-        "hardly anything was written, so hardly anything could go wrong: {applied}"
+        "too few writes were applied for the test to mean anything: {applied}"
     );
 }
 
-/// Each step is a transaction of its own, so one connection does for both. Returns how many writes were applied.
-async fn play(session: &mut dyn Session, site: &Site, tokens: [i64; 2], schedule: u32) -> usize {
+/// Each step is its own transaction, so both holders can use one connection. Returns the number of
+/// applied writes.
+async fn play(session: &mut dyn Session, env: &TestEnv, tokens: [i64; 2], schedule: u32) -> usize {
     let mut next = [0, 0];
     let mut seen: [Option<Row>; 2] = [None, None];
     let mut written: Vec<usize> = Vec::new();
@@ -251,7 +256,7 @@ async fn play(session: &mut dyn Session, site: &Site, tokens: [i64; 2], schedule
         next[who] += 1;
         match step {
             Step::Claim => {
-                let claim = session.claim(&site.items, KEY, ours).await.unwrap();
+                let claim = session.claim(&env.items, KEY, ours).await.unwrap();
                 second_has_claimed |= who == 1 && matches!(claim, Claim::Claimed { .. });
             }
             Step::Read => seen[who] = Some(session.row().await),
@@ -259,7 +264,7 @@ async fn play(session: &mut dyn Session, site: &Site, tokens: [i64; 2], schedule
                 let row = seen[who].as_ref().unwrap();
                 let outcome = session
                     .write(
-                        &site.items,
+                        &env.items,
                         KEY,
                         ours,
                         row.version,
@@ -286,29 +291,25 @@ async fn play(session: &mut dyn Session, site: &Site, tokens: [i64; 2], schedule
     written.len()
 }
 
-/// Every order of the steps of two: a one is the second's turn.
+/// Every interleaving of the steps of two holders: a set bit is a step of the second one.
 fn schedules() -> impl Iterator<Item = u32> {
     (0..1 << (2 * STEPS.len()))
         .filter(|schedule: &u32| schedule.count_ones() as usize == STEPS.len())
 }
 
-/// Nothing here is about what survives a crash.
-async fn faster(session: &mut dyn Session, site: &Site) {
-    if site.url.starts_with("postgres") {
+/// Turns durability off: no test here restarts the database.
+async fn faster(session: &mut dyn Session, env: &TestEnv) {
+    if env.url.starts_with("postgres") {
         session.run("SET synchronous_commit = off").await;
-    } else if site.url.starts_with("mysql") {
+    } else if env.url.starts_with("mysql") {
         session
             .run("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
             .await;
     }
 }
 
-async fn claimed(session: &mut dyn Session, site: &Site, number: i64) -> i64 {
-    match session
-        .claim(&site.items, KEY, token(number))
-        .await
-        .unwrap()
-    {
+async fn claimed(session: &mut dyn Session, env: &TestEnv, number: i64) -> i64 {
+    match session.claim(&env.items, KEY, token(number)).await.unwrap() {
         Claim::Claimed { version } => version,
         other => panic!("{other:?}"),
     }

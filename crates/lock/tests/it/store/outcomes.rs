@@ -1,8 +1,8 @@
-//! Every outcome, from every state of the row that matters, and what is left of the row afterwards.
+//! Every outcome from every relevant state of the row, and the row afterwards.
 
 use lock::store::{Check, Claim, FencedTable, StoreError, Write};
 
-use super::site::{KEY, Row, Session, Site, token};
+use super::env::{KEY, Row, Session, TestEnv, token};
 
 const LAST: i64 = i64::MAX;
 const NOWHERE: i64 = 99;
@@ -12,15 +12,15 @@ on_every_database!(
     every_outcome_of_a_write,
     every_outcome_of_a_check,
     values_are_never_part_of_the_text,
-    reserved_words_are_names,
-    a_name_that_is_not_there_is_an_error_and_no_text,
-    a_key_that_is_not_unique_is_told,
-    a_row_that_the_database_keeps_as_it_is_is_told,
-    what_may_not_be_assigned_is_refused_before_anything_is_sent,
-    what_the_database_refuses_will_not_pass_later,
+    reserved_words_can_be_names,
+    a_missing_column_is_an_error_and_never_taken_for_text,
+    a_key_that_is_not_unique_is_reported,
+    an_update_that_the_database_suppresses_is_reported,
+    invalid_assignments_are_refused_before_anything_is_sent,
+    refusals_of_the_database_are_not_retryable,
 );
 
-async fn every_outcome_of_a_claim(site: Site) {
+async fn every_outcome_of_a_claim(env: TestEnv) {
     let claimed = Claim::Claimed { version: 8 };
     let superseded = |current| Claim::Superseded {
         current: token(current),
@@ -35,11 +35,11 @@ async fn every_outcome_of_a_claim(site: Site) {
         (34, 33, superseded(34)),
         (LAST, 1, superseded(LAST)),
     ];
-    let mut session = site.session().await;
+    let mut session = env.session().await;
     for (fence, ours, expected) in table {
         session.put("x", fence, 7).await;
         assert_eq!(
-            session.claim(&site.items, KEY, token(ours)).await.unwrap(),
+            session.claim(&env.items, KEY, token(ours)).await.unwrap(),
             expected,
             "fence {fence}, token {ours}"
         );
@@ -58,13 +58,13 @@ async fn every_outcome_of_a_claim(site: Site) {
         );
     }
     assert_eq!(
-        session.claim(&site.items, NOWHERE, token(1)).await.unwrap(),
+        session.claim(&env.items, NOWHERE, token(1)).await.unwrap(),
         Claim::Missing
     );
     the_other_row_is_untouched(&mut *session).await;
 }
 
-async fn every_outcome_of_a_write(site: Site) {
+async fn every_outcome_of_a_write(env: TestEnv) {
     let superseded = |current| Write::Superseded {
         current: token(current),
     };
@@ -81,11 +81,11 @@ async fn every_outcome_of_a_write(site: Site) {
         (33, 33, 6, Write::Conflict { version: 7 }),
         (33, 33, 8, Write::Conflict { version: 7 }),
     ];
-    let mut session = site.session().await;
+    let mut session = env.session().await;
     for (fence, ours, version, expected) in table {
         session.put("before", fence, 7).await;
         let outcome = session
-            .write(&site.items, KEY, token(ours), version, "after")
+            .write(&env.items, KEY, token(ours), version, "after")
             .await
             .unwrap();
         assert_eq!(
@@ -108,21 +108,21 @@ async fn every_outcome_of_a_write(site: Site) {
     }
     assert_eq!(
         session
-            .write(&site.items, NOWHERE, token(1), 0, "after")
+            .write(&env.items, NOWHERE, token(1), 0, "after")
             .await
             .unwrap(),
         Write::Missing
     );
-    // Nothing to set is a write too.
+    // A write without assignments is a write.
     session.put("before", 33, 7).await;
     assert_eq!(
-        session.set(&site.items, token(33), 7, &[]).await.unwrap(),
+        session.set(&env.items, token(33), 7, &[]).await.unwrap(),
         applied
     );
-    // What is set to what it was is a write too.
+    // A write of an unchanged value is a write.
     assert_eq!(
         session
-            .write(&site.items, KEY, token(33), 8, "before")
+            .write(&env.items, KEY, token(33), 8, "before")
             .await
             .unwrap(),
         Write::Applied { version: 9 }
@@ -130,8 +130,8 @@ async fn every_outcome_of_a_write(site: Site) {
     the_other_row_is_untouched(&mut *session).await;
 }
 
-async fn every_outcome_of_a_check(site: Site) {
-    let mut session = site.session().await;
+async fn every_outcome_of_a_check(env: TestEnv) {
+    let mut session = env.session().await;
     session.put("x", 33, 7).await;
     let before = session.row().await;
     for (ours, expected) in [
@@ -141,25 +141,25 @@ async fn every_outcome_of_a_check(site: Site) {
         (LAST, Check::Unclaimed),
     ] {
         assert_eq!(
-            session.check(&site.items, KEY, token(ours)).await.unwrap(),
+            session.check(&env.items, KEY, token(ours)).await.unwrap(),
             expected,
             "token {ours}"
         );
     }
     assert_eq!(
-        session.check(&site.items, NOWHERE, token(1)).await.unwrap(),
+        session.check(&env.items, NOWHERE, token(1)).await.unwrap(),
         Check::Missing
     );
     session.put("x", 0, 7).await;
     assert_eq!(
-        session.check(&site.items, KEY, token(1)).await.unwrap(),
+        session.check(&env.items, KEY, token(1)).await.unwrap(),
         Check::Unclaimed
     );
     assert_eq!(session.row().await, Row { fence: 0, ..before });
 }
 
-async fn values_are_never_part_of_the_text(site: Site) {
-    let mut session = site.session().await;
+async fn values_are_never_part_of_the_text(env: TestEnv) {
+    let mut session = env.session().await;
     session.put("", 1, 0).await;
     for (version, value) in (0..).zip([
         "'; DROP TABLE items; --",
@@ -168,7 +168,7 @@ async fn values_are_never_part_of_the_text(site: Site) {
         "",
     ]) {
         let outcome = session
-            .write(&site.items, KEY, token(1), version, value)
+            .write(&env.items, KEY, token(1), version, value)
             .await
             .unwrap();
         assert_eq!(
@@ -183,21 +183,21 @@ async fn values_are_never_part_of_the_text(site: Site) {
     }
 }
 
-async fn reserved_words_are_names(site: Site) {
+async fn reserved_words_can_be_names(env: TestEnv) {
     let table = FencedTable::builder("order")
         .key_column("group")
         .fence_column("select")
         .version_column("where")
         .build()
         .unwrap();
-    let quote = if site.url.starts_with("mysql") {
+    let quote = if env.url.starts_with("mysql") {
         '`'
     } else {
         '"'
     };
-    let mut session = site.session().await;
+    let mut session = env.session().await;
     session.run(format!("CREATE TABLE {quote}order{quote} ({quote}group{quote} BIGINT PRIMARY KEY, value VARCHAR(9))")).await;
-    for statement in site.schema(&table) {
+    for statement in env.schema(&table) {
         session.run(statement).await;
     }
     session
@@ -217,7 +217,7 @@ async fn reserved_words_are_names(site: Site) {
         session.check(&table, 5, token(9)).await.unwrap(),
         Check::Current
     );
-    // The schema keeps numbers out that no lock gives.
+    // The schema refuses numbers that no lock gives.
     assert!(
         session
             .try_run(format!(
@@ -236,10 +236,10 @@ async fn reserved_words_are_names(site: Site) {
     );
 }
 
-/// In double quotes, SQLite would compare the text `idd` with the key, and find no row.
-async fn a_name_that_is_not_there_is_an_error_and_no_text(site: Site) {
+/// With double quotes, SQLite would compare the text `idd` with the key and find no row.
+async fn a_missing_column_is_an_error_and_never_taken_for_text(env: TestEnv) {
     let builder = || FencedTable::builder("items");
-    let mut session = site.session().await;
+    let mut session = env.session().await;
     let wrong = [
         builder().key_column("idd"),
         builder().fence_column("fenc"),
@@ -263,7 +263,7 @@ async fn a_name_that_is_not_there_is_an_error_and_no_text(site: Site) {
         );
     }
     let error = session
-        .set(&site.items, token(1), 0, &["nothing"])
+        .set(&env.items, token(1), 0, &["nothing"])
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Database(_)), "{error:?}");
@@ -277,12 +277,12 @@ async fn a_name_that_is_not_there_is_an_error_and_no_text(site: Site) {
     );
 }
 
-async fn a_key_that_is_not_unique_is_told(site: Site) {
+async fn a_key_that_is_not_unique_is_reported(env: TestEnv) {
     let table = FencedTable::builder("items")
         .key_column("other")
         .build()
         .unwrap();
-    let mut session = site.session().await;
+    let mut session = env.session().await;
     session.run("UPDATE items SET other = 5").await;
     for error in [
         session.claim(&table, 5, token(1)).await.unwrap_err(),
@@ -295,20 +295,21 @@ async fn a_key_that_is_not_unique_is_told(site: Site) {
     }
 }
 
-/// A trigger, a rule or a policy can make an update hit nothing. Nobody is told that the row was claimed then.
-async fn a_row_that_the_database_keeps_as_it_is_is_told(site: Site) {
-    let mut session = site.session().await;
-    if site.url.starts_with("sqlite") {
+/// A trigger, a rule or a policy can suppress an update. The claim must then not be reported as
+/// successful.
+async fn an_update_that_the_database_suppresses_is_reported(env: TestEnv) {
+    let mut session = env.session().await;
+    if env.url.starts_with("sqlite") {
         session
             .run("CREATE TRIGGER keep BEFORE UPDATE ON items BEGIN SELECT RAISE(IGNORE); END")
             .await;
-    } else if site.url.starts_with("postgres") {
+    } else if env.url.starts_with("postgres") {
         session
             .run("CREATE RULE keep AS ON UPDATE TO items DO INSTEAD NOTHING")
             .await;
-        // A rule that takes the place of an update has nothing to return, and PostgreSQL says so.
+        // A rule that replaces an update has nothing to return, which is an error of PostgreSQL.
         assert!(matches!(
-            session.claim(&site.items, KEY, token(1)).await.unwrap_err(),
+            session.claim(&env.items, KEY, token(1)).await.unwrap_err(),
             StoreError::Database(_)
         ));
         session.run("DROP RULE keep ON items").await;
@@ -317,10 +318,10 @@ async fn a_row_that_the_database_keeps_as_it_is_is_told(site: Site) {
             .run("CREATE TRIGGER keep BEFORE UPDATE ON items FOR EACH ROW EXECUTE FUNCTION keep()")
             .await;
     } else {
-        return; // MySQL has nothing of the kind.
+        return; // MySQL cannot suppress an update.
     }
     assert!(matches!(
-        session.claim(&site.items, KEY, token(1)).await.unwrap_err(),
+        session.claim(&env.items, KEY, token(1)).await.unwrap_err(),
         StoreError::NotUpdated
     ));
     session
@@ -328,15 +329,15 @@ async fn a_row_that_the_database_keeps_as_it_is_is_told(site: Site) {
         .await;
     assert!(matches!(
         session
-            .write(&site.items, 3, token(33), 7, "y")
+            .write(&env.items, 3, token(33), 7, "y")
             .await
             .unwrap_err(),
         StoreError::NotUpdated
     ));
 }
 
-async fn what_may_not_be_assigned_is_refused_before_anything_is_sent(site: Site) {
-    let mut session = site.session().await;
+async fn invalid_assignments_are_refused_before_anything_is_sent(env: TestEnv) {
+    let mut session = env.session().await;
     session.put("x", 33, 7).await;
     let reserved = "a column that is not the key, the fence or the version";
     for (columns, found, why) in [
@@ -347,7 +348,7 @@ async fn what_may_not_be_assigned_is_refused_before_anything_is_sent(site: Site)
         (&["other = 1, fence"], "other = 1, fence", "ASCII letters"),
     ] {
         let error = session
-            .set(&site.items, token(33), 7, columns)
+            .set(&env.items, token(33), 7, columns)
             .await
             .unwrap_err();
         assert!(
@@ -371,7 +372,7 @@ async fn what_may_not_be_assigned_is_refused_before_anything_is_sent(site: Site)
     );
     assert_eq!(
         session
-            .set(&site.items, token(33), 7, &["other"])
+            .set(&env.items, token(33), 7, &["other"])
             .await
             .unwrap(),
         Write::Applied { version: 8 }
@@ -384,15 +385,15 @@ async fn what_may_not_be_assigned_is_refused_before_anything_is_sent(site: Site)
     );
 }
 
-async fn what_the_database_refuses_will_not_pass_later(site: Site) {
-    let mut session = site.session().await;
+async fn refusals_of_the_database_are_not_retryable(env: TestEnv) {
+    let mut session = env.session().await;
     session
         .run("CREATE UNIQUE INDEX one_of_each ON items (other)")
         .await;
     session.run("UPDATE items SET other = 5 WHERE id = 2").await;
     session.put("x", 33, 7).await;
     let error = session
-        .set(&site.items, token(33), 7, &["other"])
+        .set(&env.items, token(33), 7, &["other"])
         .await
         .unwrap_err();
     assert!(
@@ -418,9 +419,9 @@ async fn the_other_row_is_untouched(session: &mut dyn Session) {
     assert_eq!(session.number("SELECT count(*) FROM items".into()).await, 2);
 }
 
-/// Nothing of this needs a database.
+/// Needs no database.
 #[test]
-fn a_table_is_refused_with_the_name_of_the_field() {
+fn an_invalid_table_is_refused_with_the_name_of_the_field() {
     let items = || FencedTable::builder("items");
     for (builder, message) in [
         (

@@ -1,16 +1,17 @@
-//! What a store has to check: each weaker check lets something through, and each hole is shown in the row.
+//! The checks of a store: each weaker check lets a write through, and the row shows it.
 //!
-//! Two holders, 33 and then 34, each on a connection of its own. The lock of 33 ends while it is paused, so all that keeps it from the row
-//! is what the row checks. Each reads the row and writes it back with its number added, so the row says who wrote in which order, on what.
+//! Two holders, 33 and then 34, each on its own connection. The lock of 33 ends while 33 is paused,
+//! so only the check at the row can stop its write. Each holder reads the row and writes it back with
+//! its number appended. The value therefore shows who wrote, in which order, and on which state.
 
 use lock::store::{Claim, Write};
 
-use super::site::{KEY, Row, Session, Site, token};
+use super::env::{KEY, Row, Session, TestEnv, token};
 
 on_every_database!(
-    without_a_check_everything_gets_through,
-    the_fence_alone_loses_an_update_that_is_late_but_in_order,
-    the_version_alone_lets_a_zombie_in_that_reads_again,
+    without_a_check_every_late_write_gets_through,
+    the_fence_alone_loses_an_update_when_late_writes_arrive_in_order,
+    the_version_alone_admits_a_zombie_that_reads_again,
     claim_by_fence_then_write_with_version_and_fence_lets_nothing_through,
 );
 
@@ -19,7 +20,7 @@ enum Check {
     None,
     Fence,
     Version,
-    /// The kit.
+    /// The check of [`lock::store`].
     FenceClaimAndVersion,
 }
 
@@ -27,17 +28,17 @@ enum Check {
 enum Scenario {
     /// 34 is done when the write of 33 arrives.
     StaleWrite,
-    /// Both pause after they have read, and both arrive late, but in order.
+    /// Both pause after their reads. Both writes arrive late, but in order.
     InOrderPuzzle,
-    /// 34 is done when 33 wakes, reads the row as it is now, and writes.
+    /// 34 is done when 33 resumes, reads the latest row and writes.
     ZombieReread,
 }
 
-/// What became of the row.
+/// Effect on the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Stopped,
-    /// What was in the row is no longer, because somebody wrote who had not seen it.
+    /// A write was overwritten by a holder that had not read it.
     LostUpdate,
     /// A stale holder has written after its successor.
     ZombieWrite,
@@ -46,9 +47,9 @@ enum Outcome {
 use Outcome::{LostUpdate, Stopped, ZombieWrite};
 use Scenario::{InOrderPuzzle, StaleWrite, ZombieReread};
 
-async fn without_a_check_everything_gets_through(site: Site) {
+async fn without_a_check_every_late_write_gets_through(env: TestEnv) {
     assert_table(
-        &site,
+        &env,
         Check::None,
         [
             (StaleWrite, LostUpdate, " 33"),
@@ -59,37 +60,37 @@ async fn without_a_check_everything_gets_through(site: Site) {
     .await;
 }
 
-async fn the_fence_alone_loses_an_update_that_is_late_but_in_order(site: Site) {
+async fn the_fence_alone_loses_an_update_when_late_writes_arrive_in_order(env: TestEnv) {
     let table = [
         (StaleWrite, Stopped, " 34"),
         (InOrderPuzzle, LostUpdate, " 34"),
         (ZombieReread, Stopped, " 34"),
     ];
-    assert_table(&site, Check::Fence, table).await;
+    assert_table(&env, Check::Fence, table).await;
 }
 
-async fn the_version_alone_lets_a_zombie_in_that_reads_again(site: Site) {
+async fn the_version_alone_admits_a_zombie_that_reads_again(env: TestEnv) {
     let table = [
         (StaleWrite, Stopped, " 34"),
         (InOrderPuzzle, Stopped, " 33"),
         (ZombieReread, ZombieWrite, " 34 33"),
     ];
-    assert_table(&site, Check::Version, table).await;
+    assert_table(&env, Check::Version, table).await;
 }
 
-async fn claim_by_fence_then_write_with_version_and_fence_lets_nothing_through(site: Site) {
+async fn claim_by_fence_then_write_with_version_and_fence_lets_nothing_through(env: TestEnv) {
     let table = [
         (StaleWrite, Stopped, " 34"),
         (InOrderPuzzle, Stopped, " 34"),
         (ZombieReread, Stopped, " 34"),
     ];
-    assert_table(&site, Check::FenceClaimAndVersion, table).await;
+    assert_table(&env, Check::FenceClaimAndVersion, table).await;
 }
 
-async fn assert_table(site: &Site, check: Check, table: [(Scenario, Outcome, &str); 3]) {
+async fn assert_table(env: &TestEnv, check: Check, table: [(Scenario, Outcome, &str); 3]) {
     for (scenario, outcome, value) in table {
-        site.session().await.put("", 0, 0).await;
-        let history = play(site, check, scenario).await;
+        env.session().await.put("", 0, 0).await;
+        let history = play(env, check, scenario).await;
         assert_eq!(
             judge(&history),
             outcome,
@@ -99,10 +100,10 @@ async fn assert_table(site: &Site, check: Check, table: [(Scenario, Outcome, &st
     }
 }
 
-/// What stood in the row after each write that was sent.
-async fn play(site: &Site, check: Check, scenario: Scenario) -> Vec<String> {
-    let mut first = Holder::new(site, 33, check).await;
-    let mut second = Holder::new(site, 34, check).await;
+/// Value of the row after each write that was sent.
+async fn play(env: &TestEnv, check: Check, scenario: Scenario) -> Vec<String> {
+    let mut first = Holder::new(env, 33, check).await;
+    let mut second = Holder::new(env, 34, check).await;
     let mut history = Vec::new();
     first.start().await;
     second.start().await;
@@ -124,7 +125,7 @@ async fn play(site: &Site, check: Check, scenario: Scenario) -> Vec<String> {
     history
 }
 
-/// By the row alone, and not by what anybody was told.
+/// Judges by the row alone, not by the outcomes that the holders got.
 fn judge(history: &[String]) -> Outcome {
     let lost = history
         .windows(2)
@@ -138,7 +139,7 @@ fn judge(history: &[String]) -> Outcome {
 }
 
 struct Holder<'a> {
-    site: &'a Site,
+    env: &'a TestEnv,
     session: Box<dyn Session>,
     number: i64,
     check: Check,
@@ -146,11 +147,11 @@ struct Holder<'a> {
 }
 
 impl<'a> Holder<'a> {
-    async fn new(site: &'a Site, number: i64, check: Check) -> Self {
-        let mut session = site.session().await;
+    async fn new(env: &'a TestEnv, number: i64, check: Check) -> Self {
+        let mut session = env.session().await;
         let seen = session.row().await;
         Self {
-            site,
+            env,
             session,
             number,
             check,
@@ -158,12 +159,12 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// Claims if that is the rule, and reads.
+    /// Claims if the check requires it, and reads.
     async fn start(&mut self) {
         if self.check == Check::FenceClaimAndVersion {
             let claim = self
                 .session
-                .claim(&self.site.items, KEY, token(self.number))
+                .claim(&self.env.items, KEY, token(self.number))
                 .await
                 .unwrap();
             assert!(matches!(claim, Claim::Claimed { .. }), "{claim:?}");
@@ -171,12 +172,13 @@ impl<'a> Holder<'a> {
         self.seen = self.session.row().await;
     }
 
-    /// A zombie that follows the rules claims again, and is told. This one goes on all the same, with the version that stands there.
+    /// A zombie that follows the rules claims again and is refused. This one continues with the
+    /// version in the row.
     async fn read_again(&mut self) {
         if self.check == Check::FenceClaimAndVersion {
             let claim = self
                 .session
-                .claim(&self.site.items, KEY, token(self.number))
+                .claim(&self.env.items, KEY, token(self.number))
                 .await
                 .unwrap();
             assert_eq!(claim, Claim::Superseded { current: token(34) });
@@ -184,11 +186,11 @@ impl<'a> Holder<'a> {
         self.seen = self.session.row().await;
     }
 
-    /// Writes what was seen and the own number, and returns what stands there then.
+    /// Writes the last read value with the number appended. Returns the value in the row afterwards.
     async fn write(&mut self) -> String {
         let Self { number, seen, .. } = self;
         let (value, version) = (format!("{} {number}", seen.value), seen.version);
-        let told = match self.check {
+        let applied = match self.check {
             Check::None => {
                 self.session
                     .run(format!(
@@ -211,7 +213,7 @@ impl<'a> Holder<'a> {
             Check::FenceClaimAndVersion => {
                 let outcome = self
                     .session
-                    .write(&self.site.items, KEY, token(self.number), version, &value)
+                    .write(&self.env.items, KEY, token(self.number), version, &value)
                     .await
                     .unwrap();
                 let stopped = Write::Superseded { current: token(34) };
@@ -222,11 +224,11 @@ impl<'a> Holder<'a> {
                 u64::from(outcome != stopped)
             }
         };
-        let now = self.site.row().await.value;
+        let now = self.env.row().await.value;
         assert_eq!(
             now == value,
-            told == 1,
-            "what a holder is told is what has happened"
+            applied == 1,
+            "the reported outcome matches the row"
         );
         now
     }

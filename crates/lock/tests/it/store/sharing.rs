@@ -1,4 +1,5 @@
-//! Each operation takes a pool, a connection, a pooled connection or a transaction, and may be spawned.
+//! Each operation takes a pool, a connection, a pooled connection or a transaction, and may be
+//! spawned.
 
 use lock::{
     Mode, Sequencer,
@@ -6,9 +7,9 @@ use lock::{
 };
 use sqlx::Connection;
 
-use super::site::{Site, token};
+use super::env::{TestEnv, token};
 
-/// The name of a lock, as the application makes it from a key.
+/// The key of the row that a lock protects, as the application derives it from the name.
 fn key_of(sequencer: &Sequencer) -> i64 {
     sequencer
         .name
@@ -23,10 +24,10 @@ macro_rules! sharing {
             use super::*;
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn every_kind_of_connection_will_do() {
-                let site = Site::$database().await;
-                let pool = <$pool>::connect(&site.url).await.unwrap();
-                let items: FencedTable = site.items.clone();
+            async fn every_kind_of_connection_works() {
+                let env = TestEnv::$database().await;
+                let pool = <$pool>::connect(&env.url).await.unwrap();
+                let items: FencedTable = env.items.clone();
                 let [ours, key] = [33, 1_i64];
                 let spawned = {
                     let (pool, items) = (pool.clone(), items.clone());
@@ -91,9 +92,9 @@ macro_rules! sharing {
             }
 
             #[tokio::test]
-            async fn a_key_may_be_a_text() {
-                let site = Site::$database().await;
-                let pool = <$pool>::connect(&site.url).await.unwrap();
+            async fn a_key_can_be_text() {
+                let env = TestEnv::$database().await;
+                let pool = <$pool>::connect(&env.url).await.unwrap();
                 let items = FencedTable::builder("items")
                     .key_column("value")
                     .build()
@@ -114,23 +115,23 @@ macro_rules! sharing {
             }
 
             #[tokio::test]
-            async fn a_sequencer_is_good_until_a_later_one_has_claimed() {
-                let site = Site::$database().await;
-                let pool = <$pool>::connect(&site.url).await.unwrap();
+            async fn a_sequencer_is_current_until_a_later_one_claims() {
+                let env = TestEnv::$database().await;
+                let pool = <$pool>::connect(&env.url).await.unwrap();
                 let [earlier, later] = [33, 34].map(|number| Sequencer {
                     name: "item:1".into(),
                     mode: Mode::Exclusive,
                     token: token(number),
                 });
                 let check = async |sequencer: &Sequencer| {
-                    site.items
+                    env.items
                         .check_sequencer(&pool, key_of(sequencer), sequencer)
                         .await
                         .unwrap()
                 };
                 assert_eq!(check(&earlier).await, Check::Unclaimed);
                 assert_eq!(
-                    site.items
+                    env.items
                         .claim(&pool, key_of(&earlier), earlier.token)
                         .await
                         .unwrap(),
@@ -141,7 +142,7 @@ macro_rules! sharing {
                     (Check::Current, Check::Unclaimed)
                 );
                 assert_eq!(
-                    site.items
+                    env.items
                         .claim(&pool, key_of(&later), later.token)
                         .await
                         .unwrap(),
@@ -156,12 +157,12 @@ macro_rules! sharing {
                         Check::Current
                     )
                 );
-                let stranger = Sequencer {
+                let unknown = Sequencer {
                     name: "item:99".into(),
                     mode: Mode::Exclusive,
                     token: token(99),
                 };
-                assert_eq!(check(&stranger).await, Check::Missing);
+                assert_eq!(check(&unknown).await, Check::Missing);
             }
         }
     };

@@ -1,41 +1,42 @@
-//! The kit inside transactions: who waits for whom, what a snapshot hides, and what is taken back.
+//! Fenced tables inside transactions: which statement waits for which, what a snapshot hides, and
+//! what a rollback undoes.
 
 use lock::store::{Check, Claim, StoreError, Write};
 
-use super::site::{KEY, Row, Site, token};
+use super::env::{KEY, Row, TestEnv, token};
 
 on_every_database!(
     a_write_that_has_waited_for_a_claim_is_refused,
-    a_claim_that_has_waited_for_a_write_sees_it,
-    a_claim_that_is_taken_back_was_never_made,
-    a_snapshot_never_denies_a_successor,
-    what_was_checked_stays_until_the_transaction_ends,
+    a_claim_that_has_waited_for_a_write_sees_the_write,
+    a_rollback_undoes_a_claim,
+    a_snapshot_never_hides_a_later_holder,
+    a_check_stays_true_until_the_transaction_ends,
 );
 
-/// The write finds the row as it was, waits for the transaction that has it, and must look again.
-async fn a_write_that_has_waited_for_a_claim_is_refused(site: Site) {
-    let (mut first, mut second) = (site.session().await, site.session().await);
-    let Claim::Claimed { version } = first.claim(&site.items, KEY, token(33)).await.unwrap() else {
+/// The write finds the old row, waits for the transaction that holds it, and must check again.
+async fn a_write_that_has_waited_for_a_claim_is_refused(env: TestEnv) {
+    let (mut first, mut second) = (env.session().await, env.session().await);
+    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
         panic!()
     };
-    second.run(site.begin()).await;
+    second.run(env.begin()).await;
     assert_eq!(
-        second.claim(&site.items, KEY, token(34)).await.unwrap(),
+        second.claim(&env.items, KEY, token(34)).await.unwrap(),
         Claim::Claimed {
             version: version + 1
         }
     );
-    let items = site.items.clone();
+    let items = env.items.clone();
     let late =
         tokio::spawn(async move { first.write(&items, KEY, token(33), version, "33").await });
-    site.is_blocked().await;
+    env.is_blocked().await;
     second.run("COMMIT").await;
     assert_eq!(
         late.await.unwrap().unwrap(),
         Write::Superseded { current: token(34) }
     );
     assert_eq!(
-        site.row().await,
+        env.row().await,
         Row {
             value: String::new(),
             fence: 34,
@@ -44,14 +45,14 @@ async fn a_write_that_has_waited_for_a_claim_is_refused(site: Site) {
     );
 }
 
-async fn a_claim_that_has_waited_for_a_write_sees_it(site: Site) {
-    let (mut first, mut second) = (site.session().await, site.session().await);
-    let Claim::Claimed { version } = first.claim(&site.items, KEY, token(33)).await.unwrap() else {
+async fn a_claim_that_has_waited_for_a_write_sees_the_write(env: TestEnv) {
+    let (mut first, mut second) = (env.session().await, env.session().await);
+    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
         panic!()
     };
-    first.run(site.begin()).await;
+    first.run(env.begin()).await;
     let written = first
-        .write(&site.items, KEY, token(33), version, "33")
+        .write(&env.items, KEY, token(33), version, "33")
         .await
         .unwrap();
     assert_eq!(
@@ -60,14 +61,14 @@ async fn a_claim_that_has_waited_for_a_write_sees_it(site: Site) {
             version: version + 1
         }
     );
-    let items = site.items.clone();
+    let items = env.items.clone();
     let next = tokio::spawn(async move {
         (
             second.claim(&items, KEY, token(34)).await,
             second.row().await,
         )
     });
-    site.is_blocked().await;
+    env.is_blocked().await;
     first.run("COMMIT").await;
     let (claim, seen) = next.await.unwrap();
     assert_eq!(
@@ -86,20 +87,20 @@ async fn a_claim_that_has_waited_for_a_write_sees_it(site: Site) {
     );
 }
 
-async fn a_claim_that_is_taken_back_was_never_made(site: Site) {
-    let (mut first, mut second) = (site.session().await, site.session().await);
-    let Claim::Claimed { version } = first.claim(&site.items, KEY, token(33)).await.unwrap() else {
+async fn a_rollback_undoes_a_claim(env: TestEnv) {
+    let (mut first, mut second) = (env.session().await, env.session().await);
+    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
         panic!()
     };
-    second.run(site.begin()).await;
+    second.run(env.begin()).await;
     let Claim::Claimed { version: theirs } =
-        second.claim(&site.items, KEY, token(34)).await.unwrap()
+        second.claim(&env.items, KEY, token(34)).await.unwrap()
     else {
         panic!()
     };
     assert_eq!(
         second
-            .write(&site.items, KEY, token(34), theirs, "34")
+            .write(&env.items, KEY, token(34), theirs, "34")
             .await
             .unwrap(),
         Write::Applied {
@@ -109,7 +110,7 @@ async fn a_claim_that_is_taken_back_was_never_made(site: Site) {
     second.run("ROLLBACK").await;
     assert_eq!(
         first
-            .write(&site.items, KEY, token(33), version, "33")
+            .write(&env.items, KEY, token(33), version, "33")
             .await
             .unwrap(),
         Write::Applied {
@@ -117,7 +118,7 @@ async fn a_claim_that_is_taken_back_was_never_made(site: Site) {
         }
     );
     assert_eq!(
-        site.row().await,
+        env.row().await,
         Row {
             value: "33".into(),
             fence: 33,
@@ -126,18 +127,19 @@ async fn a_claim_that_is_taken_back_was_never_made(site: Site) {
     );
 }
 
-/// The transaction has seen the row before its successor came, and sees it so to its end. What the kit says must not come from there.
-async fn a_snapshot_never_denies_a_successor(site: Site) {
-    let (mut first, mut second) = (site.session().await, site.session().await);
-    let Claim::Claimed { version } = first.claim(&site.items, KEY, token(33)).await.unwrap() else {
+/// The transaction has read the row before the later holder claimed it, and its snapshot keeps that
+/// state. The outcome must not come from the snapshot.
+async fn a_snapshot_never_hides_a_later_holder(env: TestEnv) {
+    let (mut first, mut second) = (env.session().await, env.session().await);
+    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
         panic!()
     };
-    for statement in snapshot(&site) {
+    for statement in snapshot(&env) {
         first.run(*statement).await;
     }
     assert_eq!(first.row().await.fence, 33);
     let Claim::Claimed { version: theirs } =
-        second.claim(&site.items, KEY, token(34)).await.unwrap()
+        second.claim(&env.items, KEY, token(34)).await.unwrap()
     else {
         panic!()
     };
@@ -146,22 +148,19 @@ async fn a_snapshot_never_denies_a_successor(site: Site) {
         33,
         "the transaction has no snapshot"
     );
-    match first
-        .write(&site.items, KEY, token(33), version, "33")
-        .await
-    {
+    match first.write(&env.items, KEY, token(33), version, "33").await {
         Ok(outcome) => {
             assert_eq!(outcome, Write::Superseded { current: token(34) });
             assert_eq!(
-                first.claim(&site.items, KEY, token(33)).await.unwrap(),
+                first.claim(&env.items, KEY, token(33)).await.unwrap(),
                 Claim::Superseded { current: token(34) }
             );
             assert_eq!(
-                first.check(&site.items, KEY, token(33)).await.unwrap(),
+                first.check(&env.items, KEY, token(33)).await.unwrap(),
                 Check::Superseded { current: token(34) }
             );
         }
-        // The database will not let this transaction write at all.
+        // The database does not let this transaction write at all.
         Err(error) => {
             assert!(
                 matches!(error, StoreError::Database(_)) && error.is_retryable(),
@@ -171,7 +170,7 @@ async fn a_snapshot_never_denies_a_successor(site: Site) {
     }
     first.run("ROLLBACK").await;
     assert_eq!(
-        site.row().await,
+        env.row().await,
         Row {
             value: String::new(),
             fence: 34,
@@ -180,22 +179,22 @@ async fn a_snapshot_never_denies_a_successor(site: Site) {
     );
 }
 
-/// So a transaction can change other rows in the name of a holder.
-async fn what_was_checked_stays_until_the_transaction_ends(site: Site) {
-    let (mut first, mut second) = (site.session().await, site.session().await);
-    let Claim::Claimed { version } = first.claim(&site.items, KEY, token(33)).await.unwrap() else {
+/// A transaction can therefore change other rows on behalf of a holder.
+async fn a_check_stays_true_until_the_transaction_ends(env: TestEnv) {
+    let (mut first, mut second) = (env.session().await, env.session().await);
+    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
         panic!()
     };
     first.run("BEGIN").await;
     assert_eq!(
-        first.check(&site.items, KEY, token(33)).await.unwrap(),
+        first.check(&env.items, KEY, token(33)).await.unwrap(),
         Check::Current
     );
-    let items = site.items.clone();
+    let items = env.items.clone();
     let next = tokio::spawn(async move { second.claim(&items, KEY, token(34)).await });
     let other = "UPDATE items SET value = '33 was here' WHERE id = 2";
-    if site.url.starts_with("sqlite") {
-        // Nobody waits for who only reads; who has read what is no longer so cannot write.
+    if env.url.starts_with("sqlite") {
+        // A reader blocks no writer, and a transaction with an outdated read cannot write.
         assert_eq!(
             next.await.unwrap().unwrap(),
             Claim::Claimed {
@@ -206,10 +205,10 @@ async fn what_was_checked_stays_until_the_transaction_ends(site: Site) {
         first.run("ROLLBACK").await;
         return;
     }
-    site.is_blocked().await;
+    env.is_blocked().await;
     first.run(other).await;
     assert_eq!(
-        first.check(&site.items, KEY, token(33)).await.unwrap(),
+        first.check(&env.items, KEY, token(33)).await.unwrap(),
         Check::Current
     );
     first.run("COMMIT").await;
@@ -227,13 +226,13 @@ async fn what_was_checked_stays_until_the_transaction_ends(site: Site) {
     );
 }
 
-fn snapshot(site: &Site) -> &'static [&'static str] {
-    if site.url.starts_with("mysql") {
+fn snapshot(env: &TestEnv) -> &'static [&'static str] {
+    if env.url.starts_with("mysql") {
         &[
             "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
             "BEGIN",
         ]
-    } else if site.url.starts_with("postgres") {
+    } else if env.url.starts_with("postgres") {
         &["BEGIN ISOLATION LEVEL REPEATABLE READ"]
     } else {
         &["BEGIN"]

@@ -1,14 +1,14 @@
 //! One call of a script, with everything that it carries, and its form on the wire.
 
-use super::segment::Answer;
+use super::segment::Decision;
 
 /// The keys of a segment, as `lua/` has them: a letter each.
 const KEYS: [(char, &str); 5] = [
     ('s', "stock"),
-    ('a', "answers"),
+    ('a', "decisions"),
     ('b', "buyers"),
     ('o', "outbox"),
-    ('w', "walks"),
+    ('w', "spillovers"),
 ];
 
 macro_rules! scripts {
@@ -21,13 +21,13 @@ macro_rules! scripts {
 
 scripts! {
     "adjust" takes "so",
-    "ask_home" takes "sabow",
-    "ask_next" takes "sao",
-    "due_walks" takes "aw",
-    "finish_walk" takes "sabw",
-    "forget_passes" takes "a",
-    "forget_walk" takes "aw",
-    "give_back_count" takes "sabw",
+    "reserve_home" takes "sabow",
+    "reserve_next" takes "sao",
+    "due_spillovers" takes "aw",
+    "finish_spillover" takes "sabw",
+    "forget_declined" takes "a",
+    "forget_spillover" takes "aw",
+    "release_count" takes "sabw",
     "halt_segment" takes "sabow",
     "inspect" takes "sabow",
     "open_segment" takes "sabow",
@@ -38,7 +38,8 @@ scripts! {
     "transfer_out" takes "sao",
 }
 
-/// Which batch of what is given back it is: the entry that was looked at, and how many there were since the halt, with it.
+/// Which batch of what is released it is: the entry that was looked at, and how many there were
+/// since the halt, with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     pub last: String,
@@ -50,13 +51,13 @@ pub type Id = [u8; 16];
 
 /// What an order asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct Row {
     pub order: u8,
     pub buyer: u8,
     pub units: u32,
 }
 
-impl Wish {
+impl Row {
     pub fn id(&self) -> Id {
         [self.order + 1; 16]
     }
@@ -119,38 +120,38 @@ pub enum Deed {
         hold_ms: i64,
         segments: u64,
     },
-    AskHome {
+    ReserveHome {
         deadline_ms: i64,
         margin_ms: i64,
-        wishes: Vec<Wish>,
+        rows: Vec<Row>,
     },
-    AskNext {
+    ReserveNext {
         deadline_ms: i64,
-        wishes: Vec<Wish>,
+        rows: Vec<Row>,
     },
     /// The place of each that took elsewhere; `None`: sold out.
-    FinishWalk {
+    FinishSpillover {
         deadline_ms: i64,
         margin_ms: i64,
-        walks: Vec<(Wish, Option<String>)>,
+        spillovers: Vec<(Row, Option<String>)>,
     },
-    DueWalks {
+    DueSpillovers {
         at_most: usize,
         skip: usize,
     },
-    ForgetPasses {
-        walks: Vec<(Wish, i64)>,
+    ForgetDeclined {
+        spillovers: Vec<(Row, i64)>,
     },
-    ForgetWalk {
-        walks: Vec<(Wish, i64)>,
+    ForgetSpillover {
+        spillovers: Vec<(Row, i64)>,
     },
-    GiveBackCount {
+    ReleaseCount {
         margin_ms: i64,
-        wishes: Vec<Wish>,
+        rows: Vec<Row>,
     },
     /// With whether the segment is the buyer's home.
     Release {
-        wishes: Vec<(Wish, bool)>,
+        rows: Vec<(Row, bool)>,
     },
     TransferOut(Move),
     TransferIn(Move),
@@ -159,11 +160,11 @@ pub enum Deed {
         token: u64,
     },
     /// With whether the segment is the buyer's home.
-    RestoreAnswers {
+    RestoreDecisions {
         token: u64,
         batch: Batch,
         margin_ms: i64,
-        answers: Vec<(Wish, Answer, bool)>,
+        decisions: Vec<(Row, Decision, bool)>,
     },
     /// Fields of `buyers`.
     RestoreBuyers {
@@ -196,19 +197,19 @@ impl Deed {
     pub fn script(&self) -> &'static str {
         match self {
             Self::Open { .. } => "open_segment",
-            Self::AskHome { .. } => "ask_home",
-            Self::AskNext { .. } => "ask_next",
-            Self::FinishWalk { .. } => "finish_walk",
-            Self::DueWalks { .. } => "due_walks",
-            Self::ForgetPasses { .. } => "forget_passes",
-            Self::ForgetWalk { .. } => "forget_walk",
-            Self::GiveBackCount { .. } => "give_back_count",
+            Self::ReserveHome { .. } => "reserve_home",
+            Self::ReserveNext { .. } => "reserve_next",
+            Self::FinishSpillover { .. } => "finish_spillover",
+            Self::DueSpillovers { .. } => "due_spillovers",
+            Self::ForgetDeclined { .. } => "forget_declined",
+            Self::ForgetSpillover { .. } => "forget_spillover",
+            Self::ReleaseCount { .. } => "release_count",
             Self::Release { .. } => "release",
             Self::TransferOut(_) => "transfer_out",
             Self::TransferIn(_) => "transfer_in",
             Self::SetState(_) => "set_state",
             Self::Halt { .. } => "halt_segment",
-            Self::RestoreAnswers { .. } | Self::RestoreBuyers { .. } => "restore_orders",
+            Self::RestoreDecisions { .. } | Self::RestoreBuyers { .. } => "restore_orders",
             Self::Adjust { .. } => "adjust",
             Self::Inspect { .. } => "inspect",
         }
@@ -241,69 +242,69 @@ impl Deed {
                     .arg(segments)
                     .arg(segment)
             }
-            Self::AskHome {
+            Self::ReserveHome {
                 deadline_ms,
                 margin_ms,
-                wishes,
+                rows,
             } => {
                 let new = new
-                    .arg(wishes.len())
+                    .arg(rows.len())
                     .arg(deadline_ms)
                     .arg(margin_ms)
                     .arg(segment);
-                new.ids(wishes)
-                    .buyers(wishes)
-                    .column(wishes, |wish| wish.units)
-                    .packed(wishes)
+                new.ids(rows)
+                    .buyers(rows)
+                    .column(rows, |row| row.units)
+                    .packed(rows)
             }
-            Self::AskNext {
-                deadline_ms,
-                wishes,
-            } => new
-                .arg(wishes.len())
+            Self::ReserveNext { deadline_ms, rows } => new
+                .arg(rows.len())
                 .arg(deadline_ms)
                 .arg(segment)
-                .ids(wishes)
-                .column(wishes, |wish| wish.units)
-                .packed(wishes),
-            Self::FinishWalk {
+                .ids(rows)
+                .column(rows, |row| row.units)
+                .packed(rows),
+            Self::FinishSpillover {
                 deadline_ms,
                 margin_ms,
-                walks,
+                spillovers,
             } => {
-                let new = new.arg(walks.len()).arg(deadline_ms).arg(margin_ms);
-                let wishes: Vec<_> = walks.iter().map(|(wish, _)| wish.clone()).collect();
-                let new = new.ids(&wishes).buyers(&wishes).packed(&wishes);
-                let new = new.column(walks, |(_, place)| if place.is_some() { "E" } else { "S" });
-                new.column(walks, |(_, place)| place.clone().unwrap_or_default())
+                let new = new.arg(spillovers.len()).arg(deadline_ms).arg(margin_ms);
+                let rows: Vec<_> = spillovers.iter().map(|(row, _)| row.clone()).collect();
+                let new = new.ids(&rows).buyers(&rows).packed(&rows);
+                let new = new.column(
+                    spillovers,
+                    |(_, place)| if place.is_some() { "E" } else { "S" },
+                );
+                new.column(spillovers, |(_, place)| place.clone().unwrap_or_default())
             }
-            Self::DueWalks { at_most, skip } => new.arg(at_most).arg(skip),
-            Self::ForgetPasses { walks } => new
-                .arg(walks.len())
-                .bytes(walks, |(wish, _)| wish.id().to_vec())
-                .column(walks, |(_, until_ms)| *until_ms),
-            Self::ForgetWalk { walks } => {
+            Self::DueSpillovers { at_most, skip } => new.arg(at_most).arg(skip),
+            Self::ForgetDeclined { spillovers } => new
+                .arg(spillovers.len())
+                .bytes(spillovers, |(row, _)| row.id().to_vec())
+                .column(spillovers, |(_, until_ms)| *until_ms),
+            Self::ForgetSpillover { spillovers } => {
                 let new = new
-                    .arg(walks.len())
-                    .bytes(walks, |(wish, _)| wish.id().to_vec())
-                    .bytes(walks, |(wish, _)| wish.packed());
-                new.column(walks, |(_, due_ms)| *due_ms)
+                    .arg(spillovers.len())
+                    .bytes(spillovers, |(row, _)| row.id().to_vec())
+                    .bytes(spillovers, |(row, _)| row.packed());
+                new.column(spillovers, |(_, due_ms)| *due_ms)
             }
-            Self::GiveBackCount { margin_ms, wishes } => new
-                .arg(wishes.len())
+            Self::ReleaseCount { margin_ms, rows } => new
+                .arg(rows.len())
                 .arg(margin_ms)
-                .ids(wishes)
-                .buyers(wishes)
-                .packed(wishes),
-            Self::Release { wishes } => {
-                let orders: Vec<_> = wishes.iter().map(|(wish, _)| wish.clone()).collect();
+                .ids(rows)
+                .buyers(rows)
+                .packed(rows),
+            Self::Release { rows } => {
+                let orders: Vec<_> = rows.iter().map(|(row, _)| row.clone()).collect();
                 let new = new
-                    .arg(wishes.len())
+                    .arg(rows.len())
                     .arg(segment)
                     .ids(&orders)
                     .buyers(&orders)
                     .packed(&orders);
-                new.column(wishes, |(_, home)| u8::from(*home))
+                new.column(rows, |(_, home)| u8::from(*home))
             }
             Self::TransferOut(moved) | Self::TransferIn(moved) => new
                 .raw(moved.id().to_vec())
@@ -327,25 +328,25 @@ impl Deed {
                     .arg(segment)
             }
             Self::Halt { token } => new.arg(token),
-            Self::RestoreAnswers {
+            Self::RestoreDecisions {
                 token,
                 batch,
                 margin_ms,
-                answers,
+                decisions,
             } => {
                 let new = new
-                    .arg(answers.len())
+                    .arg(decisions.len())
                     .arg(token)
-                    .arg("answers")
+                    .arg("decisions")
                     .arg(margin_ms)
                     .arg(&batch.last)
                     .arg(batch.step);
                 let new = new
-                    .bytes(answers, |(wish, ..)| wish.id().to_vec())
-                    .column(answers, |(_, answer, _)| answer.text());
+                    .bytes(decisions, |(row, ..)| row.id().to_vec())
+                    .column(decisions, |(_, decision, _)| decision.text());
                 new.bytes(
-                    answers,
-                    |(wish, _, home)| if *home { wish.packed() } else { vec![] },
+                    decisions,
+                    |(row, _, home)| if *home { row.packed() } else { vec![] },
                 )
             }
             Self::RestoreBuyers {
@@ -396,16 +397,18 @@ impl Deed {
 
     /// The orders that it is about.
     pub fn ids(&self) -> Vec<Id> {
-        let of = |wishes: &[Wish]| wishes.iter().map(Wish::id).collect();
+        let of = |rows: &[Row]| rows.iter().map(Row::id).collect();
         match self {
-            Self::AskHome { wishes, .. }
-            | Self::AskNext { wishes, .. }
-            | Self::GiveBackCount { wishes, .. } => of(wishes),
-            Self::FinishWalk { walks, .. } => walks.iter().map(|(wish, _)| wish.id()).collect(),
-            Self::ForgetPasses { walks } | Self::ForgetWalk { walks } => {
-                walks.iter().map(|(wish, _)| wish.id()).collect()
+            Self::ReserveHome { rows, .. }
+            | Self::ReserveNext { rows, .. }
+            | Self::ReleaseCount { rows, .. } => of(rows),
+            Self::FinishSpillover { spillovers, .. } => {
+                spillovers.iter().map(|(row, _)| row.id()).collect()
             }
-            Self::Release { wishes } => wishes.iter().map(|(wish, _)| wish.id()).collect(),
+            Self::ForgetDeclined { spillovers } | Self::ForgetSpillover { spillovers } => {
+                spillovers.iter().map(|(row, _)| row.id()).collect()
+            }
+            Self::Release { rows } => rows.iter().map(|(row, _)| row.id()).collect(),
             _ => vec![],
         }
     }
@@ -433,16 +436,16 @@ impl Arguments {
         items.iter().fold(self, |new, item| new.raw(value(item)))
     }
 
-    fn ids(self, wishes: &[Wish]) -> Self {
-        self.bytes(wishes, |wish| wish.id().to_vec())
+    fn ids(self, rows: &[Row]) -> Self {
+        self.bytes(rows, |row| row.id().to_vec())
     }
 
-    fn buyers(self, wishes: &[Wish]) -> Self {
-        self.column(wishes, Wish::buyer)
+    fn buyers(self, rows: &[Row]) -> Self {
+        self.column(rows, Row::buyer)
     }
 
-    fn packed(self, wishes: &[Wish]) -> Self {
-        self.bytes(wishes, Wish::packed)
+    fn packed(self, rows: &[Row]) -> Self {
+        self.bytes(rows, Row::packed)
     }
 }
 

@@ -27,16 +27,16 @@ pub fn compare(connection: &mut Connection, name: &str, segment: &Segment) -> Re
 }
 
 fn found(connection: &mut Connection, name: &str) -> Vec<Reply> {
-    let [stock, answers, buyers, outbox, walks] = keys(name, "sabow").try_into().unwrap();
+    let [stock, decisions, buyers, outbox, spillovers] = keys(name, "sabow").try_into().unwrap();
     let mut pipe = redis::pipe();
     pipe.cmd("HGETALL")
         .arg(stock)
         .cmd("HGETALL")
-        .arg(answers)
+        .arg(decisions)
         .cmd("HGETALL")
         .arg(buyers);
     pipe.cmd("ZRANGE")
-        .arg(walks)
+        .arg(spillovers)
         .arg(0)
         .arg(-1)
         .arg("WITHSCORES")
@@ -75,30 +75,39 @@ fn expected(segment: &Segment) -> Vec<Reply> {
         ("last", stock.last.clone()),
         ("segments", stock.segments.to_string()),
     ];
-    fields.extend(stock.mending.map(|token| ("mending", token.to_string())));
     fields.extend(
         stock
-            .mending
+            .repairing
+            .map(|token| ("repairing", token.to_string())),
+    );
+    fields.extend(
+        stock
+            .repairing
             .map(|_| ("restored", stock.restored.to_string())),
     );
     // With the placeholders that keep every key alive.
-    let answers = segment
-        .answers
+    let decisions = segment
+        .decisions
         .iter()
-        .map(|(id, answer)| (id.to_vec(), answer.text()))
+        .map(|(id, decision)| (id.to_vec(), decision.text()))
         .chain([(vec![], String::new())]);
     let buyers = segment
         .buyers
         .iter()
         .map(|(field, count)| (field.clone(), count.to_string()))
         .chain([(String::new(), "0".into())]);
-    let walks = segment
-        .walks
+    let spillovers = segment
+        .spillovers
         .iter()
         .map(|(packed, due_ms)| (packed.clone(), due_ms.to_string()))
         .chain([(vec![], "inf".into())]);
     let outbox: Vec<Reply> = segment.outbox.iter().map(Entry::reply).collect();
-    let mut keys = vec![pairs(fields), pairs(answers), pairs(buyers), pairs(walks)];
+    let mut keys = vec![
+        pairs(fields),
+        pairs(decisions),
+        pairs(buyers),
+        pairs(spillovers),
+    ];
     keys.iter_mut().for_each(sort_pairs);
     keys.push(outbox.into());
     keys

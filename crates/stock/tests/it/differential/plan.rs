@@ -32,12 +32,13 @@ pub enum When {
     Later(u8),
 }
 
-/// How long a final walk is remembered.
+/// How long a final spillover is remembered.
 #[derive(Debug, Clone, Copy)]
 pub enum Margin {
     None,
     Long,
-    /// So far below zero that a walk falls due when it becomes final, without a wait for its deadline.
+    /// So far below zero that a spillover falls due when it becomes final, without a wait for its
+    /// deadline.
     AtOnce,
 }
 
@@ -48,7 +49,7 @@ pub struct Pick {
     pub other_units: bool,
 }
 
-/// How what is said of a walk differs from what the segment has of it.
+/// How what is said of a spillover differs from what the segment has of it.
 #[derive(Debug, Clone, Copy)]
 pub enum Knows {
     Earlier,
@@ -92,19 +93,19 @@ pub enum Window {
 #[derive(Debug, Clone)]
 pub enum Step {
     /// At the home of the first of them, or wherever it says.
-    AskHome {
+    ReserveHome {
         segment: Option<u8>,
         picks: Vec<Pick>,
         when: When,
         margin: Margin,
     },
-    AskNext {
+    ReserveNext {
         segment: u8,
         picks: Vec<Pick>,
         when: When,
     },
     /// Home, then around the ring, then home again; or less of it.
-    Walk {
+    Spillover {
         order: u8,
         when: When,
         margin: Margin,
@@ -112,21 +113,21 @@ pub enum Step {
     },
     Finish {
         segment: u8,
-        walks: Vec<(Pick, bool)>,
+        spillovers: Vec<(Pick, bool)>,
         when: When,
         margin: Margin,
     },
-    DueWalks {
+    DueSpillovers {
         segment: u8,
         at_most: u8,
         skip: u8,
     },
-    ForgetPasses {
+    ForgetDeclined {
         segment: u8,
         picks: Vec<Pick>,
         knows: Knows,
     },
-    ForgetWalk {
+    ForgetSpillover {
         segment: u8,
         picks: Vec<Pick>,
         knows: Knows,
@@ -135,7 +136,7 @@ pub enum Step {
     Forget {
         order: u8,
     },
-    GiveBackCount {
+    ReleaseCount {
         segment: u8,
         picks: Vec<Pick>,
         margin: Margin,
@@ -145,7 +146,7 @@ pub enum Step {
         picks: Vec<Pick>,
     },
     /// The count at home, then the units where they are; or only the first of it.
-    GiveBack {
+    ReturnOrder {
         order: u8,
         margin: Margin,
         crash: bool,
@@ -170,7 +171,7 @@ pub enum Step {
         segment: u8,
         token: Token,
     },
-    RestoreAnswers {
+    RestoreDecisions {
         segment: u8,
         memories: Vec<(Pick, Memory)>,
         margin: Margin,
@@ -181,7 +182,7 @@ pub enum Step {
         counts: Vec<(u8, bool, u8)>,
         token: Option<Token>,
     },
-    /// With the token of whoever mends and its last entry, unless it says otherwise.
+    /// With the token of the repairer and its last entry, unless it says otherwise.
     Adjust {
         segment: u8,
         available: u8,
@@ -189,8 +190,9 @@ pub enum Step {
         token: Option<Token>,
         looked_at_last: bool,
     },
-    /// All of it at once: halted, given back what it has to remember of orders at home there, and adjusted; perhaps after a loss.
-    Mend {
+    /// All of it at once: halted, released what it has to remember of orders at home there, and
+    /// adjusted; perhaps after a loss.
+    Repair {
         segment: u8,
         lost: bool,
         memories: Vec<(u8, Memory)>,
@@ -244,7 +246,8 @@ fn knows() -> impl Strategy<Value = Knows> {
     prop_oneof![3 => Just(Knows::Exactly), 1 => Just(Knows::Earlier), 1 => Just(Knows::Later)]
 }
 
-/// Where the tokens of a sequence are: where they become longer, and where a double cannot tell them apart.
+/// Where the tokens of a sequence are: where they become longer, and where a double cannot tell
+/// them apart.
 fn tokens_from() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(1), 3 => Just(8), 2 => Just(98), 2 => Just((1 << 53) - 1), 1 => Just(u64::MAX - 4)]
 }
@@ -264,28 +267,28 @@ fn setting() -> impl Strategy<Value = Setting> {
     })
 }
 
-/// Mostly that of whoever mends.
+/// Mostly that of the repairer.
 fn other_token() -> impl Strategy<Value = Option<Token>> {
     prop_oneof![7 => Just(None), 1 => token().prop_map(Some)]
 }
 
-fn asks() -> BoxedStrategy<Step> {
+fn reservations() -> BoxedStrategy<Step> {
     let home = prop_oneof![3 => Just(None), 1 => segment().prop_map(Some)];
     prop_oneof![
-        3 => (home, picks(), when(), margin()).prop_map(|(segment, picks, when, margin)| Step::AskHome { segment, picks, when, margin }),
-        2 => (segment(), picks(), when()).prop_map(|(segment, picks, when)| Step::AskNext { segment, picks, when }),
-        6 => (0..ORDERS, when(), margin(), 1..=5_u8).prop_map(|(order, when, margin, calls)| Step::Walk { order, when, margin, calls }),
+        3 => (home, picks(), when(), margin()).prop_map(|(segment, picks, when, margin)| Step::ReserveHome { segment, picks, when, margin }),
+        2 => (segment(), picks(), when()).prop_map(|(segment, picks, when)| Step::ReserveNext { segment, picks, when }),
+        6 => (0..ORDERS, when(), margin(), 1..=5_u8).prop_map(|(order, when, margin, calls)| Step::Spillover { order, when, margin, calls }),
     ]
     .boxed()
 }
 
 fn ends() -> BoxedStrategy<Step> {
-    let walks = vec((pick(), any::<bool>()), 1..=2);
+    let spillovers = vec((pick(), any::<bool>()), 1..=2);
     prop_oneof![
-        2 => (segment(), walks, when(), margin()).prop_map(|(segment, walks, when, margin)| Step::Finish { segment, walks, when, margin }),
-        1 => (segment(), 0..4_u8, 0..2_u8).prop_map(|(segment, at_most, skip)| Step::DueWalks { segment, at_most, skip }),
-        1 => (segment(), picks(), knows()).prop_map(|(segment, picks, knows)| Step::ForgetPasses { segment, picks, knows }),
-        1 => (segment(), picks(), knows()).prop_map(|(segment, picks, knows)| Step::ForgetWalk { segment, picks, knows }),
+        2 => (segment(), spillovers, when(), margin()).prop_map(|(segment, spillovers, when, margin)| Step::Finish { segment, spillovers, when, margin }),
+        1 => (segment(), 0..4_u8, 0..2_u8).prop_map(|(segment, at_most, skip)| Step::DueSpillovers { segment, at_most, skip }),
+        1 => (segment(), picks(), knows()).prop_map(|(segment, picks, knows)| Step::ForgetDeclined { segment, picks, knows }),
+        1 => (segment(), picks(), knows()).prop_map(|(segment, picks, knows)| Step::ForgetSpillover { segment, picks, knows }),
         2 => (0..ORDERS).prop_map(|order| Step::Forget { order }),
     ]
     .boxed()
@@ -294,9 +297,9 @@ fn ends() -> BoxedStrategy<Step> {
 fn returns() -> BoxedStrategy<Step> {
     let crash = prop_oneof![4 => Just(false), 1 => Just(true)];
     prop_oneof![
-        1 => (segment(), picks(), margin()).prop_map(|(segment, picks, margin)| Step::GiveBackCount { segment, picks, margin }),
+        1 => (segment(), picks(), margin()).prop_map(|(segment, picks, margin)| Step::ReleaseCount { segment, picks, margin }),
         1 => (segment(), picks()).prop_map(|(segment, picks)| Step::Release { segment, picks }),
-        3 => (0..ORDERS, margin(), crash).prop_map(|(order, margin, crash)| Step::GiveBack { order, margin, crash }),
+        3 => (0..ORDERS, margin(), crash).prop_map(|(order, margin, crash)| Step::ReturnOrder { order, margin, crash }),
     ]
     .boxed()
 }
@@ -328,7 +331,7 @@ fn memory() -> impl Strategy<Value = Memory> {
     ]
 }
 
-fn mend() -> impl Strategy<Value = Step> {
+fn repair() -> impl Strategy<Value = Step> {
     let lost = prop_oneof![2 => Just(false), 1 => Just(true)];
     (
         segment(),
@@ -339,7 +342,7 @@ fn mend() -> impl Strategy<Value = Step> {
         setting(),
     )
         .prop_map(
-            |(segment, lost, memories, margin, available, setting)| Step::Mend {
+            |(segment, lost, memories, margin, available, setting)| Step::Repair {
                 segment,
                 lost,
                 memories,
@@ -350,7 +353,7 @@ fn mend() -> impl Strategy<Value = Step> {
         )
 }
 
-fn mending() -> BoxedStrategy<Step> {
+fn repairing() -> BoxedStrategy<Step> {
     let memories = (
         segment(),
         vec((pick(), memory()), 0..=3),
@@ -364,9 +367,9 @@ fn mending() -> BoxedStrategy<Step> {
     );
     let looked = prop_oneof![4 => Just(true), 1 => Just(false)];
     prop_oneof![
-        4 => mend(),
+        4 => repair(),
         2 => (segment(), token()).prop_map(|(segment, token)| Step::Halt { segment, token }),
-        2 => memories.prop_map(|(segment, memories, margin, token)| Step::RestoreAnswers { segment, memories, margin, token }),
+        2 => memories.prop_map(|(segment, memories, margin, token)| Step::RestoreDecisions { segment, memories, margin, token }),
         1 => counts.prop_map(|(segment, counts, token)| Step::RestoreBuyers { segment, counts, token }),
         5 => (segment(), 0..6_u8, setting(), other_token(), looked).prop_map(|(segment, available, setting, token, looked_at_last)| {
             Step::Adjust { segment, available, setting, token, looked_at_last }
@@ -388,11 +391,11 @@ fn others() -> BoxedStrategy<Step> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        10 => asks(),
+        10 => reservations(),
         4 => ends(),
         4 => returns(),
         3 => transfers(),
-        3 => mending(),
+        3 => repairing(),
         2 => others(),
         4 => (0..16_u8).prop_map(|back| Step::Again { back }),
     ]

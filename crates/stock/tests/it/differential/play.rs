@@ -1,17 +1,18 @@
-//! Plays a plan, call by call, on the server and on the model, and compares every reply and, at the end, every key.
+//! Plays a plan, call by call, on the server and on the model, and compares every reply and, at the
+//! end, every key.
 
 use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
 use redis::Connection;
 
 use super::{
-    call::{Batch, Call, Config, Deed, Id, Move, SCRIPTS, Wish, buyer, keys},
+    call::{Batch, Call, Config, Deed, Id, Move, Row, SCRIPTS, buyer, keys},
     compare::compare,
     plan::{
         BUYERS, Knows, Margin, Memory, Pick, Plan, SEGMENTS, Setting, Step, Token, When, Window,
     },
     reply::Reply,
-    segment::{Answer, Seen, Segment},
+    segment::{Decision, Seen, Segment},
 };
 use crate::transitions::Kind;
 
@@ -41,7 +42,7 @@ impl Tally {
     }
 }
 
-/// A server, and the name of an item on it that nobody else uses.
+/// A server, and the name of an item on it that no other test uses.
 pub struct Player {
     pub connection: Connection,
     pub item: String,
@@ -173,7 +174,7 @@ impl Game<'_> {
 
     fn make(&mut self, call: Call) -> Played {
         let reply = self.player.send(&call);
-        let before = self.answers(&call);
+        let before = self.decisions(&call);
         let (last, entries) = (
             self.last(call.segment),
             self.segments[call.segment].outbox.len(),
@@ -194,21 +195,21 @@ impl Game<'_> {
         Ok(())
     }
 
-    /// What the model has to be told: the clock, and the id of what was written.
+    /// What the model has to be given: the clock, and the id of what was written.
     fn see(&mut self, call: &Call, reply: &Reply) -> Seen {
         let (clock, entry) = match call.deed {
-            Deed::AskHome { .. }
-            | Deed::AskNext { .. }
+            Deed::ReserveHome { .. }
+            | Deed::ReserveNext { .. }
             | Deed::TransferOut(_)
             | Deed::TransferIn(_) => (Some(1), Some(4)),
             Deed::Release { .. } => (Some(1), Some(3)),
-            Deed::FinishWalk { .. } | Deed::GiveBackCount { .. } => (Some(1), None),
-            Deed::DueWalks { .. } | Deed::ForgetWalk { .. } => (Some(0), None),
+            Deed::FinishSpillover { .. } | Deed::ReleaseCount { .. } => (Some(1), None),
+            Deed::DueSpillovers { .. } | Deed::ForgetSpillover { .. } => (Some(0), None),
             Deed::Open { .. } => (None, Some(3)),
             Deed::Halt { .. } => (None, Some(2)),
             Deed::Adjust { .. } => (None, Some(1)),
-            Deed::ForgetPasses { .. }
-            | Deed::RestoreAnswers { .. }
+            Deed::ForgetDeclined { .. }
+            | Deed::RestoreDecisions { .. }
             | Deed::RestoreBuyers { .. }
             | Deed::Inspect { .. } => (None, None),
             Deed::SetState(_) => {
@@ -219,7 +220,7 @@ impl Game<'_> {
             }
         };
         if let Some(now_ms) = clock.and_then(|at| reply.field(at)).and_then(Reply::number) {
-            // It is the server's: it does not go back, and nobody else's is ahead by a day.
+            // It is the server's: it does not go back, and no other clock is ahead by a day.
             assert!(
                 now_ms >= self.now_ms && now_ms < self.start_ms + 86_400_000,
                 "the clock of the server says {now_ms}"
@@ -255,12 +256,12 @@ impl Game<'_> {
             .map_or_else(String::new, |stock| stock.last.clone())
     }
 
-    fn answers(&self, call: &Call) -> Vec<(Id, Kind)> {
+    fn decisions(&self, call: &Call) -> Vec<(Id, Kind)> {
         let kind = |id: &Id| {
             self.segments[call.segment]
-                .answers
+                .decisions
                 .get(id)
-                .map_or('-', |answer| answer.text().chars().next().unwrap())
+                .map_or('-', |decision| decision.text().chars().next().unwrap())
         };
         call.deed
             .ids()
@@ -270,7 +271,7 @@ impl Game<'_> {
     }
 
     fn note(&mut self, call: &Call, before: &[(Id, Kind)], reply: &Reply) {
-        let (script, after) = (call.deed.script(), self.answers(call));
+        let (script, after) = (call.deed.script(), self.decisions(call));
         let changes = before
             .iter()
             .zip(after)
@@ -297,7 +298,7 @@ impl Game<'_> {
 
     fn step(&mut self, step: &Step) -> Played {
         match step {
-            Step::AskHome {
+            Step::ReserveHome {
                 segment,
                 picks,
                 when,
@@ -307,14 +308,14 @@ impl Game<'_> {
                 let (deadline_ms, margin_ms) = (self.deadline(*when), margin_ms(*margin));
                 self.call(
                     segment,
-                    Deed::AskHome {
+                    Deed::ReserveHome {
                         deadline_ms,
                         margin_ms,
-                        wishes: wishes(picks),
+                        rows: rows(picks),
                     },
                 )
             }
-            Step::AskNext {
+            Step::ReserveNext {
                 segment,
                 picks,
                 when,
@@ -322,96 +323,96 @@ impl Game<'_> {
                 let deadline_ms = self.deadline(*when);
                 self.call(
                     *segment,
-                    Deed::AskNext {
+                    Deed::ReserveNext {
                         deadline_ms,
-                        wishes: wishes(picks),
+                        rows: rows(picks),
                     },
                 )
             }
-            Step::Walk {
+            Step::Spillover {
                 order,
                 when,
                 margin,
                 calls,
-            } => self.walk(*order, *when, margin_ms(*margin), (*calls).into()),
+            } => self.spillover(*order, *when, margin_ms(*margin), (*calls).into()),
             Step::Finish {
                 segment,
-                walks,
+                spillovers,
                 when,
                 margin,
             } => {
                 let place = |elsewhere: bool| elsewhere.then(|| format!("{}:1", self.now_ms));
-                let walks = walks
+                let spillovers = spillovers
                     .iter()
-                    .map(|(pick, elsewhere)| (wish(*pick), place(*elsewhere)))
+                    .map(|(pick, elsewhere)| (row(*pick), place(*elsewhere)))
                     .collect();
                 let deadline_ms = self.deadline(*when);
                 self.call(
                     *segment,
-                    Deed::FinishWalk {
+                    Deed::FinishSpillover {
                         deadline_ms,
                         margin_ms: margin_ms(*margin),
-                        walks,
+                        spillovers,
                     },
                 )
             }
-            Step::DueWalks {
+            Step::DueSpillovers {
                 segment,
                 at_most,
                 skip,
             } => self.call(
                 *segment,
-                Deed::DueWalks {
+                Deed::DueSpillovers {
                     at_most: (*at_most).into(),
                     skip: (*skip).into(),
                 },
             ),
-            Step::ForgetPasses {
+            Step::ForgetDeclined {
                 segment,
                 picks,
                 knows,
             } => {
-                let walks = picks
+                let spillovers = picks
                     .iter()
-                    .map(|pick| (wish(*pick), self.until(*segment, *pick) + off(*knows)))
+                    .map(|pick| (row(*pick), self.until(*segment, *pick) + off(*knows)))
                     .collect();
-                self.call(*segment, Deed::ForgetPasses { walks })
+                self.call(*segment, Deed::ForgetDeclined { spillovers })
             }
-            Step::ForgetWalk {
+            Step::ForgetSpillover {
                 segment,
                 picks,
                 knows,
             } => {
-                let walks = picks
+                let spillovers = picks
                     .iter()
-                    .map(|pick| (wish(*pick), self.due(*segment, *pick) + off(*knows)))
+                    .map(|pick| (row(*pick), self.due(*segment, *pick) + off(*knows)))
                     .collect();
-                self.call(*segment, Deed::ForgetWalk { walks })
+                self.call(*segment, Deed::ForgetSpillover { spillovers })
             }
             Step::Forget { order } => self.forget(*order),
-            Step::GiveBackCount {
+            Step::ReleaseCount {
                 segment,
                 picks,
                 margin,
             } => self.call(
                 *segment,
-                Deed::GiveBackCount {
+                Deed::ReleaseCount {
                     margin_ms: margin_ms(*margin),
-                    wishes: wishes(picks),
+                    rows: rows(picks),
                 },
             ),
             Step::Release { segment, picks } => {
-                let wishes = picks
+                let rows = picks
                     .iter()
-                    .map(|pick| (wish(*pick), home(pick.order) == *segment))
+                    .map(|pick| (row(*pick), home(pick.order) == *segment))
                     .collect();
-                self.call(*segment, Deed::Release { wishes })
+                self.call(*segment, Deed::Release { rows })
             }
-            Step::GiveBack {
+            Step::ReturnOrder {
                 order,
                 margin,
                 crash,
-            } => self.give_back(*order, margin_ms(*margin), *crash),
+            } => self.return_order(*order, margin_ms(*margin), *crash),
             Step::TransferOut {
                 segment,
                 transfer,
@@ -447,13 +448,13 @@ impl Game<'_> {
                     token: self.number(*token),
                 },
             ),
-            Step::RestoreAnswers {
+            Step::RestoreDecisions {
                 segment,
                 memories,
                 margin,
                 token,
             } => {
-                let answers = memories
+                let decisions = memories
                     .iter()
                     .map(|(pick, memory)| self.memory(*segment, *pick, *memory))
                     .collect();
@@ -461,11 +462,11 @@ impl Game<'_> {
                 let batch = self.batch(*segment, memories.len());
                 self.call(
                     *segment,
-                    Deed::RestoreAnswers {
+                    Deed::RestoreDecisions {
                         token,
                         batch,
                         margin_ms: margin_ms(*margin),
-                        answers,
+                        decisions,
                     },
                 )
             }
@@ -527,7 +528,7 @@ impl Game<'_> {
                     },
                 )
             }
-            Step::Mend {
+            Step::Repair {
                 segment,
                 lost,
                 memories,
@@ -538,7 +539,7 @@ impl Game<'_> {
                 if *lost {
                     self.lose((*segment).into());
                 }
-                self.mend(
+                self.repair(
                     *segment,
                     memories,
                     margin_ms(*margin),
@@ -583,10 +584,10 @@ impl Game<'_> {
         }
     }
 
-    /// As the crate walks, for at most `calls` calls.
-    fn walk(&mut self, order: u8, when: When, margin_ms: i64, calls: usize) -> Played {
-        let (wish, deadline_ms) = (
-            wish(Pick {
+    /// As the crate spillovers, for at most `calls` calls.
+    fn spillover(&mut self, order: u8, when: When, margin_ms: i64, calls: usize) -> Played {
+        let (row, deadline_ms) = (
+            row(Pick {
                 order,
                 other_units: false,
             }),
@@ -601,28 +602,25 @@ impl Game<'_> {
                 return Ok(());
             }
             calls -= 1;
-            let wishes = vec![wish.clone()];
+            let rows = vec![row.clone()];
             if *segment == ring[0] {
                 self.call(
                     *segment,
-                    Deed::AskHome {
+                    Deed::ReserveHome {
                         deadline_ms,
                         margin_ms,
-                        wishes,
+                        rows,
                     },
                 )?;
             } else {
-                self.call(
-                    *segment,
-                    Deed::AskNext {
-                        deadline_ms,
-                        wishes,
-                    },
-                )?;
+                self.call(*segment, Deed::ReserveNext { deadline_ms, rows })?;
             }
-            match self.segments[usize::from(*segment)].answers.get(&wish.id()) {
-                Some(Answer::Passed { .. }) => {}
-                Some(Answer::Taken { expires_ms, .. }) if *segment != ring[0] => {
+            match self.segments[usize::from(*segment)]
+                .decisions
+                .get(&row.id())
+            {
+                Some(Decision::Declined { .. }) => {}
+                Some(Decision::Taken { expires_ms, .. }) if *segment != ring[0] => {
                     place = Some(format!("{expires_ms}:{segment}"));
                     break;
                 }
@@ -634,10 +632,10 @@ impl Game<'_> {
         }
         self.call(
             ring[0],
-            Deed::FinishWalk {
+            Deed::FinishSpillover {
                 deadline_ms,
                 margin_ms,
-                walks: vec![(wish, place)],
+                spillovers: vec![(row, place)],
             },
         )
     }
@@ -653,32 +651,34 @@ impl Game<'_> {
         for segment in (0..SEGMENTS).filter(|segment| *segment != home) {
             self.call(
                 segment,
-                Deed::ForgetPasses {
-                    walks: vec![(wish(pick), self.until(home, pick))],
+                Deed::ForgetDeclined {
+                    spillovers: vec![(row(pick), self.until(home, pick))],
                 },
             )?;
         }
         self.call(
             home,
-            Deed::ForgetWalk {
-                walks: vec![(wish(pick), self.due(home, pick))],
+            Deed::ForgetSpillover {
+                spillovers: vec![(row(pick), self.due(home, pick))],
             },
         )
     }
 
-    /// As the crate gives back what the order has.
-    fn give_back(&mut self, order: u8, margin_ms: i64, crash: bool) -> Played {
-        let (home, wish) = (
+    /// As the crate releases what the order has.
+    fn return_order(&mut self, order: u8, margin_ms: i64, crash: bool) -> Played {
+        let (home, row) = (
             home(order),
-            wish(Pick {
+            row(Pick {
                 order,
                 other_units: false,
             }),
         );
         let has = |segment: &u8| {
             matches!(
-                self.segments[usize::from(*segment)].answers.get(&wish.id()),
-                Some(Answer::Taken { .. })
+                self.segments[usize::from(*segment)]
+                    .decisions
+                    .get(&row.id()),
+                Some(Decision::Taken { .. })
             )
         };
         let Some(holder) = (0..SEGMENTS).find(has) else {
@@ -687,9 +687,9 @@ impl Game<'_> {
         if holder != home {
             self.call(
                 home,
-                Deed::GiveBackCount {
+                Deed::ReleaseCount {
                     margin_ms,
-                    wishes: vec![wish.clone()],
+                    rows: vec![row.clone()],
                 },
             )?;
         }
@@ -699,14 +699,14 @@ impl Game<'_> {
             self.call(
                 holder,
                 Deed::Release {
-                    wishes: vec![(wish, holder == home)],
+                    rows: vec![(row, holder == home)],
                 },
             )
         }
     }
 
     /// As a reconciler does it, with the highest token so far.
-    fn mend(
+    fn repair(
         &mut self,
         segment: u8,
         memories: &[(u8, Memory)],
@@ -723,17 +723,17 @@ impl Game<'_> {
             order: segment + BUYERS * above,
             other_units: false,
         };
-        let answers = memories
+        let decisions = memories
             .iter()
             .map(|(above, memory)| self.memory(segment, at_home(*above), *memory))
             .collect();
         self.call(
             segment,
-            Deed::RestoreAnswers {
+            Deed::RestoreDecisions {
                 token,
                 batch: self.batch(segment, 0),
                 margin_ms,
-                answers,
+                decisions,
             },
         )?;
         let counts = vec![(buyer(segment), memories.len().try_into().unwrap())];
@@ -768,7 +768,8 @@ impl Game<'_> {
             .map_or(0, |stock| stock.restored)
     }
 
-    /// The batch that is to come; for some numbers of rows another one, or one that was decided on another look.
+    /// The batch that is to come; for some numbers of rows another one, or one that was decided on
+    /// another look.
     fn batch(&self, segment: u8, rows: usize) -> Batch {
         let last = if rows == 3 {
             "1-1".into()
@@ -823,15 +824,15 @@ impl Game<'_> {
         }
     }
 
-    /// That of whoever mends the segment, unless it is to be another one.
+    /// The token of the repairer, unless it is to be another one.
     fn token(&self, segment: u8, other: Option<Token>) -> u64 {
-        let mending = self.segments[usize::from(segment)]
+        let repairing = self.segments[usize::from(segment)]
             .stock
             .as_ref()
-            .and_then(|stock| stock.mending);
+            .and_then(|stock| stock.repairing);
         other
             .map(|token| self.number(token))
-            .or(mending)
+            .or(repairing)
             .unwrap_or(self.tokens_from)
     }
 
@@ -842,37 +843,39 @@ impl Game<'_> {
         }
     }
 
-    /// The deadline that the segment knows of the walk, or any.
+    /// The deadline that the segment knows of the spillover, or any.
     fn until(&self, segment: u8, pick: Pick) -> i64 {
         match self.segments[usize::from(segment)]
-            .answers
-            .get(&wish(pick).id())
+            .decisions
+            .get(&row(pick).id())
         {
-            Some(Answer::Passed { until_ms, .. } | Answer::SoldOut { until_ms, .. }) => *until_ms,
+            Some(Decision::Declined { until_ms, .. } | Decision::SoldOut { until_ms, .. }) => {
+                *until_ms
+            }
             _ => self.start_ms + LONG_MS,
         }
     }
 
     fn due(&self, segment: u8, pick: Pick) -> i64 {
         self.segments[usize::from(segment)]
-            .walks
-            .get(&wish(pick).packed())
+            .spillovers
+            .get(&row(pick).packed())
             .copied()
             .unwrap_or(self.start_ms)
     }
 
-    fn memory(&self, segment: u8, pick: Pick, memory: Memory) -> (Wish, Answer, bool) {
-        let (wish, expires_ms) = (wish(pick), self.start_ms + HOLD_MS);
-        let units = wish.units;
-        let answer = match memory {
-            Memory::Taken => Answer::Taken { units, expires_ms },
-            Memory::Elsewhere => Answer::Elsewhere {
+    fn memory(&self, segment: u8, pick: Pick, memory: Memory) -> (Row, Decision, bool) {
+        let (row, expires_ms) = (row(pick), self.start_ms + HOLD_MS);
+        let units = row.units;
+        let decision = match memory {
+            Memory::Taken => Decision::Taken { units, expires_ms },
+            Memory::Elsewhere => Decision::Elsewhere {
                 units,
                 place: format!("{expires_ms}:1"),
             },
-            Memory::Released => Answer::Released { units, since_ms: 0 },
+            Memory::Released => Decision::Released { units, since_ms: 0 },
         };
-        (wish, answer, home(pick.order) == segment)
+        (row, decision, home(pick.order) == segment)
     }
 
     fn compare_keys(&mut self) -> Played {
@@ -897,18 +900,18 @@ fn home(order: u8) -> u8 {
     order % BUYERS % SEGMENTS
 }
 
-fn wish(pick: Pick) -> Wish {
+fn row(pick: Pick) -> Row {
     const UNITS: [u32; super::plan::ORDERS as usize] = [1, 1, 2, 1, 3, 1, 2, 1];
     let units = UNITS[usize::from(pick.order)] + u32::from(pick.other_units);
-    Wish {
+    Row {
         order: pick.order,
         buyer: pick.order % BUYERS,
         units,
     }
 }
 
-fn wishes(picks: &[Pick]) -> Vec<Wish> {
-    picks.iter().copied().map(wish).collect()
+fn rows(picks: &[Pick]) -> Vec<Row> {
+    picks.iter().copied().map(row).collect()
 }
 
 fn margin_ms(margin: Margin) -> i64 {

@@ -1,4 +1,4 @@
-//! A reply in a form that can be compared and read, whoever gave it.
+//! A reply in a form that can be compared and read, from a server or from the model.
 
 use std::fmt;
 
@@ -111,7 +111,7 @@ impl From<Vec<Reply>> for Reply {
     }
 }
 
-/// A list of whatever can be a field.
+/// A list of fields.
 macro_rules! list {
     ($($field:expr),* $(,)?) => {
         $crate::differential::reply::Reply::List(vec![$($crate::differential::reply::Reply::from($field)),*])

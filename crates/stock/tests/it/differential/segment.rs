@@ -1,20 +1,22 @@
-//! A segment as the headers of `lua/` describe it, in Rust: what each script answers and what it leaves.
+//! A segment as the headers of `lua/` describe it, in Rust: what each script answers and what it
+//! leaves.
 //!
-//! It is written from the headers and not from the code below them, one order after the other where the scripts decide a batch before they
-//! write. Two things it cannot know and is told: the server's clock, and the ids that the server gives to entries.
+//! It is written from the headers and not from the code below them, one order after the other where
+//! the scripts decide a batch before they write. Two things it cannot derive and is given: the
+//! server's clock, and the ids that the server gives to entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    call::{Batch, Config, Deed, Id, Move, Wish},
+    call::{Batch, Config, Deed, Id, Move, Row},
     reply::{Reply, TWICE, list},
 };
 
 /// What a segment remembers for an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum Decision {
     Taken { units: u32, expires_ms: i64 },
-    Passed { units: u32, until_ms: i64 },
+    Declined { units: u32, until_ms: i64 },
     SoldOut { units: u32, until_ms: i64 },
     Elsewhere { units: u32, place: String },
     Released { units: u32, since_ms: i64 },
@@ -22,11 +24,11 @@ pub enum Answer {
     CameIn { units: u64 },
 }
 
-impl Answer {
+impl Decision {
     pub fn text(&self) -> String {
         match self {
             Self::Taken { units, expires_ms } => format!("T{units}:{expires_ms}"),
-            Self::Passed { units, until_ms } => format!("P{units}:{until_ms}"),
+            Self::Declined { units, until_ms } => format!("D{units}:{until_ms}"),
             Self::SoldOut { units, until_ms } => format!("S{units}:{until_ms}"),
             Self::Elsewhere { units, place } => format!("E{units}:{place}"),
             Self::Released { units, since_ms } => format!("R{units}:{since_ms}"),
@@ -50,8 +52,8 @@ pub struct Stock {
     pub available: u64,
     pub config: Config,
     pub fence: u64,
-    pub mending: Option<u64>,
-    /// Batches that were given back since the halt.
+    pub repairing: Option<u64>,
+    /// Batches that were released since the halt.
     pub restored: u64,
     pub hold_ms: i64,
     pub segments: u64,
@@ -76,11 +78,11 @@ pub struct Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Segment {
     pub stock: Option<Stock>,
-    pub answers: BTreeMap<Id, Answer>,
+    pub decisions: BTreeMap<Id, Decision>,
     /// The hash `buyers`: counts, and a mark for each buyer who gave something back.
     pub buyers: BTreeMap<String, i64>,
-    /// When each walk falls due.
-    pub walks: BTreeMap<Vec<u8>, i64>,
+    /// When each spillover falls due.
+    pub spillovers: BTreeMap<Vec<u8>, i64>,
     pub outbox: Vec<Entry>,
 }
 
@@ -89,7 +91,7 @@ macro_rules! present {
     ($segment:ident, $now:expr) => {
         match &mut $segment.stock {
             None => return list!["missing", $now],
-            Some(stock) if stock.mending.is_some() => return list!["mending", $now],
+            Some(stock) if stock.repairing.is_some() => return list!["repairing", $now],
             Some(stock) => stock,
         }
     };
@@ -105,37 +107,32 @@ impl Segment {
                 hold_ms,
                 segments,
             } => self.open(seen, *units, config, *hold_ms, *segments),
-            Deed::AskHome {
+            Deed::ReserveHome {
                 deadline_ms,
                 margin_ms,
-                wishes,
-            } => self.ask_home(seen, *deadline_ms, *margin_ms, wishes),
-            Deed::AskNext {
-                deadline_ms,
-                wishes,
-            } => self.ask_next(seen, *deadline_ms, wishes),
-            Deed::FinishWalk {
+                rows,
+            } => self.reserve_home(seen, *deadline_ms, *margin_ms, rows),
+            Deed::ReserveNext { deadline_ms, rows } => self.reserve_next(seen, *deadline_ms, rows),
+            Deed::FinishSpillover {
                 deadline_ms,
                 margin_ms,
-                walks,
-            } => self.finish_walk(seen, *deadline_ms, *margin_ms, walks),
-            Deed::DueWalks { at_most, skip } => self.due_walks(seen, *at_most, *skip),
-            Deed::ForgetPasses { walks } => self.forget_passes(walks),
-            Deed::ForgetWalk { walks } => self.forget_walk(seen, walks),
-            Deed::GiveBackCount { margin_ms, wishes } => {
-                self.give_back_count(seen, *margin_ms, wishes)
-            }
-            Deed::Release { wishes } => self.release(seen, wishes),
+                spillovers,
+            } => self.finish_spillover(seen, *deadline_ms, *margin_ms, spillovers),
+            Deed::DueSpillovers { at_most, skip } => self.due_spillovers(seen, *at_most, *skip),
+            Deed::ForgetDeclined { spillovers } => self.forget_declined(spillovers),
+            Deed::ForgetSpillover { spillovers } => self.forget_spillover(seen, spillovers),
+            Deed::ReleaseCount { margin_ms, rows } => self.release_count(seen, *margin_ms, rows),
+            Deed::Release { rows } => self.release(seen, rows),
             Deed::TransferOut(moved) => self.transfer_out(seen, moved),
             Deed::TransferIn(moved) => self.transfer_in(seen, moved),
             Deed::SetState(config) => self.set_state(seen, config),
             Deed::Halt { token } => self.halt(seen, *token),
-            Deed::RestoreAnswers {
+            Deed::RestoreDecisions {
                 token,
                 batch,
                 margin_ms,
-                answers,
-            } => self.restore_answers(*token, batch, *margin_ms, answers),
+                decisions,
+            } => self.restore_decisions(*token, batch, *margin_ms, decisions),
             Deed::RestoreBuyers {
                 token,
                 batch,
@@ -199,7 +196,7 @@ impl Segment {
             available: units,
             config: config.clone(),
             fence: 0,
-            mending: None,
+            repairing: None,
             restored: 0,
             hold_ms,
             segments,
@@ -217,18 +214,18 @@ impl Segment {
         list!["opened", config.epoch, units, seen.entry.clone()]
     }
 
-    fn ask_home(
+    fn reserve_home(
         &mut self,
         seen: &Seen,
         deadline_ms: i64,
         margin_ms: i64,
-        wishes: &[Wish],
+        rows: &[Row],
     ) -> Reply {
         if seen.now_ms > deadline_ms {
             return list!["late", seen.now_ms];
         }
         let stock = present!(self, seen.now_ms);
-        if has_twice(wishes.iter()) {
+        if has_twice(rows.iter()) {
             return TWICE;
         }
         let Config {
@@ -242,24 +239,24 @@ impl Segment {
             && seen.now_ms >= opens_ms
             && (closes_ms == 0 || seen.now_ms < closes_ms);
         let (alone, expires_ms) = (stock.segments == 1, seen.now_ms + stock.hold_ms);
-        let (mut taken, mut exceptions): (Vec<&Wish>, Vec<Reply>) = (vec![], vec![]);
-        for (index, wish) in wishes.iter().enumerate() {
-            let (id, units) = (wish.id(), wish.units);
+        let (mut taken, mut exceptions): (Vec<&Row>, Vec<Reply>) = (vec![], vec![]);
+        for (index, row) in rows.iter().enumerate() {
+            let (id, units) = (row.id(), row.units);
             let mut except = |code: &str, detail: String| {
                 exceptions.extend([Reply::from(index), code.into(), detail.into()])
             };
-            if let Some(known) = self.answers.get_mut(&id) {
+            if let Some(known) = self.decisions.get_mut(&id) {
                 except("a", known.text());
-                if let Answer::Passed { units, until_ms } = known
-                    && *units == wish.units
+                if let Decision::Declined { units, until_ms } = known
+                    && *units == row.units
                     && *until_ms < deadline_ms
                 {
                     *until_ms = deadline_ms;
-                    self.walks.insert(wish.packed(), deadline_ms);
+                    self.spillovers.insert(row.packed(), deadline_ms);
                 }
                 continue;
             }
-            let count = self.buyers.get(&wish.buyer()).copied().unwrap_or(0) + i64::from(units);
+            let count = self.buyers.get(&row.buyer()).copied().unwrap_or(0) + i64::from(units);
             let takes = stock.available >= u64::from(units);
             if !open {
                 except("n", String::new());
@@ -269,31 +266,33 @@ impl Segment {
                 continue;
             } else if takes {
                 stock.available -= u64::from(units);
-                taken.push(wish);
-                self.answers.insert(id, Answer::Taken { units, expires_ms });
+                taken.push(row);
+                self.decisions
+                    .insert(id, Decision::Taken { units, expires_ms });
             } else if alone {
                 except("s", String::new());
-                self.answers.insert(
+                self.decisions.insert(
                     id,
-                    Answer::SoldOut {
+                    Decision::SoldOut {
                         units,
                         until_ms: deadline_ms,
                     },
                 );
-                self.walks.insert(wish.packed(), deadline_ms + margin_ms);
+                self.spillovers
+                    .insert(row.packed(), deadline_ms + margin_ms);
                 continue;
             } else {
-                except("p", String::new());
-                self.answers.insert(
+                except("d", String::new());
+                self.decisions.insert(
                     id,
-                    Answer::Passed {
+                    Decision::Declined {
                         units,
                         until_ms: deadline_ms,
                     },
                 );
-                self.walks.insert(wish.packed(), deadline_ms);
+                self.spillovers.insert(row.packed(), deadline_ms);
             }
-            self.buyers.insert(wish.buyer(), count);
+            self.buyers.insert(row.buyer(), count);
         }
         let available = stock.available;
         let last = self.log_taken(seen, expires_ms, &taken);
@@ -311,40 +310,40 @@ impl Segment {
         ]
     }
 
-    fn ask_next(&mut self, seen: &Seen, deadline_ms: i64, wishes: &[Wish]) -> Reply {
+    fn reserve_next(&mut self, seen: &Seen, deadline_ms: i64, rows: &[Row]) -> Reply {
         if seen.now_ms > deadline_ms {
             return list!["late", seen.now_ms];
         }
         let stock = present!(self, seen.now_ms);
-        if has_twice(wishes.iter()) {
+        if has_twice(rows.iter()) {
             return TWICE;
         }
         let (epoch, expires_ms) = (stock.config.epoch, seen.now_ms + stock.hold_ms);
-        let (mut taken, mut exceptions): (Vec<&Wish>, Vec<Reply>) = (vec![], vec![]);
-        for (index, wish) in wishes.iter().enumerate() {
+        let (mut taken, mut exceptions): (Vec<&Row>, Vec<Reply>) = (vec![], vec![]);
+        for (index, row) in rows.iter().enumerate() {
             let mut except = |code: &str, detail: String| {
                 exceptions.extend([Reply::from(index), code.into(), detail.into()])
             };
-            let units = wish.units;
-            let answer = match self.answers.get(&wish.id()) {
+            let units = row.units;
+            let decision = match self.decisions.get(&row.id()) {
                 Some(known) => {
                     except("a", known.text());
                     continue;
                 }
                 None if stock.config.state == "open" && stock.available >= u64::from(units) => {
                     stock.available -= u64::from(units);
-                    taken.push(wish);
-                    Answer::Taken { units, expires_ms }
+                    taken.push(row);
+                    Decision::Taken { units, expires_ms }
                 }
                 None => {
-                    except("p", String::new());
-                    Answer::Passed {
+                    except("d", String::new());
+                    Decision::Declined {
                         units,
                         until_ms: deadline_ms,
                     }
                 }
             };
-            self.answers.insert(wish.id(), answer);
+            self.decisions.insert(row.id(), decision);
         }
         let available = stock.available;
         let last = self.log_taken(seen, expires_ms, &taken);
@@ -360,10 +359,10 @@ impl Segment {
     }
 
     /// Returns the last entry.
-    fn log_taken(&mut self, seen: &Seen, expires_ms: i64, taken: &[&Wish]) -> String {
+    fn log_taken(&mut self, seen: &Seen, expires_ms: i64, taken: &[&Row]) -> String {
         if !taken.is_empty() {
-            let units: i64 = taken.iter().map(|wish| i64::from(wish.units)).sum();
-            let orders = taken.iter().flat_map(|wish| wish.packed()).collect();
+            let units: i64 = taken.iter().map(|row| i64::from(row.units)).sum();
+            let orders = taken.iter().flat_map(|row| row.packed()).collect();
             self.log(
                 seen,
                 Effect::Add(-units),
@@ -379,12 +378,12 @@ impl Segment {
             .map_or_else(String::new, |stock| stock.last.clone())
     }
 
-    fn finish_walk(
+    fn finish_spillover(
         &mut self,
         seen: &Seen,
         deadline_ms: i64,
         margin_ms: i64,
-        walks: &[(Wish, Option<String>)],
+        spillovers: &[(Row, Option<String>)],
     ) -> Reply {
         if seen.now_ms > deadline_ms {
             return list!["late", seen.now_ms];
@@ -392,28 +391,29 @@ impl Segment {
         if self
             .stock
             .as_ref()
-            .is_some_and(|stock| stock.mending.is_some())
+            .is_some_and(|stock| stock.repairing.is_some())
         {
-            return list!["mending", seen.now_ms];
+            return list!["repairing", seen.now_ms];
         }
         let mut changed = 0_usize;
-        for (wish, place) in walks {
-            let Some(&Answer::Passed { units, until_ms }) = self.answers.get(&wish.id()) else {
+        for (row, place) in spillovers {
+            let Some(&Decision::Declined { units, until_ms }) = self.decisions.get(&row.id())
+            else {
                 continue;
             };
             changed += 1;
-            let answer = match place {
-                Some(place) => Answer::Elsewhere {
+            let decision = match place {
+                Some(place) => Decision::Elsewhere {
                     units,
                     place: place.clone(),
                 },
                 None => {
-                    self.uncount(&wish.buyer(), units);
-                    Answer::SoldOut { units, until_ms }
+                    self.uncount(&row.buyer(), units);
+                    Decision::SoldOut { units, until_ms }
                 }
             };
-            self.answers.insert(wish.id(), answer);
-            self.walks.insert(wish.packed(), until_ms + margin_ms);
+            self.decisions.insert(row.id(), decision);
+            self.spillovers.insert(row.packed(), until_ms + margin_ms);
         }
         list!["ok", seen.now_ms, changed]
     }
@@ -426,112 +426,115 @@ impl Segment {
         }
     }
 
-    fn due_walks(&self, seen: &Seen, at_most: usize, skip: usize) -> Reply {
+    fn due_spillovers(&self, seen: &Seen, at_most: usize, skip: usize) -> Reply {
         let mut due: Vec<_> = self
-            .walks
+            .spillovers
             .iter()
             .filter(|(_, due_ms)| **due_ms <= seen.now_ms)
             .collect();
         due.sort_by_key(|(packed, due_ms)| (**due_ms, packed.as_slice()));
-        let answer = |packed: &[u8]| {
-            self.answers
+        let decision = |packed: &[u8]| {
+            self.decisions
                 .get(&packed[..16])
-                .map_or_else(String::new, Answer::text)
+                .map_or_else(String::new, Decision::text)
         };
-        let walk = |(packed, due_ms): (&Vec<u8>, &i64)| {
+        let spillover = |(packed, due_ms): (&Vec<u8>, &i64)| {
             [
                 packed.clone().into(),
                 due_ms.to_string().into(),
-                answer(packed).into(),
+                decision(packed).into(),
             ]
         };
-        let walks: Vec<Reply> = due
+        let spillovers: Vec<Reply> = due
             .into_iter()
             .skip(skip)
             .take(at_most)
-            .flat_map(walk)
+            .flat_map(spillover)
             .collect();
-        list![seen.now_ms, walks]
+        list![seen.now_ms, spillovers]
     }
 
-    fn forget_passes(&mut self, walks: &[(Wish, i64)]) -> Reply {
-        let before = self.answers.len();
-        for (wish, until) in walks {
-            if matches!(self.answers.get(&wish.id()), Some(Answer::Passed { until_ms, .. }) if until_ms <= until)
+    fn forget_declined(&mut self, spillovers: &[(Row, i64)]) -> Reply {
+        let before = self.decisions.len();
+        for (row, until) in spillovers {
+            if matches!(self.decisions.get(&row.id()), Some(Decision::Declined { until_ms, .. }) if until_ms <= until)
             {
-                self.answers.remove(&wish.id());
+                self.decisions.remove(&row.id());
             }
         }
-        (before - self.answers.len()).into()
+        (before - self.decisions.len()).into()
     }
 
-    fn forget_walk(&mut self, seen: &Seen, walks: &[(Wish, i64)]) -> Reply {
+    fn forget_spillover(&mut self, seen: &Seen, spillovers: &[(Row, i64)]) -> Reply {
         let mut forgotten = 0_usize;
-        for (wish, due_ms) in walks {
-            let (answer, as_read) = (
-                self.answers.get(&wish.id()),
-                self.walks.get(&wish.packed()) == Some(due_ms),
+        for (row, due_ms) in spillovers {
+            let (decision, as_read) = (
+                self.decisions.get(&row.id()),
+                self.spillovers.get(&row.packed()) == Some(due_ms),
             );
-            if matches!(answer, Some(Answer::Passed { .. })) || !as_read || *due_ms > seen.now_ms {
+            if matches!(decision, Some(Decision::Declined { .. }))
+                || !as_read
+                || *due_ms > seen.now_ms
+            {
                 continue;
             }
-            if matches!(answer, Some(Answer::SoldOut { .. })) {
-                self.answers.remove(&wish.id());
+            if matches!(decision, Some(Decision::SoldOut { .. })) {
+                self.decisions.remove(&row.id());
             }
-            self.walks.remove(&wish.packed());
+            self.spillovers.remove(&row.packed());
             forgotten += 1;
         }
         list![seen.now_ms, forgotten]
     }
 
-    fn give_back_count(&mut self, seen: &Seen, margin_ms: i64, wishes: &[Wish]) -> Reply {
+    fn release_count(&mut self, seen: &Seen, margin_ms: i64, rows: &[Row]) -> Reply {
         present!(self, seen.now_ms);
         let mut given_back = 0_usize;
-        for wish in wishes {
-            let units = match self.answers.get(&wish.id()) {
-                Some(&Answer::Elsewhere { units, .. }) => units,
-                Some(&Answer::Passed { units, until_ms }) => {
-                    self.walks.insert(wish.packed(), until_ms + margin_ms);
+        for row in rows {
+            let units = match self.decisions.get(&row.id()) {
+                Some(&Decision::Elsewhere { units, .. }) => units,
+                Some(&Decision::Declined { units, until_ms }) => {
+                    self.spillovers.insert(row.packed(), until_ms + margin_ms);
                     units
                 }
                 _ => continue,
             };
             given_back += 1;
-            self.give_back_at_home(wish, units, seen.now_ms);
+            self.release_at_home(row, units, seen.now_ms);
         }
         list!["ok", seen.now_ms, given_back]
     }
 
-    fn give_back_at_home(&mut self, wish: &Wish, units: u32, since_ms: i64) {
-        self.answers
-            .insert(wish.id(), Answer::Released { units, since_ms });
-        self.uncount(&wish.buyer(), units);
-        self.buyers.insert(format!("\n{}", wish.buyer()), 1);
+    fn release_at_home(&mut self, row: &Row, units: u32, since_ms: i64) {
+        self.decisions
+            .insert(row.id(), Decision::Released { units, since_ms });
+        self.uncount(&row.buyer(), units);
+        self.buyers.insert(format!("\n{}", row.buyer()), 1);
     }
 
-    fn release(&mut self, seen: &Seen, wishes: &[(Wish, bool)]) -> Reply {
+    fn release(&mut self, seen: &Seen, rows: &[(Row, bool)]) -> Reply {
         present!(self, seen.now_ms);
-        if has_twice(wishes.iter().map(|(wish, _)| wish)) {
+        if has_twice(rows.iter().map(|(row, _)| row)) {
             return TWICE;
         }
         let (mut released, mut back) = (vec![], 0);
-        for (wish, is_home) in wishes {
-            let Some(&Answer::Taken { units, .. }) = self.answers.get(&wish.id()) else {
+        for (row, is_home) in rows {
+            let Some(&Decision::Taken { units, .. }) = self.decisions.get(&row.id()) else {
                 continue;
             };
             if *is_home {
-                self.give_back_at_home(wish, units, seen.now_ms);
+                self.release_at_home(row, units, seen.now_ms);
             } else {
-                self.answers.insert(
-                    wish.id(),
-                    Answer::Released {
+                self.decisions.insert(
+                    row.id(),
+                    Decision::Released {
                         units,
                         since_ms: seen.now_ms,
                     },
                 );
             }
             back += u64::from(units);
-            released.push(wish.packed());
+            released.push(row.packed());
         }
         let orders = released.len();
         if orders > 0 {
@@ -556,7 +559,7 @@ impl Segment {
 
     fn transfer_out(&mut self, seen: &Seen, moved: &Move) -> Reply {
         let stock = present!(self, seen.now_ms);
-        if let Some(&Answer::WentOut { units }) = self.answers.get(&moved.id()) {
+        if let Some(&Decision::WentOut { units }) = self.decisions.get(&moved.id()) {
             return list![
                 "ok",
                 seen.now_ms,
@@ -575,13 +578,13 @@ impl Segment {
             moved,
             units,
             -units.cast_signed(),
-            Answer::WentOut { units },
+            Decision::WentOut { units },
         )
     }
 
     fn transfer_in(&mut self, seen: &Seen, moved: &Move) -> Reply {
         let stock = present!(self, seen.now_ms);
-        if let Some(&Answer::CameIn { units }) = self.answers.get(&moved.id()) {
+        if let Some(&Decision::CameIn { units }) = self.decisions.get(&moved.id()) {
             return list![
                 "ok",
                 seen.now_ms,
@@ -600,7 +603,7 @@ impl Segment {
             moved,
             units,
             units.cast_signed(),
-            Answer::CameIn { units },
+            Decision::CameIn { units },
         )
     }
 
@@ -611,11 +614,11 @@ impl Segment {
         moved: &Move,
         units: u64,
         effect: i64,
-        answer: Answer,
+        decision: Decision,
     ) -> Reply {
         self.add(effect);
         self.stock.as_mut().unwrap().fence = moved.token;
-        self.answers.insert(moved.id(), answer);
+        self.decisions.insert(moved.id(), decision);
         let fields = vec![
             field("k", kind),
             field("i", moved.name()),
@@ -671,14 +674,14 @@ impl Segment {
             available: 0,
             config: nothing,
             fence: 0,
-            mending: None,
+            repairing: None,
             restored: 0,
             hold_ms: 0,
             segments: 0,
             last: String::new(),
         };
         let stock = self.stock.get_or_insert(empty);
-        (stock.fence, stock.mending, stock.restored) = (token, Some(token), 0);
+        (stock.fence, stock.repairing, stock.restored) = (token, Some(token), 0);
         self.log(
             seen,
             Effect::Add(0),
@@ -687,18 +690,18 @@ impl Segment {
         list!["halted", self.available(), seen.entry.clone()]
     }
 
-    /// Why whoever holds the token may not mend.
-    fn not_mending(&self, token: u64) -> Option<Reply> {
-        let (mending, fence) = self
+    /// Why the holder of the token may not repair.
+    fn not_repairing(&self, token: u64) -> Option<Reply> {
+        let (repairing, fence) = self
             .stock
             .as_ref()
-            .map_or((None, 0), |stock| (stock.mending, stock.fence));
-        (mending != Some(token)).then(|| list!["fenced", fence.to_string()])
+            .map_or((None, 0), |stock| (stock.repairing, stock.fence));
+        (repairing != Some(token)).then(|| list!["fenced", fence.to_string()])
     }
 
     /// Why this is not the batch that is to come.
     fn not_the_next(&mut self, token: u64, batch: &Batch) -> Option<Reply> {
-        if let Some(refusal) = self.not_mending(token) {
+        if let Some(refusal) = self.not_repairing(token) {
             return Some(refusal);
         }
         let stock = self.stock.as_mut().unwrap();
@@ -709,25 +712,25 @@ impl Segment {
         None
     }
 
-    fn restore_answers(
+    fn restore_decisions(
         &mut self,
         token: u64,
         batch: &Batch,
         margin_ms: i64,
-        answers: &[(Wish, Answer, bool)],
+        decisions: &[(Row, Decision, bool)],
     ) -> Reply {
         if let Some(refusal) = self.not_the_next(token, batch) {
             return refusal;
         }
-        for (wish, answer, is_home) in answers {
-            let before = self.answers.insert(wish.id(), answer.clone());
-            if let Some(Answer::Passed { until_ms, .. }) = before
+        for (row, decision, is_home) in decisions {
+            let before = self.decisions.insert(row.id(), decision.clone());
+            if let Some(Decision::Declined { until_ms, .. }) = before
                 && *is_home
             {
-                self.walks.insert(wish.packed(), until_ms + margin_ms);
+                self.spillovers.insert(row.packed(), until_ms + margin_ms);
             }
         }
-        list!["ok", answers.len()]
+        list!["ok", decisions.len()]
     }
 
     fn restore_buyers(&mut self, token: u64, batch: &Batch, counts: &[(String, u64)]) -> Reply {
@@ -750,7 +753,7 @@ impl Segment {
         (last, restored): (&str, u64),
         adjusted: (u64, &Config, i64, u64),
     ) -> Reply {
-        if let Some(refusal) = self.not_mending(token) {
+        if let Some(refusal) = self.not_repairing(token) {
             return refusal;
         }
         let stock = self.stock.as_mut().unwrap();
@@ -761,7 +764,7 @@ impl Segment {
         *stock = Stock {
             available,
             config: config.clone(),
-            mending: None,
+            repairing: None,
             hold_ms,
             segments,
             ..stock.clone()
@@ -781,7 +784,7 @@ impl Segment {
             available,
             config,
             fence,
-            mending,
+            repairing,
             last,
             ..
         }) = &self.stock
@@ -797,14 +800,14 @@ impl Segment {
                 .unwrap_or(0)
         };
         let entries: Vec<Reply> = self.outbox[from..].iter().map(Entry::reply).collect();
-        let mending = mending.map_or_else(String::new, |token| token.to_string());
+        let repairing = repairing.map_or_else(String::new, |token| token.to_string());
         let counts = [
-            self.answers.len(),
+            self.decisions.len(),
             self.buyers.len(),
             self.outbox.len(),
-            self.walks.len(),
+            self.spillovers.len(),
         ];
-        let [answers, buyers, outbox, walks] = counts;
+        let [decisions, buyers, outbox, spillovers] = counts;
         let Config {
             state,
             epoch,
@@ -814,21 +817,36 @@ impl Segment {
         } = config.clone();
         list![
             "ok",
+            "available",
             *available,
+            "state",
             state,
+            "epoch",
             epoch,
+            "last",
             last.clone(),
+            "limit",
             limit,
-            answers,
-            buyers,
-            outbox,
-            walks,
+            "opens_ms",
             opens_ms,
+            "closes_ms",
             closes_ms,
+            "fence",
             fence.to_string(),
-            mending,
+            "repairing",
+            repairing,
+            "decisions",
+            decisions,
+            "buyers",
+            buyers,
+            "outbox",
+            outbox,
+            "spillovers",
+            spillovers,
+            "whole",
             1_i64,
-            entries
+            "entries",
+            entries,
         ]
     }
 }
@@ -849,7 +867,7 @@ fn field(name: &'static str, value: impl ToString) -> (&'static str, Vec<u8>) {
     (name, value.to_string().into_bytes())
 }
 
-fn has_twice<'a>(wishes: impl Iterator<Item = &'a Wish>) -> bool {
+fn has_twice<'a>(rows: impl Iterator<Item = &'a Row>) -> bool {
     let mut seen = BTreeSet::new();
-    !wishes.into_iter().all(|wish| seen.insert(wish.id()))
+    !rows.into_iter().all(|row| seen.insert(row.id()))
 }

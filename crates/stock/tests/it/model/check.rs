@@ -25,7 +25,8 @@ where
     );
 }
 
-/// One thread, so that a variant is refuted by the same short trace every time. Returns the state that the trace ends in.
+/// One thread, so that a variant is refuted by the same short trace every time. Returns the state
+/// that the trace ends in.
 pub fn find_counterexample<M>(model: M, property: &'static str) -> M::State
 where
     M: Model + Send + Sync + 'static,

@@ -1,24 +1,30 @@
-//! The buyer's limit over two shards, checked in every interleaving: whatever home forgets, the ledger gives nobody more than the limit.
+//! The buyer's limit over two shards, checked in every interleaving: whatever home forgets, the
+//! ledger gives no buyer more than the limit.
 //!
 //! # What is modelled
 //!
-//! A buyer with a limit, the buyer's home, another segment on another server, and the orders of the buyer. Home takes an order or lets it go on, as if it had
-//! a unit or none; it counts both. The other segment takes what it is sent at any later time, or never. Home's server may lose the end of what happened,
-//! at any moment; the other one loses nothing.
+//! A buyer with a limit, the buyer's home, another segment on another server, and the orders of the
+//! buyer. Home takes an order or lets it go on, as if it had a unit or none; it counts both. The
+//! other segment takes what it is sent at any later time, or never. Home's server may lose the end
+//! of what happened, at any moment; the other one loses nothing.
 //!
-//! The ledger also has it written down whether an order of the item ever strayed; without that, what it has of the buyer is not asked for at home.
+//! The ledger also has it written down whether an order of the item ever strayed; without that,
+//! what it has of the buyer is not asked for at home.
 //!
-//! A recorder of each segment, and somebody who mends home, work in transactions of two steps: what is decided in the second rests on what was read in
-//! the first. Home is recorded only if its outbox begins with what was recorded; but what it let go on is not in its outbox.
+//! A recorder of each segment, and a repairer of home work in transactions of two steps: what
+//! is decided in the second rests on what was read in the first. Home is recorded only if its
+//! outbox begins with what was recorded; but what it let go on is not in its outbox.
 //!
 //! # What is left out, and why nothing is lost
 //!
 //! * *Units.* They come and go freely, so home may take or let go whenever it likes.
-//! * *Keys that are lost by themselves.* Home's count goes with its outbox here; a key that is gone alone is noticed by its placeholder, which is gone with it.
-//! * *Returns.* They lower what the ledger counts before anything else knows of them (`walk.rs`).
-//! * *How mending sets home right, step by step.* That is `recovery.rs`. Here it is one compare-and-set on what home has come to.
-//! * *More segments.* Strays of one other segment meet each other in its outbox, those of two would meet in the ledger; the rule that
-//!   keeps two recorders apart is needed for one already.
+//! * *Keys that are lost by themselves.* Home's count goes with its outbox here; a key that is gone
+//!   alone is noticed by its placeholder, which is gone with it.
+//! * *Returns.* They lower what the ledger counts before anything else knows of them (`spillover.rs`).
+//! * *How repair sets home right, step by step.* That is `recovery.rs`. Here it is one
+//!   compare-and-set on what home has come to.
+//! * *More segments.* Strays of one other segment meet each other in its outbox, those of two would
+//!   meet in the ledger; the rule that keeps two recorders apart is needed for one already.
 
 mod properties;
 mod shards;
@@ -38,12 +44,12 @@ const SHARDS: Shards = Shards {
 };
 
 #[test]
-fn nobody_gets_more_than_the_limit_whatever_home_forgets() {
+fn no_buyer_gets_more_than_the_limit_whatever_home_forgets() {
     assert_sound(SHARDS, 5_000);
 }
 
 #[test]
-fn nobody_gets_more_than_the_limit_whatever_home_forgets_twice() {
+fn no_buyer_gets_more_than_the_limit_whatever_home_forgets_twice() {
     assert_sound(
         Shards {
             failovers: 2,
@@ -55,7 +61,7 @@ fn nobody_gets_more_than_the_limit_whatever_home_forgets_twice() {
 
 #[test]
 #[ignore = "millions of states"]
-fn nobody_gets_more_than_the_limit_at_a_larger_size() {
+fn no_buyer_gets_more_than_the_limit_at_a_larger_size() {
     assert_sound(
         Shards {
             limit: 2,
@@ -67,11 +73,11 @@ fn nobody_gets_more_than_the_limit_at_a_larger_size() {
 }
 
 #[test]
-fn without_a_look_at_strays_a_buyer_gets_more() {
+fn without_a_check_of_off_home_orders_a_buyer_gets_more() {
     find_counterexample(
         Shards {
             rules: Rules {
-                strays_are_checked: false,
+                off_home_are_checked: false,
                 ..Rules::ALL
             },
             ..SHARDS
@@ -81,7 +87,7 @@ fn without_a_look_at_strays_a_buyer_gets_more() {
 }
 
 #[test]
-fn without_a_look_at_home_what_was_let_go_and_forgotten_comes_on_top() {
+fn without_a_check_at_home_released_and_forgotten_units_come_on_top() {
     find_counterexample(
         Shards {
             rules: Rules {
@@ -95,11 +101,11 @@ fn without_a_look_at_home_what_was_let_go_and_forgotten_comes_on_top() {
 }
 
 #[test]
-fn without_a_look_for_strays_in_turn_one_that_is_being_recorded_is_overlooked() {
+fn without_reading_off_home_orders_in_turn_one_in_recording_is_missed() {
     find_counterexample(
         Shards {
             rules: Rules {
-                strays_are_asked_for_in_turn: false,
+                off_home_orders_are_read_in_turn: false,
                 ..Rules::ALL
             },
             ..SHARDS
@@ -113,7 +119,7 @@ fn without_being_alone_two_recorders_pass_too_much_together() {
     find_counterexample(
         Shards {
             rules: Rules {
-                strays_are_alone: false,
+                off_home_are_alone: false,
                 ..Rules::ALL
             },
             ..SHARDS

@@ -4,9 +4,9 @@ use stateright::Property;
 
 use super::{
     rules::{CLOCK_ERROR, PATIENCE, Time},
-    scripts::due_walk,
-    state::{Answer, Attempt, HOME, Order, Return, ReturnStage, SEGMENTS, Stage, State},
-    walk::{Step, Walk},
+    scripts::due_spillover,
+    spillover::{Spillover, Step},
+    state::{Attempt, Decision, HOME, Order, Return, ReturnStage, SEGMENTS, Stage, State},
 };
 
 /// Never two units for one order.
@@ -17,37 +17,37 @@ pub const TAKES_ONCE_FOR_GOOD: &str = "an order takes once, also after its unit 
 pub const COUNT: &str = "the buyer's count is the orders that are taken or unfinished";
 /// Never more orders than the buyer may have.
 pub const LIMIT: &str = "a buyer never holds more than the limit";
-/// Every walk ends, and leaves nothing behind.
-pub const SETTLED: &str = "the worker alone finishes and forgets every walk";
+/// Every spillover ends, and leaves nothing behind.
+pub const SETTLED: &str = "the worker alone finishes and forgets every spillover";
 
 /// Everything that is checked of the protocol.
-pub fn all(walk: &Walk) -> Vec<Property<Walk>> {
-    let mut all = of_every_walk();
-    if walk.returns {
+pub fn all(spillover: &Spillover) -> Vec<Property<Spillover>> {
+    let mut all = of_every_spillover();
+    if spillover.returns {
         all.extend(of_returns());
     }
     all
 }
 
 /// Without these, nothing would have been said of returns.
-fn of_returns() -> [Property<Walk>; 3] {
+fn of_returns() -> [Property<Spillover>; 3] {
     [
         Property::sometimes(
             "a repeat is under way while the unit goes back, and home has not heard that it was taken",
             |_, state: &State| {
                 any(state, |order| {
-                    order.home() == Answer::Passed
+                    order.home() == Decision::Declined
                         && order.giving_back.is_some()
                         && under_way_of(order) > 0
                 })
             },
         ),
         Property::sometimes(
-            "the walk of an order that was given back is taken off the list",
+            "the spillover of a released order is taken off the list",
             |_, state: &State| {
                 any(state, |order| {
-                    order.home() == Answer::Released
-                        && !order.in_walks
+                    order.home() == Decision::Released
+                        && !order.in_spillovers
                         && order.forgetting_home.is_some()
                 })
             },
@@ -66,7 +66,7 @@ fn under_way_of(order: &Order) -> usize {
     order.attempts.iter().flatten().count()
 }
 
-fn of_every_walk() -> Vec<Property<Walk>> {
+fn of_every_spillover() -> Vec<Property<Spillover>> {
     vec![
         Property::always(TAKEN_ONCE, |_, state: &State| {
             state.orders.iter().all(|order| order.times_taken() <= 1)
@@ -84,21 +84,21 @@ fn of_every_walk() -> Vec<Property<Walk>> {
         Property::always(SETTLED, the_worker_settles_everything),
         Property::sometimes(
             "an order takes at the last segment",
-            |walk: &Walk, state: &State| {
+            |spillover: &Spillover, state: &State| {
                 state
                     .orders
                     .iter()
-                    .any(|order| took_at(order, walk.ring - 1))
+                    .any(|order| took_at(order, spillover.ring - 1))
             },
         ),
-        Property::sometimes("a walk ends sold out", |_, state: &State| {
-            any(state, |order| order.home() == Answer::SoldOut)
+        Property::sometimes("a spillover ends sold out", |_, state: &State| {
+            any(state, |order| order.home() == Decision::SoldOut)
         }),
-        Property::sometimes("a sold-out walk is forgotten", |_, state: &State| {
+        Property::sometimes("a sold-out spillover is forgotten", |_, state: &State| {
             any(state, was_forgotten)
         }),
         Property::sometimes(
-            "a forgotten order walks anew and takes at home",
+            "a forgotten order is reserved again and takes at home",
             |_, state: &State| {
                 any(state, |order| {
                     took_at(order, HOME) && order.forgetting_home.is_some()
@@ -106,14 +106,14 @@ fn of_every_walk() -> Vec<Property<Walk>> {
             },
         ),
         Property::sometimes(
-            "a forgotten order walks anew and takes elsewhere",
-            |_, state: &State| any(state, walked_anew_and_took_elsewhere),
+            "a forgotten order is reserved again and takes elsewhere",
+            |_, state: &State| any(state, reserved_again_and_took_elsewhere),
         ),
         Property::sometimes(
-            "a walk that ended elsewhere is taken off the list",
+            "a spillover that ended elsewhere is taken off the list",
             |_, state: &State| {
                 any(state, |order| {
-                    order.home() == Answer::TakenElsewhere && !order.in_walks
+                    order.home() == Decision::TakenElsewhere && !order.in_spillovers
                 })
             },
         ),
@@ -125,42 +125,44 @@ fn any(state: &State, condition: fn(&Order) -> bool) -> bool {
 }
 
 fn took_at(order: &Order, segment: usize) -> bool {
-    order.records[segment].answer == Answer::Taken
+    order.records[segment].decision == Decision::Taken
 }
 
 fn was_forgotten(order: &Order) -> bool {
-    order.home() == Answer::None && order.forgetting_home.is_some()
+    order.home() == Decision::None && order.forgetting_home.is_some()
 }
 
-fn walked_anew_and_took_elsewhere(order: &Order) -> bool {
-    // The walk is not final, so what home was told to forget was an earlier one.
-    order.home() == Answer::Passed && order.forgetting_home.is_some() && order.times_taken() == 1
+fn reserved_again_and_took_elsewhere(order: &Order) -> bool {
+    // The spillover is not final, so the request to forget was about an earlier one.
+    order.home() == Decision::Declined
+        && order.forgetting_home.is_some()
+        && order.times_taken() == 1
 }
 
-fn no_unit_is_made_or_lost(walk: &Walk, state: &State) -> bool {
+fn no_unit_is_made_or_lost(spillover: &Spillover, state: &State) -> bool {
     let taken: usize = state.orders.iter().map(Order::times_taken).sum();
     let available: i8 = state.available.iter().sum();
     state.available.iter().all(|available| *available >= 0)
-        && state.outside + available + taken as i8 == walk.units
+        && state.outside + available + taken as i8 == spillover.units
 }
 
 fn home_agrees(order: &Order) -> bool {
     let elsewhere = (HOME + 1..SEGMENTS).any(|segment| {
         matches!(
-            order.records[segment].answer,
-            Answer::Taken | Answer::Released
+            order.records[segment].decision,
+            Decision::Taken | Decision::Released
         )
     });
     match order.home() {
-        Answer::None | Answer::SoldOut => !elsewhere && !order.promised,
-        Answer::Passed => order.promised == elsewhere,
-        Answer::Taken => order.promised,
-        Answer::TakenElsewhere => order.promised && elsewhere,
-        Answer::Released => order.promised && order.giving_back.is_some(),
+        Decision::None | Decision::SoldOut => !elsewhere && !order.promised,
+        Decision::Declined => order.promised == elsewhere,
+        Decision::Taken => order.promised,
+        Decision::TakenElsewhere => order.promised && elsewhere,
+        Decision::Released => order.promised && order.giving_back.is_some(),
     }
 }
 
-fn the_count_is_right(_: &Walk, state: &State) -> bool {
+fn the_count_is_right(_: &Spillover, state: &State) -> bool {
     let counted = state
         .orders
         .iter()
@@ -169,84 +171,88 @@ fn the_count_is_right(_: &Walk, state: &State) -> bool {
     usize::from(state.counted) == counted
 }
 
-fn the_limit_holds(walk: &Walk, state: &State) -> bool {
-    state.orders.iter().filter(|order| order.is_held()).count() <= usize::from(walk.limit)
+fn the_limit_holds(spillover: &Spillover, state: &State) -> bool {
+    state.orders.iter().filter(|order| order.is_held()).count() <= usize::from(spillover.limit)
 }
 
-/// Whatever the crashes left, a worker that nobody disturbs comes to an end, and nothing of a finished walk stays.
+/// Whatever the crashes left, an undisturbed worker comes to an end, and nothing of a
+/// finished spillover stays.
 ///
-/// It is run from every state. A search for states without a way out would find less: a worker that does one thing for ever
-/// always has a way out. Units do not come and go meanwhile, but the state before every such move is checked as well.
-fn the_worker_settles_everything(walk: &Walk, state: &State) -> bool {
-    (0..walk.orders).all(|order| {
+/// It is run from every state. A search for states without a way out would find less: a worker that
+/// does one thing for ever always has a way out. Units do not come and go meanwhile, but the state
+/// before every such move is checked as well.
+fn the_worker_settles_everything(spillover: &Spillover, state: &State) -> bool {
+    (0..spillover.orders).all(|order| {
         let mut state = *state;
-        give_back(walk, &mut state, order);
-        work_off(walk, &mut state, order);
+        release(spillover, &mut state, order);
+        work_off(spillover, &mut state, order);
         let Order {
-            records, in_walks, ..
+            records,
+            in_spillovers,
+            ..
         } = &state.orders[order];
-        let nothing_is_left = !in_walks
+        let nothing_is_left = !in_spillovers
             && records
                 .iter()
-                .all(|record| !matches!(record.answer, Answer::Passed | Answer::SoldOut));
+                .all(|record| !matches!(record.decision, Decision::Declined | Decision::SoldOut));
         nothing_is_left && state.orders[order].is_counted() == state.orders[order].is_held()
     })
 }
 
-/// Whoever works off the returns begins anew with each that the ledger lists.
-fn give_back(walk: &Walk, state: &mut State, order: usize) {
+/// The worker for returns starts again with each one that the ledger lists.
+fn release(spillover: &Spillover, state: &mut State, order: usize) {
     let Some(Return { segment, stage }) = state.orders[order].giving_back else {
         return;
     };
     if stage < ReturnStage::Recorded {
         if usize::from(segment) != HOME {
-            walk.take(state, Step::GiveBackCount { order });
+            spillover.take(state, Step::ReleaseCount { order });
         }
-        walk.take(state, Step::Release { order });
-        walk.take(state, Step::RecordReturn { order });
+        spillover.take(state, Step::Release { order });
+        spillover.take(state, Step::RecordReturn { order });
     }
 }
 
-fn work_off(walk: &Walk, state: &mut State, order: usize) {
-    outwait_every_deadline(walk, state, order);
-    if state.orders[order].in_walks && state.orders[order].home() == Answer::Passed {
-        repeat(walk, state, order, state.now);
-        outwait_every_deadline(walk, state, order);
+fn work_off(spillover: &Spillover, state: &mut State, order: usize) {
+    outwait_every_deadline(spillover, state, order);
+    if state.orders[order].in_spillovers && state.orders[order].home() == Decision::Declined {
+        repeat(spillover, state, order, state.now);
+        outwait_every_deadline(spillover, state, order);
     }
-    if due_walk(walk.rules, state, order).is_some() {
-        walk.take(state, Step::FindDue { order });
-        if walk.rules.home_last {
-            forget_elsewhere(walk, state, order);
-            walk.take(state, Step::ForgetWalk { order });
+    if due_spillover(spillover.rules, state, order).is_some() {
+        spillover.take(state, Step::FindDue { order });
+        if spillover.rules.home_last {
+            forget_elsewhere(spillover, state, order);
+            spillover.take(state, Step::ForgetSpillover { order });
         } else {
-            walk.take(state, Step::ForgetWalk { order });
-            forget_elsewhere(walk, state, order);
+            spillover.take(state, Step::ForgetSpillover { order });
+            forget_elsewhere(spillover, state, order);
         }
     }
 }
 
-fn forget_elsewhere(walk: &Walk, state: &mut State, order: usize) {
-    for segment in HOME + 1..walk.ring {
-        walk.take(state, Step::ForgetPasses { order, segment });
+fn forget_elsewhere(spillover: &Spillover, state: &mut State, order: usize) {
+    for segment in HOME + 1..spillover.ring {
+        spillover.take(state, Step::ForgetDeclined { order, segment });
     }
 }
 
-fn outwait_every_deadline(walk: &Walk, state: &mut State, order: usize) {
+fn outwait_every_deadline(spillover: &Spillover, state: &mut State, order: usize) {
     for _ in 0..=PATIENCE + 2 * CLOCK_ERROR {
-        walk.take(state, Step::Tick);
+        spillover.take(state, Step::Tick);
     }
     state.orders[order].attempts = Default::default();
 }
 
-fn repeat(walk: &Walk, state: &mut State, order: usize, deadline: Time) {
-    walk.take(state, Step::Start { order, deadline });
-    for segment in 0..walk.ring {
+fn repeat(spillover: &Spillover, state: &mut State, order: usize, deadline: Time) {
+    spillover.take(state, Step::Start { order, deadline });
+    for segment in 0..spillover.ring {
         if let Some(attempt) =
             under_way(state, order).filter(|attempt| attempt.stage == Stage::Asking(segment as u8))
         {
-            walk.take(
+            spillover.take(
                 state,
-                Step::Ask {
+                Step::Reservation {
                     order,
                     attempt,
                     segment,
@@ -255,7 +261,7 @@ fn repeat(walk: &Walk, state: &mut State, order: usize, deadline: Time) {
         }
     }
     if let Some(attempt) = under_way(state, order).filter(|attempt| attempt.stage.finishes()) {
-        walk.take(state, Step::Finish { order, attempt });
+        spillover.take(state, Step::Finish { order, attempt });
     }
 }
 

@@ -1,38 +1,48 @@
-//! Mending, checked in every interleaving: whatever Redis loses, and whoever crashes while mending, Redis and the ledger agree in the end.
+//! Repair, checked in every interleaving: whatever Redis loses, and whichever process crashes meanwhile,
+//! Redis and the ledger agree in the end.
 //!
 //! # What is modelled
 //!
-//! One segment, which is also its buyers' home, and its ledger row. The segment is kept as its history (`segment.rs`), so a failover is to any
-//! shorter history, also to none, at any moment, also in the middle of mending. Between any two atomic steps anything may happen:
+//! One segment, which is also its buyers' home, and its ledger row. The segment is kept as its
+//! history (`segment.rs`), so a failover is to any shorter history, also to none, at any moment,
+//! also in the middle of repair. Between any two atomic steps anything may happen:
 //!
-//! * Orders take, are cancelled in the ledger, and give back. A `release` that was sent is delivered at any time, again, or never.
-//! * The recorder reads and commits in two steps, up to the next entry or up to the last one, and crashes in between.
-//! * One or two reconcilers mend: claim, halt, read and decide, restore, adjust, commit. Each stops anywhere for good, or goes on much later, or begins
-//!   again under the same token because it did not hear an answer. `halt_segment`, `restore_orders` and `adjust` of an earlier round may still arrive, and again.
-//!   They begin whenever they like, also when nothing is wrong: so it does not matter how well drift is recognised.
-//! * A transfer of a unit to the segment or from it, sent by any reconciler, delivered at any time, again, or never.
-//! * Somebody opens a segment that does not exist any more with all its units, as if it were new.
+//! * Orders take, are cancelled in the ledger, and release. A `release` that was sent is
+//!   delivered at any time, again, or never.
+//! * The recorder reads and commits in two steps, up to the next entry or up to the last one, and
+//!   crashes in between.
+//! * One or two reconcilers repair: claim, halt, read and decide, restore, adjust, commit. Each stops
+//!   anywhere permanently, or goes on much later, or begins again under the same token because it did
+//!   not get a reply. `halt_segment`, `restore_orders` and `adjust` of an earlier round may
+//!   still arrive, and again. They begin whenever they like, also when nothing is wrong: so it does
+//!   not matter how well drift is recognised.
+//! * A transfer of a unit to the segment or from it, sent by any reconciler, delivered at any time,
+//!   again, or never.
+//! * A process opens a segment that does not exist any more with all its units, as if it were new.
 //!
 //! # What is left out, and why nothing is lost
 //!
-//! * *Row locks.* A lock is modelled as what it guarantees: who decided on a row that somebody has changed since does not commit. In
-//!   between, everybody may do what he likes.
-//! * *Trimming.* It takes away what is recorded already, and of that nobody reads anything.
-//! * *Other segments.* Whose home another segment is matters to the walk (`walk.rs`), and so what happens to an order there that mending
-//!   rejects here. That a home which lost a walk under way counts it too low is the subject of `limit.rs`.
-//! * *The epoch, the state, retakes.* Nothing here goes by them. A retake is another order.
-//! * *`mending` that buyers see* and *the fence of the ledger's row* have no switch: without them the other rules keep all
-//!   promises. The first one makes an end of mending possible while buyers crowd, the second one spares everybody a round.
+//! * *Row locks.* A lock is modelled as what it guarantees: a decision on a row that another transaction has
+//!   changed since does not commit. In between, every process may act.
+//! * *Trimming.* It takes away what is recorded already, and no process reads that again.
+//! * *Other segments.* Whose home another segment is matters to the spillover (`spillover.rs`), and so what
+//!   happens to an order there that repair rejects here. That a home which lost a spillover under way
+//!   counts it too low is the subject of `limit.rs`.
+//! * *The epoch, the state, reacquisitions.* Nothing here depends on them. A reacquisition is another order.
+//! * *`repair` that buyers see* and *the fence of the ledger's row* have no switch: without them
+//!   the other rules keep all promises. The first one makes an end of repair possible while buyers
+//!   crowd, the second one saves a round.
 //!
 //! # What is checked
 //!
-//! `properties.rs`: whatever the segment has, the ledger and the outbox explain, unless the recorder has stopped or somebody mends; in a state of rest
-//! they are equal, answers and counts included. The ledger covers what it holds. Nobody gets more than the limit. And from *every*
+//! `properties.rs`: whatever the segment has, the ledger and the outbox explain, unless the
+//! recorder has stopped or a repair runs; in a state of rest they are equal, answers and counts
+//! included. The ledger covers what it holds. No buyer gets more than the limit. And from *every*
 //! state one undisturbed reconciler brings both to rest. Then each rule is left out alone.
 
 mod ledger;
-mod mending;
 mod properties;
+mod repair;
 mod rules;
 mod scripts;
 mod segment;
@@ -40,44 +50,44 @@ mod state;
 
 use self::{
     ledger::Transfer,
-    mending::Mending,
-    properties::{COVERED, EXPLAINED, LIMIT, MENDED},
+    properties::{COVERED, EXPLAINED, LIMIT, REPAIRED},
+    repair::Repairing,
     rules::Rules,
 };
 use super::check::{assert_sound, find_counterexample};
 
-const ONE_UNIT: Mending = Mending {
+const ONE_UNIT: Repairing = Repairing {
     rules: Rules::ALL,
     orders: 2,
     units: 1,
     limit: u8::MAX,
     transfer: Transfer::None,
-    menders: 1,
+    repairers: 1,
     failovers: 1,
     halts: 2,
 };
-const ONE_BUYER: Mending = Mending {
+const ONE_BUYER: Repairing = Repairing {
     units: 2,
     limit: 1,
     ..ONE_UNIT
 };
-const TWO_MENDERS: Mending = Mending {
+const TWO_REPAIRERS: Repairing = Repairing {
     orders: 1,
-    menders: 2,
+    repairers: 2,
     ..ONE_UNIT
 };
-const TWO_FAILOVERS: Mending = Mending {
+const TWO_FAILOVERS: Repairing = Repairing {
     orders: 1,
     failovers: 2,
     ..ONE_UNIT
 };
-const TOP_UP: Mending = Mending {
+const TOP_UP: Repairing = Repairing {
     orders: 1,
     units: 0,
     transfer: Transfer::ToCome,
     ..ONE_UNIT
 };
-const TAKE_BACK: Mending = Mending {
+const TAKE_BACK: Repairing = Repairing {
     orders: 1,
     transfer: Transfer::ToGo,
     ..ONE_UNIT
@@ -89,13 +99,13 @@ fn whatever_a_failover_loses_redis_and_the_ledger_agree() {
 }
 
 #[test]
-fn a_second_failover_is_mended_like_the_first() {
+fn a_second_failover_is_repaired_like_the_first() {
     assert_sound(TWO_FAILOVERS, 100_000);
 }
 
 #[test]
-fn two_who_mend_do_not_disturb_each_other() {
-    assert_sound(TWO_MENDERS, 300_000);
+fn two_repairers_do_not_disturb_each_other() {
+    assert_sound(TWO_REPAIRERS, 300_000);
 }
 
 #[test]
@@ -115,10 +125,10 @@ fn a_unit_that_goes_is_gone_once_whatever_is_lost() {
 
 #[test]
 #[ignore = "3 million states"]
-fn two_who_mend_and_two_orders_at_a_larger_size() {
+fn two_repairers_and_two_orders_at_a_larger_size() {
     assert_sound(
-        Mending {
-            menders: 2,
+        Repairing {
+            repairers: 2,
             ..ONE_UNIT
         },
         2_000_000,
@@ -127,11 +137,11 @@ fn two_who_mend_and_two_orders_at_a_larger_size() {
 
 #[test]
 #[ignore = "3 million states"]
-fn two_who_mend_three_times_at_a_larger_size() {
+fn two_repairers_three_times_at_a_larger_size() {
     assert_sound(
-        Mending {
+        Repairing {
             halts: 3,
-            ..TWO_MENDERS
+            ..TWO_REPAIRERS
         },
         2_000_000,
     );
@@ -141,7 +151,7 @@ fn two_who_mend_three_times_at_a_larger_size() {
 #[ignore = "a million states"]
 fn two_failovers_and_two_orders_at_a_larger_size() {
     assert_sound(
-        Mending {
+        Repairing {
             failovers: 2,
             ..ONE_UNIT
         },
@@ -155,7 +165,7 @@ fn a_recorder_that_goes_on_without_its_anchor_records_what_is_not_there() {
         recorder_checks_the_anchor: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..ONE_UNIT }, EXPLAINED);
+    find_counterexample(Repairing { rules, ..ONE_UNIT }, EXPLAINED);
 }
 
 #[test]
@@ -164,7 +174,7 @@ fn a_recorder_that_goes_on_over_any_adjusted_entry_leaves_drift() {
         recorder_checks_the_adjusted_units: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..TAKE_BACK }, EXPLAINED);
+    find_counterexample(Repairing { rules, ..TAKE_BACK }, EXPLAINED);
 }
 
 #[test]
@@ -173,7 +183,7 @@ fn rounds_that_share_a_last_entry_mix_up() {
         decides_on_its_own_halt: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..ONE_UNIT }, EXPLAINED);
+    find_counterexample(Repairing { rules, ..ONE_UNIT }, EXPLAINED);
 }
 
 #[test]
@@ -182,10 +192,11 @@ fn adjust_that_does_not_know_the_last_entry_sets_an_old_counter() {
         adjust_knows_the_last_entry: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..ONE_UNIT }, EXPLAINED);
+    find_counterexample(Repairing { rules, ..ONE_UNIT }, EXPLAINED);
 }
 
-/// With a last entry that no two rounds share, the token is a second lock on the same door: each of the two scripts needs one.
+/// With a last entry that no two rounds share, the token is a second lock on the same door: each of
+/// the two scripts needs one.
 #[test]
 fn adjust_that_knows_neither_token_nor_last_entry_sets_the_counter_of_who_is_late() {
     let rules = Rules {
@@ -194,37 +205,37 @@ fn adjust_that_knows_neither_token_nor_last_entry_sets_the_counter_of_who_is_lat
         ..Rules::ALL
     };
     find_counterexample(
-        Mending {
+        Repairing {
             rules,
-            ..TWO_MENDERS
+            ..TWO_REPAIRERS
         },
         EXPLAINED,
     );
 }
 
 #[test]
-fn restore_that_knows_neither_token_nor_last_entry_brings_old_answers() {
+fn restore_that_knows_neither_token_nor_last_entry_brings_old_decisions() {
     let rules = Rules {
         scripts_know_the_token: false,
         restore_knows_the_last_entry: false,
         ..Rules::ALL
     };
     find_counterexample(
-        Mending {
+        Repairing {
             rules,
-            ..TWO_MENDERS
+            ..TWO_REPAIRERS
         },
         EXPLAINED,
     );
 }
 
 #[test]
-fn restore_that_does_not_know_the_last_entry_answers_for_orders_that_nobody_has() {
+fn restore_that_does_not_know_the_last_entry_decides_for_orders_without_units() {
     let rules = Rules {
         restore_knows_the_last_entry: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..ONE_UNIT }, MENDED);
+    find_counterexample(Repairing { rules, ..ONE_UNIT }, REPAIRED);
 }
 
 #[test]
@@ -234,7 +245,7 @@ fn adjust_that_does_not_know_of_the_restore_opens_a_segment_that_has_forgotten_i
         ..Rules::ALL
     };
     find_counterexample(
-        Mending {
+        Repairing {
             rules,
             ..TWO_FAILOVERS
         },
@@ -243,12 +254,12 @@ fn adjust_that_does_not_know_of_the_restore_opens_a_segment_that_has_forgotten_i
 }
 
 #[test]
-fn without_the_answers_an_order_takes_again() {
+fn without_the_decisions_an_order_takes_again() {
     let rules = Rules {
-        answers_restored: false,
+        decisions_restored: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..ONE_UNIT }, EXPLAINED);
+    find_counterexample(Repairing { rules, ..ONE_UNIT }, EXPLAINED);
 }
 
 #[test]
@@ -257,7 +268,7 @@ fn without_the_counts_of_those_who_hold_nothing_a_buyer_is_counted_for_ever() {
         counts_restored: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..ONE_UNIT }, MENDED);
+    find_counterexample(Repairing { rules, ..ONE_UNIT }, REPAIRED);
 }
 
 #[test]
@@ -266,16 +277,16 @@ fn without_the_transfers_a_unit_comes_twice() {
         transfers_restored: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..TOP_UP }, EXPLAINED);
+    find_counterexample(Repairing { rules, ..TOP_UP }, EXPLAINED);
 }
 
 #[test]
-fn without_the_transfers_one_that_went_out_in_vain_never_ends() {
+fn without_the_transfers_one_that_went_out_unsatisfiable_never_ends() {
     let rules = Rules {
         transfers_restored: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..TAKE_BACK }, MENDED);
+    find_counterexample(Repairing { rules, ..TAKE_BACK }, REPAIRED);
 }
 
 #[test]
@@ -284,14 +295,14 @@ fn a_commit_without_the_version_loses_count_of_the_units() {
         commit_knows_the_version: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..ONE_UNIT }, COVERED);
+    find_counterexample(Repairing { rules, ..ONE_UNIT }, COVERED);
 }
 
 #[test]
-fn without_the_limit_what_is_read_while_mending_exceeds_it() {
+fn without_the_limit_what_is_read_while_repairing_exceeds_it() {
     let rules = Rules {
-        limit_checked_when_mending: false,
+        limit_checked_when_repairing: false,
         ..Rules::ALL
     };
-    find_counterexample(Mending { rules, ..ONE_BUYER }, LIMIT);
+    find_counterexample(Repairing { rules, ..ONE_BUYER }, LIMIT);
 }

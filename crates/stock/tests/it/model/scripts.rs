@@ -2,7 +2,7 @@
 
 use super::{
     rules::{Rules, Time},
-    state::{Answer, HOME, Order, Record, Stage, State},
+    state::{Decision, HOME, Order, Record, Stage, State},
 };
 
 /// What an ask answers.
@@ -11,55 +11,65 @@ pub enum Reply {
     /// Late, or the buyer has reached the limit: nothing was written.
     Refused,
     /// The segment's answer to the order, new or repeated.
-    Answered(Answer),
+    Replied(Decision),
 }
 
-/// `ask_home`: repeats a known answer and remembers the deadline; else counts the buyer and takes or passes.
-pub fn ask_home(rules: Rules, limit: u8, state: &mut State, order: usize, deadline: Time) -> Reply {
-    if !rules.obeys_ask(state.now, deadline) {
+/// `reserve_home`: repeats a known answer and remembers the deadline; else counts the buyer and takes
+/// or passes.
+pub fn reserve_home(
+    rules: Rules,
+    limit: u8,
+    state: &mut State,
+    order: usize,
+    deadline: Time,
+) -> Reply {
+    if !rules.obeys_reservation(state.now, deadline) {
         return Reply::Refused;
     }
     let known = state.orders[order].home();
-    if known == Answer::None {
+    if known == Decision::None {
         if state.counted >= limit {
             return Reply::Refused;
         }
         state.counted += 1;
     }
-    let answer = take_or_pass(rules, state, order, HOME, deadline);
+    let decision = take_or_decline(rules, state, order, HOME, deadline);
     let Order {
-        records, in_walks, ..
+        records,
+        in_spillovers,
+        ..
     } = &mut state.orders[order];
     let home = &mut records[HOME];
-    if known == Answer::Passed && rules.home_remembers_the_latest_deadline {
+    if known == Decision::Declined && rules.home_remembers_the_latest_deadline {
         home.deadline = home.deadline.max(Some(deadline));
     }
-    // Only the weakened segment, which takes after it has passed, comes here with a walk and without `passed`.
-    *in_walks |= answer == Answer::Passed;
-    Reply::Answered(answer)
+    // Only the weakened segment, which takes after it has declined, comes here with a spillover and
+    // without `declined`.
+    *in_spillovers |= decision == Decision::Declined;
+    Reply::Replied(decision)
 }
 
-/// `ask_next`: the same at another segment, without the count and without `walks`.
-pub fn ask_next(
+/// `reserve_next`: the same at another segment, without the count and without `spillovers`.
+pub fn reserve_next(
     rules: Rules,
     state: &mut State,
     order: usize,
     segment: usize,
     deadline: Time,
 ) -> Reply {
-    if !rules.obeys_ask(state.now, deadline) {
+    if !rules.obeys_reservation(state.now, deadline) {
         return Reply::Refused;
     }
-    Reply::Answered(take_or_pass(rules, state, order, segment, deadline))
+    Reply::Replied(take_or_decline(rules, state, order, segment, deadline))
 }
 
-fn take_or_pass(
+fn take_or_decline(
     rules: Rules,
     state: &mut State,
     order: usize,
     segment: usize,
     deadline: Time,
-) -> Answer {
+) -> Decision {
     let available = &mut state.available[segment];
     let Order {
         records,
@@ -68,83 +78,96 @@ fn take_or_pass(
         ..
     } = &mut state.orders[order];
     let record = &mut records[segment];
-    let decides =
-        record.answer == Answer::None || record.answer == Answer::Passed && !rules.sticky_passed;
+    let decides = record.decision == Decision::None
+        || record.decision == Decision::Declined && !rules.declined_is_recorded;
     if decides && *available > 0 {
         *available -= 1;
         *takes += 1;
-        record.answer = Answer::Taken;
+        record.decision = Decision::Taken;
         record.deadline = record.deadline.filter(|_| segment == HOME);
-    } else if record.answer == Answer::None {
+    } else if record.decision == Decision::None {
         *record = Record {
-            answer: Answer::Passed,
+            decision: Decision::Declined,
             deadline: Some(deadline),
         };
     }
-    *promised |= matches!(record.answer, Answer::Taken | Answer::TakenElsewhere);
-    record.answer
+    *promised |= matches!(record.decision, Decision::Taken | Decision::TakenElsewhere);
+    record.decision
 }
 
-/// `finish_walk`: a walk that home has passed becomes final; a sold-out one gives the buyer's count back.
-pub fn finish_walk(rules: Rules, state: &mut State, order: usize, stage: Stage, deadline: Time) {
+/// `finish_spillover`: a spillover that home has declined becomes final; a sold-out one gives the buyer's count
+/// back.
+pub fn finish_spillover(
+    rules: Rules,
+    state: &mut State,
+    order: usize,
+    stage: Stage,
+    deadline: Time,
+) {
     let home = &mut state.orders[order].records[HOME];
-    if !rules.obeys_finish(state.now, deadline) || home.answer != Answer::Passed {
+    if !rules.obeys_finish(state.now, deadline) || home.decision != Decision::Declined {
         return;
     }
-    if stage == Stage::AllPassed {
-        home.answer = Answer::SoldOut;
+    if stage == Stage::AllDeclined {
+        home.decision = Decision::SoldOut;
         state.counted = state.counted.saturating_sub(1);
     } else {
-        home.answer = Answer::TakenElsewhere;
+        home.decision = Decision::TakenElsewhere;
     }
 }
 
-/// `due_walks`: the remembered deadline of a walk that is final and may be forgotten.
-pub fn due_walk(rules: Rules, state: &State, order: usize) -> Option<Time> {
+/// `due_spillovers`: the remembered deadline of a spillover that is final and may be forgotten.
+pub fn due_spillover(rules: Rules, state: &State, order: usize) -> Option<Time> {
     let Order {
-        records, in_walks, ..
+        records,
+        in_spillovers,
+        ..
     } = &state.orders[order];
     let is_final = matches!(
-        records[HOME].answer,
-        Answer::TakenElsewhere | Answer::SoldOut | Answer::Released
+        records[HOME].decision,
+        Decision::TakenElsewhere | Decision::SoldOut | Decision::Released
     );
     records[HOME]
         .deadline
-        .filter(|remembered| *in_walks && is_final && rules.may_forget(state.now, *remembered))
+        .filter(|remembered| *in_spillovers && is_final && rules.may_forget(state.now, *remembered))
 }
 
-/// `forget_passes`: drops `passed` at a segment other than home, if the forgotten walk knew its deadline.
-pub fn forget_passes(rules: Rules, state: &mut State, order: usize, segment: usize, until: Time) {
+/// `forget_declined`: drops `declined` at a segment other than home, if the forgotten spillover knew its
+/// deadline.
+pub fn forget_declined(rules: Rules, state: &mut State, order: usize, segment: usize, until: Time) {
     let record = &mut state.orders[order].records[segment];
-    let knows = !rules.forget_passes_knows_its_walk || record.deadline <= Some(until);
-    if record.answer == Answer::Passed && knows {
+    let knows = !rules.forget_declined_knows_its_spillover || record.deadline <= Some(until);
+    if record.decision == Decision::Declined && knows {
         *record = Record::default();
     }
 }
 
-/// `forget_walk`: takes the walk off the list, and with it a "sold out", if it is due and still the one that was read.
-pub fn forget_walk(rules: Rules, state: &mut State, order: usize, until: Time) {
-    let Some(remembered) = due_walk(rules, state, order) else {
+/// `forget_spillover`: takes the spillover off the list, and with it a "sold out", if it is due and still the
+/// one that was read.
+pub fn forget_spillover(rules: Rules, state: &mut State, order: usize, until: Time) {
+    let Some(remembered) = due_spillover(rules, state, order) else {
         return;
     };
-    if rules.forget_walk_knows_its_walk && remembered != until {
+    if rules.forget_spillover_knows_its_spillover && remembered != until {
         return;
     }
     let Order {
-        records, in_walks, ..
+        records,
+        in_spillovers,
+        ..
     } = &mut state.orders[order];
-    *in_walks = false;
+    *in_spillovers = false;
     records[HOME].deadline = None;
-    if records[HOME].answer == Answer::SoldOut {
-        records[HOME].answer = Answer::None;
+    if records[HOME].decision == Decision::SoldOut {
+        records[HOME].decision = Decision::None;
     }
 }
 
-/// `give_back_count`: at home, for an order whose unit is elsewhere.
-pub fn give_back_count(rules: Rules, state: &mut State, order: usize) {
+/// `release_count`: at home, for an order whose unit is elsewhere.
+pub fn release_count(rules: Rules, state: &mut State, order: usize) {
     let home = &mut state.orders[order].records[HOME];
-    if matches!(home.answer, Answer::Passed | Answer::TakenElsewhere) {
-        home.answer = released(rules);
+    if matches!(home.decision, Decision::Declined | Decision::TakenElsewhere) {
+        home.decision = released(rules);
     } else if rules.count_comes_back_once {
         return;
     }
@@ -154,37 +177,38 @@ pub fn give_back_count(rules: Rules, state: &mut State, order: usize) {
 /// `release`: the unit comes back; and at home the count, too.
 pub fn release(rules: Rules, state: &mut State, order: usize, segment: usize) {
     let record = &mut state.orders[order].records[segment];
-    if record.answer != Answer::Taken {
+    if record.decision != Decision::Taken {
         return;
     }
-    record.answer = released(rules);
+    record.decision = released(rules);
     state.available[segment] += 1;
     if segment == HOME {
         state.counted = state.counted.saturating_sub(1);
     }
 }
 
-/// `halt_segment`, `restore_orders`, `adjust`: the ledger could not cover the order. The unit was never there.
+/// `halt_segment`, `restore_orders`, `adjust`: the ledger could not cover the order. The unit was
+/// never there.
 pub fn reject(state: &mut State, order: usize, segment: usize) {
-    state.orders[order].records[segment].answer = Answer::Released;
+    state.orders[order].records[segment].decision = Decision::Released;
     state.outside += 1;
     if segment == HOME {
         state.counted -= 1;
     }
 }
 
-fn released(rules: Rules) -> Answer {
+fn released(rules: Rules) -> Decision {
     if rules.released_is_remembered {
-        Answer::Released
+        Decision::Released
     } else {
-        Answer::None
+        Decision::None
     }
 }
 
-/// Not in the protocol: a `passed` record that simply expires, once the ask that wrote it is over.
+/// Not in the protocol: a `declined` record that simply expires, once the ask that wrote it is over.
 pub fn may_expire(rules: Rules, state: &State, order: usize, segment: usize) -> bool {
-    let Record { answer, deadline } = state.orders[order].records[segment];
-    !rules.passed_never_expires
-        && answer == Answer::Passed
+    let Record { decision, deadline } = state.orders[order].records[segment];
+    !rules.declined_never_expires
+        && decision == Decision::Declined
         && deadline.is_some_and(|written| rules.may_forget(state.now, written))
 }

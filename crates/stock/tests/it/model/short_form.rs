@@ -1,4 +1,5 @@
-//! The check is only worth something if the short form of a state loses nothing. This holds it against states as they are.
+//! The check is only worth something if the short form of a state loses nothing. This holds it
+//! against states as they are.
 
 use std::collections::HashSet;
 
@@ -6,11 +7,11 @@ use stateright::Model;
 
 use super::{
     rules::Rules,
+    spillover::Spillover,
     state::{Order, State},
-    walk::Walk,
 };
 
-const WALK: Walk = Walk {
+const SPILLOVER: Spillover = Spillover {
     rules: Rules::ALL,
     ring: 3,
     orders: 1,
@@ -23,7 +24,7 @@ const LONGEST: u8 = 7;
 
 /// Every state that is reached before the clock shows `LONGEST`, as it is.
 fn states_as_they_are() -> HashSet<State> {
-    let mut found: HashSet<State> = WALK.init_states().into_iter().collect();
+    let mut found: HashSet<State> = SPILLOVER.init_states().into_iter().collect();
     let mut pending: Vec<State> = found.iter().copied().collect();
     while let Some(state) = pending.pop() {
         let fresh = successors(&state)
@@ -36,19 +37,20 @@ fn states_as_they_are() -> HashSet<State> {
 
 fn successors(state: &State) -> impl Iterator<Item = State> {
     let mut steps = Vec::new();
-    WALK.actions(state, &mut steps);
+    SPILLOVER.actions(state, &mut steps);
     steps.into_iter().map(|step| {
         let mut next = *state;
-        WALK.take(&mut next, step);
+        SPILLOVER.take(&mut next, step);
         next
     })
 }
 
 fn short(state: &State) -> State {
-    state.normalized(WALK.rules, WALK.orders)
+    state.normalized(SPILLOVER.rules, SPILLOVER.orders)
 }
 
-/// Where a state can lead, itself included: a step that nobody can observe leads from a short form to itself.
+/// Where a state can lead, itself included: an unobservable step leads from a short form
+/// to itself.
 fn future(state: &State) -> HashSet<State> {
     successors(state)
         .chain([*state])
@@ -72,7 +74,8 @@ fn the_short_form_of_a_state_has_the_same_future() {
         if attempts(state) == attempts(&short) {
             assert_eq!(future(state), future(&short), "{state:?}");
         } else {
-            // An attempt that is over for everybody still keeps others from starting here, and does not in the short form.
+            // An attempt past every deadline still keeps others from starting here, and does
+            // not in the short form.
             assert!(future(state).is_subset(&future(&short)), "{state:?}");
         }
     }

@@ -6,7 +6,7 @@ use super::rules::{CLOCK_ERROR, PATIENCE, Rules, Time};
 
 /// The longest ring that a model may have.
 pub const SEGMENTS: usize = 3;
-/// The segment where every walk of the model starts.
+/// The segment where every spillover of the model starts.
 pub const HOME: usize = 0;
 /// The most orders that a model may have.
 pub const ORDERS: usize = 2;
@@ -15,19 +15,20 @@ pub const ATTEMPTS: usize = 4;
 
 /// What a segment has answered to an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Answer {
+pub enum Decision {
     /// Nothing: it was not asked, or has forgotten.
     #[default]
     None,
     /// It never gives units to this order.
-    Passed,
+    Declined,
     /// The units are this order's.
     Taken,
     /// Home only, final: another segment has `Taken`.
     TakenElsewhere,
     /// Home only, final: every segment has `Passed`.
     SoldOut,
-    /// The units were this order's and are not any more: at the segment that gave them, and at home.
+    /// The units were this order's and are not any more: at the segment that gave them, and at
+    /// home.
     Released,
 }
 
@@ -35,21 +36,23 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Record {
     /// What was answered.
-    pub answer: Answer,
-    /// At home the latest deadline that any attempt presented, for as long as the walk is in `walks`;
-    /// elsewhere the deadline of the ask that was passed. It decides who may forget the record, and when.
+    pub decision: Decision,
+    /// At home the latest deadline that any attempt presented, for as long as the spillover is in
+    /// `spillovers`; elsewhere the deadline of the ask that was declined. It decides who may forget the
+    /// record, and when.
     pub deadline: Option<Time>,
 }
 
-/// How far an attempt has come. It leaves behind every message that it has sent: they can be delivered at any time, and again.
+/// How far an attempt has come. It leaves behind every message that it has sent: they can be
+/// delivered at any time, and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// It has asked the segments up to this one.
     Asking(u8),
     /// This segment has `Taken`; home is to know.
     TookAt(u8),
-    /// Every segment has passed; home is to know.
-    AllPassed,
+    /// Every segment has declined; home is to know.
+    AllDeclined,
 }
 
 impl Stage {
@@ -57,17 +60,18 @@ impl Stage {
     pub fn asked(self, ring: usize) -> usize {
         match self {
             Self::Asking(segment) | Self::TookAt(segment) => usize::from(segment) + 1,
-            Self::AllPassed => ring,
+            Self::AllDeclined => ring,
         }
     }
 
-    /// Whether `finish_walk` has been sent.
+    /// Whether `finish_spillover` has been sent.
     pub fn finishes(self) -> bool {
         !matches!(self, Self::Asking(_) | Self::TookAt(0))
     }
 }
 
-/// One run along the ring, by a client's request, a retry, or the walk worker. A crashed one just never moves again.
+/// One run along the ring, by a client's request, a retry, or the spillover worker. A crashed one just
+/// never moves again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt {
     /// Fixed when it starts, carried by each of its messages.
@@ -76,27 +80,29 @@ pub struct Attempt {
     pub stage: Stage,
 }
 
-/// The newest `forget_passes` that any worker has sent. An older one has an older deadline and can do nothing that this cannot.
+/// The newest `forget_declined` that any worker has sent. An older one has an older deadline and can
+/// do nothing that this cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Forgetting {
-    /// The remembered deadline of the walk that the worker read.
+    /// The remembered deadline of the spillover that the worker read.
     pub until: Time,
     /// Which of the segments other than home have answered it.
     pub done: [bool; SEGMENTS - 1],
 }
 
-/// How far it has come that an order's unit goes back. What has been sent can be delivered at any time, and again.
+/// How far it has come that an order's unit goes back. What has been sent can be delivered at any
+/// time, and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReturnStage {
-    /// The ledger says so, and lists the return: somebody gives the count back.
+    /// The ledger lists the return: the count is to be released.
     Pending,
-    /// Home has answered: somebody gives the unit back.
+    /// Home has replied: the unit is to be released.
     CountIsBack,
-    /// The ledger has heard of it, and nobody begins again.
+    /// The ledger has recorded it, and no process starts it again.
     Recorded,
 }
 
-/// An order that was cancelled, has expired, was refunded, or that mending rejected.
+/// An order that was cancelled, has expired, was refunded, or that repair rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Return {
     /// The segment that gave the unit.
@@ -105,20 +111,20 @@ pub struct Return {
     pub stage: ReturnStage,
 }
 
-/// One order id: its records, its entry in `walks`, its attempts and its messages.
+/// One order id: its records, its entry in `spillovers`, its attempts and its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Order {
     /// What each segment remembers.
     pub records: [Record; SEGMENTS],
-    /// Whether home's `walks` lists it.
-    pub in_walks: bool,
+    /// Whether home's `spillovers` lists it.
+    pub in_spillovers: bool,
     /// Attempts whose messages may still have an effect.
     pub attempts: [Option<Attempt>; ATTEMPTS],
     /// The newest message to the other segments to forget.
     pub forgetting: Option<Forgetting>,
-    /// The newest message to home to forget, by the deadline of its walk.
+    /// The newest message to home to forget, by the deadline of its spillover.
     pub forgetting_home: Option<Time>,
-    /// Whether somebody has ever been answered "taken".
+    /// Whether any caller has ever got the reply "taken".
     pub promised: bool,
     /// How often any segment ever took for it.
     pub takes: u8,
@@ -128,15 +134,15 @@ pub struct Order {
 
 impl Order {
     /// What home remembers.
-    pub fn home(&self) -> Answer {
-        self.records[HOME].answer
+    pub fn home(&self) -> Decision {
+        self.records[HOME].decision
     }
 
     /// How many segments gave units to it.
     pub fn times_taken(&self) -> usize {
         self.records
             .iter()
-            .filter(|record| record.answer == Answer::Taken)
+            .filter(|record| record.decision == Decision::Taken)
             .count()
     }
 
@@ -149,7 +155,7 @@ impl Order {
     pub fn is_counted(&self) -> bool {
         matches!(
             self.home(),
-            Answer::Passed | Answer::Taken | Answer::TakenElsewhere
+            Decision::Declined | Decision::Taken | Decision::TakenElsewhere
         )
     }
 
@@ -176,7 +182,7 @@ impl Order {
     fn drop_silent_attempts(&mut self, rules: Rules, now: Time) {
         for slot in &mut self.attempts {
             let speaks = |attempt: Attempt| {
-                rules.obeys_ask(now, attempt.deadline)
+                rules.obeys_reservation(now, attempt.deadline)
                     || attempt.stage.finishes() && rules.obeys_finish(now, attempt.deadline)
             };
             *slot = slot.filter(|attempt| speaks(*attempt));
@@ -212,9 +218,10 @@ impl State {
         }
     }
 
-    /// The state without what nobody can observe: attempts that nobody obeys any more, which of two attempts or orders comes
-    /// first, and how long ago something was that is over for everybody. Of times that are over only their order is kept, and
-    /// that makes a finite number of states out of endless time.
+    /// The state without unobservable parts: attempts past every deadline, which of two attempts or
+    /// orders comes first, and the age of deadlines that have passed everywhere.
+    /// Of times that are over only their order is kept, and that makes a finite number of states
+    /// out of endless time.
     pub fn normalized(mut self, rules: Rules, orders: usize) -> Self {
         for order in &mut self.orders {
             order.drop_silent_attempts(rules, self.now);

@@ -1,15 +1,18 @@
-//! Transfers between segments, checked in every interleaving: a unit that moves is neither lost nor there twice.
+//! Transfers between segments, checked in every interleaving: a unit that moves is neither lost nor
+//! there twice.
 //!
-//! Two segments, a transfer there and one back, orders that take and give back meanwhile, a recorder that is behind, and two reconcilers: the older
-//! one may be paused at any step and go on much later. What a reconciler has sent can be delivered at any later time, again and
-//! again, or never; so a crash at any step is a reconciler that sends nothing more.
+//! Two segments, a transfer there and one back, orders that take and release meanwhile, a
+//! recorder that is behind, and two reconcilers: the older one may be paused at any step and go on
+//! much later. What a reconciler has sent can be delivered at any later time, again and again, or
+//! never; so a crash at any step is a reconciler that sends nothing more.
 //!
-//! The two rules: a segment remembers a transfer by its id, and units are put in when the ledger says that they went out, as many as it says.
-//! The fence is modelled as the scripts have it, but is no rule of these: as long as segments remember transfers for good, no
-//! unit depends on it.
+//! The two rules: a segment remembers a transfer by its id, and units are put in when the ledger
+//! says that they went out, as many as it says. The fence is modelled as the scripts have it, but
+//! is no rule of these: as long as segments remember transfers permanently, no unit depends on it.
 //!
-//! Left out: Redis that loses writes (`recovery.rs` has a transfer, too), top-ups and take-backs (a transfer of which one end is the
-//! item), and segments that are being mended (to refuse is to lose a message).
+//! Left out: Redis that loses writes (`recovery.rs` has a transfer, too), top-ups and take-backs (a
+//! transfer of which one end is the item), and segments that are being repaired (to refuse is to lose
+//! a message).
 
 mod moving;
 mod properties;

@@ -1,4 +1,5 @@
-//! `transfer_out` and `transfer_in`: units leave a segment and arrive at one, once, under the highest token.
+//! `transfer_out` and `transfer_in`: units leave a segment and arrive at one, once, under the
+//! highest token.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ const TRANSFER_IN: &str = include_str!("../../../../../lua/transfer_in.lua");
 const TRANSFER_OUT: &str = include_str!("../../../../../lua/transfer_out.lua");
 
 on_both!(
-    transfer_out_moves_what_nobody_has_and_no_more,
+    transfer_out_moves_free_units_and_no_more,
     transfer_in_arrives_once,
     a_lower_token_is_refused_whatever_its_length,
     transfers_refuse_before_they_write,
@@ -39,7 +40,7 @@ impl Sale {
         let names = self.names(segment);
         self.eval(
             script,
-            &[&names.stock, &names.answers, &names.outbox],
+            &[&names.stock, &names.decisions, &names.outbox],
             |cmd| {
                 cmd.arg(&id.as_bytes()[..])
                     .arg(id.to_string())
@@ -78,23 +79,26 @@ impl Sale {
     }
 }
 
-async fn transfer_out_moves_what_nobody_has_and_no_more(site: Arc<Site>) {
+async fn transfer_out_moves_free_units_and_no_more(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(9, 1)).await;
-    sale.take(0, &[&sale.wish(&sale.buyer_at(0, 0), "k", 2)])
+    sale.take(0, &[&sale.row(&sale.buyer_at(0, 0), "k", 2)])
         .await;
     let [first, second, third] = [(); 3].map(|()| TransferId::random());
     let table = [
         ("all of what is asked for", first, 3, 5, "3 4"),
         ("a repeat says what left then", first, 3, 5, "3 4"),
-        ("whatever it asks for", first, 99, 5, "3 4"),
+        ("whatever it requests", first, 99, 5, "3 4"),
         ("as much as there is", second, 99, 5, "4 0"),
         ("nothing, where nothing is", third, 1, 5, "0 0"),
-        ("and that for good", third, 1, 5, "0 0"),
+        ("and that permanently", third, 1, 5, "0 0"),
     ];
     for (what, id, asked, token, expected) in table {
         let (before, known) = (
             sale.dump(0).await,
-            sale.dump(0).await.answers.contains_key(&id.as_bytes()[..]),
+            sale.dump(0)
+                .await
+                .decisions
+                .contains_key(&id.as_bytes()[..]),
         );
         assert_eq!(
             sale.transferred(TRANSFER_OUT, 0, id, asked, token).await,
@@ -110,7 +114,7 @@ async fn transfer_out_moves_what_nobody_has_and_no_more(site: Arc<Site>) {
                 sale.last_change(0).await,
                 Change::TransferredOut(Transferred { id, units, token })
             );
-            assert_eq!(after.answers[&id.as_bytes()[..]], format!("O{units}"));
+            assert_eq!(after.decisions[&id.as_bytes()[..]], format!("O{units}"));
             assert_eq!(
                 (after.outbox, &*after.stock["fence"]),
                 (before.outbox + 1, "5")
@@ -143,7 +147,10 @@ async fn transfer_in_arrives_once(site: Arc<Site>) {
     ] {
         let (before, known) = (
             sale.dump(0).await,
-            sale.dump(0).await.answers.contains_key(&id.as_bytes()[..]),
+            sale.dump(0)
+                .await
+                .decisions
+                .contains_key(&id.as_bytes()[..]),
         );
         assert_eq!(
             sale.transferred(TRANSFER_IN, 0, id, units, token).await,
@@ -158,12 +165,12 @@ async fn transfer_in_arrives_once(site: Arc<Site>) {
                 Change::TransferredIn(Transferred { id, units, token })
             );
             assert_eq!(
-                sale.dump(0).await.answers[&id.as_bytes()[..]],
+                sale.dump(0).await.decisions[&id.as_bytes()[..]],
                 format!("I{units}")
             );
         }
     }
-    sale.take(0, &[&sale.wish(&sale.buyer_at(0, 0), "k", 7)])
+    sale.take(0, &[&sale.row(&sale.buyer_at(0, 0), "k", 7)])
         .await;
 }
 
@@ -215,7 +222,7 @@ async fn a_lower_token_is_refused_whatever_its_length(site: Arc<Site>) {
     assert_eq!(
         sale.stock.transfer_out(&key, id, 2, 1).await.unwrap(),
         2,
-        "what was done stays done, whoever asks"
+        "a done transfer stays done, whatever the token"
     );
     for refused in [
         sale.stock
@@ -284,7 +291,7 @@ async fn units_that_arrive_are_announced_and_units_that_leave_wake_the_recorder(
     assert_eq!(
         outbox.next().await,
         name,
-        "the next message is that of another change: whoever was woken reads on"
+        "the next message is that of another change: the woken recorder reads on"
     );
 }
 

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The promise.
-pub const LIMIT: &str = "the ledger gives nobody more than the limit";
+pub const LIMIT: &str = "the ledger gives no buyer more than the limit";
 
 /// Everything that is checked.
 pub fn all() -> Vec<Property<Shards>> {
@@ -16,15 +16,15 @@ pub fn all() -> Vec<Property<Shards>> {
         Property::always(LIMIT, |shards: &Shards, state: &State| {
             state.held() <= shards.limit
         }),
-        // Mending alone is enough for it: what is on its way from home is forgotten by it, too.
+        // A repair alone is enough for it: what is on its way from home is forgotten by it, too.
         Property::always(
             "where nothing is forgotten nothing is rejected",
             |_, state: &State| {
-                let mended = state
+                let repaired = state
                     .home
                     .iter()
-                    .any(|event| matches!(event, Event::Mended { .. }));
-                mended || state.failovers > 0 || !state.orders.contains(&Order::Rejected)
+                    .any(|event| matches!(event, Event::Repaired { .. }));
+                repaired || state.failovers > 0 || !state.orders.contains(&Order::Rejected)
             },
         ),
         Property::sometimes(
@@ -32,17 +32,17 @@ pub fn all() -> Vec<Property<Shards>> {
             |_, state: &State| {
                 state.failovers > 0
                     && state.next_at_home().is_some()
-                    && state.strays_recorded > 0
+                    && state.off_home_recorded > 0
                     && !state.home.contains(&Event::LetGo(state.other[0]))
             },
         ),
-        Property::sometimes("a stray is held", |_, state: &State| {
+        Property::sometimes("a off_home is held", |_, state: &State| {
             state
                 .other
                 .iter()
                 .any(|order| state.orders[*order] == Order::Held)
         }),
-        Property::sometimes("a stray is rejected", |_, state: &State| {
+        Property::sometimes("a off_home is rejected", |_, state: &State| {
             state
                 .other
                 .iter()
@@ -52,8 +52,8 @@ pub fn all() -> Vec<Property<Shards>> {
             state.home.iter().any(|event| matches!(event, Event::Took(order) if state.orders[*order] == Order::Rejected))
         }),
         Property::sometimes(
-            "home counts too little after it was mended",
-            |_, state: &State| matches!(state.home.last(), Some(Event::Mended { counted }) if *counted < state.held()),
+            "home counts too little after it was repaired",
+            |_, state: &State| matches!(state.home.last(), Some(Event::Repaired { counted }) if *counted < state.held()),
         ),
     ]
 }

@@ -10,23 +10,25 @@ use super::{
 /// The rules, one switch each. [`Rules::ALL`] is the protocol.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// Who records an order that strayed from its home holds it against what the ledger has of the buyer.
-    pub strays_are_checked: bool,
-    /// So does who records an order at home, if the ledger has something of the buyer. Nobody asks it before the first stray is written down.
+    /// Who records an order that strayed from its home holds it against what the ledger has of the
+    /// buyer.
+    pub off_home_are_checked: bool,
+    /// Also when an order at home is recorded, if the ledger has an order of the buyer. No process checks
+    /// it before the first off-home order is written down.
     pub known_buyers_are_checked: bool,
-    /// Whether there was a stray is asked when nobody can be in between any more.
-    pub strays_are_asked_for_in_turn: bool,
-    /// Who records a stray is alone with the item's orders until the commit.
-    pub strays_are_alone: bool,
+    /// Whether the query for off-home orders comes after the row locks, so that none comes in between.
+    pub off_home_orders_are_read_in_turn: bool,
+    /// Who records an off-home order is alone with the item's orders until the commit.
+    pub off_home_are_alone: bool,
 }
 
 impl Rules {
     /// The protocol.
     pub const ALL: Self = Self {
-        strays_are_checked: true,
+        off_home_are_checked: true,
         known_buyers_are_checked: true,
-        strays_are_asked_for_in_turn: true,
-        strays_are_alone: true,
+        off_home_orders_are_read_in_turn: true,
+        off_home_are_alone: true,
     };
 }
 
@@ -55,31 +57,32 @@ pub enum Step {
         order: usize,
     },
     /// The other segment takes it.
-    TakeStray {
+    TakeOffHome {
         order: usize,
     },
     /// Home's server forgets all but the first events.
     Failover {
         remaining: usize,
     },
-    /// Somebody who is about to claim home's row looks whether there was a stray. Not the protocol: it does so in `BeginHome`.
-    LookForStrays,
-    /// Somebody claims home's row, reads one entry, and what the ledger has of the buyer.
+    /// A recorder queries for off-home orders before it claims home's row. Not the protocol:
+    /// it does so in `BeginHome`.
+    LookForOffHome,
+    /// A recorder claims home's row, reads one entry, and the buyer's orders in the ledger.
     BeginHome,
     /// The same of the other segment.
-    BeginStray,
-    /// Somebody halts home, and reads all of it.
-    BeginMending,
+    BeginOffHome,
+    /// A repairer halts home, and reads all of it.
+    BeginRepairing,
     /// It is recorded.
     CommitHome,
-    CommitStray,
-    CommitMending,
+    CommitOffHome,
+    CommitRepairing,
 }
 
 impl Shards {
-    fn asks(&self, state: &State, steps: &mut Vec<Step>) {
-        // While home is mended it refuses.
-        if state.mending.is_some() {
+    fn reservations(&self, state: &State, steps: &mut Vec<Step>) {
+        // While home is repaired it refuses.
+        if state.repairing.is_some() {
             return;
         }
         for order in 0..self.orders {
@@ -90,25 +93,26 @@ impl Shards {
     }
 
     fn transactions(&self, state: &State, steps: &mut Vec<Step>) {
-        let alone = self.rules.strays_are_alone;
-        let nobody = state.at_home.is_none() && state.mending.is_none() && state.stray.is_none();
-        // Whoever has home's row has it alone.
-        let home_is_free = state.at_home.is_none() && state.mending.is_none();
-        if !self.rules.strays_are_asked_for_in_turn && home_is_free && state.looked.is_none() {
-            steps.push(Step::LookForStrays);
+        let alone = self.rules.off_home_are_alone;
+        let no_other =
+            state.at_home.is_none() && state.repairing.is_none() && state.off_home.is_none();
+        // The row of home is locked exclusively.
+        let home_is_free = state.at_home.is_none() && state.repairing.is_none();
+        if !self.rules.off_home_orders_are_read_in_turn && home_is_free && state.looked.is_none() {
+            steps.push(Step::LookForOffHome);
         }
-        if home_is_free && (!alone || state.stray.is_none()) && state.next_at_home().is_some() {
+        if home_is_free && (!alone || state.off_home.is_none()) && state.next_at_home().is_some() {
             steps.push(Step::BeginHome);
         }
-        if home_is_free && (!alone || nobody) {
-            steps.push(Step::BeginMending);
+        if home_is_free && (!alone || no_other) {
+            steps.push(Step::BeginRepairing);
         }
-        if state.stray.is_none() && (!alone || nobody) && state.next_stray().is_some() {
-            steps.push(Step::BeginStray);
+        if state.off_home.is_none() && (!alone || no_other) && state.next_off_home().is_some() {
+            steps.push(Step::BeginOffHome);
         }
         steps.extend(state.at_home.is_some().then_some(Step::CommitHome));
-        steps.extend(state.stray.is_some().then_some(Step::CommitStray));
-        steps.extend(state.mending.is_some().then_some(Step::CommitMending));
+        steps.extend(state.off_home.is_some().then_some(Step::CommitOffHome));
+        steps.extend(state.repairing.is_some().then_some(Step::CommitRepairing));
     }
 
     fn take(&self, state: &mut State, step: Step) {
@@ -118,60 +122,60 @@ impl Shards {
                 state.home.push(Event::LetGo(order));
                 state.sent[order] = true;
             }
-            Step::TakeStray { order } => state.other.push(order),
+            Step::TakeOffHome { order } => state.other.push(order),
             Step::Failover { remaining } => {
                 state.home.truncate(remaining);
                 state.failovers += 1;
             }
-            Step::LookForStrays => state.looked = Some(state.has_strayed()),
+            Step::LookForOffHome => state.looked = Some(state.has_is_off_home()),
             Step::BeginHome => {
-                let strayed = state.looked.take().unwrap_or(state.has_strayed());
+                let is_off_home = state.looked.take().unwrap_or(state.has_is_off_home());
                 state.at_home = state.next_at_home().map(|order| Transaction {
                     order,
                     held: state.held(),
-                    strayed,
+                    is_off_home,
                 });
             }
-            Step::BeginStray => {
-                state.stray = state.next_stray().map(|order| Transaction {
+            Step::BeginOffHome => {
+                state.off_home = state.next_off_home().map(|order| Transaction {
                     order,
                     held: state.held(),
-                    strayed: true,
+                    is_off_home: true,
                 })
             }
-            Step::BeginMending => state.mending = Some((state.home.clone(), state.held())),
+            Step::BeginRepairing => state.repairing = Some((state.home.clone(), state.held())),
             Step::CommitHome => self.commit_home(state),
-            Step::CommitStray => self.commit_stray(state),
-            Step::CommitMending => self.commit_mending(state),
+            Step::CommitOffHome => self.commit_off_home(state),
+            Step::CommitRepairing => self.commit_repairing(state),
         }
     }
 
-    /// It was read while it stood there; whether it still does, nobody asks.
+    /// It was read while it stood there; whether it still does is not checked.
     fn commit_home(&self, state: &mut State) {
         let Some(Transaction {
             order,
             held,
-            strayed,
+            is_off_home,
         }) = state.at_home.take()
         else {
             return;
         };
-        let watched = self.rules.known_buyers_are_checked && strayed && held > 0;
+        let watched = self.rules.known_buyers_are_checked && is_off_home && held > 0;
         state.recorded.push(Event::Took(order));
         state.record(order, !watched || held < self.limit);
     }
 
-    fn commit_stray(&self, state: &mut State) {
-        let Some(Transaction { order, held, .. }) = state.stray.take() else {
+    fn commit_off_home(&self, state: &mut State) {
+        let Some(Transaction { order, held, .. }) = state.off_home.take() else {
             return;
         };
-        state.strays_recorded += 1;
-        state.record(order, !self.rules.strays_are_checked || held < self.limit);
+        state.off_home_recorded += 1;
+        state.record(order, !self.rules.off_home_are_checked || held < self.limit);
     }
 
     /// The compare-and-set: nothing if home is not what was read.
-    fn commit_mending(&self, state: &mut State) {
-        let Some((home, mut held)) = state.mending.take() else {
+    fn commit_repairing(&self, state: &mut State) {
+        let Some((home, mut held)) = state.repairing.take() else {
             return;
         };
         if home != state.home {
@@ -186,7 +190,7 @@ impl Shards {
                 state.record(order, holds);
             }
         }
-        state.home.push(Event::Mended {
+        state.home.push(Event::Repaired {
             counted: state.held(),
         });
         state.recorded = state.outbox().collect();
@@ -202,11 +206,11 @@ impl Model for Shards {
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.asks(state, steps);
+        self.reservations(state, steps);
         steps.extend(
             (0..self.orders)
                 .filter(|order| state.sent[*order] && !state.other.contains(order))
-                .map(|order| Step::TakeStray { order }),
+                .map(|order| Step::TakeOffHome { order }),
         );
         if state.failovers < self.failovers {
             steps.extend((0..state.home.len()).map(|remaining| Step::Failover { remaining }));

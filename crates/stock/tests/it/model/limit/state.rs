@@ -8,7 +8,7 @@ pub enum Event {
     /// It let the order go on. This does not.
     LetGo(usize),
     /// It was set right: it counts what the ledger has of the buyer. This stands in the outbox.
-    Mended { counted: usize },
+    Repaired { counted: usize },
 }
 
 /// An order in the ledger.
@@ -20,12 +20,13 @@ pub enum Order {
     Rejected,
 }
 
-/// An open transaction of a recorder: the order it is about to record, how many units it saw that the buyer held, and whether there had been a stray.
+/// An open transaction of a recorder: the order it is about to record, how many units it saw that
+/// the buyer held, and whether there had been an off-home order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transaction {
     pub order: usize,
     pub held: usize,
-    pub strayed: bool,
+    pub is_off_home: bool,
 }
 
 /// Everything.
@@ -41,18 +42,18 @@ pub struct State {
     /// What of home's outbox is recorded.
     pub recorded: Vec<Event>,
     /// How much of the other's.
-    pub strays_recorded: usize,
-    /// What somebody saw who looked for strays too early.
+    pub off_home_recorded: usize,
+    /// The result of a query for off-home orders that came too early.
     pub looked: Option<bool>,
     pub at_home: Option<Transaction>,
-    pub stray: Option<Transaction>,
+    pub off_home: Option<Transaction>,
     /// What was read of home, and what the buyer held.
-    pub mending: Option<(Vec<Event>, usize)>,
+    pub repairing: Option<(Vec<Event>, usize)>,
     pub failovers: u8,
 }
 
-/// Somebody could mend for ever.
-const MENDED_MOST: usize = 2;
+/// Without it, repairs could go on without end.
+const REPAIRED_MOST: usize = 2;
 
 impl State {
     pub fn initial(orders: usize) -> Self {
@@ -62,11 +63,11 @@ impl State {
             other: Vec::new(),
             orders: vec![Order::Unknown; orders],
             recorded: Vec::new(),
-            strays_recorded: 0,
+            off_home_recorded: 0,
             looked: None,
             at_home: None,
-            stray: None,
-            mending: None,
+            off_home: None,
+            repairing: None,
             failovers: 0,
         }
     }
@@ -74,7 +75,7 @@ impl State {
     /// What home counts for the buyer.
     pub fn counted(&self) -> usize {
         self.home.iter().fold(0, |counted, event| {
-            if let Event::Mended { counted } = event {
+            if let Event::Repaired { counted } = event {
                 *counted
             } else {
                 counted + 1
@@ -82,15 +83,15 @@ impl State {
         })
     }
 
-    /// Whether home has an answer for the order. What was recorded is restored when it is mended.
+    /// Whether home has an answer for the order. What was recorded is restored when it is repaired.
     pub fn home_knows(&self, order: usize) -> bool {
-        let was_mended = self
+        let was_repaired = self
             .home
             .iter()
-            .any(|event| matches!(event, Event::Mended { .. }));
+            .any(|event| matches!(event, Event::Repaired { .. }));
         self.home.iter().any(
             |event| matches!(event, Event::Took(known) | Event::LetGo(known) if *known == order),
-        ) || (was_mended && self.orders[order] != Order::Unknown)
+        ) || (was_repaired && self.orders[order] != Order::Unknown)
     }
 
     /// What of home's history can be read.
@@ -101,7 +102,8 @@ impl State {
             .filter(|event| !matches!(event, Event::LetGo(_)))
     }
 
-    /// The next order that home's recorder finds: nothing if the outbox does not begin with what was recorded.
+    /// The next order that home's recorder finds: nothing if the outbox does not begin with what
+    /// was recorded.
     pub fn next_at_home(&self) -> Option<usize> {
         let mut outbox = self.outbox();
         let is_anchored = self
@@ -115,13 +117,13 @@ impl State {
     }
 
     /// The next order of the other segment's outbox.
-    pub fn next_stray(&self) -> Option<usize> {
-        self.other.get(self.strays_recorded).copied()
+    pub fn next_off_home(&self) -> Option<usize> {
+        self.other.get(self.off_home_recorded).copied()
     }
 
     /// Whether it is written down that an order strayed.
-    pub fn has_strayed(&self) -> bool {
-        self.strays_recorded > 0
+    pub fn has_is_off_home(&self) -> bool {
+        self.off_home_recorded > 0
     }
 
     /// Units that the buyer has.
@@ -142,8 +144,8 @@ impl State {
     pub fn is_within_bounds(&self) -> bool {
         self.home
             .iter()
-            .filter(|event| matches!(event, Event::Mended { .. }))
+            .filter(|event| matches!(event, Event::Repaired { .. }))
             .count()
-            <= MENDED_MOST
+            <= REPAIRED_MOST
     }
 }

@@ -1,8 +1,9 @@
-//! The ledger: the segment's row, its orders, its transfer; and what the recorder and a mender make of entries.
+//! The ledger: the segment's row, its orders, its transfer; and what the recorder and a repairer make
+//! of entries.
 
 use super::{
     rules::Rules,
-    segment::{Answer, Effect, Id, Memory, ORDERS, Op, Token},
+    segment::{Decision, Effect, Id, Memory, ORDERS, Op, Token},
 };
 
 /// An order in the ledger. Later states are greater.
@@ -11,7 +12,7 @@ pub enum Order {
     /// The ledger does not have it.
     #[default]
     Unknown,
-    /// It could not be covered. The buyer is told.
+    /// It could not be covered. The buyer is notified.
     Rejected,
     /// Held or confirmed.
     Held,
@@ -23,11 +24,11 @@ pub enum Order {
 
 impl Order {
     /// What its segment has to answer.
-    pub fn answer(self) -> Answer {
+    pub fn decision(self) -> Decision {
         match self {
-            Self::Unknown => Answer::None,
-            Self::Held | Self::Returning => Answer::Taken,
-            Self::Rejected | Self::Returned => Answer::Released,
+            Self::Unknown => Decision::None,
+            Self::Held | Self::Returning => Decision::Taken,
+            Self::Rejected | Self::Returned => Decision::Released,
         }
     }
 }
@@ -77,7 +78,8 @@ impl Ledger {
             .count() as u8
     }
 
-    /// What the recorder makes of entries, nothing if it has to stop: somebody set the counter to what this row does not say.
+    /// What the recorder makes of entries, nothing if it has to stop: a repairer set the counter to
+    /// what this row does not say.
     pub fn recorded(mut self, rules: Rules, entries: &[Op]) -> Option<Self> {
         for Op { id, effect } in entries {
             if let Effect::Adjusted(units) = *effect
@@ -92,14 +94,15 @@ impl Ledger {
         Some(self)
     }
 
-    /// What a mender makes of the whole outbox. What the ledger has already, and what does not apply, changes nothing.
-    pub fn mended(
+    /// What a repairer makes of the whole outbox. What the ledger has already, and what does not
+    /// apply, changes nothing.
+    pub fn repaired(
         mut self,
         rules: Rules,
         limit: u8,
         entries: impl Iterator<Item = Effect>,
     ) -> Self {
-        let limit = if rules.limit_checked_when_mending {
+        let limit = if rules.limit_checked_when_repairing {
             limit
         } else {
             u8::MAX
@@ -138,21 +141,22 @@ impl Ledger {
 
     /// What the segment must know.
     pub fn memory(&self, rules: Rules) -> Memory {
-        let answers = if rules.answers_restored {
-            self.orders.map(Order::answer)
+        let decisions = if rules.decisions_restored {
+            self.orders.map(Order::decision)
         } else {
             Default::default()
         };
         Memory {
-            answers,
+            decisions,
             // The weaker version writes the buyers who hold something.
             counted: Some(self.counted()).filter(|count| rules.counts_restored || *count > 0),
             transferred: rules.transfers_restored.then_some(self.transfer.moved()),
         }
     }
 
-    /// Commits what was decided on a row that is not there any more, as a commit without the version does: it overwrites the counter
-    /// and the checkpoint, and every order moves on as it was decided.
+    /// Commits what was decided on a row that is not there any more, as a commit without the
+    /// version does: it overwrites the counter and the checkpoint, and every order moves on as it
+    /// was decided.
     pub fn overwritten_with(mut self, decided: &Self) -> Self {
         (self.available, self.checkpoint) = (decided.available, decided.checkpoint);
         self.transfer = if decided.transfer.moved().is_some() {

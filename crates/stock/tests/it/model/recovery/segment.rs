@@ -1,4 +1,5 @@
-//! The segment in Redis. Its history is what is kept, and its state follows from that: so a failover is a shorter history.
+//! The segment in Redis. Its history is what is kept, and its state follows from that: so a
+//! failover is a shorter history.
 
 use super::ledger::{Ledger, Order};
 
@@ -12,7 +13,7 @@ pub type Token = u8;
 
 /// What the segment answers to an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Answer {
+pub enum Decision {
     /// It does not know the order.
     #[default]
     None,
@@ -26,7 +27,7 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Memory {
     /// Answers to the orders that the ledger has; `None` leaves what is there.
-    pub answers: [Answer; ORDERS],
+    pub decisions: [Decision; ORDERS],
     /// The buyer's count, or nothing if it is not written.
     pub counted: Option<u8>,
     /// Units of the transfer if it was made; or nothing if it is not written.
@@ -38,11 +39,12 @@ pub struct Memory {
 pub enum Effect {
     /// `open_segment`
     Opened { units: i8 },
-    /// `ask_home`
+    /// `reserve_home`
     Taken(usize),
     /// `release`
     Released(usize),
-    /// `transfer_in` of so many units, or `transfer_out` if it is less than none. None is a transfer out that found nothing.
+    /// `transfer_in` of so many units, or `transfer_out` if it is less than none. None is a
+    /// transfer out that found nothing.
     Transferred(i8),
     /// `halt_segment`
     Halted(Token),
@@ -65,15 +67,15 @@ pub struct Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Segment {
     pub available: i8,
-    pub answers: [Answer; ORDERS],
+    pub decisions: [Decision; ORDERS],
     /// The one buyer's count.
     pub counted: u8,
     /// Units of the transfer, once it has been made here.
     pub transferred: Option<i8>,
     /// The highest token seen.
     pub fence: Token,
-    /// Who mends it.
-    pub mending: Option<Token>,
+    /// Who repairs it.
+    pub repairing: Option<Token>,
     /// Whether `restore_orders` has run since it was halted.
     pub restored: bool,
     /// The last entry.
@@ -99,48 +101,52 @@ impl Segment {
                 self.transferred = Some(units);
             }
             Effect::Halted(token) => {
-                (self.fence, self.mending, self.restored) =
+                (self.fence, self.repairing, self.restored) =
                     (self.fence.max(token), Some(token), false);
             }
             Effect::Restored(memory) => self.remember(memory),
-            Effect::Adjusted(units) => (self.available, self.mending) = (units, None),
+            Effect::Adjusted(units) => (self.available, self.repairing) = (units, None),
         }
     }
 
     fn give(&mut self, order: usize) {
         self.available -= 1;
         self.counted += 1;
-        self.answers[order] = Answer::Taken;
+        self.decisions[order] = Decision::Taken;
     }
 
     fn take_back(&mut self, order: usize) {
         self.available += 1;
         // As in the script: a count that is too low ends at zero.
         self.counted = self.counted.saturating_sub(1);
-        self.answers[order] = Answer::Released;
+        self.decisions[order] = Decision::Released;
     }
 
     fn remember(&mut self, memory: Memory) {
         self.restored = true;
         let written = self
-            .answers
+            .decisions
             .iter_mut()
-            .zip(memory.answers)
-            .filter(|(_, answer)| *answer != Answer::None);
-        written.for_each(|(known, answer)| *known = answer);
+            .zip(memory.decisions)
+            .filter(|(_, decision)| *decision != Decision::None);
+        written.for_each(|(known, decision)| *known = decision);
         self.counted = memory.counted.unwrap_or(self.counted);
         self.transferred = memory.transferred.unwrap_or(self.transferred);
     }
 
     /// Whether it is what the ledger says.
     pub fn agrees_with(&self, ledger: &Ledger) -> bool {
-        let answers = ledger.orders.map(Order::answer);
-        (self.available, self.answers, self.counted, self.transferred)
-            == (
-                ledger.available,
-                answers,
-                ledger.counted(),
-                ledger.transfer.moved(),
-            )
+        let decisions = ledger.orders.map(Order::decision);
+        (
+            self.available,
+            self.decisions,
+            self.counted,
+            self.transferred,
+        ) == (
+            ledger.available,
+            decisions,
+            ledger.counted(),
+            ledger.transfer.moved(),
+        )
     }
 }

@@ -1,18 +1,19 @@
-//! The segment's history, the ledger, and how far the recorder and the menders have come.
+//! The segment's history, the ledger, and how far the recorder and the repairers have come.
 
 use super::{
     ledger::Ledger,
     segment::{Effect, Id, Op, Segment, Token},
 };
 
-/// The most menders of a model. Their tokens are 1, 2, ...
-pub const MENDERS: usize = 2;
-/// The place of one more, who never runs but in a property: it comes after all others and is left alone.
-pub const LAST: usize = MENDERS;
+/// The most repairers of a model. Their tokens are 1, 2, ...
+pub const REPAIRERS: usize = 2;
+/// The place of one more, who never runs but in a property: it comes after all others and is left
+/// alone.
+pub const LAST: usize = REPAIRERS;
 
-/// What a mender has decided: what the ledger is to be.
+/// What a repairer has decided: what the ledger is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Decision {
+pub struct RepairPlan {
     /// The ledger after it. Its checkpoint is the adjusted entry as soon as there is one.
     pub ledger: Ledger,
     /// The last entry that was read.
@@ -21,7 +22,7 @@ pub struct Decision {
     pub is_current: bool,
 }
 
-/// How far a mender has come. It can stop at any stage for good: that is a crash.
+/// How far a repairer has come. It can stop at any stage permanently: that is a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Stage {
     /// It does not have the lock yet.
@@ -32,22 +33,22 @@ pub enum Stage {
     /// It has halted the segment with this entry, and reads.
     Halted(Id),
     /// It has read and decided, and restores.
-    Decided(Decision),
+    Decided(RepairPlan),
     /// It has restored, and adjusts.
-    Restored(Decision),
+    Restored(RepairPlan),
     /// It has adjusted, and commits.
-    Adjusted(Decision),
+    Adjusted(RepairPlan),
     /// It is through. It may begin again, under the same token.
     Done,
 }
 
 /// A reconciler at this procedure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Mender {
+pub struct Repairer {
     /// How far it has come.
     pub stage: Stage,
     /// An earlier round, whose `restore_orders` and `adjust` may still arrive.
-    pub late: Option<Decision>,
+    pub late: Option<RepairPlan>,
 }
 
 /// Everything.
@@ -57,10 +58,11 @@ pub struct State {
     pub history: Vec<Op>,
     /// The ledger.
     pub ledger: Ledger,
-    /// What the recorder has read and is going to write, as long as the row has the version that it read.
+    /// What the recorder has read and is going to write, as long as the row has the version that it
+    /// read.
     pub recorder: Option<Ledger>,
-    /// The menders.
-    pub menders: [Mender; MENDERS + 1],
+    /// The repairers.
+    pub repairers: [Repairer; REPAIRERS + 1],
     /// Failovers so far.
     pub failovers: u8,
     /// How often the segment was halted so far.
@@ -83,7 +85,7 @@ impl State {
                 ..ledger
             },
             recorder: None,
-            menders: Default::default(),
+            repairers: Default::default(),
             failovers: 0,
             halts: 0,
         }
@@ -112,14 +114,14 @@ impl State {
     pub fn change_ledger(&mut self, ledger: Ledger) {
         self.ledger = ledger;
         self.recorder = None;
-        for decision in self.menders.iter_mut().filter_map(Mender::decision) {
+        for decision in self.repairers.iter_mut().filter_map(Repairer::decision) {
             decision.is_current = false;
         }
     }
 
-    /// The token of a mender.
-    pub fn token(mender: usize) -> Token {
-        mender as Token + 1
+    /// The token of a repairer.
+    pub fn token(repairer: usize) -> Token {
+        repairer as Token + 1
     }
 
     /// The outbox: what left an entry.
@@ -137,7 +139,7 @@ impl State {
     }
 
     fn ids(&mut self) -> impl Iterator<Item = &mut Id> {
-        let mended = self.menders.iter_mut().flat_map(Mender::ids);
+        let repaired = self.repairers.iter_mut().flat_map(Repairer::ids);
         let recorded = self
             .recorder
             .iter_mut()
@@ -146,13 +148,13 @@ impl State {
         history
             .chain([&mut self.ledger.checkpoint])
             .chain(recorded)
-            .chain(mended)
+            .chain(repaired)
     }
 }
 
-impl Mender {
+impl Repairer {
     /// What the round that is under way has decided.
-    pub fn decision(&mut self) -> Option<&mut Decision> {
+    pub fn decision(&mut self) -> Option<&mut RepairPlan> {
         match &mut self.stage {
             Stage::Decided(decision) | Stage::Restored(decision) | Stage::Adjusted(decision) => {
                 Some(decision)
@@ -185,7 +187,7 @@ impl Mender {
                 fence: 0,
                 ..decision.ledger
             };
-            self.late = Some(Decision {
+            self.late = Some(RepairPlan {
                 ledger,
                 is_current: false,
                 ..decision

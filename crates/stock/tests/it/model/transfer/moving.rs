@@ -40,7 +40,7 @@ pub struct Moving {
 /// One atomic step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// An order takes a unit, or gives it back (less than none).
+    /// An order takes a unit, or releases it (less than none).
     Take { segment: usize, units: i8 },
     /// The recorder records one entry.
     Record { segment: usize },
@@ -175,7 +175,8 @@ impl Model for Moving {
             if state.fence < token(reconciler) {
                 steps.push(Step::Claim { reconciler });
             }
-            // One that has never had the lock does nothing. One that had it and lost it may go on: it is late.
+            // One that has never had the lock does nothing. One that had it and lost it may go on:
+            // it is late.
             if state.fence >= token(reconciler) {
                 (0..TRANSFERS)
                     .for_each(|transfer| self.transfer_steps(state, reconciler, transfer, steps));

@@ -37,7 +37,7 @@ pub struct Segment {
 /// A transfer in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Transfer {
-    /// Nobody has planned it.
+    /// It has not been planned.
     #[default]
     None,
     /// Units are to go.

@@ -1,0 +1,158 @@
+//! A snapshot of one segment: its row, its state in Redis, and whether the state follows from the
+//! row.
+
+use domain::{Change, Entry};
+use ledger::{Ledger, SegmentRow};
+use stock::{Inspection, InspectionEntries, Stock, StockError};
+
+use crate::AuditError;
+
+/// Attempts at a consistent snapshot. After these the outbox counts as diverged; until then, the
+/// recorder may have trimmed it between the reads of the row and of Redis.
+const ATTEMPTS_MAX: usize = 100;
+
+/// A segment's row and its state in Redis.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The row.
+    pub row: SegmentRow,
+    /// The state in Redis. `None`: the segment does not exist there.
+    pub inspection: Option<Inspection>,
+}
+
+pub(crate) async fn take(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    mut row: SegmentRow,
+) -> Result<Snapshot, AuditError> {
+    for _ in 1..ATTEMPTS_MAX {
+        let snapshot = take_once(stock, row).await?;
+        if snapshot.is_anchored() {
+            return Ok(snapshot);
+        }
+        // The ledger is read first: Redis then has the entries that were added after the row.
+        row = row_again(ledger, snapshot.row).await?;
+    }
+    take_once(stock, row).await
+}
+
+async fn row_again(ledger: &dyn Ledger, row: SegmentRow) -> Result<SegmentRow, AuditError> {
+    let rows = ledger.segments(&row.key.item).await?;
+    Ok(rows
+        .into_iter()
+        .find(|fresh| fresh.key == row.key)
+        .unwrap_or(row))
+}
+
+async fn take_once(stock: &Stock, row: SegmentRow) -> Result<Snapshot, AuditError> {
+    let from = row
+        .checkpoint
+        .map_or(InspectionEntries::All, InspectionEntries::From);
+    let inspection = match stock.snapshot(&row.key, from).await {
+        Ok(inspection) => Some(inspection),
+        Err(StockError::Missing(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Snapshot { row, inspection })
+}
+
+impl Snapshot {
+    /// Whether the outbox continues what the row has recorded.
+    pub fn is_anchored(&self) -> bool {
+        let Some(inspection) = &self.inspection else {
+            return false;
+        };
+        match (self.row.checkpoint, inspection.entries.first()) {
+            (None, first) => {
+                first.is_some_and(|first| matches!(first.change, Change::Opened { .. }))
+            }
+            (Some(checkpoint), Some(first)) => {
+                first.id == checkpoint && Some(first.fingerprint) == self.row.anchor
+            }
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Whether decisions, counts and spillovers are the keys that were originally written. A server
+    /// can lose one key and keep another.
+    pub fn is_whole(&self) -> bool {
+        self.inspection
+            .as_ref()
+            .is_some_and(|inspection| inspection.whole)
+    }
+
+    /// Whether Redis still has the row's segment with all its keys.
+    pub fn is_intact(&self) -> bool {
+        self.is_anchored() && self.is_whole()
+    }
+
+    /// The entries behind the checkpoint.
+    pub fn behind(&self) -> &[Entry] {
+        let anchor = usize::from(self.row.checkpoint.is_some() && self.is_anchored());
+        self.inspection
+            .as_ref()
+            .map_or(&[], |inspection| &inspection.entries[anchor..])
+    }
+
+    /// Units that should be available, by the row and the entries behind its checkpoint.
+    pub fn expected(&self) -> i64 {
+        self.behind()
+            .iter()
+            .fold(signed(self.row.available), |available, entry| {
+                match entry.change.effect() {
+                    Some(effect) => available + effect,
+                    // `opened` has the units that the row began with. A repair writes `adjusted`
+                    // only over a row with the same units.
+                    None => available,
+                }
+            })
+    }
+
+    /// Units that were taken after the checkpoint.
+    pub fn in_flight(&self) -> u64 {
+        let effects = self
+            .behind()
+            .iter()
+            .filter(|entry| matches!(entry.change, Change::Taken { .. }))
+            .filter_map(|entry| entry.change.effect());
+        effects.map(i64::unsigned_abs).sum()
+    }
+
+    /// Units in Redis beyond those of the invariant; negative if Redis has fewer. A segment that is
+    /// missing, has lost a key, or has a diverged outbox drifts even if the counters agree.
+    pub fn drift(&self) -> i64 {
+        let Some(inspection) = &self.inspection else {
+            return -signed(self.row.available).max(1);
+        };
+        let drift = signed(inspection.available) - self.expected();
+        if drift == 0 && !self.is_intact() {
+            signed(self.in_flight()).max(1)
+        } else {
+            drift
+        }
+    }
+
+    /// The anomaly in words, if there is one.
+    pub fn finding(&self) -> Option<String> {
+        let Some(inspection) = &self.inspection else {
+            return Some("the segment is not in Redis".into());
+        };
+        if !self.is_anchored() {
+            return Some(
+                "the outbox does not begin with the entry recorded last: its history has diverged"
+                    .into(),
+            );
+        }
+        if !self.is_whole() {
+            return Some("decisions, counts or spillovers are missing in Redis".into());
+        }
+        (self.drift() != 0).then(|| {
+            let (available, expected) = (inspection.available, self.expected());
+            format!("Redis has {available} units, the ledger with the entries behind its checkpoint {expected}")
+        })
+    }
+}
+
+pub(crate) fn signed(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
+}

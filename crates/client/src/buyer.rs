@@ -1,0 +1,38 @@
+//! The calls of a buyer.
+
+use uuid::Uuid;
+
+use crate::{Client, Error, NewOrder, Order, Placed, Request, Token};
+
+/// Makes calls as a buyer.
+#[derive(Clone, Debug)]
+pub struct Buyer {
+    client: Client,
+    token: Token,
+}
+
+impl Buyer {
+    pub(crate) fn new(client: Client, token: Token) -> Self {
+        Self { client, token }
+    }
+
+    /// Places an order, and repeats the request with the same key while the outcome is unknown.
+    ///
+    /// A repeat of an order that exists succeeds too. It returns the order as it is now.
+    pub async fn place(&self, order: &NewOrder) -> Result<Placed, Error> {
+        let request = Request::place(&self.token, order);
+        order.read(&self.client.send(&request).await.result?)
+    }
+
+    /// Reads one of the buyer's orders from the ledger.
+    pub async fn order(&self, id: Uuid) -> Result<Order, Error> {
+        let request = Request::order(&self.token, id);
+        Order::read(&self.client.send(&request).await.result?, id)
+    }
+
+    /// Cancels a held order. Its units can be bought again.
+    pub async fn cancel(&self, id: Uuid) -> Result<Order, Error> {
+        let request = Request::cancel(&self.token, id);
+        Order::read(&self.client.send(&request).await.result?, id)
+    }
+}

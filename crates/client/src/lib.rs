@@ -1,0 +1,114 @@
+//! The Rust client of Stockade's HTTP API.
+//!
+//! Three types make the calls, one for each kind of caller: a [`Buyer`] places, shows and cancels
+//! orders, a [`PaymentProvider`] reports payments, and an [`Admin`] manages items, refunds orders
+//! and reads audits. All three share a [`Client`], which knows where the service is and how to
+//! retry.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), client::Error> {
+//! use client::{Client, NewOrder, ProblemCode, Token};
+//!
+//! let client = Client::new("http://127.0.0.1:8080")?;
+//! let buyer = client.buyer(Token::bearer("the JWT that your shop issued to this buyer")?);
+//!
+//! let order = NewOrder::new("maotai", 1);
+//! match buyer.place(&order).await {
+//!     Ok(placed) => println!("order {} is {}", placed.order.id, placed.order.state),
+//!     Err(error) if error.is(ProblemCode::SoldOut) => println!("sold out"),
+//!     Err(error) => return Err(error),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Rule 1: the same key until the outcome is known
+//!
+//! A request can succeed while its response is lost. The service therefore identifies an order by
+//! the buyer, the item and the idempotency key: however often a request arrives, it places at most
+//! one order. A [`NewOrder`] contains its key, so **create it once and place that same value
+//! again** until the outcome is known. A new `NewOrder` has a new key, and is a second order.
+//!
+//! ```
+//! use client::NewOrder;
+//!
+//! let order = NewOrder::new("maotai", 1);
+//! assert_eq!(order.key(), order.clone().key(), "a copy is the same order");
+//! assert_ne!(order.key(), NewOrder::new("maotai", 1).key(), "this one is another order");
+//! ```
+//!
+//! Store the key before you send the request if the order must survive a crash of your process. The
+//! client itself repeats a request with the same key for as long as its [`RetryPolicy`] allows.
+//!
+//! # Rule 2: an unknown outcome is never a refusal
+//!
+//! A timeout, a broken connection, or a response 503 `outcome_unknown` does not say that the order
+//! was not placed. [`Error::OutcomeUnknown`] reports it after the last retry. Do not tell the buyer
+//! "sold out", do not place another order instead, and do not forget the key: repeat the request
+//! later, with the same key. Only [`Error::Refused`] means that the service decided against the
+//! request.
+//!
+//! ```no_run
+//! # async fn example(buyer: &client::Buyer, order: &client::NewOrder) {
+//! use client::Error;
+//!
+//! match buyer.place(order).await {
+//!     Ok(_) => { /* the buyer holds the units */ }
+//!     Err(Error::Refused(problem)) => println!("no units: {}", problem.detail),
+//!     Err(error) if error.is_outcome_unknown() => { /* keep the key, and repeat later */ }
+//!     Err(error) => println!("a bug, here or there: {error}"),
+//! }
+//! # }
+//! ```
+//!
+//! # Rule 3: verify before you trust
+//!
+//! A success status alone proves little. The client checks that the order in a response is the one
+//! that was requested; a response that does not match is [`Error::Contract`]. Three checks remain
+//! yours:
+//!
+//! * A repeat reports the order as it is now. [`Placed::order`] may be expired or cancelled, so
+//!   look at [`Order::state`].
+//! * A response 202 comes before the ledger has the order. [`Placed::recorded`] is false then, and
+//!   a crash of Redis can still lose it. Read the order with [`Buyer::order`] before you ship.
+//! * The service sells concurrently. [`Admin::audit`] proves for an item that every unit is
+//!   accounted for.
+//!
+//! This crate depends on no other crate of Stockade. Load tests and fault injection judge the
+//! service through it, and a shared bug could not hide from them.
+
+mod admin;
+mod audit;
+mod buyer;
+mod client;
+mod error;
+mod item;
+mod journal;
+mod key;
+mod order;
+mod payment;
+mod problem;
+mod request;
+mod response;
+mod retry;
+mod signature;
+mod stock;
+mod token;
+
+pub use admin::Admin;
+pub use audit::{Audit, SegmentAudit};
+pub use buyer::Buyer;
+pub use client::{Client, ClientBuilder, Sent};
+pub use error::{Error, UnknownCause};
+pub use item::{Durability, Item, ItemPatch, ItemState, NewItem, Segment};
+pub use journal::JournalEntry;
+pub use key::IdempotencyKey;
+pub use order::{NewOrder, Order, OrderState, Placed};
+pub use payment::{Payment, PaymentProvider};
+pub use problem::{Problem, ProblemCode};
+pub use request::Request;
+pub use response::Response;
+pub use retry::RetryPolicy;
+pub use signature::PaymentKey;
+pub use stock::{StockChange, StockChanged};
+pub use token::Token;

@@ -1,0 +1,187 @@
+//! Orders: what a buyer requests, and what the service reports.
+
+use std::fmt;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{Error, IdempotencyKey, Response};
+
+/// An order to be placed. The same value, or a copy of it, is always the same order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewOrder {
+    item: String,
+    quantity: u32,
+    key: IdempotencyKey,
+    respond_async: bool,
+}
+
+/// An order, as the service reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The name of the order.
+    pub id: Uuid,
+    /// The name of the item.
+    pub item: String,
+    /// Number of units.
+    pub quantity: u32,
+    /// Where the order is in its life.
+    pub state: OrderState,
+    /// When a held order expires.
+    pub expires_at: Timestamp,
+}
+
+/// Where an order is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderState {
+    /// Its units are reserved until it expires.
+    Held,
+    /// It is paid, and its units are sold.
+    Confirmed,
+    /// It was cancelled before it was paid.
+    Cancelled,
+    /// It was not paid in time.
+    Expired,
+    /// It was paid after it had expired, and no units were left. The money must be returned.
+    RefundDue,
+    /// The money was returned.
+    Refunded,
+    /// The ledger could not cover it, for example after Redis had lost orders. It never had units.
+    Rejected,
+}
+
+/// An order that was placed, now or by an earlier request with the same key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The order as it is now. After a replay it may have moved on.
+    pub order: Order,
+    /// Whether an earlier request with this key had placed it.
+    pub replayed: bool,
+    /// Whether the ledger has the order (201). Otherwise (202) only Redis has it.
+    pub recorded: bool,
+}
+
+#[derive(Serialize)]
+struct Body {
+    quantity: u32,
+}
+
+impl NewOrder {
+    /// An order of `quantity` units with a random key.
+    pub fn new(item: impl Into<String>, quantity: u32) -> Self {
+        Self {
+            item: item.into(),
+            quantity,
+            key: IdempotencyKey::random(),
+            respond_async: false,
+        }
+    }
+
+    /// The same order with a key of your own.
+    #[must_use]
+    pub fn with_key(self, key: IdempotencyKey) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Asks for a response before the ledger has the order (`Prefer: respond-async`). See
+    /// [`Placed::recorded`].
+    #[must_use]
+    pub fn respond_async(self) -> Self {
+        Self {
+            respond_async: true,
+            ..self
+        }
+    }
+
+    /// The name of the item.
+    pub fn item(&self) -> &str {
+        &self.item
+    }
+
+    /// Number of units.
+    pub fn quantity(&self) -> u32 {
+        self.quantity
+    }
+
+    /// What makes every repeat the same order.
+    pub fn key(&self) -> &IdempotencyKey {
+        &self.key
+    }
+
+    pub(crate) fn prefers_async(&self) -> bool {
+        self.respond_async
+    }
+
+    pub(crate) fn body(&self) -> Bytes {
+        // Nearly all orders are for one or two units, and a load generator places many of them.
+        match self.quantity {
+            1 => Bytes::from_static(br#"{"quantity":1}"#),
+            2 => Bytes::from_static(br#"{"quantity":2}"#),
+            quantity => serde_json::to_vec(&Body { quantity })
+                .unwrap_or_default()
+                .into(),
+        }
+    }
+
+    /// Reads the response to this order, and verifies that it is about this order.
+    pub fn read(&self, response: &Response) -> Result<Placed, Error> {
+        let order: Order = response.json()?;
+        if order.item != self.item || order.quantity != self.quantity {
+            return Err(Error::Contract {
+                status: response.status,
+                violation: format!(
+                    "expected an order of {} x {}, found one of {} x {}",
+                    self.quantity, self.item, order.quantity, order.item
+                ),
+            });
+        }
+        Ok(Placed {
+            order,
+            replayed: response.replayed,
+            recorded: response.status == 201,
+        })
+    }
+}
+
+impl Order {
+    /// Reads a response about the order `id`, and verifies that it is about this one.
+    pub fn read(response: &Response, id: Uuid) -> Result<Self, Error> {
+        let order: Self = response.json()?;
+        if order.id != id {
+            return Err(Error::Contract {
+                status: response.status,
+                violation: format!("expected the order {id}, found {}", order.id),
+            });
+        }
+        Ok(order)
+    }
+}
+
+impl OrderState {
+    /// Whether the units belong to the buyer.
+    pub fn has_units(self) -> bool {
+        matches!(self, Self::Held | Self::Confirmed)
+    }
+
+    /// The state as the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Confirmed => "confirmed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::RefundDue => "refund_due",
+            Self::Refunded => "refunded",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+impl fmt::Display for OrderState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

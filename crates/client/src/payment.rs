@@ -1,0 +1,59 @@
+//! Payments, as the payment provider reports them.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::{Client, Error, Order, PaymentKey, Request};
+
+/// A payment of an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Payment {
+    payment: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount_cents: Option<u64>,
+    order: Uuid,
+}
+
+/// Reports payments to the service, signed with the payment key.
+#[derive(Clone, Debug)]
+pub struct PaymentProvider {
+    client: Client,
+    key: PaymentKey,
+}
+
+impl Payment {
+    /// The payment `id` of `order`. The provider chooses the id, and every repeat has the same one.
+    ///
+    /// The body names the order, because the signature covers the body and not the path.
+    pub fn new(id: impl Into<String>, order: Uuid) -> Self {
+        Self {
+            payment: id.into(),
+            amount_cents: None,
+            order,
+        }
+    }
+
+    /// What was paid. The service checks that the order costs as much; an order with a price needs it.
+    #[must_use]
+    pub fn amount_cents(self, amount_cents: u64) -> Self {
+        Self {
+            amount_cents: Some(amount_cents),
+            ..self
+        }
+    }
+}
+
+impl PaymentProvider {
+    pub(crate) fn new(client: Client, key: PaymentKey) -> Self {
+        Self { client, key }
+    }
+
+    /// Reports a payment; returns the order as it is now.
+    ///
+    /// Check [`Order::state`]: `refund_due` means that the order had expired and no units were
+    /// left, so the money must be returned.
+    pub async fn report(&self, payment: &Payment) -> Result<Order, Error> {
+        let request = Request::pay(&self.key, payment.order, payment);
+        Order::read(&self.client.send(&request).await.result?, payment.order)
+    }
+}

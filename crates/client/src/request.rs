@@ -1,0 +1,250 @@
+//! Every request of the API, in one place.
+//!
+//! A [`Request`] can be sent any number of times and stays the same request: the idempotency key is
+//! part of it. Only the signature of a payment is computed for each attempt, because it contains
+//! the time.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use reqwest::{
+    Method, RequestBuilder,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH},
+};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::{
+    ItemPatch, ItemState, NewItem, NewOrder, Payment, PaymentKey, StockChange, Token,
+    signature::SIGNATURE,
+};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-async");
+
+/// A request of the API: all that distinguishes it from others, except the address.
+#[derive(Clone, Debug)]
+pub struct Request {
+    method: Method,
+    path: String,
+    credential: Credential,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Option<Bytes>,
+}
+
+#[derive(Clone, Debug)]
+enum Credential {
+    None,
+    Bearer(Token),
+    Signature(PaymentKey),
+}
+
+#[derive(Serialize)]
+struct StateBody {
+    state: ItemState,
+}
+
+#[derive(Serialize)]
+struct StockBody {
+    stock: u64,
+}
+
+impl Request {
+    /// `POST /items/{item}/orders`: places an order.
+    pub fn place(token: &Token, order: &NewOrder) -> Self {
+        let path = item_path(order.item(), "/orders");
+        let request = Self::new(Method::POST, path)
+            .bearer(token)
+            .header(IDEMPOTENCY_KEY, order.key().header())
+            .body(order.body());
+        if order.prefers_async() {
+            request.header(PREFER, RESPOND_ASYNC)
+        } else {
+            request
+        }
+    }
+
+    /// `GET /orders/{order}`: shows an order to its buyer or an admin.
+    pub fn order(token: &Token, order: Uuid) -> Self {
+        Self::new(Method::GET, format!("/orders/{order}")).bearer(token)
+    }
+
+    /// `DELETE /orders/{order}`: cancels a held order.
+    pub fn cancel(token: &Token, order: Uuid) -> Self {
+        Self::new(Method::DELETE, format!("/orders/{order}")).bearer(token)
+    }
+
+    /// `POST /orders/{order}/payment`: reports a payment. The signature covers `payment`.
+    pub fn pay(key: &PaymentKey, order: Uuid, payment: &Payment) -> Self {
+        let request = Self::new(Method::POST, format!("/orders/{order}/payment"));
+        Self {
+            credential: Credential::Signature(key.clone()),
+            ..request.json(payment)
+        }
+    }
+
+    /// `POST /orders/{order}/refund`: notes that the money of an order was returned.
+    pub fn refund(admin: &Token, order: Uuid) -> Self {
+        Self::new(Method::POST, format!("/orders/{order}/refund")).bearer(admin)
+    }
+
+    /// `POST /items`: creates an item.
+    pub fn create_item(admin: &Token, item: &NewItem) -> Self {
+        Self::new(Method::POST, "/items".into())
+            .bearer(admin)
+            .json(item)
+    }
+
+    /// `GET /items/{item}`: shows an item; an admin also sees its segments and its version.
+    pub fn item(item: &str, admin: Option<&Token>) -> Self {
+        let request = Self::new(Method::GET, item_path(item, ""));
+        match admin {
+            Some(token) => request.bearer(token),
+            None => request,
+        }
+    }
+
+    /// `PATCH /items/{item}`: changes the limit or the times of an item, if its version is
+    /// `version`.
+    pub fn patch_item(admin: &Token, item: &str, patch: &ItemPatch, version: Option<u64>) -> Self {
+        Self::new(Method::PATCH, item_path(item, ""))
+            .bearer(admin)
+            .if_match(version)
+            .json(patch)
+    }
+
+    /// `PUT /items/{item}/state`: opens, pauses or closes an item, if its version is `version`.
+    pub fn set_state(admin: &Token, item: &str, state: ItemState, version: Option<u64>) -> Self {
+        Self::new(Method::PUT, item_path(item, "/state"))
+            .bearer(admin)
+            .if_match(version)
+            .json(&StateBody { state })
+    }
+
+    /// `POST /items/{item}/stock`: adds or withdraws units.
+    pub fn change_stock(admin: &Token, item: &str, change: &StockChange) -> Self {
+        Self::new(Method::POST, item_path(item, "/stock"))
+            .bearer(admin)
+            .header(IDEMPOTENCY_KEY, change.key().header())
+            .json(change)
+    }
+
+    /// `PUT /items/{item}/stock`: sets the stock of an item, if its version is `version`.
+    pub fn set_stock(admin: &Token, item: &str, stock: u64, version: u64) -> Self {
+        Self::new(Method::PUT, item_path(item, "/stock"))
+            .bearer(admin)
+            .if_match(Some(version))
+            .json(&StockBody { stock })
+    }
+
+    /// `GET /items/{item}/audit`: compares the stock counters with the ledger.
+    pub fn audit(admin: &Token, item: &str) -> Self {
+        Self::new(Method::GET, item_path(item, "/audit")).bearer(admin)
+    }
+
+    /// `GET /items/{item}/journal`: lists the changes of an item, the latest first.
+    pub fn journal(admin: &Token, item: &str) -> Self {
+        Self::new(Method::GET, item_path(item, "/journal")).bearer(admin)
+    }
+
+    /// `GET /metrics`: the metrics in Prometheus's text format.
+    pub fn metrics() -> Self {
+        Self::new(Method::GET, "/metrics".into())
+    }
+
+    fn new(method: Method, path: String) -> Self {
+        Self {
+            method,
+            path,
+            credential: Credential::None,
+            headers: Vec::new(),
+            body: None,
+        }
+    }
+
+    fn bearer(self, token: &Token) -> Self {
+        Self {
+            credential: Credential::Bearer(token.clone()),
+            ..self
+        }
+    }
+
+    fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    fn if_match(self, version: Option<u64>) -> Self {
+        let quoted =
+            version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
+        match quoted {
+            Some(quoted) => self.header(IF_MATCH, quoted),
+            None => self,
+        }
+    }
+
+    /// The bodies of this crate are structs with string keys, so serialization cannot fail.
+    fn json(self, body: &impl Serialize) -> Self {
+        self.body(serde_json::to_vec(body).unwrap_or_default().into())
+    }
+
+    fn body(self, body: Bytes) -> Self {
+        Self {
+            body: Some(body),
+            ..self
+        }
+    }
+
+    /// The request for the instance at `server`, signed now.
+    pub(crate) fn build(&self, http: &reqwest::Client, server: &str) -> RequestBuilder {
+        let mut request = http.request(self.method.clone(), format!("{server}{}", self.path));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        match &self.credential {
+            Credential::None => {}
+            Credential::Bearer(token) => request = request.header(AUTHORIZATION, token.header()),
+            Credential::Signature(key) => {
+                let body = self.body.as_deref().unwrap_or_default();
+                request = request.header(SIGNATURE, key.sign(body, SystemTime::now()));
+            }
+        }
+        match &self.body {
+            Some(body) => request
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .body(body.clone()),
+            None => request,
+        }
+    }
+}
+
+/// The path of an item, with every byte escaped that no item name contains.
+fn item_path(item: &str, rest: &str) -> String {
+    let mut path = String::with_capacity("/items/".len() + item.len() + rest.len());
+    path.push_str("/items/");
+    for byte in item.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' => {
+                path.push(char::from(byte));
+            }
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    path.push_str(rest);
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::item_path;
+
+    #[test]
+    fn an_item_name_cannot_escape_from_its_path_segment() {
+        assert_eq!(item_path("A.b_c-9", "/orders"), "/items/A.b_c-9/orders");
+        assert_eq!(
+            item_path("a/../b?c#d é", ""),
+            "/items/a%2F..%2Fb%3Fc%23d%20%C3%A9"
+        );
+    }
+}

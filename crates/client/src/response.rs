@@ -1,0 +1,86 @@
+//! Responses, and what their status says about the outcome.
+
+use bytes::Bytes;
+use reqwest::header::{ETAG, HeaderMap, RETRY_AFTER};
+use serde::de::DeserializeOwned;
+
+use crate::{Error, Problem, UnknownCause};
+
+const REPLAYED: &str = "idempotent-replayed";
+
+/// A complete response.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The HTTP status.
+    pub status: u16,
+    /// Whether the service had placed the order for an earlier request with this key.
+    pub replayed: bool,
+    /// Seconds that the service asks to wait before a repeat.
+    pub retry_after: Option<u64>,
+    /// The version of the item, which `If-Match` takes. Only admins receive it.
+    pub version: Option<u64>,
+    /// The body as it came.
+    pub body: Bytes,
+}
+
+impl Response {
+    pub(crate) async fn receive(response: reqwest::Response) -> reqwest::Result<Self> {
+        let headers = response.headers();
+        let (replayed, retry_after, version) = (
+            text(headers, REPLAYED) == Some("true"),
+            text(headers, RETRY_AFTER.as_str()).and_then(|seconds| seconds.parse().ok()),
+            text(headers, ETAG.as_str()).and_then(|tag| tag.trim_matches('"').parse().ok()),
+        );
+        Ok(Self {
+            status: response.status().as_u16(),
+            replayed,
+            retry_after,
+            version,
+            body: response.bytes().await?,
+        })
+    }
+
+    /// The body, read as JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_json::from_slice(&self.body).map_err(|error| Error::Contract {
+            status: self.status,
+            violation: format!("the body is not the documented JSON: {error}"),
+        })
+    }
+
+    /// The body, read as text.
+    pub fn text(self) -> Result<String, Error> {
+        String::from_utf8(self.body.into()).map_err(|_| Error::Contract {
+            status: self.status,
+            violation: "the body is not UTF-8".into(),
+        })
+    }
+
+    /// The problem in the body, for a status that is no success.
+    pub fn problem(&self) -> Problem {
+        Problem::read(self)
+    }
+
+    /// The response if its status is a success.
+    ///
+    /// Other 4xx statuses are refusals: the service decided, and a repeat changes nothing. 408 and
+    /// every 5xx status leave the outcome open, whether the service sent it or a proxy before it.
+    pub fn into_success(self) -> Result<Self, Error> {
+        match self.status {
+            200..=299 => Ok(self),
+            408 | 500..=599 => Err(Error::OutcomeUnknown {
+                attempts: 1,
+                cause: Box::new(UnknownCause::Problem(self.problem())),
+            }),
+            400..=499 => Err(Error::Refused(Box::new(self.problem()))),
+            status => Err(Error::Contract {
+                status,
+                violation: "the API does not use this status".into(),
+            }),
+        }
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

@@ -1,0 +1,132 @@
+//! What arrives at the service.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use client::{
+    Client, IdempotencyKey, ItemPatch, ItemState, NewItem, NewOrder, Payment, PaymentKey, Request,
+    StockChange, Token,
+};
+use uuid::Uuid;
+
+use crate::server::{Received, Scripted, Server};
+
+const KEY: &str = "cart-7";
+
+async fn receive(request: &Request) -> Received {
+    let server = Server::start([Scripted::new(200, "{}")]).await;
+    let client = Client::new(&server.url).unwrap();
+    client.send(request).await.result.unwrap();
+    server.received().remove(0)
+}
+
+fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
+    let id = Uuid::from_u128(1);
+    let key = || IdempotencyKey::new(KEY).unwrap();
+    let order = NewOrder::new("vase", 3).with_key(key());
+    let add = StockChange::add(5).with_key(key());
+    let patch = ItemPatch::default().limit_per_buyer(None);
+    let order_path = "/orders/00000000-0000-0000-0000-000000000001";
+    let on_order = |method: &str, rest: &str| -> &'static str {
+        format!("{method} {order_path}{rest}").leak()
+    };
+    vec![
+        (
+            Request::place(token, &order),
+            "POST /items/vase/orders",
+            r#"{"quantity":3}"#,
+        ),
+        (Request::order(token, id), on_order("GET", ""), ""),
+        (Request::cancel(token, id), on_order("DELETE", ""), ""),
+        (Request::refund(token, id), on_order("POST", "/refund"), ""),
+        (
+            Request::create_item(token, &NewItem::new("vase", 9)),
+            "POST /items",
+            r#"{"id":"vase","stock":9}"#,
+        ),
+        (Request::item("vase", Some(token)), "GET /items/vase", ""),
+        (
+            Request::patch_item(token, "vase", &patch, Some(4)),
+            "PATCH /items/vase",
+            r#"{"limit_per_buyer":null}"#,
+        ),
+        (
+            Request::set_state(token, "vase", ItemState::Paused, Some(4)),
+            "PUT /items/vase/state",
+            r#"{"state":"paused"}"#,
+        ),
+        (
+            Request::change_stock(token, "vase", &add),
+            "POST /items/vase/stock",
+            r#"{"add":5}"#,
+        ),
+        (
+            Request::set_stock(token, "vase", 7, 4),
+            "PUT /items/vase/stock",
+            r#"{"stock":7}"#,
+        ),
+        (Request::audit(token, "vase"), "GET /items/vase/audit", ""),
+        (
+            Request::journal(token, "vase"),
+            "GET /items/vase/journal",
+            "",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn each_call_is_the_documented_request() {
+    for (request, line, body) in requests(&Token::bearer("secret").unwrap()) {
+        let received = receive(&request).await;
+        assert_eq!(format!("{} {}", received.method, received.path), line);
+        assert_eq!(received.body, body, "{line}");
+        assert_eq!(received.header("authorization"), Some("Bearer secret"));
+        let json = (!body.is_empty()).then_some("application/json");
+        assert_eq!(received.header("content-type"), json, "{line}");
+        let conditional = ["PATCH", "PUT"].contains(&received.method.as_str());
+        let version = conditional.then_some("\"4\"");
+        assert_eq!(received.header("if-match"), version, "{line}");
+        let keyed = line.ends_with("/orders") || line == "POST /items/vase/stock";
+        let key = keyed.then_some(KEY);
+        assert_eq!(received.header("idempotency-key"), key, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn only_an_order_that_asks_for_it_is_answered_before_it_is_recorded() {
+    let token = Token::bearer("secret").unwrap();
+    let order = NewOrder::new("vase", 1);
+    let patient = receive(&Request::place(&token, &order)).await;
+    assert_eq!(patient.header("prefer"), None);
+    let hasty = receive(&Request::place(&token, &order.respond_async())).await;
+    assert_eq!(hasty.header("prefer"), Some("respond-async"));
+}
+
+#[tokio::test]
+async fn a_payment_is_signed_over_the_body_that_is_sent() {
+    let (id, key) = (Uuid::from_u128(1), PaymentKey::new("Jefe"));
+    let payment = Payment::new("pay_1", id).amount_cents(250);
+    let received = receive(&Request::pay(&key, id, &payment)).await;
+    let body =
+        r#"{"payment":"pay_1","amount_cents":250,"order":"00000000-0000-0000-0000-000000000001"}"#;
+    assert_eq!(received.body, body);
+    assert_eq!(received.header("authorization"), None);
+
+    let signature = received.header("stockade-signature").unwrap();
+    let seconds = signature.split([',', '=']).nth(1).unwrap().parse().unwrap();
+    let time = UNIX_EPOCH + Duration::from_secs(seconds);
+    assert!(time.elapsed().unwrap() < Duration::from_secs(60));
+    assert_eq!(signature, key.sign(body.as_bytes(), time));
+}
+
+#[tokio::test]
+async fn the_version_of_an_item_is_read_from_its_etag() {
+    let body = r#"{"id":"vase","title":"vase","state":"open","stock":9,"available":4,"held":5,"confirmed":0,"returning":0,"withdrawing":0,"sold_out":false,"price_cents":0,"currency":"USD","limit_per_buyer":null,"opens_at":null,"closes_at":null,"hold_seconds":900,"durability":"recorded","segments":[]}"#;
+    let response = Scripted {
+        version: Some(12),
+        ..Scripted::new(200, body)
+    };
+    let server = Server::start([response]).await;
+    let client = Client::new(&server.url).unwrap();
+    let item = client.item("vase").await.unwrap();
+    assert_eq!((item.available, item.version), (4, Some(12)));
+}

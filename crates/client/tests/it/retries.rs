@@ -1,0 +1,128 @@
+//! What is repeated, with which key, and for how long.
+
+use std::time::Duration;
+
+use client::{Buyer, Client, Error, NewOrder, ProblemCode, Request, RetryPolicy, Token};
+
+use crate::server::{Scripted, Server, order, problem};
+
+/// Repeats immediately, and long enough for every script.
+fn eager() -> RetryPolicy {
+    RetryPolicy::every(Duration::from_millis(1), Duration::from_secs(20))
+}
+
+fn token() -> Token {
+    Token::bearer("a.b.c").unwrap()
+}
+
+fn client(servers: &[&Server], retry: RetryPolicy) -> Client {
+    let urls = servers.iter().map(|server| server.url.clone());
+    Client::builder(urls).retry(retry).build().unwrap()
+}
+
+fn buyer(server: &Server, retry: RetryPolicy) -> Buyer {
+    client(&[server], retry).buyer(token())
+}
+
+#[tokio::test]
+async fn every_attempt_sends_the_same_key_and_the_same_body() {
+    let script = [
+        problem(503, "outcome_unknown"),
+        Scripted::new(502, "<html>"),
+        problem(503, "unavailable"),
+        problem(408, "request_timeout"),
+        order(201, "held"),
+    ];
+    let server = Server::start(script).await;
+    let new = NewOrder::new("vase", 1);
+    let placed = buyer(&server, eager()).place(&new).await.unwrap();
+    assert!(placed.recorded && !placed.replayed);
+
+    let received = server.received();
+    assert_eq!(received.len(), 5);
+    for request in received {
+        let key = request.header("idempotency-key");
+        assert_eq!(key, Some(new.key().as_str()));
+        assert_eq!(request.body, r#"{"quantity":1}"#);
+    }
+}
+
+#[tokio::test]
+async fn a_repeat_goes_to_another_instance_than_the_attempt_before() {
+    let first = Server::start([problem(503, "outcome_unknown")]).await;
+    let second = Server::start([order(201, "held")]).await;
+    let client = client(&[&first, &second], eager());
+    let request = Request::place(&token(), &NewOrder::new("vase", 1));
+    let sent = client.send(&request).await;
+    assert_eq!((sent.attempts, sent.result.unwrap().status), (2, 201));
+    assert_eq!((first.received().len(), second.received().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_connection_that_fails_is_retried() {
+    let server = Server::start([order(201, "held")]).await;
+    // Nothing listens at the discard port.
+    let client = Client::builder(["http://127.0.0.1:9", &server.url])
+        .retry(eager())
+        .build()
+        .unwrap();
+    let placed = client.buyer(token()).place(&NewOrder::new("vase", 1)).await;
+    assert!(placed.is_ok(), "{placed:?}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_final() {
+    let server = Server::start([problem(409, "sold_out")]).await;
+    let new = NewOrder::new("vase", 1);
+    let error = buyer(&server, eager()).place(&new).await.unwrap_err();
+    assert!(error.is(ProblemCode::SoldOut) && !error.is_outcome_unknown());
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_stays_unknown_when_the_deadline_has_passed() {
+    let server = Server::start([problem(503, "outcome_unknown")]).await;
+    let policy = RetryPolicy::every(Duration::from_millis(20), Duration::from_millis(100));
+    let new = NewOrder::new("vase", 1);
+    let error = buyer(&server, policy).place(&new).await.unwrap_err();
+    assert!(error.is_outcome_unknown() && !error.is(ProblemCode::OutcomeUnknown));
+    let Error::OutcomeUnknown { attempts, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert!(attempts > 1, "{attempts}");
+    assert_eq!(server.received().len(), attempts as usize);
+}
+
+#[tokio::test]
+async fn never_means_one_attempt() {
+    let server = Server::start([problem(503, "outcome_unknown")]).await;
+    let new = NewOrder::new("vase", 1);
+    let error = buyer(&server, RetryPolicy::never()).place(&new).await;
+    assert!(error.unwrap_err().is_outcome_unknown());
+    assert_eq!(server.received().len(), 1);
+}
+
+/// The service reports an internal defect. The order may have been placed, so the outcome is
+/// unknown; but a repeat would fail in the same way.
+#[tokio::test]
+async fn an_internal_error_is_an_unknown_outcome_and_is_not_repeated() {
+    let server = Server::start([problem(500, "internal")]).await;
+    let new = NewOrder::new("vase", 1);
+    let error = buyer(&server, eager()).place(&new).await.unwrap_err();
+    assert!(error.is_outcome_unknown() && !error.is_retryable());
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test]
+async fn a_replay_reports_the_order_as_it_is_now() {
+    let replay = Scripted {
+        replayed: true,
+        ..order(201, "expired")
+    };
+    let server = Server::start([replay, order(202, "held")]).await;
+    let buyer = buyer(&server, eager());
+    let placed = buyer.place(&NewOrder::new("vase", 1)).await.unwrap();
+    assert!(placed.replayed && placed.recorded && !placed.order.state.has_units());
+    let placed = buyer.place(&NewOrder::new("vase", 1)).await.unwrap();
+    assert!(!placed.replayed && !placed.recorded && placed.order.state.has_units());
+}

@@ -1,0 +1,34 @@
+//! Opening a ledger.
+
+use std::sync::Arc;
+
+use crate::{Ledger, LedgerError, postgres::PostgresLedger, sqlite::SqliteLedger};
+
+/// Opens the ledger that `url` names: `postgres://...` or `sqlite://path` (created if missing).
+/// `connections` is the pool's size.
+pub async fn connect(url: &str, connections: u32) -> Result<Arc<dyn Ledger>, LedgerError> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        Ok(Arc::new(PostgresLedger::connect(url, connections).await?))
+    } else if url.starts_with("sqlite:") {
+        Ok(Arc::new(SqliteLedger::connect(url, connections).await?))
+    } else {
+        Err(LedgerError::Url(
+            url.split(':').next().unwrap_or_default().into(),
+        ))
+    }
+}
+
+/// Opens a second connection pool to the same ledger, for a role that has its own runtime: the
+/// runtime that opened a PostgreSQL connection also drives it. SQLite has one writer at a time, and
+/// the existing ledger owns the queue for it; therefore this returns the existing ledger.
+pub async fn connect_again(
+    ledger: &Arc<dyn Ledger>,
+    url: &str,
+    connections: u32,
+) -> Result<Arc<dyn Ledger>, LedgerError> {
+    if url.starts_with("sqlite:") {
+        Ok(Arc::clone(ledger))
+    } else {
+        connect(url, connections).await
+    }
+}

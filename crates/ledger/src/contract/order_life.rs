@@ -1,0 +1,53 @@
+//! The life of an order after it was recorded.
+
+use async_trait::async_trait;
+use domain::{ItemId, Order, OrderId, OrderState, PaymentId};
+use jiff::Timestamp;
+
+use crate::{LedgerError, PendingReturn, Transition};
+
+/// What the order service and the expiry need: orders, their transitions, and pending returns.
+#[async_trait]
+pub trait OrderLife: Send + Sync + 'static {
+    /// The order, if it has been recorded.
+    async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
+
+    /// Held orders whose hold has expired at `now`, earliest deadline first, of this item or of
+    /// all.
+    async fn due(
+        &self,
+        item: Option<&ItemId>,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError>;
+
+    /// Makes the transitions in one transaction, each only if the order still has the version that
+    /// the transition names. Writes the orders, the counters of their segments, and a pending
+    /// return where units go back.
+    ///
+    /// Returns for each transition, in order, the order afterwards, or `None` if a concurrent
+    /// change came first or the payment belongs to another order; that order is then left as it is.
+    /// No order may occur twice.
+    async fn transition(
+        &self,
+        transitions: &[Transition],
+    ) -> Result<Vec<Option<Order>>, LedgerError>;
+
+    /// The order that this payment was reported for first.
+    async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError>;
+
+    /// Returns that have been pending since before `before`, oldest first, of this item or of all.
+    async fn pending_returns(
+        &self,
+        item: Option<&ItemId>,
+        before: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<PendingReturn>, LedgerError>;
+
+    /// The recorded ones among these orders, with their states. A reacquisition counts as recorded
+    /// once its order has reached that attempt.
+    async fn recorded_among(
+        &self,
+        ids: &[OrderId],
+    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError>;
+}

@@ -1,0 +1,113 @@
+//! Operations on an item's stock: creation, changes by operators, transfers and repairs.
+
+use async_trait::async_trait;
+use domain::{Item, ItemId, SegmentKey, TransferId};
+
+use crate::{
+    Changed, ItemChange, LedgerError, NewJournalEntry, Repair, StockChange, Transfer, TransferPlan,
+};
+
+/// What operators and the reconciler need to change an item and to move its units.
+#[async_trait]
+pub trait StockOperations: Send + Sync + 'static {
+    /// Writes the item and a row for each segment with its share of the stock, or returns the item
+    /// that already has this id.
+    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError>;
+
+    /// Changes state, limit or window, with the next epoch and version, and adds a journal entry.
+    /// A change that the item already has changes nothing.
+    ///
+    /// `expected`: the version that the item must have. `None` applies the change to any version.
+    async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError>;
+
+    /// Adds units to an item or withdraws units from it, by transfers from or to the outside. A
+    /// repeat (its transfers exist) changes nothing. An addition raises the item's stock
+    /// immediately, and its units are in transit. A withdrawal lowers the stock once the units have
+    /// left their segments ([`StockOperations::finish_withdrawal`]).
+    ///
+    /// `requested`: number of units that the operator asked for. The parts may add up to less, and
+    /// a repeat may split them differently. Therefore `requested` and the direction tell a repeat
+    /// from another change with the same transfer ids ([`Changed::OtherChange`]).
+    async fn change_stock_by(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        requested: u64,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError>;
+
+    /// [`StockOperations::change_stock_by`] where the parts add up to the requested units.
+    async fn change_stock(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        self.change_stock_by(id, change, change.units(), expected, actor)
+            .await
+    }
+
+    /// Stores `token` as the fence of the item.
+    ///
+    /// # Errors
+    ///
+    /// `LedgerError::Fenced` if a higher token has claimed the item.
+    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError>;
+
+    /// Writes planned transfers between segments. `token` must be the item's highest.
+    async fn plan_transfers(
+        &self,
+        id: &ItemId,
+        token: u64,
+        plans: &[TransferPlan],
+    ) -> Result<(), LedgerError>;
+
+    /// Transfers that are not done, oldest first, of this item or of all.
+    async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError>;
+
+    /// The transfers with these ids, finished ones included. Unknown ids are skipped.
+    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError>;
+
+    /// Finishes a transfer to the outside whose units have left, and lowers the item's stock by
+    /// them. `token` must be the item's highest.
+    async fn finish_withdrawal(
+        &self,
+        transfer: &Transfer,
+        token: u64,
+        actor: &str,
+    ) -> Result<(), LedgerError>;
+
+    /// Claims these rows of one item for a repair of their segments, and waits for transactions
+    /// that have locked them. `token` must be the item's highest.
+    async fn claim_for_repair(
+        &self,
+        segments: &[SegmentKey],
+        token: u64,
+    ) -> Result<Box<dyn Repair>, LedgerError>;
+
+    /// Adds an entry to the journal.
+    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError>;
+
+    /// Adds an entry to the journal, unless the item has an entry under the name `once`. Returns
+    /// whether this call added it.
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError>;
+}
+
+/// Result of [`StockOperations::create_item`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Created {
+    /// The item is new.
+    New(Item),
+    /// The same item existed (its state and version may have changed since).
+    Same(Item),
+    /// A different item with this id existed.
+    Different,
+}

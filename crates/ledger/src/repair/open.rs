@@ -1,0 +1,249 @@
+//! Repair in an open transaction, for every database.
+
+use std::collections::{BTreeMap, HashMap};
+
+use async_trait::async_trait;
+use domain::{Entry, Item, ItemId, Memory, Order, OrderId, SegmentKey, Units};
+
+use super::{Repair, Repaired};
+use crate::{
+    LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes,
+    error::check_fence,
+    limits::Watch,
+    recording,
+    replay::{ReplayMode, replay},
+    statements::{self, Expected, Move, Widths},
+    transaction::end,
+};
+
+/// SQL statements of a transaction that repairs, besides those of recording.
+#[async_trait]
+pub(crate) trait Statements: statements::Statements + changes::item::Statements {
+    /// All orders of the item.
+    async fn orders(&mut self, item: &ItemId) -> Result<Vec<Order>, LedgerError>;
+
+    /// All pending returns of the item.
+    async fn returns(&mut self, item: &ItemId) -> Result<Vec<PendingReturn>, LedgerError>;
+
+    /// All transfers of the item, finished ones included.
+    async fn transfers(&mut self, item: &ItemId) -> Result<Vec<Transfer>, LedgerError>;
+}
+
+/// Rows of an item that are under repair with `token`.
+pub(crate) struct OpenRepair<T> {
+    transaction: T,
+    item: Item,
+    token: u64,
+    rows: Vec<SegmentRow>,
+    /// The rows after staging, so far.
+    staged: HashMap<u16, SegmentRow>,
+}
+
+impl<T: Statements> OpenRepair<T> {
+    /// Starts a repair of locked rows. It reads the item's fence without a lock, so that a newer
+    /// token need not wait for this repair; the commit checks the fence again, under a lock.
+    pub(crate) async fn new(
+        transaction: T,
+        item: (Item, u64),
+        token: u64,
+        rows: Vec<SegmentRow>,
+    ) -> Result<Self, LedgerError> {
+        let (item, fence) = item;
+        if let Err(fenced) = check_fence(token, fence) {
+            transaction.roll_back().await;
+            return Err(fenced);
+        }
+        Ok(Self {
+            transaction,
+            item,
+            token,
+            rows,
+            staged: HashMap::new(),
+        })
+    }
+
+    fn row(&self, segment: &SegmentKey) -> Result<&SegmentRow, LedgerError> {
+        self.rows
+            .iter()
+            .find(|row| row.key == *segment)
+            .ok_or_else(|| LedgerError::Superseded(segment.clone()))
+    }
+
+    /// The rows to write. Every staged segment must be among `repaired`, because the transaction
+    /// already contains its orders.
+    fn moves(&self, repaired: &[Repaired]) -> Result<Vec<Move>, LedgerError> {
+        let unset = self
+            .staged
+            .values()
+            .find(|row| repaired.iter().all(|repaired| repaired.segment != row.key));
+        if let Some(unset) = unset {
+            return Err(LedgerError::Diverged(unset.key.clone()));
+        }
+        repaired
+            .iter()
+            .map(|repaired| self.moved(repaired))
+            .collect()
+    }
+
+    fn moved(&self, repaired: &Repaired) -> Result<Move, LedgerError> {
+        let before = self.row(&repaired.segment)?.clone();
+        let after = self
+            .staged
+            .get(&repaired.segment.segment)
+            .unwrap_or(&before)
+            .clone();
+        let after = SegmentRow {
+            checkpoint: Some(repaired.checkpoint),
+            anchor: Some(repaired.anchor),
+            fence: self.token,
+            ..after
+        };
+        Ok(Move { before, after })
+    }
+
+    async fn write(
+        &mut self,
+        repaired: &[Repaired],
+        epoch: u64,
+        journal: &[NewJournalEntry],
+    ) -> Result<(), LedgerError> {
+        let moves = self.moves(repaired)?;
+        recording::move_all(&mut self.transaction, &moves).await?;
+        let (item, fence) = self
+            .transaction
+            .lock_item(&self.item.id)
+            .await?
+            .ok_or(sqlx::Error::RowNotFound)?;
+        check_fence(self.token, fence)?;
+        // The segments were configured with the item as it was claimed. Only its epoch matters: the
+        // stock may have changed since, but segments do not store it.
+        if item.epoch != self.item.epoch {
+            return Err(LedgerError::Superseded(SegmentKey {
+                item: item.id,
+                segment: 0,
+            }));
+        }
+        let changed = Item {
+            epoch,
+            version: item.version + 1,
+            ..item.clone()
+        };
+        changes::item::write(&mut self.transaction, &item, &changed).await?;
+        for entry in journal {
+            self.transaction.note(entry).await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl<T: Statements + Sync> Repair for OpenRepair<T> {
+    fn item(&self) -> &Item {
+        &self.item
+    }
+
+    fn rows(&self) -> &[SegmentRow] {
+        &self.rows
+    }
+
+    async fn stage(
+        &mut self,
+        segment: &SegmentKey,
+        entries: &[Entry],
+    ) -> Result<(SegmentRow, Recorded), LedgerError> {
+        let before = self
+            .staged
+            .get(&segment.segment)
+            .map_or_else(|| self.row(segment), Ok)?
+            .clone();
+        // A failover may have lost counts, after which Redis let buyers exceed the limit.
+        let (entries_of, widths) = (
+            std::iter::once((segment, entries)),
+            Widths::from([(self.item.id.clone(), self.item.segments)]),
+        );
+        let mut touched = recording::load_touched(
+            &mut self.transaction,
+            entries_of,
+            &widths,
+            Watch::AllBuyers,
+            Expected::Any,
+        )
+        .await?;
+        let replayed = replay(&before, entries, &mut touched, ReplayMode::Lenient)?;
+        let recorded = recording::recorded_of(&before, replayed.clone());
+        recording::write(
+            &mut self.transaction,
+            std::slice::from_ref(&recorded),
+            touched.changes,
+        )
+        .await?;
+        let after = SegmentRow {
+            checkpoint: before.checkpoint,
+            anchor: before.anchor,
+            ..replayed.row
+        };
+        self.staged.insert(segment.segment, after.clone());
+        Ok((after, recorded))
+    }
+
+    async fn memories(&mut self) -> Result<Vec<Memory>, LedgerError> {
+        let orders = self.transaction.orders(&self.item.id).await?;
+        let returns = self.transaction.returns(&self.item.id).await?;
+        Ok(memories(&orders, returns))
+    }
+
+    async fn transfers(&mut self) -> Result<Vec<Transfer>, LedgerError> {
+        self.transaction.transfers(&self.item.id).await
+    }
+
+    async fn commit(
+        mut self: Box<Self>,
+        repaired: &[Repaired],
+        epoch: u64,
+        journal: &[NewJournalEntry],
+    ) -> Result<(), LedgerError> {
+        let written = self.write(repaired, epoch, journal).await;
+        end(self.transaction, written).await
+    }
+
+    async fn release(self: Box<Self>) {
+        self.transaction.roll_back().await;
+    }
+}
+
+/// The latest attempt of each order, followed by its earlier attempts whose return is pending.
+fn memories(orders: &[Order], returns: Vec<PendingReturn>) -> Vec<Memory> {
+    let mut pending: BTreeMap<OrderId, Vec<PendingReturn>> = BTreeMap::new();
+    for back in returns {
+        pending.entry(back.id.first()).or_default().push(back);
+    }
+    let mut memories = Vec::with_capacity(orders.len());
+    for order in orders {
+        let mut latest = Memory {
+            order: order.id,
+            attempt: order.attempt,
+            segment: order.segment,
+            buyer: order.buyer.clone(),
+            quantity: order.quantity,
+            expires_ms: order.expires_at.as_millisecond(),
+            taken: order.state.units() != Units::None,
+        };
+        let (current, earlier): (Vec<_>, Vec<_>) = pending
+            .remove(&order.id)
+            .unwrap_or_default()
+            .into_iter()
+            .partition(|back| back.id.attempt() == order.attempt);
+        latest.taken |= !current.is_empty();
+        let earlier = earlier.into_iter().map(|back| Memory {
+            attempt: back.id.attempt(),
+            segment: back.segment.segment,
+            quantity: back.quantity,
+            taken: true,
+            ..latest.clone()
+        });
+        let earlier: Vec<_> = earlier.collect();
+        memories.push(latest);
+        memories.extend(earlier);
+    }
+    memories
+}

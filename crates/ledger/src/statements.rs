@@ -1,0 +1,156 @@
+//! The SQL statements of a recording transaction, and the values that they take and return.
+//!
+//! Each database implements [`Statements`]; checking limits, replaying and recording are built on
+//! top of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use async_trait::async_trait;
+use domain::{ItemId, OrderId, OrderState, SegmentKey, TakenOrder, TransferId};
+use jiff::Timestamp;
+
+use crate::{
+    LedgerError, PendingReturn, SegmentRow, Transfer,
+    terms::{Terms, UsageQuery},
+    transaction::Transact,
+};
+
+/// Orders to insert, by column, sorted by id. Ids are distinct.
+#[derive(Default)]
+pub(crate) struct NewOrders {
+    pub ids: Vec<OrderId>,
+    pub items: Vec<String>,
+    pub segments: Vec<i32>,
+    pub buyers: Vec<String>,
+    pub quantities: Vec<i64>,
+    pub expires_ms: Vec<i64>,
+}
+
+impl NewOrders {
+    /// Sorts the rows by id. Two recorders that meet the same orders in different segments then
+    /// wait for each other, but never in a cycle. The sorted insert also visits the index from left
+    /// to right.
+    pub(crate) fn sorted(mut rows: Vec<NewOrder<'_>>) -> Self {
+        rows.sort_unstable_by_key(|row| row.order.id);
+        let mut orders = Self::default();
+        for row in rows {
+            orders.ids.push(row.order.id);
+            orders.items.push(row.key.item.to_string());
+            orders.segments.push(row.key.segment.into());
+            orders.buyers.push(row.order.buyer.to_string());
+            orders.quantities.push(row.order.quantity.get().into());
+            orders.expires_ms.push(row.expires_ms);
+        }
+        orders
+    }
+}
+
+pub(crate) struct NewOrder<'a> {
+    pub key: &'a SegmentKey,
+    pub order: &'a TakenOrder,
+    pub expires_ms: i64,
+}
+
+/// Expectation about orders to insert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// None of them exists in the ledger.
+    New,
+    /// Any of them may exist.
+    Any,
+}
+
+/// Number of segments of each item.
+pub(crate) type Widths = HashMap<ItemId, u16>;
+
+/// A row before and after its replay.
+pub(crate) struct Move {
+    pub before: SegmentRow,
+    pub after: SegmentRow,
+}
+
+/// SQL statements of a recording transaction. None is called with an empty list.
+#[async_trait]
+pub(crate) trait Statements: Transact {
+    /// Inserts those of the orders that do not exist yet, as `held`, and returns the ids of those
+    /// that exist. With [`Expected::New`] it may instead fail with [`LedgerError::Known`] if one
+    /// exists; the transaction then fails as well.
+    async fn insert(
+        &mut self,
+        orders: &NewOrders,
+        expected: Expected,
+    ) -> Result<HashSet<OrderId>, LedgerError>;
+
+    /// Sets orders that were just inserted to `rejected`.
+    async fn reject(&mut self, orders: &[OrderId]) -> Result<(), LedgerError>;
+
+    /// Locks the purchase limits of `items` until commit: exclusively for `true`, shared for
+    /// `false`. Items without a limit are skipped. Returns the terms, read after the lock was
+    /// acquired.
+    async fn limits_of(
+        &mut self,
+        items: &BTreeMap<&ItemId, bool>,
+    ) -> Result<Vec<Terms>, LedgerError>;
+
+    /// Records that some order of these items may be away from its buyer's home.
+    async fn mark_spillover(&mut self, items: &[&ItemId]) -> Result<(), LedgerError>;
+
+    /// Units that these buyers hold or have paid for, by the index of the query. Buyers without
+    /// units may be left out.
+    async fn usage_of(
+        &mut self,
+        queries: &[UsageQuery<'_>],
+    ) -> Result<Vec<(usize, u64)>, LedgerError>;
+
+    /// Locks the orders by ascending id.
+    async fn lock_orders(
+        &mut self,
+        ids: &BTreeSet<OrderId>,
+    ) -> Result<Vec<ReacquiredOrder>, LedgerError>;
+
+    /// Writes state, attempt, segment and deadline of the orders.
+    async fn reacquire(
+        &mut self,
+        orders: &BTreeMap<OrderId, ReacquiredOrder>,
+    ) -> Result<(), LedgerError>;
+
+    /// Deletes the pending returns at these segments, and returns them.
+    async fn take_returns(
+        &mut self,
+        returned: &BTreeMap<OrderId, &SegmentKey>,
+    ) -> Result<Vec<PendingReturn>, LedgerError>;
+
+    /// Inserts pending returns.
+    async fn add_returns(
+        &mut self,
+        returns: &[PendingReturn],
+        since: Timestamp,
+    ) -> Result<(), LedgerError>;
+
+    /// Locks the transfers by ascending id.
+    async fn lock_transfers(
+        &mut self,
+        ids: &BTreeSet<TransferId>,
+    ) -> Result<Vec<Transfer>, LedgerError>;
+
+    /// Writes the columns `state` and `moved` of the transfers.
+    async fn move_transfers(
+        &mut self,
+        transfers: &BTreeMap<TransferId, Transfer>,
+    ) -> Result<(), LedgerError>;
+
+    /// Updates each row that still has the checkpoint and version of `before`. Returns the indexes
+    /// in `moves` of the updated rows.
+    async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError>;
+}
+
+/// The columns of an order that decide about a reacquisition, and those that it changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReacquiredOrder {
+    pub id: OrderId,
+    pub state: OrderState,
+    pub attempt: u8,
+    pub segment: u16,
+    pub quantity: domain::Quantity,
+    pub expires_ms: i64,
+}

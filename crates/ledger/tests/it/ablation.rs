@@ -1,0 +1,37 @@
+//! Each safety check is needed: a test of this program fails without it.
+//! `docs/safety.md` lists what would break.
+
+use ablation::assert_needed_by;
+use domain::SafetyCheck;
+
+#[test]
+fn the_version_check_is_needed() {
+    assert_needed_by(
+        SafetyCheck::VersionCheck,
+        "life::sqlite::of_concurrent_transitions_of_one_order_one_wins",
+    );
+}
+
+#[test]
+fn the_limit_in_the_ledger_is_needed() {
+    assert_needed_by(
+        SafetyCheck::LimitInLedger,
+        "limits::sqlite::off_home_orders_are_held_against_the_limit",
+    );
+}
+
+#[test]
+fn that_a_payment_pays_once_is_needed() {
+    assert_needed_by(
+        SafetyCheck::PaymentOnce,
+        "life::sqlite::a_payment_pays_the_order_that_it_was_reported_for_first",
+    );
+}
+
+#[test]
+fn the_fence_claim_is_needed() {
+    assert_needed_by(
+        SafetyCheck::FenceClaim,
+        "transfers::sqlite::only_the_highest_token_plans_and_finishes",
+    );
+}

@@ -1,0 +1,333 @@
+//! A database for each test: a SQLite file, or a database on the PostgreSQL server that all tests
+//! of the binary share.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use domain::{
+    BuyerId, Change, Entry, EntryId, Item, ItemId, OrderId, OrderState, Quantity, SegmentKey,
+    TakenOrder,
+};
+use jiff::Timestamp;
+use ledger::{
+    ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow, Transition,
+};
+use sqlx::{Connection, PgConnection, SqliteConnection, migrate::Migrator};
+pub use testkit::items::segment;
+use testkit::{Backend, Database, buyer, items};
+
+/// Runs a test and then audits every item that it created.
+pub async fn run<T: AsyncFnOnce(&TestEnv)>(backend: Backend, test: T) {
+    let env = TestEnv::new(backend).await;
+    test(&env).await;
+    env.audit().await;
+}
+
+/// A database, and the items that a test has created in it.
+pub struct TestEnv {
+    pub backend: Backend,
+    database: Database,
+    items: Mutex<Vec<ItemId>>,
+}
+
+impl TestEnv {
+    /// An environment with the ledger's schema.
+    pub async fn new(backend: Backend) -> Self {
+        Self::at(Database::new(backend).await)
+    }
+
+    /// An environment without a schema.
+    pub async fn empty(backend: Backend) -> Self {
+        Self::at(Database::empty(backend).await)
+    }
+
+    pub fn at(database: Database) -> Self {
+        Self {
+            backend: database.backend,
+            database,
+            items: Mutex::default(),
+        }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.database.url
+    }
+
+    /// A new ledger with its own connections, as another process would have.
+    pub async fn ledger(&self) -> Arc<dyn Ledger> {
+        self.database.ledger().await
+    }
+
+    /// Creates an item with a limit of two units for each buyer.
+    pub async fn create(&self, ledger: &dyn Ledger, name: &str, stock: u64, segments: u16) -> Item {
+        self.create_item(ledger, &item(name, stock, segments)).await
+    }
+
+    /// Creates an item without a limit, so that a test may place any order in any segment.
+    pub async fn create_unlimited(
+        &self,
+        ledger: &dyn Ledger,
+        name: &str,
+        stock: u64,
+        segments: u16,
+    ) -> Item {
+        let unlimited = Item {
+            limit_per_buyer: None,
+            ..item(name, stock, segments)
+        };
+        self.create_item(ledger, &unlimited).await
+    }
+
+    async fn create_item(&self, ledger: &dyn Ledger, item: &Item) -> Item {
+        match self.try_create(ledger, item).await {
+            Created::New(item) => item,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn try_create(&self, ledger: &dyn Ledger, item: &Item) -> Created {
+        let created = ledger.create_item(item).await.unwrap();
+        self.items.lock().unwrap().push(item.id.clone());
+        created
+    }
+
+    /// Executes a statement without the ledger.
+    pub async fn sql(&self, sql: &str) -> Result<u64, sqlx::Error> {
+        self.database.execute(sql).await
+    }
+
+    /// Creates the schema as it was after this migration.
+    pub async fn migrate_to(&self, version: i64) {
+        match self.backend {
+            Backend::Sqlite => {
+                let mut connection = SqliteConnection::connect(self.url()).await.unwrap();
+                up_to(version, migrations("sqlite").await)
+                    .run_direct(None, &mut connection, false)
+                    .await
+                    .unwrap();
+            }
+            Backend::Postgres => {
+                let mut connection = PgConnection::connect(self.url()).await.unwrap();
+                up_to(version, migrations("postgres").await)
+                    .run_direct(None, &mut connection, false)
+                    .await
+                    .unwrap();
+            }
+        }
+    }
+
+    /// Asserts the conservation invariant of every item, by counters and by orders.
+    pub async fn audit(&self) {
+        let items = std::mem::take(&mut *self.items.lock().unwrap());
+        for item in items {
+            self.audit_now(&item).await;
+        }
+    }
+
+    /// The audit of one item, in the middle of a test.
+    pub async fn audit_now(&self, item: &ItemId) {
+        assert_identity(&self.ledger().await.totals(item).await.unwrap().unwrap());
+    }
+}
+
+async fn migrations(database: &str) -> Migrator {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+    Migrator::new(folder.join(database)).await.unwrap()
+}
+
+fn up_to(version: i64, all: Migrator) -> Migrator {
+    let migrations = all
+        .iter()
+        .filter(|migration| migration.version <= version)
+        .cloned()
+        .collect();
+    Migrator { migrations, ..all }
+}
+
+pub fn assert_identity(totals: &ledger::ItemTotals) {
+    for (row, by_orders) in totals.segments.iter().zip(&totals.by_orders) {
+        assert_eq!(
+            row.available + row.held + row.confirmed + row.returning,
+            row.allocated,
+            "{}",
+            row.key
+        );
+        let counted = ByOrders {
+            held: row.held,
+            confirmed: row.confirmed,
+            returning: row.returning,
+        };
+        assert_eq!(
+            counted, *by_orders,
+            "{}: the counters and the sums",
+            row.key
+        );
+    }
+    let allocated: u64 = totals.segments.iter().map(|row| row.allocated).sum();
+    assert_eq!(allocated + totals.in_transit, totals.item.stock);
+    assert_eq!(totals.segments.len(), usize::from(totals.item.segments));
+}
+
+/// An item with a limit of two units for each buyer.
+pub fn item(name: &str, stock: u64, segments: u16) -> Item {
+    Item {
+        limit_per_buyer: Some(Quantity::new(2).unwrap()),
+        ..items::item(ItemId::new(name).unwrap(), stock, segments)
+    }
+}
+
+pub fn id(ms: u64, seq: u64) -> EntryId {
+    EntryId { ms, seq }
+}
+
+/// Id of the order of the n-th buyer under the n-th key.
+pub fn order_id(item: &Item, n: usize) -> OrderId {
+    order(item, n, 1).id
+}
+
+/// The order of the n-th buyer under the n-th key.
+pub fn order(item: &Item, n: usize, units: u32) -> TakenOrder {
+    order_of(item, &buyer(n), n, units)
+}
+
+/// The order of a buyer under a key.
+pub fn order_of(item: &Item, buyer: &BuyerId, key: usize, units: u32) -> TakenOrder {
+    TakenOrder {
+        id: items::order_id(item, buyer, &format!("key-{key}")),
+        buyer: buyer.clone(),
+        quantity: Quantity::new(units).unwrap(),
+    }
+}
+
+pub fn opened(item: &Item, segment: u16) -> Entry {
+    Entry {
+        id: id(1, 0),
+        fingerprint: 1,
+        change: Change::Opened {
+            units: item.share(segment),
+            epoch: 1,
+        },
+    }
+}
+
+pub fn taken(id: EntryId, orders: Vec<TakenOrder>) -> Entry {
+    let expires_at = Timestamp::from_millisecond(1_800_000_000_123).unwrap();
+    Entry {
+        id,
+        fingerprint: -(id.ms as i64),
+        change: Change::Taken { expires_at, orders },
+    }
+}
+
+/// Records the changes as the next entries of the segment. If it has no entry yet, the entry that
+/// opens it comes first.
+pub async fn happen(
+    ledger: &dyn Ledger,
+    key: &SegmentKey,
+    changes: impl IntoIterator<Item = Change>,
+) -> Result<Recorded, LedgerError> {
+    let row = row(ledger, key).await;
+    let opened = row.checkpoint.is_none().then_some(Change::Opened {
+        units: row.allocated,
+        epoch: 1,
+    });
+    let first = row.checkpoint.map_or(1, |checkpoint| checkpoint.ms + 1);
+    let changes = opened.into_iter().chain(changes).zip(first..);
+    record(
+        ledger,
+        key,
+        changes
+            .map(|(change, ms)| Entry {
+                id: id(ms, 0),
+                fingerprint: ms as i64,
+                change,
+            })
+            .collect(),
+    )
+    .await
+}
+
+/// A batch that takes units for holds that have already expired.
+pub fn take(orders: impl IntoIterator<Item = TakenOrder>) -> Change {
+    Change::Taken {
+        expires_at: Timestamp::from_millisecond(1_700_000_000_000).unwrap(),
+        orders: orders.into_iter().collect(),
+    }
+}
+
+/// A batch that releases units.
+pub fn release(orders: impl IntoIterator<Item = TakenOrder>) -> Change {
+    Change::Released {
+        orders: orders.into_iter().collect(),
+    }
+}
+
+/// The order under the id of a reacquire.
+pub fn again(order: TakenOrder, attempt: u8) -> TakenOrder {
+    TakenOrder {
+        id: order.id.reacquire(attempt),
+        ..order
+    }
+}
+
+/// Makes a transition from the present state of the order.
+pub async fn step(ledger: &dyn Ledger, id: OrderId, to: OrderState) -> Option<domain::Order> {
+    let order = ledger.order(id).await.unwrap().unwrap();
+    ledger
+        .transition(&[Transition {
+            order,
+            to,
+            payment: None,
+        }])
+        .await
+        .unwrap()
+        .remove(0)
+}
+
+/// The available, held, confirmed and returning units of a row.
+pub async fn counters(ledger: &dyn Ledger, key: &SegmentKey) -> [u64; 4] {
+    let row = row(ledger, key).await;
+    [row.available, row.held, row.confirmed, row.returning]
+}
+
+/// The entries of `log` that the row has not recorded, at most `at_most`.
+pub fn rest(row: &SegmentRow, log: &[Entry], at_most: usize) -> Vec<Entry> {
+    log.iter()
+        .filter(|entry| {
+            row.checkpoint
+                .is_none_or(|checkpoint| entry.id > checkpoint)
+        })
+        .take(at_most)
+        .cloned()
+        .collect()
+}
+
+/// Claims the segment and records the entries.
+pub async fn record(
+    ledger: &dyn Ledger,
+    key: &SegmentKey,
+    entries: Vec<Entry>,
+) -> Result<Recorded, LedgerError> {
+    let claim = ledger
+        .claim(std::slice::from_ref(key), 1)
+        .await?
+        .expect("no other claim holds it");
+    let row = claim.rows()[0].clone();
+    let mut recorded = claim.record(vec![SegmentReplay { row, entries }]).await?;
+    assert_eq!(recorded.len(), 1);
+    Ok(recorded.remove(0))
+}
+
+pub async fn row(ledger: &dyn Ledger, key: &SegmentKey) -> SegmentRow {
+    ledger
+        .segments(&key.item)
+        .await
+        .unwrap()
+        .swap_remove(key.segment.into())
+}
+
+pub async fn state(ledger: &dyn Ledger, order: OrderId) -> Option<OrderState> {
+    ledger.order(order).await.unwrap().map(|order| order.state)
+}

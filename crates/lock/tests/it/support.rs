@@ -1,0 +1,214 @@
+//! Independent Redis servers, and helpers that inspect them without the library.
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use lock::{Answer, FencingToken, Guard, Lock, LockError, Redlock, RedlockBuilder, Standing};
+use redis::aio::MultiplexedConnection;
+use testbed::Redis;
+use tokio::{sync::OnceCell, time::sleep};
+
+/// For tests that leave the servers intact. All of them vote. They live as long as the process.
+static SHARED: OnceCell<Vec<Redis>> = OnceCell::const_new();
+static NAMES: AtomicU32 = AtomicU32::new(0);
+
+/// Time limit of every condition that a test waits for.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub fn token(number: i64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+/// A name that no other test uses.
+pub fn name(what: &str) -> String {
+    format!("{what} {}", NAMES.fetch_add(1, Ordering::Relaxed))
+}
+
+pub async fn start(count: usize) -> Vec<Redis> {
+    let mut servers = Vec::new();
+    for _ in 0..count {
+        servers.push(Redis::start().await.unwrap());
+    }
+    servers
+}
+
+pub async fn five() -> &'static [Redis] {
+    let admitted = async || {
+        let servers = start(5).await;
+        let redlock = redlock(&servers).await;
+        becomes("all of them vote", async || {
+            redlock
+                .status()
+                .await
+                .iter()
+                .all(|node| matches!(node.standing, Standing::Voting))
+        })
+        .await;
+        servers
+    };
+    SHARED.get_or_init(admitted).await
+}
+
+/// A lease that is long enough for a loaded machine and short enough for a test to wait for.
+pub fn builder(servers: &[Redis]) -> RedlockBuilder {
+    RedlockBuilder::new(servers.iter().map(Redis::url))
+        .lease(ms(1500))
+        .node_timeout(ms(400))
+}
+
+pub async fn redlock(servers: &[Redis]) -> Redlock {
+    builder(servers).build().await.unwrap()
+}
+
+/// A separate connection to one server.
+pub async fn raw(server: &Redis) -> MultiplexedConnection {
+    redis::Client::open(server.url())
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap()
+}
+
+pub async fn get(server: &Redis, key: &str) -> Option<String> {
+    redis::cmd("GET")
+        .arg(key)
+        .query_async(&mut raw(server).await)
+        .await
+        .unwrap()
+}
+
+/// Sets the lock of another owner, as every other Redlock library does.
+pub async fn occupy(server: &Redis, name: &str, ttl: Duration) {
+    let mut set = redis::cmd("SET");
+    set.arg(name)
+        .arg("another owner")
+        .arg("PX")
+        .arg(ttl.as_millis() as u64);
+    set.exec_async(&mut raw(server).await).await.unwrap();
+}
+
+pub async fn run(server: &Redis, command: &[&str]) {
+    redis::cmd(command[0])
+        .arg(&command[1..])
+        .exec_async(&mut raw(server).await)
+        .await
+        .unwrap();
+}
+
+/// Number of servers that store the lock, of any owner.
+pub async fn holding(servers: &[Redis], name: &str) -> usize {
+    let mut holding = 0;
+    for server in servers {
+        holding += usize::from(get(server, name).await.is_some());
+    }
+    holding
+}
+
+/// Polls until the condition holds, so that no test sleeps for a fixed time.
+pub async fn becomes(what: &str, condition: impl AsyncFn() -> bool) {
+    let since = Instant::now();
+    while !condition().await {
+        assert!(
+            since.elapsed() < TEST_TIMEOUT,
+            "condition not reached in time: {what}"
+        );
+        sleep(ms(5)).await;
+    }
+}
+
+/// Waits until the lock is on every node. The last answers of an acquisition arrive after it has
+/// returned.
+pub async fn is_everywhere(servers: &[Redis], name: &str) {
+    becomes("all nodes have the lock", async || {
+        holding(servers, name).await == servers.len()
+    })
+    .await;
+}
+
+pub async fn is_nowhere(servers: &[Redis], name: &str) {
+    becomes("no node has the lock", async || {
+        holding(servers, name).await == 0
+    })
+    .await;
+}
+
+/// Number of nodes with such an answer.
+pub fn count(error: &LockError, kind: impl Fn(&Answer) -> bool) -> usize {
+    error
+        .votes()
+        .iter()
+        .filter(|vote| kind(&vote.answer))
+        .count()
+}
+
+pub fn is_held(answer: &Answer) -> bool {
+    matches!(answer, Answer::Held { .. })
+}
+
+pub fn refused(result: Result<Guard, LockError>) -> LockError {
+    result.expect_err("the lock must not be acquired")
+}
+
+/// For tests that leave the nodes with different high-water marks, so that a token may be high
+/// enough for some of them only.
+static UNEVEN: OnceCell<Vec<Redis>> = OnceCell::const_new();
+
+pub async fn uneven_five() -> &'static [Redis] {
+    let admitted = async || {
+        let servers = start(5).await;
+        redlock(&servers).await;
+        servers
+    };
+    UNEVEN.get_or_init(admitted).await
+}
+
+/// A lock with a lease that never ends during a test.
+pub async fn patient(servers: &[Redis]) -> Redlock {
+    builder(servers)
+        .lease(Duration::from_secs(20))
+        .build()
+        .await
+        .unwrap()
+}
+
+/// Acquires a lock on all servers: with a token above the high-water mark of each, also if another
+/// test has just raised one, and when each of them votes, also if some have just been started.
+pub async fn acquire_everywhere(redlock: &Redlock, servers: &[Redis], name: &str) -> Guard {
+    for _ in 0..100 {
+        let marks = redlock
+            .status()
+            .await
+            .into_iter()
+            .filter_map(|node| node.high_water)
+            .max();
+        redlock
+            .observe(name, marks.unwrap_or(FencingToken::FIRST))
+            .unwrap();
+        let guard = redlock.acquire_within(name, TEST_TIMEOUT).await.unwrap();
+        let since = Instant::now();
+        while since.elapsed() < ms(200) {
+            if holding(servers, name).await == servers.len() {
+                return guard;
+            }
+            sleep(ms(5)).await;
+        }
+        // Its lease may have ended on a busy machine.
+        let _ = guard.release().await;
+    }
+    panic!("in every attempt a node had a higher mark");
+}
+
+/// Like `get`, for values that need not be text.
+pub async fn value(server: &Redis, key: &str) -> Option<Vec<u8>> {
+    redis::cmd("GET")
+        .arg(key)
+        .query_async(&mut raw(server).await)
+        .await
+        .unwrap()
+}

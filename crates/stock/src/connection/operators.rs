@@ -1,0 +1,74 @@
+//! Reads by operators and auditors: snapshots of segments, and outboxes that are read on demand.
+//!
+//! They take connections from a pool of their own, so that an outbox of a megabyte, or an auditor
+//! who inspects a thousand segments, never stands in front of an order. The pool checks a
+//! connection before it lends it (`UNWATCH`, `PING`): one more round trip, which a read by an
+//! operator can afford and the hot path cannot. A cluster has one multiplexed client instead, whose
+//! replacement after a failover `cluster.rs` describes.
+//! `docs/decisions/2026-11-22-the-hot-path-shares-one-connection.md` has the reasons.
+
+use deadpool_redis::PoolError;
+use redis::{AsyncConnectionConfig, Cmd, Value, aio::ConnectionLike};
+
+use super::{Carrier, Cluster, Following, info};
+use crate::{RedisSettings, StockError, keys::Keys};
+
+/// Connections of the pool of one server.
+const CONNECTIONS_MAX: usize = 4;
+
+/// Long reads may take longer than an order: a multiple of the time limit for a reply.
+const TIMEOUT_FACTOR: u32 = 4;
+
+/// Connections for reads by operators and auditors.
+#[derive(Clone)]
+pub(crate) enum Operators {
+    Single(deadpool_redis::Pool),
+    Cluster(Cluster),
+    Sentinel(Following),
+}
+
+impl Operators {
+    pub(crate) async fn query(&self, cmd: &Cmd) -> Result<Value, StockError> {
+        match self {
+            Self::Single(pool) => query(pool, cmd).await,
+            Self::Cluster(cluster) => Ok(cluster.command(cmd).await?.extract_error()?),
+            Self::Sentinel(following) => following.operators_query(cmd).await,
+        }
+    }
+}
+
+impl Carrier for Operators {
+    async fn carry(&self, cmd: Cmd, _: &Keys) -> Result<Value, StockError> {
+        self.query(&cmd).await
+    }
+}
+
+/// The pool of one server. Connections are opened as they are needed.
+pub(super) fn pool(
+    settings: &RedisSettings,
+    url: &str,
+) -> Result<deadpool_redis::Pool, StockError> {
+    let response_timeout = settings.response_timeout * TIMEOUT_FACTOR;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(settings.connect_timeout))
+        .set_response_timeout(Some(response_timeout));
+    let manager = deadpool_redis::Manager::new_with_config(info(url)?, config)?;
+    deadpool_redis::Pool::builder(manager)
+        .max_size(CONNECTIONS_MAX)
+        .wait_timeout(Some(response_timeout))
+        .create_timeout(Some(settings.connect_timeout))
+        .recycle_timeout(Some(settings.response_timeout))
+        .runtime(deadpool_redis::Runtime::Tokio1)
+        .build()
+        .map_err(|error| StockError::Pool(error.to_string()))
+}
+
+/// Runs one command on a connection of the pool.
+pub(super) async fn query(pool: &deadpool_redis::Pool, cmd: &Cmd) -> Result<Value, StockError> {
+    let mut connection = pool.get().await.map_err(|error| match error {
+        PoolError::Backend(error) => StockError::Redis(error),
+        error => StockError::Pool(error.to_string()),
+    })?;
+    let reply = connection.req_packed_command(cmd).await?;
+    Ok(reply.extract_error()?)
+}

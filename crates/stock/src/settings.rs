@@ -1,0 +1,67 @@
+//! How a process uses the stock: where Redis is, and the limits and timeouts of its requests.
+
+use std::time::Duration;
+
+/// Time after its last deadline for which a final spillover is kept. Clocks of masters that differ
+/// by less cannot make an order take twice.
+const FORGET_MARGIN: Duration = Duration::from_secs(60);
+
+/// How this process uses the stock.
+#[derive(Debug, Clone)]
+pub struct StockSettings {
+    /// Where Redis is, and how long to wait for it.
+    pub redis: RedisSettings,
+    /// The most orders in a batch. 512 occupy the server for about two thirds of a millisecond; the
+    /// scripts allow 2000.
+    pub batch_max: usize,
+    /// Time for which a sold-out item is refused from the cache without a new snapshot.
+    pub sold_out_cache_ttl: Duration,
+    /// Time after its last deadline for which a final spillover is kept, for clocks that differ.
+    pub forget_margin: Duration,
+    /// Replicas that must have an order of a `replicated` item before it is acknowledged.
+    pub replicas: u16,
+    /// Time to wait for the replicas before the order is requested again. Not 0: Redis waits
+    /// without a limit then.
+    pub replicas_timeout: Duration,
+}
+
+impl StockSettings {
+    /// The defaults for a Redis at `url`.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            redis: RedisSettings::new(url),
+            batch_max: 256,
+            sold_out_cache_ttl: Duration::from_millis(100),
+            forget_margin: FORGET_MARGIN,
+            replicas: 1,
+            replicas_timeout: Duration::from_millis(100),
+        }
+    }
+
+    pub(crate) fn forget_margin_ms(&self) -> i64 {
+        i64::try_from(self.forget_margin.as_millis()).unwrap_or(i64::MAX / 2)
+    }
+}
+
+/// Where Redis is, and how long to wait for it.
+#[derive(Debug, Clone)]
+pub struct RedisSettings {
+    /// `redis://`, `redis+cluster://HOST:PORT,...`, `redis+sentinel://HOST:PORT,.../NAME`; each
+    /// also as `rediss` (TLS).
+    pub url: String,
+    /// Time limit for opening a connection.
+    pub connect_timeout: Duration,
+    /// Time limit for a reply. After it the outcome is unknown, and the request is repeated.
+    pub response_timeout: Duration,
+}
+
+impl RedisSettings {
+    /// The defaults for `url`.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_millis(500),
+        }
+    }
+}

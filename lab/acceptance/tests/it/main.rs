@@ -1,0 +1,14 @@
+//! The binary as its users see it: the tests start, call, stop and kill its processes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod chaos;
+mod crashes;
+mod item_locks;
+mod lock;
+mod operators;
+mod payments;
+mod process;
+mod reconcile;
+mod test_env;
+mod up;

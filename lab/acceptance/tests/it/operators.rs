@@ -1,0 +1,98 @@
+//! The operators' endpoints of a process without the role `order`.
+
+use reqwest::Client;
+use serde_json::{Value, json};
+use testbed::free_port;
+
+use crate::{
+    process::{Serving, create, settled_audit},
+    test_env::TestEnv,
+};
+
+async fn get(url: &str, path: &str) -> (u16, String) {
+    let response = Client::new()
+        .get(format!("{url}{path}"))
+        .send()
+        .await
+        .unwrap();
+    (response.status().as_u16(), response.text().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
+    let env = TestEnv::new().await;
+    let service = Serving::serve(env.dir(), free_port().await, &["--roles", "order"]).await;
+    create(
+        &service.url,
+        &env.admin,
+        &json!({ "id": "vase", "stock": 10 }),
+    )
+    .await;
+    let mut keeper = Serving::serve(
+        env.dir(),
+        free_port().await,
+        &["--roles", "recorder,reconciler"],
+    )
+    .await;
+    env.hold(&service.url, "vase", "k").await;
+    assert_eq!(get(&keeper.url, "/healthz").await.0, 200);
+    let mut metrics = String::new();
+    for _ in 0..100 {
+        metrics = get(&keeper.url, "/metrics").await.1;
+        if metrics.contains("stockade_drift_units{item=\"vase\"} 0") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(
+        metrics.contains("stockade_drift_units{item=\"vase\"} 0"),
+        "the metric that must be 0 is not in\n{metrics}"
+    );
+    for path in ["/items", "/items/vase", "/docs", "/openapi.json"] {
+        let (status, body) = get(&keeper.url, path).await;
+        let problem: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(
+            (status, &problem["code"]),
+            (404, &json!("not_found")),
+            "{path}"
+        );
+    }
+    env.redis.pause().await.unwrap();
+    assert_eq!(
+        get(&keeper.url, "/readyz").await.0,
+        503,
+        "its Redis does not answer"
+    );
+    assert_eq!(
+        get(&keeper.url, "/healthz").await.0,
+        200,
+        "and it runs all the same"
+    );
+    env.redis.resume().await.unwrap();
+    assert_eq!(keeper.interrupt(), Some(0));
+}
+
+/// Two processes on one machine would both use the default address, and one could not start.
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_without_an_api_listen_only_on_a_configured_address() {
+    let env = TestEnv::new().await;
+    let service = Serving::serve(env.dir(), free_port().await, &["--roles", "order"]).await;
+    let (mut recorder, mut another) = (Serving::recorder(env.dir()), Serving::recorder(env.dir()));
+    let mut reconciler = Serving::in_the_background(env.dir(), "reconciler");
+    create(
+        &service.url,
+        &env.admin,
+        &json!({ "id": "vase", "stock": 10, "hold_seconds": 1 }),
+    )
+    .await;
+    let order = env.hold(&service.url, "vase", "k").await;
+    env.becomes(&service.url, &order, "expired").await;
+    settled_audit(env.dir(), "vase").await;
+    for process in [&mut recorder, &mut another, &mut reconciler] {
+        assert_eq!(
+            process.interrupt(),
+            Some(0),
+            "it has been at work until now"
+        );
+    }
+}

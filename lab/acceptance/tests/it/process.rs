@@ -1,0 +1,201 @@
+//! Processes of `stockade` that serve, and requests to them.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use reqwest::{Client, RequestBuilder};
+use serde_json::{Value, json};
+pub use testkit::program::{path as program, run, stderr, stdout, stockade};
+
+/// A process of `stockade` that serves. Dropping it kills it.
+pub struct Serving {
+    child: Child,
+    pub url: String,
+    /// Lines that it printed after `ready`.
+    pub printed: Vec<String>,
+}
+
+impl Serving {
+    /// Starts `up` in the folder and waits until it is ready.
+    pub fn up(dir: &Path) -> Self {
+        Self::up_with(dir, &[])
+    }
+
+    pub fn up_with(dir: &Path, options: &[&str]) -> Self {
+        let mut up = stockade(dir);
+        up.args(["up", "--listen", "127.0.0.1:0"]).args(options);
+        let mut child = up.stdout(Stdio::piped()).spawn().expect("it starts");
+        let lines = read_lines(&mut child);
+        let first = lines
+            .recv_timeout(Duration::from_secs(30))
+            .expect("`up` prints that it is ready");
+        let url = first
+            .strip_prefix("ready ")
+            .unwrap_or_else(|| panic!("{first}"))
+            .to_owned();
+        let mut printed = Vec::new();
+        while let Ok(line) = lines.recv_timeout(Duration::from_millis(500)) {
+            let last = line.starts_with("Ctrl-C");
+            printed.push(line);
+            if last {
+                break;
+            }
+        }
+        Self {
+            child,
+            url,
+            printed,
+        }
+    }
+
+    /// Starts a role on a port that must be free, and waits until it serves.
+    pub async fn order_service(dir: &Path, port: u16) -> Self {
+        Self::serve(dir, port, &["--roles", "order"]).await
+    }
+
+    /// Starts roles, one of which serves HTTP, and waits until it serves.
+    pub async fn serve(dir: &Path, port: u16, options: &[&str]) -> Self {
+        Self::serve_by(stockade(dir), port, options).await
+    }
+
+    /// The same with the environment of `command`.
+    pub async fn serve_by(mut command: Command, port: u16, options: &[&str]) -> Self {
+        let url = format!("http://127.0.0.1:{port}");
+        let listen = format!("127.0.0.1:{port}");
+        let child = command
+            .args(["serve", "--listen", &listen])
+            .args(options)
+            .spawn()
+            .expect("it starts");
+        let serving = Self {
+            child,
+            url,
+            printed: Vec::new(),
+        };
+        for _ in 0..300 {
+            if Client::new()
+                .get(format!("{}/readyz", serving.url))
+                .send()
+                .await
+                .is_ok_and(|response| response.status().is_success())
+            {
+                return serving;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{} does not serve", serving.url);
+    }
+
+    pub fn recorder(dir: &Path) -> Self {
+        Self::in_the_background(dir, "recorder")
+    }
+
+    /// Starts a role that does not serve.
+    pub fn in_the_background(dir: &Path, role: &str) -> Self {
+        let child = stockade(dir)
+            .args(["serve", "--roles", role])
+            .spawn()
+            .expect("it starts");
+        Self {
+            child,
+            url: String::new(),
+            printed: Vec::new(),
+        }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().expect("a pid"))
+    }
+
+    /// Sends SIGKILL, so that the process cannot clean up.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Sends SIGINT, as Ctrl-C does. Returns the exit status.
+    pub fn interrupt(&mut self) -> Option<i32> {
+        kill(self.pid(), Signal::SIGINT).expect("it can be signalled");
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_lines(child: &mut Child) -> mpsc::Receiver<String> {
+    let stdout = child.stdout.take().expect("standard output is piped");
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(stdout)
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| sender.send(line))
+    });
+    receiver
+}
+
+pub fn token(dir: &Path, subject: &[&str]) -> String {
+    let output = run(stockade(dir).arg("token").args(subject));
+    assert!(output.status.success(), "{}", stderr(&output));
+    stdout(&output).trim().to_owned()
+}
+
+pub fn audit(dir: &Path, item: &str) -> Value {
+    let output = run(stockade(dir).args(["audit", item, "--json"]));
+    serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)))
+}
+
+/// The audit once no units are in flight. It must find no drift.
+pub async fn settled_audit(dir: &Path, item: &str) -> Value {
+    for _ in 0..60 {
+        let report = audit(dir, item);
+        assert_eq!(
+            (&report["drift"], &report["oversold"]),
+            (&json!(0), &json!(0)),
+            "{report:#}"
+        );
+        if ["in_flight", "returning", "in_transit"]
+            .iter()
+            .all(|units| report[units] == 0)
+        {
+            return report;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{item} is still in flight");
+}
+
+pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> RequestBuilder {
+    let request = client
+        .post(format!("{url}/items/{item}/orders"))
+        .bearer_auth(token)
+        .header("Idempotency-Key", key);
+    request
+        .json(&json!({ "quantity": 1 }))
+        .timeout(Duration::from_secs(20))
+}
+
+pub async fn create(url: &str, admin: &str, item: &Value) {
+    let response = Client::new()
+        .post(format!("{url}/items"))
+        .bearer_auth(admin)
+        .json(item)
+        .send()
+        .await
+        .expect("the service responds");
+    assert_eq!(response.status(), 201);
+}

@@ -1,0 +1,119 @@
+//! A test environment: a Redis, a ledger, and a folder whose settings name them.
+
+use std::{path::Path, time::Duration};
+
+use reqwest::Client;
+use serde_json::{Value, json};
+use testbed::Redis;
+
+use crate::process::{audit, order, token};
+
+pub struct TestEnv {
+    folder: tempfile::TempDir,
+    pub redis: Redis,
+    pub admin: String,
+    pub ann: String,
+}
+
+impl TestEnv {
+    /// An environment with a SQLite ledger in the folder.
+    pub async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = format!("sqlite://{}/ledger.db", folder.path().display());
+        Self::with_ledger(folder, &ledger).await
+    }
+
+    pub async fn with_ledger(folder: tempfile::TempDir, database_url: &str) -> Self {
+        let redis = Redis::start().await.unwrap();
+        let settings = format!(
+            "redis_url = \"{}\"\ndatabase_url = \"{database_url}\"\njwt_secret = \"a secret of the login\"\nadmin_token = \"a token of the admins\"\n",
+            redis.url()
+        );
+        std::fs::write(folder.path().join("stockade.toml"), settings).unwrap();
+        let (admin, ann) = (
+            token(folder.path(), &["admin"]),
+            token(folder.path(), &["buyer", "ann"]),
+        );
+        Self {
+            folder,
+            redis,
+            admin,
+            ann,
+        }
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Changes Redis directly, unnoticed by the processes.
+    pub async fn redis(&self, command: &[&str]) {
+        run_redis(&self.redis.url(), command).await;
+    }
+
+    /// Places an order of ann's, which must be held, and returns its name.
+    pub async fn hold(&self, url: &str, item: &str, key: &str) -> String {
+        let response = order(&Client::new(), url, item, &self.ann, key)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 201);
+        response.json::<Value>().await.unwrap()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    /// Waits until the order is in this state.
+    pub async fn becomes(&self, url: &str, order: &str, state: &str) {
+        becomes(url, &self.admin, order, state).await;
+    }
+
+    /// Waits until the audit finds nothing, and everything is where it shall be.
+    pub async fn heals(&self, item: &str) -> Value {
+        let mut report = Value::Null;
+        for _ in 0..100 {
+            report = audit(self.dir(), item);
+            if report["ok"] == json!(true)
+                && ["in_flight", "returning", "in_transit"]
+                    .iter()
+                    .all(|units| report[units] == 0)
+            {
+                return report;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        panic!("it has not healed: {report:#}");
+    }
+}
+
+pub async fn run_redis(url: &str, command: &[&str]) {
+    let mut redis = redis::Client::open(url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    redis::cmd(command[0])
+        .arg(&command[1..])
+        .exec_async(&mut redis)
+        .await
+        .unwrap();
+}
+
+pub async fn becomes(url: &str, admin: &str, order: &str, state: &str) {
+    let mut shown = Value::Null;
+    for _ in 0..300 {
+        let response = Client::new()
+            .get(format!("{url}/orders/{order}"))
+            .bearer_auth(admin)
+            .send()
+            .await
+            .unwrap();
+        shown = response.json().await.unwrap();
+        if shown["state"] == state {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not {state} after fifteen seconds: {shown}");
+}

@@ -1,0 +1,198 @@
+//! `stockade up`.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    process::Command,
+};
+
+use reqwest::Client;
+use serde_json::{Value, json};
+
+use crate::{
+    crashes::{Rush, replay, wait_for},
+    process::{Serving, audit, create, order, run, settled_audit, stderr, stdout, stockade, token},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_up_prints_works_as_pasted() {
+    // A path that means something to a shell and in a URL.
+    let folder = tempfile::Builder::new()
+        .prefix("a b'c%20d?e#")
+        .tempdir()
+        .unwrap();
+    let mut up = Serving::up(folder.path());
+    assert!(folder.path().join("ledger.db").exists());
+    let commands: Vec<_> = up
+        .printed
+        .iter()
+        .filter(|line| line.contains("token") || line.contains("audit"))
+        .cloned()
+        .collect();
+    assert_eq!(commands.len(), 3, "{:?}", up.printed);
+    let expected = ["201 Created", "\"segments\"", "drift 0"];
+    for (command, expected) in commands.iter().zip(expected) {
+        let output = Command::new("sh").args(["-c", command]).output().unwrap();
+        assert!(
+            output.status.success() && stdout(&output).contains(expected),
+            "{command}\n{}{}",
+            stdout(&output),
+            stderr(&output)
+        );
+    }
+    assert_eq!(up.interrupt(), Some(0), "Ctrl-C is how it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_folder_that_all_may_read_only_the_user_may_read_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut up = Serving::up(folder.path());
+    assert_eq!(up.interrupt(), Some(0));
+    let (mut folders, mut files) = (vec![folder.path().to_owned()], 0);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = fs::metadata(&path).unwrap();
+            assert_eq!(metadata.mode() & 0o077, 0, "{}", path.display());
+            if metadata.is_dir() {
+                folders.push(path);
+            } else {
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 6, "the ledger, and the files of six servers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_folder_keeps_its_data_and_its_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut up = Serving::up(folder.path());
+    let ann = token(folder.path(), &["buyer", "ann"]);
+    let first: Value = order(&Client::new(), &up.url, "demo", &ann, "k")
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(up.interrupt(), Some(0));
+    let up = Serving::up(folder.path());
+    let again = order(&Client::new(), &up.url, "demo", &ann, "k")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(again.headers()["idempotent-replayed"], "true");
+    assert_eq!(again.json::<Value>().await.unwrap(), first);
+    settled_audit(folder.path(), "demo").await;
+    let secrets = std::fs::metadata(folder.path().join("run.toml")).unwrap();
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&secrets.permissions()) & 0o077,
+        0,
+        "other users cannot read them"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_in_one_folder_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let _up = Serving::up(folder.path());
+    let output = run(stockade(folder.path()).args(["up", "--listen", "127.0.0.1:0"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--dir"), "{}", stderr(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_status_of_audit_reports_drift() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without the reconciler, so that nothing repairs the drift that the audit must find.
+    let up = Serving::up_with(folder.path(), &["--roles", "order,recorder"]);
+    let exit = |item: &str| {
+        run(stockade(folder.path()).args(["audit", item]))
+            .status
+            .code()
+    };
+    assert_eq!(exit("demo"), Some(0));
+    assert_eq!(exit("no-such-item"), Some(2));
+    assert_eq!(exit("no such item"), Some(2));
+    let admin = token(folder.path(), &["admin"]);
+    create(&up.url, &admin, &json!({ "id": "vase", "stock": 5 })).await;
+    let run_file: toml::Table = std::fs::read_to_string(folder.path().join("run.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    let redis = redis::Client::open(run_file["redis_url"].as_str().unwrap()).unwrap();
+    let mut redis = redis.get_multiplexed_async_connection().await.unwrap();
+    let stock = "stock:{vase:0}";
+    for (units, drift) in [(1, 1), (-2, -1), (1, 0)] {
+        redis::cmd("HINCRBY")
+            .arg(stock)
+            .arg("available")
+            .arg(units)
+            .exec_async(&mut redis)
+            .await
+            .unwrap();
+        let report = audit(folder.path(), "vase");
+        assert_eq!(
+            (&report["segments"][0]["drift"], report["drift"].as_i64()),
+            (&json!(drift), Some(i64::abs(drift)))
+        );
+        assert_eq!(exit("vase"), Some(i32::from(drift != 0)));
+    }
+    redis::cmd("DEL")
+        .arg("outbox:{vase:0}")
+        .exec_async(&mut redis)
+        .await
+        .unwrap();
+    assert_eq!(exit("vase"), Some(1), "a history that is gone is drift");
+    assert!(audit(folder.path(), "vase")["segments"][0]["finding"].is_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_kill_9_of_everything_a_new_up_continues_with_every_acknowledged_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut up = Serving::up(folder.path());
+    let admin = token(folder.path(), &["admin"]);
+    create(
+        &up.url,
+        &admin,
+        &json!({ "id": "rush", "stock": 3000, "segments": 4, "limit_per_buyer": 2 }),
+    )
+    .await;
+    create(
+        &up.url,
+        &admin,
+        &json!({ "id": "fast", "stock": 3000, "segments": 4, "durability": "accepted" }),
+    )
+    .await;
+    let tokens: Vec<_> = (0..20)
+        .map(|buyer| token(folder.path(), &["buyer", &format!("buyer-{buyer}")]))
+        .collect();
+
+    let url = up.url.clone();
+    let rush = Rush {
+        url: &url,
+        items: &["rush", "fast"],
+        tokens: &tokens,
+        orders: 60,
+        patience: 0,
+    };
+    let acknowledged = rush
+        .run(async |done| {
+            wait_for(done, 100).await;
+            up.kill();
+        })
+        .await;
+    assert!(
+        acknowledged.len() >= 100,
+        "{} acknowledged",
+        acknowledged.len()
+    );
+
+    let up = Serving::up(folder.path());
+    replay(&up.url, &tokens, &acknowledged).await;
+    for item in ["rush", "fast", "demo"] {
+        settled_audit(folder.path(), item).await;
+    }
+}

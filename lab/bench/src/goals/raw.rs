@@ -1,0 +1,4 @@
+//! Minimal baselines: one script, or SQL only.
+
+pub mod columns;
+pub mod rows;

@@ -1,0 +1,101 @@
+//! P1: recorded orders over HTTP, compared with the bare handler and with two services that record
+//! straight into PostgreSQL.
+
+use anyhow::Result;
+use client::Durability;
+
+use crate::{
+    baseline::{Kind, around},
+    buyers::{CROWD, Crowd},
+    goal::{Bound, Line, Measured, Sample},
+    options::Options,
+    sale::{Terms, sell},
+    test_env::TestEnv,
+};
+
+/// Each repeat measures each on new servers, the baselines before and after the figure, and the bare
+/// handler closest to it.
+pub async fn measure(options: &Options) -> Result<Measured> {
+    let (crowd, mut lines) = (Crowd::new(CROWD)?, lines(options));
+    for _ in 0..options.repeats {
+        let ours = around(Kind::Bare, options, &crowd, recorded(options, &crowd));
+        let ours = around(Kind::Batches, options, &crowd, ours);
+        let (transactions, (batches, (ceiling, (figure, sample)))) =
+            around(Kind::Transaction, options, &crowd, ours).await?;
+        for (line, baseline) in lines.iter_mut().zip([ceiling, transactions, batches]) {
+            line.samples.push(Sample {
+                figure,
+                baseline,
+                ..sample
+            });
+        }
+    }
+    Ok(Measured {
+        goal: "P1",
+        title: "recorded orders (201 after the ledger's commit) over HTTP",
+        lines,
+    })
+}
+
+/// Description of the loads over HTTP.
+pub fn load_setting(options: &Options) -> String {
+    let Options {
+        connections,
+        seconds,
+        ..
+    } = options;
+    format!(
+        "closed loop, wrk -t1 -c{connections} -d{seconds}s after a warm-up, {CROWD} buyers; of the baseline half the time before the figure and half after it"
+    )
+}
+
+async fn recorded(options: &Options, crowd: &Crowd) -> Result<(f64, Sample)> {
+    let env = TestEnv::start().await?;
+    let Options {
+        connections,
+        seconds,
+        ..
+    } = *options;
+    let (answered, sample) = sell(
+        &env,
+        crowd,
+        Terms {
+            item: "p1",
+            durability: Durability::Recorded,
+            status: 201,
+            connections,
+            seconds,
+        },
+    )
+    .await?;
+    Ok((answered.per_second(), sample))
+}
+
+fn lines(options: &Options) -> Vec<Line> {
+    let line = |baseline: &str, bound, setting: &str| Line {
+        figure: "recorded orders".into(),
+        baseline: baseline.into(),
+        unit: "orders/s",
+        bound,
+        setting: format!("compared with {baseline}: {setting}"),
+        samples: Vec::new(),
+    };
+    let all = format!(
+        "one item, 8 segments, every role in one process, PostgreSQL with fsync, Redis with AOF always, all on this machine; {}",
+        load_setting(options)
+    );
+    vec![
+        line("bare axum handler", Bound::AtLeast(0.6), &all),
+        line(
+            "one SQL transaction per order",
+            Bound::AtLeast(20.0),
+            "INSERT, UPDATE of one row and COMMIT, 16 connections, behind the same HTTP layer and check of tokens; the rest as above",
+        ),
+        line(
+            "natural batches straight into PostgreSQL",
+            Bound::AtLeast(1.2),
+            "no Redis, no limit for a buyer, no log: INSERT from UNNEST and UPDATE in one statement for all queued orders, two writers, behind the same HTTP layer \
+             and check of tokens; the rest as above",
+        ),
+    ]
+}

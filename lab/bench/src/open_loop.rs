@@ -1,0 +1,238 @@
+//! Orders at a fixed rate. Each order starts at its scheduled time, whether earlier ones have been
+//! answered or not, and its latency counts from that time. A stall therefore appears in the latency of
+//! every order that would have waited in it. A closed loop sends fewer requests to a stalled service
+//! (coordinated omission).
+//!
+//! As in wrk2, each connection sends every n-th request of the schedule. A request whose connection
+//! still waits for an answer starts late, and the wait counts. The driver's own delay counts as well:
+//! timers have a resolution of a millisecond, and the driver shares the processors with the service.
+//! `load-tests capacity` does the same with a complete HTTP client and a history of every order, which
+//! at half of the maximum rate take more of two cores than the service.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use crate::connection::{Connection, order_request};
+
+/// Delay from the last opened connection to the first request.
+const START_DELAY: Duration = Duration::from_millis(100);
+/// Longer than the service takes to answer that the outcome is unknown.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A load.
+#[derive(Debug, Clone)]
+pub struct OpenLoop {
+    /// `HOST:PORT`
+    pub address: String,
+    /// Item that the buyers order.
+    pub item: String,
+    /// Tokens of the buyers.
+    pub tokens: Arc<[String]>,
+    /// Status of an acknowledged order.
+    pub status: u16,
+    /// Number of connections.
+    pub connections: u64,
+    /// Orders per second.
+    pub rate: f64,
+    /// Orders of the warm-up, which do not count.
+    pub warm: u64,
+    /// Orders that are measured.
+    pub orders: u64,
+}
+
+/// Milliseconds of each measured order, sorted.
+#[derive(Debug)]
+pub struct Latencies {
+    answered: Vec<f64>,
+    begun: Vec<f64>,
+}
+
+impl Latencies {
+    /// Percentile of the latency, from the scheduled time to the last byte of the answer.
+    pub fn answered_within(&self, percent: f64) -> f64 {
+        percentile(&self.answered, percent)
+    }
+
+    /// Percentile of the driver's own delay, from the scheduled time to the request.
+    pub fn begun_within(&self, percent: f64) -> f64 {
+        percentile(&self.begun, percent)
+    }
+}
+
+impl OpenLoop {
+    /// Runs the load. Fails if an answer is not an order.
+    pub async fn run(self) -> Result<Latencies> {
+        let mut open = Vec::new();
+        for _ in 0..self.connections {
+            open.push(Connection::open(&self.address).await?);
+        }
+        let (load, begins) = (Arc::new(self), Instant::now() + START_DELAY);
+        let mut tasks = JoinSet::new();
+        for (number, connection) in (0..).zip(open) {
+            tasks.spawn(Arc::clone(&load).on_one_connection(connection, number, begins));
+        }
+        let ends = begins + load.due(load.warm + load.orders) + ANSWER_TIMEOUT;
+        let (mut answered, mut begun) = (Vec::new(), Vec::new());
+        while let Some(done) = timeout_at(ends, tasks.join_next())
+            .await
+            .context("some orders were not answered in time")?
+        {
+            for (began_ms, answered_ms) in done?? {
+                begun.push(began_ms);
+                answered.push(answered_ms);
+            }
+        }
+        begun.sort_by(f64::total_cmp);
+        answered.sort_by(f64::total_cmp);
+        Ok(Latencies { answered, begun })
+    }
+
+    /// Scheduled time of an order, relative to the first.
+    fn due(&self, order: u64) -> Duration {
+        Duration::from_secs_f64(order as f64 / self.rate)
+    }
+
+    async fn on_one_connection(
+        self: Arc<Self>,
+        mut connection: Connection,
+        number: u64,
+        begins: Instant,
+    ) -> Result<Vec<(f64, f64)>> {
+        let mut took = Vec::new();
+        let mut order = number;
+        while order < self.warm + self.orders {
+            let token = &self.tokens[usize::try_from(order)? % self.tokens.len()];
+            let request = order_request(&self.item, token, &format!("open-{order}"));
+            let due = begins + self.due(order);
+            sleep_until(due).await;
+            let began = due.elapsed();
+            let status = connection.send(&request).await?;
+            ensure!(
+                status == self.status,
+                "an order of {} was answered {status}",
+                self.item
+            );
+            if order >= self.warm {
+                took.push((
+                    began.as_secs_f64() * 1000.0,
+                    due.elapsed().as_secs_f64() * 1000.0,
+                ));
+            }
+            order += self.connections;
+        }
+        Ok(took)
+    }
+}
+
+/// Percentile of sorted values.
+fn percentile(sorted: &[f64], percent: f64) -> f64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank of a list in memory"
+    )]
+    // 99.9 % of 1000 is a little more than 999 where numbers are binary.
+    let rank = (percent / 100.0 * sorted.len() as f64 - 1e-6).ceil() as usize;
+    sorted
+        .get(rank.saturating_sub(1).min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::{OpenLoop, percentile};
+
+    /// Answers every request 201 after this long, and the very first after `stall` more.
+    async fn service(takes: Duration, stall: Duration) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let mut stall = stall;
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut extra = std::mem::take(&mut stall);
+                tokio::spawn(async move {
+                    let mut request = [0; 4096];
+                    while stream
+                        .read(&mut request)
+                        .await
+                        .is_ok_and(|length| length > 0)
+                    {
+                        tokio::time::sleep(takes + std::mem::take(&mut extra)).await;
+                        stream
+                            .write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}")
+                            .await
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn load(address: String, status: u16) -> OpenLoop {
+        let tokens: Arc<[String]> = ["a token".to_owned()].into();
+        OpenLoop {
+            address,
+            item: "vase".into(),
+            tokens,
+            status,
+            connections: 2,
+            rate: 100.0,
+            warm: 0,
+            orders: 40,
+        }
+    }
+
+    #[tokio::test]
+    async fn an_order_behind_a_stall_counts_its_wait() {
+        let took = load(
+            service(Duration::ZERO, Duration::from_millis(300)).await,
+            201,
+        )
+        .run()
+        .await
+        .unwrap();
+        assert_eq!(took.answered.len(), 40);
+        // Of the stalled connection, a request was due every 20 ms; about half of those 15 waited
+        // longer than 150 ms.
+        let slow = took.answered.iter().filter(|ms| **ms > 100.0).count();
+        assert!(slow >= 8, "{:?}", took.answered);
+        assert!(
+            took.answered_within(100.0) >= 300.0 && took.answered_within(50.0) < 100.0,
+            "{:?}",
+            took.answered
+        );
+    }
+
+    #[tokio::test]
+    async fn an_unexpected_status_fails_the_load() {
+        let error = load(service(Duration::ZERO, Duration::ZERO).await, 202)
+            .run()
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("201"), "{error}");
+    }
+
+    #[test]
+    fn percentiles_are_measured_values() {
+        let values: Vec<f64> = (1..=1000).map(f64::from).collect();
+        assert_eq!(
+            [50.0, 99.0, 99.9, 100.0].map(|percent| percentile(&values, percent)),
+            [500.0, 990.0, 999.0, 1000.0]
+        );
+        assert!(percentile(&[], 50.0).is_nan());
+    }
+}

@@ -1,0 +1,257 @@
+//! A running Stockade on private servers: Redis flushes every write, and PostgreSQL every commit.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail, ensure};
+use client::{
+    Admin, Audit, Client, Durability, IdempotencyKey, NewItem, NewOrder, Request, RetryPolicy,
+    Token,
+};
+use tempfile::TempDir;
+use testbed::{Daemon, Postgres, Redis, free_port};
+use tokio::time::sleep;
+
+use crate::{
+    buyers::{self, JWT_SECRET},
+    programs,
+};
+
+/// Token of the admins.
+pub const ADMIN_TOKEN: &str = "a token of the admins of the bench";
+
+/// Segments of every item, as the goals define it.
+pub const SEGMENTS: u16 = 8;
+
+/// More than any buyer orders: the service counts towards the limit, and no buyer reaches it.
+const LIMIT: u32 = 1_000_000;
+
+/// An answer may wait behind a whole measurement.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running Stockade. Dropping it stops all of it.
+pub struct TestEnv {
+    // Fields drop in this order: processes, then their servers, then the folder with the logs.
+    service: Daemon,
+    recorder: Option<Daemon>,
+    /// Server of the stock.
+    pub redis: Redis,
+    /// Server of the ledger.
+    pub postgres: Postgres,
+    /// Base URL of the service.
+    pub url: String,
+    database_url: String,
+    client: Client,
+    admin: Admin,
+    dir: TempDir,
+}
+
+impl TestEnv {
+    /// Every role in one process.
+    pub async fn start() -> Result<Self> {
+        Self::with_roles("order,recorder,reconciler").await
+    }
+
+    /// Only the order service: its orders stay in the outboxes.
+    pub async fn without_recorder() -> Result<Self> {
+        Self::with_roles("order").await
+    }
+
+    async fn with_roles(roles: &'static str) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("stockade-bench-")
+            .tempdir()?;
+        let (redis, postgres) = (Redis::start().await?, Postgres::start().await?);
+        let database_url = postgres.create_database("bench").await?;
+        let listen = format!("127.0.0.1:{}", free_port().await);
+        let service = serve(&dir, "service", roles, &redis, &database_url, Some(&listen)).await?;
+        let url = format!("http://{listen}");
+        // A measurement must not repeat what it counts.
+        let client = Client::builder([&*url])
+            .attempt_timeout(ATTEMPT_TIMEOUT)
+            .retry(RetryPolicy::never())
+            .build()?;
+        let env = Self {
+            service,
+            recorder: None,
+            redis,
+            postgres,
+            url,
+            database_url,
+            admin: client.admin(Token::bearer(ADMIN_TOKEN)?),
+            client,
+            dir,
+        };
+        env.until_ready().await?;
+        Ok(env)
+    }
+
+    /// Adds a process with the roles that [`TestEnv::without_recorder`] leaves out.
+    pub async fn start_recorder(&mut self) -> Result<()> {
+        self.recorder = Some(
+            serve(
+                &self.dir,
+                "recorder",
+                "recorder,reconciler",
+                &self.redis,
+                &self.database_url,
+                None,
+            )
+            .await?,
+        );
+        Ok(())
+    }
+
+    /// Process id of the order service.
+    pub fn service_pid(&self) -> u32 {
+        self.service.pid()
+    }
+
+    /// Process id of the recorder, if it is a separate process.
+    pub fn recorder_pid(&self) -> Option<u32> {
+        self.recorder.as_ref().map(Daemon::pid)
+    }
+
+    /// Creates and opens an item with this durability.
+    pub async fn open(&self, item: &str, stock: u64, durability: Durability) -> Result<()> {
+        let item = NewItem {
+            segments: Some(SEGMENTS),
+            limit_per_buyer: Some(LIMIT),
+            hold_seconds: Some(86_400),
+            durability: Some(durability),
+            ..NewItem::new(item, stock)
+        };
+        self.admin.create_item(&item).await?;
+        Ok(())
+    }
+
+    /// Places one order and returns the status of the answer.
+    pub async fn order(&self, item: &str, key: &str) -> Result<u16> {
+        let token = Token::bearer(buyers::token(0)?)?;
+        let order = NewOrder::new(item, 1).with_key(IdempotencyKey::new(key)?);
+        let response = self
+            .client
+            .send_once(&Request::place(&token, &order))
+            .await?;
+        Ok(response.status)
+    }
+
+    /// The audit once nothing is in flight. Fails if units stay in flight, or if the ledger rejected
+    /// an acknowledged order.
+    pub async fn audit(&self, item: &str) -> Result<Audit> {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        loop {
+            let audit = self.admin.audit(item).await?;
+            if audit.in_flight == 0 && audit.returning == 0 && audit.in_transit == 0 {
+                ensure!(
+                    audit.rejected_orders == 0,
+                    "the ledger rejected {} orders of {item}",
+                    audit.rejected_orders
+                );
+                ensure!(
+                    audit.ok || audit.drift > 0 || audit.oversold > 0,
+                    "the audit of {item} failed without drift or oversell"
+                );
+                return Ok(audit);
+            }
+            ensure!(
+                Instant::now() < until,
+                "units of {item} are still in flight after {SETTLE_TIMEOUT:?}: {audit:?}"
+            );
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The audit at this moment.
+    pub async fn audit_now(&self, item: &str) -> Result<Audit> {
+        Ok(self.admin.audit(item).await?)
+    }
+
+    /// Number of outbox entries of an item that are not trimmed yet. The entries at the checkpoints
+    /// stay, and do not count.
+    pub async fn untrimmed(&self, item: &str) -> Result<u64> {
+        let segments = self.admin.item(item).await?.segments.unwrap_or_default();
+        Ok(segments
+            .iter()
+            .map(|segment| segment.outbox.saturating_sub(1))
+            .sum())
+    }
+
+    /// Number of orders that the service has answered, by outcome.
+    pub async fn outcomes(&self) -> Result<BTreeMap<String, u64>> {
+        Ok(outcomes(&self.client.metrics().await?))
+    }
+
+    async fn until_ready(&self) -> Result<()> {
+        let until = Instant::now() + READY_TIMEOUT;
+        loop {
+            if self.client.is_ready().await {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let log = std::fs::read_to_string(self.service.log()).unwrap_or_default();
+                bail!("the service was not ready after {READY_TIMEOUT:?}:\n{log}");
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Without LOCK_URLS, the ledger's database keeps the reconciler's lock. Redis then serves the stock
+/// only.
+async fn serve(
+    dir: &TempDir,
+    name: &str,
+    roles: &'static str,
+    redis: &Redis,
+    database_url: &str,
+    listen: Option<&str>,
+) -> Result<Daemon> {
+    let (program, folder) = (programs::stockade()?, dir.path().join(name));
+    let mut variables = vec![
+        ("REDIS_URL", redis.url()),
+        ("DATABASE_URL", database_url.to_owned()),
+        ("STOCKADE_JWT_SECRET", JWT_SECRET.to_owned()),
+        ("STOCKADE_ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
+        ("STOCKADE_ROLES", roles.to_owned()),
+    ];
+    variables.extend(listen.map(|listen| ("STOCKADE_LISTEN", listen.to_owned())));
+    let command = move || {
+        let mut command = programs::unsteered(&program);
+        command
+            .arg("--dir")
+            .arg(&folder)
+            .arg("serve")
+            .envs(variables.iter().cloned());
+        command
+    };
+    Ok(Daemon::start("stockade", dir.path().join(format!("{name}.log")), command).await?)
+}
+
+/// `stockade_orders_total{outcome="held"} 12`
+fn outcomes(metrics: &str) -> BTreeMap<String, u64> {
+    let counter = |line: &str| {
+        let (outcome, count) = line
+            .strip_prefix("stockade_orders_total{outcome=\"")?
+            .split_once("\"} ")?;
+        Some((outcome.to_owned(), count.trim().parse().ok()?))
+    };
+    metrics.lines().filter_map(counter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outcomes;
+
+    #[test]
+    fn outcomes_are_read_from_the_metrics() {
+        let text = "# TYPE stockade_orders_total counter\nstockade_orders_total{outcome=\"held\"} 12\nstockade_orders_total{outcome=\"sold_out\"} 3\n\
+            stockade_order_seconds_count 15\n";
+        let found = outcomes(text);
+        assert_eq!((found.len(), found["held"], found["sold_out"]), (2, 12, 3));
+    }
+}

@@ -1,0 +1,76 @@
+//! The service under test, as its clients see it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use client::{Admin, Audit, Buyer, Client, PaymentKey, PaymentProvider, RetryPolicy, Token};
+
+/// Limit for one attempt. Longer than `STOCKADE_ORDER_TIMEOUT_MS` of the processes, so that the
+/// service reports an unknown outcome before the client gives up.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
+const RETRY_PAUSE: Duration = Duration::from_millis(40);
+const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The secrets that clients share with the service.
+#[derive(Clone, Debug)]
+pub struct Secrets {
+    /// Signs the tokens of buyers.
+    pub jwt: String,
+    /// Authorizes admins.
+    pub admin: String,
+    /// Signs payment reports.
+    pub payment: String,
+}
+
+/// Clients of every kind for one service.
+#[derive(Clone, Debug)]
+pub struct Api {
+    /// Makes calls as the admin.
+    pub admin: Admin,
+    /// Reports payments.
+    pub provider: PaymentProvider,
+    /// Sends requests, each to the next instance.
+    pub client: Client,
+    secrets: Secrets,
+}
+
+impl Api {
+    /// Clients of the service that has an instance at each of `urls`. They send each request once.
+    pub fn new(urls: Vec<String>, secrets: Secrets) -> Result<Self> {
+        let client = Client::builder(urls)
+            .attempt_timeout(ATTEMPT_TIMEOUT)
+            .retry(RetryPolicy::never())
+            .build()?;
+        Self::of(client, secrets)
+    }
+
+    fn of(client: Client, secrets: Secrets) -> Result<Self> {
+        Ok(Self {
+            admin: client.admin(Token::bearer(&secrets.admin)?),
+            provider: client.payment_provider(PaymentKey::new(&secrets.payment)),
+            client,
+            secrets,
+        })
+    }
+
+    /// The same clients, which repeat requests until the outcome is known or `deadline` has passed.
+    pub fn retrying_for(&self, deadline: Duration) -> Result<Self> {
+        let retry = RetryPolicy::every(RETRY_PAUSE, deadline);
+        Self::of(self.client.with_retry(retry), self.secrets.clone())
+    }
+
+    /// A token for the buyer `name`.
+    pub fn token(&self, name: &str) -> Token {
+        Token::mint_buyer(&self.secrets.jwt, name, TOKEN_LIFETIME)
+    }
+
+    /// Makes calls as the buyer `name`.
+    pub fn buyer(&self, name: &str) -> Buyer {
+        self.client.buyer(self.token(name))
+    }
+}
+
+/// Whether the audit is correct, no order is held, and no unit is on its way.
+pub fn is_quiet(audit: &Audit) -> bool {
+    audit.ok && audit.held == 0 && audit.is_at_rest()
+}

@@ -1,0 +1,184 @@
+//! A test environment: real servers and real processes of Stockade, each of which can be broken
+//! separately.
+
+mod process;
+mod servers;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use rand::{RngExt, rngs::StdRng};
+use testbed::{Clock, Disk};
+use tokio::time::{Instant, sleep};
+
+pub use self::{
+    process::{LOCK_LEASE_MS, Process, Role},
+    servers::{LedgerServer, LockNode, StockServers},
+};
+use crate::{
+    api::{Api, Secrets},
+    fault::{Fault, Topology},
+    ledger_view::LedgerView,
+};
+
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Servers and processes. Dropping it kills them all.
+pub struct TestEnv {
+    // Fields are dropped in this order: processes go before their servers.
+    /// The processes of Stockade.
+    pub processes: Vec<Process>,
+    /// The Redis servers of the stock.
+    pub redis: StockServers,
+    /// The SQL database.
+    pub ledger: LedgerServer,
+    /// The Redis servers of the locks.
+    pub locks: Vec<LockNode>,
+    /// Clients of the service, which send each request once.
+    pub api: Api,
+    /// Reads the ledger's tables without the service.
+    pub ledger_view: LedgerView,
+    dir: PathBuf,
+}
+
+/// What environments are built from on this machine.
+#[derive(Clone, Debug)]
+pub struct EnvConfig {
+    /// The program `stockade`.
+    pub program: PathBuf,
+    /// The folder for logs and the report.
+    pub out: PathBuf,
+    /// Whether the ledger gets a disk that can be filled.
+    pub small_disk: bool,
+    /// Whether the lock nodes get clocks that can jump.
+    pub clocks: bool,
+}
+
+impl EnvConfig {
+    /// Tests what this machine can do. Also returns the faults that it cannot inject, with the
+    /// reasons.
+    pub async fn detect(program: PathBuf, out: PathBuf) -> (Self, Vec<String>) {
+        let (disk, clock) = (Disk::mount(1).await, Clock::new().await);
+        let mut missing = Vec::new();
+        let small_disk = disk
+            .map_err(|error| missing.push(format!("{}: {error}", Fault::LedgerDiskFull)))
+            .is_ok();
+        let clocks = clock
+            .map_err(|error| missing.push(format!("{}: {error}", Fault::LockClockJump)))
+            .is_ok();
+        (
+            Self {
+                program,
+                out,
+                small_disk,
+                clocks,
+            },
+            missing,
+        )
+    }
+
+    /// The faults that this machine can inject.
+    pub fn faults(&self) -> Vec<Fault> {
+        let is_possible = |fault: &Fault| match fault {
+            Fault::LedgerDiskFull => self.small_disk,
+            Fault::LockClockJump => self.clocks,
+            _ => true,
+        };
+        Fault::ALL.into_iter().filter(is_possible).collect()
+    }
+}
+
+impl TestEnv {
+    /// Starts servers and processes, and waits until the service is ready. `name` is the folder for
+    /// the logs.
+    pub async fn start(topology: Topology, name: &str, config: &EnvConfig) -> Result<Self> {
+        let dir = config.out.join(name);
+        std::fs::create_dir_all(&dir)?;
+        let redis = StockServers::start(topology).await?;
+        let ledger = LedgerServer::start(topology, config.small_disk).await?;
+        let locks = servers::start_lock_nodes(config.clocks).await?;
+        let secrets = secrets();
+        let processes =
+            process::start_all(topology, config, &dir, &secrets, &redis, &ledger, &locks).await?;
+        let urls = processes
+            .iter()
+            .filter_map(|process| process.url.clone())
+            .collect();
+        let env = Self {
+            processes,
+            ledger_view: ledger.view()?,
+            redis,
+            ledger,
+            locks,
+            api: Api::new(urls, secrets)?,
+            dir,
+        };
+        env.wait_until_ready().await?;
+        Ok(env)
+    }
+
+    /// Waits until every order service reports that it is ready.
+    async fn wait_until_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while !self.api.client.is_ready().await {
+            ensure!(
+                Instant::now() < deadline,
+                "the service was not ready after {READY_TIMEOUT:?}; its logs are in {}",
+                self.dir.display()
+            );
+            sleep(READY_POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// The folder with the logs of the processes.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The indices of the processes that have this role.
+    pub fn with_role(&self, role: Role) -> Vec<usize> {
+        let has_role = |process: &Process| process.role == role || process.role == Role::All;
+        self.processes
+            .iter()
+            .enumerate()
+            .filter(|(_, process)| has_role(process))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// The index of a random process that has this role.
+    pub fn one_with_role(&self, role: Role, rng: &mut StdRng) -> usize {
+        let all = self.with_role(role);
+        all[rng.random_range(0..all.len())]
+    }
+
+    /// The names of these processes, separated by commas.
+    pub fn names(&self, indices: &[usize]) -> String {
+        let names: Vec<_> = indices
+            .iter()
+            .map(|index| &*self.processes[*index].name)
+            .collect();
+        names.join(", ")
+    }
+
+    /// The names of the processes that have ended although no fault killed them.
+    pub fn ended(&mut self) -> Vec<String> {
+        self.processes
+            .iter_mut()
+            .filter_map(|process| process.daemon.has_ended().then(|| process.name.clone()))
+            .collect()
+    }
+}
+
+fn secrets() -> Secrets {
+    Secrets {
+        jwt: "the JWT secret of the chaos run".into(),
+        admin: "the admin token of the chaos run".into(),
+        payment: "the payment secret of the chaos run".into(),
+    }
+}

@@ -1,0 +1,215 @@
+//! The processes of Stockade in an environment. Where possible, each has its own proxies to Redis
+//! and to SQL.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Result;
+use testbed::{Daemon, Proxy, free_port};
+
+use super::{EnvConfig, LedgerServer, LockNode, StockServers};
+use crate::{api::Secrets, fault::Topology};
+
+/// Shorter than the client's timeout, so that clients receive `outcome_unknown` as a response.
+const ORDER_TIMEOUT_MS: u32 = 2000;
+
+/// Lease of the item lock. Shorter than the default, so that a test can stop a reconciler for
+/// longer.
+pub const LOCK_LEASE_MS: u64 = 2000;
+
+/// The part of Stockade that a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Serves the API.
+    Order,
+    /// Records orders in the ledger.
+    Recorder,
+    /// Expires holds, balances segments and repairs differences.
+    Reconciler,
+    /// All of these: `stockade up`.
+    All,
+}
+
+/// Two processes of each role, so that killing one leaves the other.
+const ROLES: [(Role, &str); 6] = [
+    (Role::Order, "order-1"),
+    (Role::Order, "order-2"),
+    (Role::Recorder, "recorder-1"),
+    (Role::Recorder, "recorder-2"),
+    (Role::Reconciler, "reconciler-1"),
+    (Role::Reconciler, "reconciler-2"),
+];
+
+/// A process of Stockade.
+pub struct Process {
+    /// The name of the process and of its log.
+    pub name: String,
+    /// What it runs.
+    pub role: Role,
+    /// The running program.
+    pub daemon: Daemon,
+    /// The address of its API, if it serves one.
+    pub url: Option<String>,
+    /// The proxy between the process and Redis.
+    pub redis_proxy: Option<Proxy>,
+    /// The proxy between the process and SQL.
+    pub ledger_proxy: Option<Proxy>,
+}
+
+/// A command that can be started again.
+#[derive(Clone)]
+struct CommandLine {
+    program: PathBuf,
+    arguments: Vec<String>,
+    variables: Vec<(&'static str, String)>,
+}
+
+/// What the processes of an environment have in common.
+struct Launcher<'a> {
+    config: &'a EnvConfig,
+    dir: &'a Path,
+    secrets: &'a Secrets,
+    redis: &'a StockServers,
+    ledger: &'a LedgerServer,
+    locks: &'a [LockNode],
+}
+
+impl CommandLine {
+    /// Removes Stockade's settings from the tester's environment.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        for (variable, _) in std::env::vars() {
+            if variable.starts_with("STOCKADE_")
+                || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL"].contains(&&*variable)
+            {
+                command.env_remove(variable);
+            }
+        }
+        command
+            .args(&self.arguments)
+            .envs(self.variables.iter().cloned());
+        command
+    }
+}
+
+pub(super) async fn start_all(
+    topology: Topology,
+    config: &EnvConfig,
+    dir: &Path,
+    secrets: &Secrets,
+    redis: &StockServers,
+    ledger: &LedgerServer,
+    locks: &[LockNode],
+) -> Result<Vec<Process>> {
+    let launcher = Launcher {
+        config,
+        dir,
+        secrets,
+        redis,
+        ledger,
+        locks,
+    };
+    let roles: &[_] = if topology == Topology::Embedded {
+        &[(Role::All, "up")]
+    } else {
+        &ROLES
+    };
+    let mut processes = Vec::new();
+    for (role, name) in roles {
+        processes.push(launcher.start(*role, name).await?);
+    }
+    Ok(processes)
+}
+
+impl Launcher<'_> {
+    async fn start(&self, role: Role, name: &str) -> Result<Process> {
+        let (redis_url, redis_proxy) = proxy_redis(self.redis).await?;
+        let (database_url, ledger_proxy) = proxy_ledger(self.ledger).await?;
+        let serves = matches!(role, Role::Order | Role::All);
+        let listen = format!("127.0.0.1:{}", free_port().await);
+        let command = CommandLine {
+            program: self.config.program.clone(),
+            arguments: self.arguments(role, name),
+            variables: self.variables(redis_url, database_url, listen.clone()),
+        };
+        let log = self.dir.join(format!("{name}.log"));
+        let daemon = Daemon::start("stockade", log, move || command.command()).await?;
+        Ok(Process {
+            name: name.into(),
+            role,
+            daemon,
+            url: serves.then(|| format!("http://{listen}")),
+            redis_proxy,
+            ledger_proxy,
+        })
+    }
+
+    fn variables(
+        &self,
+        redis_url: String,
+        database_url: Option<String>,
+        listen: String,
+    ) -> Vec<(&'static str, String)> {
+        let lock_urls: Vec<_> = self.locks.iter().map(|node| node.server.url()).collect();
+        let mut variables = vec![
+            ("REDIS_URL", redis_url),
+            ("LOCK_URLS", lock_urls.join(",")),
+            ("STOCKADE_JWT_SECRET", self.secrets.jwt.clone()),
+            ("STOCKADE_ADMIN_TOKEN", self.secrets.admin.clone()),
+            ("STOCKADE_PAYMENT_SECRET", self.secrets.payment.clone()),
+            ("STOCKADE_ORDER_TIMEOUT_MS", ORDER_TIMEOUT_MS.to_string()),
+            ("STOCKADE_LOCK_LEASE_MS", LOCK_LEASE_MS.to_string()),
+            ("STOCKADE_LISTEN", listen),
+            ("RUST_BACKTRACE", "1".into()),
+        ];
+        // The logs of the processes are the only explanation of a finding.
+        let log = std::env::var("CHAOS_LOG").ok();
+        variables.extend(log.map(|log| ("STOCKADE_LOG", log)));
+        variables.extend(database_url.map(|url| ("DATABASE_URL", url)));
+        variables
+    }
+
+    fn arguments(&self, role: Role, name: &str) -> Vec<String> {
+        let role = match role {
+            Role::Order => "order",
+            Role::Recorder => "recorder",
+            Role::Reconciler => "reconciler",
+            Role::All => {
+                let dir = match self.ledger {
+                    LedgerServer::Sqlite { dir, .. } => dir,
+                    LedgerServer::Postgres { .. } => self.dir,
+                };
+                return vec!["--dir".into(), dir.display().to_string(), "up".into()];
+            }
+        };
+        let dir = self.dir.join(name).display().to_string();
+        ["--dir", &dir, "serve", "--roles", role]
+            .map(str::to_owned)
+            .into()
+    }
+}
+
+/// The servers of a cluster, and sentinels, report each other's addresses to their clients, so
+/// clients would bypass a proxy.
+async fn proxy_redis(redis: &StockServers) -> Result<(String, Option<Proxy>)> {
+    let Some(server) = redis.server() else {
+        return Ok((redis.url(), None));
+    };
+    let proxy = Proxy::start(server.port()).await?;
+    Ok((format!("redis://127.0.0.1:{}", proxy.port()), Some(proxy)))
+}
+
+/// `stockade up` opens a file, which has no proxy.
+async fn proxy_ledger(ledger: &LedgerServer) -> Result<(Option<String>, Option<Proxy>)> {
+    let LedgerServer::Postgres { server, url, .. } = ledger else {
+        return Ok((None, None));
+    };
+    let proxy = Proxy::start(server.port()).await?;
+    let url = url.replace(
+        &format!(":{}/", server.port()),
+        &format!(":{}/", proxy.port()),
+    );
+    Ok((Some(url), Some(proxy)))
+}

@@ -1,0 +1,189 @@
+//! The servers of an environment.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use testbed::{Clock, Disk, Postgres, Redis, RedisCluster, RedisSentinel};
+
+use crate::{fault::Topology, ledger_view::LedgerView};
+
+const LOCK_NODES: usize = 5;
+const MASTERS: usize = 3;
+const SENTINEL_REPLICAS: usize = 2;
+/// PostgreSQL needs 40 MB for its own files, and as much again for its write-ahead log.
+const POSTGRES_DISK_MB: u32 = 256;
+const SQLITE_DISK_MB: u32 = 64;
+
+/// The Redis servers of the stock.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an environment has one, so its size does not matter"
+)]
+pub enum StockServers {
+    /// One server.
+    Server(Redis),
+    /// A master, its replicas and sentinels.
+    Sentinel(RedisSentinel),
+    /// A Redis Cluster.
+    Cluster(RedisCluster),
+}
+
+impl StockServers {
+    pub(super) async fn start(topology: Topology) -> Result<Self> {
+        Ok(match topology {
+            Topology::Server | Topology::Embedded => Self::Server(Redis::start().await?),
+            Topology::Sentinel => Self::Sentinel(RedisSentinel::start(SENTINEL_REPLICAS).await?),
+            Topology::Cluster => Self::Cluster(RedisCluster::start_with(MASTERS, 1).await?),
+        })
+    }
+
+    /// The URL that the processes of Stockade get.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Server(server) => server.url(),
+            Self::Sentinel(group) => group.url(),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    /// The server, unless there are several.
+    pub fn server(&self) -> Option<&Redis> {
+        if let Self::Server(server) = self {
+            Some(server)
+        } else {
+            None
+        }
+    }
+
+    /// Number of replicas that each master has.
+    pub fn replicas(&self) -> usize {
+        match self {
+            Self::Server(_) => 0,
+            Self::Sentinel(_) => SENTINEL_REPLICAS,
+            Self::Cluster(_) => 1,
+        }
+    }
+
+    /// Every server.
+    pub fn all(&self) -> Vec<&Redis> {
+        match self {
+            Self::Server(server) => vec![server],
+            Self::Sentinel(group) => group.servers().iter().collect(),
+            Self::Cluster(cluster) => cluster.nodes().iter().collect(),
+        }
+    }
+}
+
+/// The SQL database.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an environment has one, so its size does not matter"
+)]
+pub enum LedgerServer {
+    /// A PostgreSQL server.
+    Postgres {
+        /// The server.
+        server: Postgres,
+        /// The URL of the database.
+        url: String,
+        /// The small disk with its files.
+        disk: Option<Disk>,
+    },
+    /// An SQLite file, which the processes open themselves.
+    Sqlite {
+        /// The folder of `stockade up`.
+        dir: PathBuf,
+        /// The small disk with the folder.
+        disk: Option<Disk>,
+        /// Removes the folder when it is dropped, unless there is a small disk.
+        temporary: Option<tempfile::TempDir>,
+    },
+}
+
+impl LedgerServer {
+    pub(super) async fn start(topology: Topology, small_disk: bool) -> Result<Self> {
+        if topology == Topology::Embedded {
+            Self::sqlite(small_disk).await
+        } else {
+            Self::postgres(small_disk).await
+        }
+    }
+
+    async fn postgres(small_disk: bool) -> Result<Self> {
+        let disk = if small_disk {
+            Some(Disk::mount(POSTGRES_DISK_MB).await?)
+        } else {
+            None
+        };
+        let builder = Postgres::builder()
+            .config("shared_buffers", "32MB")
+            .config("max_wal_size", "64MB");
+        let builder = match &disk {
+            Some(disk) => builder.dir(disk.path().join("postgres")),
+            None => builder,
+        };
+        let server = builder.start().await?;
+        let url = server.create_database("chaos").await?;
+        Ok(Self::Postgres { server, url, disk })
+    }
+
+    async fn sqlite(small_disk: bool) -> Result<Self> {
+        if small_disk {
+            let disk = Disk::mount(SQLITE_DISK_MB).await?;
+            return Ok(Self::Sqlite {
+                dir: disk.path().join("stockade"),
+                disk: Some(disk),
+                temporary: None,
+            });
+        }
+        let temporary = tempfile::tempdir()?;
+        Ok(Self::Sqlite {
+            dir: temporary.path().join("stockade"),
+            disk: None,
+            temporary: Some(temporary),
+        })
+    }
+
+    /// Opens the tables for the judge.
+    pub(super) fn view(&self) -> Result<LedgerView> {
+        match self {
+            Self::Postgres { url, .. } => LedgerView::postgres(url),
+            Self::Sqlite { dir, .. } => Ok(LedgerView::sqlite(&dir.join("ledger.db"))),
+        }
+    }
+
+    /// The small disk with the files, if there is one.
+    pub fn disk(&self) -> Option<&Disk> {
+        match self {
+            Self::Postgres { disk, .. } | Self::Sqlite { disk, .. } => disk.as_ref(),
+        }
+    }
+}
+
+/// A Redis server for locks.
+pub struct LockNode {
+    /// The server.
+    pub server: Redis,
+    /// The clock of the server, if it can jump.
+    pub clock: Option<Clock>,
+}
+
+pub(super) async fn start_lock_nodes(clocks: bool) -> Result<Vec<LockNode>> {
+    let mut nodes = Vec::new();
+    for _ in 0..LOCK_NODES {
+        let clock = if clocks {
+            Some(Clock::new().await?)
+        } else {
+            None
+        };
+        let builder = match &clock {
+            Some(clock) => Redis::builder().clock(clock).await?,
+            None => Redis::builder(),
+        };
+        nodes.push(LockNode {
+            server: builder.start().await?,
+            clock,
+        });
+    }
+    Ok(nodes)
+}

@@ -1,0 +1,118 @@
+//! The faults, and the topologies in which each can be injected.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// The servers that the processes of Stockade run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Topology {
+    /// One Redis server and PostgreSQL, with a proxy between each process and each server.
+    Server,
+    /// A Redis master, two replicas and three sentinels, and PostgreSQL.
+    Sentinel,
+    /// A Redis Cluster of three masters with a replica each, and PostgreSQL.
+    Cluster,
+    /// `stockade up`: every role in one process, SQLite, and one Redis server.
+    Embedded,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// kill -9 of an order service.
+    OrderServiceKilled,
+    /// kill -9 of a recorder.
+    RecorderKilled,
+    /// kill -9 of a reconciler.
+    ReconcilerKilled,
+    /// kill -9 of all processes of Stockade together.
+    EverythingKilled,
+    /// kill -9 of the Redis server, which has an append-only file.
+    RedisKilled,
+    /// kill -9 of PostgreSQL, all of its processes.
+    PostgresKilled,
+    /// SIGSTOP of a reconciler until the lease of its lock has expired.
+    ReconcilerStopped,
+    /// kill -9 of the master while its replicas lag; Sentinel promotes one of them.
+    SentinelFailover,
+    /// kill -9 of a cluster master; its replica, which sometimes lags, is promoted.
+    ClusterMasterKilled,
+    /// A partition between processes of Stockade and Redis, in one direction or both.
+    RedisCut,
+    /// A partition between processes of Stockade and SQL, in one direction or both.
+    LedgerCut,
+    /// The disk of the ledger is full.
+    LedgerDiskFull,
+    /// Redis has reached its `maxmemory`.
+    RedisOutOfMemory,
+    /// The clock of a lock node jumps.
+    LockClockJump,
+}
+
+impl Fault {
+    /// All kinds.
+    pub const ALL: [Self; 14] = [
+        Self::OrderServiceKilled,
+        Self::RecorderKilled,
+        Self::ReconcilerKilled,
+        Self::EverythingKilled,
+        Self::RedisKilled,
+        Self::PostgresKilled,
+        Self::ReconcilerStopped,
+        Self::SentinelFailover,
+        Self::ClusterMasterKilled,
+        Self::RedisCut,
+        Self::LedgerCut,
+        Self::LedgerDiskFull,
+        Self::RedisOutOfMemory,
+        Self::LockClockJump,
+    ];
+
+    /// The topologies in which the fault can be injected.
+    pub fn topologies(self) -> &'static [Topology] {
+        use Topology::{Cluster, Embedded, Sentinel, Server};
+        match self {
+            Self::OrderServiceKilled | Self::RecorderKilled | Self::ReconcilerKilled => {
+                &[Server, Sentinel, Cluster]
+            }
+            Self::EverythingKilled | Self::RedisOutOfMemory | Self::LockClockJump => {
+                &[Server, Sentinel, Cluster, Embedded]
+            }
+            Self::ReconcilerStopped => &[Server, Cluster],
+            Self::RedisKilled | Self::RedisCut => &[Server, Embedded],
+            Self::PostgresKilled | Self::LedgerCut => &[Server, Sentinel, Cluster],
+            Self::LedgerDiskFull => &[Server, Embedded],
+            Self::SentinelFailover => &[Sentinel],
+            Self::ClusterMasterKilled => &[Cluster],
+        }
+    }
+
+    /// Whether Redis may lose acknowledged writes. Orders that are acknowledged before the ledger
+    /// has recorded them may be lost with these writes.
+    pub fn may_lose_redis_writes(self) -> bool {
+        matches!(self, Self::SentinelFailover | Self::ClusterMasterKilled)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name_of(self))
+    }
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name_of(self))
+    }
+}
+
+fn name_of(value: &impl ValueEnum) -> String {
+    value
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
+}

@@ -1,0 +1,210 @@
+//! What the clients were promised: the history of every order, as its buyer observed it.
+//!
+//! The judge compares this history with the ledger.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use client::{Durability, OrderState};
+use uuid::Uuid;
+
+/// An item that the workload buys.
+#[derive(Clone, Debug)]
+pub struct SaleItem {
+    /// The name.
+    pub id: String,
+    /// When its orders are acknowledged.
+    pub durability: Durability,
+    /// Number of units at the beginning.
+    pub stock: u64,
+    /// Units that one buyer may hold.
+    pub limit: u32,
+    /// Number of stock counters.
+    pub segments: u16,
+    /// Seconds for which an order holds its units.
+    pub hold_seconds: u32,
+}
+
+/// The outcome of placing an order, as its buyer observed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The service acknowledged the order with this id.
+    Acknowledged(Uuid),
+    /// The service refused the order with this code.
+    Refused(String),
+    /// No attempt got a response that settles the outcome.
+    Unknown,
+}
+
+/// The history of one order.
+#[derive(Clone, Debug)]
+pub struct OrderHistory {
+    /// The item.
+    pub item: Arc<SaleItem>,
+    /// The name of the buyer.
+    pub buyer: String,
+    /// The idempotency key.
+    pub key: String,
+    /// Number of units that the order asks for.
+    pub quantity: u32,
+    /// Number of requests under this key. The response to one of several requests does not settle
+    /// the outcome of the others.
+    pub requests: u32,
+    /// The outcome of placing the order.
+    pub placement: Placement,
+    /// The payment that the service acknowledged for this order.
+    pub payment: Option<String>,
+    /// Every acknowledged state, the oldest first.
+    pub acknowledged: Vec<OrderState>,
+    /// Every requested state, with or without a response.
+    pub requested: BTreeSet<OrderState>,
+    /// Responses that contradict the API or an earlier response.
+    pub contradictions: Vec<String>,
+}
+
+impl OrderHistory {
+    /// The states in which the ledger may have the order, once every hold has ended.
+    pub fn allowed(&self) -> BTreeSet<OrderState> {
+        let last = self
+            .acknowledged
+            .iter()
+            .rev()
+            .find(|state| **state != OrderState::Held);
+        let mut allowed = match last {
+            Some(
+                ended @ (OrderState::Refunded
+                | OrderState::Cancelled
+                | OrderState::Confirmed
+                | OrderState::RefundDue),
+            ) => BTreeSet::from([*ended]),
+            _ => self.allowed_if_only_held(),
+        };
+        let is_paid =
+            |state: &OrderState| matches!(state, OrderState::Confirmed | OrderState::RefundDue);
+        if allowed.iter().any(is_paid) && self.requested.contains(&OrderState::Refunded) {
+            allowed.insert(OrderState::Refunded);
+        }
+        allowed
+    }
+
+    /// Only the hold was acknowledged. It has expired, unless a request without a response took
+    /// effect.
+    fn allowed_if_only_held(&self) -> BTreeSet<OrderState> {
+        let mut allowed = BTreeSet::from([OrderState::Expired]);
+        if self.requested.contains(&OrderState::Confirmed) {
+            allowed.extend([OrderState::Confirmed, OrderState::RefundDue]);
+        }
+        if self.requested.contains(&OrderState::Cancelled) {
+            allowed.insert(OrderState::Cancelled);
+        }
+        if self.acknowledged.is_empty() || self.item.durability != Durability::Recorded {
+            allowed.insert(OrderState::Rejected);
+        }
+        allowed
+    }
+
+    /// Whether the ledger may have an order that its buyer cannot name: no response arrived, or one
+    /// of several requests was refused. A refusal from the sold-out cache leaves no record, so
+    /// another request with the same key may have reserved units.
+    pub fn may_exist_unacknowledged(&self) -> bool {
+        match self.placement {
+            Placement::Acknowledged(_) => false,
+            Placement::Refused(_) => self.requests > 1,
+            Placement::Unknown => true,
+        }
+    }
+
+    /// Number of acknowledgements that the buyer received.
+    pub fn acknowledgements(&self) -> usize {
+        self.acknowledged.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, sync::Arc};
+
+    use client::{
+        Durability,
+        OrderState::{self, *},
+    };
+    use uuid::Uuid;
+
+    use super::{OrderHistory, Placement, SaleItem};
+
+    fn history(
+        durability: Durability,
+        acknowledged: &[OrderState],
+        requested: &[OrderState],
+    ) -> OrderHistory {
+        let item = SaleItem {
+            id: "vase".into(),
+            durability,
+            stock: 1,
+            limit: 1,
+            segments: 1,
+            hold_seconds: 2,
+        };
+        OrderHistory {
+            item: Arc::new(item),
+            buyer: "ann".into(),
+            key: "k".into(),
+            quantity: 1,
+            requests: 1,
+            payment: None,
+            placement: Placement::Acknowledged(Uuid::nil()),
+            acknowledged: acknowledged.into(),
+            requested: requested.iter().copied().collect(),
+            contradictions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_last_acknowledgement_decides_the_allowed_states() {
+        let table: [(&[OrderState], &[OrderState], &[OrderState]); 9] = [
+            (&[Held], &[], &[Expired]),
+            (&[Held], &[Confirmed], &[Expired, Confirmed, RefundDue]),
+            (&[Held], &[Cancelled], &[Expired, Cancelled]),
+            (&[Held, Confirmed], &[Confirmed], &[Confirmed]),
+            (
+                &[Held, Confirmed],
+                &[Confirmed, Refunded],
+                &[Confirmed, Refunded],
+            ),
+            (
+                &[Held, Confirmed, Refunded],
+                &[Confirmed, Refunded],
+                &[Refunded],
+            ),
+            (&[Held, Cancelled], &[Cancelled], &[Cancelled]),
+            (&[Held, RefundDue], &[Confirmed], &[RefundDue]),
+            (&[], &[], &[Expired, Rejected]),
+        ];
+        for (acknowledged, requested, allowed) in table {
+            let history = history(Durability::Recorded, acknowledged, requested);
+            assert_eq!(
+                history.allowed(),
+                allowed.iter().copied().collect::<BTreeSet<_>>(),
+                "{acknowledged:?} {requested:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_ledger_may_reject_only_orders_acknowledged_before_it_recorded_them() {
+        assert!(
+            !history(Durability::Recorded, &[Held], &[])
+                .allowed()
+                .contains(&Rejected)
+        );
+        assert!(
+            history(Durability::Accepted, &[Held], &[])
+                .allowed()
+                .contains(&Rejected)
+        );
+        assert!(
+            !history(Durability::Accepted, &[Held, Confirmed], &[Confirmed])
+                .allowed()
+                .contains(&Rejected)
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! Injects faults, and ends them as an operator would. The system must recover on its own.
+
+mod cuts;
+mod failovers;
+mod kills;
+mod stops;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rand::{RngExt, rngs::StdRng};
+use testbed::Clock;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    env::{LedgerServer, StockServers, TestEnv},
+    fault::Fault,
+    plan::Round,
+};
+
+/// A fault that was injected and has ended.
+#[derive(Debug)]
+pub struct Injected {
+    /// When the fault ended. The time to heal starts here.
+    pub ended: Instant,
+    /// What was done to which servers or processes.
+    pub description: String,
+    /// The killed master that must be restarted as a replica while the system heals.
+    pub killed_master: Option<usize>,
+}
+
+impl Injected {
+    fn now(description: impl Into<String>) -> Self {
+        Self {
+            ended: Instant::now(),
+            description: description.into(),
+            killed_master: None,
+        }
+    }
+}
+
+/// Injects the fault of the round, and returns when it has ended.
+pub async fn inject(env: &mut TestEnv, round: &Round) -> Result<Injected> {
+    let mut rng = round.rng("fault");
+    match round.fault {
+        Fault::OrderServiceKilled
+        | Fault::RecorderKilled
+        | Fault::ReconcilerKilled
+        | Fault::EverythingKilled => kills::processes(env, round, &mut rng).await,
+        Fault::RedisKilled => kills::redis(env, round).await,
+        Fault::PostgresKilled => kills::postgres(env, round).await,
+        Fault::ReconcilerStopped => stops::reconciler(env, &mut rng).await,
+        Fault::SentinelFailover => failovers::sentinel(env, &mut rng).await,
+        Fault::ClusterMasterKilled => failovers::cluster(env, &mut rng).await,
+        Fault::RedisCut | Fault::LedgerCut => cuts::cut(env, round, &mut rng).await,
+        Fault::LedgerDiskFull => disk_full(env, round).await,
+        Fault::RedisOutOfMemory => out_of_memory(env, round, &mut rng).await,
+        Fault::LockClockJump => clock_jump(env, round, &mut rng).await,
+    }
+}
+
+/// Restarts a killed master. It starts as a master, and is then demoted to a replica.
+pub async fn restart_killed_master(env: &mut TestEnv, server: Option<usize>) -> Result<()> {
+    match (&mut env.redis, server) {
+        (StockServers::Sentinel(group), Some(server)) => group.restart_as_replica(server).await?,
+        (StockServers::Cluster(cluster), Some(server)) => {
+            cluster.nodes_mut()[server].restart().await?
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+async fn disk_full(env: &mut TestEnv, round: &Round) -> Result<Injected> {
+    let lasts = round.lasts.max(Duration::from_millis(500));
+    let disk = env
+        .ledger
+        .disk()
+        .context("this environment has no small disk")?;
+    let bytes = disk.fill()?;
+    sleep(lasts).await;
+    disk.make_room()?;
+    let mut description =
+        format!("the last {bytes} bytes of the ledger's disk were occupied for {lasts:?}");
+    if let LedgerServer::Postgres { server, .. } = &mut env.ledger
+        && server.has_ended()
+    {
+        // PostgreSQL exits if it cannot write its log. Its operator frees space and restarts it.
+        server.restart().await?;
+        description += ", and PostgreSQL, which had exited, was restarted";
+    }
+    Ok(Injected::now(description))
+}
+
+async fn out_of_memory(env: &mut TestEnv, round: &Round, rng: &mut StdRng) -> Result<Injected> {
+    let server = match &env.redis {
+        StockServers::Server(server) => server,
+        StockServers::Sentinel(group) => &group.servers()[group.master().await?],
+        StockServers::Cluster(cluster) => &cluster.nodes()[cluster
+            .until_writable(rng.random_range(0..cluster.masters()))
+            .await?],
+    };
+    server.run_out_of_memory().await?;
+    sleep(round.lasts).await;
+    server.get_memory_back().await?;
+    Ok(Injected::now(format!(
+        "the Redis server on port {} was out of memory for {:?}",
+        server.port(),
+        round.lasts
+    )))
+}
+
+async fn clock_jump(env: &mut TestEnv, round: &Round, rng: &mut StdRng) -> Result<Injected> {
+    let node = rng.random_range(0..env.locks.len());
+    let clock: &Clock = env.locks[node]
+        .clock
+        .as_ref()
+        .context("this environment has no clocks that jump")?;
+    let by_ms = rng.random_range(1_000..3_600_000_i64) * if rng.random_bool(0.5) { 1 } else { -1 };
+    clock.set(by_ms)?;
+    sleep(round.lasts).await;
+    clock.set(0)?;
+    Ok(Injected::now(format!(
+        "the clock of lock node {node} was {by_ms} ms off for {:?}",
+        round.lasts
+    )))
+}

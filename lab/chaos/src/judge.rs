@@ -1,0 +1,199 @@
+//! Compares what was acknowledged with the ledger, after every hold has ended.
+
+mod history;
+
+use std::{sync::Arc, time::Duration};
+
+use client::{Audit, NewOrder};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    api::{Api, is_quiet},
+    env::TestEnv,
+    history::{OrderHistory, Placement, SaleItem},
+    ledger_view::ItemTotals,
+    verdict::Verdict,
+    workload::StockChanges,
+};
+
+/// Limit for holds to end, units to return and transfers to arrive.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of concurrent buyers of the remaining units.
+const REST_BUYERS: usize = 32;
+const REST_ORDER_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Judges a round from its histories, the ledger and the audits.
+pub struct Judge<'a> {
+    /// The environment of the round.
+    pub env: &'a TestEnv,
+    /// The items; the stock of the first was changed.
+    pub items: &'a [Arc<SaleItem>],
+    /// The history of every order.
+    pub histories: &'a [OrderHistory],
+    /// The history of the first item's stock.
+    pub stock_changes: &'a StockChanges,
+    /// Whether Redis may have lost acknowledged writes.
+    pub redis_may_lose: bool,
+}
+
+/// Why an item did not become quiet.
+struct NotQuiet {
+    misplaced_units: u64,
+    reason: String,
+}
+
+impl Judge<'_> {
+    /// Waits until all items are quiet, and adds everything that is wrong to `verdict`.
+    pub async fn judge(&self, verdict: &mut Verdict) {
+        let acknowledgements = self.histories.iter().map(OrderHistory::acknowledgements);
+        verdict.acknowledged = acknowledgements.sum();
+        for order in self.histories {
+            let about = describe(order);
+            let contradictions = order.contradictions.iter();
+            verdict.findings.extend(
+                contradictions
+                    .map(|contradiction| format!("{}: {about}: {contradiction}", order.item.id)),
+            );
+        }
+        for item in self.items {
+            self.judge_item(item, verdict).await;
+        }
+    }
+
+    async fn judge_item(&self, item: &SaleItem, verdict: &mut Verdict) {
+        let quiet = self.wait_until_quiet(item).await;
+        match self.env.ledger_view.orders(&item.id).await {
+            Ok(rows) => {
+                history::judge(item, self.histories, &rows, self.redis_may_lose, verdict);
+            }
+            Err(error) => {
+                let finding = format!("{}: the ledger could not be read: {error:#}", item.id);
+                verdict.findings.push(finding);
+            }
+        }
+        match quiet {
+            Ok((totals, audit)) => self.judge_units(item, totals, &audit, verdict).await,
+            Err(not_quiet) => self.judge_not_quiet(item, &not_quiet, verdict).await,
+        }
+    }
+
+    async fn judge_not_quiet(&self, item: &SaleItem, why: &NotQuiet, verdict: &mut Verdict) {
+        verdict.stranded += why.misplaced_units.max(1);
+        let finding = format!(
+            "{}: not quiet after {QUIET_TIMEOUT:?}: {}",
+            item.id, why.reason
+        );
+        verdict.findings.insert(0, finding);
+        let open = self.env.ledger_view.open_transactions().await;
+        let open = open.into_iter();
+        verdict
+            .findings
+            .extend(open.map(|open| format!("open in the ledger: {open}")));
+    }
+
+    /// An item is quiet when no order is held, no unit is on its way, and the audit is correct.
+    async fn wait_until_quiet(&self, item: &SaleItem) -> Result<(ItemTotals, Audit), NotQuiet> {
+        let deadline = Instant::now() + QUIET_TIMEOUT;
+        loop {
+            let totals = self.env.ledger_view.totals(&item.id).await;
+            let totals = totals.unwrap_or_default();
+            let audit = self.env.api.admin.audit(&item.id).await;
+            let is_settled =
+                totals.held_orders + totals.returns + totals.transfers == 0 && totals.stock > 0;
+            let misplaced_units = match audit {
+                Ok(audit) if is_settled && is_quiet(&audit) => return Ok((totals, audit)),
+                Ok(ref audit) => audit.returning + audit.in_transit + audit.in_flight + audit.drift,
+                Err(_) => 0,
+            };
+            if Instant::now() > deadline {
+                return Err(NotQuiet {
+                    misplaced_units,
+                    reason: format!("{totals:?}, audit {audit:?}"),
+                });
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn judge_units(
+        &self,
+        item: &SaleItem,
+        totals: ItemTotals,
+        audit: &Audit,
+        verdict: &mut Verdict,
+    ) {
+        let oversold = u64::try_from(totals.sold - totals.stock)
+            .unwrap_or(0)
+            .max(audit.oversold);
+        if oversold > 0 {
+            verdict.oversold += oversold;
+            let finding = format!("{}: {totals:?}, audit {audit:?}", item.id);
+            verdict.findings.push(finding);
+        }
+        verdict.findings.extend(self.wrong_stock(item, totals));
+        let rest = audit.stock.saturating_sub(audit.confirmed);
+        let bought = buy_rest(&self.env.api, item, rest).await;
+        // More than the rest is possible if buying took so long that holds ended meanwhile.
+        if bought < rest {
+            verdict.stranded += rest - bought;
+            verdict.findings.push(format!(
+                "{}: {} units, {} of them paid, and only {bought} of the other {rest} could be bought; audit {audit:?}",
+                item.id, audit.stock, audit.confirmed
+            ));
+        }
+    }
+
+    /// The stock must be the original one plus additions minus withdrawals. How many units a
+    /// withdrawal found unsold was not recorded, so there is a range.
+    fn wrong_stock(&self, item: &SaleItem, totals: ItemTotals) -> Option<String> {
+        let none = StockChanges::default();
+        let changes = if item.id == self.items[0].id {
+            self.stock_changes
+        } else {
+            &none
+        };
+        let most = item.stock + changes.added + changes.possibly_added;
+        let least = (item.stock + changes.added).saturating_sub(changes.withdrawn_max);
+        let stock = u64::try_from(totals.stock).unwrap_or(0);
+        (!(least..=most).contains(&stock)).then(|| {
+            format!(
+                "{}: {stock} units exist, expected {least} to {most}",
+                item.id
+            )
+        })
+    }
+}
+
+fn describe(order: &OrderHistory) -> String {
+    let placement = match &order.placement {
+        Placement::Acknowledged(id) => format!("order {id}"),
+        Placement::Refused(code) => format!("an order that was refused ({code})"),
+        Placement::Unknown => "an order".into(),
+    };
+    format!("{placement} of {}, key {}", order.buyer, order.key)
+}
+
+/// New buyers order one unit each, a few more than there are units. Returns how many succeeded.
+async fn buy_rest(api: &Api, item: &SaleItem, units: u64) -> u64 {
+    let Ok(api) = api.retrying_for(REST_ORDER_DEADLINE) else {
+        return 0;
+    };
+    let (mut orders, mut bought) = (JoinSet::new(), 0);
+    for number in 0..units + 3 {
+        if orders.len() >= REST_BUYERS {
+            let placed = orders.join_next().await;
+            bought += u64::from(placed.is_some_and(|placed| placed.unwrap_or(false)));
+        }
+        let (buyer, order) = (
+            api.buyer(&format!("last-{number}")),
+            NewOrder::new(&item.id, 1),
+        );
+        orders.spawn(async move { buyer.place(&order).await.is_ok() });
+    }
+    let placed = orders.join_all().await.into_iter();
+    bought + placed.filter(|placed| *placed).count() as u64
+}

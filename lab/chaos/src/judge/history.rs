@@ -1,0 +1,405 @@
+//! Compares the histories of the buyers with the order rows of the ledger.
+
+use std::collections::{BTreeMap, HashMap};
+
+use client::{Durability, OrderState};
+use uuid::Uuid;
+
+use crate::{
+    history::{OrderHistory, Placement, SaleItem},
+    ledger_view::OrderRow,
+    verdict::Verdict,
+};
+
+/// Compares every acknowledgement of an item with its order rows, and these with the limit per
+/// buyer.
+pub(super) fn judge(
+    item: &SaleItem,
+    histories: &[OrderHistory],
+    rows: &HashMap<Uuid, OrderRow>,
+    redis_may_lose: bool,
+    verdict: &mut Verdict,
+) {
+    let mut acknowledged_orders = HashMap::new();
+    for order in histories.iter().filter(|order| order.item.id == item.id) {
+        let Placement::Acknowledged(id) = order.placement else {
+            continue;
+        };
+        match rows.get(&id) {
+            Some(row) => judge_order(id, order, row, verdict),
+            None => judge_absence(id, order, redis_may_lose, verdict),
+        }
+        if let Some(other) = acknowledged_orders.insert(id, order) {
+            verdict.findings.push(format!(
+                "{}: order {id} was acknowledged for two keys: {} and {}",
+                item.id, order.key, other.key
+            ));
+        }
+    }
+    judge_limit(item, rows, verdict);
+    // A promoted replica may lack an order and refuse its repeat, while a recorder still commits
+    // the order. That hold has expired without a payment.
+    let is_allowed =
+        |state| state == OrderState::Rejected || (redis_may_lose && state == OrderState::Expired);
+    let unacknowledged = rows
+        .iter()
+        .filter(|(id, row)| !acknowledged_orders.contains_key(id) && !is_allowed(row.state));
+    judge_refusals(item, histories, unacknowledged, verdict);
+}
+
+/// Every order in the ledger must be acknowledged, or its buyer must have an order whose outcome is
+/// unknown. The ledger does not have the keys, so orders without an acknowledgement are counted by
+/// buyer and quantity.
+fn judge_refusals<'a>(
+    item: &SaleItem,
+    histories: &[OrderHistory],
+    unacknowledged: impl Iterator<Item = (&'a Uuid, &'a OrderRow)>,
+    verdict: &mut Verdict,
+) {
+    let mut unknown_outcomes = HashMap::<(&str, u64), usize>::new();
+    for order in histories
+        .iter()
+        .filter(|order| order.item.id == item.id && order.may_exist_unacknowledged())
+    {
+        *unknown_outcomes
+            .entry((&order.buyer, order.quantity.into()))
+            .or_default() += 1;
+    }
+    for (id, row) in unacknowledged {
+        match unknown_outcomes.get_mut(&(&*row.buyer, row.quantity)) {
+            Some(left) if *left > 0 => *left -= 1,
+            _ => verdict.findings.push(format!(
+                "{}: order {id} is in the ledger ({row:?}), although its buyer was refused",
+                item.id
+            )),
+        }
+    }
+}
+
+fn judge_order(id: Uuid, order: &OrderHistory, row: &OrderRow, verdict: &mut Verdict) {
+    let (item, allowed) = (&order.item.id, order.allowed());
+    if !allowed.contains(&row.state) {
+        let (
+            OrderRow { state, .. },
+            OrderHistory {
+                acknowledged,
+                requested,
+                ..
+            },
+        ) = (row, order);
+        verdict.lost += 1;
+        verdict.findings.push(format!(
+            "{item}: order {id} is {state:?}, expected one of {allowed:?}: acknowledged {acknowledged:?}, requested {requested:?}"
+        ));
+    }
+    if order.payment.is_some() && order.payment != row.payment {
+        verdict.lost += 1;
+        verdict.findings.push(format!(
+            "{item}: order {id} was acknowledged as paid by {:?}, but the ledger has {row:?}",
+            order.payment
+        ));
+    }
+    if row.quantity != u64::from(order.quantity) || row.buyer != order.buyer {
+        verdict.lost += 1;
+        verdict.findings.push(format!(
+            "{item}: order {id} of {} units for {}: the ledger has {row:?}",
+            order.quantity, order.buyer
+        ));
+    }
+}
+
+fn judge_absence(id: Uuid, order: &OrderHistory, redis_may_lose: bool, verdict: &mut Verdict) {
+    let OrderHistory {
+        item, acknowledged, ..
+    } = order;
+    if redis_may_lose
+        && item.durability != Durability::Recorded
+        && *acknowledged == [OrderState::Held]
+    {
+        verdict.lost_by_level += 1;
+        return;
+    }
+    verdict.lost += order.acknowledgements();
+    verdict.findings.push(format!(
+        "{}: order {id} was acknowledged ({acknowledged:?}) but is not in the ledger",
+        item.id
+    ));
+}
+
+fn judge_limit(item: &SaleItem, rows: &HashMap<Uuid, OrderRow>, verdict: &mut Verdict) {
+    let mut units = BTreeMap::<&str, u64>::new();
+    for row in rows
+        .values()
+        .filter(|row| matches!(row.state, OrderState::Held | OrderState::Confirmed))
+    {
+        *units.entry(&row.buyer).or_default() += row.quantity;
+    }
+    for (buyer, units) in units
+        .iter()
+        .filter(|(_, units)| **units > u64::from(item.limit))
+    {
+        verdict.oversold += units - u64::from(item.limit);
+        verdict.findings.push(format!(
+            "{}: {buyer} has {units} units, the limit is {}",
+            item.id, item.limit
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::{BTreeSet, HashMap},
+        sync::Arc,
+    };
+
+    use client::{
+        Durability,
+        OrderState::{self, *},
+    };
+    use uuid::Uuid;
+
+    use super::judge;
+    use crate::{
+        history::{OrderHistory, Placement, SaleItem},
+        ledger_view::OrderRow,
+        verdict::Verdict,
+    };
+
+    const ID: Uuid = Uuid::from_u128(1);
+
+    fn judged(
+        durability: Durability,
+        acknowledged: &[OrderState],
+        row: Option<(OrderState, u64)>,
+        redis_may_lose: bool,
+    ) -> Verdict {
+        let item = Arc::new(SaleItem {
+            id: "vase".into(),
+            durability,
+            stock: 9,
+            limit: 2,
+            segments: 1,
+            hold_seconds: 2,
+        });
+        let order = OrderHistory {
+            acknowledged: acknowledged.into(),
+            ..history_of(&item, "ann", Placement::Acknowledged(ID))
+        };
+        let row = row.map(|(state, quantity)| {
+            (
+                ID,
+                OrderRow {
+                    quantity,
+                    ..row_of("ann", state)
+                },
+            )
+        });
+        let (rows, mut verdict) = (
+            row.into_iter().collect::<HashMap<_, _>>(),
+            Verdict::default(),
+        );
+        judge(&item, &[order], &rows, redis_may_lose, &mut verdict);
+        verdict
+    }
+
+    fn history_of(item: &Arc<SaleItem>, buyer: &str, placement: Placement) -> OrderHistory {
+        OrderHistory {
+            item: Arc::clone(item),
+            buyer: buyer.into(),
+            key: "k".into(),
+            quantity: 1,
+            requests: 1,
+            placement,
+            payment: None,
+            acknowledged: Vec::new(),
+            requested: BTreeSet::new(),
+            contradictions: Vec::new(),
+        }
+    }
+
+    fn row_of(buyer: &str, state: OrderState) -> OrderRow {
+        OrderRow {
+            buyer: buyer.into(),
+            quantity: 1,
+            state,
+            payment: None,
+        }
+    }
+
+    /// The verdict about a buyer with these placements, each after this number of requests, for
+    /// whom the ledger has orders in these states.
+    fn refused(placements: &[(Placement, u32)], states: &[OrderState]) -> Verdict {
+        refused_with(false, placements, states)
+    }
+
+    fn refused_with(
+        redis_may_lose: bool,
+        placements: &[(Placement, u32)],
+        states: &[OrderState],
+    ) -> Verdict {
+        let item = Arc::new(SaleItem {
+            id: "vase".into(),
+            durability: Durability::Recorded,
+            stock: 9,
+            limit: 9,
+            segments: 1,
+            hold_seconds: 2,
+        });
+        let order = |(placement, requests): &(Placement, u32)| OrderHistory {
+            requests: *requests,
+            ..history_of(&item, "ann", placement.clone())
+        };
+        let histories: Vec<_> = placements.iter().map(order).collect();
+        let rows = states
+            .iter()
+            .zip(2..)
+            .map(|(state, id)| (Uuid::from_u128(id), row_of("ann", *state)))
+            .collect();
+        let mut verdict = Verdict::default();
+        judge(&item, &histories, &rows, redis_may_lose, &mut verdict);
+        verdict
+    }
+
+    #[test]
+    fn an_order_in_the_ledger_of_a_refused_buyer_is_found() {
+        let sold_out = || Placement::Refused("sold_out".into());
+        let limit = || Placement::Refused("buyer_limit_reached".into());
+        for state in [Held, Confirmed, Expired, Cancelled] {
+            assert!(
+                !refused(&[(sold_out(), 1)], &[state]).is_good(),
+                "{state:?}"
+            );
+            assert!(!refused(&[(limit(), 1)], &[state]).is_good(), "{state:?}");
+        }
+        assert!(refused(&[(sold_out(), 1), (limit(), 1)], &[]).is_good());
+        assert!(
+            refused(&[(sold_out(), 1)], &[Rejected]).is_good(),
+            "the ledger refuses an order by rejecting it"
+        );
+        assert!(
+            refused(&[(sold_out(), 2)], &[Expired]).is_good(),
+            "the other request may have reserved units"
+        );
+        assert!(refused(&[(Placement::Unknown, 1)], &[Expired]).is_good());
+        assert!(
+            refused_with(true, &[(sold_out(), 1)], &[Expired]).is_good()
+                && !refused_with(true, &[(sold_out(), 1)], &[Confirmed]).is_good()
+        );
+        assert!(
+            !refused(
+                &[(Placement::Unknown, 1), (sold_out(), 1)],
+                &[Expired, Expired]
+            )
+            .is_good(),
+            "one of them was refused"
+        );
+    }
+
+    #[test]
+    fn an_order_paid_by_an_unacknowledged_payment_is_found() {
+        let item = Arc::new(SaleItem {
+            id: "vase".into(),
+            durability: Durability::Recorded,
+            stock: 9,
+            limit: 9,
+            segments: 1,
+            hold_seconds: 2,
+        });
+        let order = OrderHistory {
+            acknowledged: vec![Held, Confirmed],
+            payment: Some("pay-1".into()),
+            ..history_of(&item, "ann", Placement::Acknowledged(ID))
+        };
+        for (payment, good) in [(Some("pay-1"), true), (Some("pay-2"), false), (None, false)] {
+            let row = OrderRow {
+                payment: payment.map(Into::into),
+                ..row_of("ann", Confirmed)
+            };
+            let mut verdict = Verdict::default();
+            judge(
+                &item,
+                std::slice::from_ref(&order),
+                &HashMap::from([(ID, row)]),
+                false,
+                &mut verdict,
+            );
+            assert_eq!(
+                verdict.is_good(),
+                good,
+                "{payment:?}: {:?}",
+                verdict.findings
+            );
+        }
+    }
+
+    #[test]
+    fn an_acknowledged_order_that_the_ledger_lacks_is_lost() {
+        for durability in [
+            Durability::Recorded,
+            Durability::Replicated,
+            Durability::Accepted,
+        ] {
+            assert_eq!(
+                judged(durability, &[Held], None, false).lost,
+                1,
+                "{durability:?}"
+            );
+            assert_eq!(
+                judged(durability, &[Held, Confirmed], None, true).lost,
+                2,
+                "{durability:?}"
+            );
+        }
+        assert_eq!(judged(Durability::Recorded, &[Held], None, true).lost, 1);
+        let verdict = judged(Durability::Accepted, &[Held], None, true);
+        assert!(
+            verdict.is_good() && verdict.lost_by_level == 1,
+            "the durability allows the loss"
+        );
+    }
+
+    #[test]
+    fn an_order_in_a_state_that_contradicts_its_acknowledgement_is_lost() {
+        let table = [
+            (&[Held][..], Expired, true),
+            (&[Held], Held, false),
+            (&[Held], Rejected, false),
+            (&[Held], Confirmed, false),
+            (&[Held, Confirmed], Confirmed, true),
+            (&[Held, Confirmed], Expired, false),
+            (&[Held, Cancelled], Confirmed, false),
+        ];
+        for (acknowledged, state, good) in table {
+            assert_eq!(
+                judged(Durability::Recorded, acknowledged, Some((state, 1)), false).is_good(),
+                good,
+                "{acknowledged:?} {state:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_quantity_and_an_exceeded_limit_are_found() {
+        assert_eq!(
+            judged(
+                Durability::Recorded,
+                &[Held, Confirmed],
+                Some((Confirmed, 2)),
+                false
+            )
+            .lost,
+            1
+        );
+        assert_eq!(
+            judged(
+                Durability::Recorded,
+                &[Held, Confirmed],
+                Some((Confirmed, 4)),
+                false
+            )
+            .oversold,
+            2
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! Reads the ledger's tables directly, so that a defect of the service cannot hide itself.
+
+use std::{collections::HashMap, path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+use client::OrderState;
+use sqlx::{
+    PgPool, SqlitePool,
+    postgres::PgPoolOptions,
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions},
+};
+use uuid::Uuid;
+
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A row of the table `orders`.
+#[derive(Clone, Debug)]
+pub struct OrderRow {
+    /// The name of the buyer.
+    pub buyer: String,
+    /// Number of units.
+    pub quantity: u64,
+    /// Where the order is in its life.
+    pub state: OrderState,
+    /// The payment that paid the order.
+    pub payment: Option<String>,
+}
+
+/// The numbers of an item, in one snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemTotals {
+    /// Units that exist.
+    pub stock: i64,
+    /// Units of orders that are held or paid.
+    pub sold: i64,
+    /// Number of held orders.
+    pub held_orders: i64,
+    /// Number of pending returns.
+    pub returns: i64,
+    /// Number of transfers that are not done.
+    pub transfers: i64,
+}
+
+/// The ledger's tables.
+#[derive(Clone)]
+pub enum LedgerView {
+    /// In PostgreSQL.
+    Postgres(PgPool),
+    /// In SQLite.
+    Sqlite(SqlitePool),
+}
+
+const ORDERS: &str = "SELECT id, buyer, quantity, state, payment FROM orders WHERE item = $1";
+/// A single statement, so all numbers belong to one snapshot.
+const TOTALS: &str = "SELECT stock, \
+    (SELECT CAST(coalesce(sum(quantity), 0) AS bigint) FROM orders \
+        WHERE item = $1 AND state IN ('held', 'confirmed')), \
+    (SELECT count(*) FROM orders WHERE item = $1 AND state = 'held'), \
+    (SELECT count(*) FROM returns WHERE item = $1), \
+    (SELECT count(*) FROM transfers WHERE item = $1 AND state <> 'done') \
+    FROM items WHERE id = $1";
+
+/// Transactions that have been open for more than a second, with their last statement and the locks
+/// that they hold or wait for.
+const OPEN_TRANSACTIONS: &str = "SELECT format('pid %s, %s, waits for %s %s, open for %s, \
+        locks %s, last: %s', a.pid, a.state, a.wait_event_type, \
+        a.wait_event, now() - a.xact_start, \
+        (SELECT string_agg(format('%s %s %s', l.locktype, l.mode, \
+            CASE WHEN l.granted THEN 'held' ELSE 'wanted' END), ', ') \
+         FROM pg_locks l WHERE l.pid = a.pid AND l.locktype <> 'virtualxid'), left(a.query, 300)) \
+    FROM pg_stat_activity a \
+    WHERE a.xact_start < now() - interval '1 second' AND a.pid <> pg_backend_pid()";
+
+type OrderColumns = (Uuid, String, i64, String, Option<String>);
+type TotalsColumns = (i64, i64, i64, i64, i64);
+
+impl LedgerView {
+    /// Connects to PostgreSQL with the first query.
+    pub fn postgres(url: &str) -> Result<Self> {
+        let pool = PgPoolOptions::new()
+            .max_connections(2)
+            .acquire_timeout(QUERY_TIMEOUT)
+            .connect_lazy(url)?;
+        Ok(Self::Postgres(pool))
+    }
+
+    /// Opens the SQLite file with the first query. It need not exist yet.
+    pub fn sqlite(file: &Path) -> Self {
+        let options = SqliteConnectOptions::new()
+            .filename(file)
+            .busy_timeout(QUERY_TIMEOUT);
+        Self::Sqlite(
+            SqlitePoolOptions::new()
+                .max_connections(2)
+                .acquire_timeout(QUERY_TIMEOUT)
+                .connect_lazy_with(options),
+        )
+    }
+
+    /// Every order of an item.
+    pub async fn orders(&self, item: &str) -> Result<HashMap<Uuid, OrderRow>> {
+        let rows: Vec<OrderColumns> = match self {
+            Self::Postgres(pool) => sqlx::query_as(ORDERS).bind(item).fetch_all(pool).await?,
+            Self::Sqlite(pool) => sqlx::query_as(ORDERS).bind(item).fetch_all(pool).await?,
+        };
+        rows.into_iter().map(read_order).collect()
+    }
+
+    /// The numbers of an item.
+    pub async fn totals(&self, item: &str) -> Result<ItemTotals> {
+        let row: Option<TotalsColumns> = match self {
+            Self::Postgres(pool) => {
+                sqlx::query_as(TOTALS)
+                    .bind(item)
+                    .fetch_optional(pool)
+                    .await?
+            }
+            Self::Sqlite(pool) => {
+                sqlx::query_as(TOTALS)
+                    .bind(item)
+                    .fetch_optional(pool)
+                    .await?
+            }
+        };
+        let (stock, sold, held_orders, returns, transfers) =
+            row.with_context(|| format!("the ledger has no item {item}"))?;
+        Ok(ItemTotals {
+            stock,
+            sold,
+            held_orders,
+            returns,
+            transfers,
+        })
+    }
+
+    /// Transactions that have been open for more than a second, to explain why nothing progresses.
+    pub async fn open_transactions(&self) -> Vec<String> {
+        match self {
+            Self::Postgres(pool) => sqlx::query_scalar(OPEN_TRANSACTIONS)
+                .fetch_all(pool)
+                .await
+                .unwrap_or_else(|error| vec![error.to_string()]),
+            Self::Sqlite(_) => Vec::new(),
+        }
+    }
+}
+
+fn read_order((id, buyer, quantity, state, payment): OrderColumns) -> Result<(Uuid, OrderRow)> {
+    let state = serde_json::from_value(serde_json::Value::from(state))?;
+    let row = OrderRow {
+        buyer,
+        quantity: quantity.try_into()?,
+        state,
+        payment,
+    };
+    Ok((id, row))
+}

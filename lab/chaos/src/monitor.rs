@@ -1,0 +1,54 @@
+//! Reads the ledger throughout a round: units must not be oversold, not even temporarily.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::{history::SaleItem, ledger_view::LedgerView};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A task that polls the totals of all items.
+pub struct OversellMonitor {
+    stop: CancellationToken,
+    task: JoinHandle<Vec<String>>,
+}
+
+impl OversellMonitor {
+    /// Starts to poll.
+    pub fn start(ledger: LedgerView, items: &[Arc<SaleItem>]) -> Self {
+        let stop = CancellationToken::new();
+        let items = items.iter().map(|item| item.id.clone()).collect();
+        Self {
+            stop: stop.clone(),
+            task: tokio::spawn(poll(ledger, items, stop)),
+        }
+    }
+
+    /// Stops, and returns the findings.
+    pub async fn stop(self) -> Vec<String> {
+        self.stop.cancel();
+        self.task.await.unwrap_or_default()
+    }
+}
+
+/// Skips polls that fail, because the database itself may be down.
+async fn poll(ledger: LedgerView, items: Vec<String>, stop: CancellationToken) -> Vec<String> {
+    let mut findings = Vec::new();
+    while !stop.is_cancelled() {
+        for item in &items {
+            if let Ok(totals) = ledger.totals(item).await
+                && totals.sold > totals.stock
+            {
+                findings.push(format!(
+                    "{item}: {} of {} units were sold temporarily",
+                    totals.sold, totals.stock
+                ));
+            }
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+    findings.dedup();
+    findings
+}

@@ -1,0 +1,217 @@
+//! The plan of a run: which faults are injected where and when, derived from the seed.
+//!
+//! The seed fixes the decisions of the plan and of the workload. It does not fix how threads and
+//! packets interleave. Two runs with one seed inject the same faults into the same servers after
+//! the same number of acknowledgements, but a race can end differently.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
+
+use crate::fault::{Fault, Topology};
+
+/// Number of rounds in one environment. A new one then replaces it, so that the data of old rounds
+/// stays small.
+const BATCH_ROUNDS_MAX: usize = 12;
+
+/// All faults of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The seed that the plan is derived from.
+    pub seed: u64,
+    /// The batches, in order.
+    pub batches: Vec<Batch>,
+}
+
+/// The rounds of one environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The number of the batch, from 1.
+    pub number: usize,
+    /// The servers of the environment.
+    pub topology: Topology,
+    /// The rounds, in order.
+    pub rounds: Vec<Round>,
+}
+
+/// One fault during a workload, and the verdict about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The number of the round, from 1.
+    pub number: usize,
+    /// The fault to inject.
+    pub fault: Fault,
+    /// Number of acknowledgements after which the fault begins.
+    pub after: usize,
+    /// How long the fault lasts, before adjustment by its kind.
+    pub lasts: Duration,
+    /// The seed of all other decisions.
+    seed: u64,
+}
+
+impl Round {
+    /// A generator for one purpose. Draws for one purpose do not change those for another.
+    pub fn rng(&self, purpose: &str) -> StdRng {
+        seeded_rng(self.seed, purpose)
+    }
+}
+
+impl Plan {
+    /// Plans this number of faults in these topologies, each kind equally often.
+    pub fn new(seed: u64, faults: usize, kinds: &[Fault], topologies: &[Topology]) -> Self {
+        let mut rng = seeded_rng(seed, "plan");
+        let mut queues = BTreeMap::<Topology, Vec<Fault>>::new();
+        for fault in deal(&mut rng, faults, kinds, topologies) {
+            let possible: Vec<_> = fault
+                .topologies()
+                .iter()
+                .filter(|topology| topologies.contains(topology))
+                .collect();
+            queues
+                .entry(*possible[rng.random_range(0..possible.len())])
+                .or_default()
+                .push(fault);
+        }
+        let mut batches: Vec<_> = queues
+            .into_iter()
+            .flat_map(|(topology, faults)| cut(topology, &faults))
+            .collect();
+        batches.shuffle(&mut rng);
+        Self {
+            seed,
+            batches: number(seed, &mut rng, batches),
+        }
+    }
+
+    /// The same faults, earlier and shorter, for the test suite.
+    pub fn shortened(mut self) -> Self {
+        for round in self.batches.iter_mut().flat_map(|batch| &mut batch.rounds) {
+            round.after = round.after.min(40);
+            round.lasts = round.lasts.min(Duration::from_millis(400));
+        }
+        self
+    }
+
+    /// Number of faults.
+    pub fn faults(&self) -> usize {
+        self.batches.iter().map(|batch| batch.rounds.len()).sum()
+    }
+}
+
+/// Deals faults like cards: no kind occurs a third time before every kind has occurred twice.
+fn deal(rng: &mut StdRng, faults: usize, kinds: &[Fault], topologies: &[Topology]) -> Vec<Fault> {
+    let mut kinds: Vec<_> = kinds
+        .iter()
+        .copied()
+        .filter(|kind| {
+            kind.topologies()
+                .iter()
+                .any(|topology| topologies.contains(topology))
+        })
+        .collect();
+    let mut dealt = Vec::new();
+    while dealt.len() < faults && !kinds.is_empty() {
+        kinds.shuffle(rng);
+        dealt.extend(kinds.iter().take(faults - dealt.len()));
+    }
+    dealt
+}
+
+fn cut(topology: Topology, faults: &[Fault]) -> Vec<(Topology, Vec<Fault>)> {
+    let batches = faults.len().div_ceil(BATCH_ROUNDS_MAX).max(1);
+    faults
+        .chunks(faults.len().div_ceil(batches).max(1))
+        .map(|chunk| (topology, chunk.to_vec()))
+        .collect()
+}
+
+fn number(seed: u64, rng: &mut StdRng, batches: Vec<(Topology, Vec<Fault>)>) -> Vec<Batch> {
+    let mut rounds = 0;
+    let mut round = |fault| {
+        rounds += 1;
+        let (after, lasts) = (
+            rng.random_range(20..=400),
+            Duration::from_millis(rng.random_range(50..=1500)),
+        );
+        Round {
+            number: rounds,
+            fault,
+            after,
+            lasts,
+            seed: hash(seed, &format!("round {rounds}")),
+        }
+    };
+    let batch = |(index, (topology, faults)): (usize, (Topology, Vec<Fault>))| Batch {
+        number: index + 1,
+        topology,
+        rounds: faults.into_iter().map(&mut round).collect(),
+    };
+    batches.into_iter().enumerate().map(batch).collect()
+}
+
+/// A generator that is independent of those for other purposes.
+fn seeded_rng(seed: u64, purpose: &str) -> StdRng {
+    StdRng::seed_from_u64(hash(seed, purpose))
+}
+
+/// FNV-1a. The standard library does not promise the same hash in every release.
+fn hash(seed: u64, purpose: &str) -> u64 {
+    let bytes = seed.to_le_bytes().into_iter().chain(purpose.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::Plan;
+    use crate::fault::{Fault, Topology};
+
+    fn plan(seed: u64, faults: usize) -> Plan {
+        Plan::new(seed, faults, &Fault::ALL, Topology::value_variants())
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_plan_and_another_is_another() {
+        assert_eq!(plan(7, 100), plan(7, 100));
+        assert_ne!(plan(7, 100), plan(8, 100));
+    }
+
+    #[test]
+    fn each_kind_occurs_equally_often_and_only_in_its_topologies() {
+        let plan = plan(7, 100);
+        assert_eq!(plan.faults(), 100);
+        for fault in Fault::ALL {
+            let times = plan
+                .batches
+                .iter()
+                .flat_map(|batch| &batch.rounds)
+                .filter(|round| round.fault == fault)
+                .count();
+            assert!((7..=8).contains(&times), "{fault}: {times}");
+        }
+        for batch in &plan.batches {
+            assert!(
+                batch
+                    .rounds
+                    .iter()
+                    .all(|round| round.fault.topologies().contains(&batch.topology)),
+                "{batch:?}"
+            );
+            assert!((1..=super::BATCH_ROUNDS_MAX).contains(&batch.rounds.len()));
+        }
+    }
+
+    #[test]
+    fn faults_that_the_chosen_topologies_lack_are_left_out() {
+        let plan = Plan::new(1, 20, &Fault::ALL, &[Topology::Embedded]);
+        assert!(
+            plan.batches
+                .iter()
+                .all(|batch| batch.topology == Topology::Embedded)
+        );
+        assert_eq!(plan.faults(), 20);
+    }
+}

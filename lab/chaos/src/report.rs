@@ -1,0 +1,241 @@
+//! The report of a run: a table for people, and `summary.json` for programs.
+
+use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use serde::Serialize;
+
+use crate::{
+    fault::{Fault, Topology},
+    plan::Plan,
+    verdict::Verdict,
+};
+
+/// A report round.
+pub struct RoundReport {
+    /// The topology of its environment.
+    pub topology: Topology,
+    /// The number of the round.
+    pub round: usize,
+    /// The injected fault.
+    pub fault: Fault,
+    /// What was done to which servers or processes.
+    pub description: String,
+    /// The result.
+    pub verdict: Verdict,
+}
+
+/// The report of a run.
+pub struct Report {
+    seed: u64,
+    rounds: Vec<RoundReport>,
+    batch_findings: Vec<String>,
+}
+
+/// Sums over several rounds.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Sums {
+    faults: usize,
+    acknowledged: usize,
+    lost: usize,
+    lost_by_level: usize,
+    oversold: u64,
+    stranded: u64,
+    heal_seconds_p50: Option<f64>,
+    heal_seconds_max: Option<f64>,
+    violations: usize,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    seed: u64,
+    #[serde(flatten)]
+    sums: Sums,
+    by_fault: BTreeMap<Fault, Sums>,
+    rounds: Vec<RoundSummary>,
+}
+
+#[derive(Serialize)]
+struct RoundSummary {
+    round: usize,
+    stage: Topology,
+    fault: Fault,
+    story: String,
+    acknowledged: usize,
+    heal_seconds: Option<f64>,
+    findings: Vec<String>,
+}
+
+impl Report {
+    /// A report without rounds.
+    pub fn new(plan: &Plan) -> Self {
+        Self {
+            seed: plan.seed,
+            rounds: Vec::new(),
+            batch_findings: Vec::new(),
+        }
+    }
+
+    /// Adds another part of the same run.
+    pub fn merge(&mut self, other: Self) {
+        self.rounds.extend(other.rounds);
+        self.rounds.sort_by_key(|report| report.round);
+        self.batch_findings.extend(other.batch_findings);
+    }
+
+    /// Adds a round.
+    pub fn add(&mut self, report: RoundReport) {
+        self.rounds.push(report);
+    }
+
+    /// Adds a finding about a whole batch.
+    pub fn add_batch_finding(&mut self, finding: String) {
+        self.batch_findings.push(finding);
+    }
+
+    /// Number of rounds with a violation, plus findings about whole batches.
+    pub fn violations(&self) -> usize {
+        self.sums(|_| true).violations + self.batch_findings.len()
+    }
+
+    /// Descriptions of all violations.
+    pub fn findings(&self) -> Vec<String> {
+        let round_findings = self.rounds.iter().flat_map(|report| {
+            report.verdict.findings.iter().map(|finding| {
+                format!(
+                    "round {} ({}, {}): {finding}",
+                    report.round, report.fault, report.description
+                )
+            })
+        });
+        round_findings
+            .chain(self.batch_findings.iter().cloned())
+            .collect()
+    }
+
+    /// Writes `summary.json`.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        let by_fault = self
+            .faults()
+            .into_iter()
+            .map(|fault| (fault, self.sums(|report| report.fault == fault)))
+            .collect();
+        let rounds = self.rounds.iter().map(RoundSummary::new).collect();
+        let mut sums = self.sums(|_| true);
+        sums.violations = self.violations();
+        let summary = Summary {
+            seed: self.seed,
+            sums,
+            by_fault,
+            rounds,
+        };
+        std::fs::write(
+            dir.join("summary.json"),
+            serde_json::to_string_pretty(&summary)? + "\n",
+        )?;
+        Ok(())
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        Fault::ALL
+            .into_iter()
+            .filter(|fault| self.rounds.iter().any(|report| report.fault == *fault))
+            .collect()
+    }
+
+    fn sums(&self, which: impl Fn(&RoundReport) -> bool) -> Sums {
+        let mut sums = Sums::default();
+        let mut healed = Vec::new();
+        for report in self.rounds.iter().filter(|report| which(report)) {
+            let verdict = &report.verdict;
+            sums.faults += 1;
+            sums.acknowledged += verdict.acknowledged;
+            sums.lost += verdict.lost;
+            sums.lost_by_level += verdict.lost_by_level;
+            sums.oversold += verdict.oversold;
+            sums.stranded += verdict.stranded;
+            sums.violations += usize::from(!verdict.is_good());
+            healed.extend(verdict.healed_after);
+        }
+        healed.sort_unstable();
+        sums.heal_seconds_p50 = healed.get(healed.len() / 2).map(seconds);
+        sums.heal_seconds_max = healed.last().map(seconds);
+        sums
+    }
+}
+
+impl RoundSummary {
+    fn new(report: &RoundReport) -> Self {
+        Self {
+            round: report.round,
+            stage: report.topology,
+            fault: report.fault,
+            story: report.description.clone(),
+            acknowledged: report.verdict.acknowledged,
+            heal_seconds: report.verdict.healed_after.as_ref().map(seconds),
+            findings: report.verdict.findings.clone(),
+        }
+    }
+}
+
+/// Rounds to milliseconds, because polling is no more exact.
+fn seconds(duration: &Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        let header = [
+            "fault",
+            "times",
+            "acknowledged",
+            "lost",
+            "oversold",
+            "stranded",
+            "heal p50, s",
+            "heal max, s",
+        ];
+        table.load_style(UTF8_FULL_CONDENSED).set_header(header);
+        for fault in self.faults() {
+            table.add_row(row(
+                &fault.to_string(),
+                &self.sums(|report| report.fault == fault),
+            ));
+        }
+        let all = self.sums(|_| true);
+        table.add_row(row("all", &all));
+        for column in 1..header.len() {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        writeln!(f, "{table}")?;
+        let Sums { lost_by_level, .. } = all;
+        writeln!(
+            f,
+            "Redis lost {lost_by_level} orders of durability `accepted` or `replicated` in failovers, which these levels allow."
+        )?;
+        match self.violations() {
+            0 => write!(f, "seed {}: no violation", self.seed),
+            violations => write!(f, "seed {}: {violations} VIOLATIONS", self.seed),
+        }
+    }
+}
+
+fn row(name: &str, sums: &Sums) -> Vec<String> {
+    let heal = |seconds: Option<f64>| {
+        seconds.map_or_else(|| "-".into(), |seconds| format!("{seconds:.2}"))
+    };
+    vec![
+        name.to_owned(),
+        sums.faults.to_string(),
+        sums.acknowledged.to_string(),
+        sums.lost.to_string(),
+        sums.oversold.to_string(),
+        sums.stranded.to_string(),
+        heal(sums.heal_seconds_p50),
+        heal(sums.heal_seconds_max),
+    ]
+}

@@ -1,0 +1,284 @@
+//! Runs a plan: batch after batch, and round after round.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use client::{Durability, NewItem};
+use futures::{StreamExt, stream};
+use rand::RngExt;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    api::is_quiet,
+    env::{EnvConfig, TestEnv},
+    heal,
+    history::SaleItem,
+    inject::{inject, restart_killed_master},
+    judge::Judge,
+    monitor::OversellMonitor,
+    plan::{Batch, Plan, Round},
+    report::{Report, RoundReport},
+    verdict::Verdict,
+    workload::Workload,
+};
+
+/// Time for which the workload continues after the service has recovered.
+const WORKLOAD_TAIL: Duration = Duration::from_millis(300);
+/// Limit for the workload to reach the acknowledgement at which the fault begins.
+const FAULT_START_TIMEOUT: Duration = Duration::from_secs(15);
+const FAULT_START_POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Limit for creating an item.
+const CREATE_DEADLINE: Duration = Duration::from_secs(15);
+/// Limit for all items of a batch to pass their final audit.
+const FINAL_AUDIT_TIMEOUT: Duration = Duration::from_secs(20);
+const FINAL_AUDIT_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Limits for the printed description of a violation. `summary.json` and the logs have the rest.
+const FINDINGS_SHOWN: usize = 20;
+const LOG_LINES_SHOWN: usize = 8;
+const LINE_CHARACTERS_MAX: usize = 300;
+
+/// Receives a line about the progress of the run.
+pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// Runs the plan, with up to `parallel` batches concurrently. Times to heal are comparable only
+/// with one at a time.
+pub async fn run(
+    plan: &Plan,
+    config: &EnvConfig,
+    parallel: usize,
+    progress: Progress<'_>,
+) -> Report {
+    let mut report = Report::new(plan);
+    let batches = stream::iter(&plan.batches).map(|batch| run_batch(batch, plan, config, progress));
+    let mut batches = batches.buffer_unordered(parallel);
+    while let Some(of_batch) = batches.next().await {
+        report.merge(of_batch);
+    }
+    report
+}
+
+async fn run_batch(
+    batch: &Batch,
+    plan: &Plan,
+    config: &EnvConfig,
+    progress: Progress<'_>,
+) -> Report {
+    let name = format!("batch-{:02}-{}", batch.number, batch.topology);
+    progress(&format!(
+        "batch {} of {}: {} faults in `{}`, logs in {}",
+        batch.number,
+        plan.batches.len(),
+        batch.rounds.len(),
+        batch.topology,
+        config.out.join(&name).display()
+    ));
+    let mut report = Report::new(plan);
+    // The rounds before an error, and the other batches, remain valid.
+    if let Err(error) = start_and_run(batch, &name, config, &mut report, progress).await {
+        let finding = format!("batch {} was aborted: {error:#}", batch.number);
+        progress(&format!("VIOLATION {finding}"));
+        report.add_batch_finding(finding);
+    }
+    report
+}
+
+async fn start_and_run(
+    batch: &Batch,
+    name: &str,
+    config: &EnvConfig,
+    report: &mut Report,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let mut env = TestEnv::start(batch.topology, name, config)
+        .await
+        .with_context(|| format!("the environment {name} could not be started"))?;
+    run_rounds(&mut env, batch, report, progress).await
+}
+
+async fn run_rounds(
+    env: &mut TestEnv,
+    batch: &Batch,
+    report: &mut Report,
+    progress: Progress<'_>,
+) -> Result<()> {
+    heal::create_probe(&env.api).await?;
+    let mut items = vec![heal::PROBE.to_owned()];
+    for round in &batch.rounds {
+        let started = Instant::now();
+        let (sale_items, description, mut verdict) = run_round(env, round)
+            .await
+            .with_context(|| format!("round {} ({})", round.number, round.fault))?;
+        let ended = env.ended().into_iter();
+        verdict
+            .findings
+            .extend(ended.map(|process| format!("{process} has exited")));
+        items.extend(sale_items.iter().map(|item| item.id.clone()));
+        progress(&line(round, &description, &verdict, started.elapsed()));
+        if !verdict.is_good() {
+            progress(&violation(env, &verdict));
+        }
+        report.add(RoundReport {
+            topology: batch.topology,
+            round: round.number,
+            fault: round.fault,
+            description,
+            verdict,
+        });
+    }
+    for finding in audit_all(env, &items).await {
+        progress(&format!(
+            "VIOLATION at the end of batch {}: {finding}",
+            batch.number
+        ));
+        report.add_batch_finding(finding);
+    }
+    Ok(())
+}
+
+async fn run_round(
+    env: &mut TestEnv,
+    round: &Round,
+) -> Result<(Vec<Arc<SaleItem>>, String, Verdict)> {
+    let items = create_items(env, round).await?;
+    let workload = Workload::start(&env.api, &items, round)?;
+    let monitor = OversellMonitor::start(env.ledger_view.clone(), &items);
+    wait_for_acknowledgements(&workload, round.after).await;
+    let injected = inject(env, round).await?;
+    let api = env.api.clone();
+    let healing = heal::wait_until_healthy(&api, &items, injected.ended, round.number);
+    let restart = restart_killed_master(env, injected.killed_master);
+    let (healed, restarted) = tokio::join!(healing, restart);
+    restarted.context("the killed server could not be restarted")?;
+    let mut verdict = Verdict::default();
+    match healed {
+        Ok(after) => verdict.healed_after = Some(after),
+        Err(reason) => verdict.findings.push(reason),
+    }
+    sleep(WORKLOAD_TAIL).await;
+    let (histories, stock_changes) = workload.stop().await;
+    let judge = Judge {
+        env,
+        items: &items,
+        histories: &histories,
+        stock_changes: &stock_changes,
+        redis_may_lose: round.fault.may_lose_redis_writes(),
+    };
+    judge.judge(&mut verdict).await;
+    for finding in monitor.stop().await {
+        verdict.oversold += 1;
+        verdict.findings.push(finding);
+    }
+    Ok((items, injected.description, verdict))
+}
+
+async fn wait_for_acknowledgements(workload: &Workload, acknowledgements: usize) {
+    let deadline = Instant::now() + FAULT_START_TIMEOUT;
+    while workload.acknowledged() < acknowledgements && Instant::now() < deadline {
+        sleep(FAULT_START_POLL_INTERVAL).await;
+    }
+}
+
+/// Creates an item that most sessions buy, and one whose orders are acknowledged by Redis.
+async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>> {
+    let api = env.api.retrying_for(CREATE_DEADLINE)?;
+    let mut rng = round.rng("offers");
+    let fast = match env.redis.replicas() {
+        0 => Durability::Accepted,
+        _ => [Durability::Accepted, Durability::Replicated][rng.random_range(0..2)],
+    };
+    let mut items = Vec::new();
+    for (name, durability) in [("main", Durability::Recorded), ("fast", fast)] {
+        let item = SaleItem {
+            id: format!("{name}-{}", round.number),
+            durability,
+            stock: rng.random_range(150..600),
+            limit: rng.random_range(3..8),
+            segments: rng.random_range(1..=4),
+            hold_seconds: 2,
+        };
+        let new = NewItem {
+            limit_per_buyer: Some(item.limit),
+            segments: Some(item.segments),
+            hold_seconds: Some(item.hold_seconds),
+            durability: Some(durability),
+            ..NewItem::new(&item.id, item.stock)
+        };
+        let created = api.admin.create_item(&new).await;
+        created.with_context(|| format!("creating the item {}", item.id))?;
+        items.push(Arc::new(item));
+    }
+    Ok(items)
+}
+
+async fn audit_all(env: &TestEnv, items: &[String]) -> Vec<String> {
+    let deadline = Instant::now() + FINAL_AUDIT_TIMEOUT;
+    let mut findings = Vec::new();
+    for item in items {
+        loop {
+            match env.api.admin.audit(item).await {
+                Ok(audit) if is_quiet(&audit) => break,
+                other if Instant::now() > deadline => {
+                    findings.push(format!("{item}: {other:?}"));
+                    break;
+                }
+                _ => sleep(FINAL_AUDIT_POLL_INTERVAL).await,
+            }
+        }
+    }
+    findings
+}
+
+fn line(round: &Round, description: &str, verdict: &Verdict, took: Duration) -> String {
+    let Verdict {
+        acknowledged,
+        lost,
+        oversold,
+        stranded,
+        healed_after,
+        ..
+    } = verdict;
+    let word = if verdict.is_good() { "ok" } else { "VIOLATION" };
+    let healed = healed_after.map_or_else(
+        || "did not heal".to_owned(),
+        |after| format!("healed in {:.2} s", after.as_secs_f64()),
+    );
+    format!(
+        "{:>4} {word:<9} {:<22} {acknowledged:>5} acknowledged, {lost} lost, {oversold} oversold, {stranded} stranded, {healed} ({:.0} s): {description}",
+        round.number,
+        round.fault.to_string(),
+        took.as_secs_f64()
+    )
+}
+
+/// The findings, and the last warnings of every process.
+fn violation(env: &TestEnv, verdict: &Verdict) -> String {
+    let findings = verdict.findings.iter().take(FINDINGS_SHOWN);
+    let mut lines: Vec<_> = findings
+        .map(|finding| format!("       {finding}"))
+        .collect();
+    if verdict.findings.len() > FINDINGS_SHOWN {
+        let more = verdict.findings.len() - FINDINGS_SHOWN;
+        lines.push(format!("       and {more} more"));
+    }
+    for process in &env.processes {
+        lines.extend(last_warnings(process.daemon.log()));
+    }
+    lines.join("\n")
+}
+
+fn last_warnings(log: &std::path::Path) -> Vec<String> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let is_warning = |line: &&str| !line.contains(" INFO ");
+    let warnings: Vec<_> = text.lines().filter(is_warning).collect();
+    let mut lines = vec![format!(
+        "       --- {}: the last of {} warnings",
+        log.display(),
+        warnings.len()
+    )];
+    let last = &warnings[warnings.len().saturating_sub(LOG_LINES_SHOWN)..];
+    lines.extend(last.iter().map(|line| {
+        let line: String = line.chars().take(LINE_CHARACTERS_MAX).collect();
+        format!("       {line}")
+    }));
+    lines
+}

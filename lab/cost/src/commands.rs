@@ -1,0 +1,46 @@
+//! Counts the commands that a Redis server runs, by its own statistics. A script counts, and so
+//! does each command that it calls.
+
+use std::collections::BTreeMap;
+
+use redis::{InfoDict, RedisResult, aio::MultiplexedConnection};
+
+/// How many times the server at `url` ran each command during `work`. The commands of all clients
+/// count, so the server must belong to the caller alone.
+pub async fn commands<T>(
+    url: &str,
+    work: impl Future<Output = T>,
+) -> RedisResult<(T, BTreeMap<String, u64>)> {
+    let mut connection = redis::Client::open(url)?
+        .get_multiplexed_async_connection()
+        .await?;
+    let before = calls(&mut connection).await?;
+    let done = work.await;
+    let mut after = calls(&mut connection).await?;
+    // The command that reads the statistics.
+    after.remove("info");
+    for (command, calls) in &mut after {
+        *calls -= before.get(command).copied().unwrap_or_default();
+    }
+    after.retain(|_, calls| *calls > 0);
+    Ok((done, after))
+}
+
+/// Parses lines like `cmdstat_evalsha:calls=3,usec=...`.
+async fn calls(connection: &mut MultiplexedConnection) -> RedisResult<BTreeMap<String, u64>> {
+    let info: InfoDict = redis::cmd("INFO")
+        .arg("commandstats")
+        .query_async(connection)
+        .await?;
+    let calls = info.keys().filter_map(|name| {
+        let stats: String = info.get(name)?;
+        let calls = stats
+            .strip_prefix("calls=")?
+            .split(',')
+            .next()?
+            .parse()
+            .ok()?;
+        Some((name.strip_prefix("cmdstat_")?.to_owned(), calls))
+    });
+    Ok(calls.collect())
+}

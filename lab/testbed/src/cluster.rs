@@ -1,0 +1,274 @@
+//! A Redis Cluster on this machine, formed by commands.
+//!
+//! "Every node runs" does not mean "the cluster works". A fresh master refuses every command for its
+//! first two seconds, a node discovers the others one by one, and a replica whose link is up has not
+//! yet received anything. [`RedisCluster::start`] returns when all of these states have passed.
+
+mod failover;
+
+use std::time::{Duration, Instant};
+
+use redis::{InfoDict, aio::MultiplexedConnection, cmd};
+use tokio::time::sleep;
+
+use crate::{Redis, Result, TestbedError, replication::confirmed_write};
+
+const SLOTS: usize = 16_384;
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Redis servers that share the slots. Dropping it kills all of them.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<Redis>,
+    masters: usize,
+}
+
+impl RedisCluster {
+    /// A cluster of masters without replicas.
+    pub async fn start(masters: usize) -> Result<Self> {
+        Self::start_with(masters, 0).await
+    }
+
+    /// A cluster of masters with replicas each. The masters come first in [`RedisCluster::nodes`];
+    /// the replicas follow, one round for each. Shard `i` has the slots that master `i` serves at
+    /// first, and its replicas are the nodes `masters + i`, `2 * masters + i` and so on.
+    ///
+    /// A node counts as failed after one second of silence, and a failed master makes only its own
+    /// slots unavailable.
+    pub async fn start_with(masters: usize, replicas_per_master: usize) -> Result<Self> {
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            masters,
+        };
+        for _ in 0..masters * (1 + replicas_per_master) {
+            cluster.nodes.push(start_node().await?);
+        }
+        cluster.form().await?;
+        Ok(cluster)
+    }
+
+    /// `redis+cluster://127.0.0.1:P1,127.0.0.1:P2,...`, all nodes, masters first.
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> = self.nodes.iter().map(Redis::address).collect();
+        format!("redis+cluster://{}", addresses.join(","))
+    }
+
+    /// Number of shards.
+    pub fn masters(&self) -> usize {
+        self.masters
+    }
+
+    /// All servers.
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    /// All servers, for kills and restarts.
+    pub fn nodes_mut(&mut self) -> &mut [Redis] {
+        &mut self.nodes
+    }
+
+    /// Stops all servers in an orderly way.
+    pub async fn stop(self) -> Result<()> {
+        for node in self.nodes {
+            node.stop().await?;
+        }
+        Ok(())
+    }
+
+    async fn form(&self) -> Result<()> {
+        let mut members = Vec::new();
+        for node in &self.nodes {
+            members.push(Member {
+                node,
+                connection: node.connect().await?,
+            });
+        }
+        self.share_slots(&mut members).await?;
+        introduce(&mut members).await?;
+        self.until_all(
+            &mut members,
+            Goal {
+                nodes: self.nodes.len(),
+                replicas: 0,
+            },
+        )
+        .await?;
+        self.attach_replicas(&mut members).await?;
+        self.until_all(
+            &mut members,
+            Goal {
+                nodes: self.nodes.len(),
+                replicas: self.replicas(),
+            },
+        )
+        .await?;
+        self.until_replicas_follow(&mut members).await
+    }
+
+    fn replicas(&self) -> usize {
+        self.nodes.len() - self.masters
+    }
+
+    /// Gives each master a distinct epoch, so that no two masters conflict. Redis accepts a new
+    /// epoch only from a node that is still alone.
+    async fn share_slots(&self, members: &mut [Member<'_>]) -> Result<()> {
+        for (index, member) in members[..self.masters].iter_mut().enumerate() {
+            let (first, end) = (
+                SLOTS * index / self.masters,
+                SLOTS * (index + 1) / self.masters,
+            );
+            let _: () = member
+                .query(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(index + 1))
+                .await?;
+            let _: () = member
+                .query(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(end - 1))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn attach_replicas(&self, members: &mut [Member<'_>]) -> Result<()> {
+        let (masters, replicas) = members.split_at_mut(self.masters);
+        for (index, replica) in replicas.iter_mut().enumerate() {
+            let master: String = masters[index % self.masters]
+                .query(cmd("CLUSTER").arg("MYID"))
+                .await?;
+            let _: () = replica
+                .query(cmd("CLUSTER").arg("REPLICATE").arg(master))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn until_all(&self, members: &mut [Member<'_>], goal: Goal) -> Result<()> {
+        let deadline = Instant::now() + COMPLETION_TIMEOUT;
+        for member in members {
+            while let Err(view) = member.reports(&goal).await? {
+                fail_after(deadline, || {
+                    format!("the node on port {} reported:\n{view}", member.node.port())
+                })?;
+                sleep(POLL_INTERVAL).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The link of a replica is up before its first acknowledgement, and until then its master sends
+    /// it nothing. Only a confirmed write proves that it follows.
+    async fn until_replicas_follow(&self, members: &mut [Member<'_>]) -> Result<()> {
+        let deadline = Instant::now() + COMPLETION_TIMEOUT;
+        let per_master = self.replicas() / self.masters.max(1);
+        for master in members[..self.masters]
+            .iter_mut()
+            .filter(|_| per_master > 0)
+        {
+            while master.confirmed_write(per_master).await? < per_master {
+                fail_after(deadline, || {
+                    format!("replicas of port {} do not follow", master.node.port())
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// State that every node must report.
+struct Goal {
+    nodes: usize,
+    replicas: usize,
+}
+
+impl Goal {
+    fn is_met(&self, info: &InfoDict, nodes: &str) -> bool {
+        let unsettled = ["handshake", "fail", "noaddr", "disconnected"]
+            .iter()
+            .any(|word| nodes.contains(word));
+        info.get::<String>("cluster_state")
+            .is_some_and(|state| state == "ok")
+            && info.get::<usize>("cluster_slots_ok") == Some(SLOTS)
+            && nodes.lines().count() == self.nodes
+            && nodes.lines().filter(|line| line.contains("slave")).count() == self.replicas
+            && !unsettled
+    }
+}
+
+/// A node and a connection to it.
+struct Member<'a> {
+    node: &'a Redis,
+    connection: MultiplexedConnection,
+}
+
+impl Member<'_> {
+    async fn query<T: redis::FromRedisValue>(&mut self, command: &redis::Cmd) -> Result<T> {
+        command
+            .query_async(&mut self.connection)
+            .await
+            .map_err(|source| self.node.refused(source))
+    }
+
+    /// Checks the state that the node reports. The inner error is that state.
+    async fn reports(&mut self, goal: &Goal) -> Result<Result<(), String>> {
+        let info: String = self.query(cmd("CLUSTER").arg("INFO")).await?;
+        let nodes: String = self.query(cmd("CLUSTER").arg("NODES")).await?;
+        Ok(if goal.is_met(&InfoDict::new(&info), &nodes) {
+            Ok(())
+        } else {
+            Err(info + &nodes)
+        })
+    }
+
+    async fn confirmed_write(&mut self, replicas: usize) -> Result<usize> {
+        let key = self.own_key().await?;
+        confirmed_write(&mut self.connection, &key, replicas)
+            .await
+            .map_err(|source| self.node.refused(source))
+    }
+
+    /// A key that this master serves: the others answer a read with MOVED as well.
+    async fn own_key(&mut self) -> Result<String> {
+        let mut key = String::from("testbed");
+        while let Err(TestbedError::Redis { source, .. }) =
+            self.query::<bool>(cmd("EXISTS").arg(&key)).await
+        {
+            if source.kind() != redis::ErrorKind::Server(redis::ServerErrorKind::Moved) {
+                return Err(self.node.refused(source));
+            }
+            key.push('+');
+        }
+        Ok(key)
+    }
+}
+
+/// Introduces every node to every other one. If one node met all, gossip would need a second or two.
+async fn introduce(members: &mut [Member<'_>]) -> Result<()> {
+    for later in 1..members.len() {
+        let port = members[later].node.port();
+        for member in &mut members[..later] {
+            let _: () = member
+                .query(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(port))
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+async fn start_node() -> Result<Redis> {
+    Redis::builder()
+        .config("cluster-enabled", "yes")
+        .config("cluster-node-timeout", "1000")
+        .config("cluster-require-full-coverage", "no")
+        .start()
+        .await
+}
+
+fn fail_after(deadline: Instant, view: impl FnOnce() -> String) -> Result<()> {
+    if Instant::now() < deadline {
+        return Ok(());
+    }
+    Err(TestbedError::ClusterIncomplete {
+        waited: COMPLETION_TIMEOUT,
+        view: view(),
+    })
+}

@@ -1,0 +1,70 @@
+//! Starts real servers on free ports, each in its own folder, and breaks them on purpose. It stops
+//! only servers that it has started.
+//!
+//! This crate contains nothing of Stockade: no key, no table, no type. It starts, checks, pauses,
+//! kills and restarts servers of Redis, Sentinel, Redis Cluster, PostgreSQL, MariaDB, etcd and
+//! ZooKeeper. It builds on `local`, which starts the private servers of `stockade up`.
+//!
+//! Every server is a direct child and leads its own process group (a terminal's Ctrl-C does not
+//! reach it). It does not outlive us: dropping its handle kills and reaps it, and on Linux the
+//! kernel kills it when our process dies in any other way.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`server`] | builder and handle that all kinds of servers share |
+//! | [`redis`] | one Redis server |
+//! | `replication` | a Redis server and its replicas: following, lagging, promotion |
+//! | [`sentinel`] | a Redis server, its replicas, and the sentinels that watch them |
+//! | [`cluster`] | a Redis Cluster, formed by commands |
+//! | [`postgres`] | one PostgreSQL server |
+//! | [`mariadb`] | one MariaDB server |
+//! | [`etcd`] | one etcd server |
+//! | [`zookeeper`] | one ZooKeeper server |
+//! | [`proxy`] | a TCP proxy that holds, delays and cuts traffic |
+//! | [`clock`] | a wall clock that jumps |
+//! | [`disk`] | a small disk that can be full |
+//! | [`daemon`] | any other program, run like a server |
+//! | [`error`] | errors |
+//! | `process` | state of a process: stopped, alive, its children |
+//! | `folder` | a temporary or a kept folder that no other process uses |
+//! | `data` | the data folder of a database server, and templates of it |
+//! | `mount` | the mount point of a small disk |
+//! | `program` | running a program to its end |
+//! | `wire` | one short request to a server, over TCP |
+//! | `account` | the unprivileged user that PostgreSQL requires |
+
+mod account;
+pub mod clock;
+pub mod cluster;
+pub mod daemon;
+mod data;
+pub mod disk;
+pub mod error;
+pub mod etcd;
+mod folder;
+pub mod mariadb;
+mod mount;
+pub mod postgres;
+mod process;
+mod program;
+pub mod proxy;
+pub mod redis;
+mod replication;
+pub mod sentinel;
+pub mod server;
+mod wire;
+pub mod zookeeper;
+
+pub use self::redis::{AppendFsync, Redis, RedisBuilder};
+pub use clock::Clock;
+pub use cluster::RedisCluster;
+pub use daemon::Daemon;
+pub use disk::Disk;
+pub use error::{Result, TestbedError};
+pub use etcd::{Etcd, EtcdBuilder};
+pub use local::{LocalError, free_port, kill_with_parent};
+pub use mariadb::{MariaDb, MariaDbBuilder};
+pub use postgres::{Postgres, PostgresBuilder};
+pub use proxy::{Proxy, Traffic};
+pub use sentinel::{RedisSentinel, Sentinel};
+pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -1,0 +1,154 @@
+//! Replication: replicas that follow, fall behind, and become masters.
+//!
+//! Killing a master does not lose its last writes. They are in the replica's socket, and the replica
+//! carries them out before it notices the loss of its master. A write is certainly lost only after
+//! four steps: the replica stops reading it ([`Redis::lag`]), the master is killed, the replica
+//! notices that ([`Redis::notices_its_masters_end`]), and only then it continues
+//! ([`Redis::catch_up`]).
+
+use std::time::{Duration, Instant};
+
+use redis::{InfoDict, aio::MultiplexedConnection, cmd};
+use tokio::time::sleep;
+
+use crate::{Redis, Result, TestbedError};
+
+const REPLICATION_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
+/// Timeout of one WAIT for the replicas; shorter than the response timeout of the connection.
+const WAIT_TIMEOUT_MS: u32 = 500;
+/// Longer than any test.
+const LAG_MS: u32 = 3_600_000;
+
+impl Redis {
+    /// Waits until this many replicas follow. The link of a replica is up before its first
+    /// acknowledgement, and until then its master sends it nothing. Only a confirmed write proves
+    /// that it follows.
+    pub async fn is_followed_by(&self, replicas: usize) -> Result<()> {
+        let deadline = Instant::now() + REPLICATION_TIMEOUT;
+        loop {
+            let confirmed = self.confirm(replicas).await;
+            match confirmed {
+                Ok(confirmed) if confirmed >= replicas => return Ok(()),
+                Ok(confirmed) if Instant::now() > deadline => {
+                    return Err(TestbedError::ReplicasBehind {
+                        port: self.port(),
+                        wanted: replicas,
+                        confirmed,
+                        waited: REPLICATION_TIMEOUT,
+                    });
+                }
+                Err(error) if Instant::now() > deadline => return Err(error),
+                _ => sleep(POLL).await,
+            }
+        }
+    }
+
+    async fn confirm(&self, replicas: usize) -> Result<usize> {
+        let mut connection = self.connect().await?;
+        confirmed_write(&mut connection, "testbed", replicas)
+            .await
+            .map_err(|source| self.refused(source))
+    }
+
+    /// Makes a replica neither carry out nor acknowledge the writes of its master. Its link stays
+    /// up and it answers clients, so Sentinel and Cluster consider it healthy.
+    pub async fn lag(&self) -> Result<()> {
+        self.execute(cmd("CLIENT").arg("PAUSE").arg(LAG_MS).arg("WRITE"))
+            .await
+    }
+
+    /// Ends the lag. The replica carries out the writes that its master has sent meanwhile, unless
+    /// the master is gone.
+    pub async fn catch_up(&self) -> Result<()> {
+        self.execute(cmd("CLIENT").arg("UNPAUSE")).await
+    }
+
+    /// Waits until this replica has noticed that its master is gone. From then on it never carries
+    /// out the writes that it has not carried out before.
+    pub async fn notices_its_masters_end(&self) -> Result<()> {
+        self.until_replication("its link to the master is still up", |info| {
+            info.get::<String>("master_link_status").as_deref() != Some("up")
+        })
+        .await
+    }
+
+    /// Makes a replica a master, also after a restart.
+    pub async fn promote(&self) -> Result<()> {
+        self.execute(cmd("REPLICAOF").arg("NO").arg("ONE")).await?;
+        self.execute(cmd("CONFIG").arg("REWRITE")).await
+    }
+
+    /// Makes it a replica of another server, also after a restart. Writes that only this server has
+    /// are lost.
+    pub async fn follow(&self, master: &Self) -> Result<()> {
+        self.execute(cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()))
+            .await?;
+        self.execute(cmd("CONFIG").arg("REWRITE")).await?;
+        self.until_replication("no link to its master", |info| {
+            info.get::<String>("master_link_status").as_deref() == Some("up")
+        })
+        .await
+    }
+
+    /// Whether it reports the role of a master.
+    pub async fn is_master(&self) -> Result<bool> {
+        let info = self.replication().await?;
+        Ok(info.get::<String>("role").as_deref() == Some("master"))
+    }
+
+    /// Polls until the replication state satisfies `reached`. A failed command is repeated, because
+    /// Sentinel closes every connection to a server whose role it changes.
+    pub(crate) async fn until_replication(
+        &self,
+        otherwise: &str,
+        reached: impl Fn(&InfoDict) -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now() + REPLICATION_TIMEOUT;
+        loop {
+            let view = match self.replication().await {
+                Ok(info) if reached(&info) => return Ok(()),
+                Ok(_) => format!("the server on port {} reports: {otherwise}", self.port()),
+                Err(error) => format!(
+                    "the server on port {} does not report its state: {error}",
+                    self.port()
+                ),
+            };
+            if Instant::now() > deadline {
+                return Err(TestbedError::NoFailover {
+                    waited: REPLICATION_TIMEOUT,
+                    view,
+                });
+            }
+        }
+    }
+
+    async fn replication(&self) -> Result<InfoDict> {
+        cmd("INFO")
+            .arg("replication")
+            .query_async(&mut self.connect().await?)
+            .await
+            .map_err(|source| self.refused(source))
+    }
+}
+
+/// Writes this key to a master and returns the number of replicas that confirm it. WAIT counts the
+/// writes of its own connection, hence one pipeline.
+pub(crate) async fn confirmed_write(
+    connection: &mut MultiplexedConnection,
+    key: &str,
+    replicas: usize,
+) -> redis::RedisResult<usize> {
+    let mut write = redis::pipe();
+    write
+        .cmd("SET")
+        .arg(key)
+        .arg("")
+        .ignore()
+        .cmd("DEL")
+        .arg(key)
+        .ignore();
+    write.cmd("WAIT").arg(replicas).arg(WAIT_TIMEOUT_MS);
+    let (confirmed,) = write.query_async(connection).await?;
+    Ok(confirmed)
+}

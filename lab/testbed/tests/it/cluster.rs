@@ -1,0 +1,136 @@
+//! A Redis Cluster.
+
+use std::time::{Duration, Instant};
+
+use ::redis::{InfoDict, cluster::ClusterClient, cmd};
+use testbed::{Redis, RedisCluster};
+
+use crate::support::ask;
+
+async fn keys(node: &Redis) -> u32 {
+    ask(&node.url(), &cmd("DBSIZE")).await.unwrap()
+}
+
+/// Waits until the node has marked another one as failed. Until then it would serve in any case.
+async fn until_failure_is_marked_by(node: &Redis) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ask::<String>(&node.url(), cmd("CLUSTER").arg("NODES"))
+        .await
+        .unwrap()
+        .contains("master,fail ")
+    {
+        assert!(
+            Instant::now() < deadline,
+            "the node did not mark the failure"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn every_node_reports_all_slots_and_every_master_serves_writes() {
+    let cluster = RedisCluster::start(3).await.unwrap();
+    let client =
+        ClusterClient::new(cluster.nodes().iter().map(Redis::url).collect::<Vec<_>>()).unwrap();
+    let mut connection = client.get_async_connection().await.unwrap();
+    for n in 0..100 {
+        let () = cmd("SET")
+            .arg(n)
+            .arg(n)
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+    }
+    for node in cluster.nodes() {
+        let info: String = ask(&node.url(), cmd("CLUSTER").arg("INFO")).await.unwrap();
+        assert_eq!(
+            InfoDict::new(&info).get::<u32>("cluster_slots_ok"),
+            Some(16_384)
+        );
+        assert!(keys(node).await > 0);
+    }
+}
+
+#[tokio::test]
+async fn the_url_names_every_node() {
+    let cluster = RedisCluster::start(3).await.unwrap();
+    let ports: Vec<_> = cluster
+        .nodes()
+        .iter()
+        .map(|node| format!("127.0.0.1:{}", node.port()))
+        .collect();
+    assert_eq!(
+        cluster.url(),
+        format!("redis+cluster://{}", ports.join(","))
+    );
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restarted_master_has_its_keys_and_other_masters_serve_meanwhile() {
+    let mut cluster = RedisCluster::start(3).await.unwrap();
+    // The slot of "b" is in the first third, that of "c" in the second. Each command goes to its own
+    // master, without a cluster client that would hide errors.
+    let () = ask(&cluster.nodes()[0].url(), cmd("SET").arg("b").arg(1))
+        .await
+        .unwrap();
+    cluster.nodes_mut()[0].kill().await.unwrap();
+    until_failure_is_marked_by(&cluster.nodes()[1]).await;
+    let () = ask(&cluster.nodes()[1].url(), cmd("SET").arg("c").arg(1))
+        .await
+        .unwrap();
+    cluster.nodes_mut()[0].restart().await.unwrap();
+    assert_eq!(keys(&cluster.nodes()[0]).await, 1);
+}
+
+#[tokio::test]
+async fn replicas_follow_their_masters_from_the_start() {
+    let cluster = RedisCluster::start_with(2, 1).await.unwrap();
+    for replica in &cluster.nodes()[2..] {
+        let info: InfoDict = ask(&replica.url(), cmd("INFO").arg("replication"))
+            .await
+            .unwrap();
+        assert_eq!(info.get::<String>("role").as_deref(), Some("slave"));
+        assert_eq!(
+            info.get::<String>("master_link_status").as_deref(),
+            Some("up")
+        );
+    }
+    let masters: Vec<u32> = vec![
+        keys(&cluster.nodes()[0]).await,
+        keys(&cluster.nodes()[1]).await,
+    ];
+    assert_eq!(masters, [0, 0], "the check that they follow leaves no key");
+}
+
+#[tokio::test]
+async fn a_shard_whose_master_is_killed_is_served_by_its_replica() {
+    let mut cluster = RedisCluster::start_with(3, 1).await.unwrap();
+    let (lagging, prompt) = (cluster.shard(0)[1], cluster.shard(1)[1]);
+    cluster.nodes()[lagging].lag().await.unwrap();
+    // The slot of "b" is in the first third, that of "c" in the second.
+    let () = ask(&cluster.nodes()[0].url(), cmd("SET").arg("b").arg(1))
+        .await
+        .unwrap();
+    let () = ask(&cluster.nodes()[1].url(), cmd("SET").arg("c").arg(1))
+        .await
+        .unwrap();
+    for (shard, replica) in [(0, lagging), (1, prompt)] {
+        let killed = Instant::now();
+        assert_eq!(cluster.kill_master(shard).await.unwrap(), shard);
+        cluster.nodes()[replica].catch_up().await.unwrap();
+        assert_eq!(cluster.until_writable(shard).await.unwrap(), replica);
+        eprintln!("killed to writable: {:?}", killed.elapsed());
+        // The next election needs two of three masters.
+        cluster.nodes_mut()[shard].restart().await.unwrap();
+    }
+    let kept = [
+        keys(&cluster.nodes()[lagging]).await,
+        keys(&cluster.nodes()[prompt]).await,
+    ];
+    assert_eq!(
+        kept,
+        [0, 1],
+        "writes that the lagging replica had not carried out are lost"
+    );
+}

@@ -1,0 +1,19 @@
+//! Guarantees that the tests of other crates rely on: a server is our own process, keeps the data
+//! that it should keep, and is gone afterwards.
+
+#![allow(clippy::unwrap_used)]
+
+mod clock;
+mod cluster;
+mod daemon;
+mod disk;
+mod etcd;
+mod lifetime;
+mod mariadb;
+mod postgres;
+mod proxy;
+mod redis;
+mod replication;
+mod sentinel;
+mod support;
+mod zookeeper;

@@ -1,0 +1,151 @@
+//! A proxy between a client and a server.
+
+use std::time::{Duration, Instant};
+
+use ::redis::cmd;
+use testbed::{Proxy, Redis, Traffic};
+
+use crate::support::ask;
+
+async fn redis_behind_a_proxy() -> (Redis, Proxy, String) {
+    let redis = Redis::start().await.unwrap();
+    let proxy = Proxy::start(redis.port()).await.unwrap();
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    (redis, proxy, url)
+}
+
+async fn set(url: &str, key: &str) -> ::redis::RedisResult<()> {
+    ask(url, cmd("SET").arg(key).arg(1)).await
+}
+
+async fn has(redis: &Redis, key: &str) -> bool {
+    ask(&redis.url(), cmd("EXISTS").arg(key)).await.unwrap()
+}
+
+async fn receives(redis: &Redis, key: &str) -> bool {
+    for _ in 0..200 {
+        if has(redis, key).await {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn long_traffic_passes() {
+    let (_redis, _proxy, url) = redis_behind_a_proxy().await;
+    let long = "x".repeat(1_000_000);
+    let () = ask(&url, cmd("SET").arg("a").arg(&long)).await.unwrap();
+    assert_eq!(
+        ask::<String>(&url, cmd("GET").arg("a")).await.unwrap(),
+        long
+    );
+}
+
+#[tokio::test]
+async fn held_traffic_arrives_after_its_sender_has_given_up() {
+    let (redis, proxy, url) = redis_behind_a_proxy().await;
+    // A new connection starts with a handshake. Only the command must be held, so it is sent on an
+    // existing connection.
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    proxy.set(Traffic::Hold);
+    let given_up = tokio::time::timeout(
+        Duration::from_millis(200),
+        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
+    )
+    .await;
+    assert!(given_up.is_err() && !has(&redis, "a").await);
+    proxy.set(Traffic::Pass);
+    assert!(receives(&redis, "a").await);
+    assert!(set(&url, "b").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_command_whose_answer_is_held_is_carried_out() {
+    let (redis, proxy, url) = redis_behind_a_proxy().await;
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    proxy.set(Traffic::HoldAnswers);
+    let given_up = tokio::time::timeout(
+        Duration::from_millis(200),
+        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
+    )
+    .await;
+    assert!(given_up.is_err() && has(&redis, "a").await);
+}
+
+#[tokio::test]
+async fn a_held_request_is_lost_by_a_reset() {
+    let (redis, proxy, url) = redis_behind_a_proxy().await;
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    proxy.set(Traffic::HoldRequests);
+    let given_up = tokio::time::timeout(
+        Duration::from_millis(200),
+        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
+    )
+    .await;
+    assert!(given_up.is_err());
+    proxy.set(Traffic::Reset);
+    assert!(
+        set(&url, "b").await.unwrap_err().is_io_error(),
+        "new connections are cut"
+    );
+    proxy.set(Traffic::Pass);
+    set(&url, "c").await.unwrap();
+    assert_eq!(
+        (
+            has(&redis, "a").await,
+            has(&redis, "b").await,
+            has(&redis, "c").await
+        ),
+        (false, false, true)
+    );
+}
+
+#[tokio::test]
+async fn delayed_traffic_arrives_later() {
+    let (_redis, proxy, url) = redis_behind_a_proxy().await;
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    proxy.set(Traffic::Delay(Duration::from_millis(60)));
+    let sent = Instant::now();
+    let () = cmd("SET")
+        .arg("a")
+        .arg(1)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert!(
+        sent.elapsed() >= Duration::from_millis(120),
+        "there and back: {:?}",
+        sent.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn dropping_a_proxy_cuts_its_connections() {
+    let (_redis, proxy, url) = redis_behind_a_proxy().await;
+    let mut connection = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    drop(proxy);
+    assert!(cmd("PING").exec_async(&mut connection).await.is_err());
+    assert!(set(&url, "a").await.is_err());
+}

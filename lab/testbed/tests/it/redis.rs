@@ -1,0 +1,293 @@
+//! One Redis server.
+
+use std::net::TcpListener;
+
+use ::redis::{InfoDict, cmd};
+use testbed::{AppendFsync, LocalError, Redis, TestbedError, free_port};
+
+use crate::support::{ask, script};
+
+#[tokio::test]
+async fn the_server_that_answers_is_our_child() {
+    let redis = Redis::start().await.unwrap();
+    let info: InfoDict = ask(&redis.url(), cmd("INFO").arg("server")).await.unwrap();
+    assert_eq!(info.get::<u32>("process_id"), Some(redis.pid()));
+    assert_eq!(info.get::<u16>("tcp_port"), Some(redis.port()));
+}
+
+#[tokio::test]
+async fn acknowledged_writes_survive_kill_and_restart() {
+    let mut redis = Redis::start().await.unwrap();
+    for n in 0..100 {
+        let () = ask(&redis.url(), cmd("SET").arg(n).arg(n)).await.unwrap();
+    }
+    let (port, pid) = (redis.port(), redis.pid());
+    redis.kill().await.unwrap();
+    redis.restart().await.unwrap();
+    assert_eq!(redis.port(), port);
+    assert_ne!(redis.pid(), pid);
+    assert_eq!(ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(), 100);
+}
+
+#[tokio::test]
+async fn a_server_without_append_only_file_loses_its_data_in_a_restart() {
+    let mut redis = Redis::builder()
+        .appendfsync(AppendFsync::No)
+        .start()
+        .await
+        .unwrap();
+    let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
+    redis.restart().await.unwrap();
+    assert_eq!(ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn restart_waits_until_the_data_is_loaded() {
+    let mut redis = Redis::builder()
+        .config("key-load-delay", "20")
+        .config("loading-process-events-interval-bytes", "1024")
+        .start()
+        .await
+        .unwrap();
+    let fill = "for i = 1, 20000 do redis.call('SET', i, i) end";
+    let () = ask(&redis.url(), cmd("EVAL").arg(fill).arg(0))
+        .await
+        .unwrap();
+    redis.restart().await.unwrap();
+    assert_eq!(
+        ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(),
+        20_000
+    );
+}
+
+#[tokio::test]
+async fn the_defaults_are_those_that_stock_needs() {
+    let redis = Redis::start().await.unwrap();
+    for (key, value) in [
+        ("appendonly", "yes"),
+        ("appendfsync", "always"),
+        ("maxmemory-policy", "noeviction"),
+        ("save", ""),
+        ("bind", "127.0.0.1"),
+    ] {
+        let (_, found): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg(key))
+            .await
+            .unwrap();
+        assert_eq!(found, value, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_setting_replaces_the_default() {
+    let redis = Redis::builder()
+        .config("save", "900 1")
+        .config("maxmemory-policy", "allkeys-lru")
+        .start()
+        .await
+        .unwrap();
+    let (_, save): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg("save"))
+        .await
+        .unwrap();
+    let (_, policy): (String, String) = ask(
+        &redis.url(),
+        cmd("CONFIG").arg("GET").arg("maxmemory-policy"),
+    )
+    .await
+    .unwrap();
+    assert_eq!((save.as_str(), policy.as_str()), ("900 1", "allkeys-lru"));
+}
+
+#[tokio::test]
+async fn concurrently_started_servers_have_distinct_ports() {
+    let (a, b, c) = tokio::join!(Redis::start(), Redis::start(), Redis::start());
+    let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
+    assert!(a.port() != b.port() && b.port() != c.port() && a.port() != c.port());
+    let () = ask(&a.url(), cmd("SET").arg("only in a").arg(1))
+        .await
+        .unwrap();
+    assert_eq!(ask::<u32>(&b.url(), &cmd("DBSIZE")).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_fixed_port_that_is_taken_is_an_error() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let outcome = Redis::builder().port(port).start().await;
+    assert!(
+        matches!(outcome, Err(TestbedError::Local(LocalError::PortTaken { port: p })) if p == port)
+    );
+}
+
+#[tokio::test]
+async fn another_redis_on_a_fixed_port_is_not_taken_for_ours() {
+    let first = Redis::start().await.unwrap();
+    let outcome = Redis::builder().port(first.port()).start().await;
+    assert!(matches!(
+        outcome,
+        Err(TestbedError::Local(LocalError::PortTaken { .. }))
+    ));
+    let pong: String = ask(&first.url(), &cmd("PING")).await.unwrap();
+    assert_eq!(pong, "PONG");
+}
+
+#[tokio::test]
+async fn a_fixed_port_is_used() {
+    let port = free_port().await;
+    assert_eq!(
+        Redis::builder().port(port).start().await.unwrap().url(),
+        format!("redis://127.0.0.1:{port}")
+    );
+}
+
+#[tokio::test]
+async fn a_kept_folder_keeps_its_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("with a space");
+    let redis = Redis::builder().dir(&kept).start().await.unwrap();
+    let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
+    redis.stop().await.unwrap();
+    let redis = Redis::builder().dir(&kept).start().await.unwrap();
+    assert_eq!(
+        ask::<u32>(&redis.url(), cmd("GET").arg("a")).await.unwrap(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn two_servers_never_share_a_kept_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let _first = Redis::builder().dir(folder.path()).start().await.unwrap();
+    let second = Redis::builder().dir(folder.path()).start().await;
+    assert!(matches!(
+        second,
+        Err(TestbedError::Local(LocalError::FolderInUse { .. }))
+    ));
+}
+
+#[tokio::test]
+async fn a_paused_server_is_silent_until_it_is_resumed() {
+    let redis = Redis::start().await.unwrap();
+    redis.pause().await.unwrap();
+    redis.pause().await.expect("pausing twice is pausing once");
+    assert!(
+        ask::<String>(&redis.url(), &cmd("PING"))
+            .await
+            .unwrap_err()
+            .is_timeout()
+    );
+    redis.resume().await.unwrap();
+    assert_eq!(
+        ask::<String>(&redis.url(), &cmd("PING")).await.unwrap(),
+        "PONG"
+    );
+}
+
+#[tokio::test]
+async fn a_paused_server_can_be_stopped_and_killed() {
+    let mut killed = Redis::start().await.unwrap();
+    killed.pause().await.unwrap();
+    killed.kill().await.unwrap();
+    killed.restart().await.unwrap();
+    killed.pause().await.unwrap();
+    killed.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_server_reports_that_it_is_not_running() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.kill().await.unwrap();
+    assert!(matches!(
+        redis.pause().await,
+        Err(TestbedError::Local(LocalError::NotRunning { .. }))
+    ));
+    redis.kill().await.expect("killing twice is killing once");
+}
+
+#[tokio::test]
+async fn a_missing_program_is_named_with_a_hint() {
+    let error = Redis::builder()
+        .program("/nowhere/redis-server")
+        .start()
+        .await
+        .err()
+        .unwrap();
+    assert!(matches!(
+        error,
+        TestbedError::Local(LocalError::NotInstalled { .. })
+    ));
+    assert!(
+        error
+            .to_string()
+            .contains("/nowhere/redis-server is not installed")
+    );
+    assert!(error.to_string().contains("apt-get install redis-server"));
+}
+
+#[tokio::test]
+async fn the_error_of_a_failed_start_quotes_the_log() {
+    let error = Redis::builder()
+        .config("no-such-setting", "1")
+        .start()
+        .await
+        .err()
+        .unwrap();
+    assert!(matches!(
+        error,
+        TestbedError::Local(LocalError::EndedAtStart { .. })
+    ));
+    assert!(error.to_string().contains("no-such-setting"), "{error}");
+}
+
+#[tokio::test]
+async fn the_error_of_a_start_quotes_only_the_log_of_that_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = script(
+        folder.path(),
+        "#!/bin/sh\nif [ -e once ]; then echo second; else touch once; echo first; fi\n",
+    );
+    let kept = folder.path().join("data");
+    let builder = Redis::builder().program(program).dir(kept);
+    assert!(
+        builder
+            .clone()
+            .start()
+            .await
+            .err()
+            .unwrap()
+            .to_string()
+            .ends_with("first")
+    );
+    assert!(
+        builder
+            .start()
+            .await
+            .err()
+            .unwrap()
+            .to_string()
+            .ends_with("log:\nsecond")
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_free_memory_refuses_writes_until_memory_is_restored() {
+    let redis = Redis::start().await.unwrap();
+    let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
+    redis.run_out_of_memory().await.unwrap();
+    let refused = ask::<()>(&redis.url(), cmd("SET").arg("a").arg(2))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("OOM"), "{refused}");
+    assert_eq!(
+        ask::<u32>(&redis.url(), cmd("GET").arg("a")).await.unwrap(),
+        1
+    );
+    redis.get_memory_back().await.unwrap();
+    let () = ask(&redis.url(), cmd("SET").arg("a").arg(3)).await.unwrap();
+}
+
+/// Tests also start servers in spawned tasks. The test is that this compiles.
+#[tokio::test]
+async fn a_start_can_be_spawned() {
+    let redis = tokio::spawn(Redis::start()).await.unwrap().unwrap();
+    tokio::spawn(redis.stop()).await.unwrap().unwrap();
+}

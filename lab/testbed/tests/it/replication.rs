@@ -1,0 +1,92 @@
+//! A Redis server and its replicas.
+
+use std::time::Duration;
+
+use ::redis::cmd;
+use testbed::Redis;
+
+use crate::support::ask;
+
+async fn set(server: &Redis, key: &str) {
+    let () = ask(&server.url(), cmd("SET").arg(key).arg(1))
+        .await
+        .unwrap();
+}
+
+async fn has(server: &Redis, key: &str) -> bool {
+    ask(&server.url(), cmd("EXISTS").arg(key)).await.unwrap()
+}
+
+async fn master_and_replica() -> (Redis, Redis) {
+    let master = Redis::start().await.unwrap();
+    let replica = Redis::builder().replica_of(&master).start().await.unwrap();
+    master.is_followed_by(1).await.unwrap();
+    (master, replica)
+}
+
+#[tokio::test]
+async fn a_following_replica_has_the_writes_of_its_killed_master() {
+    let (mut master, replica) = master_and_replica().await;
+    set(&master, "a").await;
+    assert_eq!(
+        ask::<u32>(&master.url(), &cmd("DBSIZE")).await.unwrap(),
+        1,
+        "the check that it follows leaves no key"
+    );
+    master.kill().await.unwrap();
+    replica.notices_its_masters_end().await.unwrap();
+    replica.promote().await.unwrap();
+    assert!(has(&replica, "a").await);
+    set(&replica, "b").await;
+}
+
+/// Every test of a lost write relies on this.
+#[tokio::test]
+async fn writes_that_a_lagging_replica_has_not_carried_out_are_lost_with_its_master() {
+    let (mut master, replica) = master_and_replica().await;
+    set(&master, "before").await;
+    master.is_followed_by(1).await.unwrap();
+    replica.lag().await.unwrap();
+    set(&master, "meanwhile").await;
+    master.kill().await.unwrap();
+    replica.notices_its_masters_end().await.unwrap();
+    replica.catch_up().await.unwrap();
+    replica.promote().await.unwrap();
+    assert_eq!(
+        (
+            has(&replica, "before").await,
+            has(&replica, "meanwhile").await
+        ),
+        (true, false)
+    );
+}
+
+#[tokio::test]
+async fn a_lagging_replica_catches_up() {
+    let (master, replica) = master_and_replica().await;
+    replica.lag().await.unwrap();
+    set(&master, "meanwhile").await;
+    assert!(!has(&replica, "meanwhile").await);
+    let followed = tokio::time::timeout(Duration::from_secs(1), master.is_followed_by(1)).await;
+    assert!(followed.is_err(), "a lagging replica does not follow");
+    replica.catch_up().await.unwrap();
+    master.is_followed_by(1).await.unwrap();
+    assert!(has(&replica, "meanwhile").await);
+}
+
+#[tokio::test]
+async fn roles_survive_a_restart() {
+    let (mut old, mut new) = master_and_replica().await;
+    new.promote().await.unwrap();
+    old.follow(&new).await.unwrap();
+    new.restart().await.unwrap();
+    old.restart().await.unwrap();
+    new.is_followed_by(1).await.unwrap();
+    assert_eq!(
+        (
+            old.is_master().await.unwrap(),
+            new.is_master().await.unwrap()
+        ),
+        (false, true)
+    );
+}

@@ -1,0 +1,67 @@
+//! Fixtures that the tests of several crates share.
+//!
+//! Tests run against real servers. All tests of one test binary share one Redis server, one Redis
+//! Cluster and one PostgreSQL server; tests that break a server start their own. A fixture panics
+//! when it fails, because a test cannot continue without it.
+//!
+//! | module | contents | feature |
+//! |---|---|---|
+//! | [`wait`] | waiting for a condition with a deadline | |
+//! | [`servers`] | the servers that all tests of a binary share | |
+//! | [`items`] | items, buyers and orders with distinct names | |
+//! | [`program`] | the program `stockade`: lookup, command, output | |
+//! | `database` | a ledger database in SQLite or PostgreSQL | `ledger` |
+//! | `env` | `TestEnv`: Redis, a ledger, and the services between them | `services` |
+//! | `sale` | `Sale`: an item on sale, its buyers and its audit | `services` |
+//!
+//! Product crates use this crate as a dev-dependency only.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test cannot continue without its fixture"
+)]
+
+#[cfg(feature = "ledger")]
+pub mod database;
+#[cfg(feature = "services")]
+pub mod env;
+pub mod items;
+pub mod program;
+#[cfg(feature = "services")]
+pub mod sale;
+pub mod servers;
+pub mod wait;
+
+#[cfg(feature = "ledger")]
+pub use database::{Backend, Database};
+#[cfg(feature = "reconciler")]
+pub use env::shared_lock;
+#[cfg(feature = "services")]
+pub use env::{Running, TestEnv};
+pub use items::{buyer, fresh_item_id, item};
+#[cfg(feature = "services")]
+pub use sale::{Sale, is_held};
+pub use servers::{postgres_database, shared_cluster, shared_redis};
+pub use wait::{eventually, eventually_some};
+
+/// Makes two tests of every function: with a ledger in SQLite and in PostgreSQL.
+///
+/// The function before the colon receives the `Backend` and the test.
+#[macro_export]
+macro_rules! on_both_databases {
+    ($run:path: $($name:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                $run($crate::Backend::Sqlite, super::$name).await;
+            })+
+        }
+
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                $run($crate::Backend::Postgres, super::$name).await;
+            })+
+        }
+    };
+}

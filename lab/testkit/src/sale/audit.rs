@@ -1,0 +1,197 @@
+//! The audit of a sale: Redis against the ledger, and the ledger against itself.
+
+use std::collections::BTreeMap;
+
+use audit::AuditReport;
+use jiff::Timestamp;
+use stock::InspectionEntries;
+
+use super::Sale;
+use crate::eventually;
+
+impl Sale {
+    /// Waits until the ledger has all entries of this segment.
+    pub async fn drained(&self, segment: u16) {
+        let key = self.segment(segment);
+        eventually(&format!("recording all of {key}"), async || {
+            let Ok(inspection) = self.stock.inspect(&key, InspectionEntries::None).await else {
+                return false;
+            };
+            Some(inspection.last) == self.row(segment).await.checkpoint
+        })
+        .await;
+    }
+
+    /// Waits until the ledger has all entries of all segments.
+    pub async fn all_drained(&self) {
+        for segment in 0..self.item.segments {
+            self.drained(segment).await;
+        }
+    }
+
+    /// Asserts the conservation invariant: within each row of the ledger, and between the ledger and
+    /// Redis. Skips the [diverged](Sale::diverged) segments in Redis.
+    pub async fn assert_recorded(&self) {
+        let totals = self.ledger.totals(&self.item.id).await.unwrap().unwrap();
+        for (row, by_orders) in totals.segments.iter().zip(&totals.by_orders) {
+            assert_eq!(
+                row.available + row.held + row.confirmed + row.returning,
+                row.allocated,
+                "{}",
+                row.key
+            );
+            assert_eq!(
+                row.held, by_orders.held,
+                "{}: units of held orders",
+                row.key
+            );
+            if self.diverged.lock().unwrap().contains(&row.key.segment) {
+                continue;
+            }
+            let from = row
+                .checkpoint
+                .map_or(InspectionEntries::All, InspectionEntries::From);
+            let redis = self.stock.inspect(&row.key, from).await.unwrap();
+            let behind = redis
+                .entries
+                .iter()
+                .filter(|entry| Some(entry.id) > row.checkpoint);
+            let effects: i64 = behind.filter_map(|entry| entry.change.effect()).sum();
+            assert_eq!(
+                redis.available,
+                row.available.checked_add_signed(effects).unwrap(),
+                "{}: drift",
+                row.key
+            );
+        }
+        assert_eq!(
+            totals.segments.iter().map(|row| row.allocated).sum::<u64>(),
+            self.item.stock
+        );
+    }
+
+    /// The audit report.
+    pub async fn report(&self) -> AuditReport {
+        audit::audit(&self.stock, &*self.ledger, &self.item.id)
+            .await
+            .unwrap()
+            .unwrap()
+    }
+
+    /// Waits until Redis and the ledger agree and no units are in transit.
+    pub async fn comes_to_rest(&self) {
+        eventually(&format!("{} coming to rest", self.item.id), async || {
+            self.is_at_rest().await
+        })
+        .await;
+    }
+
+    /// Whether Redis and the ledger agree and no units are in transit.
+    pub async fn is_at_rest(&self) -> bool {
+        let Ok(Some(report)) = audit::audit(&self.stock, &*self.ledger, &self.item.id).await else {
+            return false;
+        };
+        let mut halted = false;
+        for segment in self.segments() {
+            halted |= self
+                .stock
+                .inspect(&segment, InspectionEntries::None)
+                .await
+                .map_or(true, |segment| segment.repairing.is_some());
+        }
+        let moving = self
+            .ledger
+            .open_transfers(Some(&self.item.id))
+            .await
+            .unwrap();
+        report.ok && !halted && moving.is_empty() && report.in_flight + report.returning == 0
+    }
+
+    /// Asserts the conservation invariant for each segment and for the item, that no operation is
+    /// pending, and that the limit counts of the buyers match their orders.
+    pub async fn assert_settled(&self) {
+        let report = self.report().await;
+        assert!(report.ok, "{report:#?}");
+        assert_eq!(
+            (report.in_flight, report.in_transit, report.returning),
+            (0, 0, 0),
+            "{report:#?}"
+        );
+        assert_eq!(
+            report.available + report.held + report.confirmed,
+            report.stock,
+            "{report:#?}"
+        );
+        assert_eq!(
+            self.ledger
+                .pending_returns(Some(&self.item.id), Timestamp::now(), 10)
+                .await
+                .unwrap(),
+            []
+        );
+        assert_eq!(
+            self.ledger
+                .open_transfers(Some(&self.item.id))
+                .await
+                .unwrap(),
+            []
+        );
+        let counted: u64 = self.counts().await.values().sum();
+        assert_eq!(
+            counted,
+            report.held + report.confirmed + self.pending_spillovers().await,
+            "the counts of buyers: {report:#?}"
+        );
+    }
+
+    /// Units that count against the limit, by buyer.
+    pub async fn counts(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for segment in 0..self.item.segments {
+            let buyers: BTreeMap<String, u64> = self
+                .redis(redis::cmd("HGETALL").arg(self.key("buyers", segment)))
+                .await;
+            // Skips the placeholder and the marks of buyers who have released units.
+            counts.extend(
+                buyers
+                    .into_iter()
+                    .filter(|(buyer, _)| !buyer.is_empty() && !buyer.starts_with('\n')),
+            );
+        }
+        counts
+    }
+
+    /// Units of pending spillovers, which the counts of their buyers include.
+    async fn pending_spillovers(&self) -> u64 {
+        let mut units = 0;
+        for segment in 0..self.item.segments {
+            let spillovers: Vec<Vec<u8>> = self
+                .redis(
+                    redis::cmd("ZRANGE")
+                        .arg(self.key("spillovers", segment))
+                        .arg(0)
+                        .arg(-1),
+                )
+                .await;
+            for spillover in spillovers.iter().filter(|spillover| !spillover.is_empty()) {
+                let decision: Option<String> = self
+                    .redis(
+                        redis::cmd("HGET")
+                            .arg(self.key("decisions", segment))
+                            .arg(&spillover[..16]),
+                    )
+                    .await;
+                let declined = decision.as_deref().and_then(|decision| {
+                    decision
+                        .strip_prefix('P')?
+                        .split(':')
+                        .next()?
+                        .parse::<u64>()
+                        .ok()
+                });
+                units += declined.unwrap_or_default();
+            }
+        }
+        units
+    }
+}

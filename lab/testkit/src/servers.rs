@@ -1,0 +1,35 @@
+//! The servers that all tests of a binary share.
+//!
+//! They live exactly as long as the process: `testbed` kills them when it ends. Statics are not
+//! dropped, so the kernel sends the signal.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use testbed::{Postgres, Redis, RedisCluster};
+use tokio::sync::OnceCell;
+
+const CLUSTER_MASTERS: usize = 3;
+
+/// The Redis server that tests share. They must neither break nor empty it.
+pub async fn shared_redis() -> &'static Redis {
+    static REDIS: OnceCell<Redis> = OnceCell::const_new();
+    REDIS.get_or_try_init(Redis::start).await.unwrap()
+}
+
+/// The Redis Cluster of three masters that tests share. They must neither break nor empty it.
+pub async fn shared_cluster() -> &'static RedisCluster {
+    static CLUSTER: OnceCell<RedisCluster> = OnceCell::const_new();
+    CLUSTER
+        .get_or_try_init(|| RedisCluster::start(CLUSTER_MASTERS))
+        .await
+        .unwrap()
+}
+
+/// Creates an empty database on the PostgreSQL server that tests share. Returns its URL.
+pub async fn postgres_database() -> String {
+    static POSTGRES: OnceCell<Postgres> = OnceCell::const_new();
+    static DATABASES: AtomicU32 = AtomicU32::new(0);
+    let server = POSTGRES.get_or_try_init(Postgres::start).await.unwrap();
+    let name = format!("test_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
+    server.create_database(&name).await.unwrap()
+}

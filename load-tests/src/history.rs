@@ -1,0 +1,478 @@
+//! The history of all requests: what the service promised to which buyer.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
+    time::Duration,
+};
+
+use anyhow::Result;
+use client::OrderState;
+use hdrhistogram::Histogram;
+use uuid::Uuid;
+
+use crate::{action::Action, outcome::Outcome};
+
+/// Longer latencies are recorded as this one.
+const LATENCY_MAX: Duration = Duration::from_secs(120);
+
+/// An order that was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcknowledgedOrder {
+    /// The number of the buyer.
+    pub buyer: usize,
+    /// The number of the item.
+    pub item: usize,
+    /// Number of units.
+    pub quantity: u32,
+    /// The last reported state.
+    pub state: OrderState,
+}
+
+/// A settled request.
+#[derive(Debug)]
+pub struct Observation<'a> {
+    /// The number of the buyer.
+    pub buyer: usize,
+    /// The number of the item.
+    pub item: usize,
+    /// What was requested.
+    pub action: &'a Action,
+    /// The outcome of the last attempt.
+    pub outcome: &'a Outcome,
+    /// How the outcome, or an attempt before it, violates the promises of the service.
+    pub violation: Option<&'a str>,
+    /// Time from the first attempt to the outcome.
+    pub took: Duration,
+    /// Time of the outcome, since the start of the sale.
+    pub at: Duration,
+}
+
+/// Counts of all requests and the orders that they placed. Each request is in exactly one of held,
+/// sold out, limited, replayed, reads, payments, ends, declined, given up and errors.
+pub struct History {
+    /// Settled requests, and those that were given up.
+    pub requested: u64,
+    /// Orders that were placed.
+    pub held: u64,
+    /// Orders that were refused as sold out.
+    pub sold_out: u64,
+    /// Orders that were refused because of the buyer's limit.
+    pub limited: u64,
+    /// Repeats of placed orders with the same outcome.
+    pub replayed: u64,
+    /// Items and orders that were shown, or correctly not shown.
+    pub reads: u64,
+    /// Accepted payments, repeats included.
+    pub payments: u64,
+    /// Accepted cancellations and refunds, repeats included.
+    pub ends: u64,
+    /// Payments, cancellations and refunds that were correctly refused.
+    pub declined: u64,
+    /// Requests whose response the client did not wait for.
+    pub given_up: u64,
+    /// Number of errors of each kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Every acknowledged order, even if the response violated another promise.
+    pub orders: HashMap<Uuid, AcknowledgedOrder>,
+    /// Units of orders that were cancelled, refunded or expired.
+    pub units_returned: u64,
+    /// Items that were reported as sold out to a buyer of one unit.
+    pub reported_sold_out: BTreeSet<usize>,
+    /// Time at which the last order was placed.
+    pub last_held: Duration,
+    /// Time of the last outcome.
+    pub last: Duration,
+    /// Latencies of placed orders, in microseconds.
+    pub held_latency: Histogram<u64>,
+    /// Latencies of all outcomes, in microseconds.
+    pub latency: Histogram<u64>,
+}
+
+impl History {
+    /// An empty history.
+    pub fn new() -> Result<Self> {
+        let histogram = || Histogram::new_with_bounds(1, micros(LATENCY_MAX), 3);
+        Ok(Self {
+            requested: 0,
+            held: 0,
+            sold_out: 0,
+            limited: 0,
+            replayed: 0,
+            reads: 0,
+            payments: 0,
+            ends: 0,
+            declined: 0,
+            given_up: 0,
+            errors: BTreeMap::new(),
+            orders: HashMap::new(),
+            units_returned: 0,
+            reported_sold_out: BTreeSet::new(),
+            last_held: Duration::ZERO,
+            last: Duration::ZERO,
+            held_latency: histogram()?,
+            latency: histogram()?,
+        })
+    }
+
+    /// Records a request. Returns whether it placed an order that was not known.
+    pub fn record(&mut self, observation: &Observation<'_>) -> bool {
+        self.requested += 1;
+        self.last = self.last.max(observation.at);
+        if *observation.outcome != Outcome::GivenUp {
+            self.latency.saturating_record(micros(observation.took));
+        }
+        let is_new = self.record_order(observation);
+        self.count(observation, is_new);
+        is_new
+    }
+
+    fn count(&mut self, observation: &Observation<'_>, is_new: bool) {
+        if let Some(error) = observation.violation.or(observation.outcome.error()) {
+            *self.errors.entry(error.to_owned()).or_default() += 1;
+            return;
+        }
+        match observation.outcome {
+            Outcome::Held { .. } if is_new => self.count_placed(observation),
+            Outcome::Held { .. } | Outcome::MovedOn { .. } => self.replayed += 1,
+            Outcome::Limited => self.limited += 1,
+            Outcome::SoldOut => {
+                self.sold_out += 1;
+                if matches!(observation.action, Action::Order(order) if order.quantity() == 1) {
+                    self.reported_sold_out.insert(observation.item);
+                }
+            }
+            Outcome::GivenUp => self.given_up += 1,
+            Outcome::Item => self.reads += 1,
+            Outcome::InState(_) | Outcome::Refused(_)
+                if matches!(observation.action, Action::Show(_)) =>
+            {
+                self.reads += 1
+            }
+            Outcome::Refused(_) => self.declined += 1,
+            Outcome::InState(_) if matches!(observation.action, Action::Pay { .. }) => {
+                self.payments += 1
+            }
+            Outcome::InState(_) => self.ends += 1,
+            Outcome::Unknown(_) | Outcome::Wrong(_) => {}
+        }
+    }
+
+    fn count_placed(&mut self, observation: &Observation<'_>) {
+        self.held += 1;
+        self.last_held = self.last_held.max(observation.at);
+        self.held_latency
+            .saturating_record(micros(observation.took));
+    }
+
+    /// Records the reported state of an order, even if the outcome violates another promise.
+    /// Returns whether the order was not known.
+    fn record_order(&mut self, observation: &Observation<'_>) -> bool {
+        match (observation.action, observation.outcome) {
+            (Action::Order(order), Outcome::Held { id, .. }) => {
+                self.record_placed(*id, observation, order.quantity())
+            }
+            (_, Outcome::InState(state)) => {
+                if let Some(order) = observation.action.order() {
+                    self.set_state(order.id, *state);
+                }
+                false
+            }
+            _ => false,
+        }
+    }
+
+    fn record_placed(&mut self, id: Uuid, observation: &Observation<'_>, quantity: u32) -> bool {
+        match self.orders.entry(id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(AcknowledgedOrder {
+                    buyer: observation.buyer,
+                    item: observation.item,
+                    quantity,
+                    state: OrderState::Held,
+                });
+                true
+            }
+        }
+    }
+
+    fn set_state(&mut self, id: Uuid, state: OrderState) {
+        let Some(order) = self.orders.get_mut(&id) else {
+            return;
+        };
+        if order.state.has_units() && !state.has_units() {
+            self.units_returned += u64::from(order.quantity);
+        }
+        order.state = state;
+    }
+
+    /// Marks all held orders of the item as expired.
+    pub fn expire_holds(&mut self, item: usize) {
+        let held = self
+            .orders
+            .iter()
+            .filter(|(_, order)| order.item == item && order.state == OrderState::Held);
+        let held: Vec<_> = held.map(|(id, _)| *id).collect();
+        for id in held {
+            self.set_state(id, OrderState::Expired);
+        }
+    }
+
+    /// Units of the item that buyers have, according to the responses.
+    pub fn units(&self, item: usize) -> u64 {
+        self.sum(|order| order.item == item && order.state.has_units())
+    }
+
+    /// Units of the item that are paid, according to the responses.
+    pub fn units_paid(&self, item: usize) -> u64 {
+        self.sum(|order| order.item == item && order.state == OrderState::Confirmed)
+    }
+
+    /// Units of the item in all placed orders, including those that have returned.
+    pub fn units_placed(&self, item: usize) -> u64 {
+        self.sum(|order| order.item == item)
+    }
+
+    fn sum(&self, counts: impl Fn(&AcknowledgedOrder) -> bool) -> u64 {
+        self.orders
+            .values()
+            .filter(|order| counts(order))
+            .map(|order| u64::from(order.quantity))
+            .sum()
+    }
+
+    /// Number of buyers who have more than `limit` units of an item.
+    pub fn buyers_over(&self, limit: u32) -> u64 {
+        let mut units = HashMap::<(usize, usize), u64>::new();
+        for order in self.orders.values().filter(|order| order.state.has_units()) {
+            *units.entry((order.buyer, order.item)).or_default() += u64::from(order.quantity);
+        }
+        units
+            .values()
+            .filter(|units| **units > u64::from(limit))
+            .count() as u64
+    }
+}
+
+/// The duration in whole microseconds.
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use client::{NewOrder, OrderState};
+    use uuid::Uuid;
+
+    use super::{History, Observation};
+    use crate::{
+        action::{Action, OrderRef},
+        outcome::Outcome,
+    };
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    fn record(
+        history: &mut History,
+        buyer: usize,
+        quantity: u32,
+        outcome: &Outcome,
+        violation: Option<&str>,
+    ) {
+        let action = Action::Order(NewOrder::new("vase", quantity));
+        history.record(&Observation {
+            buyer,
+            item: 0,
+            action: &action,
+            outcome,
+            violation,
+            took: MILLISECOND,
+            at: MILLISECOND,
+        });
+    }
+
+    fn record_step(
+        history: &mut History,
+        action: fn(OrderRef) -> Action,
+        id: u128,
+        outcome: &Outcome,
+    ) {
+        let action = action(OrderRef {
+            id: Uuid::from_u128(id),
+            quantity: 1,
+        });
+        history.record(&Observation {
+            buyer: 1,
+            item: 0,
+            action: &action,
+            outcome,
+            violation: None,
+            took: MILLISECOND,
+            at: MILLISECOND,
+        });
+    }
+
+    fn held(id: u128, replayed: bool) -> Outcome {
+        Outcome::Held {
+            id: Uuid::from_u128(id),
+            replayed,
+        }
+    }
+
+    #[test]
+    fn each_request_and_each_order_is_counted_once() {
+        let mut history = History::new().unwrap();
+        record(&mut history, 1, 2, &held(1, false), None);
+        record(&mut history, 1, 2, &held(1, true), None);
+        record(&mut history, 2, 1, &held(2, true), None);
+        record(
+            &mut history,
+            2,
+            1,
+            &held(3, true),
+            Some("a repeat returned another order"),
+        );
+        record(&mut history, 3, 1, &Outcome::SoldOut, None);
+        record(&mut history, 1, 1, &Outcome::Limited, None);
+        record(&mut history, 1, 1, &Outcome::GivenUp, None);
+        record(
+            &mut history,
+            1,
+            1,
+            &Outcome::Wrong("404 item_not_found".into()),
+            None,
+        );
+        assert_eq!(
+            (
+                history.held,
+                history.replayed,
+                history.sold_out,
+                history.limited,
+                history.given_up
+            ),
+            (2, 1, 1, 1, 1)
+        );
+        assert_eq!(history.errors.values().sum::<u64>(), 2);
+        assert_eq!(history.requested, 8);
+        assert_eq!(
+            history.units(0),
+            4,
+            "an acknowledged order counts even if it violates another promise"
+        );
+        assert!(history.reported_sold_out.contains(&0));
+    }
+
+    #[test]
+    fn steps_of_an_order_are_not_counted_as_orders() {
+        let mut history = History::new().unwrap();
+        for id in 1..=3 {
+            record(&mut history, 1, 1, &held(id, false), None);
+        }
+        let pay = |order| Action::Pay {
+            order,
+            payment: "pay_1".into(),
+        };
+        record_step(
+            &mut history,
+            pay,
+            1,
+            &Outcome::InState(OrderState::Confirmed),
+        );
+        record_step(
+            &mut history,
+            pay,
+            1,
+            &Outcome::InState(OrderState::Confirmed),
+        );
+        record_step(
+            &mut history,
+            Action::Cancel,
+            1,
+            &Outcome::Refused("order_not_cancellable"),
+        );
+        record_step(
+            &mut history,
+            Action::Cancel,
+            2,
+            &Outcome::InState(OrderState::Cancelled),
+        );
+        record_step(
+            &mut history,
+            Action::Show,
+            2,
+            &Outcome::InState(OrderState::Cancelled),
+        );
+        assert_eq!(
+            (
+                history.held,
+                history.payments,
+                history.declined,
+                history.ends,
+                history.reads
+            ),
+            (3, 2, 1, 1, 1)
+        );
+        assert_eq!(
+            (
+                history.units(0),
+                history.units_paid(0),
+                history.units_placed(0),
+                history.units_returned
+            ),
+            (2, 1, 3, 1)
+        );
+        history.expire_holds(0);
+        assert_eq!(
+            (history.units(0), history.units_returned),
+            (1, 2),
+            "the third has expired, and the first is paid"
+        );
+        record_step(
+            &mut history,
+            Action::Refund,
+            1,
+            &Outcome::InState(OrderState::Refunded),
+        );
+        assert_eq!((history.units(0), history.units_returned), (0, 3));
+    }
+
+    #[test]
+    fn a_repeat_does_not_revive_a_cancelled_order() {
+        let mut history = History::new().unwrap();
+        record(&mut history, 1, 1, &held(1, false), None);
+        record_step(
+            &mut history,
+            Action::Cancel,
+            1,
+            &Outcome::InState(OrderState::Cancelled),
+        );
+        record(&mut history, 1, 1, &held(1, true), None);
+        assert_eq!((history.held, history.units(0)), (1, 0));
+    }
+
+    #[test]
+    fn a_buyer_over_the_limit_is_found_even_if_each_outcome_was_allowed() {
+        let mut history = History::new().unwrap();
+        for id in 0..3 {
+            record(&mut history, 1, 1, &held(id, false), None);
+        }
+        record(&mut history, 2, 2, &held(9, false), None);
+        assert_eq!((history.buyers_over(2), history.buyers_over(3)), (1, 0));
+        record_step(
+            &mut history,
+            Action::Cancel,
+            0,
+            &Outcome::InState(OrderState::Cancelled),
+        );
+        assert_eq!(history.buyers_over(2), 0, "returned units do not count");
+    }
+
+    #[test]
+    fn a_refusal_of_two_units_does_not_imply_that_one_is_sold_out() {
+        let mut history = History::new().unwrap();
+        record(&mut history, 1, 2, &Outcome::SoldOut, None);
+        assert!(history.reported_sold_out.is_empty());
+    }
+}

@@ -1,0 +1,462 @@
+//! The environment of a test: Redis (one server or a cluster), a ledger (SQLite or PostgreSQL), a
+//! recorder, and any number of order services.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use domain::BuyerId;
+use lock::RedisLockBuilder;
+use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, TokenPolicy};
+use reconciler::ReconcilerSettings;
+use recorder::RecorderSettings;
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use stock::{RedisSettings, Stock, StockSettings};
+use testkit::{Backend, Database, fresh_item_id, shared_cluster, shared_redis};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+/// Key that the payment provider signs with.
+pub const PAYMENT_SECRET: &[u8] = b"a secret of the payment provider";
+
+pub fn payment_key() -> PaymentKey {
+    PaymentKey::new(PAYMENT_SECRET, Duration::from_secs(300))
+}
+
+pub const SECRET: &[u8] = b"a secret of the shop's login";
+pub const ADMIN: &str = "an-admin-token-of-the-shop";
+
+/// The stores of the services.
+#[derive(Debug, Clone, Copy)]
+pub enum Stores {
+    /// One Redis server, SQLite.
+    Small,
+    /// One Redis server, PostgreSQL.
+    Postgres,
+    /// A cluster of three masters, PostgreSQL.
+    Cluster,
+}
+
+impl Stores {
+    pub const ALL: [Self; 3] = [Self::Small, Self::Postgres, Self::Cluster];
+}
+
+/// How an environment differs from the default one.
+#[derive(Clone)]
+pub struct Options {
+    pub stores: Stores,
+    /// Number of order services.
+    pub instances: usize,
+    pub recorder: bool,
+    /// Without a reconciler no hold expires, no unit moves and nothing is repaired.
+    pub reconciler: Option<ReconcilerSettings>,
+    /// How long the sold-out cache is valid.
+    pub sold_out_cache_ttl: Duration,
+    pub order_timeout: Duration,
+    pub limits: Limits,
+    /// URL of a Redis server that the test may break. Default: the shared one.
+    pub redis_url: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            stores: Stores::Small,
+            instances: 1,
+            recorder: true,
+            reconciler: None,
+            sold_out_cache_ttl: Duration::from_millis(100),
+            order_timeout: Duration::from_secs(5),
+            limits: Limits::default(),
+            redis_url: None,
+        }
+    }
+}
+
+impl Options {
+    /// With a reconciler that polls often. It repairs faults so late that a test can observe them,
+    /// and moves no units between segments.
+    pub fn reconciled() -> Self {
+        let settings = ReconcilerSettings {
+            poll_interval: Duration::from_millis(30),
+            expiry_interval: Duration::from_millis(20),
+            return_delay: Duration::from_millis(300),
+            confirmation_period: Duration::from_secs(10),
+            balance: false,
+            ..ReconcilerSettings::default()
+        };
+        Self {
+            reconciler: Some(settings),
+            ..Self::default()
+        }
+    }
+}
+
+pub struct TestEnv {
+    pub urls: Vec<String>,
+    pub engines: Vec<Arc<Engine>>,
+    pub redis_url: String,
+    pub database_url: String,
+    client: Client,
+    items: Mutex<Vec<String>>,
+    stop_serving: CancellationToken,
+    stop_recording: CancellationToken,
+    serving: Vec<JoinHandle<()>>,
+    recording: Mutex<Vec<JoinHandle<()>>>,
+    database: Database,
+}
+
+/// Runs a test in an environment, and audits its items afterwards.
+pub async fn open<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<TestEnv>) -> F) {
+    let env = Arc::new(TestEnv::new(options).await);
+    test(Arc::clone(&env)).await;
+    Arc::into_inner(env)
+        .expect("the test has ended")
+        .close()
+        .await;
+}
+
+/// [`open`] on every combination of stores.
+pub async fn open_each<F: Future<Output = ()>>(options: Options, test: impl Fn(Arc<TestEnv>) -> F) {
+    for stores in Stores::ALL {
+        eprintln!("on {stores:?}");
+        open(
+            Options {
+                stores,
+                ..options.clone()
+            },
+            &test,
+        )
+        .await;
+    }
+}
+
+impl TestEnv {
+    async fn new(options: Options) -> Self {
+        let (redis_url, backend) = match options.stores {
+            Stores::Small => (shared_redis().await.url(), Backend::Sqlite),
+            Stores::Postgres => (shared_redis().await.url(), Backend::Postgres),
+            Stores::Cluster => (shared_cluster().await.url(), Backend::Postgres),
+        };
+        let database = Database::empty(backend).await;
+        let redis_url = options.redis_url.clone().unwrap_or(redis_url);
+        let mut env = Self {
+            urls: Vec::new(),
+            engines: Vec::new(),
+            redis_url,
+            database_url: database.url.clone(),
+            client: Client::new(),
+            items: Mutex::default(),
+            stop_serving: CancellationToken::new(),
+            stop_recording: CancellationToken::new(),
+            serving: Vec::new(),
+            recording: Mutex::default(),
+            database,
+        };
+        for _ in 0..options.instances {
+            env.start_instance(&options).await;
+        }
+        if options.recorder {
+            env.start_recorder();
+        }
+        if let Some(settings) = options.reconciler {
+            env.start_reconciler(settings).await;
+        }
+        env
+    }
+
+    async fn start_instance(&mut self, options: &Options) {
+        self.database.migrate().await;
+        let ledger = self.database.ledger().await;
+        let redis = RedisSettings {
+            response_timeout: Duration::from_millis(300),
+            ..RedisSettings::new(&self.redis_url)
+        };
+        let stock = StockSettings {
+            redis,
+            sold_out_cache_ttl: options.sold_out_cache_ttl,
+            ..StockSettings::new("")
+        };
+        let stock = Stock::connect(stock).await.unwrap();
+        let engine = Engine::new(
+            stock,
+            ledger,
+            EngineSettings {
+                order_timeout: options.order_timeout,
+            },
+        );
+        let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
+        let router = order::router(
+            Arc::clone(&engine),
+            Arc::new(credentials),
+            Some(payment_key()),
+            order::metrics::install(),
+            &options.limits,
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        self.urls
+            .push(format!("http://{}", listener.local_addr().unwrap()));
+        let (limits, stop) = (options.limits.clone(), self.stop_serving.clone());
+        self.serving.push(tokio::spawn(async move {
+            order::serve(listener, router, &limits, stop).await
+        }));
+        self.serving.push(tokio::spawn(order::watch_overdue(
+            Arc::clone(&engine),
+            self.stop_recording.clone(),
+        )));
+        self.engines.push(engine);
+    }
+
+    /// Starts a recorder over the first instance's stores.
+    pub fn start_recorder(&self) {
+        let (stock, ledger) = (
+            Arc::clone(&self.engines[0].stock),
+            Arc::clone(&self.engines[0].ledger),
+        );
+        let recorder = recorder::run(
+            stock,
+            ledger,
+            RecorderSettings::default(),
+            self.stop_recording.clone(),
+        );
+        self.recording.lock().unwrap().push(tokio::spawn(recorder));
+    }
+
+    /// Starts a reconciler over the first instance's stores. Items have distinct names, so one
+    /// server can keep the locks of all tests.
+    pub async fn start_reconciler(&self, settings: ReconcilerSettings) {
+        let (stock, ledger) = (
+            Arc::clone(&self.engines[0].stock),
+            Arc::clone(&self.engines[0].ledger),
+        );
+        let lock = Arc::new(
+            RedisLockBuilder::new(shared_redis().await.url())
+                .build()
+                .unwrap(),
+        );
+        let reconciler =
+            reconciler::run(stock, ledger, lock, settings, self.stop_recording.clone());
+        self.recording
+            .lock()
+            .unwrap()
+            .push(tokio::spawn(reconciler));
+    }
+
+    async fn close(self) {
+        let items = self.items.lock().unwrap().clone();
+        for item in items {
+            self.settled_audit(&item).await;
+        }
+        self.stop_serving.cancel();
+        self.stop_recording.cancel();
+        for task in self
+            .serving
+            .into_iter()
+            .chain(self.recording.into_inner().unwrap())
+        {
+            task.await.unwrap();
+        }
+        for engine in self.engines {
+            engine.stock.shutdown().await;
+        }
+    }
+
+    /// The audit once no units are in flight. It must find no drift.
+    pub async fn settled_audit(&self, item: &str) -> Value {
+        for _ in 0..100 {
+            let answer = Answer::of(self.admin(Method::GET, &format!("/items/{item}/audit"))).await;
+            if answer.status == 503 {
+                // On a busy machine the audit may exceed its time limit.
+                answer.is(503, "unavailable");
+                continue;
+            }
+            let audit = answer.body;
+            assert_eq!(
+                (&audit["drift"], &audit["oversold"]),
+                (&json!(0), &json!(0)),
+                "{audit:#}"
+            );
+            if ["in_flight", "returning", "in_transit"]
+                .iter()
+                .all(|units| audit[units] == 0)
+            {
+                let units =
+                    ["available", "held", "confirmed"].map(|units| audit[units].as_u64().unwrap());
+                assert_eq!(
+                    units.iter().sum::<u64>(),
+                    audit["stock"].as_u64().unwrap(),
+                    "{audit:#}"
+                );
+                return audit;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("units of {item} are still in transit after five seconds");
+    }
+
+    pub fn stop_serving(&self) {
+        self.stop_serving.cancel();
+    }
+
+    /// The audit from the stores, without HTTP, once no units are in flight.
+    pub async fn audit_without_http(&self, item: &str) -> audit::AuditReport {
+        let engine = &self.engines[0];
+        for _ in 0..100 {
+            let report = audit::audit(&engine.stock, &*engine.ledger, &item.parse().unwrap())
+                .await
+                .unwrap()
+                .unwrap();
+            if report.in_flight == 0 {
+                return report;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{item} is still in flight after five seconds");
+    }
+
+    /// Excludes an item from the audit at the end, because the test has audited it itself.
+    pub fn forget_item(&self, item: &str) {
+        self.items.lock().unwrap().retain(|id| id != item);
+    }
+
+    pub fn url(&self, instance: usize, path: &str) -> String {
+        format!("{}{path}", self.urls[instance])
+    }
+
+    /// A request to one of the instances.
+    pub fn at(&self, instance: usize, method: Method, path: &str) -> RequestBuilder {
+        self.client
+            .request(method, self.url(instance, path))
+            .timeout(Duration::from_secs(30))
+    }
+
+    pub fn anyone(&self, method: Method, path: &str) -> RequestBuilder {
+        self.at(0, method, path)
+    }
+
+    pub fn admin(&self, method: Method, path: &str) -> RequestBuilder {
+        self.anyone(method, path).bearer_auth(ADMIN)
+    }
+
+    pub fn buyer(&self, name: &str, method: Method, path: &str) -> RequestBuilder {
+        self.anyone(method, path).bearer_auth(token(name))
+    }
+
+    /// Creates an item with a fresh name and returns the name.
+    pub async fn create(&self, mut item: Value) -> String {
+        let id = fresh_item_id().to_string();
+        item["id"] = json!(id);
+        let response = self
+            .admin(Method::POST, "/items")
+            .json(&item)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(
+            response.status(),
+            StatusCode::CREATED,
+            "{}",
+            response.text().await.unwrap()
+        );
+        self.items.lock().unwrap().push(id.clone());
+        id
+    }
+
+    /// The request of an order to one of the instances.
+    pub fn order_at(
+        &self,
+        instance: usize,
+        item: &str,
+        buyer: &str,
+        key: &str,
+        quantity: u32,
+    ) -> RequestBuilder {
+        let request = self
+            .client
+            .post(self.url(instance, &format!("/items/{item}/orders")));
+        let request = request
+            .bearer_auth(token(buyer))
+            .header("Idempotency-Key", key)
+            .timeout(Duration::from_secs(30));
+        request.json(&json!({ "quantity": quantity }))
+    }
+
+    pub async fn order(&self, item: &str, buyer: &str, key: &str, quantity: u32) -> Answer {
+        Answer::of(self.order_at(0, item, buyer, key, quantity)).await
+    }
+}
+
+/// The response to a request.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Value,
+}
+
+impl Answer {
+    pub async fn of(request: RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.unwrap();
+        Self {
+            status,
+            headers,
+            body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        }
+    }
+
+    pub fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// Asserts that it is a problem with this status and code.
+    #[track_caller]
+    pub fn is(&self, status: u16, code: &str) -> &Self {
+        assert_eq!((self.status, self.code()), (status, code), "{self:?}");
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/problem+json"),
+            "{self:?}"
+        );
+        assert_eq!(self.body["status"], status, "{self:?}");
+        self
+    }
+
+    /// Asserts that the order is in this state.
+    #[track_caller]
+    pub fn is_now(&self, state: &str) -> &Self {
+        assert_eq!(
+            (self.status, &self.body["state"]),
+            (200, &json!(state)),
+            "{self:?}"
+        );
+        self
+    }
+
+    #[track_caller]
+    pub fn is_held(&self) -> &Self {
+        assert_eq!(
+            (self.status, &self.body["state"]),
+            (201, &json!("held")),
+            "{self:?}"
+        );
+        self
+    }
+}
+
+pub fn token(buyer: &str) -> String {
+    order::mint_buyer_token(
+        SECRET,
+        &BuyerId::new(buyer).unwrap(),
+        Duration::from_secs(3600),
+        &TokenPolicy::default(),
+    )
+    .unwrap()
+}

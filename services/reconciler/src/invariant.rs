@@ -1,0 +1,170 @@
+//! Checks the conservation invariant of an item while it sells. Each round checks every segment and
+//! the item; the audit checks the orders at longer intervals. The gauge shows each violation. A new
+//! violation is also logged and journaled once.
+
+use std::time::Instant;
+
+use audit::Snapshot;
+use domain::{ItemId, SegmentConfig, SegmentKey};
+use ledger::NewJournalEntry;
+use serde_json::{Value, json};
+
+use crate::{Reconciler, ReconcilerError, anomaly::Anomaly, confirmation::Confirmation};
+
+/// State of the invariant checks of one item.
+pub(crate) struct Invariant {
+    confirmation: Confirmation,
+    /// Units of the item's stock that neither rows nor transfers account for.
+    unaccounted: i64,
+    /// Units by which the orders and the rows differ.
+    miscounted: u64,
+    audited: Instant,
+}
+
+impl Invariant {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            confirmation: Confirmation::default(),
+            unaccounted: 0,
+            miscounted: 0,
+            audited: now,
+        }
+    }
+
+    /// Reports new anomalies, and returns the segments whose anomaly is confirmed.
+    pub(crate) async fn judge(
+        &mut self,
+        reconciler: &Reconciler,
+        id: &ItemId,
+        settings: &SegmentConfig,
+        snapshots: &[Snapshot],
+    ) -> Result<Vec<(SegmentKey, Anomaly)>, ReconcilerError> {
+        let (mut repair, mut drift) = (Vec::new(), 0);
+        for snapshot in snapshots {
+            let segment = &snapshot.row.key;
+            let anomaly = Anomaly::of(snapshot, settings);
+            let confirmation_period = reconciler.settings.confirmation_period;
+            let is_confirmed =
+                self.confirmation
+                    .is_confirmed(segment, anomaly.as_ref(), confirmation_period);
+            if let Some(anomaly) = &anomaly {
+                drift += snapshot.drift().unsigned_abs();
+                if self
+                    .confirmation
+                    .is_due_for_report(segment, confirmation_period)
+                {
+                    report(reconciler, id, snapshot, anomaly).await?;
+                    self.confirmation.mark_reported(segment);
+                }
+            }
+            if is_confirmed {
+                repair.extend(anomaly.map(|anomaly| (segment.clone(), anomaly)));
+            }
+        }
+        self.account(reconciler, id).await?;
+        show(
+            id,
+            drift + self.unaccounted.unsigned_abs() + self.miscounted,
+        );
+        Ok(repair)
+    }
+
+    /// Compares the item with its rows. The reconciler has no data to repair a difference: an
+    /// operator has to investigate it.
+    async fn account(
+        &mut self,
+        reconciler: &Reconciler,
+        id: &ItemId,
+    ) -> Result<(), ReconcilerError> {
+        let unaccounted = reconciler.ledger.unaccounted(id).await?;
+        if unaccounted != 0 && unaccounted != self.unaccounted {
+            tracing::error!(item = %id, unaccounted, "segments and transfers do not add up to the item's stock: run `stockade audit {id}`");
+            note(
+                reconciler,
+                id,
+                "unaccounted",
+                json!({ "unaccounted": 0 }),
+                json!({ "unaccounted": unaccounted }),
+            )
+            .await?;
+        }
+        self.unaccounted = unaccounted;
+        Ok(())
+    }
+
+    /// Compares the rows with the orders, once per `audit_interval` because it reads every order.
+    pub(crate) async fn audit(
+        &mut self,
+        reconciler: &Reconciler,
+        id: &ItemId,
+    ) -> Result<(), ReconcilerError> {
+        if self.audited.elapsed() < reconciler.settings.audit_interval {
+            return Ok(());
+        }
+        self.audited = Instant::now();
+        let Some(report) = audit::audit(&reconciler.stock, &*reconciler.ledger, id).await? else {
+            return Ok(());
+        };
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        metrics::gauge!("stockade_oversold_units", "item" => id.to_string())
+            .set(report.oversold as f64);
+        let miscounted = report.miscounted + report.oversold;
+        if miscounted != 0 && miscounted != self.miscounted {
+            tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit {id}`");
+            let found = json!({ "miscounted": report.miscounted, "oversold": report.oversold });
+            note(
+                reconciler,
+                id,
+                "miscounted",
+                json!({ "miscounted": 0, "oversold": 0 }),
+                found,
+            )
+            .await?;
+        }
+        self.miscounted = miscounted;
+        Ok(())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn show(id: &ItemId, drift: u64) {
+    metrics::gauge!("stockade_drift_units", "item" => id.to_string()).set(drift as f64);
+}
+
+async fn report(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    snapshot: &Snapshot,
+    anomaly: &Anomaly,
+) -> Result<(), ReconcilerError> {
+    let finding = anomaly.finding(snapshot);
+    tracing::error!(segment = %snapshot.row.key, drift = snapshot.drift(), finding, "segment anomaly: {}", anomaly.name());
+    let available = snapshot
+        .inspection
+        .as_ref()
+        .map(|inspection| inspection.available);
+    let before = json!({ "segment": snapshot.row.key.segment, "expected": snapshot.expected() });
+    let after = json!({ "segment": snapshot.row.key.segment, "available": available, "drift": snapshot.drift(), "finding": finding });
+    note(reconciler, id, anomaly.name(), before, after).await
+}
+
+async fn note(
+    reconciler: &Reconciler,
+    item: &ItemId,
+    action: &str,
+    before: Value,
+    after: Value,
+) -> Result<(), ReconcilerError> {
+    let (item, actor, action) = (item.clone(), "reconciler".to_owned(), action.to_owned());
+    Ok(reconciler
+        .ledger
+        .note(&NewJournalEntry {
+            item,
+            actor,
+            action,
+            token: None,
+            before,
+            after,
+        })
+        .await?)
+}

@@ -1,0 +1,117 @@
+//! Work under the item's lock. The fencing token of the lock claims the item's row.
+
+use std::sync::Arc;
+
+use domain::{ItemId, SegmentKey};
+use ledger::LedgerError;
+use lock::{FencingToken, Guard, LockError};
+
+use crate::{
+    Reconciler, ReconcilerError,
+    anomaly::{Anomaly, PendingWork},
+    balance, repair, transfers,
+};
+
+/// Does the pending work if no other process has the item's lock. Returns whether it was done.
+pub(crate) async fn work_under_lock(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    work: PendingWork,
+) -> Result<bool, ReconcilerError> {
+    let name = lock_name(id);
+    let mut guard = match reconciler.lock.try_acquire(&name).await {
+        Ok(guard) => guard,
+        Err(LockError::Held { .. }) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    let token = number(guard.token());
+    // If the lock is lost, `run` drops the work where it is. The stores refuse requests that are
+    // still under way, unless they arrive before a higher token.
+    let done = guard
+        .run(|_| Box::pin(do_all(Arc::clone(reconciler), id.clone(), token, work)))
+        .await;
+    release(guard).await;
+    let done = done?;
+    if let Err(ReconcilerError::Ledger(LedgerError::Fenced { fence, .. })) = &done {
+        // New lock servers start with low tokens, while the row has a higher one.
+        note(reconciler, &name, *fence);
+    }
+    done.map(|()| true)
+}
+
+async fn release(guard: Guard) {
+    if let Err(error) = guard.release().await {
+        tracing::debug!(%error, "could not release the item's lock; it ends with its lease");
+    }
+}
+
+fn note(reconciler: &Reconciler, name: &str, fence: u64) {
+    if let Some(token) = i64::try_from(fence).ok().and_then(FencingToken::new) {
+        tracing::info!(
+            name,
+            fence,
+            "the lock issues lower tokens than the item's row has; asking it for higher ones"
+        );
+        if let Err(error) = reconciler.lock.observe(name, token) {
+            tracing::warn!(name, %error, "could not raise the lock's tokens to the row's");
+        }
+    }
+}
+
+/// The name of the item's lock.
+pub(crate) fn lock_name(id: &ItemId) -> String {
+    format!("item:{id}")
+}
+
+/// The segments whose anomaly is unchanged. The previous holder of the lock may have repaired some
+/// since, and a different anomaly is not confirmed yet.
+async fn still_anomalous(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    anomalies: Vec<(SegmentKey, Anomaly)>,
+) -> Result<Vec<SegmentKey>, ReconcilerError> {
+    if anomalies.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(item) = reconciler.ledger.item(id).await? else {
+        return Ok(Vec::new());
+    };
+    let (settings, snapshots) = (
+        (&item).into(),
+        audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?,
+    );
+    let is_so = |segment: &SegmentKey, was: &Anomaly| {
+        snapshots.iter().any(|snapshot| {
+            snapshot.row.key == *segment && Anomaly::of(snapshot, &settings).as_ref() == Some(was)
+        })
+    };
+    Ok(anomalies
+        .into_iter()
+        .filter(|(segment, was)| is_so(segment, was))
+        .map(|(segment, _)| segment)
+        .collect())
+}
+
+fn number(token: FencingToken) -> u64 {
+    token.get().unsigned_abs()
+}
+
+async fn do_all(
+    reconciler: Arc<Reconciler>,
+    id: ItemId,
+    token: u64,
+    work: PendingWork,
+) -> Result<(), ReconcilerError> {
+    reconciler.ledger.claim_item(&id, token).await?;
+    let repair = still_anomalous(&reconciler, &id, work.repair).await?;
+    if !repair.is_empty() {
+        repair::repair(&reconciler, &id, token, &repair).await?;
+    }
+    if work.balance {
+        balance::plan(&reconciler, &id, token, work.wanted).await?;
+    }
+    if work.transfers || work.balance {
+        transfers::drive(&reconciler, &id, token).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! The reconciler finishes abandoned spillovers and removes settled ones.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::BuyerId;
+use stock::{InspectionEntries, Outcome, Reservation};
+use testkit::{Sale, TestEnv, eventually, on_both_databases};
+
+use crate::env::quick;
+
+on_both_databases!(crate::env::run:
+    abandoned_spillovers_are_settled);
+
+fn short(sale: &Sale, buyer: &str, units: u32) -> Reservation {
+    Reservation {
+        within: Duration::from_millis(150),
+        ..sale.reservation(&BuyerId::new(buyer).unwrap(), "key", units)
+    }
+}
+
+async fn pending_spillovers(sale: &Sale) -> u64 {
+    let segments = sale
+        .stock
+        .item(&sale.item)
+        .inspect(InspectionEntries::None)
+        .await
+        .unwrap();
+    segments.iter().map(|segment| segment.spillovers).sum()
+}
+
+async fn abandoned_spillovers_are_settled(env: &Arc<TestEnv>) {
+    let sale = env.sell(9, 3).await;
+    // No segment has as many units: a settled spillover, which every segment has to remove.
+    assert_eq!(
+        sale.try_order(short(&sale, "greedy", 4)).await.unwrap(),
+        Outcome::SoldOut
+    );
+    assert_eq!(pending_spillovers(&sale).await, 1);
+    for n in 0..60 {
+        let spilling = Arc::clone(&sale);
+        let order = tokio::spawn(async move {
+            spilling
+                .try_order(short(&spilling, &format!("buyer-{n}"), 1 + n % 3))
+                .await
+        });
+        tokio::time::sleep(Duration::from_micros(u64::from(n) * 20)).await;
+        order.abort();
+    }
+    env.reconcile(quick()).await;
+    env.record().await;
+    eventually("settling every spillover", async || {
+        pending_spillovers(&sale).await == 0
+    })
+    .await;
+}

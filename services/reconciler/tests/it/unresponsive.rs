@@ -1,0 +1,233 @@
+//! A ledger that leaves some calls unanswered, as after the silent loss of its network.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use async_trait::async_trait;
+use domain::{
+    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentConfig,
+    SegmentKey, TransferId,
+};
+use jiff::Timestamp;
+use ledger::{
+    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError,
+    NewJournalEntry, OrderLife, PendingReturn, Reading, Recording, Repair, SegmentRow, StockChange,
+    StockOperations, Transfer, TransferPlan, Transition,
+};
+
+/// Never answers the first few calls of `due` and `transition`, and forwards everything else.
+pub struct UnresponsiveLedger {
+    ledger: Arc<dyn Ledger>,
+    due_calls: AtomicUsize,
+    transition_calls: AtomicUsize,
+}
+
+impl UnresponsiveLedger {
+    /// Leaves the first `due_calls` of `due` and `transition_calls` of `transition` unanswered.
+    pub fn new(ledger: Arc<dyn Ledger>, due_calls: usize, transition_calls: usize) -> Self {
+        Self {
+            ledger,
+            due_calls: AtomicUsize::new(due_calls),
+            transition_calls: AtomicUsize::new(transition_calls),
+        }
+    }
+
+    /// Number of calls of `due` and of `transition` that it will still leave unanswered.
+    pub fn left(&self) -> [usize; 2] {
+        [&self.due_calls, &self.transition_calls].map(|left| left.load(Ordering::SeqCst))
+    }
+}
+
+/// Never returns while calls are `left` to be unanswered, and counts this one.
+async fn answer(left: &AtomicUsize) {
+    let unanswered = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+        left.checked_sub(1)
+    });
+    if unanswered.is_ok() {
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl OrderLife for UnresponsiveLedger {
+    async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
+        self.ledger.order(id).await
+    }
+
+    async fn due(
+        &self,
+        item: Option<&ItemId>,
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
+        answer(&self.due_calls).await;
+        self.ledger.due(item, now, at_most).await
+    }
+
+    async fn transition(
+        &self,
+        transitions: &[Transition],
+    ) -> Result<Vec<Option<Order>>, LedgerError> {
+        answer(&self.transition_calls).await;
+        self.ledger.transition(transitions).await
+    }
+
+    async fn pending_returns(
+        &self,
+        item: Option<&ItemId>,
+        before: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<PendingReturn>, LedgerError> {
+        self.ledger.pending_returns(item, before, at_most).await
+    }
+
+    async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
+        self.ledger.paid_order(payment).await
+    }
+
+    async fn recorded_among(
+        &self,
+        ids: &[OrderId],
+    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
+        self.ledger.recorded_among(ids).await
+    }
+}
+
+#[async_trait]
+impl Recording for UnresponsiveLedger {
+    async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
+        self.ledger.checkpoints().await
+    }
+
+    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
+        self.ledger.segment_configs().await
+    }
+
+    async fn claim(
+        &self,
+        wanted: &[SegmentKey],
+        at_most: usize,
+    ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
+        self.ledger.claim(wanted, at_most).await
+    }
+}
+
+#[async_trait]
+impl StockOperations for UnresponsiveLedger {
+    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
+        self.ledger.create_item(item).await
+    }
+
+    async fn change_item(
+        &self,
+        id: &ItemId,
+        change: &ItemChange,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        self.ledger.change_item(id, change, expected, actor).await
+    }
+
+    async fn change_stock_by(
+        &self,
+        id: &ItemId,
+        change: &StockChange,
+        requested: u64,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        self.ledger
+            .change_stock_by(id, change, requested, expected, actor)
+            .await
+    }
+
+    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        self.ledger.claim_item(id, token).await
+    }
+
+    async fn plan_transfers(
+        &self,
+        id: &ItemId,
+        token: u64,
+        plans: &[TransferPlan],
+    ) -> Result<(), LedgerError> {
+        self.ledger.plan_transfers(id, token, plans).await
+    }
+
+    async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
+        self.ledger.open_transfers(item).await
+    }
+
+    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
+        self.ledger.transfers(ids).await
+    }
+
+    async fn finish_withdrawal(
+        &self,
+        transfer: &Transfer,
+        token: u64,
+        actor: &str,
+    ) -> Result<(), LedgerError> {
+        self.ledger.finish_withdrawal(transfer, token, actor).await
+    }
+
+    async fn claim_for_repair(
+        &self,
+        segments: &[SegmentKey],
+        token: u64,
+    ) -> Result<Box<dyn Repair>, LedgerError> {
+        self.ledger.claim_for_repair(segments, token).await
+    }
+
+    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
+        self.ledger.note(entry).await
+    }
+
+    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
+        self.ledger.note_once(entry, once).await
+    }
+}
+
+#[async_trait]
+impl Reading for UnresponsiveLedger {
+    async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
+        self.ledger.item(id).await
+    }
+
+    async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError> {
+        self.ledger.items_tagged(tag).await
+    }
+
+    async fn journal(
+        &self,
+        item: &ItemId,
+        at_most: usize,
+    ) -> Result<Vec<JournalEntry>, LedgerError> {
+        self.ledger.journal(item, at_most).await
+    }
+
+    async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
+        self.ledger.segments(item).await
+    }
+
+    async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
+        self.ledger.totals(item).await
+    }
+
+    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
+        self.ledger.unaccounted(item).await
+    }
+}
+
+#[async_trait]
+impl Ledger for UnresponsiveLedger {
+    async fn migrate(&self) -> Result<(), LedgerError> {
+        self.ledger.migrate().await
+    }
+
+    async fn ping(&self) -> Result<(), LedgerError> {
+        self.ledger.ping().await
+    }
+}

@@ -76,6 +76,12 @@ impl Database {
         ledger::connect(&self.url, CONNECTIONS_MAX).await.unwrap()
     }
 
+    /// A new ledger that never opens a second connection, for tests that count statements: a new
+    /// connection begins with statements of its own.
+    pub async fn ledger_of_one_connection(&self) -> Arc<dyn Ledger> {
+        ledger::connect(&self.url, 1).await.unwrap()
+    }
+
     /// Executes statements without the ledger. Returns the number of changed rows.
     pub async fn execute(&self, sql: &str) -> Result<u64, sqlx::Error> {
         let sql = AssertSqlSafe(sql);

@@ -144,7 +144,7 @@ async fn a_limit_needs_no_additional_statement(env: &TestEnv) {
 }
 
 async fn takes_the_same_statements(env: &TestEnv, limited: bool) {
-    let ledger = env.ledger().await;
+    let ledger = env.ledger_of_one_connection().await;
     for segments in [1, 8] {
         let mut log = begun(env, &*ledger, limited, segments).await;
         let expected = recording(env.backend, segments.into());
@@ -159,7 +159,7 @@ async fn takes_the_same_statements(env: &TestEnv, limited: bool) {
 }
 
 async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
-    let ledger = env.ledger().await;
+    let ledger = env.ledger_of_one_connection().await;
     let mut log = begun(env, &*ledger, true, 8).await;
     let mut off_home = log.next(&[1]);
     off_home.rotate_left(1);
@@ -181,7 +181,7 @@ async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
 /// A recorder repeats what another one has recorded: the insert that expects only new orders fails,
 /// and a second transaction tolerates existing ones.
 async fn repeated_orders_need_no_statement_each(env: &TestEnv) {
-    let ledger = env.ledger().await;
+    let ledger = env.ledger_of_one_connection().await;
     let mut log = begun(env, &*ledger, false, 1).await;
     let mut again = log.next(&[128]);
     assert_eq!(log.record(&*ledger, again.clone()).await, 128);
@@ -206,7 +206,7 @@ fn check(env: impl Future<Output = TestEnv>, bound: Bound, entries: &[usize]) {
         .unwrap();
     let (env, ledger, log) = runtime.block_on(async {
         let env = env.await;
-        let ledger = env.ledger().await;
+        let ledger = env.ledger_of_one_connection().await;
         let log = begun(&env, &*ledger, true, 1).await;
         (env, ledger, std::cell::RefCell::new(log))
     });

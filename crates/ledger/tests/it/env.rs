@@ -60,6 +60,11 @@ impl TestEnv {
         self.database.ledger().await
     }
 
+    /// A new ledger whose statements can be counted.
+    pub async fn ledger_of_one_connection(&self) -> Arc<dyn Ledger> {
+        self.database.ledger_of_one_connection().await
+    }
+
     /// Creates an item with a limit of two units for each buyer.
     pub async fn create(&self, ledger: &dyn Ledger, name: &str, stock: u64, segments: u16) -> Item {
         self.create_item(ledger, &item(name, stock, segments)).await

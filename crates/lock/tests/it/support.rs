@@ -110,15 +110,18 @@ pub async fn holding(servers: &[Redis], name: &str) -> usize {
     holding
 }
 
-/// Polls until the condition holds, so that no test sleeps for a fixed time.
+/// Polls until the condition holds, so that no test sleeps for a fixed time. The longer it takes, the
+/// longer are the intervals: each poll is work that the lock itself cannot do meanwhile.
 pub async fn becomes(what: &str, condition: impl AsyncFn() -> bool) {
     let since = Instant::now();
+    let mut interval = ms(5);
     while !condition().await {
         assert!(
             since.elapsed() < TEST_TIMEOUT,
             "condition not reached in time: {what}"
         );
-        sleep(ms(5)).await;
+        sleep(interval).await;
+        interval = (interval * 5 / 4).min(ms(60));
     }
 }
 

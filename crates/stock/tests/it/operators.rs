@@ -69,7 +69,7 @@ async fn a_read_fails_in_time_while_the_server_hangs_and_succeeds_afterwards(
 ) {
     let sale = sale::open(&site, Terms::new(8, 2)).await;
     let redis = RedisSettings {
-        response_timeout: Duration::from_millis(100),
+        response_timeout: Duration::from_millis(500),
         ..RedisSettings::new(&site.url)
     };
     let settings = StockSettings {

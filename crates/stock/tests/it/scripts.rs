@@ -930,7 +930,7 @@ async fn forget_declined_drops_only_records_up_to_the_known_deadline(site: Arc<S
 
 async fn forget_spillover_forgets_only_what_was_listed_and_is_due(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
-    let deadline = sale.now_ms().await + 300;
+    let deadline = sale.now_ms().await + 1500;
     let [gone, kept, open] = [0, 1, 2].map(|n| sale.row(&sale.buyer_at(1, n), "k", 1));
     sale.reserve_home(1, deadline, &[gone.clone(), kept.clone(), open.clone()])
         .await

@@ -97,20 +97,25 @@ async fn refusals_of_an_empty_item_cost_no_calls(site: Arc<Site>, _server: &mut 
     );
 }
 
-/// Adds counts of buyers whom the test does not play, or removes them.
+/// Adds counts of buyers whom the test does not play, or removes them. In steps, so that each is far
+/// below the time limit of a response.
 async fn set_crowd(sale: &Sale, count: usize, add: bool) {
-    let script = "for n = 1, ARGV[1] do \
-           if ARGV[2] == '1' then redis.call('HSET', KEYS[1], 'crowd-' .. n, 1) \
+    const STEP: usize = 5000;
+    let script = "for n = ARGV[1], ARGV[2] do \
+           if ARGV[3] == '1' then redis.call('HSET', KEYS[1], 'crowd-' .. n, 1) \
            else redis.call('HDEL', KEYS[1], 'crowd-' .. n) end \
          end";
     for segment in 0..sale.item.segments {
-        let mut call = redis::cmd("EVAL");
-        call.arg(script)
-            .arg(1)
-            .arg(sale.names(segment).buyers)
-            .arg(count)
-            .arg(u8::from(add));
-        let () = sale.redis(&call).await;
+        for first in (1..=count).step_by(STEP) {
+            let mut call = redis::cmd("EVAL");
+            call.arg(script)
+                .arg(1)
+                .arg(sale.names(segment).buyers)
+                .arg(first)
+                .arg(count.min(first + STEP - 1))
+                .arg(u8::from(add));
+            let () = sale.redis(&call).await;
+        }
     }
 }
 

@@ -27,7 +27,7 @@ on_both!(
 
 fn short(reservation: Reservation) -> Reservation {
     Reservation {
-        within: Duration::from_millis(200),
+        within: Duration::from_millis(500),
         ..reservation
     }
 }
@@ -126,7 +126,7 @@ async fn a_spillover_that_took_elsewhere_is_forgotten_but_not_what_it_took(site:
 async fn abandoned_spillovers_are_finished_wherever_they_stopped(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 3).limit(2)).await;
     let [ann, bob, cid, dan] = [0, 1, 2, 3].map(|n| sale.buyer_at(2, n));
-    let deadline = sale.now_ms().await + 100;
+    let deadline = sale.now_ms().await + 1000;
     // Segment 2 is empty, 0 and 1 have a unit each.
     for buyer in [&ann, &bob, &cid, &dan] {
         sale.begin_spillover(buyer, "k", 1, deadline).await;
@@ -291,7 +291,7 @@ async fn orders_that_are_cancelled_at_any_point_are_settled(site: Arc<Site>) {
 async fn a_key_with_another_quantity_adds_no_pending_spillover(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3).limit(9)).await;
     let ann = sale.buyer_at(1, 0);
-    let deadline = sale.now_ms().await + 300;
+    let deadline = sale.now_ms().await + 1000;
     sale.begin_spillover(&ann, "k", 2, deadline).await;
     let before = sale.dump(1).await;
     let other = sale
@@ -318,7 +318,7 @@ async fn a_key_with_another_quantity_adds_no_pending_spillover(site: Arc<Site>) 
 async fn more_spillovers_than_fit_on_a_page_are_settled_in_one_run(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2)).await;
     let buyers: Vec<_> = (0..1300).map(|n| sale.buyer_at(0, n)).collect();
-    let deadline = sale.now_ms().await + 1000;
+    let deadline = sale.now_ms().await + 2500;
     sale.begin_spillovers(0, &buyers, "k", deadline).await;
     eventually("the deadline", async || sale.now_ms().await > deadline).await;
     assert_eq!(
@@ -370,7 +370,7 @@ async fn spillovers_that_cannot_be_forgotten_do_not_delay_others(site: Arc<Site>
     let () = sale
         .redis(redis::cmd("SET").arg(&decisions).arg("in the way"))
         .await;
-    let deadline = sale.now_ms().await + 50;
+    let deadline = sale.now_ms().await + 500;
     sale.begin_spillover(&bob, "k", 1, deadline).await;
     eventually("the abandoned spillover falling due", async || {
         sale.now_ms().await > deadline

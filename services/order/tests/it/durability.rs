@@ -102,7 +102,7 @@ async fn prefer_respond_async_answers_before_the_ledger_has_the_order() {
 async fn a_recorded_order_is_not_acknowledged_before_the_ledger_has_it() {
     let options = Options {
         recorder: false,
-        order_timeout: Duration::from_millis(400),
+        order_timeout: Duration::from_secs(1),
         ..Options::default()
     };
     open_each(options, async |env| {

@@ -171,7 +171,7 @@ impl TestEnv {
         self.database.migrate().await;
         let ledger = self.database.ledger().await;
         let redis = RedisSettings {
-            response_timeout: Duration::from_millis(300),
+            response_timeout: Duration::from_secs(1),
             ..RedisSettings::new(&self.redis_url)
         };
         let stock = StockSettings {

@@ -17,7 +17,7 @@ async fn a_stopped_redis_makes_outcomes_unknown_and_the_same_keys_resolve_them()
     let redis = Redis::start().await.unwrap();
     let options = Options {
         redis_url: Some(redis.url()),
-        order_timeout: Duration::from_millis(900),
+        order_timeout: Duration::from_secs(2),
         ..Options::default()
     };
     open(options, async |env| {

@@ -447,7 +447,7 @@ async fn without_a_recorder_a_payment_has_an_unknown_outcome_and_can_be_repeated
     open(
         Options {
             recorder: false,
-            order_timeout: Duration::from_millis(300),
+            order_timeout: Duration::from_secs(1),
             ..Options::default()
         },
         async |env| {

@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::env::{Options, Stores, TestEnv, open};
 
-const ORDER_TIMEOUT: Duration = Duration::from_millis(700);
+const ORDER_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Additional time on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 

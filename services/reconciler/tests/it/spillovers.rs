@@ -13,7 +13,7 @@ on_both_databases!(crate::env::run:
 
 fn short(sale: &Sale, buyer: &str, units: u32) -> Reservation {
     Reservation {
-        within: Duration::from_millis(150),
+        within: Duration::from_millis(500),
         ..sale.reservation(&BuyerId::new(buyer).unwrap(), "key", units)
     }
 }

@@ -11,9 +11,17 @@ output=$folder/$name.output
 
 crate=$(sed -n 's/^\(declare -x \|export \)CARGO_PKG_NAME="\{0,1\}\([^"]*\)"\{0,1\}$/\2/p' "$job")
 
+# The lock's tests wait for leases nearly all of their time. With as many at a time as there are cores, they
+# alone would take longer than the rest of the suite.
+if [ "$crate" = lock ] && [ -z "${RUST_TEST_THREADS:-}" ]; then
+  export RUST_TEST_THREADS=$((2 * $(getconf _NPROCESSORS_ONLN)))
+fi
+
 began=$SECONDS
 status=0
-bash "$job" >"$output" 2>&1 </dev/null || status=$?
+# Time of the program and of the servers that it has started and stopped.
+TIMEFORMAT='%0U s in user code, %0S s in the kernel'
+{ time bash "$job" >"$output" 2>&1 </dev/null || status=$?; } 2>"$folder/$name.time"
 echo "$status" >"$folder/status/$name"
 
 # Programs that end in the same moment print one after the other.
@@ -21,5 +29,5 @@ until mkdir "$folder/printing" 2>/dev/null; do sleep 0.1; done
 echo
 echo "     Running $crate (target/debug/deps/$name)"
 cat "$output"
-echo "($crate: $((SECONDS - began)) s)"
+echo "($crate: $((SECONDS - began)) s, of the processor $(tail -1 "$folder/$name.time"))"
 rmdir "$folder/printing"

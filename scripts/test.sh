@@ -14,7 +14,7 @@ have cargo || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
 TEST_JOBS=${TEST_JOBS:-2}
 # Crates whose tests take longest, so that none of them is still running when the others have ended.
-LONGEST_FIRST='stockade-lab acceptance locks lock order reconciler stock recorder'
+LONGEST_FIRST='stock reconciler lock order stockade-lab acceptance locks ledger testbed recorder'
 
 # Homebrew and some Linux packages keep psql beside the server, off the PATH.
 if ! have psql; then

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Longer than any condition takes on a busy machine, so that only a real fault reaches it.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// The first polls follow closely, so that a short wait stays short. Later ones leave the processor to
 /// what the test waits for.
 const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =

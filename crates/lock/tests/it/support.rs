@@ -15,7 +15,7 @@ static SHARED: OnceCell<Vec<Redis>> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
 /// Time limit of every condition that a test waits for.
-const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

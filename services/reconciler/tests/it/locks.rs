@@ -43,7 +43,7 @@ impl Anarchy {
 
     /// Lets each request wait for a different time, at first up to `wait_max`. Holders that follow one
     /// another closer than a repair takes fence each other for ever, and how long it takes depends on
-    /// the machine: so the times grow with the number of requests.
+    /// the machine: so the times double after every ten requests, three times.
     pub fn that_waits_up_to(self, wait_max: Duration) -> Self {
         Self { wait_max, ..self }
     }
@@ -67,7 +67,7 @@ impl Lock for Anarchy {
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         // Different for each request, and the same in each run.
         let steps = self.waiting.fetch_add(61, Ordering::SeqCst);
-        let growth = (1 + steps / 61 / 20).min(8);
+        let growth = 1 << (steps / 61 / 10).min(3);
         tokio::time::sleep(self.wait_max * (steps % 100) / 100 * growth).await;
         let token = FencingToken::new(self.next.fetch_add(1, Ordering::SeqCst)).unwrap();
         let (lost, lease) = (CancellationToken::new(), Duration::from_secs(3600));

@@ -6,7 +6,7 @@ use lock::{ConsulBuilder, InvalidArgument, Lock, LockError};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    contract::{TEST_TIMEOUT, TestEnv, consul::ConsulEnv},
+    contract::{TEST_TIMEOUT, TestEnv, consul::ConsulEnv, consul_double::Consul},
     support::{becomes, ms, name},
 };
 
@@ -139,10 +139,11 @@ async fn a_deleted_key_is_a_loss_and_its_tokens_start_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_the_servers_refuse_is_reported_with_their_reason() {
-    let env = ConsulEnv::shared().await;
-    let lock = ConsulBuilder::new(env.consul().url())
+    // The client expects a lower limit than the server has.
+    let server = Consul::start(ms(5000));
+    let lock = ConsulBuilder::new(server.url())
         .session_ttl_min(ms(20))
-        .lease(ms(50))
+        .lease(ms(2000))
         .build()
         .await
         .unwrap();

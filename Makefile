@@ -71,9 +71,9 @@ lint: ## format, clippy, docs, layers, words, licences: the checks of a change b
 	scripts/check_layers.sh
 	scripts/check_words.sh
 	@if cargo deny --version >/dev/null 2>&1; then \
-	  echo 'cargo deny check licenses bans sources' && cargo deny check licenses bans sources; \
+	  echo 'cargo deny check advisories licenses bans sources' && cargo deny check advisories licenses bans sources; \
 	else \
-	  echo 'SKIPPED: cargo deny (licences, bans, sources): `cargo install --locked cargo-deny` installs it'; \
+	  echo 'SKIPPED: cargo deny (advisories, licences, bans, sources): `cargo install --locked cargo-deny` installs it'; \
 	fi
 	@if command -v shellcheck >/dev/null 2>&1; then \
 	  echo 'shellcheck scripts/*.sh .ci/run' && shellcheck scripts/*.sh .ci/run; \

@@ -22,6 +22,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DEFAULT_CONFIG: &[(&str, &str)] = &[
     ("bind", "127.0.0.1"),
     ("save", ""),
+    // Room for twelve million orders, and a refusal instead of a machine that runs out of memory.
+    ("maxmemory", "2gb"),
     ("maxmemory-policy", "noeviction"),
     ("repl-diskless-sync-delay", "0"),
     ("appendonly", "yes"),

@@ -10,7 +10,7 @@ use crate::StockError;
 const OLDEST_MAJOR: u32 = 7;
 
 /// Refuses a server that is too old, that evicts keys, or that is a replica. Warns of one that does
-/// not persist. Returns the number of masters.
+/// not persist or has no bound of memory. Returns the number of masters.
 pub(super) async fn check(connection: &Connection) -> Result<u16, StockError> {
     let reply: Value = redis::cmd("INFO")
         .query_async(&mut connection.clone())
@@ -66,6 +66,12 @@ fn check_node(name: &str, info: &str) -> Result<(), StockError> {
         return refuse(
             name,
             "replicaof is set: it is a replica and cannot be written to; name its master".into(),
+        );
+    }
+    if field("maxmemory") == "0" {
+        tracing::warn!(
+            server = name,
+            "maxmemory is 0: with too many orders the system ends this server, where it could refuse new ones; set it"
         );
     }
     if field("aof_enabled") == "0" {

@@ -29,6 +29,7 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     Credentials, Engine, Limits,
     http::{orders::OrderMetrics, outage::Outage, problem::Problem, public_view::PublicViews},
+    rate::BuyerRates,
 };
 
 pub use signature::PaymentKey;
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub orders: OrderMetrics,
     pub outage: Outage,
     pub public_views: PublicViews,
+    pub rates: BuyerRates,
     pub body_bytes: usize,
 }
 
@@ -95,6 +97,7 @@ pub fn router(
         orders,
         outage,
         public_views: PublicViews::default(),
+        rates: BuyerRates::new(&limits.rates),
         body_bytes,
     }));
     // No layers: axum would clone each of them for every request. Bodies are limited where they are

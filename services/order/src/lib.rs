@@ -8,11 +8,13 @@ mod auth;
 pub mod engine;
 mod http;
 pub mod metrics;
+mod rate;
 mod serve;
 mod watchdog;
 
 pub use auth::{BuyerKey, Credentials, TokenPolicy, mint_buyer_token};
 pub use engine::{Engine, EngineSettings};
 pub use http::{PaymentKey, operators_router, router};
+pub use rate::{Rate, RateLimits};
 pub use serve::{Limits, listen, serve};
 pub use watchdog::watch_overdue;

@@ -62,6 +62,14 @@ fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> 
 const COUNTERS: &[(&str, &str)] = &[
     ("stockade_orders_total", "orders answered, by outcome"),
     (
+        "stockade_requests_limited_total",
+        "requests above the rate of a buyer or a peer",
+    ),
+    (
+        "stockade_connections_refused_total",
+        "connections closed, or not accepted, at a bound",
+    ),
+    (
         "stockade_shed_orders_total",
         "orders shed in process by the sold-out cache",
     ),

@@ -6,7 +6,7 @@ use std::{
     convert::Infallible,
     future::poll_fn,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
@@ -30,7 +30,10 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use crate::http::problem::Problem;
+use crate::{
+    http::problem::Problem,
+    rate::{PeerRates, RateLimits},
+};
 use connections::{Admitted, Bounds, Connections};
 
 /// Limits for requests.
@@ -55,6 +58,8 @@ pub struct Limits {
     pub connections: Option<usize>,
     /// Maximum number of open connections of one peer.
     pub connections_per_peer: Option<usize>,
+    /// How many requests are admitted of each client.
+    pub rates: RateLimits,
 }
 
 impl Default for Limits {
@@ -69,6 +74,7 @@ impl Default for Limits {
             drain_timeout: Duration::from_secs(10),
             connections: None,
             connections_per_peer: None,
+            rates: RateLimits::default(),
         }
     }
 }
@@ -133,6 +139,7 @@ pub async fn serve(
     // hyper's minimum is 8 KiB.
     http.max_buf_size(limits.head_bytes.max(8192));
     let connections = Connections::new(limits.bounds());
+    let rates = Arc::new(PeerRates::new(&limits.rates));
     loop {
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
@@ -149,7 +156,14 @@ pub async fn serve(
         };
         // Otherwise it is closed: every connection has a request under way.
         if let Some(admitted) = connections.admit(peer.ip()) {
-            connect(stream, router.clone(), admitted, limits, &http, &graceful);
+            let handler = Handler {
+                router: router.clone(),
+                timeout: limits.request_timeout,
+                rates: Arc::clone(&rates),
+                peer: peer.ip(),
+                timer: Timer::default(),
+            };
+            connect(stream, handler, admitted, limits, &http, &graceful);
         }
     }
     drop(listener);
@@ -163,7 +177,7 @@ pub async fn serve(
 
 fn connect(
     stream: TcpStream,
-    router: Router,
+    handler: Handler,
     admitted: Admitted,
     limits: &Limits,
     http: &http1::Builder,
@@ -175,14 +189,13 @@ fn connect(
     }
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
-    let (timer, timeout) = (Timer::default(), limits.request_timeout);
     let admitted = Arc::new(admitted);
     let connection = Arc::clone(&admitted.connection);
     let service = service_fn(move |request| {
-        let (router, timer, admitted) = (router.clone(), timer.clone(), Arc::clone(&admitted));
+        let (handler, admitted) = (handler.clone(), Arc::clone(&admitted));
         async move {
             let _busy = admitted.busy();
-            answer(router, request, timer, timeout).await
+            Ok::<_, Infallible>(handler.answer(request).await)
         }
     });
     let serving = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(stream)), service));
@@ -198,18 +211,33 @@ fn connect(
     });
 }
 
-async fn answer(
+/// Answers the requests of one connection. Each request has a copy.
+#[derive(Clone)]
+struct Handler {
     router: Router,
-    request: Request<Incoming>,
-    timer: Timer,
     timeout: Duration,
-) -> Result<Response<Body>, Infallible> {
-    let answer = AssertUnwindSafe(router.oneshot(request.map(Body::new))).catch_unwind();
-    Ok(match timer.within(timeout, answer).await {
-        Some(Ok(Ok(answer))) => answer,
-        Some(Err(_panic)) => Problem::internal().into_response(),
-        None => Problem::timed_out().into_response(),
-    })
+    rates: Arc<PeerRates>,
+    peer: IpAddr,
+    timer: Timer,
+}
+
+/// A balancer and a monitor ask these often, and an answer costs nothing.
+const UNLIMITED_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+impl Handler {
+    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+        if !UNLIMITED_PATHS.contains(&request.uri().path())
+            && let Err(too_many) = self.rates.admit(self.peer, request.headers())
+        {
+            return Problem::from(too_many).into_response();
+        }
+        let answer = AssertUnwindSafe(self.router.oneshot(request.map(Body::new))).catch_unwind();
+        match self.timer.within(self.timeout, answer).await {
+            Some(Ok(Ok(answer))) => answer,
+            Some(Err(_panic)) => Problem::internal().into_response(),
+            None => Problem::timed_out().into_response(),
+        }
+    }
 }
 
 /// The timer of a connection, shared by its requests. Registering and cancelling one for each

@@ -329,5 +329,6 @@ fn limits(settings: &Settings) -> Limits {
         drain_timeout: settings.drain_timeout,
         connections: settings.connections_max,
         connections_per_peer: settings.connections_per_peer_max,
+        rates: settings.rates.clone(),
     }
 }

@@ -2,12 +2,13 @@
 //! start.
 
 mod layers;
+mod rates;
 mod table;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
-use order::TokenPolicy;
+use order::{RateLimits, TokenPolicy};
 
 use crate::lock::backend;
 
@@ -50,6 +51,7 @@ pub struct Settings {
     pub write_timeout: Duration,
     pub connections_max: Option<usize>,
     pub connections_per_peer_max: Option<usize>,
+    pub rates: RateLimits,
     pub body_bytes_max: usize,
     pub head_bytes_max: usize,
     pub headers_max: usize,
@@ -149,6 +151,7 @@ impl Settings {
             write_timeout: ms("write_timeout_ms", 100..=600_000)?,
             connections_max: size_if_set("connections_max", 8..=10_000_000)?,
             connections_per_peer_max: size_if_set("connections_per_peer_max", 1..=10_000_000)?,
+            rates: rates::read(layers)?,
             body_bytes_max: size("body_bytes_max", 256..=16_777_216)?,
             head_bytes_max: size("head_bytes_max", 8192..=1_048_576)?,
             headers_max: size("headers_max", 8..=1024)?,

@@ -49,7 +49,9 @@ impl FromRequestParts<App> for Buyer {
                 "a buyer's JWT that is signed, not expired, and names the buyer in `sub`",
             )
         })?;
-        Ok(Self(Arc::unwrap_or_clone(claims).sub))
+        let buyer = Arc::unwrap_or_clone(claims).sub;
+        app.rates.admit(&buyer, parts.uri.path())?;
+        Ok(Self(buyer))
     }
 }
 

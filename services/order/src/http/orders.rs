@@ -84,6 +84,7 @@ impl<'a> OrderBody<'a> {
         (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`", body = Problem),
+        (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
         (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
     security(("buyer" = [])))]
 pub(crate) async fn place(

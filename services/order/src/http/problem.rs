@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use domain::{Invalid, OrderState};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::engine::EngineError;
+use crate::{engine::EngineError, rate::TooMany};
 
 /// An error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -41,6 +41,8 @@ pub(crate) struct Problem {
     opens_at: Option<Option<Timestamp>>,
     #[serde(skip)]
     retry_after: Option<u32>,
+    #[serde(skip)]
+    too_many: Option<TooMany>,
 }
 
 fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
@@ -60,6 +62,7 @@ impl Problem {
             state: None,
             opens_at: None,
             retry_after: None,
+            too_many: None,
         }
     }
 
@@ -344,6 +347,19 @@ impl Problem {
         }
     }
 
+    pub(crate) fn too_many_requests(too_many: TooMany) -> Self {
+        let detail = format!(
+            "too many requests of this {}; nothing was changed, repeat the request after {} s",
+            too_many.of,
+            too_many.retry_after()
+        );
+        Self {
+            retry_after: Some(too_many.retry_after()),
+            too_many: Some(too_many),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", detail)
+        }
+    }
+
     pub(crate) fn too_large() -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -383,6 +399,12 @@ impl Problem {
             detail: detail.into(),
             ..Self::outcome_unknown()
         }
+    }
+}
+
+impl From<TooMany> for Problem {
+    fn from(too_many: TooMany) -> Self {
+        Self::too_many_requests(too_many)
     }
 }
 
@@ -432,6 +454,23 @@ pub(crate) fn sold_out() -> Response {
         .into_response()
 }
 
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// The headers of draft-ietf-httpapi-ratelimit-headers-10: the quota and its window in seconds, and what
+/// is left until the window starts anew.
+fn add_rate_limit(headers: &mut HeaderMap, too_many: &TooMany) {
+    let (of, rate) = (too_many.of, too_many.rate);
+    let policy = format!("\"{of}\";q={};w={}", rate.burst(), rate.window());
+    let state = format!("\"{of}\";r=0;t={}", too_many.retry_after());
+    for (name, value) in [(RATE_LIMIT_POLICY, policy), (RATE_LIMIT, state)] {
+        // Digits and quotes are always a header.
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
+        }
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = serde_json::to_vec(&self).unwrap_or_default();
@@ -440,6 +479,9 @@ impl IntoResponse for Problem {
             response
                 .headers_mut()
                 .insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Some(too_many) = &self.too_many {
+            add_rate_limit(response.headers_mut(), too_many);
         }
         if self.status == StatusCode::UNAUTHORIZED {
             response

@@ -6,14 +6,14 @@
 //! on another thread, whose allocations do not count. `docs/performance.md`, "Guards", has the
 //! table.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use cost::{Bound, commands, fewest_allocations, statements};
 use domain::{Durability, Item, ItemId, ItemState, Window};
 use futures::future::join_all;
 use http::{Request, Response, StatusCode, header};
-use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits};
+use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, Rate, RateLimits};
 use recorder::RecorderSettings;
 use stock::{Stock, StockSettings};
 use testbed::Redis;
@@ -86,6 +86,10 @@ fn item(stock: u64) -> Item {
 
 impl Service {
     fn selling(stock: u64) -> Self {
+        Self::selling_within(stock, &Limits::default())
+    }
+
+    fn selling_within(stock: u64, limits: &Limits) -> Self {
         let (runtime, folder) = (runtime(), tempfile::tempdir().unwrap());
         let database_url = format!("sqlite://{}", folder.path().join("ledger.db").display());
         let redis = runtime.block_on(Redis::start()).unwrap();
@@ -97,7 +101,7 @@ impl Service {
             Arc::new(credentials),
             None,
             metrics,
-            &Limits::default(),
+            limits,
         );
         let item = runtime
             .block_on(engine.create_item(&item(stock)))
@@ -298,6 +302,38 @@ fn a_refusal_allocates_no_more_than_it_may() {
         128,
         true,
         StatusCode::CONFLICT,
+    );
+    service.close();
+}
+
+/// Limits with which each buyer may send one request in an hour.
+fn one_request_each() -> Limits {
+    Limits {
+        rates: RateLimits {
+            buyer: Rate::new(Duration::from_secs(3600), NonZeroU32::MIN),
+            ..RateLimits::default()
+        },
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn a_request_above_the_rate_calls_no_store_and_allocates_no_more_than_it_may() {
+    let mut service = Service::selling_within(100_000, &one_request_each());
+    // The first request of each buyer is admitted.
+    service.stores_asked(BUYERS, StatusCode::ACCEPTED);
+    assert_eq!(
+        service.stores_asked(10_000, StatusCode::TOO_MANY_REQUESTS),
+        (Vec::new(), Vec::new())
+    );
+    service.check(
+        Bound {
+            what: "a request above the rate",
+            most: 30.0,
+        },
+        128,
+        true,
+        StatusCode::TOO_MANY_REQUESTS,
     );
     service.close();
 }

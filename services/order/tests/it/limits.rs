@@ -15,8 +15,8 @@ use crate::env::{Answer, Options, open};
 
 fn strict() -> Options {
     let limits = Limits {
-        head_timeout: Duration::from_millis(300),
-        request_timeout: Duration::from_millis(500),
+        head_timeout: Duration::from_millis(600),
+        request_timeout: Duration::from_millis(1500),
         headers: 20,
         ..Limits::default()
     };
@@ -64,7 +64,7 @@ async fn an_incomplete_request_times_out() {
         let mut slow_head = TcpStream::connect(address).await.unwrap();
         slow_head.write_all(b"GET /healthz HTTP/1.1\r\nhost:").await.unwrap();
         let mut answer = Vec::new();
-        let read = tokio::time::timeout(Duration::from_secs(3), slow_head.read_to_end(&mut answer)).await;
+        let read = tokio::time::timeout(Duration::from_secs(10), slow_head.read_to_end(&mut answer)).await;
         read.expect("the connection was left open").unwrap();
 
         let mut slow_body = TcpStream::connect(address).await.unwrap();
@@ -74,7 +74,7 @@ async fn an_incomplete_request_times_out() {
         );
         slow_body.write_all(head.as_bytes()).await.unwrap();
         let mut start = vec![0; 12];
-        let read = tokio::time::timeout(Duration::from_secs(3), slow_body.read_exact(&mut start)).await;
+        let read = tokio::time::timeout(Duration::from_secs(10), slow_body.read_exact(&mut start)).await;
         read.expect("no answer").unwrap();
         assert_eq!(start, b"HTTP/1.1 408");
     })

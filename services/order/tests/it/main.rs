@@ -18,6 +18,7 @@ mod life;
 mod limits;
 mod payments;
 mod races;
+mod rates;
 mod returned;
 mod sale;
 mod slow_ledger;

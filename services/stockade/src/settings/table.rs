@@ -178,6 +178,26 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_CONNECTIONS_PER_PEER_MAX",
         "the same for each client address. Leave it unset behind a proxy, whose connections all have one address",
     ),
+    unset(
+        "rate_per_buyer",
+        "STOCKADE_RATE_PER_BUYER",
+        "requests per second that one buyer may send to this process, and after a slash how many at once: 20/60; more get 429. Unset or `off`: no limit",
+    ),
+    unset(
+        "rate_per_peer",
+        "STOCKADE_RATE_PER_PEER",
+        "the same for each client address (IPv6: each /64 network). Behind a proxy it needs STOCKADE_TRUSTED_PROXIES",
+    ),
+    unset(
+        "rate_exempt_items",
+        "STOCKADE_RATE_EXEMPT_ITEMS",
+        "items whose orders do not fall under STOCKADE_RATE_PER_BUYER, comma-separated",
+    ),
+    unset(
+        "trusted_proxies",
+        "STOCKADE_TRUSTED_PROXIES",
+        "addresses or networks of proxies whose Forwarded or X-Forwarded-For names the client, comma-separated: 10.0.0.0/8,fd00::/8",
+    ),
     setting(
         "body_bytes_max",
         "STOCKADE_BODY_BYTES_MAX",

@@ -1,0 +1,310 @@
+//! Limits of the rate at which one buyer, and one peer, may send requests.
+//!
+//! A program that repeats requests as fast as it can takes the processor that the crowd needs, even if
+//! each of its requests is refused. A request above the limit is answered with 429 before it reaches
+//! Redis or the ledger, and says when the next one will be admitted.
+//!
+//! The limit is a token bucket (GCRA, crate `governor`) for each buyer and peer. It is kept by each
+//! process: behind a balancer, a client gets the limit of each process that it reaches.
+
+mod forwarded;
+
+use std::{
+    hash::{BuildHasher, Hash, RandomState},
+    net::{IpAddr, Ipv6Addr},
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use domain::{BuyerId, ItemId};
+use governor::{
+    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+};
+use http::HeaderMap;
+use ipnet::IpNet;
+use metrics::Counter;
+
+/// A rate that is admitted all the time, and a burst that is admitted at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    quota: Quota,
+}
+
+impl Rate {
+    /// One request per `interval`, and `burst` at once after a pause. `None` if the interval is zero.
+    pub fn new(interval: Duration, burst: NonZeroU32) -> Option<Self> {
+        Quota::with_period(interval).map(|quota| Self {
+            quota: quota.allow_burst(burst),
+        })
+    }
+
+    /// Requests that are admitted at once after a pause.
+    pub fn burst(&self) -> u32 {
+        self.quota.burst_size().get()
+    }
+
+    /// The seconds within which the whole burst is admitted again, rounded up.
+    pub(crate) fn window(&self) -> u32 {
+        whole_seconds(self.quota.replenish_interval() * self.burst())
+    }
+}
+
+/// At least one.
+fn whole_seconds(time: Duration) -> u32 {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)
+}
+
+/// How many requests are admitted of each client. The default has no limit.
+#[derive(Debug, Clone, Default)]
+pub struct RateLimits {
+    /// Limit of each buyer. `None`: no limit.
+    pub buyer: Option<Rate>,
+    /// Limit of each client address (IPv6: of each /64 network). `None`: no limit.
+    pub peer: Option<Rate>,
+    /// Items whose orders do not fall under the buyers' limit.
+    pub exempt_items: Vec<ItemId>,
+    /// Proxies whose `Forwarded` or `X-Forwarded-For` names the client.
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+/// A request above a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooMany {
+    /// Whose limit: `buyer` or `peer`.
+    pub of: &'static str,
+    pub rate: Rate,
+    /// Time until the next request is admitted.
+    pub wait: Duration,
+}
+
+impl TooMany {
+    /// [`TooMany::wait`] in seconds, rounded up.
+    pub(crate) fn retry_after(&self) -> u32 {
+        whole_seconds(self.wait)
+    }
+}
+
+/// The buyers' limit.
+pub(crate) struct BuyerRates {
+    limiter: Option<Limiter>,
+    exempt_items: Vec<ItemId>,
+}
+
+impl BuyerRates {
+    pub(crate) fn new(limits: &RateLimits) -> Self {
+        Self {
+            limiter: limits.buyer.map(|rate| Limiter::new("buyer", rate)),
+            exempt_items: limits.exempt_items.clone(),
+        }
+    }
+
+    /// Counts a request of this buyer to this path.
+    pub(crate) fn admit(&self, buyer: &BuyerId, path: &str) -> Result<(), TooMany> {
+        match &self.limiter {
+            Some(limiter) if !self.is_exempt(path) => limiter.admit(buyer),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_exempt(&self, path: &str) -> bool {
+        let mut parts = path.split('/').skip(1);
+        !self.exempt_items.is_empty()
+            && parts.next() == Some("items")
+            && parts
+                .next()
+                .is_some_and(|name| self.exempt_items.iter().any(|item| item.as_str() == name))
+    }
+}
+
+/// The peers' limit.
+pub(crate) struct PeerRates {
+    limiter: Option<Limiter>,
+    trusted_proxies: Vec<IpNet>,
+}
+
+impl PeerRates {
+    pub(crate) fn new(limits: &RateLimits) -> Self {
+        Self {
+            limiter: limits.peer.map(|rate| Limiter::new("peer", rate)),
+            trusted_proxies: limits.trusted_proxies.clone(),
+        }
+    }
+
+    /// Counts a request that came over a connection of this peer.
+    pub(crate) fn admit(&self, peer: IpAddr, headers: &HeaderMap) -> Result<(), TooMany> {
+        let Some(limiter) = &self.limiter else {
+            return Ok(());
+        };
+        match forwarded::client(peer, headers, &self.trusted_proxies) {
+            Some(client) => limiter.admit(&network(client)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A host of IPv6 has a whole /64 network of addresses to choose from.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let host_bits = u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !host_bits))
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+/// A token bucket for each key. Keys are hashed with a secret of this process, so that no client can
+/// choose one that shares a bucket with another client's.
+struct Limiter {
+    of: &'static str,
+    rate: Rate,
+    buckets: Arc<DefaultKeyedRateLimiter<u64>>,
+    hashes: RandomState,
+    clock: DefaultClock,
+    since_sweep: AtomicU32,
+    refused: Counter,
+}
+
+/// Requests after which full buckets are removed. A request adds one bucket at most, so this also
+/// bounds the memory of buckets that nobody needs.
+const SWEEP_AFTER: u32 = 65_536;
+
+impl Limiter {
+    fn new(of: &'static str, rate: Rate) -> Self {
+        Self {
+            of,
+            rate,
+            buckets: Arc::new(RateLimiter::keyed(rate.quota)),
+            hashes: RandomState::new(),
+            clock: DefaultClock::default(),
+            since_sweep: AtomicU32::new(0),
+            refused: metrics::counter!("stockade_requests_limited_total", "limit" => of),
+        }
+    }
+
+    fn admit(&self, key: &impl Hash) -> Result<(), TooMany> {
+        self.sweep_in_turn();
+        let key = self.hashes.hash_one(key);
+        self.buckets.check_key(&key).map_err(|until| {
+            self.refused.increment(1);
+            TooMany {
+                of: self.of,
+                rate: self.rate,
+                wait: until.wait_time_from(self.clock.now()),
+            }
+        })
+    }
+
+    fn sweep_in_turn(&self) {
+        if self.since_sweep.fetch_add(1, Ordering::Relaxed) == SWEEP_AFTER {
+            self.since_sweep.store(0, Ordering::Relaxed);
+            let buckets = Arc::clone(&self.buckets);
+            // A large map takes milliseconds, which no request should wait for.
+            tokio::task::spawn_blocking(move || buckets.retain_recent());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::IpAddr, num::NonZeroU32, time::Duration};
+
+    use domain::BuyerId;
+    use http::HeaderMap;
+
+    use super::{BuyerRates, PeerRates, Rate, RateLimits, SWEEP_AFTER};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn rate(interval: Duration, burst: u32) -> Option<Rate> {
+        Rate::new(interval, NonZeroU32::new(burst)?)
+    }
+
+    fn buyer(name: &str) -> BuyerId {
+        BuyerId::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_buyer_gets_the_burst_and_another_buyer_is_not_harmed() {
+        let rates = BuyerRates::new(&RateLimits {
+            buyer: rate(HOUR, 3),
+            ..RateLimits::default()
+        });
+        let admitted = (0..10)
+            .filter(|_| rates.admit(&buyer("ann"), "/items/a/orders").is_ok())
+            .count();
+        assert_eq!(admitted, 3);
+        let refused = rates
+            .admit(&buyer("ann"), "/items/a/orders")
+            .expect_err("the burst is used up");
+        assert!(
+            (3500..=3600).contains(&refused.retry_after()),
+            "{refused:?}"
+        );
+        assert_eq!(refused.rate.window(), 3 * 3600);
+        assert!(rates.admit(&buyer("bob"), "/items/a/orders").is_ok());
+    }
+
+    #[test]
+    fn an_exempt_item_is_exempt_on_all_of_its_paths_and_no_other_item_is() {
+        let rates = BuyerRates::new(&RateLimits {
+            buyer: rate(HOUR, 1),
+            exempt_items: vec!["free".parse().unwrap()],
+            ..RateLimits::default()
+        });
+        for _ in 0..5 {
+            assert!(rates.admit(&buyer("ann"), "/items/free/orders").is_ok());
+        }
+        assert!(rates.admit(&buyer("ann"), "/items/freedom/orders").is_ok());
+        assert!(rates.admit(&buyer("ann"), "/items/freedom/orders").is_err());
+        assert!(rates.admit(&buyer("ann"), "/orders/free").is_err());
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_share_a_limit() {
+        let rates = PeerRates::new(&RateLimits {
+            peer: rate(HOUR, 1),
+            ..RateLimits::default()
+        });
+        let admit = |address: &str| {
+            let address: IpAddr = address.parse().unwrap();
+            rates.admit(address, &HeaderMap::new()).is_ok()
+        };
+        assert!(admit("2001:db8:1:2::1"));
+        assert!(!admit("2001:db8:1:2:ffff::9"));
+        assert!(admit("2001:db8:1:3::1"));
+        assert!(admit("192.0.2.1"));
+        assert!(!admit("::ffff:192.0.2.1"), "the same host, mapped");
+        assert!(admit("192.0.2.2"));
+    }
+
+    #[tokio::test]
+    async fn buckets_of_clients_that_left_are_removed() {
+        let limits = RateLimits {
+            buyer: rate(Duration::from_millis(1), 1),
+            ..RateLimits::default()
+        };
+        let rates = BuyerRates::new(&limits);
+        for n in 0..SWEEP_AFTER {
+            let _ = rates.admit(&buyer(&format!("buyer-{n}")), "/");
+        }
+        let buckets = &rates.limiter.as_ref().unwrap().buckets;
+        assert!(buckets.len() > 60_000);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let _ = rates.admit(&buyer("last"), "/");
+        let _ = rates.admit(&buyer("last"), "/");
+        for _ in 0..1000 {
+            if buckets.len() < 1000 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} buckets are left", buckets.len());
+    }
+}

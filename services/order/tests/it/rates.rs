@@ -1,0 +1,142 @@
+//! Limits of the rate of requests, over HTTP.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use futures::future::join_all;
+use order::{Limits, Rate, RateLimits};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::env::{Answer, Options, TestEnv, open};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn rate(interval: Duration, burst: u32) -> Option<Rate> {
+    Rate::new(interval, NonZeroU32::new(burst)?)
+}
+
+fn limited(rates: RateLimits) -> Options {
+    let limits = Limits {
+        rates,
+        ..Limits::default()
+    };
+    Options {
+        limits,
+        ..Options::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_buyer_above_the_rate_is_refused_and_others_buy() {
+    let rates = RateLimits {
+        buyer: rate(HOUR, 5),
+        exempt_items: vec!["rates-exempt".parse().unwrap()],
+        ..RateLimits::default()
+    };
+    open(limited(rates), async |env| {
+        let item = env.create(json!({ "stock": 100 })).await;
+        let keys: Vec<_> = (0..40).map(|n| format!("key-{n}")).collect();
+        let flood = join_all(keys.iter().map(|key| env.order(&item, "ann", key, 1))).await;
+        let held = flood.iter().filter(|answer| answer.status == 201).count();
+        assert_eq!(held, 5, "the burst");
+        for answer in flood.into_iter().filter(|answer| answer.status != 201) {
+            let answer = answer.is(429, "too_many_requests");
+            let seconds: u32 = answer.header("retry-after").unwrap().parse().unwrap();
+            assert!((3500..=3600).contains(&seconds), "{seconds}");
+            assert_eq!(
+                answer.header("ratelimit-policy"),
+                Some("\"buyer\";q=5;w=18000")
+            );
+            let left = format!("\"buyer\";r=0;t={seconds}");
+            assert_eq!(answer.header("ratelimit"), Some(&*left));
+        }
+        for n in 0..20 {
+            env.order(&item, &format!("buyer-{n}"), "k", 1)
+                .await
+                .is_held();
+        }
+        // The limit is the buyer's, on each path that needs the buyer's token.
+        Answer::of(env.buyer("ann", Method::GET, "/orders/x"))
+            .await
+            .is(429, "too_many_requests");
+        // An item that is exempt.
+        Answer::of(env.buyer("ann", Method::POST, "/items/rates-exempt/orders"))
+            .await
+            .is(400, "invalid_request");
+        assert_eq!(env.settled_audit(&item).await["held"], 25);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_admits_again_after_the_time_that_it_told() {
+    let rates = RateLimits {
+        buyer: rate(Duration::from_millis(500), 1),
+        ..RateLimits::default()
+    };
+    open(limited(rates), async |env| {
+        let item = env.create(json!({ "stock": 100 })).await;
+        let mut refused = 0;
+        for n in 0..4 {
+            let key = format!("key-{n}");
+            loop {
+                let answer = env.order(&item, "ann", &key, 1).await;
+                if answer.status == 201 {
+                    break;
+                }
+                let told = answer.is(429, "too_many_requests");
+                assert_eq!(told.header("retry-after"), Some("1"));
+                refused += 1;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        assert!(refused <= 3, "after the time, the next one is admitted");
+        assert_eq!(env.settled_audit(&item).await["held"], 4);
+    })
+    .await;
+}
+
+async fn status_of(env: &TestEnv, path: &str, forwarded: &str) -> u16 {
+    let request = env.anyone(Method::GET, path);
+    Answer::of(request.header("Forwarded", forwarded))
+        .await
+        .status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_above_the_rate_is_refused_without_a_token_and_probes_are_answered() {
+    let rates = RateLimits {
+        peer: rate(HOUR, 10),
+        ..RateLimits::default()
+    };
+    open(limited(rates), async |env| {
+        for n in 0..30 {
+            // No proxy is trusted, so the header changes nothing.
+            let status = status_of(&env, "/items/unknown", &format!("for=192.0.2.{n}")).await;
+            assert_eq!(status, if n < 10 { 404 } else { 429 }, "request {n}");
+        }
+        for path in ["/healthz", "/readyz", "/metrics"] {
+            assert_eq!(status_of(&env, path, "").await, 200, "{path}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_trusted_proxy_each_client_has_its_own_limit() {
+    let rates = RateLimits {
+        peer: rate(HOUR, 2),
+        trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()],
+        ..RateLimits::default()
+    };
+    open(limited(rates), async |env| {
+        for client in ["192.0.2.1", "192.0.2.2", "\"[2001:db8::1]:80\""] {
+            for expected in [404, 404, 429] {
+                let forwarded = format!("for=198.51.100.1, for={client}");
+                let status = status_of(&env, "/items/unknown", &forwarded).await;
+                assert_eq!(status, expected, "{client}");
+            }
+        }
+    })
+    .await;
+}

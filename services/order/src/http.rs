@@ -76,7 +76,7 @@ impl FromRef<App> for Operators {
     }
 }
 
-/// The routes of the API over `engine`.
+/// All routes over `engine`: the API, and the operators' pages.
 pub fn router(
     engine: Arc<Engine>,
     credentials: Arc<Credentials>,
@@ -84,22 +84,46 @@ pub fn router(
     metrics: Option<PrometheusHandle>,
     limits: &Limits,
 ) -> Router {
-    let (orders, outage, body_bytes) = (
-        OrderMetrics::default(),
-        Outage::default(),
-        limits.body_bytes,
-    );
-    let app = App(Arc::new(Shared {
-        engine,
-        credentials,
-        payments,
-        metrics,
-        orders,
-        outage,
-        public_views: PublicViews::default(),
-        rates: BuyerRates::new(&limits.rates),
-        body_bytes,
-    }));
+    let app = App::new(engine, credentials, payments, metrics, limits);
+    api()
+        .route("/metrics", get(meta::metrics))
+        .merge(docs())
+        .with_state(app)
+}
+
+/// The API without the operators' pages, for a listener that buyers reach.
+pub fn api_router(
+    engine: Arc<Engine>,
+    credentials: Arc<Credentials>,
+    payments: Option<PaymentKey>,
+    limits: &Limits,
+) -> Router {
+    api().with_state(App::new(engine, credentials, payments, None, limits))
+}
+
+impl App {
+    fn new(
+        engine: Arc<Engine>,
+        credentials: Arc<Credentials>,
+        payments: Option<PaymentKey>,
+        metrics: Option<PrometheusHandle>,
+        limits: &Limits,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            engine,
+            credentials,
+            payments,
+            metrics,
+            orders: OrderMetrics::default(),
+            outage: Outage::default(),
+            public_views: PublicViews::default(),
+            rates: BuyerRates::new(&limits.rates),
+            body_bytes: limits.body_bytes,
+        }))
+    }
+}
+
+fn api() -> Router<App> {
     // No layers: axum would clone each of them for every request. Bodies are limited where they are
     // read, and panics are caught in `serve`.
     Router::new()
@@ -121,14 +145,11 @@ pub fn router(
         .route("/items/{item}/audit", get(items::audit))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
-        .route("/metrics", get(meta::metrics))
-        .merge(docs())
         .fallback(async || Problem::no_such_path())
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
-        .with_state(app)
 }
 
-/// Routes of a process that does not sell: liveness, readiness and metrics.
+/// Routes for operators: liveness, readiness and metrics.
 pub fn operators_router(engine: Arc<Engine>, metrics: Option<PrometheusHandle>) -> Router {
     Router::new()
         .route("/healthz", get(meta::healthz))
@@ -140,7 +161,7 @@ pub fn operators_router(engine: Arc<Engine>, metrics: Option<PrometheusHandle>) 
 }
 
 /// The OpenAPI description and its pages.
-fn docs() -> Router<App> {
+pub fn docs<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let pages = SwaggerUi::new("/docs").url("/openapi.json", meta::Api::openapi());
     Router::from(pages).route_layer(map_response(page_or_problem))
 }

@@ -152,10 +152,9 @@ impl Running {
             running
                 .start_order_service(settings, Arc::new(credentials), metrics.clone())
                 .await?;
-        } else if settings.listen_is_set {
-            running
-                .start_operators_service(settings, metrics.clone())
-                .await?;
+        }
+        if let Some(address) = settings.operators_address() {
+            running.start_operators_service(settings, address, metrics.clone())?;
         }
         if let Some(metrics) = metrics {
             running.recording.push(tokio::spawn(order::metrics::upkeep(
@@ -228,18 +227,18 @@ impl Running {
         credentials: Arc<Credentials>,
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
-        let (listener, limits) = (self.listen(settings)?, limits(settings));
+        let listener = listen(settings.listen, "STOCKADE_LISTEN")?;
+        self.address = Some(listener.local_addr()?);
+        let limits = limits(settings);
         let payments = settings
             .payment_secret
             .as_ref()
             .map(|secret| PaymentKey::new(secret.as_bytes(), settings.payment_window));
-        let router = order::router(
-            Arc::clone(&self.engine),
-            credentials,
-            payments,
-            metrics,
-            &limits,
-        );
+        let engine = Arc::clone(&self.engine);
+        let router = match settings.operators_listen {
+            None => order::router(engine, credentials, payments, metrics, &limits),
+            Some(_) => order::api_router(engine, credentials, payments, &limits),
+        };
         let stop = self.stop_serving.clone();
         self.serving.push(tokio::spawn(async move {
             order::serve(listener, router, &limits, stop).await
@@ -251,32 +250,28 @@ impl Running {
         Ok(())
     }
 
-    /// Serves metrics and health of a process without the role `order`. The reconciler exports the
-    /// drift metric, which must be 0. Runs only if an address is set, because several roles on one
-    /// machine would share the default address.
-    async fn start_operators_service(
+    /// Serves the operators' pages apart from the API. The reconciler exports the drift metric, which
+    /// must be 0.
+    fn start_operators_service(
         &mut self,
         settings: &Settings,
+        (variable, address): (&str, SocketAddr),
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
-        let (listener, limits) = (self.listen(settings)?, limits(settings));
-        let (router, stop) = (
-            order::operators_router(Arc::clone(&self.engine), metrics),
-            self.stop_recording.clone(),
-        );
+        let (listener, limits) = (listen(address, variable)?, limits(settings));
+        let mut router = order::operators_router(Arc::clone(&self.engine), metrics);
+        let address = listener.local_addr()?;
+        if settings.roles.order {
+            router = router.merge(order::docs());
+            tracing::info!(%address, "serving operators");
+        } else {
+            self.address = Some(address);
+        }
+        let stop = self.stop_recording.clone();
         self.recording.push(tokio::spawn(async move {
             order::serve(listener, router, &limits, stop).await
         }));
         Ok(())
-    }
-
-    fn listen(&mut self, settings: &Settings) -> Result<TcpListener> {
-        raise_descriptor_limit();
-        let listener = order::listen(settings.listen);
-        let listener = listener
-            .with_context(|| format!("STOCKADE_LISTEN: cannot listen on {}", settings.listen))?;
-        self.address = Some(listener.local_addr()?);
-        Ok(listener)
     }
 
     /// Stops accepting requests, finishes those in flight (they wait for the recorder), then stops
@@ -292,6 +287,11 @@ impl Running {
         }
         self.engine.stock.shutdown().await;
     }
+}
+
+fn listen(address: SocketAddr, variable: &str) -> Result<TcpListener> {
+    raise_descriptor_limit();
+    order::listen(address).with_context(|| format!("{variable}: cannot listen on {address}"))
 }
 
 fn credentials(settings: &Settings) -> Result<Credentials> {

@@ -36,6 +36,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Whether `listen` was set, rather than left at its default.
     pub listen_is_set: bool,
+    /// Where the operators' pages are served, if not at `listen`.
+    pub operators_listen: Option<SocketAddr>,
     pub roles: Roles,
     pub jwt_secret: Option<String>,
     pub jwt_secret_previous: Option<String>,
@@ -131,6 +133,10 @@ impl Settings {
             database_connections: u32::try_from(layers.number("database_connections", 1..=1000)?)?,
             listen: layers.parse("listen", "ADDRESS:PORT, such as 127.0.0.1:8080")?,
             listen_is_set: layers.unless_default("listen").is_some(),
+            operators_listen: layers
+                .text("operators_listen")
+                .map(|_| layers.parse("operators_listen", "ADDRESS:PORT, such as 127.0.0.1:9090"))
+                .transpose()?,
             roles: roles(layers)?,
             jwt_secret: layers.secret("jwt_secret")?,
             jwt_secret_previous: layers.secret("jwt_secret_previous")?,
@@ -164,6 +170,16 @@ impl Settings {
             recorder_workers: size("recorder_workers", 1..=64)?,
             log: layers.text("log").unwrap_or_default(),
         })
+    }
+
+    /// Where the operators' pages have a listener of their own, and the variable that says so. A
+    /// process without the role `order` has no other pages; it uses `listen` only if that was set,
+    /// because several roles on one machine would share the default address.
+    pub fn operators_address(&self) -> Option<(&'static str, SocketAddr)> {
+        let own = self.operators_listen;
+        let only = (!self.roles.order && self.listen_is_set).then_some(self.listen);
+        own.map(|address| ("STOCKADE_OPERATORS_LISTEN", address))
+            .or(only.map(|address| ("STOCKADE_LISTEN", address)))
     }
 
     /// URL of the stock's Redis.

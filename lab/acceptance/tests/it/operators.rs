@@ -72,6 +72,29 @@ async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
     assert_eq!(keeper.interrupt(), Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn with_an_address_for_operators_buyers_reach_neither_metrics_nor_docs() {
+    let env = TestEnv::new().await;
+    let operators = format!("127.0.0.1:{}", free_port().await);
+    let flags = ["--roles", "order", "--operators-listen", &operators];
+    let mut service = Serving::serve(env.dir(), free_port().await, &flags).await;
+    let item = json!({ "id": "vase", "stock": 10 });
+    create(&service.url, &env.admin, &item).await;
+    let operators = format!("http://{operators}");
+    for path in ["/metrics", "/docs/", "/openapi.json"] {
+        assert_eq!(get(&service.url, path).await.0, 404, "{path} for buyers");
+        assert_eq!(get(&operators, path).await.0, 200, "{path} for operators");
+    }
+    for path in ["/healthz", "/readyz"] {
+        for url in [&service.url, &operators] {
+            assert_eq!(get(url, path).await.0, 200, "{url}{path}");
+        }
+    }
+    assert_eq!(get(&service.url, "/items/vase").await.0, 200);
+    assert_eq!(get(&operators, "/items/vase").await.0, 404);
+    assert_eq!(service.interrupt(), Some(0));
+}
+
 /// Two processes on one machine would both use the default address, and one could not start.
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_without_an_api_listen_only_on_a_configured_address() {

@@ -81,7 +81,7 @@ impl Serving {
             url,
             printed: Vec::new(),
         };
-        for _ in 0..300 {
+        for _ in 0..1200 {
             if Client::new()
                 .get(format!("{}/readyz", serving.url))
                 .send()

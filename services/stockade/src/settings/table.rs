@@ -79,6 +79,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         "127.0.0.1:8080",
         "address of the HTTP service; port 0 selects a free port. A process without the role `order` serves /metrics, /healthz and /readyz, and only if this is set",
     ),
+    unset(
+        "operators_listen",
+        "STOCKADE_OPERATORS_LISTEN",
+        "address for operators: /metrics, /docs and /openapi.json are served there, and no longer at STOCKADE_LISTEN, which buyers reach",
+    ),
     setting(
         "roles",
         "STOCKADE_ROLES",

@@ -85,10 +85,8 @@ pub fn router(
     limits: &Limits,
 ) -> Router {
     let app = App::new(engine, credentials, payments, metrics, limits);
-    api()
-        .route("/metrics", get(meta::metrics))
-        .merge(docs())
-        .with_state(app)
+    let pages = api().route("/metrics", get(meta::metrics)).merge(docs());
+    with_problems(pages).with_state(app)
 }
 
 /// The API without the operators' pages, for a listener that buyers reach.
@@ -98,7 +96,7 @@ pub fn api_router(
     payments: Option<PaymentKey>,
     limits: &Limits,
 ) -> Router {
-    api().with_state(App::new(engine, credentials, payments, None, limits))
+    with_problems(api()).with_state(App::new(engine, credentials, payments, None, limits))
 }
 
 impl App {
@@ -145,23 +143,33 @@ fn api() -> Router<App> {
         .route("/items/{item}/audit", get(items::audit))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
+}
+
+/// Answers with a problem body on other paths, and on other methods of these.
+fn with_problems<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
+    routes
         .fallback(async || Problem::no_such_path())
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
 }
 
-/// Routes for operators: liveness, readiness and metrics.
-pub fn operators_router(engine: Arc<Engine>, metrics: Option<PrometheusHandle>) -> Router {
-    Router::new()
+/// Routes for operators: liveness, readiness and metrics, and with `api_docs` the pages of the API.
+pub fn operators_router(
+    engine: Arc<Engine>,
+    metrics: Option<PrometheusHandle>,
+    api_docs: bool,
+) -> Router {
+    let mut pages = Router::new()
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
-        .route("/metrics", get(meta::metrics))
-        .fallback(async || Problem::no_such_path())
-        .method_not_allowed_fallback(async || Problem::method_not_allowed())
-        .with_state(Operators { engine, metrics })
+        .route("/metrics", get(meta::metrics));
+    if api_docs {
+        pages = pages.merge(docs());
+    }
+    with_problems(pages).with_state(Operators { engine, metrics })
 }
 
 /// The OpenAPI description and its pages.
-pub fn docs<S: Clone + Send + Sync + 'static>() -> Router<S> {
+fn docs<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let pages = SwaggerUi::new("/docs").url("/openapi.json", meta::Api::openapi());
     Router::from(pages).route_layer(map_response(page_or_problem))
 }

@@ -14,7 +14,7 @@ mod watchdog;
 
 pub use auth::{BuyerKey, Credentials, TokenPolicy, mint_buyer_token};
 pub use engine::{Engine, EngineSettings};
-pub use http::{PaymentKey, api_router, docs, operators_router, router};
+pub use http::{PaymentKey, api_router, operators_router, router};
 pub use rate::{Rate, RateLimits};
 pub use serve::{Limits, listen, serve};
 pub use watchdog::watch_overdue;

@@ -259,10 +259,11 @@ impl Running {
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
         let (listener, limits) = (listen(address, variable)?, limits(settings));
-        let mut router = order::operators_router(Arc::clone(&self.engine), metrics);
+        // The pages of the API belong to a process that has one.
+        let (engine, api_docs) = (Arc::clone(&self.engine), settings.roles.order);
+        let router = order::operators_router(engine, metrics, api_docs);
         let address = listener.local_addr()?;
         if settings.roles.order {
-            router = router.merge(order::docs());
             tracing::info!(%address, "serving operators");
         } else {
             self.address = Some(address);

@@ -122,6 +122,9 @@ impl BuyerRates {
     }
 }
 
+/// A balancer and a monitor ask these often, and an answer costs nothing.
+const UNLIMITED_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
 /// The peers' limit.
 pub(crate) struct PeerRates {
     limiter: Option<Limiter>,
@@ -136,11 +139,19 @@ impl PeerRates {
         }
     }
 
-    /// Counts a request that came over a connection of this peer.
-    pub(crate) fn admit(&self, peer: IpAddr, headers: &HeaderMap) -> Result<(), TooMany> {
+    /// Counts a request to this path that came over a connection of this peer.
+    pub(crate) fn admit(
+        &self,
+        peer: IpAddr,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<(), TooMany> {
         let Some(limiter) = &self.limiter else {
             return Ok(());
         };
+        if UNLIMITED_PATHS.contains(&path) {
+            return Ok(());
+        }
         match forwarded::client(peer, headers, &self.trusted_proxies) {
             Some(client) => limiter.admit(&network(client)),
             None => Ok(()),
@@ -172,7 +183,7 @@ struct Limiter {
 }
 
 /// Requests after which full buckets are removed. A request adds one bucket at most, so this also
-/// bounds the memory of buckets that nobody needs.
+/// bounds the memory of buckets that are out of use.
 const SWEEP_AFTER: u32 = 65_536;
 
 impl Limiter {
@@ -274,7 +285,7 @@ mod tests {
         });
         let admit = |address: &str| {
             let address: IpAddr = address.parse().unwrap();
-            rates.admit(address, &HeaderMap::new()).is_ok()
+            rates.admit(address, "/", &HeaderMap::new()).is_ok()
         };
         assert!(admit("2001:db8:1:2::1"));
         assert!(!admit("2001:db8:1:2:ffff::9"));

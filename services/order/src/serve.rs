@@ -221,14 +221,10 @@ struct Handler {
     timer: Timer,
 }
 
-/// A balancer and a monitor ask these often, and an answer costs nothing.
-const UNLIMITED_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
-
 impl Handler {
     async fn answer(self, request: Request<Incoming>) -> Response<Body> {
-        if !UNLIMITED_PATHS.contains(&request.uri().path())
-            && let Err(too_many) = self.rates.admit(self.peer, request.headers())
-        {
+        let (path, headers) = (request.uri().path(), request.headers());
+        if let Err(too_many) = self.rates.admit(self.peer, path, headers) {
             return Problem::from(too_many).into_response();
         }
         let answer = AssertUnwindSafe(self.router.oneshot(request.map(Body::new))).catch_unwind();

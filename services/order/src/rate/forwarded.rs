@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, header};
 use ipnet::IpNet;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -40,10 +40,8 @@ pub(super) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Op
 
 /// The entries of a list header, the last one first.
 fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let lines: Vec<&HeaderValue> = headers.get_all(name).iter().collect();
+    let lines = headers.get_all(name).iter().rev();
     lines
-        .into_iter()
-        .rev()
         .flat_map(|line| line.to_str().unwrap_or_default().rsplit(','))
         .map(str::trim)
 }

@@ -35,7 +35,7 @@ impl Admin {
     pub async fn create(&self, item: &NewItem) -> Result<()> {
         let created = self.admin.create_item(item).await;
         let created = created.map_err(|error| self.explain(error));
-        let created = created.context("POST /items")?;
+        let created = created.context("POST /v1/items")?;
         // A repeat with the same body is answered with the current item.
         ensure!(
             created.available == created.stock,
@@ -63,7 +63,7 @@ impl Admin {
         loop {
             let audit = self.admin.audit(item).await;
             let audit = audit.map_err(|error| self.explain(error));
-            let audit = audit.with_context(|| format!("GET /items/{item}/audit"))?;
+            let audit = audit.with_context(|| format!("GET /v1/items/{item}/audit"))?;
             let is_at_rest = audit.in_flight == 0 && audit.returning == 0;
             if is_at_rest && condition(&audit) || Instant::now() > deadline {
                 return Ok(audit);

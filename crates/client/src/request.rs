@@ -51,7 +51,7 @@ struct StockBody {
 }
 
 impl Request {
-    /// `POST /items/{item}/orders`: places an order.
+    /// `POST /v1/items/{item}/orders`: places an order.
     pub fn place(token: &Token, order: &NewOrder) -> Self {
         let path = item_path(order.item(), "/orders");
         let request = Self::new(Method::POST, path)
@@ -65,38 +65,38 @@ impl Request {
         }
     }
 
-    /// `GET /orders/{order}`: shows an order to its buyer or an admin.
+    /// `GET /v1/orders/{order}`: shows an order to its buyer or an admin.
     pub fn order(token: &Token, order: Uuid) -> Self {
-        Self::new(Method::GET, format!("/orders/{order}")).bearer(token)
+        Self::new(Method::GET, format!("/v1/orders/{order}")).bearer(token)
     }
 
-    /// `DELETE /orders/{order}`: cancels a held order.
+    /// `DELETE /v1/orders/{order}`: cancels a held order.
     pub fn cancel(token: &Token, order: Uuid) -> Self {
-        Self::new(Method::DELETE, format!("/orders/{order}")).bearer(token)
+        Self::new(Method::DELETE, format!("/v1/orders/{order}")).bearer(token)
     }
 
-    /// `POST /orders/{order}/payment`: reports a payment. The signature covers `payment`.
+    /// `POST /v1/orders/{order}/payment`: reports a payment. The signature covers `payment`.
     pub fn pay(key: &PaymentKey, order: Uuid, payment: &Payment) -> Self {
-        let request = Self::new(Method::POST, format!("/orders/{order}/payment"));
+        let request = Self::new(Method::POST, format!("/v1/orders/{order}/payment"));
         Self {
             credential: Credential::Signature(key.clone()),
             ..request.json(payment)
         }
     }
 
-    /// `POST /orders/{order}/refund`: notes that the money of an order was returned.
+    /// `POST /v1/orders/{order}/refund`: notes that the money of an order was returned.
     pub fn refund(admin: &Token, order: Uuid) -> Self {
-        Self::new(Method::POST, format!("/orders/{order}/refund")).bearer(admin)
+        Self::new(Method::POST, format!("/v1/orders/{order}/refund")).bearer(admin)
     }
 
-    /// `POST /items`: creates an item.
+    /// `POST /v1/items`: creates an item.
     pub fn create_item(admin: &Token, item: &NewItem) -> Self {
-        Self::new(Method::POST, "/items".into())
+        Self::new(Method::POST, "/v1/items".into())
             .bearer(admin)
             .json(item)
     }
 
-    /// `GET /items/{item}`: shows an item; an admin also sees its segments and its version.
+    /// `GET /v1/items/{item}`: shows an item; an admin also sees its segments and its version.
     pub fn item(item: &str, admin: Option<&Token>) -> Self {
         let request = Self::new(Method::GET, item_path(item, ""));
         match admin {
@@ -105,7 +105,7 @@ impl Request {
         }
     }
 
-    /// `PATCH /items/{item}`: changes the limit or the times of an item, if its version is
+    /// `PATCH /v1/items/{item}`: changes the limit or the times of an item, if its version is
     /// `version`.
     pub fn patch_item(admin: &Token, item: &str, patch: &ItemPatch, version: Option<u64>) -> Self {
         Self::new(Method::PATCH, item_path(item, ""))
@@ -114,7 +114,7 @@ impl Request {
             .json(patch)
     }
 
-    /// `PUT /items/{item}/state`: opens, pauses or closes an item, if its version is `version`.
+    /// `PUT /v1/items/{item}/state`: opens, pauses or closes an item, if its version is `version`.
     pub fn set_state(admin: &Token, item: &str, state: ItemState, version: Option<u64>) -> Self {
         Self::new(Method::PUT, item_path(item, "/state"))
             .bearer(admin)
@@ -122,7 +122,7 @@ impl Request {
             .json(&StateBody { state })
     }
 
-    /// `POST /items/{item}/stock`: adds or withdraws units.
+    /// `POST /v1/items/{item}/stock`: adds or withdraws units.
     pub fn change_stock(admin: &Token, item: &str, change: &StockChange) -> Self {
         Self::new(Method::POST, item_path(item, "/stock"))
             .bearer(admin)
@@ -130,7 +130,7 @@ impl Request {
             .json(change)
     }
 
-    /// `PUT /items/{item}/stock`: sets the stock of an item, if its version is `version`.
+    /// `PUT /v1/items/{item}/stock`: sets the stock of an item, if its version is `version`.
     pub fn set_stock(admin: &Token, item: &str, stock: u64, version: u64) -> Self {
         Self::new(Method::PUT, item_path(item, "/stock"))
             .bearer(admin)
@@ -138,12 +138,12 @@ impl Request {
             .json(&StockBody { stock })
     }
 
-    /// `GET /items/{item}/audit`: compares the stock counters with the ledger.
+    /// `GET /v1/items/{item}/audit`: compares the stock counters with the ledger.
     pub fn audit(admin: &Token, item: &str) -> Self {
         Self::new(Method::GET, item_path(item, "/audit")).bearer(admin)
     }
 
-    /// `GET /items/{item}/journal`: lists the changes of an item, the latest first.
+    /// `GET /v1/items/{item}/journal`: lists the changes of an item, the latest first.
     pub fn journal(admin: &Token, item: &str) -> Self {
         Self::new(Method::GET, item_path(item, "/journal")).bearer(admin)
     }
@@ -221,8 +221,8 @@ impl Request {
 
 /// The path of an item, with every byte escaped that no item name contains.
 fn item_path(item: &str, rest: &str) -> String {
-    let mut path = String::with_capacity("/items/".len() + item.len() + rest.len());
-    path.push_str("/items/");
+    let mut path = String::with_capacity("/v1/items/".len() + item.len() + rest.len());
+    path.push_str("/v1/items/");
     for byte in item.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' => {
@@ -241,10 +241,10 @@ mod tests {
 
     #[test]
     fn an_item_name_cannot_escape_from_its_path_segment() {
-        assert_eq!(item_path("A.b_c-9", "/orders"), "/items/A.b_c-9/orders");
+        assert_eq!(item_path("A.b_c-9", "/orders"), "/v1/items/A.b_c-9/orders");
         assert_eq!(
             item_path("a/../b?c#d é", ""),
-            "/items/a%2F..%2Fb%3Fc%23d%20%C3%A9"
+            "/v1/items/a%2F..%2Fb%3Fc%23d%20%C3%A9"
         );
     }
 }

@@ -53,7 +53,7 @@ pub fn order_request(item: &str, token: &str, key: &str) -> Vec<u8> {
     let body = r#"{"quantity":1}"#;
     let length = body.len();
     format!(
-        "POST /items/{item}/orders HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+        "POST /v1/items/{item}/orders HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
          Idempotency-Key: {key}\r\nContent-Length: {length}\r\n\r\n{body}"
     )
     .into_bytes()
@@ -104,7 +104,7 @@ mod tests {
         let request = String::from_utf8(order_request("vase", "TOKEN", "key-1")).unwrap();
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         assert!(
-            head.starts_with("POST /items/vase/orders HTTP/1.1\r\n")
+            head.starts_with("POST /v1/items/vase/orders HTTP/1.1\r\n")
                 && head.contains("Bearer TOKEN\r\n"),
             "{head}"
         );

@@ -12,7 +12,7 @@ end
 function init()
   tokens, count, statuses = {}, 0, ''
   for token in io.lines(os.getenv('TOKENS')) do tokens[#tokens + 1] = token end
-  path = '/items/' .. os.getenv('ITEM') .. '/orders'
+  path = '/v1/items/' .. os.getenv('ITEM') .. '/orders'
   prefix = os.getenv('RUN') .. '-' .. number .. '-'
   most = tonumber(os.getenv('REQUESTS') or '')
 end

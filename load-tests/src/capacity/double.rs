@@ -51,9 +51,9 @@ pub async fn start(dir: &Path, misbehavior: Misbehavior) -> String {
     )
     .unwrap();
     let router = Router::new()
-        .route("/items", post(create))
-        .route("/items/{item}/orders", post(order))
-        .route("/items/{item}/audit", get(audit))
+        .route("/v1/items", post(create))
+        .route("/v1/items/{item}/orders", post(order))
+        .route("/v1/items/{item}/audit", get(audit))
         .with_state((misbehavior, Arc::default()));
     drop(tokio::spawn(
         async move { axum::serve(listener, router).await },

@@ -125,22 +125,25 @@ fn api() -> Router<App> {
     // No layers: axum would clone each of them for every request. Bodies are limited where they are
     // read, and panics are caught in `serve`.
     Router::new()
-        .route("/items/{item}/orders", post(orders::place))
+        .route("/v1/items/{item}/orders", post(orders::place))
         .route(
-            "/orders/{order}",
+            "/v1/orders/{order}",
             get(orders::show).merge(delete(life::cancel)),
         )
-        .route("/orders/{order}/payment", post(life::pay))
-        .route("/orders/{order}/refund", post(life::refund))
-        .route("/items", post(items::create))
-        .route("/items/{item}", get(items::show).merge(patch(stock::patch)))
+        .route("/v1/orders/{order}/payment", post(life::pay))
+        .route("/v1/orders/{order}/refund", post(life::refund))
+        .route("/v1/items", post(items::create))
         .route(
-            "/items/{item}/stock",
+            "/v1/items/{item}",
+            get(items::show).merge(patch(stock::patch)),
+        )
+        .route(
+            "/v1/items/{item}/stock",
             post(stock::move_stock).merge(put(stock::set_stock)),
         )
-        .route("/items/{item}/journal", get(stock::journal))
-        .route("/items/{item}/state", put(items::set_state))
-        .route("/items/{item}/audit", get(items::audit))
+        .route("/v1/items/{item}/journal", get(stock::journal))
+        .route("/v1/items/{item}/state", put(items::set_state))
+        .route("/v1/items/{item}/audit", get(items::audit))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
 }

@@ -169,9 +169,9 @@ fn announce(dir: &Path, address: SocketAddr) -> Result<()> {
     write_out(&format!(
         "ready http://{address}\n\n\
          Next, in another terminal: place an order, show the item, and check that every unit is accounted for.\n\n\
-         curl -i http://{address}/items/demo/orders -H \"Authorization: Bearer $({stockade} token buyer ann)\" \
+         curl -i http://{address}/v1/items/demo/orders -H \"Authorization: Bearer $({stockade} token buyer ann)\" \
          -H 'Idempotency-Key: my-first-order' -H 'Content-Type: application/json' -d '{{\"quantity\":1}}'\n\
-         curl -i http://{address}/items/demo -H \"Authorization: Bearer $({stockade} token admin)\"\n\
+         curl -i http://{address}/v1/items/demo -H \"Authorization: Bearer $({stockade} token admin)\"\n\
          {stockade} audit demo\n\n\
          API reference: http://{address}/docs\n\
          Ctrl-C stops everything that this command started. The data stays in {}.\n",

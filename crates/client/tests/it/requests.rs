@@ -25,14 +25,14 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
     let order = NewOrder::new("vase", 3).with_key(key());
     let add = StockChange::add(5).with_key(key());
     let patch = ItemPatch::default().limit_per_buyer(None);
-    let order_path = "/orders/00000000-0000-0000-0000-000000000001";
+    let order_path = "/v1/orders/00000000-0000-0000-0000-000000000001";
     let on_order = |method: &str, rest: &str| -> &'static str {
         format!("{method} {order_path}{rest}").leak()
     };
     vec![
         (
             Request::place(token, &order),
-            "POST /items/vase/orders",
+            "POST /v1/items/vase/orders",
             r#"{"quantity":3}"#,
         ),
         (Request::order(token, id), on_order("GET", ""), ""),
@@ -40,34 +40,38 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
         (Request::refund(token, id), on_order("POST", "/refund"), ""),
         (
             Request::create_item(token, &NewItem::new("vase", 9)),
-            "POST /items",
+            "POST /v1/items",
             r#"{"id":"vase","stock":9}"#,
         ),
-        (Request::item("vase", Some(token)), "GET /items/vase", ""),
+        (Request::item("vase", Some(token)), "GET /v1/items/vase", ""),
         (
             Request::patch_item(token, "vase", &patch, Some(4)),
-            "PATCH /items/vase",
+            "PATCH /v1/items/vase",
             r#"{"limit_per_buyer":null}"#,
         ),
         (
             Request::set_state(token, "vase", ItemState::Paused, Some(4)),
-            "PUT /items/vase/state",
+            "PUT /v1/items/vase/state",
             r#"{"state":"paused"}"#,
         ),
         (
             Request::change_stock(token, "vase", &add),
-            "POST /items/vase/stock",
+            "POST /v1/items/vase/stock",
             r#"{"add":5}"#,
         ),
         (
             Request::set_stock(token, "vase", 7, 4),
-            "PUT /items/vase/stock",
+            "PUT /v1/items/vase/stock",
             r#"{"stock":7}"#,
         ),
-        (Request::audit(token, "vase"), "GET /items/vase/audit", ""),
+        (
+            Request::audit(token, "vase"),
+            "GET /v1/items/vase/audit",
+            "",
+        ),
         (
             Request::journal(token, "vase"),
-            "GET /items/vase/journal",
+            "GET /v1/items/vase/journal",
             "",
         ),
     ]
@@ -85,7 +89,7 @@ async fn each_call_is_the_documented_request() {
         let conditional = ["PATCH", "PUT"].contains(&received.method.as_str());
         let version = conditional.then_some("\"4\"");
         assert_eq!(received.header("if-match"), version, "{line}");
-        let keyed = line.ends_with("/orders") || line == "POST /items/vase/stock";
+        let keyed = line.ends_with("/orders") || line == "POST /v1/items/vase/stock";
         let key = keyed.then_some(KEY);
         assert_eq!(received.header("idempotency-key"), key, "{line}");
     }

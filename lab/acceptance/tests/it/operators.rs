@@ -48,7 +48,7 @@ async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
         metrics.contains("stockade_drift_units{item=\"vase\"} 0"),
         "the metric that must be 0 is not in\n{metrics}"
     );
-    for path in ["/items", "/items/vase", "/docs", "/openapi.json"] {
+    for path in ["/v1/items", "/v1/items/vase", "/docs", "/openapi.json"] {
         let (status, body) = get(&keeper.url, path).await;
         let problem: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(
@@ -90,8 +90,8 @@ async fn with_an_address_for_operators_buyers_reach_neither_metrics_nor_docs() {
             assert_eq!(get(url, path).await.0, 200, "{url}{path}");
         }
     }
-    assert_eq!(get(&service.url, "/items/vase").await.0, 200);
-    assert_eq!(get(&operators, "/items/vase").await.0, 404);
+    assert_eq!(get(&service.url, "/v1/items/vase").await.0, 200);
+    assert_eq!(get(&operators, "/v1/items/vase").await.0, 404);
     assert_eq!(service.interrupt(), Some(0));
 }
 

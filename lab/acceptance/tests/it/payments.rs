@@ -16,7 +16,7 @@ async fn pay(url: &str, order: &str, secret: &str, payment: &str, cents: u64) ->
     let signature =
         PaymentKey::new(secret.as_bytes(), Duration::from_secs(300)).sign(body.as_bytes());
     let request = Client::new()
-        .post(format!("{url}/orders/{order}/payment"))
+        .post(format!("{url}/v1/orders/{order}/payment"))
         .header("Stockade-Signature", signature);
     request.body(body).send().await.unwrap()
 }

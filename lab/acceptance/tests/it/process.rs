@@ -181,7 +181,7 @@ pub async fn settled_audit(dir: &Path, item: &str) -> Value {
 
 pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> RequestBuilder {
     let request = client
-        .post(format!("{url}/items/{item}/orders"))
+        .post(format!("{url}/v1/items/{item}/orders"))
         .bearer_auth(token)
         .header("Idempotency-Key", key);
     request
@@ -191,7 +191,7 @@ pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> 
 
 pub async fn create(url: &str, admin: &str, item: &Value) {
     let response = Client::new()
-        .post(format!("{url}/items"))
+        .post(format!("{url}/v1/items"))
         .bearer_auth(admin)
         .json(item)
         .send()

@@ -143,7 +143,7 @@ async fn work_that_is_left_is_reported_and_sets_the_exit_status() {
     .await;
     settled_audit(env.dir(), "vase").await;
     let moved = Client::new()
-        .post(format!("{}/items/vase/stock", service.url))
+        .post(format!("{}/v1/items/vase/stock", service.url))
         .bearer_auth(&env.admin)
         .header("Idempotency-Key", "k");
     let moved = moved.json(&json!({ "withdraw": 4 })).send().await.unwrap();

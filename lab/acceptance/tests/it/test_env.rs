@@ -104,7 +104,7 @@ pub async fn becomes(url: &str, admin: &str, order: &str, state: &str) {
     let mut shown = Value::Null;
     for _ in 0..300 {
         let response = Client::new()
-            .get(format!("{url}/orders/{order}"))
+            .get(format!("{url}/v1/orders/{order}"))
             .bearer_auth(admin)
             .send()
             .await

@@ -35,7 +35,7 @@ async fn place(Json(order): Json<NewOrder>) -> (StatusCode, Json<Order>) {
 pub async fn serve(listener: TcpListener) -> Result<()> {
     Ok(axum::serve(
         listener,
-        Router::new().route("/items/{item}/orders", post(place)),
+        Router::new().route("/v1/items/{item}/orders", post(place)),
     )
     .await?)
 }

@@ -69,7 +69,7 @@ struct Placed<'a> {
 pub async fn serve<S: OrderStore>(listener: TcpListener, store: S) -> Result<()> {
     let credentials = Credentials::new(&BuyerKey::Secret(JWT_SECRET.into()), ADMIN_TOKEN)?;
     let router = Router::new()
-        .route("/items/{item}/orders", post(place::<S>))
+        .route("/v1/items/{item}/orders", post(place::<S>))
         .with_state(Arc::new(App { credentials, store }));
     order::serve(
         listener,
@@ -116,7 +116,7 @@ async fn place<S: OrderStore>(
             });
             (
                 StatusCode::CREATED,
-                [(header::LOCATION, format!("/orders/{id}"))],
+                [(header::LOCATION, format!("/v1/orders/{id}"))],
                 body,
             )
                 .into_response()

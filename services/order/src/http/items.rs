@@ -318,7 +318,7 @@ fn default_segments(stock: u64, masters: u16) -> u16 {
 }
 
 /// Creates an item. A repeat with the same body changes nothing.
-#[utoipa::path(post, path = "/items", tag = "admins", request_body = NewItem,
+#[utoipa::path(post, path = "/v1/items", tag = "admins", request_body = NewItem,
     responses((status = 201, description = "created, now or before", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 409, description = "`item_exists`: with another body", body = Problem)),
     security(("admin" = [])))]
@@ -333,7 +333,7 @@ pub(crate) async fn create(
         .create_item(&item)
         .await?
         .ok_or_else(Problem::item_exists)?;
-    let location = format!("/items/{}", created.id);
+    let location = format!("/v1/items/{}", created.id);
     let (version, body) = view(&app, &created.id, true).await?;
     let headers = [
         (
@@ -365,7 +365,7 @@ pub(crate) fn item_id(item: &str) -> Result<ItemId, Problem> {
 }
 
 /// Shows an item. Admins also see its segments, and counts that are not cached.
-#[utoipa::path(get, path = "/items/{item}", tag = "buyers", params(("item" = String, Path, description = "the item")),
+#[utoipa::path(get, path = "/v1/items/{item}", tag = "buyers", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the item", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem)))]
 pub(crate) async fn show(
     State(app): State<App>,
@@ -409,7 +409,7 @@ async fn show_to_anyone(app: &App, id: ItemId) -> Result<Response, Problem> {
 }
 
 /// Opens, pauses or closes an item.
-#[utoipa::path(put, path = "/items/{item}/state", tag = "admins", request_body = NewState,
+#[utoipa::path(put, path = "/v1/items/{item}/state", tag = "admins", request_body = NewState,
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
@@ -440,7 +440,7 @@ pub(crate) async fn set_state(
 
 /// Proves, from one snapshot of each segment and of the ledger, that no unit was oversold, stranded
 /// or lost.
-#[utoipa::path(get, path = "/items/{item}/audit", tag = "admins", params(("item" = String, Path, description = "the item")),
+#[utoipa::path(get, path = "/v1/items/{item}/audit", tag = "admins", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the conservation invariant for each segment and for the item", body = AuditReport),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]

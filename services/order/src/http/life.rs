@@ -60,7 +60,7 @@ fn shown(order: &Order) -> Response {
 
 /// Applies a payment, for the provider's webhook. The same payment may be reported any number of
 /// times.
-#[utoipa::path(post, path = "/orders/{order}/payment", tag = "payments", request_body = NewPayment,
+#[utoipa::path(post, path = "/v1/orders/{order}/payment", tag = "payments", request_body = NewPayment,
     params(("order" = String, Path, description = "the order's id"),
         ("Stockade-Signature" = String, Header,
             description = "`t=SECONDS,v1=HEX`: seconds since 1970, and the HMAC-SHA256 of these seconds, a dot and the body, with the payment secret")),
@@ -102,7 +102,7 @@ pub(crate) async fn pay(
 }
 
 /// Cancels a held order and releases its units immediately.
-#[utoipa::path(delete, path = "/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
+#[utoipa::path(delete, path = "/v1/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
         (status = 409, description = "`order_not_cancellable`: it is paid or has ended", body = Problem),
@@ -122,7 +122,7 @@ pub(crate) async fn cancel(
 
 /// Records that the money of an order was returned, and releases its units, if it has any,
 /// immediately.
-#[utoipa::path(post, path = "/orders/{order}/refund", tag = "admins", params(("order" = String, Path, description = "the order's id")),
+#[utoipa::path(post, path = "/v1/orders/{order}/refund", tag = "admins", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_refundable`: it is not paid", body = Problem),

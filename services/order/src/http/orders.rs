@@ -74,7 +74,7 @@ impl<'a> OrderBody<'a> {
 }
 
 /// Places an order.
-#[utoipa::path(post, path = "/items/{item}/orders", tag = "buyers", request_body = NewOrder,
+#[utoipa::path(post, path = "/v1/items/{item}/orders", tag = "buyers", request_body = NewOrder,
     params(("item" = String, Path, description = "the item"),
         ("Idempotency-Key" = String, Header, description = "identifies the order among the buyer's orders: 1 to 255 visible ASCII characters"),
         ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 before the ledger has the order")),
@@ -186,7 +186,7 @@ fn respond_async(headers: &HeaderMap) -> bool {
 fn placed_order(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Response {
     let mut response = json(status, order);
     let headers = response.headers_mut();
-    if let Ok(location) = HeaderValue::try_from(format!("/orders/{}", order.id)) {
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/orders/{}", order.id)) {
         headers.insert(header::LOCATION, location);
     }
     if replayed {
@@ -257,7 +257,7 @@ impl OrderMetrics {
 }
 
 /// Shows an order to its buyer or an admin.
-#[utoipa::path(get, path = "/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
+#[utoipa::path(get, path = "/v1/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]

@@ -181,8 +181,7 @@ impl Problem {
     }
 
     pub(crate) fn if_match_required() -> Self {
-        let detail =
-            "If-Match: expected the item's version, which admins get as ETag of GET /items/{item}";
+        let detail = "If-Match: expected the item's version, which admins get as ETag of GET /v1/items/{item}";
         Self {
             field: Some("If-Match".into()),
             ..Self::new(

@@ -146,7 +146,7 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
 
 /// Adds units to an item, or withdraws unsold units. Requests with the same `Idempotency-Key` are
 /// the same change.
-#[utoipa::path(post, path = "/items/{item}/stock", tag = "admins", request_body = StockMove,
+#[utoipa::path(post, path = "/v1/items/{item}/stock", tag = "admins", request_body = StockMove,
     params(("item" = String, Path, description = "the item"), ("Idempotency-Key" = String, Header, description = "identifies the change: a repeat with the same key changes nothing"),
         ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the change is complete", body = ItemBody), (status = 202, description = "units are still in transit", body = ItemBody),
@@ -199,7 +199,7 @@ async fn check_total(app: &App, id: &ItemId, request: StockRequest) -> Result<()
 
 /// Sets the stock of an item, if its version has not changed. For systems that manage the stock of
 /// several shops.
-#[utoipa::path(put, path = "/items/{item}/stock", tag = "admins", request_body = NewStock,
+#[utoipa::path(put, path = "/v1/items/{item}/stock", tag = "admins", request_body = NewStock,
     params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, from its `ETag`")),
     responses((status = 200, description = "the item has this stock, and the change is complete", body = ItemBody),
         (status = 202, description = "units are still in transit (`withdrawing`); or units were sold in the meantime and only some could be withdrawn: `stock` is the result", body = ItemBody),
@@ -235,7 +235,7 @@ pub(crate) async fn set_stock(
 }
 
 /// Changes the limit or the window of an item.
-#[utoipa::path(patch, path = "/items/{item}", tag = "admins", request_body = ItemPatch,
+#[utoipa::path(patch, path = "/v1/items/{item}", tag = "admins", request_body = ItemPatch,
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
@@ -313,7 +313,7 @@ impl From<JournalEntry> for JournalBody {
 
 /// Shows the manual changes and repairs of an item, and the payments that must be returned, newest
 /// first.
-#[utoipa::path(get, path = "/items/{item}/journal", tag = "admins", params(("item" = String, Path, description = "the item")),
+#[utoipa::path(get, path = "/v1/items/{item}/journal", tag = "admins", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]

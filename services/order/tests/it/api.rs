@@ -36,7 +36,7 @@ async fn an_order_is_held_and_a_repeat_is_the_same_order() {
         let location = first.header("location").unwrap().to_owned();
         assert_eq!(
             location,
-            format!("/orders/{}", first.body["id"].as_str().unwrap())
+            format!("/v1/orders/{}", first.body["id"].as_str().unwrap())
         );
 
         let second = env.order(&item, "ann", "key-1", 2).await;
@@ -76,11 +76,11 @@ async fn an_order_is_shown_to_its_buyer_and_admins_only() {
         Answer::of(env.anyone(Method::GET, path))
             .await
             .is(401, "unauthorized");
-        let nobodys = "/orders/00000000-0000-8000-8000-000000000000";
+        let nobodys = "/v1/orders/00000000-0000-8000-8000-000000000000";
         Answer::of(env.buyer("ann", Method::GET, nobodys))
             .await
             .is(404, "order_not_found");
-        Answer::of(env.admin(Method::GET, "/orders/nonsense"))
+        Answer::of(env.admin(Method::GET, "/v1/orders/nonsense"))
             .await
             .is(404, "order_not_found");
     })
@@ -92,7 +92,7 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
     open(Options::default(), async |env| {
         const TWICE: &str = r#"{"quantity":1,"quantity":2}"#;
         let item = env.create(json!({ "stock": 5 })).await;
-        let path = format!("/items/{item}/orders");
+        let path = format!("/v1/items/{item}/orders");
         let bodies = [
             ("", "body"),
             ("nonsense", "body"),
@@ -153,13 +153,13 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing() {
         env.order("%ff", "ann", "k", 1)
             .await
             .is(404, "item_not_found");
-        Answer::of(env.anyone(Method::GET, "/items/%ff"))
+        Answer::of(env.anyone(Method::GET, "/v1/items/%ff"))
             .await
             .is(404, "item_not_found");
-        Answer::of(env.buyer("ann", Method::GET, "/orders/%ff"))
+        Answer::of(env.buyer("ann", Method::GET, "/v1/orders/%ff"))
             .await
             .is(404, "order_not_found");
-        let shown = Answer::of(env.admin(Method::GET, &format!("/items/{item}"))).await;
+        let shown = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}"))).await;
         assert_eq!(shown.body["available"], 5);
     })
     .await;
@@ -189,7 +189,7 @@ async fn only_valid_credentials_are_accepted() {
                 })
             };
             let order = env
-                .anyone(Method::POST, &format!("/items/{item}/orders"))
+                .anyone(Method::POST, &format!("/v1/items/{item}/orders"))
                 .header("Idempotency-Key", "k")
                 .json(&json!({ "quantity": 1 }));
             let answer = Answer::of(with(order)).await;
@@ -199,14 +199,14 @@ async fn only_valid_credentials_are_accepted() {
                 "{authorization:?}"
             );
             let create = env
-                .anyone(Method::POST, "/items")
+                .anyone(Method::POST, "/v1/items")
                 .json(&json!({ "id": "x", "stock": 1 }));
             Answer::of(with(create)).await.is(401, "unauthorized");
         }
         let calls = [
-            (Method::POST, "/items".to_owned()),
-            (Method::PUT, format!("/items/{item}/state")),
-            (Method::GET, format!("/items/{item}/audit")),
+            (Method::POST, "/v1/items".to_owned()),
+            (Method::PUT, format!("/v1/items/{item}/state")),
+            (Method::GET, format!("/v1/items/{item}/audit")),
         ];
         for (method, path) in calls {
             Answer::of(env.buyer("ann", method, &path).json(&json!({})))
@@ -214,12 +214,12 @@ async fn only_valid_credentials_are_accepted() {
                 .is(401, "unauthorized");
         }
         let order = env
-            .admin(Method::POST, &format!("/items/{item}/orders"))
+            .admin(Method::POST, &format!("/v1/items/{item}/orders"))
             .header("Idempotency-Key", "k")
             .json(&json!({ "quantity": 1 }));
         Answer::of(order).await.is(401, "unauthorized");
         let lower = env
-            .anyone(Method::GET, &format!("/items/{item}/audit"))
+            .anyone(Method::GET, &format!("/v1/items/{item}/audit"))
             .header("authorization", format!("bearer {ADMIN}"));
         assert_eq!(
             Answer::of(lower).await.status,
@@ -394,7 +394,7 @@ fn signed(algorithm: Algorithm, key: &EncodingKey, claims: &serde_json::Value) -
 /// 404 for a valid buyer, because there is no such order; 401 for other callers.
 async fn status_of(router: &axum::Router, token: &str) -> u16 {
     let request =
-        http::Request::get("/orders/none").header("authorization", format!("Bearer {token}"));
+        http::Request::get("/v1/orders/none").header("authorization", format!("Bearer {token}"));
     let response = router
         .clone()
         .oneshot(request.body(axum::body::Body::empty()).unwrap())
@@ -410,18 +410,18 @@ async fn creating_an_item_is_idempotent_and_refused_with_another_body() {
         let id = env.create(body.clone()).await;
         let mut same = body.clone();
         same["id"] = json!(id);
-        let again = Answer::of(env.admin(Method::POST, "/items").json(&same)).await;
+        let again = Answer::of(env.admin(Method::POST, "/v1/items").json(&same)).await;
         assert_eq!((again.status, &again.body["stock"]), (201, &json!(7)));
         env.order(&id, "ann", "k", 1).await.is_held();
         same["opens_at"] = json!("2020-01-01T00:00:00.123456789Z");
-        let later = Answer::of(env.admin(Method::POST, "/items").json(&same)).await;
+        let later = Answer::of(env.admin(Method::POST, "/v1/items").json(&same)).await;
         assert_eq!((later.status, &later.body["available"]), (201, &json!(6)), "what was sold stays sold");
         for (field, value) in [("stock", json!(8)), ("title", json!("Other")), ("segments", json!(2)), ("limit_per_buyer", json!(null))] {
             let mut other = same.clone();
             other[field] = value;
-            Answer::of(env.admin(Method::POST, "/items").json(&other)).await.is(409, "item_exists");
+            Answer::of(env.admin(Method::POST, "/v1/items").json(&other)).await.is(409, "item_exists");
         }
-        let shown = Answer::of(env.anyone(Method::GET, &format!("/items/{id}"))).await;
+        let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{id}"))).await;
         for field in ["title", "stock", "price_cents", "currency", "limit_per_buyer", "opens_at", "closes_at", "hold_seconds", "durability"]
         {
             assert_eq!(shown.body[field], body[field], "{field}");
@@ -462,10 +462,10 @@ async fn a_bad_item_is_refused_by_the_name_of_the_field() {
             (json!({ "id": "x", "stock": 1, "colour": "red" }), "colour"),
         ];
         for (body, field) in table {
-            let answer = Answer::of(env.admin(Method::POST, "/items").json(&body)).await;
+            let answer = Answer::of(env.admin(Method::POST, "/v1/items").json(&body)).await;
             assert_eq!(answer.is(400, "invalid_request").body["field"], field, "{body}");
         }
-        Answer::of(env.anyone(Method::GET, "/items/x")).await.is(404, "item_not_found");
+        Answer::of(env.anyone(Method::GET, "/v1/items/x")).await.is(404, "item_not_found");
     })
     .await;
 }
@@ -474,12 +474,12 @@ async fn a_bad_item_is_refused_by_the_name_of_the_field() {
 async fn an_item_has_sensible_defaults() {
     open(Options::default(), async |env| {
         let id = env.create(json!({ "stock": 5 })).await;
-        let shown = Answer::of(env.anyone(Method::GET, &format!("/items/{id}"))).await.body;
+        let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{id}"))).await.body;
         let expected = json!({ "id": id, "title": id, "state": "open", "stock": 5, "available": 5, "held": 0, "confirmed": 0, "returning": 0,
             "sold_out": false, "price_cents": 0, "currency": "USD", "limit_per_buyer": null, "opens_at": null, "closes_at": null, "hold_seconds": 900,
             "durability": "recorded" });
         assert_eq!(shown, expected);
-        let admin = Answer::of(env.admin(Method::GET, &format!("/items/{id}"))).await.body;
+        let admin = Answer::of(env.admin(Method::GET, &format!("/v1/items/{id}"))).await.body;
         assert_eq!(admin["segments"].as_array().unwrap().len(), 1, "one master, one segment");
     })
     .await;
@@ -498,7 +498,7 @@ async fn an_item_sells_only_while_it_is_open() {
             before.is_held();
             for state in ["paused", "closed"] {
                 let set = Answer::of(
-                    env.admin(Method::PUT, &format!("/items/{item}/state"))
+                    env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
                         .json(&json!({ "state": state })),
                 )
                 .await;
@@ -517,7 +517,7 @@ async fn an_item_sells_only_while_it_is_open() {
                 );
             }
             let set = Answer::of(
-                env.admin(Method::PUT, &format!("/items/{item}/state"))
+                env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
                     .json(&json!({ "state": "open" })),
             )
             .await;
@@ -531,7 +531,7 @@ async fn an_item_sells_only_while_it_is_open() {
             ];
             for body in wrong {
                 let answer = Answer::of(
-                    env.admin(Method::PUT, &format!("/items/{item}/state"))
+                    env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
                         .json(&body),
                 )
                 .await;
@@ -542,7 +542,7 @@ async fn an_item_sells_only_while_it_is_open() {
                 );
             }
             let missing = env
-                .admin(Method::PUT, "/items/no-such-item/state")
+                .admin(Method::PUT, "/v1/items/no-such-item/state")
                 .json(&json!({ "state": "open" }));
             Answer::of(missing).await.is(404, "item_not_found");
         },
@@ -587,19 +587,19 @@ async fn the_api_documentation_needs_no_internet() {
             .await
             .body;
         let calls = [
-            ("/items", "post"),
-            ("/items/{item}", "get"),
-            ("/items/{item}", "patch"),
-            ("/items/{item}/state", "put"),
-            ("/items/{item}/stock", "post"),
-            ("/items/{item}/stock", "put"),
-            ("/items/{item}/journal", "get"),
-            ("/items/{item}/orders", "post"),
-            ("/items/{item}/audit", "get"),
-            ("/orders/{order}", "get"),
-            ("/orders/{order}", "delete"),
-            ("/orders/{order}/payment", "post"),
-            ("/orders/{order}/refund", "post"),
+            ("/v1/items", "post"),
+            ("/v1/items/{item}", "get"),
+            ("/v1/items/{item}", "patch"),
+            ("/v1/items/{item}/state", "put"),
+            ("/v1/items/{item}/stock", "post"),
+            ("/v1/items/{item}/stock", "put"),
+            ("/v1/items/{item}/journal", "get"),
+            ("/v1/items/{item}/orders", "post"),
+            ("/v1/items/{item}/audit", "get"),
+            ("/v1/orders/{order}", "get"),
+            ("/v1/orders/{order}", "delete"),
+            ("/v1/orders/{order}/payment", "post"),
+            ("/v1/orders/{order}/refund", "post"),
             ("/healthz", "get"),
             ("/readyz", "get"),
             ("/metrics", "get"),
@@ -616,7 +616,7 @@ async fn the_api_documentation_needs_no_internet() {
         assert_eq!(described, calls.len());
         for code in ["sold_out", "buyer_limit_reached", "not_open"] {
             let conflict =
-                api["paths"]["/items/{item}/orders"]["post"]["responses"]["409"]["description"]
+                api["paths"]["/v1/items/{item}/orders"]["post"]["responses"]["409"]["description"]
                     .as_str()
                     .unwrap();
             assert!(conflict.contains(code));
@@ -662,7 +662,7 @@ async fn operators_see_health_readiness_and_metrics() {
                 .is(404, "not_found");
         }
         for (method, path) in [
-            (Method::DELETE, "/items"),
+            (Method::DELETE, "/v1/items"),
             (Method::POST, "/openapi.json"),
             (Method::POST, "/docs/"),
         ] {

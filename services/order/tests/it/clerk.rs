@@ -22,9 +22,13 @@ impl TestEnv {
         signature: &str,
         raw: Vec<u8>,
     ) -> RequestBuilder {
-        self.at(instance, Method::POST, &format!("/orders/{order}/payment"))
-            .header("Stockade-Signature", signature)
-            .body(raw)
+        self.at(
+            instance,
+            Method::POST,
+            &format!("/v1/orders/{order}/payment"),
+        )
+        .header("Stockade-Signature", signature)
+        .body(raw)
     }
 
     pub async fn pay_at(&self, instance: usize, order: &str, payment: &str) -> Answer {
@@ -42,7 +46,7 @@ impl TestEnv {
 
     pub async fn cancel_at(&self, instance: usize, buyer: &str, order: &str) -> Answer {
         Answer::of(
-            self.at(instance, Method::DELETE, &format!("/orders/{order}"))
+            self.at(instance, Method::DELETE, &format!("/v1/orders/{order}"))
                 .bearer_auth(token(buyer)),
         )
         .await
@@ -54,8 +58,12 @@ impl TestEnv {
 
     pub async fn refund_at(&self, instance: usize, order: &str) -> Answer {
         Answer::of(
-            self.at(instance, Method::POST, &format!("/orders/{order}/refund"))
-                .bearer_auth(ADMIN),
+            self.at(
+                instance,
+                Method::POST,
+                &format!("/v1/orders/{order}/refund"),
+            )
+            .bearer_auth(ADMIN),
         )
         .await
     }
@@ -71,7 +79,7 @@ impl TestEnv {
     }
 
     pub async fn state_of(&self, order: &str) -> String {
-        let answer = Answer::of(self.admin(Method::GET, &format!("/orders/{order}"))).await;
+        let answer = Answer::of(self.admin(Method::GET, &format!("/v1/orders/{order}"))).await;
         answer.body["state"]
             .as_str()
             .unwrap_or_else(|| panic!("{answer:?}"))
@@ -94,7 +102,8 @@ impl TestEnv {
 
     /// The entries of the item's journal with this action, newest first.
     pub async fn journal(&self, item: &str, action: &str) -> Vec<Value> {
-        let answer = Answer::of(self.admin(Method::GET, &format!("/items/{item}/journal"))).await;
+        let answer =
+            Answer::of(self.admin(Method::GET, &format!("/v1/items/{item}/journal"))).await;
         let entries = answer
             .body
             .as_array()

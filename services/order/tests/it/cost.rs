@@ -142,7 +142,7 @@ impl Service {
     }
 
     fn request(&self, buyer: usize, wait: bool) -> Request<Body> {
-        let request = Request::post(format!("/items/{}/orders", self.item.id))
+        let request = Request::post(format!("/v1/items/{}/orders", self.item.id))
             .header(
                 header::AUTHORIZATION,
                 format!("Bearer {}", self.tokens[self.first + buyer % BUYERS]),

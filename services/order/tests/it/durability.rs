@@ -56,7 +56,7 @@ async fn an_accepted_order_is_answered_before_the_ledger_has_it_and_shown_by_eve
             ),
             (202, &order.body, Some("true"))
         );
-        let audit = Answer::of(env.admin(Method::GET, &format!("/items/{item}/audit")))
+        let audit = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/audit")))
             .await
             .body;
         assert_eq!(
@@ -90,7 +90,12 @@ async fn prefer_respond_async_answers_before_the_ledger_has_the_order() {
             )
             .await;
             assert_eq!(answer.status, status, "{prefer}");
-            assert!(answer.header("location").unwrap().starts_with("/orders/"));
+            assert!(
+                answer
+                    .header("location")
+                    .unwrap()
+                    .starts_with("/v1/orders/")
+            );
         }
         let waited = env.order(&item, "ann", "a", 1).await;
         assert_eq!(waited.is_held().header("idempotent-replayed"), Some("true"));

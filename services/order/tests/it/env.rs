@@ -266,7 +266,8 @@ impl TestEnv {
     /// The audit once no units are in flight. It must find no drift.
     pub async fn settled_audit(&self, item: &str) -> Value {
         for _ in 0..100 {
-            let answer = Answer::of(self.admin(Method::GET, &format!("/items/{item}/audit"))).await;
+            let answer =
+                Answer::of(self.admin(Method::GET, &format!("/v1/items/{item}/audit"))).await;
             if answer.status == 503 {
                 // On a busy machine the audit may exceed its time limit.
                 answer.is(503, "unavailable");
@@ -349,7 +350,7 @@ impl TestEnv {
         let id = fresh_item_id().to_string();
         item["id"] = json!(id);
         let response = self
-            .admin(Method::POST, "/items")
+            .admin(Method::POST, "/v1/items")
             .json(&item)
             .send()
             .await
@@ -375,7 +376,7 @@ impl TestEnv {
     ) -> RequestBuilder {
         let request = self
             .client
-            .post(self.url(instance, &format!("/items/{item}/orders")));
+            .post(self.url(instance, &format!("/v1/items/{item}/orders")));
         let request = request
             .bearer_auth(token(buyer))
             .header("Idempotency-Key", key)

@@ -202,7 +202,7 @@ async fn an_item_does_not_restart_with_all_units_after_redis_lost_its_keys() {
             run(&redis.url(), &redis::cmd("FLUSHALL")).await;
             let mut same = body;
             same["id"] = json!(item);
-            Answer::of(env.admin(Method::POST, "/items").json(&same)).await;
+            Answer::of(env.admin(Method::POST, "/v1/items").json(&same)).await;
             for buyer in ["carol", "dan"] {
                 assert_eq!(
                     env.order(&item, buyer, "k", 1).await.status,
@@ -234,7 +234,7 @@ async fn a_change_of_state_that_did_not_reach_redis_is_applied_later() {
         env.order(&item, "ann", "k", 1).await.is_held();
         redis.kill().await.unwrap();
         let paused = env
-            .admin(Method::PUT, &format!("/items/{item}/state"))
+            .admin(Method::PUT, &format!("/v1/items/{item}/state"))
             .json(&json!({ "state": "paused" }));
         Answer::of(paused).await.is(503, "unavailable");
         redis.restart().await.unwrap();

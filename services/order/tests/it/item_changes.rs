@@ -8,7 +8,7 @@ use crate::env::{Answer, Options, TestEnv, open, open_each};
 impl TestEnv {
     async fn patch(&self, item: &str, change: &Value) -> Answer {
         Answer::of(
-            self.admin(Method::PATCH, &format!("/items/{item}"))
+            self.admin(Method::PATCH, &format!("/v1/items/{item}"))
                 .json(change),
         )
         .await
@@ -16,7 +16,7 @@ impl TestEnv {
 
     async fn set_state(&self, item: &str, state: &str) -> Answer {
         Answer::of(
-            self.admin(Method::PUT, &format!("/items/{item}/state"))
+            self.admin(Method::PUT, &format!("/v1/items/{item}/state"))
                 .json(&json!({ "state": state })),
         )
         .await
@@ -186,7 +186,7 @@ async fn absent_fields_stay_and_an_equal_value_is_no_change() {
         );
         assert_ne!(answer.header("etag"), Some(&*version));
         assert_eq!(
-            Answer::of(env.admin(Method::GET, &format!("/items/{item}/journal")))
+            Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/journal")))
                 .await
                 .body
                 .as_array()
@@ -195,13 +195,13 @@ async fn absent_fields_stay_and_an_equal_value_is_no_change() {
             1
         );
         let late = env
-            .admin(Method::PATCH, &format!("/items/{item}"))
+            .admin(Method::PATCH, &format!("/v1/items/{item}"))
             .header("If-Match", &version)
             .json(&json!({ "limit_per_buyer": 5 }));
         Answer::of(late).await.is(412, "version_mismatch");
         let seen = env.version(&item).await;
         let now = env
-            .admin(Method::PATCH, &format!("/items/{item}"))
+            .admin(Method::PATCH, &format!("/v1/items/{item}"))
             .header("If-Match", &seen)
             .json(&json!({ "limit_per_buyer": 5 }));
         assert_eq!(Answer::of(now).await.body["limit_per_buyer"], 5);
@@ -213,7 +213,7 @@ async fn absent_fields_stay_and_an_equal_value_is_no_change() {
 async fn a_state_for_another_version_is_not_set() {
     open(Options::default(), async |env| {
         let item = env.create(json!({ "stock": 5 })).await;
-        let path = format!("/items/{item}/state");
+        let path = format!("/v1/items/{item}/state");
         let set = async |version: &str, state: &str| {
             Answer::of(
                 env.admin(Method::PUT, &path)
@@ -284,12 +284,12 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
             .await
             .is(404, "item_not_found");
         let by_buyer = env
-            .buyer("ann", Method::PATCH, &format!("/items/{item}"))
+            .buyer("ann", Method::PATCH, &format!("/v1/items/{item}"))
             .json(&json!({ "limit_per_buyer": 1 }));
         Answer::of(by_buyer).await.is(401, "unauthorized");
         assert_eq!(env.version(&item).await, version);
         assert_eq!(
-            Answer::of(env.admin(Method::GET, &format!("/items/{item}/journal")))
+            Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/journal")))
                 .await
                 .body,
             json!([])
@@ -313,7 +313,7 @@ async fn the_journal_shows_admins_all_changes_newest_first() {
         )
         .await;
         env.move_stock(0, &item, "k", &json!({ "add": 1 })).await;
-        let path = format!("/items/{item}/journal");
+        let path = format!("/v1/items/{item}/journal");
         let journal = Answer::of(env.admin(Method::GET, &path)).await.body;
         let entries = journal.as_array().unwrap();
         let actions: Vec<_> = entries
@@ -362,7 +362,7 @@ async fn the_journal_shows_admins_all_changes_newest_first() {
         Answer::of(env.anyone(Method::GET, &path))
             .await
             .is(401, "unauthorized");
-        Answer::of(env.admin(Method::GET, "/items/no-such-item/journal"))
+        Answer::of(env.admin(Method::GET, "/v1/items/no-such-item/journal"))
             .await
             .is(404, "item_not_found");
     })

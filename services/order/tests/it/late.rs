@@ -112,7 +112,7 @@ async fn a_late_payment_for_a_closed_item_is_due_for_refund() {
             let order = expired(&env, &item, "ann").await;
             let set = async |state| {
                 let answer = Answer::of(
-                    env.admin(Method::PUT, &format!("/items/{item}/state"))
+                    env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
                         .json(&json!({ "state": state })),
                 )
                 .await;
@@ -139,7 +139,7 @@ async fn a_held_order_can_be_paid_after_its_item_was_closed() {
             env.hold(&item, "bob", "k").await,
         );
         Answer::of(
-            env.admin(Method::PUT, &format!("/items/{item}/state"))
+            env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
                 .json(&json!({ "state": "closed" })),
         )
         .await;

@@ -50,7 +50,7 @@ pub fn path_of(item: &str, buyer: &str, key: &str) -> String {
         domain::IdempotencyKey::new(key).unwrap(),
     );
     format!(
-        "/orders/{}",
+        "/v1/orders/{}",
         domain::OrderId::derive(&item, item.tag(), &buyer, &key)
     )
 }

@@ -159,7 +159,7 @@ async fn rejected(env: &TestEnv, item: &str) -> String {
     run(&env.redis_url, &cmd).await;
     env.order(item, "ann", "k", 1).await.is(409, "sold_out");
     let path = crate::levels::path_of(item, "ann", "k");
-    let order = path.strip_prefix("/orders/").unwrap().to_owned();
+    let order = path.strip_prefix("/v1/orders/").unwrap().to_owned();
     assert_eq!(env.state_of(&order).await, "rejected");
     order
 }
@@ -201,7 +201,7 @@ async fn try_call(env: &TestEnv, state: &str, name: &str, expected: Outcome) {
             assert_eq!(env.state_of(&order).await, state, "{name} was refused");
         }
     }
-    let shown = Answer::of(env.buyer("ann", Method::GET, &format!("/orders/{order}"))).await;
+    let shown = Answer::of(env.buyer("ann", Method::GET, &format!("/v1/orders/{order}"))).await;
     shown.is_now(expected.unwrap_or(state));
 }
 
@@ -269,7 +269,7 @@ async fn only_its_buyer_or_an_admin_can_cancel_an_order() {
     open(Options::default(), async |env| {
         let item = env.create(json!({ "stock": 2, "segments": 2 })).await;
         let order = env.hold(&item, "ann", "k").await;
-        let path = format!("/orders/{order}");
+        let path = format!("/v1/orders/{order}");
         env.cancel("bob", &order).await.is(404, "order_not_found");
         Answer::of(env.anyone(Method::DELETE, &path))
             .await
@@ -295,7 +295,7 @@ async fn only_admins_can_refund() {
         let item = env.create(json!({ "stock": 1 })).await;
         let order = env.hold(&item, "ann", "k").await;
         env.pay(&order, "pay-1").await.is_now("confirmed");
-        let path = format!("/orders/{order}/refund");
+        let path = format!("/v1/orders/{order}/refund");
         Answer::of(env.buyer("ann", Method::POST, &path))
             .await
             .is(401, "unauthorized");

@@ -32,7 +32,7 @@ async fn a_body_or_head_that_is_too_large_is_refused() {
         let item = env.create(json!({ "stock": 1 })).await;
         let body = format!(r#"{{"quantity":1,"x":"{}"}}"#, "x".repeat(20_000));
         let order = env
-            .buyer("ann", Method::POST, &format!("/items/{item}/orders"))
+            .buyer("ann", Method::POST, &format!("/v1/items/{item}/orders"))
             .header("Idempotency-Key", "k");
         Answer::of(order.body(body))
             .await
@@ -70,7 +70,7 @@ async fn an_incomplete_request_times_out() {
         let mut slow_body = TcpStream::connect(address).await.unwrap();
         let token = crate::env::token("ann");
         let head = format!(
-            "POST /items/x/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nidempotency-key: k\r\ncontent-length: 14\r\n\r\n{{\"quan"
+            "POST /v1/items/x/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nidempotency-key: k\r\ncontent-length: 14\r\n\r\n{{\"quan"
         );
         slow_body.write_all(head.as_bytes()).await.unwrap();
         let mut start = vec![0; 12];

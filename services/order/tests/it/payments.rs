@@ -193,12 +193,12 @@ async fn a_message_with_a_wrong_signature_or_time_changes_nothing() {
             );
         }
         let unsigned = env
-            .anyone(Method::POST, &format!("/orders/{order}/payment"))
+            .anyone(Method::POST, &format!("/v1/orders/{order}/payment"))
             .body(body.to_vec());
         Answer::of(unsigned).await.is(401, "invalid_signature");
         // A token is not a signature.
         let by_admin = env
-            .admin(Method::POST, &format!("/orders/{order}/payment"))
+            .admin(Method::POST, &format!("/v1/orders/{order}/payment"))
             .body(body.to_vec());
         Answer::of(by_admin).await.is(401, "invalid_signature");
         for place in 0..body.len() {
@@ -495,7 +495,7 @@ async fn without_a_secret_every_signature_is_refused() {
             payment_key(),
             PaymentKey::new(b"", Duration::from_secs(300)),
         ] {
-            let request = http::Request::post(format!("/orders/{order}/payment"))
+            let request = http::Request::post(format!("/v1/orders/{order}/payment"))
                 .header("Stockade-Signature", key.sign(body));
             let response = router
                 .clone()

@@ -56,11 +56,11 @@ async fn a_buyer_above_the_rate_is_refused_and_others_buy() {
                 .is_held();
         }
         // The limit is the buyer's, on each path that needs the buyer's token.
-        Answer::of(env.buyer("ann", Method::GET, "/orders/x"))
+        Answer::of(env.buyer("ann", Method::GET, "/v1/orders/x"))
             .await
             .is(429, "too_many_requests");
         // An item that is exempt.
-        Answer::of(env.buyer("ann", Method::POST, "/items/rates-exempt/orders"))
+        Answer::of(env.buyer("ann", Method::POST, "/v1/items/rates-exempt/orders"))
             .await
             .is(400, "invalid_request");
         assert_eq!(env.settled_audit(&item).await["held"], 25);
@@ -112,7 +112,7 @@ async fn a_peer_above_the_rate_is_refused_without_a_token_and_probes_are_answere
     open(limited(rates), async |env| {
         for n in 0..30 {
             // No proxy is trusted, so the header changes nothing.
-            let status = status_of(&env, "/items/unknown", &format!("for=192.0.2.{n}")).await;
+            let status = status_of(&env, "/v1/items/unknown", &format!("for=192.0.2.{n}")).await;
             assert_eq!(status, if n < 10 { 404 } else { 429 }, "request {n}");
         }
         for path in ["/healthz", "/readyz", "/metrics"] {
@@ -133,7 +133,7 @@ async fn behind_a_trusted_proxy_each_client_has_its_own_limit() {
         for client in ["192.0.2.1", "192.0.2.2", "\"[2001:db8::1]:80\""] {
             for expected in [404, 404, 429] {
                 let forwarded = format!("for=198.51.100.1, for={client}");
-                let status = status_of(&env, "/items/unknown", &forwarded).await;
+                let status = status_of(&env, "/v1/items/unknown", &forwarded).await;
                 assert_eq!(status, expected, "{client}");
             }
         }

@@ -77,7 +77,7 @@ async fn a_crowd_gets_exactly_the_stock_with_any_number_of_segments() {
                     (stock, buyers - usize::try_from(stock).unwrap()),
                     "{segments} segments"
                 );
-                let shown = Answer::of(env.anyone(Method::GET, &format!("/items/{item}")))
+                let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{item}")))
                     .await
                     .body;
                 assert_eq!(
@@ -255,7 +255,8 @@ async fn the_audit_finds_no_drift_at_any_moment_of_a_sale() {
             let auditor = async {
                 while !over.load(Ordering::Relaxed) {
                     let answer =
-                        Answer::of(env.admin(Method::GET, &format!("/items/{item}/audit"))).await;
+                        Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/audit")))
+                            .await;
                     if answer.status == 503 {
                         // Ignore an audit that timed out on a busy machine.
                         continue;

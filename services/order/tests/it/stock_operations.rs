@@ -10,7 +10,7 @@ use crate::env::{ADMIN, Answer, Options, TestEnv, open, open_each};
 
 impl TestEnv {
     fn stock_request(&self, instance: usize, method: Method, item: &str) -> RequestBuilder {
-        self.at(instance, method, &format!("/items/{item}/stock"))
+        self.at(instance, method, &format!("/v1/items/{item}/stock"))
             .bearer_auth(ADMIN)
     }
 
@@ -40,7 +40,7 @@ impl TestEnv {
 
     /// The item's `ETag`.
     pub async fn version(&self, item: &str) -> String {
-        let shown = Answer::of(self.admin(Method::GET, &format!("/items/{item}"))).await;
+        let shown = Answer::of(self.admin(Method::GET, &format!("/v1/items/{item}"))).await;
         shown
             .header("etag")
             .expect("admins see the version")
@@ -336,7 +336,7 @@ async fn reconcile(env: &TestEnv) {
 
 /// Waits until the withdrawn units have left.
 async fn withdrawn(env: &TestEnv, item: &str) {
-    while Answer::of(env.admin(Method::GET, &format!("/items/{item}")))
+    while Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}")))
         .await
         .body["withdrawing"]
         != 0
@@ -374,7 +374,7 @@ async fn while_units_are_being_withdrawn_the_stock_cannot_be_set() {
                 Some("1")
             );
         }
-        let public = Answer::of(env.anyone(Method::GET, &format!("/items/{item}"))).await;
+        let public = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{item}"))).await;
         assert!(public.body.get("withdrawing").is_none(), "{public:?}");
         reconcile(&env).await;
         withdrawn(&env, &item).await;
@@ -595,7 +595,7 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
             (Method::POST, json!({ "add": 1 })),
             (Method::PUT, json!({ "stock": 1 })),
         ] {
-            let path = format!("/items/{item}/stock");
+            let path = format!("/v1/items/{item}/stock");
             let request = env
                 .buyer("ann", method, &path)
                 .header("Idempotency-Key", "k")
@@ -608,7 +608,8 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
             (env.version(&item).await, env.units(&item).await),
             (version, [10, 0, 0])
         );
-        let journal = Answer::of(env.admin(Method::GET, &format!("/items/{item}/journal"))).await;
+        let journal =
+            Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/journal"))).await;
         assert_eq!(journal.body, json!([]), "nothing was changed");
     })
     .await;

@@ -138,7 +138,7 @@ impl Shop {
                     .await?;
             } else {
                 Client::new()
-                    .post(format!("{url}/v1/orders/{order}/payment"))
+                    .post(format!("{url}/orders/{order}/payment"))
                     .send()
                     .await?
                     .error_for_status()?;

@@ -21,8 +21,6 @@ CARGO_FLAGS := $(if $(CI),--locked)
 # `make test` and `make lint` build every backend of the lock; `stockade` by itself has the light ones.
 LOCK_FEATURES = $(shell scripts/lock_features.sh)
 # Each program has a separate cargo run: a joint build would use the union of their features, and earlier builds would be repeated.
-# `load-tests` is excluded for another reason: goose depends on aws-lc.
-REST := --workspace --exclude load-tests
 
 # rustup installs here, but a shell that was opened before does not have it in PATH.
 ifeq (,$(shell command -v cargo 2>/dev/null))
@@ -65,9 +63,8 @@ soak: ## random sequences of stock operations, on real Redis and on a model (the
 lint: ## format, clippy, docs, layers, words, licences: the checks of a change besides the tests
 	@scripts/setup.sh lint
 	cargo fmt --all --check
-	cargo clippy $(REST) --all-targets $(LOCK_FEATURES) $(CARGO_FLAGS) -- -D warnings
-	cargo clippy -p load-tests --all-targets $(CARGO_FLAGS) -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc $(REST) --no-deps $(LOCK_FEATURES) $(CARGO_FLAGS)
+	cargo clippy --workspace --all-targets $(LOCK_FEATURES) $(CARGO_FLAGS) -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps $(LOCK_FEATURES) $(CARGO_FLAGS)
 	scripts/check_layers.sh
 	scripts/check_words.sh
 	@if cargo deny --version >/dev/null 2>&1; then \
@@ -120,7 +117,7 @@ fmt: ## format the code
 	cargo fmt --all
 
 doc: ## build the API docs of all crates
-	cargo doc $(REST) --no-deps $(CARGO_FLAGS)
+	cargo doc --workspace --no-deps $(CARGO_FLAGS)
 
 book: ## build the manual from docs/ into target/book
 	@if mdbook --version >/dev/null 2>&1; then \

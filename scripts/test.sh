@@ -59,13 +59,11 @@ whole_suite() {
   # shellcheck disable=SC2207 # words
   features=($(scripts/lock_features.sh))
   mkdir "$folder/jobs" "$folder/status"
-  # goose brings another provider of cryptography along, so the load tests are built by themselves.
-  # Not `--tests` and then `--doc`: without the tests, their dependencies have other features, and are built again.
+  # In one build: of a part of the workspace, dependencies have other features, and are built again.
   local status=0
-  queue --workspace --exclude load-tests "${features[@]}" || status=1
+  queue --workspace "${features[@]}" || status=1
   # Nothing is noted unless everything could be built.
   [ -n "$(ls "$folder/jobs")" ] || return 1
-  queue -p load-tests --tests || return
   sorted_jobs | awk '!seen[$0]++' | xargs -n 1 -P "$TEST_JOBS" scripts/run_queued_test.sh
   # A job without a status was killed.
   local job

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use postmortem::actor::Program;
+use postmortem::program::Program;
 
 use crate::{
     backend::Backend,

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
-use postmortem::actor::Program;
+use postmortem::program::Program;
 
 use crate::{
     backend::Backend,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Result;
-use postmortem::{actor::Program, pace::Pace, test_env, what_if::WhatIf};
+use postmortem::{pace::Pace, program::Program, test_env, what_if::WhatIf};
 use testbed::Postgres;
 
 use crate::{servers::SharedServers, store::Store};

@@ -13,7 +13,6 @@ mod role;
 
 use std::{
     collections::HashMap,
-    ffi::OsString,
     path::PathBuf,
     process::Command,
     sync::{Arc, Mutex, PoisonError},
@@ -45,15 +44,6 @@ use crate::{
 
 /// Time in which a process must start and connect.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Command that starts this program as an actor.
-#[derive(Debug, Clone)]
-pub struct Program {
-    /// Path of the program.
-    pub path: PathBuf,
-    /// Arguments before the name of the role.
-    pub arguments: Vec<OsString>,
-}
 
 /// Message of an actor to the runner.
 #[derive(Debug, Serialize, Deserialize)]

@@ -27,9 +27,12 @@ pub mod zookeeper_session;
 
 // Shared by several cases.
 mod admission;
+mod coordination;
 mod counter_sale;
+mod etcd_lock;
 pub(crate) mod holder;
 pub(crate) mod keeper;
 mod last_unit;
 mod redlock_nodes;
 pub(crate) mod till;
+mod zookeeper_recipe;

@@ -16,10 +16,11 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
-    actor::{Program, Role, act},
+    actor::{Role, act},
     case::{Case, VariantInfo},
     catalogue, engine,
     pace::Pace,
+    program::Program,
     report,
     run::{CaseRun, Observer, Runner, VariantRun},
     what_if::WhatIf,

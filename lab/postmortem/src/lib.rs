@@ -11,6 +11,7 @@ pub mod what_if;
 pub mod actor;
 pub mod engine;
 pub mod point;
+pub mod program;
 pub mod test_env;
 pub mod timeline;
 

@@ -5,10 +5,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    actor::Program,
     case::{Case, Expected, Scenario, Variant, VariantInfo},
     measurements::Measurements,
     pace::Pace,
+    program::Program,
     test_env::{SharedServers, TestEnv},
     timeline::Picture,
     what_if::WhatIf,

@@ -14,7 +14,7 @@ use redis::aio::MultiplexedConnection;
 use testbed::{Etcd, Postgres, Redis, RedisBuilder, ZooKeeper};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::{actor::Program, pace::Pace, timeline::Timeline, what_if::WhatIf};
+use crate::{pace::Pace, program::Program, timeline::Timeline, what_if::WhatIf};
 
 /// Environment of one run. Every run has a new one, so no variant sees the state of another.
 pub struct TestEnv {

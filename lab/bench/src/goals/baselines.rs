@@ -9,11 +9,14 @@
 
 mod batches;
 mod counter;
+mod kind;
+mod patience;
 mod redlock;
 mod row;
 mod script;
 mod set_nx;
 mod stockade;
+mod test_env;
 mod variant;
 
 use std::{sync::Arc, time::Duration};
@@ -21,7 +24,10 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use tokio::time::sleep;
 
-use self::variant::{Kept, Kind, TestEnv};
+use self::{
+    kind::{Kept, Kind},
+    test_env::TestEnv,
+};
 use super::crowd::{Count, Crowd};
 use crate::{
     goal::{Bound, Line, Measured, Sample},
@@ -190,7 +196,7 @@ async fn run(
     buyers: usize,
     length: Duration,
 ) -> Result<Run> {
-    let variant = variant::open(env, kind, tuning, STOCK)
+    let variant = kind::open(env, kind, tuning, STOCK)
         .await
         .with_context(|| kind.name())?;
     let mut crowd = Crowd::of(buyers);
@@ -221,7 +227,7 @@ async fn run(
 
 /// Many buyers for few units: each unit is sold once, and the others are refused.
 async fn sell_out(env: &TestEnv, kind: Kind, tuning: u64) -> Result<(i64, u64)> {
-    let variant = variant::open(env, kind, tuning, FEW)
+    let variant = kind::open(env, kind, tuning, FEW)
         .await
         .with_context(|| kind.name())?;
     let mut crowd = Crowd::of(BUYERS[0]);

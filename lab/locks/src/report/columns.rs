@@ -1,6 +1,5 @@
 //! The columns of the load table.
 
-use super::labels::Labels;
 use crate::load::{Load, LoadFigures};
 
 /// Number of columns if everything is measured.
@@ -21,8 +20,9 @@ pub(super) fn columns(loads: &[Load]) -> Vec<usize> {
         .collect()
 }
 
-/// The figures of a lock, by column. A dash stands for what was not measured.
-pub(super) fn values(figures: &LoadFigures, labels: &Labels) -> [String; COLUMNS] {
+/// The figures of a lock, by column. A dash stands for what was not measured, and the label `polls`
+/// for a lock whose waiters are not woken.
+pub(super) fn values(figures: &LoadFigures, polls: &str) -> [String; COLUMNS] {
     let (alone, contended) = (&figures.alone, &figures.contended);
     [
         milliseconds(alone.acquire_ms(0.5)),
@@ -33,7 +33,7 @@ pub(super) fn values(figures: &LoadFigures, labels: &Labels) -> [String; COLUMNS
         decimal(contended.per_second(), 0),
         decimal(figures.messages, 1),
         if figures.backend.polls() {
-            labels.polls.into()
+            polls.into()
         } else {
             decimal(figures.woken, 1)
         },

@@ -154,7 +154,7 @@ fn load(comparison: &Comparison) -> Markup {
                     thead { tr { th scope="col" { "Lock" } @for column in &shown { th.count scope="col" { (ENGLISH.load[*column]) } } } }
                     tbody {
                         @for figures in &comparison.figures {
-                            @let values = values(figures, &ENGLISH);
+                            @let values = values(figures, ENGLISH.polls);
                             tr {
                                 th scope="row" { (figures.backend.name()) }
                                 @for column in &shown { td.count { (values[*column]) } }

@@ -80,7 +80,7 @@ fn load(comparison: &Comparison, labels: &Labels) -> String {
         "--:|".repeat(shown.len())
     );
     for figures in &comparison.figures {
-        let values = values(figures, labels);
+        let values = values(figures, labels.polls);
         let cells: Vec<_> = shown
             .iter()
             .map(|column| values[*column].as_str())

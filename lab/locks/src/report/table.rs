@@ -117,7 +117,7 @@ fn load(comparison: &Comparison) -> Table {
     let header = shown.iter().map(|column| HEADER[*column]);
     let mut table = new_table(std::iter::once(ENGLISH.lock).chain(header));
     for figures in &comparison.figures {
-        let values = values(figures, &ENGLISH);
+        let values = values(figures, ENGLISH.polls);
         let cells = shown.iter().map(|column| values[*column].clone());
         table.add_row(std::iter::once(figures.backend.to_string()).chain(cells));
     }

@@ -10,7 +10,7 @@ use locks::{
     report::{html::page, labels_for, markdown::replaced, table::tables},
     verdict::{Integrity, Outcome},
 };
-use postmortem::actor::Program;
+use postmortem::program::Program;
 use serde_json::Value;
 use tokio::process::Command;
 

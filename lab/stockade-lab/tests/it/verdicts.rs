@@ -4,11 +4,11 @@ use std::{env, path::PathBuf};
 
 use futures::{FutureExt, StreamExt, stream};
 use postmortem::{
-    actor::Program,
     case::{Case, VariantInfo},
     catalogue,
     measurements::Measurements,
     pace::Pace,
+    program::Program,
     run::{CaseRun, Observer, Runner, VariantRun},
     what_if::WhatIf,
 };

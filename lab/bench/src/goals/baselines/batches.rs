@@ -13,7 +13,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::variant::{TestEnv, Variant, audit_tables};
+use super::{
+    test_env::{TestEnv, audit_tables},
+    variant::Variant,
+};
 use crate::goals::crowd::Reply;
 
 const ORDERS_PER_BATCH_MAX: usize = 1000;

@@ -10,7 +10,9 @@ use rslock::LockManager;
 
 use super::{
     counter::Counters,
-    variant::{Doors, Pause, TestEnv, Variant},
+    patience::{Doors, Pause},
+    test_env::TestEnv,
+    variant::Variant,
 };
 use crate::goals::crowd::Reply;
 

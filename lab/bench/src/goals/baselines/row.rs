@@ -6,7 +6,11 @@ use async_trait::async_trait;
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
-use super::variant::{Doors, TestEnv, Variant, audit_tables};
+use super::{
+    patience::Doors,
+    test_env::{TestEnv, audit_tables},
+    variant::Variant,
+};
 use crate::goals::crowd::Reply;
 
 /// How the row is protected.

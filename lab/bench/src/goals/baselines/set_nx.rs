@@ -9,7 +9,8 @@ use redis::Script;
 
 use super::{
     counter::Counters,
-    variant::{Doors, Pause, Variant},
+    patience::{Doors, Pause},
+    variant::Variant,
 };
 use crate::goals::crowd::Reply;
 

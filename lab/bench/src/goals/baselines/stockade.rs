@@ -14,7 +14,7 @@ use stock::{Acknowledge, Stock};
 use testbed::Redis;
 use tokio::sync::Mutex;
 
-use super::variant::{TestEnv, Variant};
+use super::{test_env::TestEnv, variant::Variant};
 use crate::goals::{
     crowd::Reply,
     in_process::{self, Recording},

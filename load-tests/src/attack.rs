@@ -12,7 +12,7 @@ use goose::{
 };
 use tokio::sync::Barrier;
 
-use crate::{cli::Options, sale::Sale, session::Session};
+use crate::{options::Options, sale::Sale, session::Session};
 
 /// Longer than the service takes to report an unknown outcome.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);

@@ -7,8 +7,8 @@ use client::NewItem;
 
 use crate::{
     admin::Admin,
-    cli::Options,
     mix::Mix,
+    options::Options,
     scenario::{ReturnPolicy, Scenario},
     skew::Skew,
 };

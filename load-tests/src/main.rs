@@ -20,6 +20,7 @@ mod items;
 mod judge;
 mod life;
 mod mix;
+mod options;
 mod outcome;
 mod population;
 mod progress;

@@ -111,7 +111,7 @@ fn mint(jwt_secret: &str, buyer: u64) -> Token {
 #[cfg(test)]
 mod tests {
     use super::Population;
-    use crate::{cli::Options, items::Items, mix::Mix, scenarios::RUSH};
+    use crate::{items::Items, mix::Mix, options::Options, scenarios::RUSH};
 
     fn population(buyers: u64, skew: f64, sessions: u64) -> (Population, Items) {
         let mix = Mix::of(&RUSH);

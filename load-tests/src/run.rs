@@ -7,11 +7,10 @@ use tokio::time::sleep;
 
 use crate::{
     admin::Admin,
-    attack,
-    cli::Options,
-    closing,
+    attack, closing,
     items::Items,
     mix::Mix,
+    options::Options,
     population::Population,
     progress,
     sale::Sale,

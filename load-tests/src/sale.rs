@@ -12,9 +12,9 @@ use tokio::time::sleep;
 use crate::{
     action::{Action, Call},
     budget::Budget,
-    cli::Options,
     history::History,
     items::Items,
+    options::Options,
     outcome::{Expected, Outcome},
     population::{Population, VirtualUser},
     target::Target,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::Durability;
+use crate::options::Durability;
 
 /// The options of the search for the capacity.
 #[derive(Debug, Clone, Args)]

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
 use super::{chart, options::CapacityOptions, step::Step};
-use crate::cli::Durability;
+use crate::options::Durability;
 
 const COLUMNS: [&str; 11] = [
     "rate/s",
@@ -212,7 +212,7 @@ pub mod samples {
 #[cfg(test)]
 mod tests {
     use super::{Report, samples::step};
-    use crate::cli::Durability;
+    use crate::options::Durability;
 
     fn report() -> Report {
         let steps = vec![step(500, 4.0), step(2_000, 400.0), step(1_000, 9.0)];

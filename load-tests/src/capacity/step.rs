@@ -21,12 +21,12 @@ use super::{
 use crate::{
     action::{Action, Call},
     admin::Admin,
-    cli::{Options, new_name},
     closing,
     history::Observation,
     items::Items,
     judge::{self, Holdings},
     mix::Mix,
+    options::{Options, new_name},
     outcome::Outcome,
     population::Population,
     sale::{Attempt, Sale},

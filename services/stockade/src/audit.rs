@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use domain::ItemId;
 
-use crate::{cli::write_out, roles, settings::Settings};
+use crate::{output::write_out, roles, settings::Settings};
 
 /// Audits the item and prints the report. Exit status 1 on drift or oversell.
 pub async fn audit(settings: &Settings, item: &ItemId, json: bool) -> Result<ExitCode> {

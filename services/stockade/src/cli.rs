@@ -4,7 +4,7 @@
 //! do; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -18,6 +18,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     audit,
     lock::{self, LockCommand},
+    output::write_out,
     plan::{self, PlanArguments},
     reconcile, roles,
     settings::{self, Layers, Settings},
@@ -181,14 +182,6 @@ fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
         }
     };
     print(&format!("{token}\n"))
-}
-
-/// Writes the output of a command. A closed pipe (`| head`) is no error.
-pub fn write_out(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 fn print(text: &str) -> Result<ExitCode> {

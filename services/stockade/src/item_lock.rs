@@ -6,7 +6,11 @@ use anyhow::{Result, bail};
 use lock::Lock;
 
 use crate::{
-    lock::backend::{self, DEFAULT, Options, Servers},
+    lock::{
+        backend,
+        backends::{self, DEFAULT},
+        options::{Options, Servers},
+    },
     settings::Settings,
 };
 
@@ -33,7 +37,7 @@ fn chosen(settings: &Settings) -> Result<&'static str> {
     match settings.lock {
         Some(backend) => Ok(backend),
         None if !settings.lock_urls.is_empty() => Ok(DEFAULT),
-        None => backend::find(if settings.database_url()?.starts_with("sqlite:") {
+        None => backends::find(if settings.database_url()?.starts_with("sqlite:") {
             "sqlite"
         } else {
             "postgres"

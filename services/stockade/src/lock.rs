@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `run` | acquires the lock, runs the command, releases the lock |
 //! | `status` | the view of every node, as a table or as JSON |
-//! | `backend` | the backends of the lock, and their servers |
+//! | `backends` | the names of the backends, and the addresses of their servers |
+//! | `options` | the options of the lock, and its servers |
+//! | `backend` | opens a backend |
 //! | `redlock` | the default backend, which reports what it waits for |
 //! | `command` | the command: a process group that is signalled, stopped and awaited |
 //! | `terminal` | ownership of the terminal |
@@ -12,7 +14,9 @@
 
 #[cfg_attr(not(feature = "redlock"), allow(unused, reason = "nothing is opened"))]
 pub mod backend;
+pub mod backends;
 mod command;
+pub mod options;
 #[cfg(feature = "redlock")]
 mod redlock;
 mod run;

@@ -5,6 +5,7 @@ mod cli;
 mod dedicated_runtime;
 mod item_lock;
 mod lock;
+mod output;
 mod plan;
 mod private;
 mod reconcile;

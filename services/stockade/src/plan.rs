@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use domain::Item;
 
-use crate::cli::write_out;
+use crate::output::write_out;
 use arithmetic::{Crowd, Machines, Plan};
 use costs::Costs;
 

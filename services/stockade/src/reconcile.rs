@@ -7,7 +7,7 @@ use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use domain::ItemId;
 use reconciler::{Plan, Step};
 
-use crate::{cli::write_out, item_lock, roles, settings::Settings};
+use crate::{item_lock, output::write_out, roles, settings::Settings};
 
 /// Plans the repair and, unless it is a dry run, executes it under the item's lock. Exit status 1 if
 /// work is planned or left.

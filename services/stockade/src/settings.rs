@@ -10,7 +10,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use anyhow::{Context, Result};
 use order::{RateLimits, TokenPolicy};
 
-use crate::lock::backend;
+use crate::lock::backends;
 
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 
@@ -103,8 +103,8 @@ impl Settings {
         // Servers of an earlier `up` belong to the default backend, whichever backend is set now.
         let of = lock
             .filter(|_| !layers.is_from_run_file("lock_urls"))
-            .unwrap_or(backend::DEFAULT);
-        let lock_urls = layers.urls("lock_urls", backend::schemes(of))?;
+            .unwrap_or(backends::DEFAULT);
+        let lock_urls = layers.urls("lock_urls", backends::schemes(of))?;
         let database_url = layers.url("database_url", &["postgres", "postgresql", "sqlite"])?;
         if database_url.as_ref().is_some_and(|url| {
             url.starts_with("sqlite:")
@@ -228,9 +228,9 @@ fn lock_backend(layers: &Layers) -> Result<Option<&'static str>> {
     let Some(text) = layers.text("lock") else {
         return Ok(None);
     };
-    backend::find(&text)
+    backends::find(&text)
         .map(Some)
-        .map_err(|_| layers.wrong("lock", &format!("one of {}", backend::names())))
+        .map_err(|_| layers.wrong("lock", &format!("one of {}", backends::names())))
 }
 
 fn roles(layers: &Layers) -> Result<Roles> {

@@ -15,7 +15,7 @@ use nix::sys::stat::{Mode, umask};
 use rand::distr::{Alphanumeric, SampleString};
 
 use crate::{
-    cli::write_out,
+    output::write_out,
     private::Private,
     roles::{Running, StopSignal},
     settings::{RUN_FILE, Settings},

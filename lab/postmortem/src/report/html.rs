@@ -53,8 +53,3 @@ fn title(runs: &[CaseRun]) -> String {
         _ => "Executable post-mortems".into(),
     }
 }
-
-/// Returns the speed in words.
-pub(super) fn pace(speed: &str) -> Markup {
-    html! { @if speed == "1" { "in real time" } @else { (speed) " times as fast as in the scenario" } }
-}

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{html::pace, prose::prose, verdict};
+use super::{prose::prose, verdict};
 use crate::run::{CaseRun, VariantRun};
 
 /// Returns the title, the introduction and the index.
@@ -113,4 +113,9 @@ pub(super) fn rail(runs: &[CaseRun]) -> Markup {
             }
         }
     }
+}
+
+/// Returns the speed in words.
+fn pace(speed: &str) -> Markup {
+    html! { @if speed == "1" { "in real time" } @else { (speed) " times as fast as in the scenario" } }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use lock::{NodeStatus, Redlock, RedlockBuilder, Standing};
 use tokio::time::{sleep, timeout};
 
-use super::{backend::Options, say};
+use super::{options::Options, say};
 
 /// A longer wait is reported.
 const REPORT_DELAY: Duration = Duration::from_secs(1);

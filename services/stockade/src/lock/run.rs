@@ -16,9 +16,9 @@ use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
 use super::{
-    LOST, UNAVAILABLE, WAIT_TIMED_OUT,
-    backend::{self, Options, Servers},
+    LOST, UNAVAILABLE, WAIT_TIMED_OUT, backend, backends,
     command::{Running, Signals},
+    options::{Options, Servers},
     say,
     seconds::{self, Seconds},
 };
@@ -119,7 +119,7 @@ impl Run {
             fair,
             ..
         } = *self;
-        let backend = backend::find(&self.backend)?;
+        let backend = backends::find(&self.backend)?;
         let servers = Servers::find(self.nodes.as_deref(), layers, backend)?;
         Ok(Options {
             backend,

@@ -11,8 +11,8 @@ use lock::{
 };
 use serde_json::{Value, json};
 
-use super::{UNAVAILABLE, backend::Servers, seconds::Seconds};
-use crate::{cli::write_out, settings::Layers};
+use super::{UNAVAILABLE, options::Servers, seconds::Seconds};
+use crate::{output::write_out, settings::Layers};
 
 const COLUMNS: &str = "\
 Columns: `holder` is the holder of the lock on that node (an owner's random name, or the number of sharing owners); `token` the last token that the \

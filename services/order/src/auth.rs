@@ -1,14 +1,23 @@
 //! Authentication: buyers by a JWT, admins by a secret token.
 
+mod admins;
 mod crypto;
+mod keys;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use domain::BuyerId;
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, decode_header};
 use quick_cache::{UnitWeighter, sync::Cache};
 use serde::{Deserialize, Serialize};
-use subtle::ConstantTimeEq;
+use tokio::sync::Notify;
+
+use keys::Key;
+
+pub use admins::{Admin, Scope, TokenHash, UnknownScope};
 
 /// The key that verifies buyers' tokens.
 pub enum BuyerKey {
@@ -29,9 +38,9 @@ pub struct TokenPolicy {
     pub audience: Option<String>,
 }
 
-/// The key cannot be parsed.
+/// The key, or a set of keys, cannot be parsed.
 #[derive(Debug, thiserror::Error)]
-#[error("expected a PEM public key (RSA, EC or Ed25519)")]
+#[error("expected a PEM public key (RSA, EC or Ed25519), or a JSON Web Key Set with one of them")]
 pub struct BadKey;
 
 /// Capacity of the cache of valid tokens: initial and maximum number.
@@ -41,9 +50,11 @@ const TOKEN_CACHE_MAX: u64 = 100_000;
 /// Authenticates buyers and admins.
 pub struct Credentials {
     /// More than one while the issuer changes its key.
-    keys: Vec<(DecodingKey, Validation)>,
+    keys: RwLock<Arc<[Key]>>,
+    /// A token named a key that is not among them.
+    unknown_key: Notify,
     policy: TokenPolicy,
-    admin_token: Box<[u8]>,
+    admins: Vec<Admin>,
     /// Cache of valid tokens. Verifying a signature costs more than all other steps of a refused
     /// order.
     checked: Cache<Box<str>, Arc<Claims>>,
@@ -78,33 +89,75 @@ impl Claims {
 }
 
 impl Credentials {
-    /// Checks buyers with `key` and admins with `admin_token`.
+    /// Checks buyers with `key`. The admin with `admin_token` has every scope.
     pub fn new(key: &BuyerKey, admin_token: impl AsRef<[u8]>) -> Result<Self, BadKey> {
-        Self::with_policy(key, admin_token, TokenPolicy::default())
+        Ok(Self::with_policy(key, TokenPolicy::default())?.or_admin_token(admin_token))
     }
 
-    /// The same, for tokens that comply with `policy`.
-    pub fn with_policy(
-        key: &BuyerKey,
-        admin_token: impl AsRef<[u8]>,
-        policy: TokenPolicy,
-    ) -> Result<Self, BadKey> {
+    /// Checks buyers with `key`, and that their tokens comply with `policy`. Has no admins.
+    pub fn with_policy(key: &BuyerKey, policy: TokenPolicy) -> Result<Self, BadKey> {
+        Self::without_keys(policy).or_key(key)
+    }
+
+    /// Checks buyers with the keys of a JSON Web Key Set (RFC 7517), and that their tokens comply with
+    /// `policy`. Has no admins.
+    pub fn with_key_set(json: &str, policy: TokenPolicy) -> Result<Self, BadKey> {
+        let credentials = Self::without_keys(policy);
+        credentials.replace_keys(json)?;
+        Ok(credentials)
+    }
+
+    fn without_keys(policy: TokenPolicy) -> Self {
         crypto::install();
-        let credentials = Self {
-            keys: Vec::new(),
+        Self {
+            keys: RwLock::new(Arc::new([])),
+            unknown_key: Notify::new(),
             policy,
-            admin_token: admin_token.as_ref().into(),
+            admins: Vec::new(),
             checked: Cache::with_weighter(TOKEN_CACHE_INITIAL, TOKEN_CACHE_MAX, UnitWeighter),
-        };
-        credentials.or_key(key)
+        }
     }
 
     /// Also accepts tokens that were signed with `key`, while the issuer changes its key.
-    pub fn or_key(mut self, key: &BuyerKey) -> Result<Self, BadKey> {
-        let (key, algorithms) = decoding_key(key)?;
-        let validation = validation(algorithms, &self.policy);
-        self.keys.push((key, validation));
+    pub fn or_key(self, key: &BuyerKey) -> Result<Self, BadKey> {
+        let key = Key::new(key, &self.policy)?;
+        let keys = self.keys().iter().cloned().chain([key]).collect();
+        self.set_keys(keys);
         Ok(self)
+    }
+
+    /// Verifies tokens with the keys of this set from now on, and no longer with earlier keys.
+    pub fn replace_keys(&self, json: &str) -> Result<(), BadKey> {
+        let keys = keys::parse_set(json, &self.policy)?;
+        self.set_keys(keys.into());
+        // A token whose key was withdrawn is refused from now on.
+        self.checked.clear();
+        Ok(())
+    }
+
+    /// Returns when a token names a key that is missing, as the first one does after the issuer has
+    /// changed its key.
+    pub async fn unknown_key(&self) {
+        self.unknown_key.notified().await;
+    }
+
+    fn keys(&self) -> Arc<[Key]> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_keys(&self, keys: Arc<[Key]>) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    /// Also accepts the token of an admin who has every scope.
+    pub fn or_admin_token(self, token: impl AsRef<[u8]>) -> Self {
+        self.or_admin(Admin::with_every_scope(token.as_ref()))
+    }
+
+    /// Also accepts this admin's token.
+    pub fn or_admin(mut self, admin: Admin) -> Self {
+        self.admins.push(admin);
+        self
     }
 
     /// The buyer of a valid token.
@@ -121,61 +174,32 @@ impl Credentials {
     }
 
     fn check(&self, token: &str) -> Option<Arc<Claims>> {
-        let decoded = self.keys.iter().find_map(|(key, validation)| {
-            jsonwebtoken::decode::<Claims>(token, key, validation).ok()
-        });
+        let kid = decode_header(token).ok()?.kid;
+        let keys = self.keys();
+        let mut candidates = keys
+            .iter()
+            .filter(|key| key.may_verify(kid.as_deref()))
+            .peekable();
+        if candidates.peek().is_none() {
+            self.unknown_key.notify_one();
+        }
+        let decoded = candidates.find_map(
+            |Key {
+                 key, validation, ..
+             }| { jsonwebtoken::decode::<Claims>(token, key, validation).ok() },
+        );
         let claims = Arc::new(decoded?.claims);
         self.checked.insert(token.into(), Arc::clone(&claims));
+        // The keys may have been replaced, and the cache cleared, in the meantime.
+        if !Arc::ptr_eq(&keys, &self.keys()) {
+            self.checked.remove(token);
+        }
         Some(claims)
     }
 
-    /// Whether this is the admin token. Runs in constant time for every token of the right length.
-    pub(crate) fn is_admin(&self, token: &str) -> bool {
-        self.admin_token.ct_eq(token.as_bytes()).into()
-    }
-}
-
-fn validation(algorithms: Vec<Algorithm>, policy: &TokenPolicy) -> Validation {
-    let mut validation = Validation::new(algorithms[0]);
-    validation.algorithms = algorithms;
-    let mut required = vec!["sub"];
-    if let Some(issuer) = &policy.issuer {
-        validation.set_issuer(&[issuer]);
-        required.push("iss");
-    }
-    validation.validate_aud = policy.audience.is_some();
-    if let Some(audience) = &policy.audience {
-        validation.set_audience(&[audience]);
-        required.push("aud");
-    }
-    validation.set_required_spec_claims(&required);
-    // `buyer` checks the times itself, with and without the cache.
-    validation.validate_exp = false;
-    validation
-}
-
-fn decoding_key(key: &BuyerKey) -> Result<(DecodingKey, Vec<Algorithm>), BadKey> {
-    match key {
-        BuyerKey::Secret(secret) => Ok((DecodingKey::from_secret(secret), vec![Algorithm::HS256])),
-        BuyerKey::PublicKey(pem) => {
-            let rsa = || {
-                DecodingKey::from_rsa_pem(pem).map(|key| {
-                    (
-                        key,
-                        vec![Algorithm::RS256, Algorithm::RS384, Algorithm::RS512],
-                    )
-                })
-            };
-            let ec = || {
-                DecodingKey::from_ec_pem(pem)
-                    .map(|key| (key, vec![Algorithm::ES256, Algorithm::ES384]))
-            };
-            let ed = || DecodingKey::from_ed_pem(pem).map(|key| (key, vec![Algorithm::EdDSA]));
-            rsa()
-                .or_else(|_| ec())
-                .or_else(|_| ed())
-                .map_err(|_| BadKey)
-        }
+    /// The admin with this token.
+    pub(crate) fn admin(&self, token: &str) -> Option<&Admin> {
+        admins::find(&self.admins, token)
     }
 }
 
@@ -293,7 +317,7 @@ mod tests {
             (&policy(Some("login"), None), &shop, false),
         ] {
             let key = BuyerKey::Secret(b"secret".to_vec());
-            let credentials = Credentials::with_policy(&key, "admin-token", required.clone());
+            let credentials = Credentials::with_policy(&key, required.clone());
             let token = mint_buyer_token(b"secret", &ann, MINUTE, minted).unwrap();
             assert_eq!(
                 credentials.unwrap().buyer(&token).is_some(),
@@ -319,9 +343,9 @@ mod tests {
     #[test]
     fn only_the_admin_token_is_the_admins() {
         let credentials = credentials("secret");
-        assert!(credentials.is_admin("admin-token"));
+        assert!(credentials.admin("admin-token").is_some());
         for other in ["", "admin", "admin-tokex", "admin-token "] {
-            assert!(!credentials.is_admin(other), "{other:?}");
+            assert!(credentials.admin(other).is_none(), "{other:?}");
         }
     }
 }

@@ -12,7 +12,9 @@ mod rate;
 mod serve;
 mod watchdog;
 
-pub use auth::{BuyerKey, Credentials, TokenPolicy, mint_buyer_token};
+pub use auth::{
+    Admin, BuyerKey, Credentials, Scope, TokenHash, TokenPolicy, UnknownScope, mint_buyer_token,
+};
 pub use engine::{Engine, EngineSettings};
 pub use http::{PaymentKey, api_router, operators_router, router};
 pub use rate::{Rate, RateLimits};

@@ -4,6 +4,7 @@ mod audit;
 mod cli;
 mod dedicated_runtime;
 mod item_lock;
+mod key_set;
 mod lock;
 mod output;
 mod plan;

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{dedicated_runtime, item_lock, settings::Settings};
+use crate::{dedicated_runtime, item_lock, key_set, settings::Settings};
 
 /// Serves until SIGINT or SIGTERM.
 pub async fn serve(settings: Settings) -> Result<()> {
@@ -119,11 +119,10 @@ impl Running {
     /// Starts the roles. Fails without secrets before it changes anything.
     pub async fn start(settings: &Settings) -> Result<Self> {
         refuse_huge_pages();
-        let credentials = settings
-            .roles
-            .order
-            .then(|| credentials(settings))
-            .transpose()?;
+        let credentials = match settings.roles.order {
+            true => Some(Arc::new(credentials(settings).await?)),
+            false => None,
+        };
         let metrics = order::metrics::install();
         let ledger = open_ledger(settings).await?;
         let stock = open_stock(settings).await?;
@@ -150,7 +149,7 @@ impl Running {
         }
         if let Some(credentials) = credentials {
             running
-                .start_order_service(settings, Arc::new(credentials), metrics.clone())
+                .start_order_service(settings, credentials, metrics.clone())
                 .await?;
         }
         if let Some(address) = settings.operators_address() {
@@ -234,6 +233,11 @@ impl Running {
             .payment_secret
             .as_ref()
             .map(|secret| PaymentKey::new(secret.as_bytes(), settings.payment_window));
+        if let Some(source) = settings.jwks.clone() {
+            let (credentials, stop) = (Arc::clone(&credentials), self.stop_recording.clone());
+            self.recording
+                .push(tokio::spawn(key_set::follow(source, credentials, stop)));
+        }
         let engine = Arc::clone(&self.engine);
         let router = match settings.operators_listen {
             None => order::router(engine, credentials, payments, metrics, &limits),
@@ -295,10 +299,22 @@ fn listen(address: SocketAddr, variable: &str) -> Result<TcpListener> {
     order::listen(address).with_context(|| format!("{variable}: cannot listen on {address}"))
 }
 
-fn credentials(settings: &Settings) -> Result<Credentials> {
-    let key = settings.buyer_key()?;
+async fn credentials(settings: &Settings) -> Result<Credentials> {
+    let mut credentials = buyers(settings).await?;
+    if settings.admins.is_empty() || settings.admin_token.is_some() {
+        credentials = credentials.or_admin_token(settings.admin_token()?);
+    }
+    let admins = settings.admins.iter().cloned();
+    Ok(admins.fold(credentials, Credentials::or_admin))
+}
+
+/// Credentials that have the keys of buyers' tokens, and no admins.
+async fn buyers(settings: &Settings) -> Result<Credentials> {
     let policy = settings.token_policy.clone();
-    let credentials = Credentials::with_policy(&key, settings.admin_token()?, policy)
+    if let Some(source) = &settings.jwks {
+        return key_set::credentials(source, policy).await;
+    }
+    let credentials = Credentials::with_policy(&settings.buyer_key()?, policy)
         .context("STOCKADE_JWT_PUBLIC_KEY")?;
     match &settings.jwt_secret_previous {
         Some(secret) => Ok(credentials.or_key(&BuyerKey::Secret(secret.as_bytes().to_vec()))?),

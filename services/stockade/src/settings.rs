@@ -1,16 +1,21 @@
 //! Every setting, with its variable, flag, default and expected values. They are read once, at the
 //! start.
 
+mod admins;
 mod layers;
 mod rates;
 mod table;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
-use order::{RateLimits, TokenPolicy};
+use order::{Admin, RateLimits, TokenPolicy};
 
-use crate::lock::backends;
+use crate::{key_set::KeySetSource, lock::backends};
 
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 
@@ -43,7 +48,9 @@ pub struct Settings {
     pub jwt_secret_previous: Option<String>,
     pub token_policy: TokenPolicy,
     pub jwt_public_key: Option<PathBuf>,
+    pub jwks: Option<KeySetSource>,
     pub admin_token: Option<String>,
+    pub admins: Vec<Admin>,
     pub payment_secret: Option<String>,
     pub payment_window: Duration,
     pub order_timeout: Duration,
@@ -145,7 +152,17 @@ impl Settings {
                 audience: layers.text("jwt_audience"),
             },
             jwt_public_key: layers.text("jwt_public_key").map(PathBuf::from),
+            jwks: layers
+                .text("jwks")
+                .map(|text| {
+                    KeySetSource::parse(&text)
+                        .ok_or_else(|| layers.wrong("jwks", KeySetSource::EXPECTED))
+                })
+                .transpose()?,
             admin_token: layers.secret("admin_token")?,
+            admins: layers
+                .text("admins_file")
+                .map_or(Ok(Vec::new()), |path| admins::read(Path::new(&path)))?,
             payment_secret: layers.secret("payment_secret")?,
             payment_window: layers
                 .number("payment_window_seconds", 1..=86_400)
@@ -196,7 +213,7 @@ impl Settings {
         )
     }
 
-    /// The token of the admins.
+    /// The token of the admin who may do everything.
     pub fn admin_token(&self) -> Result<&str> {
         self.admin_token
             .as_deref()
@@ -219,7 +236,7 @@ impl Settings {
             return Ok(order::BuyerKey::PublicKey(pem));
         }
         let secret = self.jwt_secret.as_deref();
-        let secret = secret.context("neither STOCKADE_JWT_SECRET nor STOCKADE_JWT_PUBLIC_KEY is set: expected a key that verifies buyers' tokens")?;
+        let secret = secret.context("neither STOCKADE_JWT_SECRET nor STOCKADE_JWT_PUBLIC_KEY nor STOCKADE_JWKS is set: expected a key that verifies buyers' tokens")?;
         Ok(order::BuyerKey::Secret(secret.into()))
     }
 }

@@ -4,6 +4,7 @@
 
 mod chaos;
 mod crashes;
+mod identity;
 mod item_locks;
 mod lock;
 mod operators;

@@ -13,8 +13,8 @@ use ring::{
     hmac,
     signature::{
         ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
-        RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, UnparsedPublicKey,
-        VerificationAlgorithm,
+        RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RsaParameters,
+        RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
     },
 };
 
@@ -38,6 +38,13 @@ struct PublicKey {
     key: UnparsedPublicKey<Vec<u8>>,
 }
 
+/// Verifies with the issuer's public key from a key set, which has an RSA key in parts.
+struct RsaComponents {
+    algorithm: Algorithm,
+    parameters: &'static RsaParameters,
+    key: RsaPublicKeyComponents<Vec<u8>>,
+}
+
 /// The service signs tokens with a shared secret only. Other tokens come from their issuer.
 fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>, Error> {
     match algorithm {
@@ -56,24 +63,37 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
             _ => Err(new_error(ErrorKind::InvalidAlgorithm)),
         };
     }
-    let DecodingKeyKind::SecretOrDer(bytes) = key.kind() else {
-        return Err(new_error(ErrorKind::InvalidKeyFormat));
-    };
-    Ok(Box::new(PublicKey {
-        algorithm: *algorithm,
-        key: UnparsedPublicKey::new(verification(*algorithm)?, bytes.clone()),
-    }))
+    match key.kind() {
+        DecodingKeyKind::SecretOrDer(bytes) => Ok(Box::new(PublicKey {
+            algorithm: *algorithm,
+            key: UnparsedPublicKey::new(verification(*algorithm)?, bytes.clone()),
+        })),
+        DecodingKeyKind::RsaModulusExponent { n, e } => Ok(Box::new(RsaComponents {
+            algorithm: *algorithm,
+            parameters: rsa(*algorithm)?,
+            key: RsaPublicKeyComponents {
+                n: n.clone(),
+                e: e.clone(),
+            },
+        })),
+    }
 }
 
 /// No buyer's token may be signed with RSASSA-PSS, so its algorithms are missing here.
 fn verification(algorithm: Algorithm) -> Result<&'static dyn VerificationAlgorithm, Error> {
     Ok(match algorithm {
-        Algorithm::RS256 => &RSA_PKCS1_2048_8192_SHA256,
-        Algorithm::RS384 => &RSA_PKCS1_2048_8192_SHA384,
-        Algorithm::RS512 => &RSA_PKCS1_2048_8192_SHA512,
         Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,
         Algorithm::ES384 => &ECDSA_P384_SHA384_FIXED,
         Algorithm::EdDSA => &ED25519,
+        _ => rsa(algorithm)?,
+    })
+}
+
+fn rsa(algorithm: Algorithm) -> Result<&'static RsaParameters, Error> {
+    Ok(match algorithm {
+        Algorithm::RS256 => &RSA_PKCS1_2048_8192_SHA256,
+        Algorithm::RS384 => &RSA_PKCS1_2048_8192_SHA384,
+        Algorithm::RS512 => &RSA_PKCS1_2048_8192_SHA512,
         _ => return Err(new_error(ErrorKind::InvalidAlgorithm)),
     })
 }
@@ -117,6 +137,20 @@ impl Verifier<Vec<u8>> for PublicKey {
 }
 
 impl JwtVerifier for PublicKey {
+    fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+}
+
+impl Verifier<Vec<u8>> for RsaComponents {
+    fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), signature::Error> {
+        self.key
+            .verify(self.parameters, message, signature)
+            .map_err(|_| signature::Error::new())
+    }
+}
+
+impl JwtVerifier for RsaComponents {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
     }

@@ -1,37 +1,51 @@
 //! Extractors that authenticate the caller and parse the path.
 
-use std::sync::Arc;
+use std::{convert::Infallible, marker::PhantomData, sync::Arc};
 
 use axum::extract::{FromRequestParts, Path};
 use domain::BuyerId;
 use http::{HeaderMap, header, request::Parts};
 
 use super::{App, Problem};
+use crate::auth::Scope;
 
 /// The caller is a buyer.
 pub(crate) struct Buyer(pub BuyerId);
 
-/// The caller is an admin.
-pub(crate) struct Admin;
-
-/// The caller is a buyer or an admin.
-pub(crate) enum BuyerOrAdmin {
-    Buyer(BuyerId),
-    Admin,
+/// The caller is an admin with the scope `S`.
+pub(crate) struct AdminWith<S> {
+    /// The admin's name, for the journal.
+    pub name: Arc<str>,
+    scope: PhantomData<S>,
 }
 
-impl BuyerOrAdmin {
-    /// The buyer whose orders the caller may see. `None`: all buyers.
-    pub(crate) fn buyer(&self) -> Option<&BuyerId> {
-        match self {
-            Self::Buyer(buyer) => Some(buyer),
-            Self::Admin => None,
-        }
-    }
+/// The caller is a buyer, or an admin with the scope `S`.
+pub(crate) struct BuyerOrAdmin<S> {
+    /// The buyer whose orders the caller may see. `None`: an admin, who may see all.
+    pub buyer: Option<BuyerId>,
+    scope: PhantomData<S>,
 }
 
-/// Whether the caller is an admin. Any caller is accepted.
+/// Whether the caller is an admin who may read. Any caller is accepted.
 pub(crate) struct MaybeAdmin(pub bool);
+
+/// A scope in the type of a handler's argument: the handler does not run without it.
+pub(crate) trait Requires {
+    const SCOPE: Scope;
+}
+
+macro_rules! scopes {
+    ($($scope:ident)*) => {$(
+        /// See the [`Scope`] of this name.
+        pub(crate) struct $scope;
+
+        impl Requires for $scope {
+            const SCOPE: Scope = Scope::$scope;
+        }
+    )*};
+}
+
+scopes!(Read ItemsWrite StockWrite OrdersPlace RefundsWrite);
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
@@ -55,37 +69,52 @@ impl FromRequestParts<App> for Buyer {
     }
 }
 
-impl FromRequestParts<App> for Admin {
+impl<S: Requires> FromRequestParts<App> for AdminWith<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let MaybeAdmin(admin) = MaybeAdmin::from_request_parts(parts, app).await?;
-        admin
-            .then_some(Self)
-            .ok_or_else(|| Problem::unauthorized("the admin token"))
+        let token = bearer(&parts.headers);
+        let Some(admin) = token.and_then(|token| app.credentials.admin(token)) else {
+            let buyer = token.and_then(|token| app.credentials.buyer(token));
+            return Err(match buyer {
+                Some(_) => Problem::forbidden("only admins may do this"),
+                None => Problem::unauthorized("an admin's token"),
+            });
+        };
+        if !admin.has(S::SCOPE) {
+            return Err(Problem::lacks_scope(admin.name(), S::SCOPE));
+        }
+        Ok(Self {
+            name: Arc::clone(admin.name()),
+            scope: PhantomData,
+        })
     }
 }
 
 impl FromRequestParts<App> for MaybeAdmin {
-    type Rejection = Problem;
+    type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        Ok(Self(
-            bearer(&parts.headers).is_some_and(|token| app.credentials.is_admin(token)),
-        ))
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        let admin = bearer(&parts.headers).and_then(|token| app.credentials.admin(token));
+        Ok(Self(admin.is_some_and(|admin| admin.has(Scope::Read))))
     }
 }
 
-impl FromRequestParts<App> for BuyerOrAdmin {
+impl<S: Requires> FromRequestParts<App> for BuyerOrAdmin<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        if MaybeAdmin::from_request_parts(parts, app).await?.0 {
-            return Ok(Self::Admin);
-        }
-        Buyer::from_request_parts(parts, app)
-            .await
-            .map(|Buyer(buyer)| Self::Buyer(buyer))
+        let token = bearer(&parts.headers);
+        let buyer = if token.is_some_and(|token| app.credentials.admin(token).is_some()) {
+            AdminWith::<S>::from_request_parts(parts, app).await?;
+            None
+        } else {
+            Some(Buyer::from_request_parts(parts, app).await?.0)
+        };
+        Ok(Self {
+            buyer,
+            scope: PhantomData,
+        })
     }
 }
 
@@ -93,7 +122,7 @@ impl FromRequestParts<App> for BuyerOrAdmin {
 pub(crate) struct Name(pub String);
 
 impl FromRequestParts<App> for Name {
-    type Rejection = std::convert::Infallible;
+    type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
         let name = Path::<String>::from_request_parts(parts, app).await;

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{Admin, MaybeAdmin, Name},
+    access::{AdminWith, ItemsWrite, MaybeAdmin, Name, Read},
     body::{Json, Whole},
     stock::{changed, etag, if_match},
 };
@@ -320,11 +320,11 @@ fn default_segments(stock: u64, masters: u16) -> u16 {
 /// Creates an item. A repeat with the same body changes nothing.
 #[utoipa::path(post, path = "/v1/items", tag = "admins", request_body = NewItem,
     responses((status = 201, description = "created, now or before", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 409, description = "`item_exists`: with another body", body = Problem)),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 409, description = "`item_exists`: with another body", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn create(
     State(app): State<App>,
-    _: Admin,
+    _: AdminWith<ItemsWrite>,
     Json(new): Json<NewItem>,
 ) -> Result<Response, Problem> {
     let item = new.into_item(app.engine.stock.masters())?;
@@ -412,12 +412,12 @@ async fn show_to_anyone(app: &App, id: ItemId) -> Result<Response, Problem> {
 #[utoipa::path(put, path = "/v1/items/{item}/state", tag = "admins", request_body = NewState,
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn set_state(
     State(app): State<App>,
-    _: Admin,
+    admin: AdminWith<ItemsWrite>,
     Name(item): Name,
     headers: HeaderMap,
     Json(new): Json<NewState>,
@@ -434,6 +434,7 @@ pub(crate) async fn set_state(
             ..ItemChange::default()
         },
         expected,
+        &admin.name,
     )
     .await
 }
@@ -442,11 +443,11 @@ pub(crate) async fn set_state(
 /// or lost.
 #[utoipa::path(get, path = "/v1/items/{item}/audit", tag = "admins", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the conservation invariant for each segment and for the item", body = AuditReport),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn audit(
     State(app): State<App>,
-    _: Admin,
+    _: AdminWith<Read>,
     Name(item): Name,
 ) -> Result<Response, Problem> {
     let report = audit::audit(&app.engine.stock, &*app.engine.ledger, &item_id(&item)?)

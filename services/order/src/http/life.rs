@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{Admin, BuyerOrAdmin, Name},
+    access::{AdminWith, BuyerOrAdmin, Name, OrdersPlace, RefundsWrite},
     body::{self, Raw, Whole},
     orders::OrderBody,
 };
@@ -103,17 +103,21 @@ pub(crate) async fn pay(
 
 /// Cancels a held order and releases its units immediately.
 #[utoipa::path(delete, path = "/v1/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
-    responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
+    responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
         (status = 409, description = "`order_not_cancellable`: it is paid or has ended", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn cancel(
     State(app): State<App>,
-    who: BuyerOrAdmin,
+    who: BuyerOrAdmin<OrdersPlace>,
     Name(order): Name,
 ) -> Result<Response, Problem> {
-    match app.engine.cancel(order_id(&order)?, who.buyer()).await? {
+    match app
+        .engine
+        .cancel(order_id(&order)?, who.buyer.as_ref())
+        .await?
+    {
         Ended::Order(order) => Ok(shown(&order)),
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::Refused(state) => Err(Problem::not_cancellable(state)),
@@ -123,14 +127,14 @@ pub(crate) async fn cancel(
 /// Records that the money of an order was returned, and releases its units, if it has any,
 /// immediately.
 #[utoipa::path(post, path = "/v1/orders/{order}/refund", tag = "admins", params(("order" = String, Path, description = "the order's id")),
-    responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
+    responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_refundable`: it is not paid", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn refund(
     State(app): State<App>,
-    _: Admin,
+    _: AdminWith<RefundsWrite>,
     Name(order): Name,
 ) -> Result<Response, Problem> {
     match app.engine.refund(order_id(&order)?).await? {

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{Buyer, BuyerOrAdmin, Name},
+    access::{Buyer, BuyerOrAdmin, Name, Read},
     body::{Json, Whole},
     problem,
 };
@@ -258,18 +258,18 @@ impl OrderMetrics {
 
 /// Shows an order to its buyer or an admin.
 #[utoipa::path(get, path = "/v1/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
-    responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem),
+    responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `read`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn show(
     State(app): State<App>,
-    who: BuyerOrAdmin,
+    who: BuyerOrAdmin<Read>,
     Name(order): Name,
 ) -> Result<Response, Problem> {
     let id = order.parse().map_err(|_| Problem::order_not_found())?;
     let order = app
         .engine
-        .find_order(id, who.buyer())
+        .find_order(id, who.buyer.as_ref())
         .await?
         .ok_or_else(Problem::order_not_found)?;
     Ok(json(StatusCode::OK, &OrderBody::of(&order)))

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::{engine::EngineError, rate::TooMany};
+use crate::{auth::Scope, engine::EngineError, rate::TooMany};
 
 /// An error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -81,6 +81,14 @@ impl Problem {
             "unauthorized",
             format!("expected `Authorization: Bearer TOKEN` with {expected}"),
         )
+    }
+
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    pub(crate) fn lacks_scope(admin: &str, scope: Scope) -> Self {
+        Self::forbidden(format!("the admin {admin} lacks the scope {scope}"))
     }
 
     pub(crate) fn invalid_signature(what: &str) -> Self {

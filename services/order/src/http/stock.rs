@@ -13,15 +13,12 @@ use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{Admin, Name},
+    access::{AdminWith, ItemsWrite, Name, Read, StockWrite},
     body::{Json, Whole},
     items::{ItemBody, check_window, item_id, view, whole_ms},
     orders::idempotency_key,
 };
 use crate::engine::{StockRequest, StockSet, Stocked};
-
-/// The actor of changes through this API in the journal.
-const ACTOR: &str = "admin";
 
 /// Maximum number of journal entries in a response.
 const JOURNAL_MAX: usize = 1000;
@@ -150,13 +147,13 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
     params(("item" = String, Path, description = "the item"), ("Idempotency-Key" = String, Header, description = "identifies the change: a repeat with the same key changes nothing"),
         ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the change is complete", body = ItemBody), (status = 202, description = "units are still in transit", body = ItemBody),
-        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `stock:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: for another change", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn move_stock(
     State(app): State<App>,
-    _: Admin,
+    admin: AdminWith<StockWrite>,
     Name(item): Name,
     headers: HeaderMap,
     Json(request): Json<StockMove>,
@@ -174,7 +171,7 @@ pub(crate) async fn move_stock(
     check_total(&app, &id, request).await?;
     let changed = app
         .engine
-        .change_stock(&id, request, &key, expected, ACTOR)
+        .change_stock(&id, request, &key, expected, &admin.name)
         .await?;
     stocked(&app, &id, changed).await
 }
@@ -203,14 +200,14 @@ async fn check_total(app: &App, id: &ItemId, request: StockRequest) -> Result<()
     params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, from its `ETag`")),
     responses((status = 200, description = "the item has this stock, and the change is complete", body = ItemBody),
         (status = 202, description = "units are still in transit (`withdrawing`); or units were sold in the meantime and only some could be withdrawn: `stock` is the result", body = ItemBody),
-        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `stock:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`not_enough_unsold`: no unit was moved; `withdrawal_open`: the stock is not known until the open withdrawal has settled, retry later", body = Problem),
         (status = 412, description = "`version_mismatch`: read the item again", body = Problem), (status = 428, description = "`if_match_required`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn set_stock(
     State(app): State<App>,
-    _: Admin,
+    admin: AdminWith<StockWrite>,
     Name(item): Name,
     headers: HeaderMap,
     Json(request): Json<NewStock>,
@@ -221,7 +218,7 @@ pub(crate) async fn set_stock(
     let key = IdempotencyKey::new(format!("stock-of-version-{expected}"))?;
     match app
         .engine
-        .set_stock(&id, request.stock.0, &key, expected, ACTOR)
+        .set_stock(&id, request.stock.0, &key, expected, &admin.name)
         .await?
     {
         StockSet::Done => item_shown(&app, StatusCode::OK, &id).await,
@@ -238,12 +235,12 @@ pub(crate) async fn set_stock(
 #[utoipa::path(patch, path = "/v1/items/{item}", tag = "admins", request_body = ItemPatch,
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn patch(
     State(app): State<App>,
-    _: Admin,
+    admin: AdminWith<ItemsWrite>,
     Name(item): Name,
     headers: HeaderMap,
     Json(request): Json<ItemPatch>,
@@ -255,17 +252,19 @@ pub(crate) async fn patch(
         .await?
         .ok_or_else(Problem::item_not_found)?;
     let change = request.into_change(now.window)?;
-    changed(&app, &id, &change, expected).await
+    changed(&app, &id, &change, expected, &admin.name).await
 }
 
-/// Makes the change, if the item's version is `expected`, and shows the item.
+/// Makes the change, if the item's version is `expected`, and shows the item. The journal names
+/// the `actor`.
 pub(crate) async fn changed(
     app: &App,
     id: &ItemId,
     change: &ItemChange,
     expected: Option<u64>,
+    actor: &str,
 ) -> Result<Response, Problem> {
-    match app.engine.change_item(id, change, expected, ACTOR).await? {
+    match app.engine.change_item(id, change, expected, actor).await? {
         Changed::Item(item) => item_shown(app, StatusCode::OK, &item.id).await,
         Changed::OtherVersion(item) | Changed::OtherChange(item) => {
             Err(Problem::version_mismatch(item.version))
@@ -314,12 +313,12 @@ impl From<JournalEntry> for JournalBody {
 /// Shows the manual changes and repairs of an item, and the payments that must be returned, newest
 /// first.
 #[utoipa::path(get, path = "/v1/items/{item}/journal", tag = "admins", params(("item" = String, Path, description = "the item")),
-    responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem),
+    responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn journal(
     State(app): State<App>,
-    _: Admin,
+    _: AdminWith<Read>,
     Name(item): Name,
 ) -> Result<Response, Problem> {
     let id = item_id(&item)?;

@@ -211,7 +211,7 @@ async fn only_valid_credentials_are_accepted() {
         for (method, path) in calls {
             Answer::of(env.buyer("ann", method, &path).json(&json!({})))
                 .await
-                .is(401, "unauthorized");
+                .is(403, "forbidden");
         }
         let order = env
             .admin(Method::POST, &format!("/v1/items/{item}/orders"))

@@ -8,7 +8,9 @@ use std::{
 
 use domain::BuyerId;
 use lock::RedisLockBuilder;
-use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, TokenPolicy};
+use order::{
+    Admin, BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, TokenPolicy,
+};
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
@@ -56,6 +58,8 @@ pub struct Options {
     pub sold_out_cache_ttl: Duration,
     pub order_timeout: Duration,
     pub limits: Limits,
+    /// Admins besides the one with [`ADMIN`].
+    pub admins: Vec<Admin>,
     /// URL of a Redis server that the test may break. Default: the shared one.
     pub redis_url: Option<String>,
 }
@@ -70,6 +74,7 @@ impl Default for Options {
             sold_out_cache_ttl: Duration::from_millis(100),
             order_timeout: Duration::from_secs(5),
             limits: Limits::default(),
+            admins: Vec::new(),
             redis_url: None,
         }
     }
@@ -188,6 +193,8 @@ impl TestEnv {
             },
         );
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
+        let admins = options.admins.iter().cloned();
+        let credentials = admins.fold(credentials, Credentials::or_admin);
         let router = order::router(
             Arc::clone(&engine),
             Arc::new(credentials),

@@ -286,7 +286,7 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
         let by_buyer = env
             .buyer("ann", Method::PATCH, &format!("/v1/items/{item}"))
             .json(&json!({ "limit_per_buyer": 1 }));
-        Answer::of(by_buyer).await.is(401, "unauthorized");
+        Answer::of(by_buyer).await.is(403, "forbidden");
         assert_eq!(env.version(&item).await, version);
         assert_eq!(
             Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/journal")))
@@ -358,7 +358,7 @@ async fn the_journal_shows_admins_all_changes_newest_first() {
         }
         Answer::of(env.buyer("ann", Method::GET, &path))
             .await
-            .is(401, "unauthorized");
+            .is(403, "forbidden");
         Answer::of(env.anyone(Method::GET, &path))
             .await
             .is(401, "unauthorized");

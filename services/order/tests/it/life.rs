@@ -298,7 +298,7 @@ async fn only_admins_can_refund() {
         let path = format!("/v1/orders/{order}/refund");
         Answer::of(env.buyer("ann", Method::POST, &path))
             .await
-            .is(401, "unauthorized");
+            .is(403, "forbidden");
         Answer::of(env.anyone(Method::POST, &path))
             .await
             .is(401, "unauthorized");

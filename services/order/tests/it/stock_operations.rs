@@ -600,9 +600,7 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
                 .buyer("ann", method, &path)
                 .header("Idempotency-Key", "k")
                 .header("If-Match", &version);
-            Answer::of(request.json(&body))
-                .await
-                .is(401, "unauthorized");
+            Answer::of(request.json(&body)).await.is(403, "forbidden");
         }
         assert_eq!(
             (env.version(&item).await, env.units(&item).await),

@@ -127,10 +127,20 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_JWT_PUBLIC_KEY",
         "PEM file with the public key that verifies buyers' tokens, instead of a secret",
     ),
+    unset(
+        "jwks",
+        "STOCKADE_JWKS",
+        "file or https:// URL of the JSON Web Key Set that verifies buyers' tokens, instead of a secret or a PEM file",
+    ),
     secret(
         "admin_token",
         "STOCKADE_ADMIN_TOKEN",
-        "bearer token of the admins, 16 characters or more",
+        "bearer token of the admin `admin`, who may do everything, 16 characters or more",
+    ),
+    unset(
+        "admins_file",
+        "STOCKADE_ADMINS_FILE",
+        "TOML file with further admins: name, token_sha256 and scopes of each",
     ),
     secret(
         "payment_secret",

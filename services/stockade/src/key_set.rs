@@ -1,0 +1,118 @@
+//! The key set of the issuer of buyers' tokens: a file, or an address that is asked again and again.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use order::{Credentials, TokenPolicy};
+use reqwest::{Client, Url};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// How often the set is read again.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
+/// The shortest time between two reads, however many tokens name unknown keys: anyone can send those.
+const REFRESH_PAUSE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// Where the key set is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySetSource {
+    File(PathBuf),
+    Url(Url),
+}
+
+impl KeySetSource {
+    /// Expected in a setting.
+    pub const EXPECTED: &str =
+        "a path, or an https:// URL (http:// only for this machine) of a JSON Web Key Set";
+
+    /// Reads a setting. `None` if it is an address that anyone between could change.
+    pub fn parse(text: &str) -> Option<Self> {
+        if !text.contains("://") {
+            return Some(Self::File(text.into()));
+        }
+        let url = Url::parse(text).ok()?;
+        let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+        (url.scheme() == "https" || (url.scheme() == "http" && local)).then_some(Self::Url(url))
+    }
+
+    /// Reads the set.
+    async fn read(&self) -> Result<String> {
+        match self {
+            Self::File(path) => tokio::fs::read_to_string(path)
+                .await
+                .with_context(|| format!("cannot read {}", path.display())),
+            Self::Url(url) => get(url).await.with_context(|| format!("cannot get {url}")),
+        }
+    }
+}
+
+async fn get(url: &Url) -> Result<String> {
+    let client = Client::builder()
+        .timeout(READ_TIMEOUT)
+        .https_only(url.scheme() == "https")
+        .build()?;
+    let mut response = client.get(url.clone()).send().await?.error_for_status()?;
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        ensure!(
+            body.len() + chunk.len() <= BYTES_MAX,
+            "more than {BYTES_MAX} bytes"
+        );
+        body.extend_from_slice(&chunk);
+    }
+    Ok(String::from_utf8(body)?)
+}
+
+/// Credentials with the keys of the set as it is now.
+pub async fn credentials(source: &KeySetSource, policy: TokenPolicy) -> Result<Credentials> {
+    let set = source.read().await.context("STOCKADE_JWKS")?;
+    Credentials::with_key_set(&set, policy).context("STOCKADE_JWKS")
+}
+
+/// Replaces the keys until `stop`: at intervals, and when a token names a key that is missing. While
+/// the set cannot be read, the keys stay as they are.
+pub async fn follow(source: KeySetSource, credentials: Arc<Credentials>, stop: CancellationToken) {
+    let replace = async || -> Result<()> { Ok(credentials.replace_keys(&source.read().await?)?) };
+    let rounds = async {
+        loop {
+            let due = Instant::now() + REFRESH_INTERVAL;
+            sleep(REFRESH_PAUSE).await;
+            tokio::select! {
+                () = sleep_until(due) => {}
+                () = credentials.unknown_key() => {}
+            }
+            if let Err(error) = replace().await {
+                tracing::warn!("cannot refresh the keys of buyers' tokens: {error:#}");
+            }
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = rounds => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KeySetSource;
+
+    #[test]
+    fn keys_come_from_a_file_or_over_a_connection_that_nobody_can_change() {
+        for (text, good) in [
+            ("keys.json", true),
+            ("/etc/stockade/keys.json", true),
+            ("https://login.example/jwks", true),
+            ("http://127.0.0.1:8080/jwks", true),
+            ("http://localhost/jwks", true),
+            ("http://[::1]:1/jwks", true),
+            ("http://login.example/jwks", false),
+            ("http://127.0.0.1.example/jwks", false),
+            ("ftp://login.example/jwks", false),
+            ("https://", false),
+        ] {
+            assert_eq!(KeySetSource::parse(text).is_some(), good, "{text}");
+        }
+    }
+}

@@ -339,7 +339,7 @@ async fn spillovers_that_cannot_be_forgotten_do_not_delay_others(site: Arc<Site>
         );
         crowd.spawn(async move {
             item.order(Reservation {
-                within: Duration::from_secs(2),
+                within: Duration::from_secs(5),
                 ..reservation
             })
             .await

@@ -118,6 +118,9 @@ pub enum InvalidArgument {
         /// What is expected.
         expected: &'static str,
     },
+    /// The certificates for encrypted connections cannot be parsed.
+    #[error("expected certificates and a key in PEM: {0}")]
+    Certificates(String),
     /// The backend's client cannot parse the address.
     #[error("expected {expected} for a server, found {found:?}")]
     Url {

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use redis::{
-    Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value,
+    Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError,
+    RedisFuture, Value,
     aio::{ConnectionLike, ConnectionManager},
     io::tcp::TcpSettings,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{StockError, StockSettings, keys::Keys};
+use crate::{RedisSettings, StockError, StockSettings, keys::Keys};
 use address::Address;
 pub use cluster::Cluster;
 pub(crate) use operators::Operators;
@@ -191,9 +192,22 @@ fn tcp() -> TcpSettings {
     settings
 }
 
-fn info(url: &str) -> Result<ConnectionInfo, StockError> {
-    Ok(url
+/// How to connect to the server at `url`.
+fn info(settings: &RedisSettings, url: &str) -> Result<ConnectionInfo, StockError> {
+    let info = url
         .into_connection_info()
         .map_err(|_| StockError::Url(address::without_credentials(url)))?
-        .set_tcp_settings(tcp()))
+        .set_tcp_settings(tcp());
+    match &settings.tls {
+        // Parses the certificates, and keeps them with the address.
+        Some(certificates) if is_encrypted(&info) => {
+            let client = Client::build_with_tls(info, certificates.clone())?;
+            Ok(client.get_connection_info().clone())
+        }
+        _ => Ok(info),
+    }
+}
+
+fn is_encrypted(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }

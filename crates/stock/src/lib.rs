@@ -46,6 +46,7 @@ pub use checkpoint::Resolution;
 pub use error::StockError;
 pub use item::{ItemStock, Release, Settled, Unrecorded};
 pub use outbox::{Announcement, OutboxRead, RecordedEntries, Trimmed};
+pub use redis::{ClientTlsConfig, TlsCertificates};
 pub use request::{Acknowledge, Outcome, Reservation};
 pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
 pub use settings::{RedisSettings, StockSettings};

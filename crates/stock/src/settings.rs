@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redis::TlsCertificates;
+
 /// Time after its last deadline for which a final spillover is kept. Clocks of masters that differ
 /// by less cannot make an order take twice.
 const FORGET_MARGIN: Duration = Duration::from_secs(60);
@@ -53,6 +55,9 @@ pub struct RedisSettings {
     pub connect_timeout: Duration,
     /// Time limit for a reply. After it the outcome is unknown, and the request is repeated.
     pub response_timeout: Duration,
+    /// For `rediss`: the authority that signed the servers' certificates, and the certificate that
+    /// the servers demand. `None`: the authorities that browsers trust, and no certificate.
+    pub tls: Option<TlsCertificates>,
 }
 
 impl RedisSettings {
@@ -62,6 +67,7 @@ impl RedisSettings {
             url: url.into(),
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_millis(500),
+            tls: None,
         }
     }
 }

@@ -54,6 +54,7 @@ fn servers(settings: &Settings, backend: &str) -> Result<Servers> {
     let of = |place: &str, urls| Servers {
         urls,
         place: place.to_owned(),
+        tls: settings.tls.clone(),
     };
     let urls = if backend == DEFAULT {
         &settings.lock_urls

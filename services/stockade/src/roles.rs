@@ -89,6 +89,7 @@ pub async fn open_stock(settings: &Settings) -> Result<Arc<Stock>> {
     let redis = RedisSettings {
         connect_timeout: settings.redis_connect_timeout,
         response_timeout: settings.redis_timeout,
+        tls: settings.tls.clone(),
         ..RedisSettings::new(settings.redis_url()?)
     };
     let defaults = StockSettings::new("");

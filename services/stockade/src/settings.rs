@@ -2,9 +2,11 @@
 //! start.
 
 mod admins;
+mod database;
 mod layers;
 mod rates;
 mod table;
+mod tls;
 
 use std::{
     net::SocketAddr,
@@ -14,10 +16,12 @@ use std::{
 
 use anyhow::{Context, Result};
 use order::{Admin, RateLimits, TokenPolicy};
+use stock::TlsCertificates;
 
 use crate::{key_set::KeySetSource, lock::backends};
 
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
+pub use tls::read as tls;
 
 /// One server, a cluster, or sentinels, each without and with TLS.
 const REDIS_SCHEMES: [&str; 6] = [
@@ -33,6 +37,7 @@ const REDIS_SCHEMES: [&str; 6] = [
 #[derive(Clone)]
 pub struct Settings {
     pub redis_url: Option<String>,
+    pub tls: Option<TlsCertificates>,
     pub lock: Option<&'static str>,
     pub lock_urls: Vec<String>,
     pub lock_lease: Duration,
@@ -121,6 +126,9 @@ impl Settings {
                 layers.wrong("database_url", "a file, as in sqlite://PATH: each connection to a ledger in memory would open another ledger")
             );
         }
+        if let Some(url) = &database_url {
+            database::check_encryption(url, layers)?;
+        }
         let own = |key: &str| !layers.is_from_run_file(key);
         Ok(Self {
             own_urls: OwnUrls {
@@ -133,6 +141,7 @@ impl Settings {
                 database_url: database_url.clone().filter(|_| own("database_url")),
             },
             redis_url,
+            tls: tls::read(layers)?,
             lock,
             lock_urls,
             lock_lease: ms("lock_lease_ms", 500..=600_000)?,

@@ -10,7 +10,8 @@ use std::{
 };
 
 use redis::{
-    Client, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError,
+    Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError,
+    TlsCertificates,
     aio::{ConnectionManager, ConnectionManagerConfig},
     io::tcp::TcpSettings,
 };
@@ -68,6 +69,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(
         url: &str,
+        tls: Option<&TlsCertificates>,
         timeouts: Timeouts,
         wakeups: &Arc<Wakeups>,
     ) -> Result<Self, InvalidArgument> {
@@ -91,7 +93,13 @@ impl Server {
         let info = info
             .set_tcp_settings(TcpSettings::default().set_nodelay(true))
             .set_redis_settings(settings);
-        let client = Client::open(info).map_err(|_| refused())?;
+        let client = match tls {
+            Some(tls) if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) => {
+                Client::build_with_tls(info, tls.clone())
+                    .map_err(|error| InvalidArgument::Certificates(error.to_string()))?
+            }
+            _ => Client::open(info).map_err(|_| refused())?,
+        };
         let heard = Arc::downgrade(wakeups);
         // Every request has its timeout; the one of the connection only ends the wait for
         // a server that hangs.

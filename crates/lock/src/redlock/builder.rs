@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use redis::TlsCertificates;
 use tokio::sync::Notify;
 
 use super::{Redlock, node::Node};
@@ -19,6 +20,7 @@ const KEEP_MIN: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Clone)]
 pub struct RedlockBuilder {
     nodes: Vec<String>,
+    tls: Option<TlsCertificates>,
     options: LockOptions,
     longest_lease: Option<Duration>,
     keep_tokens: Duration,
@@ -47,6 +49,7 @@ impl RedlockBuilder {
     pub fn new<U: Into<String>>(nodes: impl IntoIterator<Item = U>) -> Self {
         Self {
             nodes: nodes.into_iter().map(Into::into).collect(),
+            tls: None,
             options: LockOptions::default(),
             longest_lease: None,
             keep_tokens: Duration::from_secs(7 * 24 * 60 * 60),
@@ -70,6 +73,13 @@ impl RedlockBuilder {
         node_timeout => timeout;
         /// Longest pause between two attempts while the lock is held. Default: 100 ms, with jitter.
         retry;
+    }
+
+    /// For `rediss`: the authority that signed the servers' certificates, and the certificate that
+    /// the servers demand. Default: the authorities that browsers trust, and no certificate.
+    pub fn tls(mut self, certificates: TlsCertificates) -> Self {
+        self.tls = Some(certificates);
+        self
     }
 
     /// The longest lease, with its lock-delay, of all clients of these nodes. A node that may have
@@ -147,7 +157,14 @@ impl RedlockBuilder {
         let servers = self
             .nodes
             .iter()
-            .map(|url| Ok(Arc::new(Server::new(url, timeouts, &wakeups)?)))
+            .map(|url| {
+                Ok(Arc::new(Server::new(
+                    url,
+                    self.tls.as_ref(),
+                    timeouts,
+                    &wakeups,
+                )?))
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let labels: Vec<_> = servers.iter().map(|server| &server.label).collect();
         if labels.is_empty() || labels.iter().collect::<BTreeSet<_>>().len() < labels.len() {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use redis::TlsCertificates;
+
 use super::RedisLock;
 use crate::{
     error::InvalidArgument,
@@ -13,6 +15,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct RedisLockBuilder {
     url: String,
+    tls: Option<TlsCertificates>,
     options: LockOptions,
 }
 
@@ -21,6 +24,7 @@ impl RedisLockBuilder {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            tls: None,
             options: LockOptions::default(),
         }
     }
@@ -41,6 +45,13 @@ impl RedisLockBuilder {
         retry;
     }
 
+    /// For `rediss`: the authority that signed the servers' certificates, and the certificate that
+    /// the servers demand. Default: the authorities that browsers trust, and no certificate.
+    pub fn tls(mut self, certificates: TlsCertificates) -> Self {
+        self.tls = Some(certificates);
+        self
+    }
+
     /// Connects at the first acquisition. Returns immediately.
     ///
     /// # Errors
@@ -51,7 +62,12 @@ impl RedisLockBuilder {
         let lease = self.options.lease;
         let timeouts = Timeouts::new("server_timeout", self.options.timeout, lease, lease)?;
         let wakeups = Arc::new(Wakeups::default());
-        let server = Arc::new(Server::new(&self.url, timeouts, &wakeups)?);
+        let server = Arc::new(Server::new(
+            &self.url,
+            self.tls.as_ref(),
+            timeouts,
+            &wakeups,
+        )?);
         wakeups.attach(Arc::clone(&server));
         Ok(RedisLock::new(server, timing, wakeups))
     }

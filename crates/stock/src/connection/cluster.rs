@@ -21,7 +21,10 @@ use redis::{
     cluster_routing::SingleNodeRoutingInfo,
 };
 
-use super::{Bulk, Connection, Connections, Nodes, Operators, Replicated, info, replicated, tcp};
+use super::{
+    Bulk, Connection, Connections, Nodes, Operators, Replicated, info, is_encrypted, replicated,
+    tcp,
+};
 use crate::{RedisSettings, StockError, StockSettings};
 
 /// Time with nothing but timeouts after which a client is replaced. It is longer than the time limit
@@ -35,7 +38,7 @@ pub(super) async fn open(
 ) -> Result<Connections, StockError> {
     let infos = urls
         .iter()
-        .map(|url| info(url))
+        .map(|url| info(&settings.redis, url))
         .collect::<Result<Vec<_>, _>>()?;
     let nodes = infos
         .iter()
@@ -64,12 +67,18 @@ fn client(
     infos: Vec<ConnectionInfo>,
     response_timeout: Duration,
 ) -> Result<ClusterClient, StockError> {
+    let encrypted = infos.iter().any(is_encrypted);
     let client = ClusterClient::builder(infos)
         .connection_timeout(settings.connect_timeout)
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout * 2))
         .tcp_settings(tcp())
         .retries(1);
+    // Nodes that the cluster names later need them as well.
+    let client = match &settings.tls {
+        Some(certificates) if encrypted => client.certs(certificates.clone()),
+        _ => client,
+    };
     Ok(client.build()?)
 }
 

@@ -52,7 +52,7 @@ pub(super) fn pool(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(settings.connect_timeout))
         .set_response_timeout(Some(response_timeout));
-    let manager = deadpool_redis::Manager::new_with_config(info(url)?, config)?;
+    let manager = deadpool_redis::Manager::new_with_config(info(settings, url)?, config)?;
     deadpool_redis::Pool::builder(manager)
         .max_size(CONNECTIONS_MAX)
         .wait_timeout(Some(response_timeout))

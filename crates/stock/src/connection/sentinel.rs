@@ -218,7 +218,7 @@ impl Master {
     /// Refuses a server that cannot be trusted with stock, and one that reports to be a replica.
     async fn open(watch: &Watch, named: &Named) -> Result<Self, StockError> {
         let url = watch.address.server(&named.host, named.port);
-        let client = Client::open(info(&url)?)?;
+        let client = Client::open(info(&watch.settings.redis, &url)?)?;
         let orders = single::orders(&watch.settings.redis, &client).await?;
         server::check(&Connection::Single(orders.clone())).await?;
         let bulk = single::bulk(&watch.settings.redis, &client).await?;
@@ -344,7 +344,7 @@ impl Sentinel {
     fn new(settings: &StockSettings, urls: &[String]) -> Result<Self, StockError> {
         let clients = urls
             .iter()
-            .map(|url| Ok(Client::open(info(url)?)?))
+            .map(|url| Ok(Client::open(info(&settings.redis, url)?)?))
             .collect::<Result<_, StockError>>()?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(settings.redis.connect_timeout))

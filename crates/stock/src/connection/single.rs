@@ -13,7 +13,7 @@ use super::{
 use crate::{RedisSettings, StockError, StockSettings};
 
 pub(super) async fn open(settings: &StockSettings, url: &str) -> Result<Connections, StockError> {
-    let client = Client::open(info(url)?)?;
+    let client = Client::open(info(&settings.redis, url)?)?;
     Ok(Connections {
         orders: Connection::Single(orders(&settings.redis, &client).await?),
         bulk: Bulk::Single(bulk(&settings.redis, &client).await?),
@@ -70,7 +70,7 @@ pub(super) fn replicated_pool(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(connect_timeout))
         .set_response_timeout(Some(response_timeout));
-    let manager = deadpool_redis::Manager::new_with_config(info(url)?, config)?;
+    let manager = deadpool_redis::Manager::new_with_config(info(&settings.redis, url)?, config)?;
     deadpool_redis::Pool::builder(manager)
         .max_size(replicated::CONNECTIONS_MAX)
         .wait_timeout(Some(response_timeout))

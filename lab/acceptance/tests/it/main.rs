@@ -4,6 +4,7 @@
 
 mod chaos;
 mod crashes;
+mod encrypted;
 mod identity;
 mod item_locks;
 mod lock;

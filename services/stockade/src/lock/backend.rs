@@ -40,11 +40,13 @@ pub async fn open(options: &Options, wait_max: Option<Duration>) -> Result<Box<d
         #[cfg(feature = "redlock")]
         "redlock" => Ok(Box::new(super::redlock::open(options, wait_max).await?)),
         #[cfg(feature = "redis")]
-        "redis" => options.checked(
-            RedisLockBuilder::new(options.server()?)
-                .lease(options.lease)
-                .build(),
-        ),
+        "redis" => {
+            let builder = RedisLockBuilder::new(options.server()?).lease(options.lease);
+            options.checked(match &options.servers.tls {
+                Some(tls) => builder.tls(tls.clone()).build(),
+                None => builder.build(),
+            })
+        }
         #[cfg(feature = "postgres")]
         "postgres" => in_a_table!(options, sqlx::Postgres),
         #[cfg(feature = "mysql")]

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use lock::{InvalidArgument, Lock};
+use stock::TlsCertificates;
 
 use super::backends::schemes;
-use crate::settings::{Layers, parse_urls};
+use crate::settings::{self, Layers, parse_urls};
 
 /// Options of the lock, for any backend.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Options {
 pub struct Servers {
     pub urls: Vec<String>,
     pub place: String,
+    pub tls: Option<TlsCertificates>,
 }
 
 impl Options {
@@ -76,10 +78,12 @@ impl Servers {
             Some(text) => Self {
                 urls: parse_urls(text, "--nodes", schemes)?,
                 place: "--nodes".into(),
+                tls: settings::tls(layers)?,
             },
             None => Self {
                 urls: layers.urls("lock_urls", schemes)?,
                 place: layers.place("lock_urls"),
+                tls: settings::tls(layers)?,
             },
         };
         if servers.urls.is_empty() {
@@ -95,6 +99,9 @@ impl Servers {
     pub fn wrong(&self, error: &InvalidArgument) -> anyhow::Error {
         match error {
             InvalidArgument::Url { expected, .. } => anyhow!("{}: expected {expected}", self.place),
+            InvalidArgument::Certificates(_) => {
+                anyhow!("STOCKADE_TLS_CA, STOCKADE_TLS_CERT: {error}")
+            }
             InvalidArgument::Nodes(_) | InvalidArgument::UrlParameter { .. } => {
                 anyhow!("{}: {error}", self.place)
             }

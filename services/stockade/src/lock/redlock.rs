@@ -41,8 +41,12 @@ fn builder(options: &Options) -> RedlockBuilder {
         .lease(lease)
         .fair(options.fair)
         .node_timeout((lease / 5).min(NODE_TIMEOUT_MAX));
-    match options.longest_lease {
+    let builder = match options.longest_lease {
         Some(longest) => builder.longest_lease(longest),
+        None => builder,
+    };
+    match &options.servers.tls {
+        Some(tls) => builder.tls(tls.clone()),
         None => builder,
     }
 }

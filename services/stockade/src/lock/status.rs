@@ -44,7 +44,12 @@ pub struct Status {
 /// Prints the state and returns the exit status.
 pub async fn status(status: &Status, layers: &Layers) -> Result<u8> {
     let servers = Servers::find(status.nodes.as_deref(), layers, "redlock")?;
-    let redlock = RedlockBuilder::new(&servers.urls)
+    let builder = RedlockBuilder::new(&servers.urls);
+    let builder = match &servers.tls {
+        Some(tls) => builder.tls(tls.clone()),
+        None => builder,
+    };
+    let redlock = builder
         .build_without_waiting()
         .map_err(|error| servers.wrong(&error))?;
     let view = redlock

@@ -102,6 +102,21 @@ pub(super) const SETTINGS: &[Setting] = &[
         "5000",
         "lease of the reconciler's lock in milliseconds; the reconciler extends it while it works",
     ),
+    unset(
+        "tls_ca",
+        "STOCKADE_TLS_CA",
+        "PEM file with the authority that signed the certificates of Redis and the lock's nodes (rediss); unset: those that browsers trust",
+    ),
+    unset(
+        "tls_cert",
+        "STOCKADE_TLS_CERT",
+        "PEM file with the certificate that Redis and the lock's nodes demand",
+    ),
+    unset(
+        "tls_key",
+        "STOCKADE_TLS_KEY",
+        "PEM file with the private key of STOCKADE_TLS_CERT",
+    ),
     secret(
         "jwt_secret",
         "STOCKADE_JWT_SECRET",

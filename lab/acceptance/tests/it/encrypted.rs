@@ -1,0 +1,144 @@
+//! Encrypted connections: a Redis whose certificate a private authority signed, and which demands one.
+
+use std::{fs, path::Path, process::Command};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use serde_json::json;
+use testbed::{Redis, free_port};
+
+use crate::{
+    process::{Serving, create, settled_audit, stockade},
+    test_env::TestEnv,
+};
+
+/// Writes `ca.pem`, and for each name a certificate `NAME.pem` with its key `NAME.key`.
+fn write_certificates(dir: &Path, names: &[&str]) {
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // Another name than that of the certificates: OpenSSL takes those for self-signed otherwise.
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "an authority");
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    fs::write(dir.join("ca.pem"), authority.pem()).unwrap();
+    for name in names {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["127.0.0.1".into(), "localhost".into()]).unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        fs::write(dir.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// Has the server listen with its certificate. Returns the URL.
+async fn encrypt(redis: &Redis, dir: &Path) -> String {
+    let port = free_port().await;
+    let file = |name: &str| dir.join(name).display().to_string();
+    let mut connection = redis::Client::open(redis.url())
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    let () = redis::cmd("CONFIG")
+        .arg("SET")
+        .arg(&["tls-ca-cert-file", &file("ca.pem")])
+        .arg(&["tls-cert-file", &file("server.pem")])
+        .arg(&["tls-key-file", &file("server.key")])
+        .arg(&["tls-auth-clients", "yes"])
+        .arg(&["tls-port", &port.to_string()])
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    format!("rediss://127.0.0.1:{port}")
+}
+
+/// The program, with encrypted stock and lock, and these files of the folder.
+fn with_files(dir: &Path, url: &str, files: &[(&str, &str)]) -> Command {
+    let mut command = stockade(dir);
+    command
+        .env("REDIS_URL", url)
+        .env("STOCKADE_LOCK", "redis")
+        .env("LOCK_URLS", url);
+    for (variable, file) in files {
+        command.env(variable, dir.join(file));
+    }
+    command
+}
+
+const AUTHORITY: (&str, &str) = ("STOCKADE_TLS_CA", "ca.pem");
+const IDENTITY: [(&str, &str); 2] = [
+    ("STOCKADE_TLS_CERT", "client.pem"),
+    ("STOCKADE_TLS_KEY", "client.key"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stock_and_lock_are_reached_with_the_certificates_of_a_private_authority() {
+    let env = TestEnv::new().await;
+    write_certificates(env.dir(), &["server", "client"]);
+    let url = encrypt(&env.redis, env.dir()).await;
+    let all = [AUTHORITY, IDENTITY[0], IDENTITY[1]];
+    let command = with_files(env.dir(), &url, &all);
+    let service = Serving::serve_by(command, free_port().await, &[]).await;
+    create(
+        &service.url,
+        &env.admin,
+        &json!({ "id": "vase", "stock": 2 }),
+    )
+    .await;
+    let order = env.hold(&service.url, "vase", "k").await;
+    env.becomes(&service.url, &order, "held").await;
+    settled_audit(env.dir(), "vase").await;
+    let audited = with_files(env.dir(), &url, &all)
+        .args(["audit", "vase"])
+        .output()
+        .unwrap();
+    assert!(audited.status.success(), "{audited:?}");
+    let locked = with_files(env.dir(), &url, &all)
+        .args(["lock", "run", "--backend", "redis", "till", "--", "true"])
+        .output()
+        .unwrap();
+    assert!(locked.status.success(), "{locked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_certificates_nothing_starts() {
+    let env = TestEnv::new().await;
+    write_certificates(env.dir(), &["server", "client"]);
+    let url = encrypt(&env.redis, env.dir()).await;
+    fs::write(env.dir().join("empty.pem"), "").unwrap();
+    for (files, expected) in [
+        (&[][..], "REDIS_URL"),
+        (&[AUTHORITY], "REDIS_URL"),
+        (&[AUTHORITY, IDENTITY[0]], "expected both or none"),
+        (&[("STOCKADE_TLS_CA", "missing.pem")], "STOCKADE_TLS_CA"),
+        (&[("STOCKADE_TLS_CA", "empty.pem")], "expected a PEM file"),
+    ] {
+        let mut command = with_files(env.dir(), &url, files);
+        let output = command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{files:?}: {error}");
+        assert!(error.contains(expected), "{files:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_on_another_machine_needs_a_word_about_encryption() {
+    let env = TestEnv::new().await;
+    let output = stockade(env.dir())
+        .env(
+            "DATABASE_URL",
+            "postgres://stockade:secret@ledger.example/shop",
+        )
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("sslmode=verify-full") && !error.contains("secret"),
+        "{error}"
+    );
+}

@@ -162,9 +162,9 @@ fn the_effective_settings_are_shown_without_secrets() {
         "{text}"
     );
     for url in [
-        "postgres://u:pa,ss-word@host/db",
-        "postgres://host/db?user=u&password=pa,ss-word",
-        "postgres://u:p@ss-word@host/db",
+        "postgres://u:pa,ss-word@localhost/db",
+        "postgres://localhost/db?user=u&password=pa,ss-word",
+        "postgres://u:p@ss-word@localhost/db",
     ] {
         let output = run(configured(folder.path())
             .env("DATABASE_URL", url)

@@ -1,5 +1,6 @@
 //! The report of an audit.
 
+use domain::OrderState;
 use ledger::{ByOrders, ItemTotals, SegmentRow};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -34,6 +35,8 @@ pub struct AuditReport {
     pub oversold: u64,
     /// Orders that the ledger refused to cover. Their buyers received `sold_out`.
     pub rejected_orders: u64,
+    /// Paid orders without units, whose money must be returned.
+    pub refund_due_orders: u64,
     /// `true` if drift and oversold are 0.
     pub ok: bool,
     /// The segments.
@@ -89,11 +92,6 @@ impl AuditReport {
         let drift = sum(|segment| segment.drift.unsigned_abs())
             + stock.abs_diff(allocated + totals.in_transit);
         let oversold = oversold(totals, &segments);
-        let rejected_orders = totals
-            .orders_by_state
-            .iter()
-            .find(|(state, _)| state == "rejected")
-            .map_or(0, |(_, orders)| *orders);
         Self {
             item: totals.item.id.to_string(),
             stock,
@@ -109,11 +107,19 @@ impl AuditReport {
                 .map(|miscount| miscount.unsigned_abs())
                 .sum(),
             oversold,
-            rejected_orders,
+            rejected_orders: orders_in(totals, OrderState::Rejected),
+            refund_due_orders: orders_in(totals, OrderState::RefundDue),
             ok: drift == 0 && oversold == 0,
             segments,
         }
     }
+}
+
+fn orders_in(totals: &ItemTotals, wanted: OrderState) -> u64 {
+    let mut states = totals.orders_by_state.iter();
+    states
+        .find(|(state, _)| state == wanted.as_str())
+        .map_or(0, |(_, orders)| *orders)
 }
 
 /// Promised units beyond the stock, including those on their way to the ledger.

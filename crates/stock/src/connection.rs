@@ -25,6 +25,8 @@ pub use cluster::Cluster;
 pub(crate) use operators::Operators;
 pub(crate) use replicated::Replicated;
 pub use sentinel::Following;
+pub use server::ServerMemory;
+pub(crate) use server::memory;
 
 /// Carries one command to the server of a segment, and its reply back.
 pub(crate) trait Carrier {
@@ -137,6 +139,13 @@ pub(crate) enum Nodes {
 }
 
 impl Nodes {
+    /// Address of the only server, or of the present master: `HOST:PORT`, without a password.
+    pub(crate) fn address(&self) -> String {
+        self.pick(0).map_or_else(String::new, |(client, _)| {
+            client.get_connection_info().addr().to_string()
+        })
+    }
+
     /// The server to subscribe at in this attempt, and a token that is cancelled when the server is
     /// not the master any more.
     pub(crate) fn pick(&self, attempt: usize) -> Option<(Client, CancellationToken)> {

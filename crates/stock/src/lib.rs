@@ -43,6 +43,7 @@ mod shared;
 mod stock;
 
 pub use checkpoint::Resolution;
+pub use connection::ServerMemory;
 pub use error::StockError;
 pub use item::{ItemStock, Release, Settled, Unrecorded};
 pub use outbox::{Announcement, OutboxRead, RecordedEntries, Trimmed};

@@ -20,7 +20,7 @@ use crate::{
     ItemStock, Resolution, StockError, StockSettings,
     checkpoint::Checkpoints,
     clock::Clock,
-    connection::{Connections, Nodes},
+    connection::{self, Connections, Nodes, ServerMemory},
     keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL, RETURNED_CHANNEL},
     message,
     outbox::RecordedEntries,
@@ -209,6 +209,12 @@ impl Stock {
         Timestamp::from_microsecond(seconds * 1_000_000 + micros).map_err(|_| {
             StockError::Unreadable(format!("expected a time, found {seconds}.{micros:06}"))
         })
+    }
+
+    /// Memory of every server that holds stock. It is read on the connections for operators and
+    /// auditors.
+    pub async fn memory(&self) -> Result<Vec<ServerMemory>, StockError> {
+        connection::memory(&self.shared.operators, &self.nodes.address()).await
     }
 
     /// Succeeds if Redis responds and has every script. Loads those that it lacks.

@@ -9,7 +9,7 @@ use domain::{ItemId, SegmentConfig, SegmentKey};
 use ledger::NewJournalEntry;
 use serde_json::{Value, json};
 
-use crate::{Reconciler, ReconcilerError, anomaly::Anomaly, confirmation::Confirmation};
+use crate::{Reconciler, ReconcilerError, anomaly::Anomaly, confirmation::Confirmation, gauges};
 
 /// State of the invariant checks of one item.
 pub(crate) struct Invariant {
@@ -62,7 +62,7 @@ impl Invariant {
             }
         }
         self.account(reconciler, id).await?;
-        show(
+        gauges::show_drift(
             id,
             drift + self.unaccounted.unsigned_abs() + self.miscounted,
         );
@@ -105,9 +105,7 @@ impl Invariant {
         let Some(report) = audit::audit(&reconciler.stock, &*reconciler.ledger, id).await? else {
             return Ok(());
         };
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        metrics::gauge!("stockade_oversold_units", "item" => id.to_string())
-            .set(report.oversold as f64);
+        gauges::show_audit(id, &report);
         let miscounted = report.miscounted + report.oversold;
         if miscounted != 0 && miscounted != self.miscounted {
             tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit {id}`");
@@ -124,11 +122,6 @@ impl Invariant {
         self.miscounted = miscounted;
         Ok(())
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn show(id: &ItemId, drift: u64) {
-    metrics::gauge!("stockade_drift_units", "item" => id.to_string()).set(drift as f64);
 }
 
 async fn report(

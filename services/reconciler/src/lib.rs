@@ -16,6 +16,7 @@ mod balance;
 mod clock;
 mod confirmation;
 mod expire;
+mod gauges;
 mod invariant;
 mod item_lock;
 mod plan;
@@ -36,6 +37,8 @@ use stock::{ItemStock, Stock, StockError};
 use supervision::supervise;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::gauges::Backlog;
 
 pub use plan::{Plan, Step, plan, reconcile_once};
 
@@ -119,6 +122,7 @@ pub(crate) struct Reconciler {
     pub ledger: Arc<dyn Ledger>,
     pub lock: Arc<dyn Lock>,
     pub settings: ReconcilerSettings,
+    pub backlog: Backlog,
     pub stop: CancellationToken,
 }
 
@@ -160,10 +164,12 @@ pub async fn run(
         ledger,
         lock,
         settings,
+        backlog: Backlog::default(),
         stop: stop.child_token(),
     });
+    gauges::show_initial();
     let mut tasks = JoinSet::new();
-    let [expirer, returner, looper] = [0; 3].map(|_| Arc::clone(&reconciler));
+    let [expirer, returner, looper, gauger] = [0; 4].map(|_| Arc::clone(&reconciler));
     tasks.spawn(supervise("expiry", move || {
         expire::run(Arc::clone(&expirer))
     }));
@@ -172,6 +178,9 @@ pub async fn run(
     }));
     tasks.spawn(supervise("the reconcile loop", move || {
         reconcile_loop::run(Arc::clone(&looper))
+    }));
+    tasks.spawn(supervise("the gauges", move || {
+        gauges::run(Arc::clone(&gauger))
     }));
     while tasks.join_next().await.is_some() {}
 }

@@ -19,7 +19,9 @@ use crate::{
     anomaly::{Anomaly, PendingWork},
     balance,
     confirmation::Confirmation,
-    expire, item_lock, returns, spillovers,
+    expire,
+    gauges::Backlog,
+    item_lock, returns, spillovers,
 };
 
 /// What has to be done for an item.
@@ -307,6 +309,7 @@ pub async fn reconcile_once(
         stock,
         ledger,
         lock,
+        backlog: Backlog::default(),
         settings,
         stop: CancellationToken::new(),
     });

@@ -19,6 +19,7 @@ use crate::{
     ERRORS, Reconciler, ReconcilerError,
     anomaly::{PendingWork, is_active},
     balance::{self, Pace},
+    gauges,
     invariant::Invariant,
     item_lock, spillovers,
 };
@@ -182,6 +183,7 @@ async fn reconcile(
         wanted,
     } = due_item;
     let snapshots = audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?;
+    gauges::show_item(reconciler, id, &snapshots);
     let repair = watched
         .invariant
         .judge(reconciler, id, settings, &snapshots)

@@ -68,6 +68,7 @@ pub async fn run(
     // The recorder also stops when the stock's wake-up channel closes.
     let stop = stop.child_token();
     let workers = settings.workers.max(1);
+    show_initial();
     let recorder = Arc::new(Recorder {
         stock,
         ledger,
@@ -95,6 +96,12 @@ pub async fn run(
     sweep::final_sweep(&recorder).await;
     recorder.work.close();
     while tasks.join_next().await.is_some() {}
+}
+
+/// Shows the metrics that must be 0 before their first event: an alert needs the 0.
+fn show_initial() {
+    metrics::gauge!("stockade_stopped_segments").set(0.0);
+    metrics::counter!(ERRORS).increment(0);
 }
 
 /// State shared by the tasks of a recorder.

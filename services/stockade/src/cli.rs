@@ -4,7 +4,6 @@
 //! do; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
-    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -13,11 +12,11 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use domain::{BuyerId, ItemId};
-use tracing_subscriber::EnvFilter;
 
 use crate::{
     audit,
     lock::{self, LockCommand},
+    log::{self, LogFormat},
     output::write_out,
     plan::{self, PlanArguments},
     reconcile, roles,
@@ -116,9 +115,11 @@ pub async fn run() -> Result<ExitCode> {
     let layers = Layers::read(&cli.dir, &matches)?;
     match cli.command {
         Command::Lock(command) => {
-            log(&layers
-                .unless_default("log")
-                .unwrap_or_else(|| LOCK_LOG.into()))?;
+            let filter = layers.unless_default("log");
+            log::start(
+                filter.as_deref().unwrap_or(LOCK_LOG),
+                LogFormat::from_layers(&layers)?,
+            )?;
             lock::lock(command, &layers).await
         }
         // `plan` needs no server and no setting.
@@ -130,7 +131,7 @@ pub async fn run() -> Result<ExitCode> {
 /// Commands of the engine, which read all settings.
 async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCode> {
     let settings = Settings::from_layers(layers)?;
-    log(&settings.log)?;
+    log::start(&settings.log, settings.log_format)?;
     match command {
         Command::Up => up::up(dir, settings).await.map(|()| ExitCode::SUCCESS),
         Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
@@ -146,17 +147,6 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Lock(command) => lock::lock(command, layers).await,
         Command::Plan(_) => unreachable!("`run` handles `plan`"),
     }
-}
-
-fn log(filter: &str) -> Result<()> {
-    let filter = EnvFilter::try_new(filter)
-        .context("STOCKADE_LOG: expected a filter such as `info` or `stock=debug,info`")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    Ok(())
 }
 
 async fn migrate(settings: &Settings) -> Result<ExitCode> {

@@ -6,6 +6,7 @@ mod dedicated_runtime;
 mod item_lock;
 mod key_set;
 mod lock;
+mod log;
 mod output;
 mod plan;
 mod private;

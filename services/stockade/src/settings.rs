@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use order::{Admin, RateLimits, TokenPolicy};
 use stock::TlsCertificates;
 
-use crate::{key_set::KeySetSource, lock::backends};
+use crate::{key_set::KeySetSource, lock::backends, log::LogFormat};
 
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 pub use tls::read as tls;
@@ -77,6 +77,7 @@ pub struct Settings {
     pub replicas_timeout: Duration,
     pub recorder_workers: usize,
     pub log: String,
+    pub log_format: LogFormat,
     /// The stores that the user configured, without those of an earlier `up`.
     pub own_urls: OwnUrls,
 }
@@ -195,6 +196,7 @@ impl Settings {
             replicas_timeout: ms("replicas_timeout_ms", 1..=60_000)?,
             recorder_workers: size("recorder_workers", 1..=64)?,
             log: layers.text("log").unwrap_or_default(),
+            log_format: LogFormat::from_layers(layers)?,
         })
     }
 

@@ -1,8 +1,9 @@
-//! Checks whether a Redis server can be trusted with stock.
+//! What Redis servers report of themselves: whether they can be trusted with stock, and how full they
+//! are.
 
 use redis::Value;
 
-use super::Connection;
+use super::{Connection, Operators};
 use crate::StockError;
 
 /// The oldest major version whose scripts can declare that they only read, or that they may run when
@@ -15,17 +16,66 @@ pub(super) async fn check(connection: &Connection) -> Result<u16, StockError> {
     let reply: Value = redis::cmd("INFO")
         .query_async(&mut connection.clone())
         .await?;
-    let nodes = match reply {
-        Value::Map(nodes) => nodes
-            .into_iter()
-            .map(|(name, info)| (text(&name), text(&info)))
-            .collect(),
-        single => vec![("REDIS_URL".to_owned(), text(&single))],
-    };
+    let nodes = by_node(reply, "REDIS_URL");
     for (name, info) in &nodes {
         check_node(name, info)?;
     }
     Ok(u16::try_from(nodes.len()).unwrap_or(u16::MAX))
+}
+
+/// The reply to `INFO` of each server. One server replies without a name, and gets this one.
+fn by_node(reply: Value, name: &str) -> Vec<(String, String)> {
+    match reply {
+        Value::Map(nodes) => nodes
+            .into_iter()
+            .map(|(name, info)| (text(&name), text(&info)))
+            .collect(),
+        single => vec![(name.to_owned(), text(&single))],
+    }
+}
+
+/// Memory of one Redis server that holds stock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerMemory {
+    /// Address of the server: `HOST:PORT`.
+    pub server: String,
+    /// Bytes that it uses.
+    pub used_bytes: u64,
+    /// Bytes that it may use; 0 is no bound. At the bound it refuses new orders.
+    pub max_bytes: u64,
+}
+
+/// Reads the memory of every master. `name` is the address of a single server.
+pub(crate) async fn memory(
+    operators: &Operators,
+    name: &str,
+) -> Result<Vec<ServerMemory>, StockError> {
+    let reply = operators.query(redis::cmd("INFO").arg("memory")).await?;
+    by_node(reply, name)
+        .into_iter()
+        .map(|(server, info)| node_memory(server, &info))
+        .collect()
+}
+
+fn node_memory(server: String, info: &str) -> Result<ServerMemory, StockError> {
+    let bytes = |wanted| {
+        field(info, wanted)
+            .parse()
+            .map_err(|_| StockError::Unreadable(format!("expected {wanted} in INFO of {server}")))
+    };
+    Ok(ServerMemory {
+        used_bytes: bytes("used_memory")?,
+        max_bytes: bytes("maxmemory")?,
+        server,
+    })
+}
+
+/// A field of a reply to `INFO`; empty if there is none.
+fn field<'a>(info: &'a str, wanted: &str) -> &'a str {
+    info.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(field, _)| *field == wanted)
+        .map_or("", |(_, value)| value.trim())
 }
 
 fn text(value: &Value) -> String {
@@ -38,12 +88,7 @@ fn text(value: &Value) -> String {
 }
 
 fn check_node(name: &str, info: &str) -> Result<(), StockError> {
-    let field = |wanted: &str| {
-        info.lines()
-            .filter_map(|line| line.split_once(':'))
-            .find(|(field, _)| *field == wanted)
-            .map_or("", |(_, value)| value.trim())
-    };
+    let field = |wanted| field(info, wanted);
     let version = field("redis_version");
     let major = version
         .split('.')
@@ -91,7 +136,7 @@ fn refuse(name: &str, why: String) -> Result<(), StockError> {
 
 #[cfg(test)]
 mod tests {
-    use super::check_node;
+    use super::{ServerMemory, check_node, node_memory};
 
     fn info(version: &str, policy: &str, role: &str) -> String {
         format!(
@@ -119,5 +164,18 @@ mod tests {
                 "{info}"
             );
         }
+    }
+
+    #[test]
+    fn memory_is_read_from_the_fields_of_the_server() {
+        let info = "# Memory\r\nused_memory:872024\r\nused_memory_rss:1\r\nmaxmemory:1073741824\r\nmaxmemory_policy:noeviction\r\n";
+        let expected = ServerMemory {
+            server: "n:1".into(),
+            used_bytes: 872_024,
+            max_bytes: 1 << 30,
+        };
+        assert_eq!(node_memory("n:1".into(), info).unwrap(), expected);
+        let error = node_memory("n:1".into(), "# Memory\r\n").unwrap_err();
+        assert!(error.to_string().contains("used_memory"), "{error}");
     }
 }

@@ -56,10 +56,10 @@ pub(crate) async fn readyz(State(operators): State<Operators>) -> Result<&'stati
 /// Metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operators", responses((status = 200, description = "Prometheus text format", body = String)))]
 pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
-    let text = operators
-        .metrics
-        .map(|metrics| metrics.render())
-        .unwrap_or_default();
+    let text = match operators.metrics {
+        Some(metrics) => crate::metrics::render(metrics).await,
+        None => String::new(),
+    };
     (
         [(
             header::CONTENT_TYPE,

@@ -22,7 +22,7 @@ pub const RUN_FILE: &str = "run.toml";
 const DEFAULT: &str = "its default";
 
 /// Settings that `lock` reads. Its help hides the others.
-const LOCK_SETTINGS: [&str; 2] = ["lock_urls", "log"];
+const LOCK_SETTINGS: [&str; 3] = ["lock_urls", "log", "log_format"];
 
 /// Adds a flag for every setting that is not a secret.
 pub fn add_flags(command: Command) -> Command {

@@ -294,4 +294,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         "info,sqlx::postgres::notice=warn",
         "log filter, such as `info` or `stock=debug,info`",
     ),
+    setting(
+        "log_format",
+        "STOCKADE_LOG_FORMAT",
+        "text",
+        "how the log is written: `text`, or `json` for one object a line",
+    ),
 ];

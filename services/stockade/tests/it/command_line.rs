@@ -57,6 +57,7 @@ fn an_invalid_value_is_refused_with_its_origin_and_the_expected_value() {
         ("STOCKADE_BATCH_MAX", "0", "a whole number from 1 to 2000"),
         ("STOCKADE_BODY_BYTES_MAX", "-1", "a whole number"),
         ("STOCKADE_LOG", "stock=loud", "a filter"),
+        ("STOCKADE_LOG_FORMAT", "xml", "text or json"),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (variable, value, expected) in table {
@@ -198,4 +199,31 @@ fn who_stops_reading_is_not_told_of_a_defect() {
         .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn with_the_json_format_every_line_of_the_log_is_an_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let logged = |format: &str| {
+        let output = run(configured(folder.path())
+            .env("STOCKADE_LOG", "debug")
+            .env("STOCKADE_LOG_FORMAT", format)
+            .arg("migrate"));
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let lines = logged("json");
+    assert!(!lines.is_empty(), "the driver logs its statements");
+    for line in lines.lines() {
+        let entry: serde_json::Value = serde_json::from_str(line).expect(line);
+        for field in ["timestamp", "level", "target"] {
+            assert!(entry[field].is_string(), "no {field} in {line}");
+        }
+    }
+    let text = logged("text");
+    let first = text.lines().next().unwrap();
+    assert!(
+        !first.starts_with('{') && first.contains("DEBUG"),
+        "{first}"
+    );
 }

@@ -1,0 +1,42 @@
+//! The log of the program, on standard error: text for people, or one JSON object a line for programs
+//! that collect logs.
+
+use std::io::IsTerminal;
+
+use anyhow::{Context, Result};
+use tracing_subscriber::EnvFilter;
+
+use crate::settings::Layers;
+
+/// How the lines of the log are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl LogFormat {
+    /// Reads the setting. Fails if it is neither of the two.
+    pub fn from_layers(layers: &Layers) -> Result<Self> {
+        match layers.text("log_format").as_deref() {
+            Some("text") => Ok(Self::Text),
+            Some("json") => Ok(Self::Json),
+            _ => Err(layers.wrong("log_format", "text or json")),
+        }
+    }
+}
+
+/// Starts the log of this process. Fails on an invalid filter.
+pub fn start(filter: &str, format: LogFormat) -> Result<()> {
+    let filter = EnvFilter::try_new(filter)
+        .context("STOCKADE_LOG: expected a filter such as `info` or `stock=debug,info`")?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        // Fields stand next to the message: a query for an item needs no path into the object.
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    Ok(())
+}

@@ -180,6 +180,7 @@ has_make() { have make; }
 has_curl() { have curl; }
 has_ps() { have ps; }
 has_etcd() { have etcd; }
+has_prometheus() { have prometheus && have promtool; }
 has_wrk() { have wrk; }
 
 find_missing() {
@@ -203,6 +204,7 @@ find_missing() {
   need zookeeper 'is a lock backend that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
   need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
   need chromium 'renders the pages that the tests write' chromium google-chrome has_browser
+  need prometheus 'checks the alerts, and scrapes a process in a test' prometheus prometheus has_prometheus
   need ps 'shows the tests which servers still run' procps '' has_ps
   case $profile in test) return ;; esac
   need wrk 'loads the service with requests' wrk wrk has_wrk
@@ -297,7 +299,7 @@ install_with_apt() {
 # The services that the packages bring, unless they were there before: " SERVICE..."
 new_services() {
   local pair
-  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd; do
+  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd prometheus:prometheus; do
     case " $apt_packages " in *" ${pair%:*} "*) apt_has "${pair%:*}" || printf ' %s' "${pair#*:}" ;; esac
   done
 }

@@ -14,7 +14,10 @@ use crate::{
 /// The size of the pool.
 const CONNECTIONS_MAX: usize = 4;
 
-on_both!(snapshots_and_outboxes_are_read_on_every_kind_of_server);
+on_both!(
+    snapshots_and_outboxes_are_read_on_every_kind_of_server,
+    the_memory_of_every_master_is_read,
+);
 
 on_own_server!(
     concurrent_reads_open_at_most_four_connections,
@@ -32,6 +35,18 @@ async fn snapshots_and_outboxes_are_read_on_every_kind_of_server(site: Arc<Site>
     let entries = sale.stock.read_outbox(&segment, None, 10).await.unwrap();
     assert_eq!(entries.len(), inspection.entries.len());
     assert_eq!(entries.last().unwrap().id, inspection.last);
+}
+
+async fn the_memory_of_every_master_is_read(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(8, 2)).await;
+    let memory = sale.stock.memory().await.unwrap();
+    let mut servers: Vec<_> = memory.iter().map(|memory| &*memory.server).collect();
+    let masters = site.masters.iter().map(|url| &url["redis://".len()..]);
+    let mut masters: Vec<_> = masters.collect();
+    servers.sort_unstable();
+    masters.sort_unstable();
+    assert_eq!(servers, masters);
+    assert!(memory.iter().all(|memory| memory.used_bytes > 100_000));
 }
 
 async fn clients(sale: &Sale) -> usize {

@@ -332,3 +332,21 @@ async fn at(url: &str, cmd: &redis::Cmd) {
         .await
         .unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_memory_of_the_present_master_is_read() {
+    let group = RedisSentinel::start(1).await.unwrap();
+    let sale = sale_at(&group, 10).await;
+    let reads_of = async |server: &Redis| {
+        let memory = sale.stock.memory().await;
+        memory.is_ok_and(|memory| {
+            memory.len() == 1 && format!("redis://{}", memory[0].server) == server.url()
+        })
+    };
+    assert!(reads_of(&group.servers()[0]).await);
+    let promoted = group.fail_over().await.unwrap();
+    eventually("the memory of the new master", async || {
+        reads_of(&group.servers()[promoted]).await
+    })
+    .await;
+}

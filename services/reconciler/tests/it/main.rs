@@ -11,6 +11,7 @@ mod drift;
 mod env;
 mod expiry;
 mod failover;
+mod gauges;
 mod history;
 mod idle;
 mod invariant;

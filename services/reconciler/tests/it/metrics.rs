@@ -17,7 +17,12 @@ pub fn supervise() {
 
 /// Value of the item's gauge, if it was ever set.
 pub fn gauge(name: &str, item: &str) -> Option<f64> {
-    let start = format!("{name}{{item=\"{item}\"}} ");
+    labelled(name, &format!("item=\"{item}\""))
+}
+
+/// Value of the gauge with these labels, if it was ever set.
+pub fn labelled(name: &str, labels: &str) -> Option<f64> {
+    let start = format!("{name}{{{labels}}} ");
     recorder().render().lines().find_map(|line| {
         line.strip_prefix(&start)
             .and_then(|value| value.parse().ok())

@@ -171,6 +171,11 @@ pub fn operators_router(
     with_problems(pages).with_state(Operators { engine, metrics })
 }
 
+/// Patterns of the routes that the API's description has.
+pub(crate) fn route_patterns() -> Vec<String> {
+    meta::Api::openapi().paths.paths.into_keys().collect()
+}
+
 /// The OpenAPI description and its pages.
 fn docs<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let pages = SwaggerUi::new("/docs").url("/openapi.json", meta::Api::openapi());

@@ -1,6 +1,7 @@
 //! Serves HTTP within limits, and drains requests at shutdown.
 
 mod connections;
+mod requests;
 
 use std::{
     convert::Infallible,
@@ -35,6 +36,7 @@ use crate::{
     rate::{PeerRates, RateLimits},
 };
 use connections::{Admitted, Bounds, Connections};
+use requests::Requests;
 
 /// Limits for requests.
 #[derive(Debug, Clone)]
@@ -223,6 +225,14 @@ struct Handler {
 
 impl Handler {
     async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+        let (started, requests) = (Instant::now(), Requests::shared());
+        let route = requests.route(request.uri().path());
+        let response = self.respond(request).await;
+        requests.record(route, response.status(), started.elapsed());
+        response
+    }
+
+    async fn respond(self, request: Request<Incoming>) -> Response<Body> {
         let (path, headers) = (request.uri().path(), request.headers());
         if let Err(too_many) = self.rates.admit(self.peer, path, headers) {
             return Problem::from(too_many).into_response();

@@ -48,7 +48,10 @@ fn metric_of(series: &str) -> Option<&'static Metric> {
 /// Names of series in expressions.
 fn series(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .filter(|word| word.starts_with("stockade_") || word.starts_with("process_"))
+        .filter(|word| {
+            let prefixes = ["stockade_", "process_", "http_server_"];
+            prefixes.iter().any(|prefix| word.starts_with(prefix))
+        })
         .collect()
 }
 

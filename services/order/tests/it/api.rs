@@ -653,6 +653,10 @@ async fn operators_see_health_readiness_and_metrics() {
             "stockade_orders_total{outcome=\"held\"}",
             "stockade_order_seconds_bucket",
             "stockade_batch_orders_bucket",
+            "http_server_request_duration_seconds_bucket{http_route=\"/v1/items/{item}/orders\",http_response_status_code=\"201\"",
+            "http_server_request_duration_seconds_bucket{http_route=\"/readyz\",http_response_status_code=\"200\"",
+            "stockade_build_info{version=",
+            "process_open_fds ",
         ] {
             assert!(text.contains(name), "{name}");
         }

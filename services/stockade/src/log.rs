@@ -36,7 +36,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<()> {
     match format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
         // Fields stand next to the message: a query for an item needs no path into the object.
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Json => log.json().flatten_event(true).with_span_list(false).init(),
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testbed::free_port;
 
 use crate::{
-    process::{Serving, create, settled_audit},
+    process::{Serving, create, program, settled_audit, stderr},
     test_env::TestEnv,
 };
 
@@ -116,6 +116,32 @@ async fn roles_without_an_api_listen_only_on_a_configured_address() {
             process.interrupt(),
             Some(0),
             "it has been at work until now"
+        );
+    }
+}
+
+/// Where systemd is installed.
+#[test]
+fn systemd_accepts_the_units() {
+    let folder = tempfile::tempdir().unwrap();
+    let units = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/systemd");
+    for unit in std::fs::read_dir(units).unwrap() {
+        let unit = unit.unwrap();
+        let text = std::fs::read_to_string(unit.path()).unwrap();
+        let program = program().display().to_string();
+        // systemd checks that the program exists.
+        let text = text.replace("/usr/local/bin/stockade", &program);
+        let path = folder.path().join(unit.file_name());
+        std::fs::write(&path, text).unwrap();
+        let mut verify = std::process::Command::new("systemd-analyze");
+        let Ok(output) = verify.arg("verify").arg(&path).output() else {
+            eprintln!("SKIPPED: systemd-analyze is not installed");
+            return;
+        };
+        let complaints = stderr(&output);
+        assert!(
+            output.status.success() && !complaints.contains(&*path.to_string_lossy()),
+            "{complaints}"
         );
     }
 }

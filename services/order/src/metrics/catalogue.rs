@@ -141,7 +141,7 @@ pub const CATALOGUE: &[Metric] = &[
     metric("process_cpu_seconds_total", Counter, "every", &[], "processor time that the process has used"),
     metric("process_resident_memory_bytes", Gauge, "every", &[], "memory of the process that is in RAM"),
     metric("process_virtual_memory_bytes", Gauge, "every", &[], "address space of the process"),
-    metric("process_virtual_memory_max_bytes", Gauge, "every", &[], "limit of the address space"),
+    metric("process_virtual_memory_max_bytes", Gauge, "every", &[], "limit of the address space; 0 is none"),
     metric("process_open_fds", Gauge, "every", &[], "open file descriptors; each connection is one"),
     metric("process_max_fds", Gauge, "every", &[], "limit of open file descriptors"),
     metric("process_threads", Gauge, "every", &[], "threads of the process"),

@@ -8,7 +8,7 @@ use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
-    JournalEntry, LedgerError, NewJournalEntry, PendingReturn, Transfer, TransferState,
+    JournalEntry, LedgerError, ListedItem, NewJournalEntry, PendingReturn, Transfer, TransferState,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned},
     statements::{ReacquiredOrder, Widths},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
@@ -75,6 +75,29 @@ impl TryFrom<ItemColumns> for Item {
             state: parsed::<ItemState>("items.state", &row.state)?,
             epoch: unsigned("epoch", row.epoch)?,
             version: unsigned("version", row.version)?,
+        })
+    }
+}
+
+/// A row of `items` with the sums of its segments.
+pub(crate) struct ListedColumns {
+    pub item: ItemColumns,
+    pub available: i64,
+    pub held: i64,
+    pub confirmed: i64,
+    pub returning: i64,
+}
+
+impl TryFrom<ListedColumns> for ListedItem {
+    type Error = LedgerError;
+
+    fn try_from(row: ListedColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            item: row.item.try_into()?,
+            available: unsigned("available", row.available)?,
+            held: unsigned("held", row.held)?,
+            confirmed: unsigned("confirmed", row.confirmed)?,
+            returning: unsigned("returning", row.returning)?,
         })
     }
 }
@@ -440,6 +463,7 @@ from_row!(ItemColumns {
     epoch,
     version
 });
+from_row!(ListedColumns { available, held, confirmed, returning } and { item });
 from_row!(TermsColumns {
     id,
     limit_per_buyer,

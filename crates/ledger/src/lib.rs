@@ -12,6 +12,7 @@ mod convert;
 mod error;
 mod life;
 mod limits;
+mod listing;
 mod migrations;
 mod postgres;
 mod recording;
@@ -30,8 +31,8 @@ pub use changes::{
 };
 pub use connect::{connect, connect_again};
 pub use contract::{
-    ByOrders, Claim, Created, ItemTotals, Ledger, OrderLife, Reading, Recorded, Recording,
-    SegmentReplay, SegmentRow, StockOperations,
+    ByOrders, Claim, Created, ItemTotals, Ledger, ListedItem, Listing, OrderLife, Page, Reading,
+    Recorded, Recording, SegmentReplay, SegmentRow, StockOperations,
 };
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};

@@ -2,6 +2,7 @@
 
 mod items;
 mod life;
+mod listing;
 mod reading;
 mod recording;
 mod repair;

@@ -7,14 +7,14 @@ use std::sync::{
 
 use async_trait::async_trait;
 use domain::{
-    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentConfig,
+    BuyerId, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentConfig,
     SegmentKey, TransferId,
 };
 use jiff::Timestamp;
 use ledger::{
-    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError,
-    NewJournalEntry, OrderLife, PendingReturn, Reading, Recording, Repair, SegmentRow, StockChange,
-    StockOperations, Transfer, TransferPlan, Transition,
+    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, ListedItem,
+    Listing, NewJournalEntry, OrderLife, Page, PendingReturn, Reading, Recording, Repair,
+    SegmentRow, StockChange, StockOperations, Transfer, TransferPlan, Transition,
 };
 
 /// Never answers the first few calls of `due` and `transition`, and forwards everything else.
@@ -218,6 +218,54 @@ impl Reading for UnresponsiveLedger {
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
         self.ledger.unaccounted(item).await
+    }
+}
+
+#[async_trait]
+impl Listing for UnresponsiveLedger {
+    async fn list_items(
+        &self,
+        after: Option<&ItemId>,
+        at_most: usize,
+    ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
+        self.ledger.list_items(after, at_most).await
+    }
+
+    async fn list_item_orders(
+        &self,
+        item: &ItemId,
+        state: Option<OrderState>,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        self.ledger
+            .list_item_orders(item, state, after, at_most)
+            .await
+    }
+
+    async fn list_buyer_orders(
+        &self,
+        buyer: &BuyerId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        self.ledger.list_buyer_orders(buyer, after, at_most).await
+    }
+
+    async fn list_refunds_due(
+        &self,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        self.ledger.list_refunds_due(after, at_most).await
+    }
+
+    async fn list_unmatched_payments(
+        &self,
+        after: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
+        self.ledger.list_unmatched_payments(after, at_most).await
     }
 }
 

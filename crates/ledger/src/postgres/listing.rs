@@ -1,0 +1,196 @@
+//! Lists on PostgreSQL.
+
+use async_trait::async_trait;
+use domain::{BuyerId, ItemId, ItemTag, Order, OrderId, OrderState};
+use uuid::Uuid;
+
+use super::{PostgresLedger, item_columns, order_columns};
+use crate::{
+    JournalEntry, LedgerError, ListedItem, Listing, Page,
+    columns::{JournalColumns, ListedColumns, OrderColumns},
+    convert::{column, signed, unsigned},
+    listing::{self, Lists},
+};
+
+#[async_trait]
+impl Listing for PostgresLedger {
+    async fn list_items(
+        &self,
+        after: Option<&ItemId>,
+        at_most: usize,
+    ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
+        let rows = sqlx::query_as::<_, ListedColumns>(concat!(
+            "SELECT ",
+            item_columns!(),
+            ", units.available, units.held, units.confirmed, units.\"returning\" FROM items CROSS JOIN LATERAL ( \
+                 SELECT coalesce(sum(available), 0)::bigint AS available, coalesce(sum(held), 0)::bigint AS held, \
+                        coalesce(sum(confirmed), 0)::bigint AS confirmed, coalesce(sum(\"returning\"), 0)::bigint AS \"returning\" \
+                 FROM segments WHERE segments.item = items.id) AS units \
+             WHERE id > $1 ORDER BY id LIMIT $2",
+        ));
+        let rows = rows
+            .bind(after.map_or("", ItemId::as_str))
+            .bind(one_more(at_most))
+            .fetch_all(&self.pool)
+            .await?;
+        let rows = rows.into_iter().map(ListedItem::try_from);
+        Ok(Page::cut(
+            rows.collect::<Result<_, _>>()?,
+            at_most,
+            |listed| listed.item.id.clone(),
+        ))
+    }
+
+    async fn list_item_orders(
+        &self,
+        item: &ItemId,
+        state: Option<OrderState>,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        listing::item_orders(self, item, state, after, at_most).await
+    }
+
+    async fn list_buyer_orders(
+        &self,
+        buyer: &BuyerId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        listing::buyer_orders(self, buyer, after, at_most).await
+    }
+
+    async fn list_refunds_due(
+        &self,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
+            "SELECT ",
+            order_columns!(),
+            " FROM orders WHERE state = 'refund_due' AND id > $1 ORDER BY id LIMIT $2"
+        ));
+        let rows = rows
+            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
+            .bind(one_more(at_most))
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
+    }
+
+    async fn list_unmatched_payments(
+        &self,
+        after: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
+        let rows = sqlx::query_as::<_, JournalColumns>(
+            "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
+             FROM journal WHERE action = 'unmatched_payment' AND id > $1 ORDER BY id LIMIT $2",
+        );
+        let rows = rows
+            .bind(signed(after.unwrap_or(0)))
+            .bind(one_more(at_most))
+            .fetch_all(&self.pool)
+            .await?;
+        let entries = rows.into_iter().map(JournalEntry::try_from);
+        Ok(Page::cut(
+            entries.collect::<Result<_, _>>()?,
+            at_most,
+            |entry| entry.id,
+        ))
+    }
+}
+
+/// Rows to read for a page: one more tells whether the list continues.
+fn one_more(at_most: usize) -> i64 {
+    signed(at_most as u64 + 1)
+}
+
+fn orders(rows: Vec<OrderColumns>) -> Result<Vec<Order>, LedgerError> {
+    rows.into_iter().map(Order::try_from).collect()
+}
+
+#[async_trait]
+impl Lists for PostgresLedger {
+    async fn scan(
+        &self,
+        after: OrderId,
+        last: OrderId,
+        at_most: usize,
+    ) -> Result<Option<(OrderId, usize)>, LedgerError> {
+        let end = sqlx::query_as::<_, (Uuid, i64)>(
+            "SELECT id, count(*) OVER () FROM (SELECT id FROM orders WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3) AS scanned \
+             ORDER BY id DESC LIMIT 1",
+        );
+        let end = end
+            .bind(after.as_uuid())
+            .bind(last.as_uuid())
+            .bind(signed(at_most as u64))
+            .fetch_optional(&self.pool)
+            .await?;
+        end.map(|(id, count)| Ok((id.into(), unsigned::<i64>("count", count)? as usize)))
+            .transpose()
+    }
+
+    async fn item_orders(
+        &self,
+        item: &ItemId,
+        state: Option<OrderState>,
+        after: OrderId,
+        last: OrderId,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
+        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
+            "SELECT ",
+            order_columns!(),
+            " FROM orders WHERE id > $1 AND id <= $2 AND item = $3 AND ($4::text IS NULL OR state = $4) ORDER BY id LIMIT $5"
+        ));
+        let rows = rows
+            .bind(after.as_uuid())
+            .bind(last.as_uuid())
+            .bind(item.as_str())
+            .bind(state.map(OrderState::as_str))
+            .bind(signed(at_most as u64))
+            .fetch_all(&self.pool)
+            .await?;
+        orders(rows)
+    }
+
+    async fn tags(&self, first: ItemTag, at_most: usize) -> Result<Vec<ItemTag>, LedgerError> {
+        let tags = sqlx::query_scalar::<_, i64>(
+            "SELECT DISTINCT tag FROM items WHERE tag >= $1 ORDER BY tag LIMIT $2",
+        );
+        let tags = tags
+            .bind(i64::from(first.0))
+            .bind(signed(at_most as u64))
+            .fetch_all(&self.pool)
+            .await?;
+        tags.into_iter()
+            .map(|tag| unsigned("tag", tag).map(ItemTag))
+            .collect()
+    }
+
+    async fn buyer_orders(
+        &self,
+        buyer: &BuyerId,
+        ranges: &[[OrderId; 2]],
+        after: OrderId,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
+        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
+            "SELECT ",
+            order_columns!(),
+            " FROM UNNEST($1::uuid[], $2::uuid[]) AS searched (first, last) \
+              JOIN orders ON id BETWEEN first AND last AND id > $3 AND buyer = $4 ORDER BY id LIMIT $5"
+        ));
+        let rows = rows
+            .bind(column(ranges, |[first, _]| first.as_uuid()))
+            .bind(column(ranges, |[_, last]| last.as_uuid()))
+            .bind(after.as_uuid())
+            .bind(buyer.as_str())
+            .bind(signed(at_most as u64))
+            .fetch_all(&self.pool)
+            .await?;
+        orders(rows)
+    }
+}

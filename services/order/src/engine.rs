@@ -2,6 +2,7 @@
 
 mod items;
 mod life;
+mod lists;
 mod orders;
 mod transitions;
 
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
+pub use lists::{ListedOrder, RefundDue, RefundKey, UnmatchedPayment};
 pub use orders::{Placed, Placement};
 
 use transitions::Transitions;

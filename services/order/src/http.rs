@@ -4,6 +4,7 @@ mod access;
 mod body;
 mod items;
 mod life;
+mod lists;
 mod meta;
 mod orders;
 mod outage;
@@ -28,7 +29,10 @@ use utoipa_swagger_ui::SwaggerUi;
 
 use crate::{
     Credentials, Engine, Limits,
-    http::{orders::OrderMetrics, outage::Outage, problem::Problem, public_view::PublicViews},
+    http::{
+        lists::cursor::Cursors, orders::OrderMetrics, outage::Outage, problem::Problem,
+        public_view::PublicViews,
+    },
     rate::BuyerRates,
 };
 
@@ -49,6 +53,7 @@ pub(crate) struct Shared {
     pub outage: Outage,
     pub public_views: PublicViews,
     pub rates: BuyerRates,
+    pub cursors: Cursors,
     pub body_bytes: usize,
 }
 
@@ -108,6 +113,7 @@ impl App {
         limits: &Limits,
     ) -> Self {
         Self(Arc::new(Shared {
+            cursors: Cursors::new(credentials.cursor_secret()),
             engine,
             credentials,
             payments,
@@ -125,14 +131,19 @@ fn api() -> Router<App> {
     // No layers: axum would clone each of them for every request. Bodies are limited where they are
     // read, and panics are caught in `serve`.
     Router::new()
-        .route("/v1/items/{item}/orders", post(orders::place))
+        .route(
+            "/v1/items/{item}/orders",
+            post(orders::place).merge(get(lists::item_orders)),
+        )
+        .route("/v1/orders", get(lists::own_orders))
+        .route("/v1/refunds-due", get(lists::refunds_due))
         .route(
             "/v1/orders/{order}",
             get(orders::show).merge(delete(life::cancel)),
         )
         .route("/v1/orders/{order}/payment", post(life::pay))
         .route("/v1/orders/{order}/refund", post(life::refund))
-        .route("/v1/items", post(items::create))
+        .route("/v1/items", post(items::create).merge(get(lists::items)))
         .route(
             "/v1/items/{item}",
             get(items::show).merge(patch(stock::patch)),

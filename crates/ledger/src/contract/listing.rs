@@ -70,6 +70,14 @@ impl<T, K> Page<T, K> {
         let next = rows.last().filter(|_| continues).map(key);
         Self { rows, next }
     }
+
+    /// The page with each row converted.
+    pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U, K> {
+        Page {
+            rows: self.rows.into_iter().map(convert).collect(),
+            next: self.next,
+        }
+    }
 }
 
 /// An item with the units of its segments, as the ledger has recorded them.

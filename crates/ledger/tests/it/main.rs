@@ -11,6 +11,7 @@ mod faults;
 mod items;
 mod life;
 mod limits;
+mod listing;
 mod races;
 mod reacquisitions;
 mod reads;

@@ -104,6 +104,10 @@ impl Admin {
         &self.name
     }
 
+    pub(super) fn token_hash(&self) -> &[u8] {
+        &self.token_hash
+    }
+
     pub(crate) fn has(&self, scope: Scope) -> bool {
         self.scopes.contains(&scope)
     }

@@ -32,6 +32,9 @@ pub(crate) struct Problem {
     /// The field of the request that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
+    /// Every part of the request that was refused, where there may be several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<FieldError>,
     /// With `not_open`: the item's state. With `order_not_...`: the order's.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
@@ -43,6 +46,27 @@ pub(crate) struct Problem {
     retry_after: Option<u32>,
     #[serde(skip)]
     too_many: Option<TooMany>,
+}
+
+/// A part of the request that was refused.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct FieldError {
+    /// Where it is, as a JSON pointer; a parameter is `/` and its name.
+    #[schema(example = "/limit")]
+    pointer: String,
+    /// What was expected.
+    detail: String,
+}
+
+impl FieldError {
+    pub(crate) fn new(name: &str, detail: impl Into<String>) -> Self {
+        // `~` and `/` are escaped in a JSON pointer (RFC 6901).
+        let name = name.replace('~', "~0").replace('/', "~1");
+        Self {
+            pointer: format!("/{name}"),
+            detail: detail.into(),
+        }
+    }
 }
 
 fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
@@ -59,6 +83,7 @@ impl Problem {
             code,
             detail: detail.into(),
             field: None,
+            errors: Vec::new(),
             state: None,
             opens_at: None,
             retry_after: None,
@@ -72,6 +97,18 @@ impl Problem {
         Self {
             field: Some(field),
             ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
+        }
+    }
+
+    /// Several parts of the request were refused. `field` and `detail` name the first one.
+    pub(crate) fn invalid_fields(errors: Vec<FieldError>) -> Self {
+        let first = errors.first();
+        let (field, detail) = first.map_or_else(Default::default, |error| {
+            (error.pointer[1..].to_owned(), error.detail.clone())
+        });
+        Self {
+            errors,
+            ..Self::invalid(field, detail)
         }
     }
 

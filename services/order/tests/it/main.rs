@@ -17,6 +17,7 @@ mod late;
 mod levels;
 mod life;
 mod limits;
+mod lists;
 mod payments;
 mod races;
 mod rates;

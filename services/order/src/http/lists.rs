@@ -1,0 +1,155 @@
+//! Handlers that list items, orders, and money that must be returned.
+
+pub(crate) mod cursor;
+pub(crate) mod pages;
+mod query;
+pub(crate) mod rows;
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use domain::{ItemId, OrderId};
+use futures::FutureExt;
+
+use super::{
+    App, Problem,
+    access::{AdminWith, Buyer, Name, Read},
+    items::item_id,
+};
+use crate::engine::RefundKey;
+use pages::{List, PageBody};
+use query::Parameters;
+use rows::{ItemRow, OrderRow, RefundRow};
+
+/// Lists all items, by id.
+#[utoipa::path(get, path = "/v1/items", operation_id = "listItems", tag = "admins",
+    params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+    responses((status = 200, description = "a page, or the whole list", body = PageBody<ItemRow>), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn items(
+    State(app): State<App>,
+    _: AdminWith<Read>,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let name = "items";
+    let query = parameters.read::<ItemId>(&app.cursors, name, false)?;
+    let engine = Arc::clone(&app.engine);
+    let list = List {
+        name: name.into(),
+        columns: ItemRow::COLUMNS,
+        read: Arc::new(move |after, at_most| {
+            let engine = Arc::clone(&engine);
+            async move {
+                let page = engine.list_items(after.as_ref(), at_most).await?;
+                Ok(page.map(ItemRow::from))
+            }
+            .boxed()
+        }),
+    };
+    list.answer(&app.cursors, query).await
+}
+
+/// Lists the recorded orders of an item, by id.
+#[utoipa::path(get, path = "/v1/items/{item}/orders", operation_id = "listItemOrders", tag = "admins",
+    params(("item" = String, Path, description = "the item"),
+        ("state" = Option<String>, Query, description = "only orders in this state"),
+        ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+    responses((status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn item_orders(
+    State(app): State<App>,
+    _: AdminWith<Read>,
+    Name(item): Name,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let id = item_id(&item)?;
+    let name = format!("items/{id}/orders");
+    let query = parameters.read::<OrderId>(&app.cursors, &name, true)?;
+    let known = app.engine.known(&id).await?;
+    known.ok_or_else(Problem::item_not_found)?;
+    let (engine, state) = (Arc::clone(&app.engine), query.state);
+    let list = List {
+        name,
+        columns: OrderRow::COLUMNS,
+        read: Arc::new(move |after, at_most| {
+            let (engine, id) = (Arc::clone(&engine), id.clone());
+            async move {
+                let page = engine.list_item_orders(&id, state, after, at_most).await?;
+                Ok(page.map(OrderRow::from))
+            }
+            .boxed()
+        }),
+    };
+    list.answer(&app.cursors, query).await
+}
+
+/// Lists the buyer's recorded orders of all items, by id.
+#[utoipa::path(get, path = "/v1/orders", operation_id = "listOwnOrders", tag = "buyers",
+    params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+    responses((status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 429, description = "`too_many_requests`", body = Problem),
+        (status = 503, description = "`unavailable`", body = Problem)),
+    security(("buyer" = [])))]
+pub(crate) async fn own_orders(
+    State(app): State<App>,
+    Buyer(buyer): Buyer,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let name = format!("orders of {buyer}");
+    let query = parameters.read::<OrderId>(&app.cursors, &name, false)?;
+    let engine = Arc::clone(&app.engine);
+    let list = List {
+        name,
+        columns: OrderRow::BUYER_COLUMNS,
+        read: Arc::new(move |after, at_most| {
+            let (engine, buyer) = (Arc::clone(&engine), buyer.clone());
+            async move {
+                let page = engine.list_buyer_orders(&buyer, after, at_most).await?;
+                Ok(page.map(OrderRow::for_buyer))
+            }
+            .boxed()
+        }),
+    };
+    list.answer(&app.cursors, query).await
+}
+
+/// Lists the money that must be returned: orders that are `refund_due`, and payments that no order
+/// could take.
+#[utoipa::path(get, path = "/v1/refunds-due", operation_id = "listRefundsDue", tag = "admins",
+    params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+    responses((status = 200, description = "a page, or the whole list", body = PageBody<RefundRow>), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn refunds_due(
+    State(app): State<App>,
+    _: AdminWith<Read>,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let name = "refunds-due";
+    let query = parameters.read::<RefundKey>(&app.cursors, name, false)?;
+    let engine = Arc::clone(&app.engine);
+    let list = List {
+        name: name.into(),
+        columns: RefundRow::COLUMNS,
+        read: Arc::new(move |after, at_most| {
+            let engine = Arc::clone(&engine);
+            async move {
+                let page = engine.list_refunds_due(after, at_most).await?;
+                Ok(page.map(RefundRow::from))
+            }
+            .boxed()
+        }),
+    };
+    list.answer(&app.cursors, query).await
+}

@@ -1,0 +1,169 @@
+//! Writes a list: one page as JSON, or all pages as CSV or JSON lines.
+//!
+//! A stream reads the next page from the ledger when the client has taken the one before, so a list
+//! of any length needs the memory of two pages, and holds no connection of the ledger meanwhile.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, Stream},
+};
+use http::{HeaderValue, header};
+use ledger::Page;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    cursor::{Cursors, Key},
+    query::{Format, ListQuery},
+};
+use crate::{engine::EngineError, http::Problem};
+
+/// Rows that a stream reads at a time.
+const STREAM_ROWS: usize = 1000;
+
+/// A page of a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PageBody<T> {
+    /// The rows. A page may have fewer than `limit`.
+    data: Vec<T>,
+    /// The value of `after` for the next page; null: the list ends here.
+    next: Option<String>,
+}
+
+/// Reads the page behind a key.
+pub(super) type Read<R, K> =
+    dyn Fn(Option<K>, usize) -> BoxFuture<'static, Result<Page<R, K>, EngineError>> + Send + Sync;
+
+/// A list: its name, which cursors are bound to, its columns in CSV, and how to read it.
+pub(super) struct List<R, K> {
+    pub name: String,
+    pub columns: &'static [&'static str],
+    pub read: Arc<Read<R, K>>,
+}
+
+impl<R, K> List<R, K>
+where
+    R: Serialize + Send + 'static,
+    K: Key + Send + 'static,
+{
+    pub(super) async fn answer(
+        self,
+        cursors: &Cursors,
+        query: ListQuery<K>,
+    ) -> Result<Response, Problem> {
+        if query.format != Format::Json {
+            return self.stream(query.after, query.format).await;
+        }
+        let page = (self.read)(query.after, query.limit).await?;
+        let body = PageBody {
+            next: page.next.map(|key| cursors.issue(&self.name, &key)),
+            data: page.rows,
+        };
+        Ok((NO_STORE, axum::Json(body)).into_response())
+    }
+
+    /// The first page is read before the response begins, so that an outage is a problem body.
+    async fn stream(self, after: Option<K>, format: Format) -> Result<Response, Problem> {
+        let (media_type, head) = match format {
+            Format::Csv => (
+                "text/csv; charset=utf-8; header=present",
+                csv_line(self.columns),
+            ),
+            Format::Json | Format::Jsonl => ("application/jsonl", Ok(Bytes::new())),
+        };
+        let first = (self.read)(after, STREAM_ROWS).await?;
+        let rows = stream::once(async { head }).chain(rows(first, self.read, format));
+        let headers = [
+            (header::CACHE_CONTROL, NO_STORE[0].1.clone()),
+            (header::CONTENT_TYPE, HeaderValue::from_static(media_type)),
+        ];
+        Ok((headers, Body::from_stream(rows)).into_response())
+    }
+}
+
+/// Lists show buyers, and change all the time.
+const NO_STORE: [(header::HeaderName, HeaderValue); 1] =
+    [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+
+/// Why a stream ended early. The client sees an incomplete response.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("a row could not be written as CSV")]
+    Csv(#[from] csv::Error),
+    #[error("a row could not be written as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+fn rows<R: Serialize + Send + 'static, K: Send + 'static>(
+    first: Page<R, K>,
+    read: Arc<Read<R, K>>,
+    format: Format,
+) -> impl Stream<Item = Result<Bytes, StreamError>> + Send {
+    let pages = stream::try_unfold(Some(first), move |page| {
+        let read = Arc::clone(&read);
+        async move {
+            let Some(Page { rows, next }) = page else {
+                return Ok(None);
+            };
+            let written = write(&rows, format)?;
+            drop(rows);
+            let next = match next {
+                Some(key) => Some(read(Some(key), STREAM_ROWS).await?),
+                None => None,
+            };
+            Ok(Some((written, next)))
+        }
+    });
+    pages.inspect(|written: &Result<_, StreamError>| {
+        if let Err(error) = written {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                "a list ended early"
+            );
+        }
+    })
+}
+
+fn write<R: Serialize>(rows: &[R], format: Format) -> Result<Bytes, StreamError> {
+    match format {
+        Format::Csv => {
+            let mut csv = csv::WriterBuilder::new()
+                .has_headers(false)
+                .from_writer(Vec::new());
+            for row in rows {
+                csv.serialize(row)?;
+            }
+            Ok(written(csv)?)
+        }
+        Format::Json | Format::Jsonl => {
+            let mut lines = Vec::new();
+            for row in rows {
+                serde_json::to_writer(&mut lines, row)?;
+                lines.push(b'\n');
+            }
+            Ok(lines.into())
+        }
+    }
+}
+
+fn csv_line(columns: &[&str]) -> Result<Bytes, StreamError> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record(columns)?;
+    Ok(written(csv)?)
+}
+
+fn written(csv: csv::Writer<Vec<u8>>) -> Result<Bytes, csv::Error> {
+    csv.into_inner()
+        .map(Bytes::from)
+        .map_err(|error| error.into_error().into())
+}

@@ -1,0 +1,140 @@
+//! The parameters of a list, checked strictly: a misspelt filter must not list everything.
+
+use axum::extract::{FromRequestParts, Query};
+use domain::OrderState;
+use http::{HeaderMap, header, request::Parts};
+
+use super::cursor::{Cursors, Key};
+use crate::http::{App, Problem, problem::FieldError};
+
+/// Rows of a page, unless the request names another number.
+const LIMIT: usize = 100;
+const LIMIT_MAX: usize = 1000;
+
+/// How a list is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// One page, with the cursor of the next one.
+    Json,
+    /// The whole list, a header row first.
+    Csv,
+    /// The whole list, one JSON object on each line.
+    Jsonl,
+}
+
+/// The parameters as they came.
+pub(crate) struct Parameters {
+    pairs: Vec<(String, String)>,
+    accepted: Option<Format>,
+}
+
+/// The parameters of a list with keys `K`.
+pub(super) struct ListQuery<K> {
+    pub limit: usize,
+    pub after: Option<K>,
+    pub state: Option<OrderState>,
+    pub format: Format,
+}
+
+impl FromRequestParts<App> for Parameters {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
+        let pairs = Query::try_from_uri(&parts.uri)
+            .map_err(|_| Problem::invalid("query", "expected NAME=VALUE&..., percent-encoded"))?;
+        Ok(Self {
+            pairs: pairs.0,
+            accepted: accepted(&parts.headers),
+        })
+    }
+}
+
+/// The first media type of `Accept` that lists have.
+fn accepted(headers: &HeaderMap) -> Option<Format> {
+    let types = headers.get_all(header::ACCEPT).iter();
+    let types = types
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    let mut types = types.map(|one| one.split(';').next().unwrap_or_default().trim());
+    types.find_map(|one| match one {
+        "text/csv" => Some(Format::Csv),
+        "application/jsonl" | "application/x-ndjson" => Some(Format::Jsonl),
+        "application/json" => Some(Format::Json),
+        _ => None,
+    })
+}
+
+impl Parameters {
+    /// The parameters of `list`. Only lists of an item's orders have the parameter `state`.
+    pub(super) fn read<K: Key>(
+        self,
+        cursors: &Cursors,
+        list: &str,
+        has_state: bool,
+    ) -> Result<ListQuery<K>, Problem> {
+        let mut query = ListQuery {
+            limit: LIMIT,
+            after: None,
+            state: None,
+            format: self.accepted.unwrap_or(Format::Json),
+        };
+        let (mut errors, mut seen) = (Vec::new(), Vec::new());
+        for (name, value) in &self.pairs {
+            let read = if seen.contains(&name) {
+                Err("expected once".into())
+            } else {
+                query.set(cursors, list, has_state, name, value)
+            };
+            errors.extend(read.err().map(|detail| FieldError::new(name, detail)));
+            seen.push(name);
+        }
+        match errors.is_empty() {
+            true => Ok(query),
+            false => Err(Problem::invalid_fields(errors)),
+        }
+    }
+}
+
+impl<K: Key> ListQuery<K> {
+    fn set(
+        &mut self,
+        cursors: &Cursors,
+        list: &str,
+        has_state: bool,
+        name: &str,
+        value: &str,
+    ) -> Result<(), String> {
+        match name {
+            "limit" => self.limit = limit(value)?,
+            "after" => {
+                let key = cursors.verify(list, value);
+                self.after =
+                    Some(key.ok_or("expected the `next` of an earlier page of this list")?);
+            }
+            "format" => self.format = format(value)?,
+            "state" if has_state => {
+                let state = value.parse::<OrderState>();
+                self.state = Some(state.map_err(|error| format!("expected {}", error.expected))?);
+            }
+            _ if has_state => return Err("expected limit, after, format or state".into()),
+            _ => return Err("expected limit, after or format".into()),
+        }
+        Ok(())
+    }
+}
+
+fn limit(value: &str) -> Result<usize, String> {
+    let limit = value.parse().ok();
+    limit
+        .filter(|limit| (1..=LIMIT_MAX).contains(limit))
+        .ok_or_else(|| format!("expected a whole number from 1 to {LIMIT_MAX}"))
+}
+
+fn format(value: &str) -> Result<Format, String> {
+    match value {
+        "json" => Ok(Format::Json),
+        "csv" => Ok(Format::Csv),
+        "jsonl" => Ok(Format::Jsonl),
+        _ => Err("expected json, csv or jsonl".into()),
+    }
+}

@@ -1,0 +1,396 @@
+//! Lists: every row once, whatever the page size, and bad parameters refused by name.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use domain::{IdempotencyKey, Quantity};
+use futures::{StreamExt, stream};
+use order::engine::Placement;
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use testkit::eventually;
+
+use crate::env::{Answer, Options, Stores, TestEnv, open};
+
+/// On SQLite and on PostgreSQL. The lists do not read Redis.
+async fn on_both_ledgers<F: Future<Output = ()>>(
+    options: Options,
+    test: impl Fn(Arc<TestEnv>) -> F,
+) {
+    for stores in [Stores::Small, Stores::Postgres] {
+        eprintln!("on {stores:?}");
+        let options = Options {
+            stores,
+            ..options.clone()
+        };
+        open(options, &test).await;
+    }
+}
+
+/// All rows of a list, which must have the pages that `after` and `limit` ask for.
+async fn all(request: impl Fn(&str) -> RequestBuilder, path: &str, limit: usize) -> Vec<Value> {
+    let (mut rows, mut after) = (Vec::new(), String::new());
+    let sign = if path.contains('?') { '&' } else { '?' };
+    loop {
+        let page = Answer::of(request(&format!("{path}{sign}limit={limit}{after}"))).await;
+        assert_eq!(page.status, 200, "{page:?}");
+        assert_eq!(page.header("cache-control"), Some("no-store"));
+        let data = page.body["data"].as_array().unwrap();
+        assert!(data.len() <= limit, "{page:?}");
+        rows.extend(data.iter().cloned());
+        match page.body["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return rows,
+        }
+    }
+}
+
+fn ids(rows: &[Value]) -> Vec<&str> {
+    rows.iter().map(|row| row["id"].as_str().unwrap()).collect()
+}
+
+fn keys(row: &Value) -> BTreeSet<&str> {
+    row.as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_orders_of_an_item_are_listed_once_each_whatever_the_page_size() {
+    on_both_ledgers(Options::default(), async |env| {
+        let item = env
+            .create(json!({ "stock": 50, "price_cents": 250, "currency": "EUR", "hold_seconds": 60 }))
+            .await;
+        let other = env.create(json!({ "stock": 50 })).await;
+        let path = format!("/v1/items/{item}/orders");
+        let admin = |path: &str| env.admin(Method::GET, path);
+        assert!(all(admin, &path, 2).await.is_empty());
+        let mut placed = BTreeSet::new();
+        for buyer in 0..7 {
+            placed.insert(env.hold(&item, &format!("buyer-{buyer}"), "k").await);
+            env.hold(&other, &format!("buyer-{buyer}"), "k").await;
+        }
+        let placed: Vec<_> = placed.iter().map(String::as_str).collect();
+        for limit in [1, 2, 3, 7, 8, 1000] {
+            assert_eq!(ids(&all(admin, &path, limit).await), placed, "{limit}");
+        }
+        let answer = env.order(&item, "ann", "k", 3).await;
+        let order = answer.is_held().body["id"].as_str().unwrap();
+        let report = json!({ "payment": "pay-1", "order": order, "amount_cents": 750 });
+        Answer::of(env.report(0, order, &report)).await.is_now("confirmed");
+        let rows = all(admin, &format!("{path}?state=confirmed"), 2).await;
+        assert_eq!(ids(&rows), [order]);
+        let row = &rows[0];
+        let time = |name: &str| row[name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+        assert_eq!(time("expires_at").as_second() - time("created_at").as_second(), 60);
+        assert_eq!(
+            *row,
+            json!({ "id": order, "item": item, "buyer": "ann", "state": "confirmed", "quantity": 3, "amount": 750,
+                    "currency": "EUR", "payment": "pay-1", "created_at": row["created_at"],
+                    "expires_at": answer.body["expires_at"], "version": 2 })
+        );
+        assert_eq!(ids(&all(admin, &format!("{path}?state=held"), 2).await), placed);
+        assert!(all(admin, &format!("{path}?state=expired"), 2).await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_buyer_lists_the_own_orders_of_all_items_and_no_others() {
+    on_both_ledgers(Options::default(), async |env| {
+        let mut placed = BTreeSet::new();
+        for quantity in 1..4 {
+            let item = env.create(json!({ "stock": 10 })).await;
+            for key in ["k1", "k2"] {
+                let order = env.order(&item, "ann", key, quantity).await;
+                placed.insert(order.is_held().body["id"].as_str().unwrap().to_owned());
+            }
+            env.hold(&item, "bob", "k1").await;
+        }
+        let cancelled = placed.first().unwrap();
+        env.cancel("ann", cancelled).await.is_now("cancelled");
+        let placed: Vec<_> = placed.iter().map(String::as_str).collect();
+        let ann = |path: &str| env.buyer("ann", Method::GET, path);
+        for limit in [1, 4, 6, 100] {
+            assert_eq!(ids(&all(ann, "/v1/orders", limit).await), placed, "{limit}");
+        }
+        let rows = all(ann, "/v1/orders", 100).await;
+        assert!(
+            rows.iter().all(|row| row.get("buyer").is_none()),
+            "{rows:?}"
+        );
+        assert_eq!(rows[0]["state"], "cancelled");
+        let none = |path: &str| env.buyer("a buyer without orders", Method::GET, path);
+        assert!(all(none, "/v1/orders", 1).await.is_empty());
+
+        let page = Answer::of(ann("/v1/orders?limit=1")).await;
+        let next = page.body["next"].as_str().unwrap();
+        let of_another = env.buyer("bob", Method::GET, &format!("/v1/orders?after={next}"));
+        Answer::of(of_another).await.is(400, "invalid_request");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_are_listed_with_their_units() {
+    on_both_ledgers(Options::default(), async |env| {
+        let mut created = BTreeSet::new();
+        for stock in [5, 300, 0] {
+            created.insert(env.create(json!({ "stock": stock, "segments": 2 })).await);
+        }
+        let item = created.first().unwrap();
+        let admin = |path: &str| env.admin(Method::GET, path);
+        for limit in [1, 3, 100] {
+            let rows = all(admin, "/v1/items", limit).await;
+            assert_eq!(
+                ids(&rows),
+                created.iter().map(String::as_str).collect::<Vec<_>>()
+            );
+        }
+        let order = env.hold(item, "ann", "k").await;
+        env.hold(item, "bob", "k").await;
+        env.pay(&order, "pay-1").await.is_now("confirmed");
+        let shown = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}"))).await;
+        let row = &all(admin, "/v1/items", 1).await[0];
+        assert_eq!((&row["held"], &row["confirmed"]), (&json!(1), &json!(1)));
+        for (name, value) in row.as_object().unwrap() {
+            match &**name {
+                "segment_count" => assert_eq!(*value, 2),
+                "version" => assert_eq!(shown.header("etag"), Some(&*format!("\"{value}\""))),
+                name => assert_eq!(*value, shown.body[name], "{name}"),
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn money_that_must_be_returned_is_listed_until_it_was_returned() {
+    on_both_ledgers(Options::reconciled(), async |env| {
+        let admin = |path: &str| env.admin(Method::GET, path);
+        assert!(all(admin, "/v1/refunds-due", 1).await.is_empty());
+        let item = env.create(json!({ "stock": 1, "hold_seconds": 1 })).await;
+        let late = env.hold(&item, "ann", "k").await;
+        env.becomes(&late, "expired").await;
+        let paid = sold_again(&env, &item).await;
+        env.pay(&paid, "pay-1").await.is_now("confirmed");
+        env.pay(&late, "pay-2").await.is_now("refund_due");
+        env.pay(&paid, "pay-3").await.is(409, "already_paid");
+        env.pay(&late, "pay-4").await.is(409, "already_paid");
+        for limit in [1, 2, 3, 4] {
+            let rows = all(admin, "/v1/refunds-due", limit).await;
+            let payments: Vec<_> = rows.iter().map(|row| &row["payment"]).collect();
+            assert_eq!(payments, ["pay-2", "pay-3", "pay-4"], "{limit}");
+        }
+        let rows = all(admin, "/v1/refunds-due", 10).await;
+        assert_eq!(
+            rows[0],
+            json!({ "id": late, "reason": "refund_due", "order": late, "item": item, "buyer": "ann", "state": "refund_due",
+                    "quantity": 1, "payment": "pay-2", "amount": 0, "currency": "USD", "reported_at": null })
+        );
+        assert_eq!(
+            (&rows[1]["reason"], &rows[1]["order"], &rows[1]["state"]),
+            (&json!("unmatched_payment"), &json!(paid), &json!("confirmed"))
+        );
+        assert!(rows[1]["id"].as_str().unwrap().starts_with("journal-"));
+        env.refund(&late).await.is_now("refunded");
+        assert_eq!(all(admin, "/v1/refunds-due", 10).await, rows[1..]);
+    })
+    .await;
+}
+
+/// Buys the unit of an expired order once it has come back.
+async fn sold_again(env: &TestEnv, item: &str) -> String {
+    let mut order = None;
+    eventually("the return of the unit", async || {
+        let answer = env.order(item, "bob", "k", 1).await;
+        order = answer.body["id"].as_str().map(str::to_owned);
+        if order.is_none() {
+            answer.is(409, "sold_out");
+        }
+        order.is_some()
+    })
+    .await;
+    order.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_parameter_is_refused_by_its_pointer() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        for buyer in ["ann", "bob"] {
+            env.hold(&item, buyer, "k").await;
+        }
+        let path = format!("/v1/items/{item}/orders");
+        let page = Answer::of(env.admin(Method::GET, &format!("{path}?limit=1"))).await;
+        let next = page.body["next"].as_str().unwrap();
+        let forged = format!("after={}A", &next[..next.len() - 1]);
+        let cut = format!("after={}", &next[1..]);
+        let table = [
+            ("limit=0", "/limit"),
+            ("limit=1001", "/limit"),
+            ("limit=10000", "/limit"),
+            ("limit=-1", "/limit"),
+            ("limit=", "/limit"),
+            ("limit=two", "/limit"),
+            ("limit=1&limit=2", "/limit"),
+            ("after=", "/after"),
+            ("after=nonsense", "/after"),
+            ("after=%20", "/after"),
+            (&*forged, "/after"),
+            (&*cut, "/after"),
+            ("state=lost", "/state"),
+            ("state=", "/state"),
+            ("format=xml", "/format"),
+            ("colour=red", "/colour"),
+        ];
+        for (query, pointer) in table {
+            let answer = Answer::of(env.admin(Method::GET, &format!("{path}?{query}"))).await;
+            let errors = &answer.is(400, "invalid_request").body["errors"];
+            assert_eq!(errors[0]["pointer"], pointer, "{query}: {answer:?}");
+            assert_eq!(errors.as_array().unwrap().len(), 1, "{query}");
+            let detail = errors[0]["detail"].as_str().unwrap();
+            assert!(detail.starts_with("expected"), "{query}: {detail}");
+        }
+        let both = Answer::of(env.admin(Method::GET, &format!("{path}?limit=0&state=lost"))).await;
+        let errors = both.is(400, "invalid_request").body["errors"]
+            .as_array()
+            .unwrap();
+        assert_eq!(errors.len(), 2, "all are named");
+        for other in ["/v1/items", "/v1/refunds-due"] {
+            for query in [format!("after={next}"), "state=held".into()] {
+                let answer = Answer::of(env.admin(Method::GET, &format!("{other}?{query}"))).await;
+                answer.is(400, "invalid_request");
+            }
+        }
+        let unknown = Answer::of(env.admin(Method::GET, "/v1/items/no-such-item/orders")).await;
+        unknown.is(404, "item_not_found");
+        for admins in ["/v1/items", "/v1/refunds-due", &*path] {
+            Answer::of(env.buyer("ann", Method::GET, admins))
+                .await
+                .is(403, "forbidden");
+            Answer::of(env.anyone(Method::GET, admins))
+                .await
+                .is(401, "unauthorized");
+        }
+        Answer::of(env.admin(Method::GET, "/v1/orders"))
+            .await
+            .is(401, "unauthorized");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_has_the_whole_list() {
+    const ORDERS: usize = 2100;
+    on_both_ledgers(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": ORDERS })).await;
+        let path = format!("/v1/items/{item}/orders");
+        let columns =
+            "id,item,buyer,state,quantity,amount,currency,payment,created_at,expires_at,version\n";
+        assert_eq!(
+            text(env.admin(Method::GET, &format!("{path}?format=csv"))).await,
+            columns
+        );
+        assert_eq!(
+            text(env.admin(Method::GET, &format!("{path}?format=jsonl"))).await,
+            ""
+        );
+
+        place_many(&env, &item, ORDERS).await;
+        let expected = all(|path| env.admin(Method::GET, path), &path, 1000).await;
+        assert_eq!(expected.len(), ORDERS);
+        let lines = text(env.admin(Method::GET, &format!("{path}?format=jsonl"))).await;
+        let lines: Vec<Value> = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert!(lines == expected, "{} of {ORDERS} lines", lines.len());
+
+        // `limit` is the size of a page, and a stream has no pages.
+        let csv = text(env.admin(Method::GET, &format!("{path}?format=csv&limit=1"))).await;
+        let accepted = env
+            .admin(Method::GET, &path)
+            .header("Accept", "text/csv, */*;q=0.1");
+        assert_eq!(text(accepted).await, csv);
+        let mut csv = csv.lines();
+        assert_eq!(csv.next(), Some(columns.trim_end()));
+        let found: Vec<_> = csv.map(|row| row.split(',').next().unwrap()).collect();
+        assert_eq!(found, ids(&expected));
+
+        let page = Answer::of(env.admin(Method::GET, &format!("{path}?limit=1000"))).await;
+        let next = page.body["next"].as_str().unwrap();
+        let rest = text(env.admin(Method::GET, &format!("{path}?format=jsonl&after={next}"))).await;
+        assert_eq!(rest.lines().count(), ORDERS - 1000);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_columns_of_csv_are_the_fields_of_json() {
+    open(Options::default(), async |env| {
+        let item = env
+            .create(json!({ "stock": 2, "title": "a \"quoted\", title\nof two lines" }))
+            .await;
+        let order = env.hold(&item, "ann", "k").await;
+        env.pay(&order, "pay-1").await;
+        env.pay(&order, "pay-2").await;
+        let admin = |path: &str| env.admin(Method::GET, path);
+        let ann = |path: &str| env.buyer("ann", Method::GET, path);
+        for path in [
+            "/v1/items",
+            "/v1/refunds-due",
+            &*format!("/v1/items/{item}/orders"),
+        ] {
+            assert_same_columns(&admin, path).await;
+        }
+        assert_same_columns(&ann, "/v1/orders").await;
+        let csv = text(admin("/v1/items?format=csv")).await;
+        assert!(
+            csv.contains("\"a \"\"quoted\"\", title\nof two lines\""),
+            "{csv}"
+        );
+    })
+    .await;
+}
+
+async fn assert_same_columns(request: &impl Fn(&str) -> RequestBuilder, path: &str) {
+    let rows = all(request, path, 10).await;
+    let csv = text(request(&format!("{path}?format=csv"))).await;
+    let header: Vec<_> = csv.lines().next().unwrap().split(',').collect();
+    assert_eq!(
+        header.iter().copied().collect::<BTreeSet<_>>(),
+        keys(&rows[0]),
+        "{path}"
+    );
+    let lines = text(request(&format!("{path}?format=jsonl"))).await;
+    let written = lines.lines().next().unwrap();
+    let places: Vec<_> = header
+        .iter()
+        .map(|name| written.find(&format!("\"{name}\":")))
+        .collect();
+    assert!(places.is_sorted(), "{path}: {header:?}: {written}");
+}
+
+async fn text(request: RequestBuilder) -> String {
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    response.text().await.unwrap()
+}
+
+/// Places orders of one unit each through the engine, and waits until the ledger has them.
+async fn place_many(env: &TestEnv, item: &str, orders: usize) {
+    let placements = (0..orders).map(|n| Placement {
+        item: item.parse().unwrap(),
+        buyer: format!("buyer-{n}").parse().unwrap(),
+        key: IdempotencyKey::new("k").unwrap(),
+        quantity: Quantity::new(1).unwrap(),
+        respond_async: false,
+    });
+    stream::iter(placements)
+        .for_each_concurrent(256, async |placement| {
+            env.engines[0].place(placement).await.unwrap();
+        })
+        .await;
+}

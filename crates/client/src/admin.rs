@@ -1,10 +1,12 @@
 //! The calls of an admin.
 
+use futures::Stream;
 use uuid::Uuid;
 
 use crate::{
-    Audit, Client, Error, Item, ItemPatch, ItemState, JournalEntry, NewItem, Order, Request,
-    Response, StockChange, StockChanged, Token,
+    Audit, Client, Error, Item, ItemPatch, ItemState, JournalEntry, ListedItem, ListedOrder,
+    NewItem, Order, OrderState, Page, PageRequest, RefundDue, Request, Response, StockChange,
+    StockChanged, Token, list,
 };
 
 /// Makes calls as an admin.
@@ -102,6 +104,62 @@ impl Admin {
     /// Notes that the money of an order was returned. Units that it still has can be bought again.
     pub async fn refund(&self, id: Uuid) -> Result<Order, Error> {
         Order::read(&self.send(&Request::refund(&self.token, id)).await?, id)
+    }
+
+    /// A page of all items, by name.
+    pub async fn items(&self, page: &PageRequest) -> Result<Page<ListedItem>, Error> {
+        self.send(&Request::list_items(&self.token, page))
+            .await?
+            .json()
+    }
+
+    /// All items, by name, page by page.
+    pub fn all_items(&self) -> impl Stream<Item = Result<ListedItem, Error>> + use<> {
+        let admin = self.clone();
+        list::all(move |page| {
+            let admin = admin.clone();
+            async move { admin.items(&page).await }
+        })
+    }
+
+    /// A page of the recorded orders of an item, those in one state or all.
+    pub async fn item_orders(
+        &self,
+        item: &str,
+        state: Option<OrderState>,
+        page: &PageRequest,
+    ) -> Result<Page<ListedOrder>, Error> {
+        let request = Request::list_item_orders(&self.token, item, state, page);
+        self.send(&request).await?.json()
+    }
+
+    /// All recorded orders of an item, those in one state or all, page by page.
+    pub fn all_item_orders(
+        &self,
+        item: &str,
+        state: Option<OrderState>,
+    ) -> impl Stream<Item = Result<ListedOrder, Error>> + use<> {
+        let (admin, item) = (self.clone(), item.to_owned());
+        list::all(move |page| {
+            let (admin, item) = (admin.clone(), item.clone());
+            async move { admin.item_orders(&item, state, &page).await }
+        })
+    }
+
+    /// A page of the money that must be returned.
+    pub async fn refunds_due(&self, page: &PageRequest) -> Result<Page<RefundDue>, Error> {
+        self.send(&Request::list_refunds_due(&self.token, page))
+            .await?
+            .json()
+    }
+
+    /// All money that must be returned, page by page.
+    pub fn all_refunds_due(&self) -> impl Stream<Item = Result<RefundDue, Error>> + use<> {
+        let admin = self.clone();
+        list::all(move |page| {
+            let admin = admin.clone();
+            async move { admin.refunds_due(&page).await }
+        })
     }
 
     async fn send(&self, request: &Request) -> Result<Response, Error> {

@@ -1,8 +1,11 @@
 //! The calls of a buyer.
 
+use futures::Stream;
 use uuid::Uuid;
 
-use crate::{Client, Error, NewOrder, Order, Placed, Request, Token};
+use crate::{
+    Client, Error, ListedOrder, NewOrder, Order, Page, PageRequest, Placed, Request, Token, list,
+};
 
 /// Makes calls as a buyer.
 #[derive(Clone, Debug)]
@@ -34,5 +37,19 @@ impl Buyer {
     pub async fn cancel(&self, id: Uuid) -> Result<Order, Error> {
         let request = Request::cancel(&self.token, id);
         Order::read(&self.client.send(&request).await.result?, id)
+    }
+    /// A page of the buyer's recorded orders of all items.
+    pub async fn orders(&self, page: &PageRequest) -> Result<Page<ListedOrder>, Error> {
+        let request = Request::list_own_orders(&self.token, page);
+        self.client.send(&request).await.result?.json()
+    }
+
+    /// All recorded orders of the buyer, page by page.
+    pub fn all_orders(&self) -> impl Stream<Item = Result<ListedOrder, Error>> + use<> {
+        let buyer = self.clone();
+        list::all(move |page| {
+            let buyer = buyer.clone();
+            async move { buyer.orders(&page).await }
+        })
     }
 }

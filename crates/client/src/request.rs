@@ -15,8 +15,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{
-    ItemPatch, ItemState, NewItem, NewOrder, Payment, PaymentKey, StockChange, Token,
-    signature::SIGNATURE,
+    ItemPatch, ItemState, NewItem, NewOrder, OrderState, PageRequest, Payment, PaymentKey,
+    StockChange, Token, signature::SIGNATURE,
 };
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -146,6 +146,35 @@ impl Request {
     /// `GET /v1/items/{item}/journal`: lists the changes of an item, the latest first.
     pub fn journal(admin: &Token, item: &str) -> Self {
         Self::new(Method::GET, item_path(item, "/journal")).bearer(admin)
+    }
+
+    /// `GET /v1/items`: lists all items.
+    pub fn list_items(admin: &Token, page: &PageRequest) -> Self {
+        let path = format!("/v1/items{}", page.query(None));
+        Self::new(Method::GET, path).bearer(admin)
+    }
+
+    /// `GET /v1/items/{item}/orders`: lists the orders of an item, those in one state or all.
+    pub fn list_item_orders(
+        admin: &Token,
+        item: &str,
+        state: Option<OrderState>,
+        page: &PageRequest,
+    ) -> Self {
+        let path = item_path(item, "/orders") + &page.query(state);
+        Self::new(Method::GET, path).bearer(admin)
+    }
+
+    /// `GET /v1/orders`: lists the buyer's own orders.
+    pub fn list_own_orders(buyer: &Token, page: &PageRequest) -> Self {
+        let path = format!("/v1/orders{}", page.query(None));
+        Self::new(Method::GET, path).bearer(buyer)
+    }
+
+    /// `GET /v1/refunds-due`: lists the money that must be returned.
+    pub fn list_refunds_due(admin: &Token, page: &PageRequest) -> Self {
+        let path = format!("/v1/refunds-due{}", page.query(None));
+        Self::new(Method::GET, path).bearer(admin)
     }
 
     /// `GET /metrics`: the metrics in Prometheus's text format.

@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 pub struct Received {
     pub method: Method,
     pub path: String,
+    pub query: Option<String>,
     pub headers: HeaderMap,
     pub body: String,
 }
@@ -92,6 +93,7 @@ async fn answer(State(shared): State<Arc<Mutex<Shared>>>, request: Request) -> R
     shared.received.push(Received {
         method: parts.method,
         path: parts.uri.path().into(),
+        query: parts.uri.query().map(str::to_owned),
         headers: parts.headers,
         body: String::from_utf8(body.into()).unwrap(),
     });

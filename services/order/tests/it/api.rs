@@ -587,6 +587,7 @@ async fn the_api_documentation_needs_no_internet() {
             .await
             .body;
         let calls = [
+            ("/v1/items", "get"),
             ("/v1/items", "post"),
             ("/v1/items/{item}", "get"),
             ("/v1/items/{item}", "patch"),
@@ -594,8 +595,12 @@ async fn the_api_documentation_needs_no_internet() {
             ("/v1/items/{item}/stock", "post"),
             ("/v1/items/{item}/stock", "put"),
             ("/v1/items/{item}/journal", "get"),
+            ("/v1/items/{item}/orders", "get"),
             ("/v1/items/{item}/orders", "post"),
+            ("/v1/items/{item}/orders:batch", "post"),
             ("/v1/items/{item}/audit", "get"),
+            ("/v1/orders", "get"),
+            ("/v1/refunds-due", "get"),
             ("/v1/orders/{order}", "get"),
             ("/v1/orders/{order}", "delete"),
             ("/v1/orders/{order}/payment", "post"),

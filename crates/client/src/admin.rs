@@ -4,9 +4,9 @@ use futures::Stream;
 use uuid::Uuid;
 
 use crate::{
-    Audit, Client, Error, Item, ItemPatch, ItemState, JournalEntry, ListedItem, ListedOrder,
-    NewItem, Order, OrderState, Page, PageRequest, RefundDue, Request, Response, StockChange,
-    StockChanged, Token, list,
+    Audit, BuyerOrder, Client, Error, Item, ItemPatch, ItemState, JournalEntry, ListedItem,
+    ListedOrder, NewItem, Order, OrderState, Page, PageRequest, Placed, RefundDue, Request,
+    Response, RetryPolicy, StockChange, StockChanged, Token, batch, list,
 };
 
 /// Makes calls as an admin.
@@ -104,6 +104,34 @@ impl Admin {
     /// Notes that the money of an order was returned. Units that it still has can be bought again.
     pub async fn refund(&self, id: Uuid) -> Result<Order, Error> {
         Order::read(&self.send(&Request::refund(&self.token, id)).await?, id)
+    }
+
+    /// Places orders of several buyers, at most 512, and returns a result for each, in this order.
+    ///
+    /// The whole request is repeated while its outcome is unknown, but not single orders whose
+    /// outcome is: [`OrderBatcher`](crate::OrderBatcher) does that.
+    pub async fn place_batch(
+        &self,
+        item: &str,
+        orders: &[BuyerOrder],
+    ) -> Result<Vec<Result<Placed, Error>>, Error> {
+        let request = Request::place_batch(&self.token, item, orders);
+        batch::read(item, orders, &self.send(&request).await?)
+    }
+
+    /// [`Admin::place_batch`] without a repeat of the request.
+    pub(crate) async fn place_batch_once(
+        &self,
+        item: &str,
+        orders: &[BuyerOrder],
+    ) -> Result<Vec<Result<Placed, Error>>, Error> {
+        let request = Request::place_batch(&self.token, item, orders);
+        let response = self.client.send_once(&request).await?;
+        batch::read(item, orders, &response.into_success()?)
+    }
+
+    pub(crate) fn retry(&self) -> &RetryPolicy {
+        self.client.retry()
     }
 
     /// A page of all items, by name.

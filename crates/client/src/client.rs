@@ -122,6 +122,10 @@ impl Client {
         }
     }
 
+    pub(crate) fn retry(&self) -> &RetryPolicy {
+        &self.retry
+    }
+
     /// The same client on another pool of connections, whose timeouts it adopts.
     pub fn with_http(&self, http: reqwest::Client) -> Self {
         Self {
@@ -171,7 +175,7 @@ impl Client {
             },
             false => Error::OutcomeUnknown {
                 attempts: 1,
-                cause: Box::new(UnknownCause::Transport(error)),
+                cause: Box::new(UnknownCause::Transport(Arc::new(error))),
             },
         };
         let response = request.build(&self.http, self.servers.next()).send().await;
@@ -232,7 +236,7 @@ impl ClientBuilder {
                 .connect_timeout(self.connect_timeout)
                 .redirect(redirect::Policy::none())
                 .build()
-                .map_err(Error::Setup)?,
+                .map_err(|error| Error::Setup(Arc::new(error)))?,
         };
         let servers = Servers {
             urls: self.servers,

@@ -1,11 +1,11 @@
 //! What can go wrong with a call.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use crate::{Problem, ProblemCode};
 
 /// A call that did not succeed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The service decided against the request. A repeat of it changes nothing.
     #[error("the service refused the request: {0}")]
@@ -42,16 +42,18 @@ pub enum Error {
 
     /// The HTTP library could not be set up.
     #[error("the HTTP client could not be set up")]
-    Setup(#[source] reqwest::Error),
+    Setup(#[source] Arc<reqwest::Error>),
 }
 
 /// Why an outcome is unknown.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum UnknownCause {
     /// The service, or a proxy before it, sent a status that leaves the outcome open.
     Problem(Problem),
     /// No complete response arrived.
-    Transport(reqwest::Error),
+    Transport(Arc<reqwest::Error>),
+    /// The Tokio runtime ended before the request did.
+    Abandoned,
 }
 
 impl Error {
@@ -70,6 +72,7 @@ impl Error {
         };
         match &**cause {
             UnknownCause::Transport(_) => true,
+            UnknownCause::Abandoned => false,
             UnknownCause::Problem(problem) => matches!(problem.status, 408 | 502..=504),
         }
     }
@@ -85,7 +88,7 @@ impl Error {
             Self::Refused(problem) => Some(problem),
             Self::OutcomeUnknown { cause, .. } => match &**cause {
                 UnknownCause::Problem(problem) => Some(problem),
-                UnknownCause::Transport(_) => None,
+                UnknownCause::Transport(_) | UnknownCause::Abandoned => None,
             },
             _ => None,
         }
@@ -112,6 +115,7 @@ impl fmt::Display for UnknownCause {
             Self::Transport(error) if error.is_timeout() => f.write_str("no response in time"),
             Self::Transport(error) if error.is_connect() => f.write_str("no connection"),
             Self::Transport(_) => f.write_str("the connection broke"),
+            Self::Abandoned => f.write_str("the runtime has ended"),
         }
     }
 }
@@ -119,7 +123,7 @@ impl fmt::Display for UnknownCause {
 impl std::error::Error for UnknownCause {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Problem(_) => None,
+            Self::Problem(_) | Self::Abandoned => None,
             Self::Transport(error) => Some(error),
         }
     }

@@ -74,11 +74,17 @@
 //! * The service sells concurrently. [`Admin::audit`] proves for an item that every unit is
 //!   accounted for.
 //!
+//! # Many buyers
+//!
+//! A shop's backend that orders for its buyers uses an [`OrderBatcher`]: it sends the orders that
+//! arrive together with one request, and keeps rule 1 for each of them.
+//!
 //! This crate depends on no other crate of Stockade. Load tests and fault injection judge the
 //! service through it, and a shared bug could not hide from them.
 
 mod admin;
 mod audit;
+mod batch;
 mod buyer;
 mod client;
 mod error;
@@ -98,6 +104,7 @@ mod token;
 
 pub use admin::Admin;
 pub use audit::{Audit, SegmentAudit};
+pub use batch::{BuyerOrder, OrderBatcher};
 pub use buyer::Buyer;
 pub use client::{Client, ClientBuilder, Sent};
 pub use error::{Error, UnknownCause};

@@ -15,8 +15,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{
-    ItemPatch, ItemState, NewItem, NewOrder, OrderState, PageRequest, Payment, PaymentKey,
-    StockChange, Token, signature::SIGNATURE,
+    BuyerOrder, ItemPatch, ItemState, NewItem, NewOrder, OrderState, PageRequest, Payment,
+    PaymentKey, StockChange, Token, batch::Body, signature::SIGNATURE,
 };
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -63,6 +63,13 @@ impl Request {
         } else {
             request
         }
+    }
+
+    /// `POST /v1/items/{item}/orders:batch`: places orders of several buyers.
+    pub fn place_batch(admin: &Token, item: &str, orders: &[BuyerOrder]) -> Self {
+        Self::new(Method::POST, item_path(item, "/orders:batch"))
+            .bearer(admin)
+            .json(&Body::from(orders))
     }
 
     /// `GET /v1/orders/{order}`: shows an order to its buyer or an admin.

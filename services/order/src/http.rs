@@ -1,6 +1,7 @@
 //! The HTTP API.
 
 mod access;
+mod batch;
 mod body;
 mod items;
 mod life;
@@ -135,6 +136,7 @@ fn api() -> Router<App> {
             "/v1/items/{item}/orders",
             post(orders::place).merge(get(lists::item_orders)),
         )
+        .route("/v1/items/{item}/orders:batch", post(batch::place))
         .route("/v1/orders", get(lists::own_orders))
         .route("/v1/refunds-due", get(lists::refunds_due))
         .route(

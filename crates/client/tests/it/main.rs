@@ -5,6 +5,7 @@
     reason = "a panic is how a test reports a failure"
 )]
 
+mod batches;
 mod lists;
 mod problems;
 mod requests;

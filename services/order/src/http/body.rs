@@ -34,11 +34,15 @@ impl FromRequest<App> for Raw {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        to_bytes(request.into_body(), app.body_bytes)
-            .await
-            .map(Self)
-            .map_err(|error| unreadable(&error))
+        read(request, app.body_bytes).await.map(Self)
     }
+}
+
+/// The bytes of a body of at most `max` bytes.
+pub(crate) async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
+    to_bytes(request.into_body(), max)
+        .await
+        .map_err(|error| unreadable(&error))
 }
 
 fn unreadable(error: &axum::Error) -> Problem {

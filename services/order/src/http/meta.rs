@@ -10,13 +10,13 @@ use utoipa::{
     openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-use super::{Operators, Problem, items, life, lists, orders, stock};
+use super::{Operators, Problem, batch, items, life, lists, orders, stock};
 
 /// The OpenAPI description, derived from the handlers.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
-    paths(orders::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
+    paths(orders::place, batch::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
         stock::move_stock, stock::set_stock, stock::patch, stock::journal,
         lists::items, lists::item_orders, lists::own_orders, lists::refunds_due, healthz, readyz, metrics),
     modifiers(&Secured)

@@ -6,7 +6,7 @@ use axum::{
     extract::{FromRequestParts, State},
     response::{IntoResponse, Response},
 };
-use domain::{IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity};
+use domain::{BuyerId, IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use jiff::Timestamp;
 use metrics::{Counter, Histogram};
@@ -53,6 +53,12 @@ pub(crate) struct OrderBody<'a> {
     expires_at: Timestamp,
 }
 
+impl NewOrder {
+    fn quantity(&self) -> Result<Quantity, Invalid> {
+        Quantity::try_from(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))
+    }
+}
+
 impl<'a> OrderBody<'a> {
     pub(crate) fn of(order: &'a Order) -> Self {
         let Order {
@@ -94,21 +100,71 @@ pub(crate) async fn place(
     headers: OrderHeaders,
     Json(order): Json<NewOrder>,
 ) -> Result<Response, Problem> {
-    let started = Instant::now();
     let key = headers.key?;
     let item = ItemId::new(&item).map_err(|_| Problem::item_not_found())?;
-    let quantity = Quantity::try_from(u32::try_from(order.quantity.0).unwrap_or(u32::MAX))?;
-    let placement = Placement {
-        item: item.clone(),
+    let request = OrderRequest {
         buyer,
         key,
-        quantity,
+        quantity: order.quantity()?,
         respond_async: headers.respond_async,
+    };
+    match place_order(&app, &item, request).await {
+        Ok(placed) => Ok(placed_order(placed.status, placed.replayed, &placed.order)),
+        Err(Refusal::SoldOut) => Ok(problem::sold_out()),
+        Err(Refusal::Problem(problem)) => Err(*problem),
+    }
+}
+
+/// An order of a valid request.
+pub(super) struct OrderRequest {
+    pub buyer: BuyerId,
+    pub key: IdempotencyKey,
+    pub quantity: Quantity,
+    pub respond_async: bool,
+}
+
+/// An order that was placed, now or before.
+pub(super) struct PlacedOrder<'a> {
+    pub status: StatusCode,
+    pub replayed: bool,
+    pub order: OrderBody<'a>,
+}
+
+/// Why an order was not placed, or that it is unknown.
+pub(super) enum Refusal {
+    /// The refusal of most orders of a sale, whose response is serialized once.
+    SoldOut,
+    Problem(Box<Problem>),
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(Box::new(problem))
+    }
+}
+
+/// Places one order, whether it came alone or in a batch.
+pub(super) async fn place_order<'a>(
+    app: &App,
+    item: &'a ItemId,
+    request: OrderRequest,
+) -> Result<PlacedOrder<'a>, Refusal> {
+    let started = Instant::now();
+    let placement = Placement {
+        item: item.clone(),
+        buyer: request.buyer,
+        key: request.key,
+        quantity: request.quantity,
+        respond_async: request.respond_async,
     };
     let placed = app.engine.place(placement).await;
     app.orders.count(&placed, started);
     app.outage.note(&placed);
-    match placed.map_err(|error| Problem::of_order(&error))? {
+    answer(item, placed.map_err(|error| Problem::of_order(&error))?)
+}
+
+fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
+    match placed {
         Placed::Order {
             id,
             quantity,
@@ -116,29 +172,26 @@ pub(crate) async fn place(
             expires_at,
             replayed,
             recorded,
-        } => {
-            let status = if recorded {
+        } => Ok(PlacedOrder {
+            status: if recorded {
                 StatusCode::CREATED
             } else {
                 StatusCode::ACCEPTED
-            };
-            Ok(placed_order(
-                status,
-                replayed,
-                &OrderBody {
-                    id,
-                    item: &item,
-                    quantity,
-                    state,
-                    expires_at,
-                },
-            ))
-        }
-        Placed::SoldOut => Ok(problem::sold_out()),
-        Placed::BuyerLimitReached => Err(Problem::buyer_limit_reached()),
-        Placed::NotOpen { state, opens_at } => Err(Problem::not_open(state, opens_at)),
-        Placed::KeyReused { quantity } => Err(Problem::key_reused(quantity)),
-        Placed::ItemNotFound => Err(Problem::item_not_found()),
+            },
+            replayed,
+            order: OrderBody {
+                id,
+                item,
+                quantity,
+                state,
+                expires_at,
+            },
+        }),
+        Placed::SoldOut => Err(Refusal::SoldOut),
+        Placed::BuyerLimitReached => Err(Problem::buyer_limit_reached().into()),
+        Placed::NotOpen { state, opens_at } => Err(Problem::not_open(state, opens_at).into()),
+        Placed::KeyReused { quantity } => Err(Problem::key_reused(quantity).into()),
+        Placed::ItemNotFound => Err(Problem::item_not_found().into()),
     }
 }
 
@@ -146,7 +199,7 @@ pub(crate) async fn place(
 /// key.
 pub(crate) struct OrderHeaders {
     key: Result<IdempotencyKey, Invalid>,
-    respond_async: bool,
+    pub respond_async: bool,
 }
 
 impl FromRequestParts<App> for OrderHeaders {

@@ -291,6 +291,15 @@ impl Problem {
         )
     }
 
+    /// The problem, and the seconds after which a repeat makes sense, where it is a part of another
+    /// body and has no headers. A key is the field `key` there.
+    pub(crate) fn into_line(mut self) -> (Option<u32>, Self) {
+        if self.field.as_deref() == Some("Idempotency-Key") {
+            self.field = Some("key".into());
+        }
+        (self.retry_after, self)
+    }
+
     pub(crate) fn item_exists() -> Self {
         Self::new(
             StatusCode::CONFLICT,
@@ -299,7 +308,7 @@ impl Problem {
         )
     }
 
-    fn sold_out() -> Self {
+    pub(crate) fn no_units() -> Self {
         Self::new(
             StatusCode::CONFLICT,
             "sold_out",
@@ -486,7 +495,7 @@ const TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// The response to most requests of a sale, serialized once.
 pub(crate) fn sold_out() -> Response {
     static BODY: LazyLock<Bytes> = LazyLock::new(|| {
-        serde_json::to_vec(&Problem::sold_out())
+        serde_json::to_vec(&Problem::no_units())
             .unwrap_or_default()
             .into()
     });

@@ -7,6 +7,7 @@
 
 mod admins;
 mod api;
+mod batch;
 mod clerk;
 mod cost;
 mod durability;

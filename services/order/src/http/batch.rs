@@ -1,0 +1,188 @@
+//! The handler that places orders of several buyers with one request.
+//!
+//! A shop's backend sends the orders of the buyers that arrived together, so that it pays for one
+//! request instead of hundreds. Each line is an order of its own: it has its own key and its own
+//! result, and the lines run concurrently through the function that places a single order.
+
+use axum::{
+    extract::{FromRequest, Request, State},
+    response::{IntoResponse, Response},
+};
+use domain::{BuyerId, IdempotencyKey, ItemId, Quantity};
+use futures::future::join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::task::unconstrained;
+use utoipa::ToSchema;
+
+use super::{
+    App, Problem,
+    access::{AdminWith, Name, OrdersPlace},
+    body::{self, Whole},
+    items::item_id,
+    orders::{OrderBody, OrderHeaders, OrderRequest, PlacedOrder, Refusal, place_order},
+    problem::FieldError,
+};
+
+/// Orders of one request. More than one batch of the stock would have to wait for itself.
+const ORDERS_MAX: usize = 512;
+/// Largest body: 1 KiB for each order, where the longest names need some 400 bytes.
+const BODY_BYTES: usize = ORDERS_MAX * 1024;
+
+/// Orders of several buyers.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewOrders {
+    /// The orders, 1 to 512. Each is read by itself, so that a bad one refuses no other.
+    #[schema(value_type = Vec<NewLine>, min_items = 1, max_items = 512)]
+    orders: Vec<Box<RawValue>>,
+}
+
+/// An order of a batch.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewLine {
+    /// The buyer: what `sub` is in a buyer's token.
+    #[schema(example = "ann")]
+    buyer: String,
+    /// Number of units that the order asks for.
+    #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
+    quantity: Whole<1, { Quantity::MAX as u64 }>,
+    /// Identifies the order among the buyer's orders, as `Idempotency-Key` does: 1 to 255 visible
+    /// ASCII characters.
+    #[schema(example = "cart-7")]
+    key: String,
+}
+
+/// The results, in the order of the request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Results<'a> {
+    results: Vec<LineResult<'a>>,
+}
+
+/// The result of an order: its status tells which of the two it is.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum LineResult<'a> {
+    /// The order is placed: 201, or 202 if the ledger may not have it yet.
+    Placed(PlacedLine<'a>),
+    /// The order is refused, or its outcome is unknown.
+    Refused(RefusedLine),
+}
+
+/// An order that is placed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PlacedLine<'a> {
+    /// 201 or 202.
+    #[schema(example = 201)]
+    status: u16,
+    /// Whether an earlier request placed it, as `Idempotent-Replayed` tells for a single order.
+    replayed: bool,
+    /// The order.
+    #[serde(flatten)]
+    order: OrderBody<'a>,
+}
+
+/// The problem that a single order would be answered with.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RefusedLine {
+    /// The problem.
+    #[serde(flatten)]
+    problem: Problem,
+    /// Seconds to wait before a repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u32>,
+}
+
+/// A body of the size that a batch may have.
+pub(crate) struct BatchBody(NewOrders);
+
+impl FromRequest<App> for BatchBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let bytes = body::read(request, app.body_bytes.max(BODY_BYTES)).await?;
+        let batch: NewOrders = body::parse(&bytes)?;
+        let fits = (1..=ORDERS_MAX).contains(&batch.orders.len());
+        fits.then_some(Self(batch)).ok_or_else(|| {
+            let expected = format!("expected 1 to {ORDERS_MAX} orders; none was placed");
+            Problem::invalid_fields(vec![FieldError::new("orders", expected)])
+        })
+    }
+}
+
+impl NewLine {
+    fn into_request(self, respond_async: bool) -> Result<OrderRequest, Problem> {
+        let expected = |field: &str, invalid: domain::Invalid| {
+            Problem::invalid(field, format_args!("expected {}", invalid.expected))
+        };
+        Ok(OrderRequest {
+            buyer: BuyerId::new(&self.buyer).map_err(|invalid| expected("buyer", invalid))?,
+            key: IdempotencyKey::new(&self.key).map_err(|invalid| expected("key", invalid))?,
+            quantity: Quantity::new(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))?,
+            respond_async,
+        })
+    }
+}
+
+impl<'a> From<Result<PlacedOrder<'a>, Refusal>> for LineResult<'a> {
+    fn from(result: Result<PlacedOrder<'a>, Refusal>) -> Self {
+        let problem = match result {
+            Ok(placed) => {
+                return Self::Placed(PlacedLine {
+                    status: placed.status.as_u16(),
+                    replayed: placed.replayed,
+                    order: placed.order,
+                });
+            }
+            Err(Refusal::SoldOut) => Problem::no_units(),
+            Err(Refusal::Problem(problem)) => *problem,
+        };
+        let (retry_after, problem) = problem.into_line();
+        Self::Refused(RefusedLine {
+            problem,
+            retry_after,
+        })
+    }
+}
+
+/// Places orders of several buyers. Each has its own result, as if it had come alone.
+#[utoipa::path(post, path = "/v1/items/{item}/orders:batch", operation_id = "placeOrders", tag = "admins", request_body = NewOrders,
+    params(("item" = String, Path, description = "the item"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 for each order before the ledger has it")),
+    responses((status = 200, description = "a result for each order, in the same order, with the status and the body of a single order", body = Results),
+        (status = 400, description = "`invalid_request`: no order was placed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem), (status = 413, description = "`payload_too_large`", body = Problem),
+        (status = 503, description = "`unavailable`: no order was placed", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn place(
+    State(app): State<App>,
+    _: AdminWith<OrdersPlace>,
+    Name(item): Name,
+    headers: OrderHeaders,
+    BatchBody(batch): BatchBody,
+) -> Result<Response, Problem> {
+    let item = item_id(&item)?;
+    let known = app.engine.known(&item).await?;
+    known.ok_or_else(Problem::item_not_found)?;
+    let lines = batch
+        .orders
+        .iter()
+        .map(|line| place_line(&app, &item, line, headers.respond_async));
+    // Without interruption all lines reach the stock's batcher before its next batch leaves.
+    let results = unconstrained(join_all(lines)).await;
+    Ok(axum::Json(Results {
+        results: results.into_iter().map(LineResult::from).collect(),
+    })
+    .into_response())
+}
+
+async fn place_line<'a>(
+    app: &App,
+    item: &'a ItemId,
+    line: &RawValue,
+    respond_async: bool,
+) -> Result<PlacedOrder<'a>, Refusal> {
+    let line: NewLine = body::parse(line.get().as_bytes())?;
+    place_order(app, item, line.into_request(respond_async)?).await
+}

@@ -16,9 +16,13 @@ use std::{
 };
 
 use axum::{Router, body::Body, response::IntoResponse};
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use http::{Request, Response};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    body::{Body as _, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
@@ -35,7 +39,7 @@ use crate::{
     http::problem::Problem,
     rate::{PeerRates, RateLimits},
 };
-use connections::{Admitted, Bounds, Connections};
+use connections::{Admitted, Bounds, Busy, Connections};
 use requests::Requests;
 
 /// Limits for requests.
@@ -180,7 +184,7 @@ pub async fn serve(
 fn connect(
     stream: TcpStream,
     handler: Handler,
-    admitted: Admitted,
+    admitted: Arc<Admitted>,
     limits: &Limits,
     http: &http1::Builder,
     graceful: &GracefulShutdown,
@@ -191,14 +195,10 @@ fn connect(
     }
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
-    let admitted = Arc::new(admitted);
     let connection = Arc::clone(&admitted.connection);
     let service = service_fn(move |request| {
-        let (handler, admitted) = (handler.clone(), Arc::clone(&admitted));
-        async move {
-            let _busy = admitted.busy();
-            Ok::<_, Infallible>(handler.answer(request).await)
-        }
+        let (handler, busy) = (handler.clone(), admitted.busy());
+        async move { Ok::<_, Infallible>(busy_while_written(handler.answer(request).await, busy)) }
     });
     let serving = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(stream)), service));
     tokio::spawn(async move {
@@ -211,6 +211,20 @@ fn connect(
             () = connection.closed() => {}
         }
     });
+}
+
+/// Keeps the connection from making room for others until a streamed body has been written. A body
+/// that is complete already needs no such protection.
+fn busy_while_written(response: Response<Body>, busy: Busy) -> Response<Body> {
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().inspect(move |_| {
+            // The closure owns the mark, and is dropped with the body.
+            let _ = &busy;
+        }))
+    })
 }
 
 /// Answers the requests of one connection. Each request has a copy.
@@ -279,11 +293,32 @@ impl Timer {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::pending, time::Duration};
+    use std::{convert::Infallible, future::pending, time::Duration};
 
     use tokio::time::{Instant, sleep};
 
-    use super::Timer;
+    use axum::body::Body;
+    use bytes::Bytes;
+    use futures::stream;
+    use http::Response;
+
+    use super::{Bounds, Connections, Timer, busy_while_written};
+
+    #[test]
+    fn a_connection_that_streams_does_not_make_room() {
+        let (total, per_peer) = (1, 1);
+        let table = Connections::new(Bounds { total, per_peer });
+        let peer = [10, 0, 0, 1].into();
+        let streaming = table.admit(peer).unwrap();
+        let rows = stream::repeat(Ok::<_, Infallible>(Bytes::from_static(b"row")));
+        let response = Response::new(Body::from_stream(rows));
+        let response = busy_while_written(response, streaming.busy());
+        assert!(table.admit(peer).is_none());
+        drop(response);
+        let whole = busy_while_written(Response::new("whole".into()), streaming.busy());
+        assert!(table.admit(peer).is_some());
+        drop(whole);
+    }
 
     #[tokio::test]
     async fn requests_of_a_connection_share_one_timer_and_each_has_its_full_time() {

@@ -70,7 +70,7 @@ impl Connections {
 
     /// Adds a connection, for which a silent one may be closed. `None`: the bound is reached, and every
     /// connection has a request under way.
-    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Admitted> {
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Admitted>> {
         let mut open = self.open();
         if open.per_peer.get(&peer).copied().unwrap_or(0) >= self.bounds.per_peer {
             open.close_silent("per_peer", Some(peer))?;
@@ -85,26 +85,17 @@ impl Connections {
             close: Notify::new(),
         });
         let number = open.add(Arc::clone(&connection));
-        Some(Admitted {
+        Some(Arc::new(Admitted {
             table: Arc::clone(self),
             number,
             connection,
-        })
+        }))
     }
 
     /// Closes the connection that has been silent for longest, because the process has no descriptor
     /// left. Returns whether there was one.
     pub(super) fn make_room(&self) -> bool {
         self.open().close_silent("descriptors", None).is_some()
-    }
-
-    /// Marks the time of a request: while it lives, the connection is not silent.
-    pub(super) fn busy<'a>(&'a self, connection: &'a Connection) -> Busy<'a> {
-        connection.silent_since_ms.store(BUSY, Ordering::Relaxed);
-        Busy {
-            table: self,
-            connection,
-        }
     }
 
     fn now_ms(&self) -> u64 {
@@ -179,24 +170,28 @@ impl Connection {
     }
 }
 
-/// A request under way.
-pub(super) struct Busy<'a> {
-    table: &'a Connections,
-    connection: &'a Connection,
-}
+/// A request under way, or a response that is still being written.
+pub(super) struct Busy(Arc<Admitted>);
 
-impl Drop for Busy<'_> {
+impl Drop for Busy {
     fn drop(&mut self) {
-        self.connection.has_served.store(true, Ordering::Relaxed);
-        self.connection
+        let Admitted {
+            table, connection, ..
+        } = &*self.0;
+        connection.has_served.store(true, Ordering::Relaxed);
+        connection
             .silent_since_ms
-            .store(self.table.now_ms(), Ordering::Relaxed);
+            .store(table.now_ms(), Ordering::Relaxed);
     }
 }
 
 impl Admitted {
-    pub(super) fn busy(&self) -> Busy<'_> {
-        self.table.busy(&self.connection)
+    /// Marks the time of a request: until the mark is dropped, the connection is not silent.
+    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+        self.connection
+            .silent_since_ms
+            .store(BUSY, Ordering::Relaxed);
+        Busy(Arc::clone(self))
     }
 }
 
@@ -222,7 +217,7 @@ mod tests {
         Connections::new(Bounds { total, per_peer })
     }
 
-    fn is_closed(admitted: &Admitted) -> bool {
+    fn is_closed(admitted: &Arc<Admitted>) -> bool {
         admitted.connection.closed().now_or_never().is_some()
     }
 

@@ -10,7 +10,9 @@ mod meta;
 mod orders;
 mod outage;
 pub(crate) mod problem;
+mod problems;
 mod public_view;
+pub(crate) mod request_id;
 mod signature;
 mod stock;
 
@@ -157,6 +159,8 @@ fn api() -> Router<App> {
         .route("/v1/items/{item}/journal", get(stock::journal))
         .route("/v1/items/{item}/state", put(items::set_state))
         .route("/v1/items/{item}/audit", get(items::audit))
+        // Where buyers call, because the problems that they get refer to it.
+        .route(problems::PATH, get(problems::page))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
 }

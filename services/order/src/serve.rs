@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::{
-    http::problem::Problem,
+    http::{problem::Problem, request_id::RequestId},
     rate::{PeerRates, RateLimits},
 };
 use connections::{Admitted, Bounds, Busy, Connections};
@@ -241,7 +241,8 @@ impl Handler {
     async fn answer(self, request: Request<Incoming>) -> Response<Body> {
         let (started, requests) = (Instant::now(), Requests::shared());
         let route = requests.route(request.uri().path());
-        let response = self.respond(request).await;
+        let id = RequestId::of(request.headers());
+        let response = id.name(self.respond(request)).await;
         requests.record(route, response.status(), started.elapsed());
         response
     }

@@ -10,13 +10,15 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
+use super::{problems, request_id::RequestId};
 use crate::{auth::Scope, engine::EngineError, rate::TooMany};
 
 /// An error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// Always `about:blank`: the `code` identifies the problem.
-    #[serde(rename = "type")]
+    /// The page that describes the code: `/docs/problems#` and the code.
+    #[serde(rename = "type", serialize_with = "described")]
+    #[schema(example = "/docs/problems#sold_out")]
     kind: &'static str,
     /// The reason phrase of the status.
     title: &'static str,
@@ -33,8 +35,13 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
     /// Every part of the request that was refused, where there may be several.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<FieldError>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schema(value_type = Vec<FieldError>)]
+    errors: Box<[FieldError]>,
+    /// Names the request: `urn:request:` and its `X-Request-Id`. Not with `sold_out`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "urn:request:5f0c1a2b-7")]
+    instance: Option<Box<str>>,
     /// With `not_open`: the item's state. With `order_not_...`: the order's.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
@@ -69,21 +76,30 @@ impl FieldError {
     }
 }
 
+fn described<S: Serializer>(code: &&'static str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{}#{code}", problems::PATH))
+}
+
 fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u16(status.as_u16())
 }
 
 impl Problem {
     fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        debug_assert!(
+            problems::has(code),
+            "http/problems.rs has no entry for {code}"
+        );
         let title = status.canonical_reason().unwrap_or("Error");
         Self {
-            kind: "about:blank",
+            kind: code,
             title,
             status,
             code,
             detail: detail.into(),
             field: None,
-            errors: Vec::new(),
+            errors: Box::default(),
+            instance: None,
             state: None,
             opens_at: None,
             retry_after: None,
@@ -107,7 +123,7 @@ impl Problem {
             (error.pointer[1..].to_owned(), error.detail.clone())
         });
         Self {
-            errors,
+            errors: errors.into(),
             ..Self::invalid(field, detail)
         }
     }
@@ -434,6 +450,7 @@ impl Problem {
         // `Outage` logs one warning for an outage, not one for each failed order.
         tracing::debug!(
             error = error as &dyn std::error::Error,
+            request_id = RequestId::current(),
             "order outcome unknown"
         );
         Self::outcome_unknown()
@@ -445,6 +462,7 @@ impl Problem {
     pub(crate) fn of_payment(error: &EngineError) -> Self {
         tracing::warn!(
             error = error as &dyn std::error::Error,
+            request_id = RequestId::current(),
             "payment failed or its outcome is unknown"
         );
         let detail = "the payment may have been applied; report it again";
@@ -475,12 +493,14 @@ impl From<EngineError> for Problem {
             // A retry would fail too: the validation accepted values that the ledger refuses.
             tracing::error!(
                 error = &error as &dyn std::error::Error,
+                request_id = RequestId::current(),
                 "the ledger refused a value that passed validation"
             );
             return Self::internal();
         }
         tracing::warn!(
             error = &error as &dyn std::error::Error,
+            request_id = RequestId::current(),
             "Redis or the ledger failed"
         );
         if let EngineError::OutcomeUnknown(_) = error {
@@ -525,7 +545,8 @@ fn add_rate_limit(headers: &mut HeaderMap, too_many: &TooMany) {
 }
 
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+    fn into_response(mut self) -> Response {
+        self.instance = RequestId::current().map(|id| format!("urn:request:{id}").into());
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let mut response = (self.status, [(header::CONTENT_TYPE, TYPE)], body).into_response();
         if let Some(seconds) = self.retry_after {

@@ -682,3 +682,37 @@ async fn operators_see_health_readiness_and_metrics() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_problem_refers_to_its_page_and_to_its_request() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 0 })).await;
+        let sold_out = env.order(&item, "ann", "k", 1).await;
+        let page = Answer::of(env.anyone(Method::GET, "/docs/problems")).await;
+        assert!(
+            page.header("content-type")
+                .unwrap()
+                .starts_with("text/html")
+        );
+        let page = page.body.as_str().unwrap();
+        let missing = Answer::of(env.anyone(Method::GET, "/v1/items/no-such-item")).await;
+        for problem in [&sold_out, &missing] {
+            let kind = problem.body["type"].as_str().unwrap();
+            assert_eq!(kind, format!("/docs/problems#{}", problem.code()));
+            assert!(page.contains(&format!("id=\"{}\"", problem.code())));
+        }
+        let id = missing.header("x-request-id").unwrap();
+        assert_eq!(missing.body["instance"], format!("urn:request:{id}"));
+        assert_ne!(sold_out.header("x-request-id"), Some(id));
+
+        let named = |id| {
+            env.anyone(Method::GET, "/healthz")
+                .header("X-Request-Id", id)
+        };
+        let given = Answer::of(named("shop-7")).await;
+        assert_eq!(given.header("x-request-id"), Some("shop-7"));
+        let unfit = Answer::of(named("two words")).await;
+        assert_ne!(unfit.header("x-request-id"), Some("two words"));
+    })
+    .await;
+}

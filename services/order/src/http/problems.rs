@@ -1,0 +1,251 @@
+//! The page of all problems: what each code means, and what to do. The `type` of a problem names
+//! its place on the page.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use axum::response::Html;
+
+/// Code, statuses, cause and remedy.
+type Entry = (&'static str, &'static str, &'static str, &'static str);
+
+/// All codes, the ones that buyers see first.
+const PROBLEMS: &[Entry] = &[
+    (
+        "sold_out",
+        "409",
+        "No unit was left for this order, and none was taken.",
+        "Show it to the buyer. Units of expired and cancelled orders come back, so a new order with a new key may succeed later.",
+    ),
+    (
+        "buyer_limit_reached",
+        "409",
+        "The buyer would hold or own more units than the item allows for one buyer. No unit was taken.",
+        "Show it to the buyer.",
+    ),
+    (
+        "not_open",
+        "409",
+        "The item does not sell now: it is outside its window, paused or closed.",
+        "Show `opens_at` to the buyer, and repeat the request after it.",
+    ),
+    (
+        "idempotency_key_reused",
+        "422",
+        "The key belongs to an order of another quantity, or to another change of stock. Nothing was changed.",
+        "Use a new key for a new order. Repeat the first order with its own quantity.",
+    ),
+    (
+        "outcome_unknown",
+        "503",
+        "A store did not answer in time. The order or the change may have been made.",
+        "Repeat the same request with the same key until it answers. Do not place another order instead.",
+    ),
+    (
+        "unavailable",
+        "503",
+        "Redis or the ledger does not answer. Nothing was changed.",
+        "Repeat the request after `Retry-After`.",
+    ),
+    (
+        "invalid_request",
+        "400",
+        "A field, header or parameter is not valid. Nothing was changed.",
+        "Correct what `field` or `errors` names.",
+    ),
+    (
+        "unauthorized",
+        "401",
+        "The token is missing, not valid or expired.",
+        "Send `Authorization: Bearer` with a buyer's JWT or an admin's token, as the call requires.",
+    ),
+    (
+        "forbidden",
+        "403",
+        "A buyer called for an admin, or the admin lacks the scope that `detail` names.",
+        "Use the token of an admin who has the scope.",
+    ),
+    (
+        "invalid_signature",
+        "401",
+        "The signature of a payment does not verify, or its time is too far away.",
+        "Sign the raw body with the payment secret and the present time.",
+    ),
+    (
+        "item_not_found",
+        "404",
+        "No item has this id.",
+        "Check the id in the path.",
+    ),
+    (
+        "order_not_found",
+        "404",
+        "No order has this id, or it belongs to another buyer.",
+        "Check the id, and whose token the request has.",
+    ),
+    (
+        "not_found",
+        "404",
+        "The service has no such path.",
+        "Look up the path in the API description.",
+    ),
+    (
+        "method_not_allowed",
+        "405",
+        "The path does not support this method.",
+        "Look up the method in the API description.",
+    ),
+    (
+        "request_timeout",
+        "408",
+        "The request did not finish in time.",
+        "Repeat the same request with the same key. Send its body faster, or make it smaller.",
+    ),
+    (
+        "order_not_payable",
+        "409",
+        "The order has ended, so it cannot take the payment. The journal has the payment.",
+        "Return the money.",
+    ),
+    (
+        "already_paid",
+        "409",
+        "Another payment has paid the order. The journal has this one.",
+        "Return the money of this payment.",
+    ),
+    (
+        "payment_already_used",
+        "409",
+        "The payment was reported for another order before. This order is unchanged.",
+        "Check with the provider which order was paid.",
+    ),
+    (
+        "order_not_cancellable",
+        "409",
+        "Only a held order can be cancelled. Nothing was changed.",
+        "Read the order's `state`. A paid order can be refunded.",
+    ),
+    (
+        "order_not_refundable",
+        "409",
+        "Only a paid order can be refunded. Nothing was changed.",
+        "Read the order's `state`.",
+    ),
+    (
+        "item_exists",
+        "409",
+        "An item with this id exists and differs from the requested one. Nothing was changed.",
+        "Choose another id, or change the item that exists.",
+    ),
+    (
+        "not_enough_unsold",
+        "409",
+        "Fewer units are unsold than would have to be withdrawn. No unit was moved.",
+        "Read the item, and decide again.",
+    ),
+    (
+        "withdrawal_open",
+        "409",
+        "An earlier withdrawal has not settled, so the stock is not known yet. Nothing was changed.",
+        "Repeat the request after `Retry-After`.",
+    ),
+    (
+        "version_mismatch",
+        "412",
+        "The item was changed since the version in `If-Match`. Nothing was changed.",
+        "Read the item, and decide again.",
+    ),
+    (
+        "if_match_required",
+        "428",
+        "The change must name the version of the item that it was decided on.",
+        "Send `If-Match` with the `ETag` that an admin gets with the item.",
+    ),
+    (
+        "amount_mismatch",
+        "422",
+        "The amount is not the price of the order. The order is unchanged, and the journal has the payment.",
+        "Return the money, or report the payment with its right amount.",
+    ),
+    (
+        "order_mismatch",
+        "422",
+        "The signed body of a payment names another order than the path. Nothing was changed.",
+        "Report the payment to the path of its order.",
+    ),
+    (
+        "payload_too_large",
+        "413",
+        "The body exceeds the size limit. Nothing was changed.",
+        "Send a smaller body, or fewer orders in a batch.",
+    ),
+    (
+        "too_many_requests",
+        "429",
+        "The buyer or the client has sent too many requests. Nothing was changed.",
+        "Repeat the request after `Retry-After`.",
+    ),
+    (
+        "internal",
+        "500",
+        "The service has a defect. The change may have been made.",
+        "Report it with the `X-Request-Id` of the response: the log has the error.",
+    ),
+];
+
+/// Path of the page.
+pub(crate) const PATH: &str = "/docs/problems";
+
+/// Whether the page has this code.
+pub(crate) fn has(code: &str) -> bool {
+    PROBLEMS.iter().any(|(known, ..)| *known == code)
+}
+
+/// Shows all problems.
+pub(crate) async fn page() -> Html<&'static str> {
+    static PAGE: LazyLock<String> = LazyLock::new(write_page);
+    Html(&PAGE)
+}
+
+fn write_page() -> String {
+    let mut page = String::from(
+        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Stockade: problems</title>\n\
+         <style>body{max-width:44rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif}:target{background:#ff8}</style>\n\
+         <h1>Problems</h1>\n",
+    );
+    for (code, status, cause, remedy) in PROBLEMS {
+        // No text has a character that HTML would read as markup; a test checks it.
+        let _ = writeln!(
+            page,
+            "<h2 id=\"{code}\">{code} ({status})</h2>\n<p>{cause}</p>\n<p><b>What to do:</b> {remedy}</p>"
+        );
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PROBLEMS;
+
+    #[test]
+    fn the_page_needs_no_escaping_and_has_each_code_once() {
+        let mut codes = std::collections::BTreeSet::new();
+        for (code, status, cause, remedy) in PROBLEMS {
+            assert!(codes.insert(code), "{code}");
+            let text =
+                [code, status, cause, remedy].map(|text| text.contains(['<', '>', '&', '"']));
+            assert_eq!(text, [false; 4], "{code}");
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_api_page_has_the_same_codes() {
+        let page = include_str!("../../../../docs/api.md");
+        for (code, status, ..) in PROBLEMS {
+            let mut rows = page
+                .lines()
+                .filter(|line| line.starts_with("| ") && line.contains(status));
+            let named = format!("`{code}`");
+            assert!(rows.any(|row| row.contains(&named)), "{status} {code}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Names requests, so that a response can be found in the logs of the service and of its callers.
+//!
+//! The header `X-Request-Id` of the request is the name; without one, or with one that does not fit,
+//! the request gets a name of this process. The response has the same header.
+
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use uuid::Uuid;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const LENGTH_MAX: usize = 128;
+
+tokio::task_local! {
+    static CURRENT: RequestId;
+}
+
+/// The name of a request.
+#[derive(Clone)]
+pub(crate) struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// The name that the caller gave, or a new one.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let given = headers.get(X_REQUEST_ID).filter(|value| is_name(value));
+        given.cloned().map_or_else(Self::next, Self)
+    }
+
+    /// A random part for the process, and a number that rises. A random name for each request would
+    /// cost as much as the check of its token.
+    fn next() -> Self {
+        static PROCESS: LazyLock<u32> = LazyLock::new(|| Uuid::new_v4().as_fields().0);
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = HeaderValue::try_from(format!("{:08x}-{number:x}", *PROCESS));
+        Self(name.unwrap_or(HeaderValue::from_static("-")))
+    }
+
+    /// Answers the request under its name, which the response gets.
+    pub(crate) async fn name<B>(self, answer: impl Future<Output = Response<B>>) -> Response<B> {
+        let mut response = CURRENT.scope(self.clone(), answer).await;
+        response.headers_mut().insert(X_REQUEST_ID, self.0);
+        response
+    }
+
+    /// The name of the request that this task answers. `None`: it answers none.
+    pub(crate) fn current() -> Option<String> {
+        let name = |id: &Self| id.0.to_str().map(str::to_owned).ok();
+        CURRENT.try_with(name).ok().flatten()
+    }
+}
+
+/// Letters, digits and a few marks: a name must not break a log line or a URI.
+fn is_name(value: &HeaderValue) -> bool {
+    let is_mark = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
+    (1..=LENGTH_MAX).contains(&value.len()) && value.as_bytes().iter().all(|byte| is_mark(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Response};
+
+    use super::{RequestId, X_REQUEST_ID};
+
+    async fn named(given: Option<&'static str>) -> (String, String) {
+        let given = given.map(|given| (X_REQUEST_ID, HeaderValue::from_static(given)));
+        let headers: HeaderMap = given.into_iter().collect();
+        let mut seen = String::new();
+        let response = RequestId::of(&headers)
+            .name(async {
+                seen = RequestId::current().unwrap();
+                Response::new(())
+            })
+            .await;
+        let sent = response.headers()[X_REQUEST_ID].to_str().unwrap();
+        (seen, sent.to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_request_keeps_its_name_and_gets_one_if_it_has_none_that_fits() {
+        assert_eq!(RequestId::current(), None);
+        let (seen, sent) = named(Some("Shop-7.a_b:c")).await;
+        assert_eq!((&*seen, &*sent), ("Shop-7.a_b:c", "Shop-7.a_b:c"));
+        let long: &'static str = "x".repeat(129).leak();
+        let mut names = std::collections::BTreeSet::new();
+        for bad in [None, Some(""), Some("two words"), Some("a\"b"), Some(long)] {
+            let (seen, sent) = named(bad).await;
+            assert_eq!(seen, sent);
+            assert!(seen.len() > 9 && names.insert(seen), "{bad:?}: {sent}");
+        }
+    }
+}

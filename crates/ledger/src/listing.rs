@@ -40,12 +40,12 @@ pub(crate) trait Lists: Sync {
     /// The tags of all items from `first` on, in order, without repetitions.
     async fn tags(&self, first: ItemTag, at_most: usize) -> Result<Vec<ItemTag>, LedgerError>;
 
-    /// Orders of the buyer in these ranges and behind `after`, by id.
+    /// Orders of the buyer in these ranges, by id. A range begins behind its first id and ends with
+    /// its last. Ranges are disjoint, and in order.
     async fn buyer_orders(
         &self,
         buyer: &BuyerId,
         ranges: &[[OrderId; 2]],
-        after: OrderId,
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError>;
 }
@@ -87,15 +87,17 @@ pub(crate) async fn buyer_orders(
     let mut found = Vec::new();
     for _ in 0..SEARCHES_MAX {
         let tags = lists.tags(after.tag(), SEARCHED_ITEMS).await?;
-        let ranges: Vec<_> = tags
-            .iter()
-            .map(|tag| OrderId::range_of(*tag, buyer))
-            .collect();
+        // No order has the first id of a range, which may therefore be left out.
+        let range = |tag: &ItemTag| {
+            let [first, last] = OrderId::range_of(*tag, buyer);
+            [first.max(after), last]
+        };
+        let ranges: Vec<_> = tags.iter().map(range).collect();
         let Some([_, searched]) = ranges.last().copied() else {
             return Ok(Page::cut(found, at_most, |order: &Order| order.id));
         };
         let missing = at_most + 1 - found.len();
-        found.extend(lists.buyer_orders(buyer, &ranges, after, missing).await?);
+        found.extend(lists.buyer_orders(buyer, &ranges, missing).await?);
         if found.len() > at_most || tags.len() < SEARCHED_ITEMS {
             return Ok(Page::cut(found, at_most, |order| order.id));
         }

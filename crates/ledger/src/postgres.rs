@@ -69,6 +69,15 @@ const INDEX_PLANS: [(&str, &str); 2] = [
 /// processor time, for statements of a millisecond.
 const WITHOUT_JIT: [(&str, &str); 1] = [("jit", "off")];
 
+/// A page of a list begins at its key and ends after its rows. Statistics of a growing table, or of
+/// none, suggest to sort the rest of the list for each page instead.
+const PAGE_PLANS: [(&str, &str); 2] = [("enable_bitmapscan", "off"), ("enable_sort", "off")];
+
+/// Connections for lists, opened when they are needed. Lists get no others, so however many are
+/// read, orders and recorders keep theirs.
+const LIST_CONNECTIONS: u32 = 2;
+const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// After waiting for a lock, a transaction must see what the previous holder has written.
 const ISOLATION: [(&str, &str); 1] = [("default_transaction_isolation", "read committed")];
 
@@ -80,6 +89,7 @@ const WAIT_FOR_DISK: &str = "SELECT set_config('synchronous_commit', 'on', false
 /// The ledger on PostgreSQL.
 pub(crate) struct PostgresLedger {
     pool: PgPool,
+    lists: PgPool,
 }
 
 impl PostgresLedger {
@@ -93,26 +103,31 @@ impl PostgresLedger {
             .options(INDEX_PLANS)
             .options(WITHOUT_JIT)
             .options(ISOLATION);
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(Duration::from_secs(3))
-            .test_before_acquire(false)
-            .after_connect(|connection, _| {
-                Box::pin(async move {
-                    sqlx::query(WAIT_FOR_DISK).execute(connection).await?;
-                    Ok(())
-                })
-            })
-            .before_acquire(|connection, meta| {
-                Box::pin(async move {
-                    Ok(meta.idle_for < PING_AFTER_IDLE || connection.ping().await.is_ok())
-                })
-            })
-            .connect_with(options)
-            .await?;
+        let lists = pool(LIST_CONNECTIONS)
+            .idle_timeout(LIST_IDLE_TIMEOUT)
+            .connect_lazy_with(options.clone().options(PAGE_PLANS));
+        let pool = pool(connections).connect_with(options).await?;
         warn_without_fsync(&pool).await?;
-        Ok(Self { pool })
+        Ok(Self { pool, lists })
     }
+}
+
+fn pool(connections: u32) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(Duration::from_secs(3))
+        .test_before_acquire(false)
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                sqlx::query(WAIT_FOR_DISK).execute(connection).await?;
+                Ok(())
+            })
+        })
+        .before_acquire(|connection, meta| {
+            Box::pin(async move {
+                Ok(meta.idle_for < PING_AFTER_IDLE || connection.ping().await.is_ok())
+            })
+        })
 }
 
 /// Only the server's operator can change these settings.

@@ -12,6 +12,45 @@ use crate::{
     listing::{self, Lists},
 };
 
+const ITEMS: &str = concat!(
+    "SELECT ",
+    item_columns!(),
+    ", units.available, units.held, units.confirmed, units.\"returning\" FROM items CROSS JOIN LATERAL ( \
+         SELECT coalesce(sum(available), 0)::bigint AS available, coalesce(sum(held), 0)::bigint AS held, \
+                coalesce(sum(confirmed), 0)::bigint AS confirmed, coalesce(sum(\"returning\"), 0)::bigint AS \"returning\" \
+         FROM segments WHERE segments.item = items.id) AS units \
+     WHERE id > $1 ORDER BY id LIMIT $2",
+);
+
+const ITEM_ORDERS: &str = concat!(
+    "SELECT ",
+    order_columns!(),
+    " FROM orders WHERE id > $1 AND id <= $2 AND item = $3 AND ($4::text IS NULL OR state = $4) ORDER BY id LIMIT $5"
+);
+
+const SCAN: &str = "SELECT id, count(*) OVER () FROM (SELECT id FROM orders WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3) AS scanned \
+     ORDER BY id DESC LIMIT 1";
+
+const TAGS: &str = "SELECT DISTINCT tag FROM items WHERE tag >= $1 ORDER BY tag LIMIT $2";
+
+/// The inner limit keeps PostgreSQL from reading all orders first and matching them with the ranges.
+const BUYER_ORDERS: &str = concat!(
+    "SELECT ",
+    order_columns!(),
+    " FROM UNNEST($1::uuid[], $2::uuid[]) AS searched (first, last) CROSS JOIN LATERAL ( \
+         SELECT * FROM orders WHERE orders.id > first AND orders.id <= last AND buyer = $3 ORDER BY orders.id LIMIT $4) AS found \
+     ORDER BY id LIMIT $4",
+);
+
+const REFUNDS_DUE: &str = concat!(
+    "SELECT ",
+    order_columns!(),
+    " FROM orders WHERE state = 'refund_due' AND id > $1 ORDER BY id LIMIT $2"
+);
+
+const UNMATCHED_PAYMENTS: &str = "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
+     FROM journal WHERE action = 'unmatched_payment' AND id > $1 ORDER BY id LIMIT $2";
+
 #[async_trait]
 impl Listing for PostgresLedger {
     async fn list_items(
@@ -19,19 +58,10 @@ impl Listing for PostgresLedger {
         after: Option<&ItemId>,
         at_most: usize,
     ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
-        let rows = sqlx::query_as::<_, ListedColumns>(concat!(
-            "SELECT ",
-            item_columns!(),
-            ", units.available, units.held, units.confirmed, units.\"returning\" FROM items CROSS JOIN LATERAL ( \
-                 SELECT coalesce(sum(available), 0)::bigint AS available, coalesce(sum(held), 0)::bigint AS held, \
-                        coalesce(sum(confirmed), 0)::bigint AS confirmed, coalesce(sum(\"returning\"), 0)::bigint AS \"returning\" \
-                 FROM segments WHERE segments.item = items.id) AS units \
-             WHERE id > $1 ORDER BY id LIMIT $2",
-        ));
-        let rows = rows
+        let rows = sqlx::query_as::<_, ListedColumns>(ITEMS)
             .bind(after.map_or("", ItemId::as_str))
             .bind(one_more(at_most))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.lists)
             .await?;
         let rows = rows.into_iter().map(ListedItem::try_from);
         Ok(Page::cut(
@@ -65,15 +95,10 @@ impl Listing for PostgresLedger {
         after: Option<OrderId>,
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError> {
-        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
-            "SELECT ",
-            order_columns!(),
-            " FROM orders WHERE state = 'refund_due' AND id > $1 ORDER BY id LIMIT $2"
-        ));
-        let rows = rows
+        let rows = sqlx::query_as::<_, OrderColumns>(REFUNDS_DUE)
             .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
             .bind(one_more(at_most))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.lists)
             .await?;
         Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
     }
@@ -83,14 +108,10 @@ impl Listing for PostgresLedger {
         after: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        let rows = sqlx::query_as::<_, JournalColumns>(
-            "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
-             FROM journal WHERE action = 'unmatched_payment' AND id > $1 ORDER BY id LIMIT $2",
-        );
-        let rows = rows
+        let rows = sqlx::query_as::<_, JournalColumns>(UNMATCHED_PAYMENTS)
             .bind(signed(after.unwrap_or(0)))
             .bind(one_more(at_most))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.lists)
             .await?;
         let entries = rows.into_iter().map(JournalEntry::try_from);
         Ok(Page::cut(
@@ -118,15 +139,11 @@ impl Lists for PostgresLedger {
         last: OrderId,
         at_most: usize,
     ) -> Result<Option<(OrderId, usize)>, LedgerError> {
-        let end = sqlx::query_as::<_, (Uuid, i64)>(
-            "SELECT id, count(*) OVER () FROM (SELECT id FROM orders WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3) AS scanned \
-             ORDER BY id DESC LIMIT 1",
-        );
-        let end = end
+        let end = sqlx::query_as::<_, (Uuid, i64)>(SCAN)
             .bind(after.as_uuid())
             .bind(last.as_uuid())
             .bind(signed(at_most as u64))
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.lists)
             .await?;
         end.map(|(id, count)| Ok((id.into(), unsigned::<i64>("count", count)? as usize)))
             .transpose()
@@ -140,30 +157,22 @@ impl Lists for PostgresLedger {
         last: OrderId,
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError> {
-        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
-            "SELECT ",
-            order_columns!(),
-            " FROM orders WHERE id > $1 AND id <= $2 AND item = $3 AND ($4::text IS NULL OR state = $4) ORDER BY id LIMIT $5"
-        ));
-        let rows = rows
+        let rows = sqlx::query_as::<_, OrderColumns>(ITEM_ORDERS)
             .bind(after.as_uuid())
             .bind(last.as_uuid())
             .bind(item.as_str())
             .bind(state.map(OrderState::as_str))
             .bind(signed(at_most as u64))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.lists)
             .await?;
         orders(rows)
     }
 
     async fn tags(&self, first: ItemTag, at_most: usize) -> Result<Vec<ItemTag>, LedgerError> {
-        let tags = sqlx::query_scalar::<_, i64>(
-            "SELECT DISTINCT tag FROM items WHERE tag >= $1 ORDER BY tag LIMIT $2",
-        );
-        let tags = tags
+        let tags = sqlx::query_scalar::<_, i64>(TAGS)
             .bind(i64::from(first.0))
             .bind(signed(at_most as u64))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.lists)
             .await?;
         tags.into_iter()
             .map(|tag| unsigned("tag", tag).map(ItemTag))
@@ -174,23 +183,116 @@ impl Lists for PostgresLedger {
         &self,
         buyer: &BuyerId,
         ranges: &[[OrderId; 2]],
-        after: OrderId,
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError> {
-        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
-            "SELECT ",
-            order_columns!(),
-            " FROM UNNEST($1::uuid[], $2::uuid[]) AS searched (first, last) \
-              JOIN orders ON id BETWEEN first AND last AND id > $3 AND buyer = $4 ORDER BY id LIMIT $5"
-        ));
-        let rows = rows
+        let rows = sqlx::query_as::<_, OrderColumns>(BUYER_ORDERS)
             .bind(column(ranges, |[first, _]| first.as_uuid()))
             .bind(column(ranges, |[_, last]| last.as_uuid()))
-            .bind(after.as_uuid())
             .bind(buyer.as_str())
             .bind(signed(at_most as u64))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.lists)
             .await?;
         orders(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{AssertSqlSafe, PgPool};
+
+    use super::{
+        BUYER_ORDERS, ITEM_ORDERS, ITEMS, PostgresLedger, REFUNDS_DUE, SCAN, TAGS,
+        UNMATCHED_PAYMENTS,
+    };
+    use crate::Ledger;
+
+    const NIL: &str = "'00000000-0000-0000-0000-000000000000'";
+
+    /// Orders of one item, and items whose tags are spread over all tags.
+    const SALE: [&str; 3] = [
+        "INSERT INTO items (id, tag, title, stock, price_cents, currency, segments, hold_seconds, durability, state, epoch, as_created) \
+         SELECT 'vase-' || n, n * 400000::bigint, 'vase', 0, 0, 'EUR', 1, 60, 'recorded', 'open', 1, '{}' FROM generate_series(1, 10000) AS n",
+        "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
+         SELECT lpad(to_hex(n * 1000), 32, '0')::uuid, 'vase-1', 0, 'buyer-' || n, 1, 'held', now() FROM generate_series(1, 20000) AS n",
+        "INSERT INTO journal (at, item, actor, action, before, after) \
+         SELECT now(), 'vase-1', 'admin', 'state', '{}', '{}' FROM generate_series(1, 10000)",
+    ];
+
+    async fn plan(lists: &PgPool, statement: &str, values: &str) -> String {
+        let mut connection = lists.acquire().await.unwrap();
+        for sql in [
+            "SET plan_cache_mode = force_generic_plan".to_owned(),
+            "DEALLOCATE ALL".into(),
+            format!("PREPARE page AS {statement}"),
+        ] {
+            sqlx::raw_sql(AssertSqlSafe(sql))
+                .execute(&mut *connection)
+                .await
+                .unwrap();
+        }
+        let explain = format!("EXPLAIN (COSTS OFF) EXECUTE page ({values})");
+        let lines = sqlx::query_scalar::<_, String>(AssertSqlSafe(explain));
+        let lines = lines.persistent(false).fetch_all(&mut *connection).await;
+        connection.close().await.unwrap();
+        lines.unwrap().join("\n")
+    }
+
+    /// A page must cost the same in a sale of any size, whatever the statistics say.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_page_reads_its_part_of_an_index() {
+        let url = testkit::postgres_database().await;
+        let ledger = PostgresLedger::connect(&url, 2).await.unwrap();
+        ledger.migrate().await.unwrap();
+        let range = format!("ARRAY[{NIL}]::uuid[]");
+        let table = [
+            (ITEMS, "'', 100".to_owned(), "Index Scan using items_pkey"),
+            (
+                ITEM_ORDERS,
+                format!("{NIL}, {NIL}, 'vase', NULL, 100"),
+                "Index Scan using orders_pkey",
+            ),
+            (SCAN, format!("{NIL}, {NIL}, 100"), "using orders_pkey"),
+            (TAGS, "0, 100".into(), "Index Only Scan using items_tag"),
+            (
+                BUYER_ORDERS,
+                format!("{range}, {range}, 'ann', 100"),
+                "Index Scan using orders_pkey",
+            ),
+            (
+                REFUNDS_DUE,
+                format!("{NIL}, 100"),
+                "Index Scan using orders_refund_due",
+            ),
+            (
+                UNMATCHED_PAYMENTS,
+                "0, 100".into(),
+                "Index Scan using journal_unmatched_payments",
+            ),
+        ];
+        for step in ["empty", "full", "analyzed"] {
+            match step {
+                "full" => {
+                    for sql in SALE {
+                        sqlx::raw_sql(sql).execute(&ledger.pool).await.unwrap();
+                    }
+                }
+                "analyzed" => {
+                    sqlx::raw_sql("ANALYZE")
+                        .execute(&ledger.pool)
+                        .await
+                        .unwrap();
+                }
+                _ => {}
+            }
+            for (statement, values, index) in &table {
+                let plan = plan(&ledger.lists, statement, values).await;
+                assert!(plan.contains(index), "{step}: {statement}:\n{plan}");
+                assert!(!plan.contains("Bitmap"), "{step}: {statement}:\n{plan}");
+                // Where rows are sorted, they are those that were found.
+                let sorted = plan.find("Sort").unwrap_or(plan.len());
+                let bounded = plan[sorted..].contains("Limit") || sorted == plan.len();
+                assert!(bounded, "{step}: {statement}:\n{plan}");
+            }
+        }
     }
 }

@@ -175,7 +175,6 @@ impl Lists for SqliteLedger {
         &self,
         buyer: &BuyerId,
         ranges: &[[OrderId; 2]],
-        after: OrderId,
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError> {
         let ranges = column(ranges, |range| range.map(|id| hex(id.as_uuid())));
@@ -185,12 +184,11 @@ impl Lists for SqliteLedger {
             "SELECT orders.",
             order_columns!(),
             " FROM json_each(?1) AS searched CROSS JOIN orders \
-              ON orders.id BETWEEN unhex(searched.value ->> 0) AND unhex(searched.value ->> 1) \
-             WHERE orders.id > ?2 AND buyer = ?3 ORDER BY orders.id LIMIT ?4"
+              ON orders.id > unhex(searched.value ->> 0) AND orders.id <= unhex(searched.value ->> 1) \
+             WHERE buyer = ?2 ORDER BY orders.id LIMIT ?3"
         ));
         let rows = rows
             .bind(json(&ranges)?)
-            .bind(after.as_uuid())
             .bind(buyer.as_str())
             .bind(signed(at_most as u64))
             .fetch_all(&self.readers)

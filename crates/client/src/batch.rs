@@ -37,6 +37,18 @@ pub struct BuyerOrder {
 
 /// Places the orders of many buyers for one item, as a shop's backend does.
 ///
+/// ```no_run
+/// # async fn example(admin: &client::Admin) -> Result<(), client::Error> {
+/// use client::{IdempotencyKey, OrderBatcher};
+///
+/// // Once for the item. Each request of the shop uses a clone.
+/// let batcher = OrderBatcher::new(admin, "maotai");
+/// let placed = batcher.order("ann", 1, IdempotencyKey::new("cart-7")?).await?;
+/// println!("order {} is {}", placed.order.id, placed.order.state);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Clones share their requests. An order whose outcome is unknown is sent again with the same key,
 /// for as long as the client's [`RetryPolicy`](crate::RetryPolicy) allows.
 #[derive(Clone, Debug)]

@@ -56,7 +56,7 @@ impl RequestId {
 /// Letters, digits and a few marks: a name must not break a log line or a URI.
 fn is_name(value: &HeaderValue) -> bool {
     let is_mark = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
-    (1..=LENGTH_MAX).contains(&value.len()) && value.as_bytes().iter().all(|byte| is_mark(byte))
+    (1..=LENGTH_MAX).contains(&value.len()) && value.as_bytes().iter().all(is_mark)
 }
 
 #[cfg(test)]

@@ -160,6 +160,25 @@ impl Service {
         request.body(Body::from(r#"{"quantity":1}"#)).unwrap()
     }
 
+    /// One request with orders for one unit each, with new keys.
+    fn batch(&mut self, count: usize) -> Answers {
+        let line = |buyer: usize| {
+            let key = format!("batch-{}", self.keys);
+            serde_json::json!({ "buyer": format!("buyer-{buyer}"), "quantity": 1, "key": key })
+        };
+        let lines: Vec<_> = (0..count).map(line).collect();
+        let request = Request::post(format!("/v1/items/{}/orders:batch", self.item.id))
+            .header(header::AUTHORIZATION, format!("Bearer {ADMIN}"))
+            .header("Prefer", "respond-async")
+            .body(Body::from(
+                serde_json::json!({ "orders": lines }).to_string(),
+            ))
+            .unwrap();
+        self.keys += 1;
+        let answer = self.router.clone().oneshot(request);
+        Box::pin(async { vec![answer.await.unwrap()] })
+    }
+
     /// Compares the cost of `count` concurrent orders with the bound.
     fn check(&mut self, bound: Bound, count: usize, wait: bool, status: StatusCode) {
         let service = std::cell::RefCell::new(self);
@@ -181,7 +200,17 @@ impl Service {
         count: usize,
         status: StatusCode,
     ) -> (Vec<(String, u64)>, Vec<String>) {
-        let (url, orders) = (self.redis.url(), self.orders(count, false));
+        let orders = self.orders(count, false);
+        self.stores_asked_by(orders, status)
+    }
+
+    /// The same for any requests.
+    fn stores_asked_by(
+        &mut self,
+        orders: Answers,
+        status: StatusCode,
+    ) -> (Vec<(String, u64)>, Vec<String>) {
+        let url = self.redis.url();
         let ((answers, statements), commands) = self
             .runtime
             .block_on(commands(&url, statements(orders)))
@@ -370,6 +399,30 @@ fn an_order_calls_redis_by_the_batch_and_the_database_never() {
         assert_eq!(statements, [""; 0], "{count} orders");
     }
     service.close();
+}
+
+#[test]
+fn a_batch_calls_redis_as_one_order_and_allocates_no_more_than_it_may() {
+    let mut service = Service::selling(1_000_000);
+    service.stores_asked(1, StatusCode::ACCEPTED);
+    let batch = service.batch(512);
+    let (commands, statements) = service.stores_asked_by(batch, StatusCode::OK);
+    let scripts = commands.iter().find(|(command, _)| command == "evalsha");
+    let scripts = scripts.map_or(0, |(_, calls)| *calls);
+    assert!((1..=2).contains(&scripts), "{commands:?}");
+    assert_eq!(statements, [""; 0]);
+    let service = std::cell::RefCell::new(service);
+    let run = |batch: Answers| {
+        let answers = service.borrow().runtime.block_on(batch);
+        assert_eq!(answers[0].status(), StatusCode::OK);
+    };
+    let spent = fewest_allocations(|| service.borrow_mut().batch(128), run);
+    let bound = Bound {
+        what: "an order of a batch of 128 over HTTP",
+        most: 13.0,
+    };
+    bound.check(spent, 128);
+    service.into_inner().close();
 }
 
 #[test]

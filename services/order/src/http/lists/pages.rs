@@ -167,3 +167,60 @@ fn written(csv: csv::Writer<Vec<u8>>) -> Result<Bytes, csv::Error> {
         .map(Bytes::from)
         .map_err(|error| error.into_error().into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    use futures::{FutureExt, StreamExt, TryStreamExt};
+    use ledger::Page;
+
+    use super::{Format, Read, rows};
+    use crate::engine::EngineError;
+
+    /// A list of a thousand pages with two rows each, whose page behind `broken` cannot be read.
+    fn list(broken: u64, reads: &Arc<AtomicU64>) -> (Page<u64, u64>, Arc<Read<u64, u64>>) {
+        let page = |key: u64| Page {
+            rows: vec![key, key],
+            next: (key < 1000).then_some(key + 1),
+        };
+        let reads = Arc::clone(reads);
+        let read = move |key: Option<u64>, _| {
+            reads.fetch_add(1, Ordering::SeqCst);
+            let key = key.unwrap_or_default();
+            async move {
+                match key == broken {
+                    true => Err(EngineError::OutcomeUnknown(std::time::Duration::ZERO)),
+                    false => Ok(page(key)),
+                }
+            }
+            .boxed()
+        };
+        (page(1), Arc::new(read))
+    }
+
+    #[tokio::test]
+    async fn a_stream_reads_a_page_ahead_and_no_more() {
+        let reads = Arc::default();
+        let (first, read) = list(0, &reads);
+        let mut stream = Box::pin(rows(first, read, Format::Jsonl));
+        for taken in 1..10 {
+            assert!(stream.next().await.unwrap().is_ok());
+            assert_eq!(reads.load(Ordering::SeqCst), taken);
+        }
+        let rest: Vec<_> = stream.try_collect().await.unwrap();
+        assert_eq!(rest.len(), 991);
+        assert_eq!(rest[990], "1000\n1000\n");
+    }
+
+    #[tokio::test]
+    async fn a_page_that_cannot_be_read_breaks_the_stream_off() {
+        let (first, read) = list(4, &Arc::default());
+        let parts: Vec<_> = rows(first, read, Format::Jsonl).collect().await;
+        let read: Vec<_> = parts.iter().map(Result::is_ok).collect();
+        assert_eq!(read, [true, true, false]);
+    }
+}

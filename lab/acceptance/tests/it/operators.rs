@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testbed::free_port;
 
 use crate::{
-    process::{Serving, create, program, settled_audit, stderr},
+    process::{Serving, create, program, settled_audit, stderr, stockade},
     test_env::TestEnv,
 };
 
@@ -118,6 +118,37 @@ async fn roles_without_an_api_listen_only_on_a_configured_address() {
             "it has been at work until now"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_of_the_json_log_carries_the_id_of_the_request() {
+    let env = TestEnv::new().await;
+    let log = env.dir().join("log");
+    let mut command = stockade(env.dir());
+    command
+        .env("STOCKADE_LOG_FORMAT", "json")
+        .stderr(std::fs::File::create(&log).unwrap());
+    let service = Serving::serve_by(command, free_port().await, &["--roles", "order"]).await;
+    env.redis.pause().await.unwrap();
+    let response = Client::new()
+        .get(format!("{}/readyz", service.url))
+        .header("X-Request-Id", "r-1")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 503);
+    env.redis.resume().await.unwrap();
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines = text.lines().map(|line| {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    });
+    let lines: Vec<_> = lines.collect();
+    let failed = |line: &&Value| line["request_id"] == "r-1" && line["level"] == "WARN";
+    let line = lines.iter().find(failed);
+    assert!(
+        line.is_some_and(|line| line["message"].is_string()),
+        "{text}"
+    );
 }
 
 /// Where systemd is installed.

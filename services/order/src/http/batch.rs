@@ -151,7 +151,7 @@ impl<'a> From<Result<PlacedOrder<'a>, Refusal>> for LineResult<'a> {
     params(("item" = String, Path, description = "the item"),
         ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 for each order before the ledger has it")),
     responses((status = 200, description = "a result for each order, in the same order, with the status and the body of a single order", body = Results),
-        (status = 400, description = "`invalid_request`: no order was placed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 400, description = "`invalid_request`: no order was placed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `orders:place`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 503, description = "`unavailable`: no order was placed", body = Problem)),
     security(("admin" = [])))]

@@ -27,7 +27,7 @@ use rows::{ItemRow, OrderRow, RefundRow};
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<ItemRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn items(
     State(app): State<App>,
@@ -60,7 +60,7 @@ pub(crate) async fn items(
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn item_orders(
@@ -129,7 +129,7 @@ pub(crate) async fn own_orders(
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<RefundRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn refunds_due(
     State(app): State<App>,

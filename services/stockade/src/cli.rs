@@ -11,9 +11,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use domain::{BuyerId, ItemId};
 
 use crate::{
+    api::{self, ApiCommand},
     audit,
     lock::{self, LockCommand},
     log::{self, LogFormat},
@@ -83,6 +85,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    #[command(flatten)]
+    Api(ApiCommand),
     /// Runs a command under a distributed lock, or shows the holder of a lock.
     #[command(subcommand)]
     Lock(LockCommand),
@@ -92,6 +96,11 @@ enum Command {
     Plan(PlanArguments),
     /// Prints the effective settings and their origin, with secrets hidden.
     Config,
+    /// Prints a script that completes commands and flags in this shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
 }
 
 #[derive(Subcommand)]
@@ -122,6 +131,14 @@ pub async fn run() -> Result<ExitCode> {
             )?;
             lock::lock(command, &layers).await
         }
+        Command::Api(command) => {
+            log::start(
+                &layers.text("log").unwrap_or_default(),
+                LogFormat::from_layers(&layers)?,
+            )?;
+            api::run(command, &cli.dir, &layers).await
+        }
+        Command::Completions { shell } => complete(shell),
         // `plan` needs no server and no setting.
         Command::Plan(arguments) => plan::plan(&arguments),
         command => engine(command, &cli.dir, &layers).await,
@@ -145,8 +162,16 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,
-        Command::Plan(_) => unreachable!("`run` handles `plan`"),
+        Command::Api(_) | Command::Completions { .. } | Command::Plan(_) => {
+            unreachable!("`run` handles commands that need no store")
+        }
     }
+}
+
+fn complete(shell: Shell) -> Result<ExitCode> {
+    let (mut command, mut script) = (settings::add_flags(Cli::command()), Vec::new());
+    clap_complete::generate(shell, &mut command, "stockade", &mut script);
+    print(&String::from_utf8(script)?)
 }
 
 async fn migrate(settings: &Settings) -> Result<ExitCode> {

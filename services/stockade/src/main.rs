@@ -1,5 +1,6 @@
 //! The `stockade` binary: the command line, and the roles that a process runs.
 
+mod api;
 mod audit;
 mod cli;
 mod dedicated_runtime;

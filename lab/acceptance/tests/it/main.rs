@@ -4,6 +4,7 @@
 
 mod alerts;
 mod chaos;
+mod commands;
 mod crashes;
 mod encrypted;
 mod identity;

@@ -1,0 +1,178 @@
+//! Commands for a running service: `stockade items` and `stockade orders`.
+
+use std::{fs, path::Path, process::Output};
+
+use serde_json::{Value, json};
+
+use crate::process::{Serving, order, stockade, token};
+
+const PAGE: &str = include_str!("../../../../docs/cli.md");
+
+/// The first block of the page in this language.
+fn block(language: &str) -> &'static str {
+    let (_, after) = PAGE.split_once(&format!("```{language}\n")).unwrap();
+    after.split_once("```").unwrap().0
+}
+
+fn run(dir: &Path, line: &str) -> Output {
+    stockade(dir)
+        .args(line.split_whitespace())
+        .output()
+        .unwrap()
+}
+
+/// What a command prints that succeeds.
+fn printed(dir: &Path, line: &str) -> String {
+    let output = run(dir, line);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json_of(dir: &Path, line: &str) -> Value {
+    serde_json::from_str(&printed(dir, &format!("{line} --json"))).unwrap()
+}
+
+/// What a command says that fails.
+fn refusal(dir: &Path, line: &str) -> String {
+    let output = run(dir, line);
+    assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_page_do_what_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let service = Serving::up(dir);
+    fs::write(dir.join("sale.toml"), block("toml")).unwrap();
+    let mut outputs = Vec::new();
+    for line in block("sh").lines() {
+        let line = line.strip_prefix("stockade ").unwrap();
+        let line = line.replace("sale.toml", &dir.join("sale.toml").display().to_string());
+        outputs.push(printed(dir, &line));
+        if line.starts_with("items open") {
+            let ann = token(dir, &["buyer", "ann"]);
+            let ordered = order(&reqwest::Client::new(), &service.url, "jug", &ann, "k");
+            assert_eq!(ordered.send().await.unwrap().status(), 201);
+        }
+    }
+    let [_, list, _, _, _, held, exported, planned, applied, shown] = &outputs[..] else {
+        panic!("{outputs:?}");
+    };
+    assert!(list.contains("jug") && list.contains("demo"), "{list}");
+    assert!(held.contains("ann") && held.contains("1999"), "{held}");
+    let mut lines = exported.lines();
+    let head = "id,item,buyer,state,quantity,amount,currency,created_at,expires_at,version";
+    assert_eq!(lines.next(), Some(head));
+    let row = lines.next().unwrap();
+    assert!(row.contains(",jug,ann,held,1,1999,EUR,"), "{row}");
+    assert_eq!(lines.next(), None);
+    let changes = "jug: changed stock, limit_per_buyer, closes_at\nbowl: created\n";
+    assert_eq!((&**planned, &**applied), (changes, changes));
+    let shown: Value = serde_json::from_str(shown).unwrap();
+    let fields = [&shown["stock"], &shown["limit_per_buyer"], &shown["state"]];
+    assert_eq!(fields, [&json!(80), &json!(4), &json!("open")], "{shown}");
+    assert_eq!(json_of(dir, "items show bowl")["state"], "paused");
+    let again = printed(
+        dir,
+        &format!("items apply {}", dir.join("sale.toml").display()),
+    );
+    assert_eq!(again, "jug: unchanged\nbowl: unchanged\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_cancelled_and_a_change_with_a_key_is_made_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let service = Serving::up(dir);
+    let ann = token(dir, &["buyer", "ann"]);
+    let ordered = order(&reqwest::Client::new(), &service.url, "demo", &ann, "k");
+    let ordered: Value = ordered.send().await.unwrap().json().await.unwrap();
+    let id = ordered["id"].as_str().unwrap();
+    assert_eq!(json_of(dir, &format!("orders show {id}"))["state"], "held");
+    assert_eq!(
+        json_of(dir, &format!("orders cancel {id}"))["state"],
+        "cancelled"
+    );
+    let orders = json_of(dir, "orders list demo");
+    assert_eq!(
+        (orders[0]["id"].as_str(), orders.as_array().unwrap().len()),
+        (Some(id), 1)
+    );
+    for _ in 0..2 {
+        assert_eq!(
+            json_of(dir, "items add demo 7 --key delivery-1")["stock"],
+            10_007
+        );
+    }
+    assert!(refusal(dir, &format!("orders refund {id}")).contains("order_not_refundable"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_done_is_said_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let _service = Serving::up(dir);
+    let file = |name: &str, text: &str| {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        format!("items apply {}", path.display())
+    };
+    let new = "[[items]]\nid = \"new\"\nstock = 1\n";
+    for (line, expected) in [
+        (
+            file(
+                "fixed.toml",
+                &format!("{new}[[items]]\nid = \"demo\"\nstock = 1\nprice_cents = 1\n"),
+            ),
+            "demo: price_cents cannot change",
+        ),
+        (
+            file("incomplete.toml", "[[items]]\nid = \"demo\"\n"),
+            "stock",
+        ),
+        (
+            file(
+                "unknown.toml",
+                "[[items]]\nid = \"demo\"\nstock = 1\ncolour = \"red\"\n",
+            ),
+            "colour",
+        ),
+        (file("items.toml", "items = 3\n"), "items.toml"),
+        ("items apply missing.toml".into(), "missing.toml"),
+        ("items show no-such-item".into(), "item_not_found"),
+        ("items create a/b --stock 1".into(), "id"),
+        ("orders list demo --state lost".into(), "expected held"),
+        ("orders show nonsense".into(), "nonsense"),
+        (
+            "items list --url ftp://host".into(),
+            "url: expected an address",
+        ),
+        (
+            "items list --url http://127.0.0.1:1".into(),
+            "outcome is unknown",
+        ),
+    ] {
+        let error = refusal(dir, &line);
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+    let items = json_of(dir, "items list");
+    assert_eq!(items.as_array().unwrap().len(), 1, "{items}");
+    let mut command = stockade(dir);
+    command
+        .env("STOCKADE_TOKEN", "not-a-token-of-an-admin")
+        .args(["items", "list"]);
+    let output = command.output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("unauthorized"),
+        "{output:?}"
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        let script = printed(dir, &format!("completions {shell}"));
+        assert!(
+            script.contains("stockade") && script.contains("apply"),
+            "{shell}"
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! Commands for a running service: they call its API, as a shop's back office would.
+//!
+//! | file | content |
+//! |---|---|
+//! | `service` | which service, the admin's token, and how answers are printed |
+//! | `items` | lists, shows, creates and changes items |
+//! | `apply` | makes items as a file describes them |
+//! | `orders` | lists, exports, shows, cancels and refunds orders |
+//! | `table` | prints answers as tables |
+
+mod apply;
+mod items;
+mod orders;
+mod service;
+mod table;
+
+use std::{path::Path, process::ExitCode};
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::settings::Layers;
+use items::ItemsCommand;
+use orders::OrdersCommand;
+use service::{Service, ServiceArguments};
+
+/// Commands for a running service.
+#[derive(Subcommand)]
+pub enum ApiCommand {
+    /// Lists, shows, creates and changes items of a running service.
+    Items(ItemsArguments),
+    /// Lists, exports, shows, cancels and refunds orders of a running service.
+    Orders(OrdersArguments),
+}
+
+#[derive(Args)]
+pub struct ItemsArguments {
+    #[command(flatten)]
+    service: ServiceArguments,
+    #[command(subcommand)]
+    command: ItemsCommand,
+}
+
+#[derive(Args)]
+pub struct OrdersArguments {
+    #[command(flatten)]
+    service: ServiceArguments,
+    #[command(subcommand)]
+    command: OrdersCommand,
+}
+
+/// Runs the command.
+pub async fn run(command: ApiCommand, dir: &Path, layers: &Layers) -> Result<ExitCode> {
+    match command {
+        ApiCommand::Items(ItemsArguments { service, command }) => {
+            command.run(&Service::find(&service, dir, layers)?).await?;
+        }
+        ApiCommand::Orders(OrdersArguments { service, command }) => {
+            command.run(&Service::find(&service, dir, layers)?).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -8,7 +8,8 @@ use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
-    JournalEntry, LedgerError, NewJournalEntry, PendingReturn, Transfer, TransferState,
+    Event, EventCursor, JournalEntry, LedgerError, NewJournalEntry, NewWebhook, PendingReturn,
+    Transfer, TransferState, Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned},
     statements::{ReacquiredOrder, Widths},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
@@ -33,6 +34,81 @@ macro_rules! from_row {
             }
         }
     };
+}
+
+/// A row of `events`. Each database has its own type for a list of ids.
+pub(crate) struct EventColumns<Ids> {
+    pub xid: i64,
+    pub seq: i64,
+    pub at_ms: i64,
+    pub item: String,
+    pub kind: String,
+    pub orders: Ids,
+    pub data: String,
+}
+
+impl<Ids> EventColumns<Ids> {
+    pub(crate) fn into_event(
+        self,
+        orders: impl FnOnce(Ids) -> Result<Vec<Uuid>, LedgerError>,
+    ) -> Result<Event, LedgerError> {
+        let ids = orders(self.orders)?;
+        Ok(Event {
+            cursor: cursor(self.xid, self.seq)?,
+            at: timestamp("events.at", self.at_ms)?,
+            item: parsed("events.item", &self.item)?,
+            kind: self.kind,
+            orders: ids.into_iter().map(OrderId::from).collect(),
+            data: json("events.data", &self.data)?,
+        })
+    }
+}
+
+fn cursor(xid: i64, seq: i64) -> Result<EventCursor, LedgerError> {
+    Ok(EventCursor {
+        xid: unsigned("xid", xid)?,
+        seq: unsigned("seq", seq)?,
+    })
+}
+
+/// A row of `webhooks`. Each database has its own type for a list of kinds.
+pub(crate) struct WebhookColumns<Kinds> {
+    pub id: Uuid,
+    pub url: String,
+    pub kinds: Kinds,
+    pub secret: String,
+    pub created_ms: i64,
+    pub xid: i64,
+    pub seq: i64,
+    pub failures: i64,
+    pub failing_ms: Option<i64>,
+    pub next_ms: Option<i64>,
+    pub last_error: Option<String>,
+    pub disabled_ms: Option<i64>,
+}
+
+impl<Kinds> WebhookColumns<Kinds> {
+    pub(crate) fn into_webhook(
+        self,
+        kinds: impl FnOnce(Kinds) -> Result<Vec<String>, LedgerError>,
+    ) -> Result<Webhook, LedgerError> {
+        let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
+        Ok(Webhook {
+            webhook: NewWebhook {
+                id: self.id,
+                url: self.url,
+                kinds: kinds(self.kinds)?,
+                secret: self.secret,
+            },
+            created_at: timestamp("webhooks.created_at", self.created_ms)?,
+            cursor: cursor(self.xid, self.seq)?,
+            failures: unsigned("failures", self.failures)?,
+            failing_since: time("failing_since", self.failing_ms)?,
+            next_attempt_at: time("next_attempt_at", self.next_ms)?,
+            last_error: self.last_error,
+            disabled_at: time("disabled_at", self.disabled_ms)?,
+        })
+    }
 }
 
 /// A row of `items`.
@@ -424,6 +500,16 @@ pub(crate) fn reached_attempts(
     Ok(ids.iter().filter_map(recorded).collect())
 }
 
+type PostgresWebhook = WebhookColumns<Vec<String>>;
+type SqliteWebhook = WebhookColumns<String>;
+from_row!(sqlx::postgres::PgRow, PostgresWebhook,
+    [id url kinds secret created_ms xid seq failures failing_ms next_ms last_error disabled_ms], []);
+from_row!(sqlx::sqlite::SqliteRow, SqliteWebhook,
+    [id url kinds secret created_ms xid seq failures failing_ms next_ms last_error disabled_ms], []);
+type PostgresEvent = EventColumns<Vec<Uuid>>;
+type SqliteEvent = EventColumns<String>;
+from_row!(sqlx::postgres::PgRow, PostgresEvent, [xid seq at_ms item kind orders data], []);
+from_row!(sqlx::sqlite::SqliteRow, SqliteEvent, [xid seq at_ms item kind orders data], []);
 from_row!(ItemColumns {
     id,
     title,

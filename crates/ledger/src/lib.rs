@@ -10,6 +10,7 @@ mod connect;
 mod contract;
 mod convert;
 mod error;
+mod events;
 mod life;
 mod limits;
 mod migrations;
@@ -23,6 +24,7 @@ mod terms;
 mod totals;
 mod touched;
 mod transaction;
+mod webhooks;
 
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
@@ -30,9 +32,11 @@ pub use changes::{
 };
 pub use connect::{connect, connect_again};
 pub use contract::{
-    ByOrders, Claim, Created, ItemTotals, Ledger, OrderLife, Reading, Recorded, Recording,
-    SegmentReplay, SegmentRow, StockOperations,
+    ByOrders, Claim, Created, EventLog, ItemTotals, Ledger, OrderLife, Reading, Recorded,
+    Recording, SegmentReplay, SegmentRow, StockOperations, Webhooks,
 };
 pub use error::LedgerError;
+pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
 pub use life::{PendingReturn, Transition};
 pub use repair::{Repair, Repaired};
+pub use webhooks::{FailedAttempt, NewWebhook, Webhook};

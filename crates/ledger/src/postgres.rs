@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL.
 
+mod events;
 mod items;
 mod life;
 mod reading;
@@ -7,6 +8,7 @@ mod recording;
 mod repair;
 mod stock;
 mod totals;
+mod webhooks;
 
 use std::{str::FromStr, time::Duration};
 

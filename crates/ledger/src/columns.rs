@@ -64,7 +64,7 @@ impl<Ids> EventColumns<Ids> {
     }
 }
 
-fn cursor(xid: i64, seq: i64) -> Result<EventCursor, LedgerError> {
+pub(crate) fn cursor(xid: i64, seq: i64) -> Result<EventCursor, LedgerError> {
     Ok(EventCursor {
         xid: unsigned("xid", xid)?,
         seq: unsigned("seq", seq)?,

@@ -160,8 +160,9 @@ impl FromStr for EventCursor {
 pub enum Events {
     /// The next events, in order. Empty: there are none yet.
     Page(Vec<Event>),
-    /// Events behind the cursor were removed, because they were too old.
-    Removed,
+    /// Events behind the cursor were removed, because they were too old. Those behind this cursor
+    /// are still there.
+    Removed(EventCursor),
     /// The ledger has issued no such cursor.
     Unknown,
 }

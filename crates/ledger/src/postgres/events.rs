@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{PostgresLedger, Transaction};
 use crate::{
     Event, EventCursor, EventLog, Events, LedgerError,
-    columns::EventColumns,
+    columns::{self, EventColumns},
     convert::{signed, unsigned},
     events::{NewEvent, Statements, data_text},
 };
@@ -84,11 +84,11 @@ impl EventLog for PostgresLedger {
     async fn events(&self, after: EventCursor, at_most: usize) -> Result<Events, LedgerError> {
         let events = read(&self.pool, after, at_most).await?;
         // Afterwards: what was removed while we read would be missing in what we have read.
-        let (is_unknown, is_removed) = check(&self.pool, after).await?;
+        let (is_unknown, removed) = check(&self.pool, after).await?;
         Ok(if is_unknown {
             Events::Unknown
-        } else if is_removed {
-            Events::Removed
+        } else if after < removed {
+            Events::Removed(removed)
         } else {
             Events::Page(events)
         })
@@ -131,18 +131,19 @@ async fn read(
         .collect()
 }
 
-/// Whether the cursor was never issued, and whether events behind it were removed.
-async fn check(pool: &PgPool, cursor: EventCursor) -> Result<(bool, bool), LedgerError> {
-    let checked = sqlx::query_as::<_, (bool, bool)>(
+/// Whether the cursor was never issued, and up to where events were removed.
+async fn check(pool: &PgPool, cursor: EventCursor) -> Result<(bool, EventCursor), LedgerError> {
+    let checked = sqlx::query_as::<_, (bool, i64, i64)>(
         "SELECT $1::text::xid8 > pg_snapshot_xmax(pg_current_snapshot()) OR $2 > (SELECT last_value FROM events_seq_seq), \
-                ($1::text::xid8, $2) < (xid, seq) \
+                xid::text::bigint, seq \
          FROM events_removed",
     );
-    Ok(checked
+    let (is_unknown, xid, seq) = checked
         .bind(cursor.xid.to_string())
         .bind(signed(cursor.seq))
         .fetch_one(pool)
-        .await?)
+        .await?;
+    Ok((is_unknown, columns::cursor(xid, seq)?))
 }
 
 async fn remove(pool: &PgPool, before: Timestamp, at_most: usize) -> Result<usize, LedgerError> {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{SqliteLedger, Transaction, json};
 use crate::{
     Event, EventCursor, EventLog, Events, LedgerError,
-    columns::EventColumns,
+    columns::{self, EventColumns},
     convert::{column, signed, unreadable, unsigned},
     events::{NewEvent, Statements, data_text},
 };
@@ -38,11 +38,11 @@ impl EventLog for SqliteLedger {
     async fn events(&self, after: EventCursor, at_most: usize) -> Result<Events, LedgerError> {
         let events = self.read_events(after, at_most).await?;
         // Afterwards: what was removed while we read would be missing in what we have read.
-        let (is_unknown, is_removed) = self.check_cursor(after).await?;
+        let (is_unknown, removed) = self.check_cursor(after).await?;
         Ok(if is_unknown || after.xid != 0 {
             Events::Unknown
-        } else if is_removed {
-            Events::Removed
+        } else if after < removed {
+            Events::Removed(removed)
         } else {
             Events::Page(events)
         })
@@ -83,15 +83,16 @@ impl SqliteLedger {
             .collect()
     }
 
-    /// Whether the cursor was never issued, and whether events behind it were removed.
-    async fn check_cursor(&self, cursor: EventCursor) -> Result<(bool, bool), LedgerError> {
-        let checked = sqlx::query_as::<_, (bool, bool)>(
-            "SELECT ?1 > coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), ?1 < seq FROM events_removed",
+    /// Whether the cursor was never issued, and up to where events were removed.
+    async fn check_cursor(&self, cursor: EventCursor) -> Result<(bool, EventCursor), LedgerError> {
+        let checked = sqlx::query_as::<_, (bool, i64)>(
+            "SELECT ?1 > coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), seq FROM events_removed",
         );
-        Ok(checked
+        let (is_unknown, seq) = checked
             .bind(signed(cursor.seq))
             .fetch_one(&self.readers)
-            .await?)
+            .await?;
+        Ok((is_unknown, columns::cursor(0, seq)?))
     }
 }
 

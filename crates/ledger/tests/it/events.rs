@@ -352,8 +352,8 @@ async fn old_events_are_removed_oldest_first_and_a_reader_learns_that_it_missed_
     let later = Timestamp::now() + std::time::Duration::from_secs(60);
     assert_eq!(ledger.remove_events(later, 2).await.unwrap(), 2);
     let read = async |cursor| ledger.events(cursor, 10).await.unwrap();
-    assert_eq!(read(EventCursor::START).await, Events::Removed);
-    assert_eq!(read(cursors[0]).await, Events::Removed);
+    assert_eq!(read(EventCursor::START).await, Events::Removed(cursors[1]));
+    assert_eq!(read(cursors[0]).await, Events::Removed(cursors[1]));
     let left = settled(env, &*ledger, cursors[1]).await;
     let left: Vec<_> = left.iter().map(|event| event.cursor).collect();
     assert_eq!(left, cursors[2..]);

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use ledger::Event;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 /// The `source` of every event.
 pub const SOURCE: &str = "stockade";
@@ -12,24 +13,29 @@ pub const SOURCE: &str = "stockade";
 pub const TYPE_PREFIX: &str = "stockade.";
 
 /// The envelope of an event. The fields are those of CloudEvents 1.0.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CloudEvent {
     /// `1.0`.
+    #[schema(example = "1.0")]
     pub specversion: &'static str,
     /// Identifies the event. It is also the cursor behind the event.
+    #[schema(example = "812-14")]
     pub id: String,
     /// [`SOURCE`].
     pub source: &'static str,
     /// [`TYPE_PREFIX`] and the kind.
     #[serde(rename = "type")]
+    #[schema(example = "stockade.order.held")]
     pub kind: String,
     /// The item.
     pub subject: String,
     /// When it happened.
+    #[schema(value_type = String, format = DateTime)]
     pub time: Timestamp,
     /// `application/json`.
     pub datacontenttype: &'static str,
     /// `orders`, the ids of the orders that it happened to, and properties of the kind.
+    #[schema(value_type = Object)]
     pub data: Value,
 }
 

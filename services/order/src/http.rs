@@ -2,6 +2,7 @@
 
 mod access;
 mod body;
+pub(crate) mod events;
 mod items;
 mod life;
 mod meta;
@@ -11,9 +12,11 @@ pub(crate) mod problem;
 mod public_view;
 mod signature;
 mod stock;
+mod webhooks;
 
-use std::{ops::Deref, sync::Arc};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
+use ::events::{Sender, TargetPolicy};
 use axum::{
     Router,
     extract::FromRef,
@@ -50,6 +53,10 @@ pub(crate) struct Shared {
     pub public_views: PublicViews,
     pub rates: BuyerRates,
     pub body_bytes: usize,
+    /// Which addresses webhooks may have.
+    pub targets: TargetPolicy,
+    /// Sends test events. `None`: this system has no TLS.
+    pub sender: Option<Sender>,
 }
 
 impl Deref for App {
@@ -99,6 +106,9 @@ pub fn api_router(
     with_problems(api()).with_state(App::new(engine, credentials, payments, None, limits))
 }
 
+/// Less than a request may take.
+const WEBHOOK_TEST_TIMEOUT: Duration = Duration::from_secs(5);
+
 impl App {
     fn new(
         engine: Arc<Engine>,
@@ -117,6 +127,8 @@ impl App {
             public_views: PublicViews::default(),
             rates: BuyerRates::new(&limits.rates),
             body_bytes: limits.body_bytes,
+            targets: limits.webhook_targets,
+            sender: Sender::new(limits.webhook_targets, WEBHOOK_TEST_TIMEOUT).ok(),
         }))
     }
 }
@@ -144,6 +156,14 @@ fn api() -> Router<App> {
         .route("/v1/items/{item}/journal", get(stock::journal))
         .route("/v1/items/{item}/state", put(items::set_state))
         .route("/v1/items/{item}/audit", get(items::audit))
+        .route("/v1/events", get(events::list))
+        .route(
+            "/v1/webhooks",
+            get(webhooks::list).merge(post(webhooks::create)),
+        )
+        .route("/v1/webhooks/{webhook}", delete(webhooks::remove))
+        .route("/v1/webhooks/{webhook}/enable", post(webhooks::enable))
+        .route("/v1/webhooks/{webhook}/test", post(webhooks::test))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
 }

@@ -46,6 +46,10 @@ fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> 
         "stockade_pending_returns",
         "ended orders whose units have not returned after a second"
     );
+    metrics::describe_gauge!(
+        "stockade_webhook_lag_seconds",
+        "age of the oldest event that the webhook has not got"
+    );
     metrics::describe_histogram!(
         "stockade_repair_seconds",
         "duration of a repair, from the halt of the segments to the commit"
@@ -60,6 +64,22 @@ fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> 
 
 /// Counters of all roles.
 const COUNTERS: &[(&str, &str)] = &[
+    (
+        "stockade_webhook_deliveries_total",
+        "attempts to send an event to a webhook, by result",
+    ),
+    (
+        "stockade_webhooks_disabled_total",
+        "webhooks disabled because their receivers accepted no event for too long",
+    ),
+    (
+        "stockade_publisher_errors_total",
+        "failures of the publisher, which it retries",
+    ),
+    (
+        "stockade_events_removed_total",
+        "events removed because they were too old",
+    ),
     ("stockade_orders_total", "orders answered, by outcome"),
     (
         "stockade_requests_limited_total",

@@ -15,6 +15,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, response::IntoResponse};
+use events::TargetPolicy;
 use futures::FutureExt;
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -31,7 +32,10 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::{
-    http::problem::Problem,
+    http::{
+        events::{Stopping, WAIT_MAX},
+        problem::Problem,
+    },
     rate::{PeerRates, RateLimits},
 };
 use connections::{Admitted, Bounds, Connections};
@@ -60,6 +64,8 @@ pub struct Limits {
     pub connections_per_peer: Option<usize>,
     /// How many requests are admitted of each client.
     pub rates: RateLimits,
+    /// Which addresses webhooks may have.
+    pub webhook_targets: TargetPolicy,
 }
 
 impl Default for Limits {
@@ -75,6 +81,7 @@ impl Default for Limits {
             connections: None,
             connections_per_peer: None,
             rates: RateLimits::default(),
+            webhook_targets: TargetPolicy::default(),
         }
     }
 }
@@ -140,6 +147,7 @@ pub async fn serve(
     http.max_buf_size(limits.head_bytes.max(8192));
     let connections = Connections::new(limits.bounds());
     let rates = Arc::new(PeerRates::new(&limits.rates));
+    let stopping = Arc::new(Stopping(stop.clone()));
     loop {
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
@@ -160,6 +168,7 @@ pub async fn serve(
                 router: router.clone(),
                 timeout: limits.request_timeout,
                 rates: Arc::clone(&rates),
+                stopping: Arc::clone(&stopping),
                 peer: peer.ip(),
                 timer: Timer::default(),
             };
@@ -211,24 +220,34 @@ fn connect(
     });
 }
 
+/// Requests of this path wait for something to happen, and must know when the service stops.
+const WAITING: &str = "/v1/events";
+
 /// Answers the requests of one connection. Each request has a copy.
 #[derive(Clone)]
 struct Handler {
     router: Router,
     timeout: Duration,
     rates: Arc<PeerRates>,
+    stopping: Arc<Stopping>,
     peer: IpAddr,
     timer: Timer,
 }
 
 impl Handler {
-    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
         let (path, headers) = (request.uri().path(), request.headers());
         if let Err(too_many) = self.rates.admit(self.peer, path, headers) {
             return Problem::from(too_many).into_response();
         }
+        let mut timeout = self.timeout;
+        if path.starts_with(WAITING) {
+            timeout += Duration::from_secs(WAIT_MAX);
+            let stopping = Stopping::clone(&self.stopping);
+            request.extensions_mut().insert(stopping);
+        }
         let answer = AssertUnwindSafe(self.router.oneshot(request.map(Body::new))).catch_unwind();
-        match self.timer.within(self.timeout, answer).await {
+        match self.timer.within(timeout, answer).await {
             Some(Ok(Ok(answer))) => answer,
             Some(Err(_panic)) => Problem::internal().into_response(),
             None => Problem::timed_out().into_response(),

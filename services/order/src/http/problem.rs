@@ -32,6 +32,9 @@ pub(crate) struct Problem {
     /// The field of the request that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
+    /// With 400: each part of the request that was refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<FieldError>,
     /// With `not_open`: the item's state. With `order_not_...`: the order's.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
@@ -43,6 +46,25 @@ pub(crate) struct Problem {
     retry_after: Option<u32>,
     #[serde(skip)]
     too_many: Option<TooMany>,
+}
+
+/// A part of a request that was refused.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct FieldError {
+    /// The part, as a JSON pointer.
+    #[schema(example = "/after")]
+    pointer: String,
+    /// What was expected there.
+    detail: String,
+}
+
+impl FieldError {
+    pub(crate) fn new(pointer: &str, detail: impl Into<String>) -> Self {
+        Self {
+            pointer: pointer.into(),
+            detail: detail.into(),
+        }
+    }
 }
 
 fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
@@ -59,6 +81,7 @@ impl Problem {
             code,
             detail: detail.into(),
             field: None,
+            errors: Vec::new(),
             state: None,
             opens_at: None,
             retry_after: None,
@@ -73,6 +96,44 @@ impl Problem {
             field: Some(field),
             ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
         }
+    }
+
+    /// `errors` is not empty.
+    pub(crate) fn invalid_fields(errors: Vec<FieldError>) -> Self {
+        let name = |error: &FieldError| error.pointer.trim_start_matches('/').to_owned();
+        let details: Vec<_> = errors
+            .iter()
+            .map(|error| format!("{}: {}", name(error), error.detail))
+            .collect();
+        Self {
+            field: errors.first().map(name),
+            errors,
+            ..Self::new(
+                StatusCode::BAD_REQUEST,
+                "invalid_request",
+                details.join("; "),
+            )
+        }
+    }
+
+    pub(crate) fn invalid_cursor(pointer: &str, expected: &str) -> Self {
+        Self {
+            code: "invalid_cursor",
+            ..Self::invalid_fields(vec![FieldError::new(pointer, expected)])
+        }
+    }
+
+    pub(crate) fn cursor_expired() -> Self {
+        let detail = "events behind the cursor were removed, because they were too old; start without `after`, and compare the orders that you know with the ledger's";
+        Self::new(StatusCode::GONE, "cursor_expired", detail)
+    }
+
+    pub(crate) fn webhook_not_found() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "webhook_not_found",
+            "no such webhook",
+        )
     }
 
     pub(crate) fn unauthorized(expected: &str) -> Self {

@@ -7,10 +7,11 @@ CREATE TABLE events (
     at     INTEGER NOT NULL,
     item   TEXT    NOT NULL,
     kind   TEXT    NOT NULL,
-    orders TEXT    NOT NULL,
+    -- The ids, 16 bytes each.
+    orders BLOB    NOT NULL,
     data   TEXT    NOT NULL,
     CONSTRAINT events_pkey PRIMARY KEY (seq AUTOINCREMENT),
-    CONSTRAINT events_orders_are_json CHECK (json_valid(orders)),
+    CONSTRAINT events_orders_are_ids CHECK (length(orders) % 16 = 0),
     CONSTRAINT events_data_is_json CHECK (json_valid(data))
 ) STRICT;
 

@@ -11,6 +11,7 @@ use crate::{
     Event, EventCursor, JournalEntry, LedgerError, NewJournalEntry, NewWebhook, PendingReturn,
     Transfer, TransferState, Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned},
+    events::order_ids,
     statements::{ReacquiredOrder, Widths},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
 };
@@ -36,30 +37,28 @@ macro_rules! from_row {
     };
 }
 
-/// A row of `events`. Each database has its own type for a list of ids.
-pub(crate) struct EventColumns<Ids> {
+/// A row of `events`.
+pub(crate) struct EventColumns {
     pub xid: i64,
     pub seq: i64,
     pub at_ms: i64,
     pub item: String,
     pub kind: String,
-    pub orders: Ids,
+    pub orders: Vec<u8>,
     pub data: String,
 }
 
-impl<Ids> EventColumns<Ids> {
-    pub(crate) fn into_event(
-        self,
-        orders: impl FnOnce(Ids) -> Result<Vec<Uuid>, LedgerError>,
-    ) -> Result<Event, LedgerError> {
-        let ids = orders(self.orders)?;
-        Ok(Event {
-            cursor: cursor(self.xid, self.seq)?,
-            at: timestamp("events.at", self.at_ms)?,
-            item: parsed("events.item", &self.item)?,
-            kind: self.kind,
-            orders: ids.into_iter().map(OrderId::from).collect(),
-            data: json("events.data", &self.data)?,
+impl TryFrom<EventColumns> for Event {
+    type Error = LedgerError;
+
+    fn try_from(row: EventColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            cursor: cursor(row.xid, row.seq)?,
+            at: timestamp("events.at", row.at_ms)?,
+            item: parsed("events.item", &row.item)?,
+            kind: row.kind,
+            orders: order_ids(&row.orders),
+            data: json("events.data", &row.data)?,
         })
     }
 }
@@ -506,10 +505,15 @@ from_row!(sqlx::postgres::PgRow, PostgresWebhook,
     [id url kinds secret created_ms xid seq failures failing_ms next_ms last_error disabled_ms], []);
 from_row!(sqlx::sqlite::SqliteRow, SqliteWebhook,
     [id url kinds secret created_ms xid seq failures failing_ms next_ms last_error disabled_ms], []);
-type PostgresEvent = EventColumns<Vec<Uuid>>;
-type SqliteEvent = EventColumns<String>;
-from_row!(sqlx::postgres::PgRow, PostgresEvent, [xid seq at_ms item kind orders data], []);
-from_row!(sqlx::sqlite::SqliteRow, SqliteEvent, [xid seq at_ms item kind orders data], []);
+from_row!(EventColumns {
+    xid,
+    seq,
+    at_ms,
+    item,
+    kind,
+    orders,
+    data
+});
 from_row!(ItemColumns {
     id,
     title,

@@ -289,8 +289,49 @@ pub(crate) fn of_journal_entry(entry: &NewJournalEntry) -> Option<NewEvent> {
     })
 }
 
+/// Events by column. The orders of an event are `bytes` bytes of `orders`, from `first` on, counted
+/// from 1.
+#[derive(Default)]
+pub(crate) struct EventRows<'a> {
+    pub items: Vec<&'a str>,
+    pub kinds: Vec<&'static str>,
+    pub data: Vec<String>,
+    pub first: Vec<i32>,
+    pub bytes: Vec<i32>,
+    pub orders: Vec<u8>,
+}
+
+impl<'a> EventRows<'a> {
+    pub(crate) fn of(events: &'a [NewEvent]) -> Self {
+        let mut rows = Self::default();
+        let orders: usize = events.iter().map(|event| event.orders.len()).sum();
+        rows.orders.reserve_exact(orders * ID_BYTES);
+        // A transaction records far fewer than 2^27 orders.
+        let place = |bytes: usize| i32::try_from(bytes).unwrap_or(i32::MAX);
+        for event in events {
+            rows.items.push(event.item.as_str());
+            rows.kinds.push(event.kind.as_str());
+            rows.data.push(data_text(event));
+            rows.first.push(place(rows.orders.len() + 1));
+            rows.bytes.push(place(event.orders.len() * ID_BYTES));
+            for order in &event.orders {
+                rows.orders.extend_from_slice(order.as_uuid().as_bytes());
+            }
+        }
+        rows
+    }
+}
+
+const ID_BYTES: usize = 16;
+
+/// The ids of the column `orders`.
+pub(crate) fn order_ids(bytes: &[u8]) -> Vec<OrderId> {
+    let (ids, _) = bytes.as_chunks::<ID_BYTES>();
+    ids.iter().copied().map(OrderId::from_bytes).collect()
+}
+
 /// The data of an event as its column stores it.
-pub(crate) fn data_text(event: &NewEvent) -> String {
+fn data_text(event: &NewEvent) -> String {
     match &event.data {
         Value::Null => "{}".into(),
         data => data.to_string(),

@@ -3,14 +3,13 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::PgPool;
-use uuid::Uuid;
 
 use super::{PostgresLedger, Transaction};
 use crate::{
     Event, EventCursor, EventLog, Events, LedgerError,
     columns::{self, EventColumns},
     convert::{signed, unsigned},
-    events::{NewEvent, Statements, data_text},
+    events::{EventRows, NewEvent, Statements},
 };
 
 /// Inserts the events of `$1` to `$7`, as [`bind_events`] binds them: one statement with the change
@@ -18,8 +17,8 @@ use crate::{
 macro_rules! insert_events {
     () => {
         "INSERT INTO events (at, item, kind, data, orders) \
-         SELECT to_timestamp($1::double precision / 1000), item, kind, data::jsonb, ($7::uuid[])[first:last] \
-         FROM UNNEST($2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[]) AS new (item, kind, data, first, last)"
+         SELECT to_timestamp($1::double precision / 1000), item, kind, data::jsonb, substring($7::bytea FROM first FOR bytes) \
+         FROM UNNEST($2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[]) AS new (item, kind, data, first, bytes)"
     };
 }
 
@@ -31,42 +30,11 @@ macro_rules! bind_events {
             .bind($events.kinds)
             .bind($events.data)
             .bind($events.first)
-            .bind($events.last)
+            .bind($events.bytes)
             .bind($events.orders)
     };
 }
 pub(super) use {bind_events, insert_events};
-
-/// Events by column. Each has a slice of `orders`, from `first` to `last`, counted from 1.
-#[derive(Default)]
-pub(super) struct EventRows<'a> {
-    pub items: Vec<&'a str>,
-    pub kinds: Vec<&'static str>,
-    pub data: Vec<String>,
-    pub first: Vec<i32>,
-    pub last: Vec<i32>,
-    pub orders: Vec<Uuid>,
-}
-
-impl<'a> EventRows<'a> {
-    pub(super) fn of(events: &'a [NewEvent]) -> Self {
-        let mut rows = Self::default();
-        rows.orders
-            .reserve_exact(events.iter().map(|event| event.orders.len()).sum());
-        // A transaction records far fewer than 2^31 orders.
-        let place = |orders: &Vec<Uuid>| i32::try_from(orders.len()).unwrap_or(i32::MAX);
-        for event in events {
-            rows.items.push(event.item.as_str());
-            rows.kinds.push(event.kind.as_str());
-            rows.data.push(data_text(event));
-            rows.first.push(place(&rows.orders).saturating_add(1));
-            rows.orders
-                .extend(event.orders.iter().map(domain::OrderId::as_uuid));
-            rows.last.push(place(&rows.orders));
-        }
-        rows
-    }
-}
 
 #[async_trait]
 impl Statements for Transaction {
@@ -116,7 +84,7 @@ async fn read(
     after: EventCursor,
     at_most: usize,
 ) -> Result<Vec<Event>, LedgerError> {
-    let rows = sqlx::query_as::<_, EventColumns<Vec<Uuid>>>(
+    let rows = sqlx::query_as::<_, EventColumns>(
         "SELECT xid::text::bigint AS xid, seq, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, kind, orders, data::text AS data \
          FROM events WHERE (xid, seq) > ($1::text::xid8, $2) AND xid < pg_snapshot_xmin(pg_current_snapshot()) \
          ORDER BY xid, seq LIMIT $3",
@@ -127,7 +95,7 @@ async fn read(
         .fetch_all(pool)
         .await?
         .into_iter()
-        .map(|row| row.into_event(|orders| Ok(orders)))
+        .map(Event::try_from)
         .collect()
 }
 

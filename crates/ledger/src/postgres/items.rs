@@ -6,7 +6,7 @@ use sqlx::{PgExecutor, PgPool};
 
 use super::{
     Transaction,
-    events::{EventRows, bind_events, insert_events},
+    events::{bind_events, insert_events},
     item_columns,
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned},
     error::check_fence,
-    events::{self, Statements as _},
+    events::{self, EventRows, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
 };
 

@@ -11,14 +11,14 @@ use uuid::Uuid;
 
 use super::{
     PostgresLedger, Transaction,
-    events::{EventRows, bind_events, insert_events},
+    events::{bind_events, insert_events},
     order_columns,
 };
 use crate::{
     LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts},
     convert::{column, signed},
-    events::NewEvent,
+    events::{EventRows, NewEvent},
     life::transition::{self, Moved, Statements},
 };
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     PostgresLedger, Transaction,
-    events::{EventRows, bind_events, insert_events},
+    events::{bind_events, insert_events},
     item_columns, segment_columns, transfer_columns,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
         TermsColumns, TransferColumns, checkpoint, claimed, index_and_units,
     },
     convert::{column, signed, unsigned},
-    events::NewEvent,
+    events::{EventRows, NewEvent},
     recording,
     statements::{Expected, Move, NewOrders, ReacquiredOrder, Statements, Widths},
     terms::{Terms, UsageQuery},

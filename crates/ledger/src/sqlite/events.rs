@@ -1,32 +1,39 @@
 //! Events, on SQLite.
 
 use async_trait::async_trait;
-use domain::OrderId;
 use jiff::Timestamp;
-use uuid::Uuid;
 
 use super::{SqliteLedger, Transaction, json};
 use crate::{
     Event, EventCursor, EventLog, Events, LedgerError,
     columns::{self, EventColumns},
-    convert::{column, signed, unreadable, unsigned},
-    events::{NewEvent, Statements, data_text},
+    convert::{column, signed, unsigned},
+    events::{EventRows, NewEvent, Statements},
 };
 
 #[async_trait]
 impl Statements for Transaction {
     async fn add_events(&mut self, events: &[NewEvent]) -> Result<(), LedgerError> {
-        let rows = column(events, |event| {
-            let orders = column(&event.orders, OrderId::as_uuid);
-            (&event.item, event.kind.as_str(), orders, data_text(event))
+        let EventRows {
+            items,
+            kinds,
+            data,
+            first,
+            bytes,
+            orders,
+        } = EventRows::of(events);
+        let rows = column(0..items.len(), |at| {
+            (items[at], kinds[at], &data[at], first[at], bytes[at])
         });
+        // SQLite binds an empty list of bytes as NULL.
         let added = sqlx::query(
-            "INSERT INTO events (at, item, kind, orders, data) \
-             SELECT ?2, value ->> 0, value ->> 1, value -> 2, value ->> 3 FROM json_each(?1)",
+            "INSERT INTO events (at, item, kind, data, orders) \
+             SELECT ?2, value ->> 0, value ->> 1, value ->> 2, coalesce(substr(?3, value ->> 3, value ->> 4), x'') FROM json_each(?1)",
         );
         added
             .bind(json(&rows)?)
             .bind(Timestamp::now().as_millisecond())
+            .bind(orders)
             .execute(&mut **self)
             .await?;
         Ok(())
@@ -71,7 +78,7 @@ impl SqliteLedger {
         after: EventCursor,
         at_most: usize,
     ) -> Result<Vec<Event>, LedgerError> {
-        let rows = sqlx::query_as::<_, EventColumns<String>>(
+        let rows = sqlx::query_as::<_, EventColumns>(
             "SELECT 0 AS xid, seq, at AS at_ms, item, kind, orders, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
         );
         rows.bind(signed(after.seq))
@@ -79,7 +86,7 @@ impl SqliteLedger {
             .fetch_all(&self.readers)
             .await?
             .into_iter()
-            .map(|row| row.into_event(orders))
+            .map(Event::try_from)
             .collect()
     }
 
@@ -94,10 +101,6 @@ impl SqliteLedger {
             .await?;
         Ok((is_unknown, columns::cursor(0, seq)?))
     }
-}
-
-fn orders(text: String) -> Result<Vec<Uuid>, LedgerError> {
-    serde_json::from_str(&text).map_err(|_| unreadable("events.orders", text))
 }
 
 async fn remove(

@@ -37,7 +37,11 @@ async fn apply(
         .iter()
         .map(|replay| (&replay.row.key, &*replay.entries));
     let mut touched = load_touched(transaction, entries, widths, Watch::OffHome, expected).await?;
-    let (moves, recorded, events) = replay_all(replays, &mut touched)?;
+    let Replays {
+        moves,
+        recorded,
+        events,
+    } = replay_all(replays, &mut touched)?;
     write(transaction, &recorded, touched.changes).await?;
     move_all(transaction, &moves, &events).await?;
     Ok(recorded)
@@ -152,12 +156,16 @@ pub(crate) async fn load_touched<'a>(
     Ok(touched)
 }
 
+/// What follows from the replays of a transaction.
+struct Replays {
+    moves: Vec<Move>,
+    recorded: Vec<Recorded>,
+    events: Vec<NewEvent>,
+}
+
 /// Replays every segment. `touched` starts with the rows of the ledger, and each replay adds to it,
 /// so that repeats within the batch are recognised as well.
-fn replay_all(
-    replays: &[SegmentReplay],
-    touched: &mut Touched,
-) -> Result<(Vec<Move>, Vec<Recorded>, Vec<NewEvent>), LedgerError> {
+fn replay_all(replays: &[SegmentReplay], touched: &mut Touched) -> Result<Replays, LedgerError> {
     let mut events = Moved::default();
     let (mut moves, mut recorded) = (
         Vec::with_capacity(replays.len()),
@@ -176,7 +184,11 @@ fn replay_all(
             after,
         });
     }
-    Ok((moves, recorded, events.into_events()))
+    Ok(Replays {
+        moves,
+        recorded,
+        events: events.into_events(),
+    })
 }
 
 pub(crate) fn recorded_of(before: &SegmentRow, replayed: Replayed) -> Recorded {

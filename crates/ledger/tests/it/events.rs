@@ -8,8 +8,8 @@ use std::{
 use domain::{Item, ItemState, Order, OrderId, OrderState, PaymentId};
 use jiff::Timestamp;
 use ledger::{
-    Event, EventCursor, Events, ItemChange, Ledger, LedgerError, NewJournalEntry, SegmentReplay,
-    Transition,
+    Event, EventCursor, Events, ItemChange, Ledger, LedgerError, NewJournalEntry, NewWebhook,
+    SegmentReplay, Transition,
 };
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
@@ -451,4 +451,39 @@ async fn an_open_transaction_delays_later_events_instead_of_being_missed() {
     // Transactions of other tests on the same server may delay the events as well.
     eventually("all three events", async || kinds().await.len() == 3).await;
     assert_eq!(kinds().await, ["test.slow", "test.slow again", "test.fast"]);
+}
+
+/// The statements of docs/events.md.
+const AFTER_A_DUMP: &str = "UPDATE events SET xid = '0'; \
+    UPDATE events_removed SET xid = '0'; \
+    UPDATE webhooks SET xid = '0', seq = greatest(seq - 1000, 0);";
+
+/// A server that got a dump has lower transaction numbers than the rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restored_dump_its_events_can_be_numbered_anew() {
+    let docs = include_str!("../../../../docs/events.md");
+    for statement in AFTER_A_DUMP.split_inclusive(';') {
+        assert!(docs.contains(statement.trim()), "{statement}");
+    }
+    let env = TestEnv::new(Backend::Postgres).await;
+    let ledger = env.ledger().await;
+    let webhook = NewWebhook {
+        id: uuid::Uuid::new_v4(),
+        url: "https://shop.example".into(),
+        kinds: Vec::new(),
+        secret: "whsec_".into(),
+    };
+    ledger.add_webhook(&webhook).await.unwrap();
+    let old = env.create(&*ledger, "old", 1, 1).await;
+    let dumped = "UPDATE events SET xid = '900000000'; UPDATE webhooks SET xid = '900000000';";
+    env.sql(dumped).await.unwrap();
+    let cursor = ledger.webhooks().await.unwrap().remove(0).cursor;
+    assert_eq!(ledger.events(cursor, 9).await.unwrap(), Events::Unknown);
+    assert_eq!(after(&*ledger, EventCursor::START).await, []);
+    env.sql(AFTER_A_DUMP).await.unwrap();
+    let new = env.create(&*ledger, "new", 1, 1).await;
+    let cursor = ledger.webhooks().await.unwrap().remove(0).cursor;
+    let events = settled(&env, &*ledger, cursor).await;
+    let items: Vec<_> = events.iter().map(|event| &event.item).collect();
+    assert_eq!(items, [&old.id, &new.id]);
 }

@@ -25,6 +25,7 @@ on_both_databases!(crate::delivery::run:
     a_receiver_that_fails_for_too_long_is_disabled_and_goes_on_after_it_was_enabled,
     a_receiver_that_is_gone_is_disabled,
     a_private_address_is_refused_at_the_delivery_too,
+    a_receiver_without_tls_gets_nothing_at_an_https_url,
     old_events_are_removed,
 );
 
@@ -395,6 +396,26 @@ async fn a_private_address_is_refused_at_the_delivery_too(env: Arc<TestEnv>) {
         .await;
     }
     publisher.stop().await;
+    assert!(receiver.received().is_empty());
+}
+
+async fn a_receiver_without_tls_gets_nothing_at_an_https_url(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    let mut secure = receiver.clone();
+    secure.url = secure.url.replace("http:", "https:");
+    let webhook = env.webhook(&secure, &[]).await;
+    let publisher = env.publish(settings()).await;
+    env.create("vase").await;
+    eventually("two failed handshakes", async || {
+        env.state_of(webhook).await.failures >= 2
+    })
+    .await;
+    publisher.stop().await;
+    let error = env.state_of(webhook).await.last_error.unwrap();
+    assert!(
+        error.contains("tls") || error.contains("InvalidContentType"),
+        "{error}"
+    );
     assert!(receiver.received().is_empty());
 }
 

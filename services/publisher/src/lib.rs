@@ -52,7 +52,7 @@ impl Default for PublisherSettings {
         Self {
             targets: TargetPolicy::default(),
             poll_interval: Duration::from_millis(500),
-            lease: Duration::from_secs(60),
+            lease: Duration::from_secs(30),
             request_timeout: Duration::from_secs(15),
             retry_pause: Duration::from_secs(5),
             retry_pause_max: Duration::from_secs(3600),

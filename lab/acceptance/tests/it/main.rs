@@ -4,6 +4,7 @@
 
 mod chaos;
 mod crashes;
+mod events;
 mod item_locks;
 mod lock;
 mod operators;

@@ -8,8 +8,10 @@ use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
-    JournalEntry, LedgerError, ListedItem, NewJournalEntry, PendingReturn, Transfer, TransferState,
+    Event, EventCursor, JournalEntry, LedgerError, ListedItem, NewJournalEntry, NewWebhook,
+    PendingReturn, Transfer, TransferState, Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned},
+    events::order_ids,
     statements::{ReacquiredOrder, Widths},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
 };
@@ -33,6 +35,79 @@ macro_rules! from_row {
             }
         }
     };
+}
+
+/// A row of `events`.
+pub(crate) struct EventColumns {
+    pub xid: i64,
+    pub seq: i64,
+    pub at_ms: i64,
+    pub item: String,
+    pub kind: String,
+    pub orders: Vec<u8>,
+    pub data: String,
+}
+
+impl TryFrom<EventColumns> for Event {
+    type Error = LedgerError;
+
+    fn try_from(row: EventColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            cursor: cursor(row.xid, row.seq)?,
+            at: timestamp("events.at", row.at_ms)?,
+            item: parsed("events.item", &row.item)?,
+            kind: row.kind,
+            orders: order_ids(&row.orders),
+            data: json("events.data", &row.data)?,
+        })
+    }
+}
+
+pub(crate) fn cursor(xid: i64, seq: i64) -> Result<EventCursor, LedgerError> {
+    Ok(EventCursor {
+        xid: unsigned("xid", xid)?,
+        seq: unsigned("seq", seq)?,
+    })
+}
+
+/// A row of `webhooks`. Each database has its own type for a list of kinds.
+pub(crate) struct WebhookColumns<Kinds> {
+    pub id: Uuid,
+    pub url: String,
+    pub kinds: Kinds,
+    pub secret: String,
+    pub created_ms: i64,
+    pub xid: i64,
+    pub seq: i64,
+    pub failures: i64,
+    pub failing_ms: Option<i64>,
+    pub next_ms: Option<i64>,
+    pub last_error: Option<String>,
+    pub disabled_ms: Option<i64>,
+}
+
+impl<Kinds> WebhookColumns<Kinds> {
+    pub(crate) fn into_webhook(
+        self,
+        kinds: impl FnOnce(Kinds) -> Result<Vec<String>, LedgerError>,
+    ) -> Result<Webhook, LedgerError> {
+        let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
+        Ok(Webhook {
+            webhook: NewWebhook {
+                id: self.id,
+                url: self.url,
+                kinds: kinds(self.kinds)?,
+                secret: self.secret,
+            },
+            created_at: timestamp("webhooks.created_at", self.created_ms)?,
+            cursor: cursor(self.xid, self.seq)?,
+            failures: unsigned("failures", self.failures)?,
+            failing_since: time("failing_since", self.failing_ms)?,
+            next_attempt_at: time("next_attempt_at", self.next_ms)?,
+            last_error: self.last_error,
+            disabled_at: time("disabled_at", self.disabled_ms)?,
+        })
+    }
 }
 
 /// A row of `items`.
@@ -447,6 +522,21 @@ pub(crate) fn reached_attempts(
     Ok(ids.iter().filter_map(recorded).collect())
 }
 
+type PostgresWebhook = WebhookColumns<Vec<String>>;
+type SqliteWebhook = WebhookColumns<String>;
+from_row!(sqlx::postgres::PgRow, PostgresWebhook,
+    [id url kinds secret created_ms xid seq failures failing_ms next_ms last_error disabled_ms], []);
+from_row!(sqlx::sqlite::SqliteRow, SqliteWebhook,
+    [id url kinds secret created_ms xid seq failures failing_ms next_ms last_error disabled_ms], []);
+from_row!(EventColumns {
+    xid,
+    seq,
+    at_ms,
+    item,
+    kind,
+    orders,
+    data
+});
 from_row!(ItemColumns {
     id,
     title,

@@ -2,28 +2,35 @@
 //!
 //! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] the order service and the
 //! expiry, [`StockOperations`] operators and the reconciler, [`Reading`] everything that only
-//! looks at the tables, [`Listing`] the lists of the API. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
+//! looks at the tables, [`Listing`] the lists of the API, [`EventLog`] and [`Webhooks`] what leaves the
+//! engine. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
+mod events;
 mod listing;
 mod order_life;
 mod reading;
 mod recording;
 mod stock_operations;
+mod webhooks;
 
 use async_trait::async_trait;
 
 use crate::LedgerError;
 pub use {
+    events::EventLog,
     listing::{ListedItem, Listing, Page},
     order_life::OrderLife,
     reading::{ByOrders, ItemTotals, Reading},
     recording::{Claim, Recorded, Recording, SegmentReplay, SegmentRow},
     stock_operations::{Created, StockOperations},
+    webhooks::Webhooks,
 };
 
 /// A ledger. Every method is one transaction; every change is version-checked.
 #[async_trait]
-pub trait Ledger: Recording + OrderLife + StockOperations + Reading + Listing {
+pub trait Ledger:
+    Recording + OrderLife + StockOperations + Reading + Listing + EventLog + Webhooks
+{
     /// Brings the schema up to date. Several processes may call it concurrently.
     async fn migrate(&self) -> Result<(), LedgerError>;
 

@@ -10,6 +10,7 @@ mod connect;
 mod contract;
 mod convert;
 mod error;
+mod events;
 mod life;
 mod limits;
 mod listing;
@@ -24,6 +25,7 @@ mod terms;
 mod totals;
 mod touched;
 mod transaction;
+mod webhooks;
 
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
@@ -31,9 +33,11 @@ pub use changes::{
 };
 pub use connect::{connect, connect_again};
 pub use contract::{
-    ByOrders, Claim, Created, ItemTotals, Ledger, ListedItem, Listing, OrderLife, Page, Reading,
-    Recorded, Recording, SegmentReplay, SegmentRow, StockOperations,
+    ByOrders, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem, Listing, OrderLife, Page,
+    Reading, Recorded, Recording, SegmentReplay, SegmentRow, StockOperations, Webhooks,
 };
 pub use error::LedgerError;
+pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
 pub use life::{PendingReturn, Transition};
 pub use repair::{Repair, Repaired};
+pub use webhooks::{FailedAttempt, NewWebhook, Webhook};

@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL.
 
+mod events;
 mod items;
 mod life;
 mod listing;
@@ -8,6 +9,7 @@ mod recording;
 mod repair;
 mod stock;
 mod totals;
+mod webhooks;
 
 use std::{str::FromStr, time::Duration};
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::{
     LedgerError, Recorded, SegmentReplay, SegmentRow,
+    events::{Moved, NewEvent},
     limits::{self, Taker, Watch},
     replay::{ReplayMode, Replayed, replay},
     statements::{Expected, Move, NewOrder, NewOrders, Statements, Widths},
@@ -36,18 +37,23 @@ async fn apply(
         .iter()
         .map(|replay| (&replay.row.key, &*replay.entries));
     let mut touched = load_touched(transaction, entries, widths, Watch::OffHome, expected).await?;
-    let (moves, recorded) = replay_all(replays, &mut touched)?;
+    let Replays {
+        moves,
+        recorded,
+        events,
+    } = replay_all(replays, &mut touched)?;
     write(transaction, &recorded, touched.changes).await?;
-    move_all(transaction, &moves).await?;
+    move_all(transaction, &moves, &events).await?;
     Ok(recorded)
 }
 
-/// Updates all rows, or fails.
+/// Updates all rows and adds the events, or fails.
 pub(crate) async fn move_all(
     transaction: &mut impl Statements,
     moves: &[Move],
+    events: &[NewEvent],
 ) -> Result<(), LedgerError> {
-    let moved = transaction.compare_and_set(moves).await?;
+    let moved = transaction.compare_and_set(moves, events).await?;
     match (0..moves.len()).find(|place| !moved.contains(place)) {
         Some(superseded) => Err(LedgerError::Superseded(
             moves[superseded].before.key.clone(),
@@ -150,21 +156,27 @@ pub(crate) async fn load_touched<'a>(
     Ok(touched)
 }
 
+/// What follows from the replays of a transaction.
+struct Replays {
+    moves: Vec<Move>,
+    recorded: Vec<Recorded>,
+    events: Vec<NewEvent>,
+}
+
 /// Replays every segment. `touched` starts with the rows of the ledger, and each replay adds to it,
 /// so that repeats within the batch are recognised as well.
-fn replay_all(
-    replays: &[SegmentReplay],
-    touched: &mut Touched,
-) -> Result<(Vec<Move>, Vec<Recorded>), LedgerError> {
+fn replay_all(replays: &[SegmentReplay], touched: &mut Touched) -> Result<Replays, LedgerError> {
+    let mut events = Moved::default();
     let (mut moves, mut recorded) = (
         Vec::with_capacity(replays.len()),
         Vec::with_capacity(replays.len()),
     );
     for SegmentReplay { row, entries } in replays {
-        let replayed = replay(row, entries, touched, ReplayMode::Strict)?;
+        let mut replayed = replay(row, entries, touched, ReplayMode::Strict)?;
         if replayed.row.checkpoint.is_none() {
             return Err(LedgerError::Diverged(row.key.clone()));
         }
+        events.add(&mut replayed);
         let after = replayed.row.clone();
         recorded.push(recorded_of(row, replayed));
         moves.push(Move {
@@ -172,7 +184,11 @@ fn replay_all(
             after,
         });
     }
-    Ok((moves, recorded))
+    Ok(Replays {
+        moves,
+        recorded,
+        events: events.into_events(),
+    })
 }
 
 pub(crate) fn recorded_of(before: &SegmentRow, replayed: Replayed) -> Recorded {

@@ -22,6 +22,8 @@ pub(crate) struct Replayed {
     pub row: SegmentRow,
     /// Number of orders that now hold units.
     pub held: usize,
+    /// These orders, by their own ids.
+    pub held_orders: Vec<OrderId>,
     /// Orders, and reacquisitions of orders, that the row could not cover.
     pub rejected: Vec<OrderId>,
     /// Number of orders and reacquisitions that the ledger already had.
@@ -59,6 +61,7 @@ pub(crate) fn replay(
     let mut replayed = Replayed {
         row: row.clone(),
         held: 0,
+        held_orders: Vec::new(),
         rejected: Vec::new(),
         repeated: 0,
         returned: 0,
@@ -140,6 +143,7 @@ impl Replayed {
             touched.count(&self.row.key.item, &order.buyer, units);
             self.row.held += units;
             self.held += 1;
+            self.held_orders.push(order.id.first());
         }
         holds
     }

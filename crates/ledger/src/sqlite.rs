@@ -4,6 +4,7 @@
 //! queue. Between processes it is `BEGIN IMMEDIATE`, which waits for the write lock before it
 //! reads. A claim is therefore the write lock itself.
 
+mod events;
 mod items;
 mod life;
 mod listing;
@@ -12,6 +13,7 @@ mod recording;
 mod repair;
 mod stock;
 mod totals;
+mod webhooks;
 
 use std::{path::Path, str::FromStr, time::Duration};
 

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 
 use crate::{
     LedgerError, PendingReturn, SegmentRow, Transfer,
+    events::{self, NewEvent},
     terms::{Terms, UsageQuery},
-    transaction::Transact,
 };
 
 /// Orders to insert, by column, sorted by id. Ids are distinct.
@@ -71,7 +71,7 @@ pub(crate) struct Move {
 
 /// SQL statements of a recording transaction. None is called with an empty list.
 #[async_trait]
-pub(crate) trait Statements: Transact {
+pub(crate) trait Statements: events::Statements {
     /// Inserts those of the orders that do not exist yet, as `held`, and returns the ids of those
     /// that exist. With [`Expected::New`] it may instead fail with [`LedgerError::Known`] if one
     /// exists; the transaction then fails as well.
@@ -140,8 +140,13 @@ pub(crate) trait Statements: Transact {
     ) -> Result<(), LedgerError>;
 
     /// Updates each row that still has the checkpoint and version of `before`. Returns the indexes
-    /// in `moves` of the updated rows.
-    async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError>;
+    /// in `moves` of the updated rows. Inserts the events, of which there may be none, in the same
+    /// round trip.
+    async fn compare_and_set(
+        &mut self,
+        moves: &[Move],
+        events: &[NewEvent],
+    ) -> Result<Vec<usize>, LedgerError>;
 }
 
 /// The columns of an order that decide about a reacquisition, and those that it changes.

@@ -3,6 +3,7 @@
 mod access;
 mod batch;
 mod body;
+pub(crate) mod events;
 mod items;
 mod life;
 mod lists;
@@ -15,9 +16,11 @@ mod public_view;
 pub(crate) mod request_id;
 mod signature;
 mod stock;
+mod webhooks;
 
-use std::{ops::Deref, sync::Arc};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
+use ::events::{Sender, TargetPolicy};
 use axum::{
     Router,
     extract::FromRef,
@@ -58,6 +61,10 @@ pub(crate) struct Shared {
     pub rates: BuyerRates,
     pub cursors: Cursors,
     pub body_bytes: usize,
+    /// Which addresses webhooks may have.
+    pub targets: TargetPolicy,
+    /// Sends test events. `None`: this system has no TLS.
+    pub sender: Option<Sender>,
 }
 
 impl Deref for App {
@@ -107,6 +114,9 @@ pub fn api_router(
     with_problems(api()).with_state(App::new(engine, credentials, payments, None, limits))
 }
 
+/// Less than a request may take.
+const WEBHOOK_TEST_TIMEOUT: Duration = Duration::from_secs(5);
+
 impl App {
     fn new(
         engine: Arc<Engine>,
@@ -126,6 +136,8 @@ impl App {
             public_views: PublicViews::default(),
             rates: BuyerRates::new(&limits.rates),
             body_bytes: limits.body_bytes,
+            targets: limits.webhook_targets,
+            sender: Sender::new(limits.webhook_targets, WEBHOOK_TEST_TIMEOUT).ok(),
         }))
     }
 }
@@ -161,6 +173,14 @@ fn api() -> Router<App> {
         .route("/v1/items/{item}/audit", get(items::audit))
         // Where buyers call, because the problems that they get refer to it.
         .route(problems::PATH, get(problems::page))
+        .route("/v1/events", get(events::list))
+        .route(
+            "/v1/webhooks",
+            get(webhooks::list).merge(post(webhooks::create)),
+        )
+        .route("/v1/webhooks/{webhook}", delete(webhooks::remove))
+        .route("/v1/webhooks/{webhook}/enable", post(webhooks::enable))
+        .route("/v1/webhooks/{webhook}/test", post(webhooks::test))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
 }

@@ -16,6 +16,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, response::IntoResponse};
+use events::TargetPolicy;
 use futures::{FutureExt, StreamExt};
 use http::{Request, Response};
 use hyper::{
@@ -36,7 +37,11 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::{
-    http::{problem::Problem, request_id::RequestId},
+    http::{
+        events::{Stopping, WAIT_MAX},
+        problem::Problem,
+        request_id::RequestId,
+    },
     rate::{PeerRates, RateLimits},
 };
 use connections::{Admitted, Bounds, Busy, Connections};
@@ -66,6 +71,8 @@ pub struct Limits {
     pub connections_per_peer: Option<usize>,
     /// How many requests are admitted of each client.
     pub rates: RateLimits,
+    /// Which addresses webhooks may have.
+    pub webhook_targets: TargetPolicy,
 }
 
 impl Default for Limits {
@@ -81,6 +88,7 @@ impl Default for Limits {
             connections: None,
             connections_per_peer: None,
             rates: RateLimits::default(),
+            webhook_targets: TargetPolicy::default(),
         }
     }
 }
@@ -146,6 +154,7 @@ pub async fn serve(
     http.max_buf_size(limits.head_bytes.max(8192));
     let connections = Connections::new(limits.bounds());
     let rates = Arc::new(PeerRates::new(&limits.rates));
+    let stopping = Arc::new(Stopping(stop.clone()));
     loop {
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
@@ -166,6 +175,7 @@ pub async fn serve(
                 router: router.clone(),
                 timeout: limits.request_timeout,
                 rates: Arc::clone(&rates),
+                stopping: Arc::clone(&stopping),
                 peer: peer.ip(),
                 timer: Timer::default(),
             };
@@ -226,6 +236,8 @@ fn busy_while_written(response: Response<Body>, busy: Busy) -> Response<Body> {
         }))
     })
 }
+/// Requests of this path wait for something to happen, and must know when the service stops.
+const WAITING: &str = "/v1/events";
 
 /// Answers the requests of one connection. Each request has a copy.
 #[derive(Clone)]
@@ -233,6 +245,7 @@ struct Handler {
     router: Router,
     timeout: Duration,
     rates: Arc<PeerRates>,
+    stopping: Arc<Stopping>,
     peer: IpAddr,
     timer: Timer,
 }
@@ -247,13 +260,19 @@ impl Handler {
         response
     }
 
-    async fn respond(self, request: Request<Incoming>) -> Response<Body> {
+    async fn respond(self, mut request: Request<Incoming>) -> Response<Body> {
         let (path, headers) = (request.uri().path(), request.headers());
         if let Err(too_many) = self.rates.admit(self.peer, path, headers) {
             return Problem::from(too_many).into_response();
         }
+        let mut timeout = self.timeout;
+        if path.starts_with(WAITING) {
+            timeout += Duration::from_secs(WAIT_MAX);
+            let stopping = Stopping::clone(&self.stopping);
+            request.extensions_mut().insert(stopping);
+        }
         let answer = AssertUnwindSafe(self.router.oneshot(request.map(Body::new))).catch_unwind();
-        match self.timer.within(self.timeout, answer).await {
+        match self.timer.within(timeout, answer).await {
             Some(Ok(Ok(answer))) => answer,
             Some(Err(_panic)) => Problem::internal().into_response(),
             None => Problem::timed_out().into_response(),
@@ -281,6 +300,10 @@ impl Timer {
     fn poll_until(&self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
         let mut timer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sleep = timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if sleep.deadline() > until {
+            // The request before this one had more time.
+            sleep.as_mut().reset(until);
+        }
         while sleep.as_mut().poll(context).is_ready() {
             if Instant::now() >= until {
                 return Poll::Ready(());
@@ -341,5 +364,14 @@ mod tests {
                 .await
                 .is_some()
         );
+    }
+    #[tokio::test]
+    async fn a_request_after_one_that_had_more_time_has_its_own() {
+        let (timer, short) = (Timer::default(), Duration::from_millis(50));
+        let long = Duration::from_secs(3600);
+        assert!(timer.within(long, sleep(short)).await.is_some());
+        let refused = timer.within(short, pending::<()>());
+        let within = tokio::time::timeout(Duration::from_secs(30), refused).await;
+        assert_eq!(within, Ok(None::<()>));
     }
 }

@@ -3,9 +3,11 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use events::TargetPolicy;
 use ledger::Ledger;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey};
+use publisher::PublisherSettings;
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use stock::{RedisSettings, Stock, StockSettings};
@@ -148,6 +150,9 @@ impl Running {
         if settings.roles.reconciler {
             running.start_reconciler(settings).await?;
         }
+        if settings.roles.publisher {
+            running.start_publisher(settings);
+        }
         if let Some(credentials) = credentials {
             running
                 .start_order_service(settings, credentials, metrics.clone())
@@ -219,6 +224,21 @@ impl Running {
         );
         self.recording.push(tokio::spawn(reconciler));
         Ok(())
+    }
+
+    fn start_publisher(&mut self, settings: &Settings) {
+        let publisher = PublisherSettings {
+            targets: targets(settings),
+            keep: settings.events_keep,
+            ..PublisherSettings::default()
+        };
+        let ledger = Arc::clone(&self.engine.ledger);
+        let publishing = publisher::run(ledger, publisher, self.stop_recording.clone());
+        self.recording.push(tokio::spawn(async move {
+            if let Err(error) = publishing.await {
+                tracing::error!(%error, "no publisher: webhooks get no events");
+            }
+        }));
     }
 
     async fn start_order_service(
@@ -332,6 +352,12 @@ fn raise_descriptor_limit() {
     }
 }
 
+fn targets(settings: &Settings) -> TargetPolicy {
+    TargetPolicy {
+        private: settings.webhooks_allow_private,
+    }
+}
+
 fn limits(settings: &Settings) -> Limits {
     Limits {
         body_bytes: settings.body_bytes_max,
@@ -348,5 +374,6 @@ fn limits(settings: &Settings) -> Limits {
         connections: settings.connections_max,
         connections_per_peer: settings.connections_per_peer_max,
         rates: settings.rates.clone(),
+        webhook_targets: targets(settings),
     }
 }

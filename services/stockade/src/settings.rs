@@ -76,6 +76,8 @@ pub struct Settings {
     pub replicas: u16,
     pub replicas_timeout: Duration,
     pub recorder_workers: usize,
+    pub webhooks_allow_private: bool,
+    pub events_keep: Duration,
     pub log: String,
     pub log_format: LogFormat,
     /// The stores that the user configured, without those of an earlier `up`.
@@ -96,6 +98,7 @@ pub struct Roles {
     pub order: bool,
     pub recorder: bool,
     pub reconciler: bool,
+    pub publisher: bool,
 }
 
 impl Settings {
@@ -195,6 +198,10 @@ impl Settings {
             replicas: u16::try_from(layers.number("replicas", 1..=16)?)?,
             replicas_timeout: ms("replicas_timeout_ms", 1..=60_000)?,
             recorder_workers: size("recorder_workers", 1..=64)?,
+            webhooks_allow_private: layers.parse("webhooks_allow_private", "true or false")?,
+            events_keep: layers
+                .number("events_keep_days", 1..=3650)
+                .map(|days| Duration::from_secs(days * 86_400))?,
             log: layers.text("log").unwrap_or_default(),
             log_format: LogFormat::from_layers(layers)?,
         })
@@ -267,16 +274,18 @@ fn roles(layers: &Layers) -> Result<Roles> {
         order: false,
         recorder: false,
         reconciler: false,
+        publisher: false,
     };
     for role in text.split(',').map(str::trim) {
         match role {
             "order" => roles.order = true,
             "recorder" => roles.recorder = true,
             "reconciler" => roles.reconciler = true,
+            "publisher" => roles.publisher = true,
             _ => {
                 return Err(layers.wrong(
                     "roles",
-                    "a comma-separated list of order, recorder, reconciler",
+                    "a comma-separated list of order, recorder, reconciler, publisher",
                 ));
             }
         }

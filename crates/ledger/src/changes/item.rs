@@ -4,14 +4,11 @@ use async_trait::async_trait;
 use domain::{Item, ItemId};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    Changed, ItemChange, LedgerError, NewJournalEntry,
-    transaction::{Transact, end},
-};
+use crate::{Changed, ItemChange, LedgerError, NewJournalEntry, events, transaction::end};
 
 /// SQL statements of a transaction that changes an item.
 #[async_trait]
-pub(crate) trait Statements: Transact {
+pub(crate) trait Statements: events::Statements {
     /// Locks the item's row, waiting for the transaction that has it. Returns the item with its
     /// fence.
     async fn lock_item(&mut self, id: &ItemId) -> Result<Option<(Item, u64)>, LedgerError>;
@@ -55,6 +52,9 @@ async fn apply(
     }
     write(transaction, &item, &changed).await?;
     transaction.note(&entry(&item, &changed, actor)).await?;
+    if let Some(event) = events::of_item_change(&item, &changed) {
+        transaction.add_events(&[event]).await?;
+    }
     Ok(Changed::Item(changed))
 }
 

@@ -9,7 +9,10 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
-    LedgerError, NewJournalEntry, PendingReturn, Transition, changes::item, statements,
+    LedgerError, NewJournalEntry, PendingReturn, Transition,
+    changes::item,
+    events::{self, NewEvent},
+    statements,
     transaction::end,
 };
 
@@ -32,8 +35,13 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
     /// the same sequence.
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError>;
 
-    /// Adds the changes to the rows' counters.
-    async fn count(&mut self, moved: &BTreeMap<SegmentKey, Moved>) -> Result<(), LedgerError>;
+    /// Adds the changes to the rows' counters, and inserts the events. One of the two lists may be
+    /// empty.
+    async fn count(
+        &mut self,
+        moved: &BTreeMap<SegmentKey, Moved>,
+        events: &[NewEvent],
+    ) -> Result<(), LedgerError>;
 }
 
 /// Changes of a row's counters.
@@ -97,17 +105,18 @@ async fn apply(
         .into_iter()
         .filter(|step| stepped.contains(&step.order.id))
         .collect();
-    count(transaction, &made).await?;
+    let mut orders: BTreeMap<_, _> = made
+        .iter()
+        .map(|step| (step.order.id, stepped_to(step)))
+        .collect();
+    let events = events::of_transitions(orders.values());
+    count(transaction, &made, &events).await?;
     for step in made.iter().filter(|step| step.to == OrderState::RefundDue) {
         transaction.note(&refund_due_entry(step)).await?;
     }
-    let mut made: BTreeMap<_, _> = made
-        .into_iter()
-        .map(|step| (step.order.id, stepped_to(step)))
-        .collect();
     Ok(steps
         .iter()
-        .map(|step| made.remove(&step.order.id))
+        .map(|step| orders.remove(&step.order.id))
         .collect())
 }
 
@@ -147,7 +156,11 @@ fn moves_units(step: &Transition) -> bool {
     step.order.state.units() != step.to.units()
 }
 
-async fn count(transaction: &mut impl Statements, made: &[&Transition]) -> Result<(), LedgerError> {
+async fn count(
+    transaction: &mut impl Statements,
+    made: &[&Transition],
+    events: &[NewEvent],
+) -> Result<(), LedgerError> {
     let mut moved: BTreeMap<SegmentKey, Moved> = BTreeMap::new();
     let mut returns = Vec::new();
     for step in made.iter().filter(|step| moves_units(step)) {
@@ -159,8 +172,8 @@ async fn count(transaction: &mut impl Statements, made: &[&Transition]) -> Resul
     if !returns.is_empty() {
         transaction.add_returns(&returns, Timestamp::now()).await?;
     }
-    if !moved.is_empty() {
-        transaction.count(&moved).await?;
+    if !moved.is_empty() || !events.is_empty() {
+        transaction.count(&moved, events).await?;
     }
     Ok(())
 }

@@ -4,13 +4,18 @@ use async_trait::async_trait;
 use domain::{Item, ItemId};
 use sqlx::{PgExecutor, PgPool};
 
-use super::{Transaction, item_columns};
+use super::{
+    Transaction,
+    events::{bind_events, insert_events},
+    item_columns,
+};
 use crate::{
     Created, JournalEntry, LedgerError, NewJournalEntry,
     changes::item::Statements,
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned},
     error::check_fence,
+    events::{self, EventRows, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
 };
 
@@ -85,6 +90,7 @@ async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
         .bind(item.id.as_str())
         .execute(&mut *transaction)
         .await?;
+    transaction.add_events(&[events::of_new_item(item)]).await?;
     transaction.commit().await?;
     Ok(true)
 }
@@ -131,22 +137,27 @@ pub(super) async fn note(
     entry: &NewJournalEntry,
     once: Option<&str>,
 ) -> Result<bool, LedgerError> {
-    let noted = sqlx::query(
-        "INSERT INTO journal (at, item, actor, action, token, before, after, once) \
-         VALUES (to_timestamp($1::double precision / 1000), $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8) \
-         ON CONFLICT (item, once) WHERE once IS NOT NULL DO NOTHING",
-    )
-    .bind(jiff::Timestamp::now().as_millisecond())
-    .bind(entry.item.as_str())
-    .bind(&entry.actor)
-    .bind(&entry.action)
-    .bind(entry.token.map(signed))
-    .bind(entry.before.to_string())
-    .bind(entry.after.to_string())
-    .bind(once)
-    .execute(executor)
-    .await?;
-    Ok(noted.rows_affected() == 1)
+    let event = events::of_journal_entry(entry);
+    let events = EventRows::of(event.as_slice());
+    // The event belongs to the entry: a repeat adds neither.
+    let noted = sqlx::query_scalar::<_, i64>(concat!(
+        "WITH noted AS (INSERT INTO journal (at, item, actor, action, token, before, after, once) \
+         VALUES (to_timestamp($1::double precision / 1000), $8, $9, $10, $11, $12::jsonb, $13::jsonb, $14) \
+         ON CONFLICT (item, once) WHERE once IS NOT NULL DO NOTHING RETURNING id), happened AS (",
+        insert_events!(),
+        " WHERE EXISTS (SELECT FROM noted)) SELECT count(*) FROM noted",
+    ));
+    let noted = bind_events!(noted, events)
+        .bind(entry.item.as_str())
+        .bind(&entry.actor)
+        .bind(&entry.action)
+        .bind(entry.token.map(signed))
+        .bind(entry.before.to_string())
+        .bind(entry.after.to_string())
+        .bind(once)
+        .fetch_one(executor)
+        .await?;
+    Ok(noted == 1)
 }
 
 #[async_trait]

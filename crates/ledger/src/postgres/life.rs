@@ -9,11 +9,16 @@ use jiff::Timestamp;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::{PostgresLedger, Transaction, order_columns};
+use super::{
+    PostgresLedger, Transaction,
+    events::{bind_events, insert_events},
+    order_columns,
+};
 use crate::{
     LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts},
     convert::{column, signed},
+    events::{EventRows, NewEvent},
     life::transition::{self, Moved, Statements},
 };
 
@@ -208,20 +213,28 @@ impl Statements for Transaction {
         Ok(stepped.into_iter().map(OrderId::from).collect())
     }
 
-    async fn count(&mut self, moved: &BTreeMap<SegmentKey, Moved>) -> Result<(), LedgerError> {
-        sqlx::query(
-            "UPDATE segments AS s SET held = s.held + moved.held, confirmed = s.confirmed + moved.confirmed, \
+    async fn count(
+        &mut self,
+        moved: &BTreeMap<SegmentKey, Moved>,
+        events: &[NewEvent],
+    ) -> Result<(), LedgerError> {
+        let events = EventRows::of(events);
+        let counted = sqlx::query(concat!(
+            "WITH happened AS (",
+            insert_events!(),
+            ") UPDATE segments AS s SET held = s.held + moved.held, confirmed = s.confirmed + moved.confirmed, \
                     \"returning\" = s.\"returning\" + moved.back, version = s.version + 1 \
-             FROM UNNEST($1::text[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[]) AS moved (item, segment, held, confirmed, back) \
+             FROM UNNEST($8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[]) AS moved (item, segment, held, confirmed, back) \
              WHERE s.item = moved.item AND s.segment = moved.segment",
-        )
-        .bind(column(moved, |(key, _)| key.item.to_string()))
-        .bind(column(moved, |(key, _)| i32::from(key.segment)))
-        .bind(column(moved, |(_, moved)| moved.held))
-        .bind(column(moved, |(_, moved)| moved.confirmed))
-        .bind(column(moved, |(_, moved)| moved.returning))
-        .execute(&mut **self)
-        .await?;
+        ));
+        bind_events!(counted, events)
+            .bind(column(moved, |(key, _)| key.item.to_string()))
+            .bind(column(moved, |(key, _)| i32::from(key.segment)))
+            .bind(column(moved, |(_, moved)| moved.held))
+            .bind(column(moved, |(_, moved)| moved.confirmed))
+            .bind(column(moved, |(_, moved)| moved.returning))
+            .execute(&mut **self)
+            .await?;
         Ok(())
     }
 }

@@ -8,7 +8,11 @@ use jiff::Timestamp;
 use sqlx::{PgPool, error::DatabaseError};
 use uuid::Uuid;
 
-use super::{PostgresLedger, Transaction, item_columns, segment_columns, transfer_columns};
+use super::{
+    PostgresLedger, Transaction,
+    events::{bind_events, insert_events},
+    item_columns, segment_columns, transfer_columns,
+};
 use crate::{
     Claim, LedgerError, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow, Transfer,
     columns::{
@@ -16,6 +20,7 @@ use crate::{
         TermsColumns, TransferColumns, checkpoint, claimed, index_and_units,
     },
     convert::{column, signed, unsigned},
+    events::{EventRows, NewEvent},
     recording,
     statements::{Expected, Move, NewOrders, ReacquiredOrder, Statements, Widths},
     terms::{Terms, UsageQuery},
@@ -479,32 +484,45 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError> {
-        let moved = sqlx::query_scalar::<_, i64>(
-            "UPDATE segments AS s SET allocated = new.allocated, available = new.available, held = new.held, confirmed = new.confirmed, \
+    /// The events come first, so that a transaction without any has the same statement.
+    async fn compare_and_set(
+        &mut self,
+        moves: &[Move],
+        events: &[NewEvent],
+    ) -> Result<Vec<usize>, LedgerError> {
+        let events = EventRows::of(events);
+        let moved = sqlx::query_scalar::<_, i64>(concat!(
+            "WITH happened AS (",
+            insert_events!(),
+            ") UPDATE segments AS s SET allocated = new.allocated, available = new.available, held = new.held, confirmed = new.confirmed, \
                     \"returning\" = new.back, checkpoint = new.checkpoint, anchor = new.anchor, fence = new.fence, version = s.version + 1 \
-             FROM UNNEST($1::text[], $2::integer[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], \
-                         $9::bigint[], $10::text[], $11::bigint[], $12::bigint[]) \
+             FROM UNNEST($8::text[], $9::integer[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], \
+                         $16::bigint[], $17::text[], $18::bigint[], $19::bigint[]) \
                  WITH ORDINALITY AS new (item, segment, version, old_checkpoint, allocated, available, held, confirmed, back, checkpoint, \
                                          anchor, fence, place) \
              WHERE s.item = new.item AND s.segment = new.segment \
                AND s.version = new.version AND s.checkpoint IS NOT DISTINCT FROM new.old_checkpoint \
              RETURNING new.place - 1",
-        )
-        .bind(column(moves, |row| row.before.key.item.to_string()))
-        .bind(column(moves, |row| i32::from(row.before.key.segment)))
-        .bind(column(moves, |row| signed(row.before.version)))
-        .bind(column(moves, |row| row.before.checkpoint.map(|id| id.to_string())))
-        .bind(column(moves, |row| signed(row.after.allocated)))
-        .bind(column(moves, |row| signed(row.after.available)))
-        .bind(column(moves, |row| signed(row.after.held)))
-        .bind(column(moves, |row| signed(row.after.confirmed)))
-        .bind(column(moves, |row| signed(row.after.returning)))
-        .bind(column(moves, |row| row.after.checkpoint.map(|id| id.to_string())))
-        .bind(column(moves, |row| row.after.anchor))
-        .bind(column(moves, |row| signed(row.after.fence)))
-        .fetch_all(&mut **self)
-        .await?;
+        ));
+        let moved = bind_events!(moved, events)
+            .bind(column(moves, |row| row.before.key.item.to_string()))
+            .bind(column(moves, |row| i32::from(row.before.key.segment)))
+            .bind(column(moves, |row| signed(row.before.version)))
+            .bind(column(moves, |row| {
+                row.before.checkpoint.map(|id| id.to_string())
+            }))
+            .bind(column(moves, |row| signed(row.after.allocated)))
+            .bind(column(moves, |row| signed(row.after.available)))
+            .bind(column(moves, |row| signed(row.after.held)))
+            .bind(column(moves, |row| signed(row.after.confirmed)))
+            .bind(column(moves, |row| signed(row.after.returning)))
+            .bind(column(moves, |row| {
+                row.after.checkpoint.map(|id| id.to_string())
+            }))
+            .bind(column(moves, |row| row.after.anchor))
+            .bind(column(moves, |row| signed(row.after.fence)))
+            .fetch_all(&mut **self)
+            .await?;
         moved
             .into_iter()
             .map(|place| unsigned("place", place))

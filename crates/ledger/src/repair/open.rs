@@ -9,6 +9,7 @@ use super::{Repair, Repaired};
 use crate::{
     LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes,
     error::check_fence,
+    events::Moved,
     limits::Watch,
     recording,
     replay::{ReplayMode, replay},
@@ -108,7 +109,7 @@ impl<T: Statements> OpenRepair<T> {
         journal: &[NewJournalEntry],
     ) -> Result<(), LedgerError> {
         let moves = self.moves(repaired)?;
-        recording::move_all(&mut self.transaction, &moves).await?;
+        recording::move_all(&mut self.transaction, &moves, &[]).await?;
         let (item, fence) = self
             .transaction
             .lock_item(&self.item.id)
@@ -169,7 +170,9 @@ impl<T: Statements + Sync> Repair for OpenRepair<T> {
             Expected::Any,
         )
         .await?;
-        let replayed = replay(&before, entries, &mut touched, ReplayMode::Lenient)?;
+        let mut replayed = replay(&before, entries, &mut touched, ReplayMode::Lenient)?;
+        let mut moved = Moved::default();
+        moved.add(&mut replayed);
         let recorded = recording::recorded_of(&before, replayed.clone());
         recording::write(
             &mut self.transaction,
@@ -177,6 +180,10 @@ impl<T: Statements + Sync> Repair for OpenRepair<T> {
             touched.changes,
         )
         .await?;
+        let events = moved.into_events();
+        if !events.is_empty() {
+            self.transaction.add_events(&events).await?;
+        }
         let after = SegmentRow {
             checkpoint: before.checkpoint,
             anchor: before.anchor,

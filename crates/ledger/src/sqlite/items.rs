@@ -11,6 +11,7 @@ use crate::{
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned},
     error::check_fence,
+    events::{self, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
 };
 
@@ -88,6 +89,7 @@ async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, Ledg
             .bind(signed(item.share(segment)));
         row.execute(&mut **transaction).await?;
     }
+    transaction.add_events(&[events::of_new_item(item)]).await?;
     Ok(true)
 }
 
@@ -148,6 +150,19 @@ pub(super) async fn note(
         .execute(executor)
         .await?;
     Ok(noted.rows_affected() == 1)
+}
+
+/// [`note`] for an entry that is noted once, with its event.
+pub(super) async fn note_once(
+    transaction: &mut Transaction,
+    entry: &NewJournalEntry,
+    once: &str,
+) -> Result<bool, LedgerError> {
+    let is_new = note(&mut **transaction, entry, Some(once)).await?;
+    if let Some(event) = events::of_journal_entry(entry).filter(|_| is_new) {
+        transaction.add_events(&[event]).await?;
+    }
+    Ok(is_new)
 }
 
 #[async_trait]

@@ -14,6 +14,7 @@ use crate::{
     LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts},
     convert::{column, signed},
+    events::{NewEvent, Statements as _},
     life::transition::{self, Moved, Statements},
 };
 
@@ -185,7 +186,14 @@ impl Statements for Transaction {
         Ok(stepped.into_iter().map(OrderId::from).collect())
     }
 
-    async fn count(&mut self, moved: &BTreeMap<SegmentKey, Moved>) -> Result<(), LedgerError> {
+    async fn count(
+        &mut self,
+        moved: &BTreeMap<SegmentKey, Moved>,
+        events: &[NewEvent],
+    ) -> Result<(), LedgerError> {
+        if !events.is_empty() {
+            self.add_events(events).await?;
+        }
         for (key, moved) in moved {
             sqlx::query(
                 "UPDATE segments SET held = held + ?, confirmed = confirmed + ?, \"returning\" = \"returning\" + ?, version = version + 1 \

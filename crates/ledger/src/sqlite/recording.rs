@@ -17,6 +17,7 @@ use crate::{
         TransferColumns, checkpoint, claimed, index_and_units,
     },
     convert::{column, signed},
+    events::{NewEvent, Statements as _},
     recording,
     statements::{Expected, Move, NewOrders, ReacquiredOrder, Statements, Widths},
     terms::{Terms, UsageQuery},
@@ -339,7 +340,14 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn compare_and_set(&mut self, moves: &[Move]) -> Result<Vec<usize>, LedgerError> {
+    async fn compare_and_set(
+        &mut self,
+        moves: &[Move],
+        events: &[NewEvent],
+    ) -> Result<Vec<usize>, LedgerError> {
+        if !events.is_empty() {
+            self.add_events(events).await?;
+        }
         let mut moved = Vec::with_capacity(moves.len());
         for (place, Move { before, after }) in moves.iter().enumerate() {
             let row = sqlx::query(

@@ -14,6 +14,7 @@ use crate::{
     },
     columns::TransferColumns,
     convert::{column, signed, unsigned},
+    transaction::end,
 };
 
 #[async_trait]
@@ -89,7 +90,9 @@ impl StockOperations for SqliteLedger {
     }
 
     async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
-        items::note(&self.writer, entry, Some(once)).await
+        let mut transaction = self.write().await?;
+        let noted = items::note_once(&mut transaction, entry, once).await;
+        end(transaction, noted).await
     }
 }
 

@@ -120,12 +120,16 @@ async fn begun(env: &TestEnv, ledger: &dyn Ledger, limited: bool, segments: u16)
     log
 }
 
-/// Claim, limits (unless the only segment is home), insert, and the update of the rows: one
-/// statement for all rows, or one for each on SQLite, where a statement is no round trip.
+/// Claim, limits (unless the only segment is home), insert, and the update of the rows with their
+/// events: one statement for all rows and events. On SQLite, where a statement is no round trip, one
+/// for the events and one for each row.
 fn recording(backend: Backend, segments: usize) -> Vec<&'static str> {
     let (claim, rows) = match backend {
-        Backend::Sqlite => ("SELECT", vec!["UPDATE"; segments]),
-        Backend::Postgres => ("WITH", vec!["UPDATE", "COMMIT"]),
+        Backend::Sqlite => (
+            "SELECT",
+            [vec!["INSERT"], vec!["UPDATE"; segments]].concat(),
+        ),
+        Backend::Postgres => ("WITH", vec!["WITH", "COMMIT"]),
     };
     let limits: &[_] = if segments == 1 { &[] } else { &["SELECT"] };
     [&[claim], limits, &["INSERT"], &rows].concat()
@@ -191,7 +195,7 @@ async fn repeated_orders_need_no_statement_each(env: &TestEnv) {
     let expected: &[&str] = match env.backend {
         Backend::Sqlite => &["SELECT", "INSERT", "UPDATE"],
         Backend::Postgres => &[
-            "WITH", "INSERT", "ROLLBACK", "WITH", "WITH", "UPDATE", "COMMIT",
+            "WITH", "INSERT", "ROLLBACK", "WITH", "WITH", "WITH", "COMMIT",
         ],
     };
     assert_eq!(statements, expected);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::{Item, ItemState, OrderState, TransferId, Window};
 use jiff::Timestamp;
-use ledger::{Created, LedgerError, TransferPlan};
+use ledger::{Created, LedgerError, NewWebhook, TransferPlan};
 use testkit::{Backend, on_both_databases};
 use tokio::{sync::Barrier, task::JoinSet};
 
@@ -218,6 +218,13 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
     )
     .await
     .unwrap();
+    let webhook = NewWebhook {
+        id: uuid::Uuid::new_v4(),
+        url: "https://shop.example".into(),
+        kinds: Vec::new(),
+        secret: "whsec_".into(),
+    };
+    ledger.add_webhook(&webhook).await.unwrap();
     ledger.claim_item(&item.id, 1).await.unwrap();
     let plan = TransferPlan {
         id: TransferId::random(),
@@ -318,11 +325,41 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
         ("UPDATE items SET segments = 0", "items_segments_positive"),
         ("UPDATE items SET state = 'ajar'", "items_state_known"),
         (
+            "UPDATE webhooks SET failures = -1, failing_since = created_at",
+            "webhooks_failures_not_negative",
+        ),
+        (
+            "UPDATE webhooks SET failures = 1",
+            "webhooks_failing_since_the_first",
+        ),
+        (
+            "UPDATE webhooks SET publisher = id",
+            "webhooks_leased_by_one",
+        ),
+        (
             "UPDATE items SET durability = 'hoped'",
             "items_durability_known",
         ),
     ];
     for (sql, constraint) in table {
+        let error = env.sql(sql).await.expect_err(sql);
+        assert!(error.to_string().contains(constraint), "{sql}: {error}");
+    }
+    let (byte, second) = match env.backend {
+        Backend::Sqlite => (
+            "x'00'",
+            "INSERT INTO events_removed (is_only, seq) VALUES (0, 1)",
+        ),
+        Backend::Postgres => (
+            "'\\x00'",
+            "INSERT INTO events_removed (is_only, xid, seq) VALUES (false, '0', 1)",
+        ),
+    };
+    let part = format!("UPDATE events SET orders = {byte}");
+    for (sql, constraint) in [
+        (&*part, "events_orders_are_ids"),
+        (second, "events_removed_one_row"),
+    ] {
         let error = env.sql(sql).await.expect_err(sql);
         assert!(error.to_string().contains(constraint), "{sql}: {error}");
     }

@@ -7,6 +7,7 @@ mod chaos;
 mod commands;
 mod crashes;
 mod encrypted;
+mod events;
 mod identity;
 mod item_locks;
 mod lock;

@@ -10,7 +10,7 @@ use utoipa::{
     openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-use super::{Operators, Problem, batch, items, life, lists, orders, stock};
+use super::{Operators, Problem, batch, events, items, life, lists, orders, stock, webhooks};
 
 /// The OpenAPI description, derived from the handlers.
 #[derive(OpenApi)]
@@ -18,7 +18,8 @@ use super::{Operators, Problem, batch, items, life, lists, orders, stock};
     info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
     paths(orders::place, batch::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
         stock::move_stock, stock::set_stock, stock::patch, stock::journal,
-        lists::items, lists::item_orders, lists::own_orders, lists::refunds_due, healthz, readyz, metrics),
+        lists::items, lists::item_orders, lists::own_orders, lists::refunds_due,
+        events::list, webhooks::create, webhooks::list, webhooks::remove, webhooks::enable, webhooks::test, healthz, readyz, metrics),
     modifiers(&Secured)
 )]
 pub(crate) struct Api;

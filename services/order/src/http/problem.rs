@@ -74,6 +74,15 @@ impl FieldError {
             detail: detail.into(),
         }
     }
+
+    /// A row of the list with this name.
+    pub(crate) fn of_row(name: &str, row: usize, detail: impl Into<String>) -> Self {
+        let list = Self::new(name, detail);
+        Self {
+            pointer: format!("{}/{row}", list.pointer),
+            ..list
+        }
+    }
 }
 
 fn described<S: Serializer>(code: &&'static str, serializer: S) -> Result<S::Ok, S::Error> {
@@ -126,6 +135,26 @@ impl Problem {
             errors: errors.into(),
             ..Self::invalid(field, detail)
         }
+    }
+
+    pub(crate) fn invalid_cursor(name: &str, expected: &str) -> Self {
+        Self {
+            code: "invalid_cursor",
+            ..Self::invalid_fields(vec![FieldError::new(name, expected)])
+        }
+    }
+
+    pub(crate) fn cursor_expired() -> Self {
+        let detail = "events behind the cursor were removed, because they were too old; start without `after`, and compare the orders that you know with the ledger's";
+        Self::new(StatusCode::GONE, "cursor_expired", detail)
+    }
+
+    pub(crate) fn webhook_not_found() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "webhook_not_found",
+            "no such webhook",
+        )
     }
 
     pub(crate) fn unauthorized(expected: &str) -> Self {

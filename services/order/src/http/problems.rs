@@ -53,6 +53,18 @@ const PROBLEMS: &[Entry] = &[
         "Correct what `field` or `errors` names.",
     ),
     (
+        "invalid_cursor",
+        "400",
+        "The cursor of a list of events is not one that this service gave out.",
+        "Use `next` of a page, or start without `after`.",
+    ),
+    (
+        "cursor_expired",
+        "410",
+        "Events behind the cursor were removed, because they were too old.",
+        "Start without `after`, and compare the orders that you know with the lists.",
+    ),
+    (
         "unauthorized",
         "401",
         "The token is missing, not valid or expired.",
@@ -75,6 +87,12 @@ const PROBLEMS: &[Entry] = &[
         "404",
         "No item has this id.",
         "Check the id in the path.",
+    ),
+    (
+        "webhook_not_found",
+        "404",
+        "No webhook has this id.",
+        "List the webhooks, and check the id in the path.",
     ),
     (
         "order_not_found",

@@ -116,6 +116,13 @@ pub const CATALOGUE: &[Metric] = &[
     metric("stockade_connections_refused_total", Counter, "order", &["bound"], "connections closed, or not accepted, at a bound: `total`, `per_peer` or `descriptors`"),
     metric("stockade_requests_limited_total", Counter, "order", &["limit"], "requests answered with 429, above the rate of a `buyer` or a `peer`"),
 
+    // Do events reach their receivers?
+    metric("stockade_webhook_lag_seconds", Gauge, "publisher", &["webhook"], "age of the oldest event that the webhook has not got"),
+    metric("stockade_webhook_deliveries_total", Counter, "publisher", &["result"], "attempts to send an event to a webhook: `delivered` or `failed`"),
+    metric("stockade_webhooks_disabled_total", Counter, "publisher", &[], "webhooks disabled because their receivers accepted no event for three days, or are gone"),
+    metric("stockade_events_removed_total", Counter, "publisher", &[], "events removed because they were too old"),
+    metric("stockade_publisher_errors_total", Counter, "publisher", &[], "failed reads and leases of the publisher; each is retried"),
+
     // How do segments and Redis work?
     metric("stockade_batch_orders", Histogram, "order", &["script"], "orders in a batch, by the script that it called"),
     metric("stockade_spillover_retries_total", Counter, "order", &[], "spillover attempts that were repeated after a failure"),

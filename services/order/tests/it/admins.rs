@@ -32,6 +32,27 @@ async fn a_call_needs_its_own_scope() {
         let item = env.create(json!({ "stock": 5 })).await;
         let order = env.hold(&item, "ann", "k").await;
         let calls = [
+            (Method::GET, "/v1/items".into(), json!(null), Scope::Read),
+            (
+                Method::GET,
+                "/v1/refunds-due".into(),
+                json!(null),
+                Scope::Read,
+            ),
+            (
+                Method::POST,
+                format!("/v1/items/{item}/orders:batch"),
+                json!({}),
+                Scope::OrdersPlace,
+            ),
+            (Method::GET, "/v1/events".into(), json!(null), Scope::Read),
+            (Method::GET, "/v1/webhooks".into(), json!(null), Scope::Read),
+            (
+                Method::POST,
+                "/v1/webhooks".into(),
+                json!({}),
+                Scope::WebhooksWrite,
+            ),
             (
                 Method::POST,
                 "/v1/items".into(),

@@ -1,8 +1,11 @@
 //! A ledger that leaves some calls unanswered, as after the silent loss of its network.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -12,10 +15,12 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, ListedItem,
-    Listing, NewJournalEntry, OrderLife, Page, PendingReturn, Reading, Recording, Repair,
-    SegmentRow, StockChange, StockOperations, Transfer, TransferPlan, Transition,
+    Changed, Claim, Created, EventCursor, EventLog, Events, FailedAttempt, ItemChange, ItemTotals,
+    JournalEntry, Ledger, LedgerError, ListedItem, Listing, NewJournalEntry, NewWebhook, OrderLife,
+    Page, PendingReturn, Reading, Recording, Repair, SegmentRow, StockChange, StockOperations,
+    Transfer, TransferPlan, Transition, Webhook, Webhooks,
 };
+use uuid::Uuid;
 
 /// Never answers the first few calls of `due` and `transition`, and forwards everything else.
 pub struct UnresponsiveLedger {
@@ -266,6 +271,70 @@ impl Listing for UnresponsiveLedger {
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
         self.ledger.list_unmatched_payments(after, at_most).await
+    }
+}
+
+#[async_trait]
+impl EventLog for UnresponsiveLedger {
+    async fn events(&self, after: EventCursor, at_most: usize) -> Result<Events, LedgerError> {
+        self.ledger.events(after, at_most).await
+    }
+
+    async fn end_of_events(&self) -> Result<EventCursor, LedgerError> {
+        self.ledger.end_of_events().await
+    }
+
+    async fn remove_events(&self, before: Timestamp, at_most: usize) -> Result<usize, LedgerError> {
+        self.ledger.remove_events(before, at_most).await
+    }
+}
+
+#[async_trait]
+impl Webhooks for UnresponsiveLedger {
+    async fn add_webhook(&self, webhook: &NewWebhook) -> Result<(), LedgerError> {
+        self.ledger.add_webhook(webhook).await
+    }
+
+    async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {
+        self.ledger.webhooks().await
+    }
+
+    async fn remove_webhook(&self, id: Uuid) -> Result<bool, LedgerError> {
+        self.ledger.remove_webhook(id).await
+    }
+
+    async fn enable_webhook(&self, id: Uuid) -> Result<bool, LedgerError> {
+        self.ledger.enable_webhook(id).await
+    }
+
+    async fn lease_webhooks(
+        &self,
+        publisher: Uuid,
+        lease: Duration,
+    ) -> Result<Vec<Webhook>, LedgerError> {
+        self.ledger.lease_webhooks(publisher, lease).await
+    }
+
+    async fn release_webhooks(&self, publisher: Uuid) -> Result<(), LedgerError> {
+        self.ledger.release_webhooks(publisher).await
+    }
+
+    async fn advance_webhook(
+        &self,
+        id: Uuid,
+        publisher: Uuid,
+        to: EventCursor,
+    ) -> Result<bool, LedgerError> {
+        self.ledger.advance_webhook(id, publisher, to).await
+    }
+
+    async fn fail_webhook(
+        &self,
+        id: Uuid,
+        publisher: Uuid,
+        failed: &FailedAttempt,
+    ) -> Result<bool, LedgerError> {
+        self.ledger.fail_webhook(id, publisher, failed).await
     }
 }
 

@@ -82,7 +82,8 @@ fn expected_statements(backend: Backend, segments: usize) -> Vec<&'static str> {
         Backend::Sqlite => [
             &["SELECT"],
             limits,
-            &["INSERT"],
+            // Orders, and the event that tells of them.
+            &["INSERT", "INSERT"],
             &vec!["UPDATE"; segments],
             &["SELECT"],
         ]
@@ -90,7 +91,8 @@ fn expected_statements(backend: Backend, segments: usize) -> Vec<&'static str> {
         Backend::Postgres => [
             &["WITH"],
             limits,
-            &["INSERT", "UPDATE", "COMMIT", "WITH", "ROLLBACK"],
+            // The second: the rows and the event.
+            &["INSERT", "WITH", "COMMIT", "WITH", "ROLLBACK"],
         ]
         .concat(),
     }

@@ -87,8 +87,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "roles",
         "STOCKADE_ROLES",
-        "order,recorder,reconciler",
-        "roles of this process, comma-separated: order, recorder, reconciler",
+        "order,recorder,reconciler,publisher",
+        "roles of this process, comma-separated: order, recorder, reconciler, publisher",
     ),
     unset(
         "lock",
@@ -287,6 +287,18 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_RECORDER_WORKERS",
         "2",
         "concurrent recording transactions",
+    ),
+    setting(
+        "webhooks_allow_private",
+        "STOCKADE_WEBHOOKS_ALLOW_PRIVATE",
+        "false",
+        "whether webhooks may have loopback, private and link-local addresses, and http URLs; `up` sets it",
+    ),
+    setting(
+        "events_keep_days",
+        "STOCKADE_EVENTS_KEEP_DAYS",
+        "30",
+        "days for which events are kept; a publisher removes older ones, except those that an enabled webhook has not got",
     ),
     setting(
         "log",

@@ -1,0 +1,54 @@
+//! Webhooks and the publishers that send their events.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use crate::{EventCursor, FailedAttempt, LedgerError, NewWebhook, Webhook};
+
+/// Webhooks. A publisher leases those that it sends events to, so that several publishers share
+/// them. A lease that ended while its publisher was still sending can only repeat an event.
+#[async_trait]
+pub trait Webhooks: Send + Sync + 'static {
+    /// Creates a webhook that gets the events from now on.
+    async fn add_webhook(&self, webhook: &NewWebhook) -> Result<(), LedgerError>;
+
+    /// All webhooks, oldest first.
+    async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError>;
+
+    /// Removes a webhook. Returns whether it existed.
+    async fn remove_webhook(&self, id: Uuid) -> Result<bool, LedgerError>;
+
+    /// Makes the next attempt due now and enables a webhook that was disabled; it goes on where it
+    /// stopped. Returns whether it exists.
+    async fn enable_webhook(&self, id: Uuid) -> Result<bool, LedgerError>;
+
+    /// Leases the enabled webhooks that no other publisher has leased, and extends the leases of
+    /// this one. Returns all that it has.
+    async fn lease_webhooks(
+        &self,
+        publisher: Uuid,
+        lease: Duration,
+    ) -> Result<Vec<Webhook>, LedgerError>;
+
+    /// Ends the leases of the publisher.
+    async fn release_webhooks(&self, publisher: Uuid) -> Result<(), LedgerError>;
+
+    /// Moves a webhook to the cursor, after everything up to it was delivered or skipped. Returns
+    /// whether the publisher still has the webhook.
+    async fn advance_webhook(
+        &self,
+        id: Uuid,
+        publisher: Uuid,
+        to: EventCursor,
+    ) -> Result<bool, LedgerError>;
+
+    /// Notes a failed attempt. Returns whether the publisher still has the webhook.
+    async fn fail_webhook(
+        &self,
+        id: Uuid,
+        publisher: Uuid,
+        failed: &FailedAttempt,
+    ) -> Result<bool, LedgerError>;
+}

@@ -1,0 +1,264 @@
+//! Handlers that create, list, test and remove webhooks.
+
+use ::events::{CloudEvent, Secret, Target, TargetError};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use ledger::{EventKind, LedgerError, NewWebhook, Webhook};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{
+    App, Problem,
+    access::{AdminWith, Name, Read, WebhooksWrite},
+    body::Json,
+    problem::FieldError,
+};
+use crate::engine::EngineError;
+
+/// A webhook to create.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebhookRequest {
+    /// Where events are sent: an https URL whose host has public addresses only.
+    #[schema(example = "https://shop.example/stockade")]
+    url: String,
+    /// The kinds of events to send. Default: all.
+    #[serde(default)]
+    #[schema(example = json!(["order.expired", "order.refund_due"]))]
+    kinds: Vec<String>,
+}
+
+/// A webhook.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WebhookBody {
+    /// Its id.
+    #[schema(value_type = String, example = "0f8b2c1e-5d7a-4f55-9a25-3f1f7f0c9b11")]
+    id: Uuid,
+    /// Where events are sent.
+    url: String,
+    /// The kinds of events that are sent; empty: all.
+    kinds: Vec<String>,
+    /// The secret that signs its messages. Only in the answer to its creation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    /// When it was created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    created_at: Option<Timestamp>,
+    /// The cursor of the last event that was delivered, or that is of another kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<String>,
+    /// Failed attempts in a row.
+    failures: u32,
+    /// When the first of them failed.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    failing_since: Option<Timestamp>,
+    /// When the next attempt is due.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_attempt_at: Option<Timestamp>,
+    /// Why the last attempt failed.
+    last_error: Option<String>,
+    /// Since when nothing is sent, because attempts failed for three days.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    disabled_at: Option<Timestamp>,
+}
+
+/// All webhooks.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WebhookList {
+    /// The webhooks, oldest first.
+    data: Vec<WebhookBody>,
+}
+
+/// Result of a test.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WebhookTest {
+    /// Whether the receiver has accepted the event.
+    delivered: bool,
+    /// The receiver's status, if it has accepted.
+    status: Option<u16>,
+    /// Why it was not delivered.
+    error: Option<String>,
+}
+
+impl WebhookBody {
+    fn new(webhook: NewWebhook, secret: String) -> Self {
+        Self {
+            id: webhook.id,
+            url: webhook.url,
+            kinds: webhook.kinds,
+            secret: Some(secret),
+            created_at: None,
+            cursor: None,
+            failures: 0,
+            failing_since: None,
+            next_attempt_at: None,
+            last_error: None,
+            disabled_at: None,
+        }
+    }
+}
+
+impl From<Webhook> for WebhookBody {
+    fn from(webhook: Webhook) -> Self {
+        Self {
+            id: webhook.webhook.id,
+            url: webhook.webhook.url,
+            kinds: webhook.webhook.kinds,
+            secret: None,
+            created_at: Some(webhook.created_at),
+            cursor: Some(webhook.cursor.to_string()),
+            failures: webhook.failures,
+            failing_since: webhook.failing_since,
+            next_attempt_at: webhook.next_attempt_at,
+            last_error: webhook.last_error,
+            disabled_at: webhook.disabled_at,
+        }
+    }
+}
+
+fn failed(error: LedgerError) -> Problem {
+    Problem::from(EngineError::from(error))
+}
+
+fn refused(error: &TargetError) -> Problem {
+    Problem::invalid_fields(vec![FieldError::new("url", error.to_string())])
+}
+
+fn known_kinds(kinds: &[String]) -> Result<(), Problem> {
+    let is_known = |kind: &String| EventKind::ALL.iter().any(|known| known.as_str() == kind);
+    let all = || {
+        let words: Vec<_> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        format!("expected one of {}", words.join(", "))
+    };
+    let errors: Vec<_> = kinds
+        .iter()
+        .enumerate()
+        .filter(|(_, kind)| !is_known(kind))
+        .map(|(at, _)| FieldError::of_row("kinds", at, all()))
+        .collect();
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Problem::invalid_fields(errors))
+    }
+}
+
+/// Creates a webhook, which gets the events from now on.
+#[utoipa::path(post, path = "/v1/webhooks", operation_id = "createWebhook", tag = "admins", request_body = WebhookRequest,
+    responses((status = 201, description = "created; the only answer with the secret", body = WebhookBody),
+        (status = 400, description = "`invalid_request`: also for a URL of a private address", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    _: AdminWith<WebhooksWrite>,
+    Json(request): Json<WebhookRequest>,
+) -> Result<Response, Problem> {
+    known_kinds(&request.kinds)?;
+    let target = Target::resolve(&request.url, app.targets).await;
+    let target = target.map_err(|error| refused(&error))?;
+    let secret = Secret::random().map_err(|error| {
+        tracing::error!(%error, "no secret for a webhook");
+        Problem::internal()
+    })?;
+    let webhook = NewWebhook {
+        id: Uuid::new_v4(),
+        url: target.as_str().to_owned(),
+        kinds: request.kinds,
+        secret: secret.expose().to_owned(),
+    };
+    let added = app.engine.ledger.add_webhook(&webhook).await;
+    added.map_err(failed)?;
+    let location = HeaderValue::try_from(format!("/v1/webhooks/{}", webhook.id));
+    let body = WebhookBody::new(webhook, secret.expose().to_owned());
+    let mut response = (StatusCode::CREATED, axum::Json(body)).into_response();
+    if let Ok(location) = location {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// All webhooks, without their secrets.
+#[utoipa::path(get, path = "/v1/webhooks", operation_id = "listWebhooks", tag = "admins",
+    responses((status = 200, description = "all webhooks, oldest first", body = WebhookList), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem),
+        (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn list(State(app): State<App>, _: AdminWith<Read>) -> Result<Response, Problem> {
+    let all = app.engine.ledger.webhooks().await.map_err(failed)?;
+    let data = all.into_iter().map(WebhookBody::from).collect();
+    Ok(axum::Json(WebhookList { data }).into_response())
+}
+
+/// Removes a webhook. Nothing more is sent to it.
+#[utoipa::path(delete, path = "/v1/webhooks/{webhook}", operation_id = "deleteWebhook", tag = "admins",
+    params(("webhook" = String, Path, description = "the webhook's id")),
+    responses((status = 204, description = "removed"), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
+        (status = 404, description = "`webhook_not_found`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn remove(
+    State(app): State<App>,
+    _: AdminWith<WebhooksWrite>,
+    Name(id): Name,
+) -> Result<StatusCode, Problem> {
+    let removed = app.engine.ledger.remove_webhook(parse(&id)?).await;
+    found(removed.map_err(failed)?)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Enables a webhook that was disabled, and makes its next attempt due now. It goes on where it
+/// stopped.
+#[utoipa::path(post, path = "/v1/webhooks/{webhook}/enable", operation_id = "enableWebhook", tag = "admins",
+    params(("webhook" = String, Path, description = "the webhook's id")),
+    responses((status = 204, description = "enabled"), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
+        (status = 404, description = "`webhook_not_found`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn enable(
+    State(app): State<App>,
+    _: AdminWith<WebhooksWrite>,
+    Name(id): Name,
+) -> Result<StatusCode, Problem> {
+    let enabled = app.engine.ledger.enable_webhook(parse(&id)?).await;
+    found(enabled.map_err(failed)?)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sends a test event to a webhook, now and once. Its type is `stockade.webhook.test`.
+#[utoipa::path(post, path = "/v1/webhooks/{webhook}/test", operation_id = "testWebhook", tag = "admins",
+    params(("webhook" = String, Path, description = "the webhook's id")),
+    responses((status = 200, description = "sent; `delivered` says whether the receiver has accepted it", body = WebhookTest),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem), (status = 404, description = "`webhook_not_found`", body = Problem),
+        (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn test(
+    State(app): State<App>,
+    _: AdminWith<WebhooksWrite>,
+    Name(id): Name,
+) -> Result<Response, Problem> {
+    let id = parse(&id)?;
+    let all = app.engine.ledger.webhooks().await.map_err(failed)?;
+    let webhook = all.into_iter().find(|webhook| webhook.webhook.id == id);
+    let webhook = webhook.ok_or_else(Problem::webhook_not_found)?;
+    let sender = app.sender.as_ref().ok_or_else(Problem::internal)?;
+    let event = CloudEvent::test(format!("test-{}", Uuid::new_v4().simple()));
+    let sent = sender.send(&webhook.webhook, &event).await;
+    let body = WebhookTest {
+        delivered: sent.is_ok(),
+        status: sent.as_ref().ok().map(StatusCode::as_u16),
+        error: sent.err().map(|error| error.to_string()),
+    };
+    Ok(axum::Json(body).into_response())
+}
+
+fn parse(id: &str) -> Result<Uuid, Problem> {
+    Uuid::parse_str(id).map_err(|_| Problem::webhook_not_found())
+}
+
+fn found(exists: bool) -> Result<(), Problem> {
+    exists.then_some(()).ok_or_else(Problem::webhook_not_found)
+}

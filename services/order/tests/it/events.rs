@@ -1,0 +1,273 @@
+//! Events over HTTP: pages, long polls and streams.
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::{Method, Response, header};
+use serde_json::{Value, json};
+use testkit::eventually;
+use tokio::time::Instant;
+
+use crate::env::{ADMIN, Answer, Options, Stores, TestEnv, open};
+
+/// On both ledgers.
+async fn on_both<F: Future<Output = ()>>(test: impl Fn(Arc<TestEnv>) -> F) {
+    for stores in [Stores::Small, Stores::Postgres] {
+        let options = Options {
+            stores,
+            ..Options::default()
+        };
+        open(options, &test).await;
+    }
+}
+
+impl TestEnv {
+    async fn events(&self, query: &str) -> Answer {
+        let path = format!("/v1/events?{query}");
+        let request = self.admin(Method::GET, &path);
+        Answer::of(request.timeout(Duration::from_secs(90))).await
+    }
+
+    /// Reads pages of the item until it has so many events.
+    async fn all_events(&self, item: &str, count: usize, limit: usize) -> Vec<Value> {
+        let (mut found, mut after) = (Vec::new(), String::new());
+        eventually("all events", async || {
+            let page = self.events(&format!("wait=1&limit={limit}{after}")).await;
+            assert_eq!(page.status, 200, "{page:?}");
+            after = format!("&after={}", page.body["next"].as_str().unwrap());
+            let data = page.body["data"].as_array().unwrap();
+            assert!(data.len() <= limit);
+            found.extend(data.iter().filter(|one| one["subject"] == item).cloned());
+            found.len() >= count
+        })
+        .await;
+        found
+    }
+
+    async fn cancelled_order(&self, item: &str, key: &str) -> String {
+        let order = self.order(item, "ann", key, 1).await;
+        order.is_held();
+        let id = order.body["id"].as_str().unwrap().to_owned();
+        let cancel = self.buyer("ann", Method::DELETE, &format!("/v1/orders/{id}"));
+        Answer::of(cancel).await.is_now("cancelled");
+        id
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_have_every_event_once_and_in_order() {
+    on_both(async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        let order = env.cancelled_order(&item, "key-1").await;
+        let second = env.cancelled_order(&item, "key-2").await;
+        for limit in [1, 2, 100] {
+            let events = env.all_events(&item, 5, limit).await;
+            let kinds: Vec<_> = events.iter().map(|event| event["type"].as_str()).collect();
+            let expected = ["item.created", "order.held", "order.cancelled"];
+            let expected = [&expected[..], &expected[1..]].concat();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|kind| format!("stockade.{kind}"))
+                .collect();
+            assert_eq!(
+                kinds,
+                expected
+                    .iter()
+                    .map(|kind| Some(&**kind))
+                    .collect::<Vec<_>>()
+            );
+            assert_eq!(events[1]["data"], json!({ "orders": [order] }));
+            assert_eq!(events[4]["data"], json!({ "orders": [second] }));
+            for event in &events {
+                assert_eq!(
+                    (
+                        &event["specversion"],
+                        &event["source"],
+                        &event["datacontenttype"]
+                    ),
+                    (
+                        &json!("1.0"),
+                        &json!("stockade"),
+                        &json!("application/json")
+                    )
+                );
+                assert!(event["time"].as_str().unwrap().ends_with('Z'));
+            }
+            // An event's id is a cursor.
+            let id = events[3]["id"].as_str().unwrap();
+            let rest = env.events(&format!("after={id}&limit=1&wait=60")).await;
+            assert_eq!(rest.body["data"][0], events[4]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_request_answers_as_soon_as_something_happens() {
+    on_both(async |env| {
+        let now = env.events("after=now").await;
+        assert_eq!(now.body["data"], json!([]));
+        let after = now.body["next"].as_str().unwrap();
+        let began = Instant::now();
+        let empty = env.events(&format!("after={after}&wait=1")).await;
+        assert!(began.elapsed() >= Duration::from_secs(1));
+        assert_eq!(empty.body, json!({ "data": [], "next": after }));
+        assert_eq!(empty.header("cache-control"), Some("no-store"));
+        let query = format!("after={after}&wait=60");
+        let (answer, item) = tokio::join!(env.events(&query), async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            env.create(json!({ "stock": 1 })).await
+        });
+        assert_eq!(answer.body["data"][0]["subject"], item);
+        assert!(began.elapsed() < Duration::from_secs(60));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_parameter_or_cursor_is_refused_by_name() {
+    on_both(async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
+        env.all_events(&item, 1, 100).await;
+        let table = [
+            ("after=x", "/after", "invalid_request"),
+            ("after=99999999999-1", "/after", "invalid_cursor"),
+            ("after=0-99999999", "/after", "invalid_cursor"),
+            ("wait=61", "/wait", "invalid_request"),
+            ("limit=0", "/limit", "invalid_request"),
+            ("limits=1", "/limits", "invalid_request"),
+        ];
+        for (query, pointer, code) in table {
+            let answer = env.events(query).await;
+            answer.is(400, code);
+            assert_eq!(answer.body["errors"][0]["pointer"], pointer, "{query}");
+            assert!(answer.body["errors"][0]["detail"].is_string());
+        }
+        let anyone = env.anyone(Method::GET, "/v1/events");
+        Answer::of(anyone).await.is(401, "unauthorized");
+        let buyer = env.buyer("ann", Method::GET, "/v1/events");
+        Answer::of(buyer).await.is(403, "forbidden");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_next_events_were_removed_learns_it() {
+    on_both(async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
+        let first = env.all_events(&item, 1, 100).await.remove(0);
+        env.cancelled_order(&item, "key").await;
+        env.all_events(&item, 3, 100).await;
+        let later = jiff::Timestamp::now() + Duration::from_secs(60);
+        let ledger = &env.engines[0].ledger;
+        assert_eq!(ledger.remove_events(later, 2).await.unwrap(), 2);
+        let after = first["id"].as_str().unwrap();
+        env.events(&format!("after={after}"))
+            .await
+            .is(410, "cursor_expired");
+        let oldest = env.events("").await;
+        let data = oldest.body["data"].as_array().unwrap();
+        assert_eq!(
+            (data.len(), &data[0]["type"]),
+            (1, &json!("stockade.order.cancelled"))
+        );
+    })
+    .await;
+}
+
+/// The events of a stream, as far as they have come.
+struct Stream {
+    response: Response,
+    text: String,
+}
+
+impl Stream {
+    async fn open(env: &TestEnv, last: Option<&str>) -> Self {
+        let request = reqwest::Client::new()
+            .get(env.url(0, "/v1/events"))
+            .bearer_auth(ADMIN)
+            .header(header::ACCEPT, "text/event-stream");
+        let request = match last {
+            Some(last) => request.header("Last-Event-ID", last),
+            None => request,
+        };
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(
+            response.headers()[header::CONTENT_TYPE],
+            "text/event-stream"
+        );
+        Self {
+            response,
+            text: String::new(),
+        }
+    }
+
+    /// Id and content of the next event.
+    async fn next(&mut self) -> Option<(String, Value)> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.text = rest;
+                let field = |name: &str| {
+                    let line = event.lines().find_map(|line| line.strip_prefix(name));
+                    line.map(|value| value.trim_start().to_owned())
+                };
+                if let Some(data) = field("data:") {
+                    return Some((field("id:").unwrap(), serde_json::from_str(&data).unwrap()));
+                }
+                continue;
+            }
+            let chunk = tokio::time::timeout(Duration::from_secs(60), self.response.chunk());
+            let chunk = chunk.await.expect("an event in time").ok()??;
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_has_every_event_and_is_resumed_behind_the_last_one() {
+    on_both(async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        let mut stream = Stream::open(&env, None).await;
+        let (first, created) = stream.next().await.unwrap();
+        assert_eq!(
+            (&created["subject"], &created["id"]),
+            (&json!(item), &json!(first))
+        );
+        env.cancelled_order(&item, "key").await;
+        let (second, held) = stream.next().await.unwrap();
+        assert_eq!(held["type"], "stockade.order.held");
+        assert_eq!(
+            stream.next().await.unwrap().1["type"],
+            "stockade.order.cancelled"
+        );
+        drop(stream);
+        let mut resumed = Stream::open(&env, Some(&second)).await;
+        assert_eq!(
+            resumed.next().await.unwrap().1["type"],
+            "stockade.order.cancelled"
+        );
+        let wrong = env
+            .admin(Method::GET, "/v1/events")
+            .header(header::ACCEPT, "text/event-stream")
+            .header("Last-Event-ID", "x");
+        Answer::of(wrong).await.is(400, "invalid_cursor");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_requests_and_streams_end_when_the_service_stops() {
+    open(Options::default(), async |env| {
+        let mut stream = Stream::open(&env, None).await;
+        let began = Instant::now();
+        let (answer, ()) = tokio::join!(env.events("after=now&wait=60"), async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            env.stop_serving();
+        });
+        assert_eq!((answer.status, &answer.body["data"]), (200, &json!([])));
+        assert_eq!(stream.next().await, None);
+        assert!(began.elapsed() < Duration::from_secs(30));
+    })
+    .await;
+}

@@ -1,0 +1,168 @@
+//! Webhooks over HTTP. `services/publisher` tests what is sent to them.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
+use events::TargetPolicy;
+use order::Limits;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+use crate::env::{Answer, Options, Stores, TestEnv, open};
+
+fn options(private: bool) -> Options {
+    Options {
+        limits: Limits {
+            webhook_targets: TargetPolicy { private },
+            ..Limits::default()
+        },
+        ..Options::default()
+    }
+}
+
+impl TestEnv {
+    async fn webhook(&self, method: Method, path: &str) -> Answer {
+        Answer::of(self.admin(method, &format!("/v1/webhooks{path}"))).await
+    }
+
+    async fn create_webhook(&self, body: Value) -> Answer {
+        Answer::of(self.admin(Method::POST, "/v1/webhooks").json(&body)).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_shown_once() {
+    for stores in [Stores::Small, Stores::Postgres] {
+        let options = Options {
+            stores,
+            ..options(true)
+        };
+        open(options, async |env| {
+            let body = json!({ "url": "https://127.0.0.1/hook", "kinds": ["order.expired"] });
+            let created = env.create_webhook(body).await;
+            assert_eq!(created.status, 201, "{created:?}");
+            let id = created.body["id"].as_str().unwrap();
+            assert_eq!(
+                created.header("location"),
+                Some(&*format!("/v1/webhooks/{id}"))
+            );
+            let secret = created.body["secret"].as_str().unwrap();
+            assert!(secret.starts_with("whsec_"));
+            let list = env.webhook(Method::GET, "").await;
+            assert_eq!(list.status, 200);
+            let [shown] = &list.body["data"].as_array().unwrap()[..] else {
+                panic!("{list:?}");
+            };
+            assert_eq!(
+                (
+                    &shown["id"],
+                    &shown["url"],
+                    &shown["kinds"],
+                    &shown["failures"]
+                ),
+                (
+                    &json!(id),
+                    &json!("https://127.0.0.1/hook"),
+                    &json!(["order.expired"]),
+                    &json!(0)
+                )
+            );
+            assert!(!list.body.to_string().contains(secret));
+            let path = format!("/{id}");
+            let enable = env.webhook(Method::POST, &format!("{path}/enable")).await;
+            assert_eq!(enable.status, 204);
+            assert_eq!(env.webhook(Method::DELETE, &path).await.status, 204);
+            env.webhook(Method::DELETE, &path)
+                .await
+                .is(404, "webhook_not_found");
+            for (method, path) in [
+                (Method::DELETE, "/x".to_owned()),
+                (Method::POST, format!("{path}/enable")),
+                (Method::POST, format!("{path}/test")),
+            ] {
+                env.webhook(method, &path)
+                    .await
+                    .is(404, "webhook_not_found");
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_address_and_an_unknown_kind_are_refused_by_name() {
+    open(options(false), async |env| {
+        let urls = [
+            "https://127.0.0.1/hook",
+            "https://localhost/hook",
+            "https://[::1]/hook",
+            "https://10.0.0.1/hook",
+            "https://169.254.169.254/latest/meta-data",
+            "http://1.1.1.1/hook",
+            "ftp://1.1.1.1/hook",
+            "hook",
+        ];
+        for url in urls {
+            let answer = env.create_webhook(json!({ "url": url })).await;
+            answer.is(400, "invalid_request");
+            assert_eq!(answer.body["errors"][0]["pointer"], "/url", "{url}");
+        }
+        let body = json!({ "url": "https://1.1.1.1/", "kinds": ["order.held", "order.lost"] });
+        let answer = env.create_webhook(body).await;
+        answer.is(400, "invalid_request");
+        assert_eq!(answer.body["errors"][0]["pointer"], "/kinds/1");
+        let body = json!({ "url": "https://1.1.1.1/", "kind": [] });
+        env.create_webhook(body).await.is(400, "invalid_request");
+        assert_eq!(
+            env.webhook(Method::GET, "").await.body,
+            json!({ "data": [] })
+        );
+        for method in [Method::GET, Method::POST] {
+            let answer = Answer::of(env.buyer("ann", method, "/v1/webhooks")).await;
+            answer.is(403, "forbidden");
+        }
+    })
+    .await;
+}
+
+type Seen = Arc<Mutex<Vec<(HeaderMap, Value)>>>;
+
+async fn receive(State(seen): State<Seen>, headers: HeaderMap, body: Bytes) {
+    let body = serde_json::from_slice(&body).unwrap();
+    seen.lock().unwrap().push((headers, body));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_event_is_sent_at_once_and_its_failure_is_told() {
+    open(options(true), async |env| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Seen::default();
+        let router = Router::new()
+            .route("/hook", post(receive))
+            .with_state(Arc::clone(&seen));
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let test = async |path: &str| {
+            let url = format!("http://{address}{path}");
+            let created = env.create_webhook(json!({ "url": url })).await;
+            let id: Uuid = created.body["id"].as_str().unwrap().parse().unwrap();
+            let answer = env.webhook(Method::POST, &format!("/{id}/test")).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+            answer.body
+        };
+        let expected = json!({ "delivered": true, "status": 200, "error": null });
+        assert_eq!(test("/hook").await, expected);
+        let (headers, event) = seen.lock().unwrap().remove(0);
+        assert_eq!(event["type"], "stockade.webhook.test");
+        assert_eq!(headers["webhook-id"], event["id"].as_str().unwrap());
+        assert!(headers["webhook-signature"].to_str().unwrap().starts_with("v1,"));
+        let failed = test("/elsewhere").await;
+        assert_eq!(
+            failed,
+            json!({ "delivered": false, "status": null, "error": "the receiver answered 404 Not Found" })
+        );
+    })
+    .await;
+}

@@ -1,0 +1,207 @@
+//! The publisher: sends events to webhooks, in order, until each receiver has accepted them.
+//!
+//! A publisher leases webhooks in the ledger, and each has a task of its own, so that a receiver that
+//! fails or hangs delays no other. A webhook's position moves only after its receiver has accepted
+//! an event. A crash in between sends the event again, under the same id. Any number of publishers
+//! may run.
+//!
+//! It also removes events that are too old. It contains no table name and no route of the API.
+
+mod delivery;
+mod removal;
+mod retry;
+
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
+
+use events::{Sender, TargetPolicy};
+use ledger::{Ledger, LedgerError, Webhook};
+use supervision::{ErrorLatch, supervise};
+use tokio::{
+    sync::Notify,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Settings of the publisher.
+#[derive(Debug, Clone)]
+pub struct PublisherSettings {
+    /// Which addresses webhooks may have.
+    pub targets: TargetPolicy,
+    /// How often it looks for events and for webhooks.
+    pub poll_interval: Duration,
+    /// How long a webhook stays with a publisher that has crashed.
+    pub lease: Duration,
+    /// How long a receiver may take to answer.
+    pub request_timeout: Duration,
+    /// Pause after the first failed attempt; it doubles with each further one.
+    pub retry_pause: Duration,
+    /// Upper bound of that pause.
+    pub retry_pause_max: Duration,
+    /// A webhook whose attempts have failed for so long is disabled.
+    pub give_up_after: Duration,
+    /// How long events are kept.
+    pub keep: Duration,
+    /// How often it looks for events that are too old.
+    pub removal_interval: Duration,
+}
+
+impl Default for PublisherSettings {
+    fn default() -> Self {
+        Self {
+            targets: TargetPolicy::default(),
+            poll_interval: Duration::from_millis(500),
+            lease: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(15),
+            retry_pause: Duration::from_secs(5),
+            retry_pause_max: Duration::from_secs(3600),
+            give_up_after: Duration::from_secs(3 * 24 * 3600),
+            keep: Duration::from_secs(30 * 24 * 3600),
+            removal_interval: Duration::from_secs(60),
+        }
+    }
+}
+
+/// State that the tasks of a publisher share.
+pub(crate) struct Publisher {
+    ledger: Arc<dyn Ledger>,
+    settings: PublisherSettings,
+    sender: Sender,
+    /// The name under which it leases webhooks.
+    id: Uuid,
+    stop: CancellationToken,
+    leasing: ErrorLatch,
+    removing: ErrorLatch,
+}
+
+const ERRORS: &str = "stockade_publisher_errors_total";
+
+/// Publishes until `stop`, then waits a moment for the requests that are under way and ends its
+/// leases.
+/// Dropping the future stops everything immediately; its webhooks then wait until their leases end.
+pub async fn run(
+    ledger: Arc<dyn Ledger>,
+    settings: PublisherSettings,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let publisher = Arc::new(Publisher {
+        sender: Sender::new(settings.targets, settings.request_timeout)?,
+        ledger,
+        settings,
+        id: Uuid::new_v4(),
+        stop,
+        leasing: ErrorLatch::new("leasing webhooks", ERRORS),
+        removing: ErrorLatch::new("removing old events", ERRORS),
+    });
+    let publishing = supervise("publishing", || publish(Arc::clone(&publisher)));
+    let removing = supervise("removing old events", || removal::run(&publisher));
+    tokio::join!(publishing, removing);
+    Ok(())
+}
+
+/// The tasks of the leased webhooks. Dropping it aborts them.
+#[derive(Default)]
+struct Tasks(HashMap<Uuid, Task>);
+
+struct Task {
+    handle: JoinHandle<()>,
+    /// Ends the task's present pause.
+    wake: Arc<Notify>,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+async fn publish(publisher: Arc<Publisher>) {
+    let (mut tasks, mut renewed) = (Tasks::default(), None);
+    loop {
+        match look(&publisher, &mut tasks, &mut renewed).await {
+            Ok(()) => publisher.leasing.recovered(),
+            Err(error) => publisher.leasing.failed(&error),
+        }
+        if publisher
+            .is_stopped_after(publisher.settings.poll_interval)
+            .await
+        {
+            break;
+        }
+    }
+    for (_, mut task) in tasks.0 {
+        task.wake.notify_one();
+        let _ = (&mut task.handle).await;
+    }
+    let released = publisher.ledger.release_webhooks(publisher.id);
+    if let Ok(Err(error)) = timeout(RELEASE_TIMEOUT, released).await {
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "could not release webhooks"
+        );
+    }
+}
+
+/// Leases end by themselves, so a shutdown does not wait long for a ledger that is down.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Starts tasks for new webhooks, and ends those of removed ones. Renews the leases in time.
+async fn look(
+    publisher: &Arc<Publisher>,
+    tasks: &mut Tasks,
+    renewed: &mut Option<Instant>,
+) -> Result<(), LedgerError> {
+    let webhooks = publisher.ledger.webhooks().await?;
+    tasks.0.retain(|id, task| {
+        !task.handle.is_finished() && webhooks.iter().any(|webhook| webhook.webhook.id == *id)
+    });
+    for webhook in webhooks.iter().filter(|webhook| webhook.failures == 0) {
+        // An operator may have enabled it in the middle of a long pause.
+        if let Some(task) = tasks.0.get(&webhook.webhook.id) {
+            task.wake.notify_one();
+        }
+    }
+    let is_new = |webhook: &Webhook| {
+        webhook.disabled_at.is_none() && !tasks.0.contains_key(&webhook.webhook.id)
+    };
+    let is_due = renewed.is_none_or(|at| at.elapsed() * 3 >= publisher.settings.lease);
+    if webhooks.iter().any(is_new) || (is_due && !tasks.0.is_empty()) {
+        let lease = publisher.settings.lease;
+        let leased = publisher.ledger.lease_webhooks(publisher.id, lease).await?;
+        *renewed = Some(Instant::now());
+        tasks.keep_up_with(publisher, leased);
+    }
+    Ok(())
+}
+
+impl Tasks {
+    /// Starts the missing tasks, and ends those whose webhook another publisher has now.
+    fn keep_up_with(&mut self, publisher: &Arc<Publisher>, leased: Vec<Webhook>) {
+        self.0
+            .retain(|id, _| leased.iter().any(|webhook| webhook.webhook.id == *id));
+        for webhook in leased {
+            self.0.entry(webhook.webhook.id).or_insert_with(|| {
+                let wake = Arc::new(Notify::new());
+                let delivery = delivery::run(Arc::clone(publisher), webhook, Arc::clone(&wake));
+                Task {
+                    handle: tokio::spawn(delivery),
+                    wake,
+                }
+            });
+        }
+    }
+}
+
+impl Publisher {
+    /// Returns when the publisher was stopped so long ago.
+    pub(crate) async fn stopped_for(&self, grace: Duration) {
+        self.stop.cancelled().await;
+        tokio::time::sleep(grace).await;
+    }
+
+    /// Pauses. Returns whether the publisher stops.
+    pub(crate) async fn is_stopped_after(&self, pause: Duration) -> bool {
+        timeout(pause, self.stop.cancelled()).await.is_ok()
+    }
+}

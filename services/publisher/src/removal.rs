@@ -1,0 +1,35 @@
+//! Removes events that are too old, in steps, so that no transaction is long.
+
+use jiff::Timestamp;
+use ledger::LedgerError;
+
+use crate::Publisher;
+
+const STEP: usize = 1000;
+
+/// Removes old events until the publisher stops.
+pub(crate) async fn run(publisher: &Publisher) {
+    while !publisher
+        .is_stopped_after(publisher.settings.removal_interval)
+        .await
+    {
+        match remove(publisher).await {
+            Ok(()) => publisher.removing.recovered(),
+            Err(error) => publisher.removing.failed(&error),
+        }
+    }
+}
+
+async fn remove(publisher: &Publisher) -> Result<(), LedgerError> {
+    let Ok(before) = Timestamp::now().checked_sub(publisher.settings.keep) else {
+        return Ok(());
+    };
+    while !publisher.stop.is_cancelled() {
+        let removed = publisher.ledger.remove_events(before, STEP).await?;
+        metrics::counter!("stockade_events_removed_total").increment(removed as u64);
+        if removed < STEP {
+            break;
+        }
+    }
+    Ok(())
+}

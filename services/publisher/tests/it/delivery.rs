@@ -1,0 +1,441 @@
+//! What receivers get, whatever they and the publishers do.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{ItemId, ItemState};
+use events::TargetPolicy;
+use ledger::{Created, EventCursor, Events, ItemChange, Ledger, NewWebhook, Webhook};
+use publisher::PublisherSettings;
+use testkit::{Backend, Database, eventually, eventually_some, items, on_both_databases};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::receiver::{Behaviour, Receiver};
+
+on_both_databases!(crate::delivery::run:
+    events_arrive_in_order_and_once_from_a_receiver_that_works,
+    a_receiver_that_fails_gets_the_same_event_again_before_any_later_one,
+    a_receiver_that_hangs_delays_no_other,
+    a_late_answer_counts_as_failed_and_the_repeat_has_the_same_id,
+    a_redirect_is_not_followed,
+    a_webhook_gets_only_its_kinds,
+    a_publisher_that_starts_again_loses_nothing,
+    several_publishers_share_the_webhooks,
+    a_receiver_that_fails_for_too_long_is_disabled_and_goes_on_after_it_was_enabled,
+    a_receiver_that_is_gone_is_disabled,
+    a_private_address_is_refused_at_the_delivery_too,
+    a_receiver_without_tls_gets_nothing_at_an_https_url,
+    old_events_are_removed,
+);
+
+async fn run<T: AsyncFnOnce(Arc<TestEnv>)>(backend: Backend, test: T) {
+    let database = Database::new(backend).await;
+    let ledger = database.ledger().await;
+    test(Arc::new(TestEnv { database, ledger })).await;
+}
+
+struct TestEnv {
+    database: Database,
+    ledger: Arc<dyn Ledger>,
+}
+
+/// A running publisher.
+struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+
+    /// Ends it in the middle of whatever it does, as a crash would.
+    async fn crash(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+}
+
+/// Polls often, and repeats soon.
+fn settings() -> PublisherSettings {
+    PublisherSettings {
+        targets: TargetPolicy { private: true },
+        poll_interval: Duration::from_millis(20),
+        lease: Duration::from_secs(2),
+        request_timeout: Duration::from_secs(20),
+        retry_pause: Duration::from_millis(20),
+        retry_pause_max: Duration::from_millis(100),
+        ..PublisherSettings::default()
+    }
+}
+
+impl TestEnv {
+    async fn publish(&self, settings: PublisherSettings) -> Running {
+        // With its own connections, as in another process.
+        let (ledger, stop) = (self.database.ledger().await, CancellationToken::new());
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move {
+            publisher::run(ledger, settings, stopped).await.unwrap();
+        });
+        Running { stop, task }
+    }
+
+    async fn webhook(&self, receiver: &Receiver, kinds: &[&str]) -> Uuid {
+        let webhook = NewWebhook {
+            id: Uuid::new_v4(),
+            url: receiver.url.clone(),
+            kinds: kinds.iter().map(ToString::to_string).collect(),
+            secret: receiver.secret.clone(),
+        };
+        self.ledger.add_webhook(&webhook).await.unwrap();
+        webhook.id
+    }
+
+    async fn create(&self, name: &str) -> ItemId {
+        let id = ItemId::new(name).unwrap();
+        let item = items::item(id.clone(), 10, 1);
+        let created = self.ledger.create_item(&item).await.unwrap();
+        assert!(matches!(created, Created::New(_)));
+        id
+    }
+
+    /// Changes the state `times` times: an event each.
+    async fn change(&self, item: &ItemId, times: usize) {
+        for _ in 0..times {
+            let now = self.ledger.item(item).await.unwrap().unwrap();
+            let state = match now.state {
+                ItemState::Open => ItemState::Paused,
+                _ => ItemState::Open,
+            };
+            let change = ItemChange {
+                state: Some(state),
+                ..ItemChange::default()
+            };
+            let changed = self.ledger.change_item(item, &change, None, "admin").await;
+            changed.unwrap();
+        }
+    }
+
+    async fn state_of(&self, id: Uuid) -> Webhook {
+        let all = self.ledger.webhooks().await.unwrap();
+        all.into_iter()
+            .find(|webhook| webhook.webhook.id == id)
+            .unwrap()
+    }
+
+    /// The ids of all events of this item, in order.
+    async fn ids(&self, item: &ItemId, expected: usize) -> Vec<String> {
+        eventually_some("all events", async || {
+            let Events::Page(page) = self.ledger.events(EventCursor::START, 1000).await.unwrap()
+            else {
+                panic!("nothing was removed");
+            };
+            let of_item = page.into_iter().filter(|event| event.item == *item);
+            let ids: Vec<_> = of_item.map(|event| event.cursor.to_string()).collect();
+            (ids.len() == expected).then_some(ids)
+        })
+        .await
+    }
+
+    /// Waits until the receiver has accepted exactly these events.
+    async fn has(&self, receiver: &Receiver, ids: &[String]) {
+        eventually("the delivery of all events", async || {
+            receiver.accepted().len() >= ids.len()
+        })
+        .await;
+        let accepted = receiver.accepted();
+        assert_eq!(
+            accepted.iter().map(|one| &one.id).collect::<Vec<_>>(),
+            ids.iter().collect::<Vec<_>>()
+        );
+    }
+}
+
+fn ids_of(received: &[crate::receiver::Received]) -> Vec<&str> {
+    received.iter().map(|one| &*one.id).collect()
+}
+
+async fn events_arrive_in_order_and_once_from_a_receiver_that_works(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    env.webhook(&receiver, &[]).await;
+    let publisher = env.publish(settings()).await;
+    let item = env.create("vase").await;
+    env.change(&item, 12).await;
+    let ids = env.ids(&item, 13).await;
+    env.has(&receiver, &ids).await;
+    publisher.stop().await;
+    let received = receiver.received();
+    assert_eq!(ids_of(&received), ids, "each once");
+    let kinds: Vec<_> = received.iter().take(3).map(|one| one.kind()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "stockade.item.created",
+            "stockade.item.paused",
+            "stockade.item.opened"
+        ]
+    );
+    assert!(received.iter().all(|one| one.item() == "vase"));
+}
+
+async fn a_receiver_that_fails_gets_the_same_event_again_before_any_later_one(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    let webhook = env.webhook(&receiver, &[]).await;
+    receiver.then([500, 503, 404, 200, 429, 200].map(Behaviour::Answer));
+    let publisher = env.publish(settings()).await;
+    let item = env.create("vase").await;
+    env.change(&item, 2).await;
+    let ids = env.ids(&item, 3).await;
+    env.has(&receiver, &ids).await;
+    let order = [0, 0, 0, 0, 1, 1, 2].map(|at: usize| &*ids[at]);
+    assert_eq!(ids_of(&receiver.received()), order);
+    eventually("the end of the failures", async || {
+        env.state_of(webhook).await.failures == 0
+    })
+    .await;
+    publisher.stop().await;
+}
+
+async fn a_receiver_that_hangs_delays_no_other(env: Arc<TestEnv>) {
+    let (hanging, working) = (Receiver::start().await, Receiver::start().await);
+    hanging.then([Behaviour::Late(Duration::from_secs(3600))]);
+    env.webhook(&hanging, &[]).await;
+    env.webhook(&working, &[]).await;
+    let publisher = env.publish(settings()).await;
+    let item = env.create("vase").await;
+    eventually("a request that hangs", async || {
+        !hanging.received().is_empty()
+    })
+    .await;
+    env.change(&item, 5).await;
+    let ids = env.ids(&item, 6).await;
+    env.has(&working, &ids).await;
+    assert_eq!(hanging.received().len(), 1);
+    publisher.crash().await;
+}
+
+async fn a_late_answer_counts_as_failed_and_the_repeat_has_the_same_id(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    receiver.then([Behaviour::Late(Duration::from_secs(3))]);
+    env.webhook(&receiver, &[]).await;
+    let impatient = PublisherSettings {
+        request_timeout: Duration::from_secs(1),
+        ..settings()
+    };
+    let publisher = env.publish(impatient).await;
+    let item = env.create("vase").await;
+    env.change(&item, 1).await;
+    let ids = env.ids(&item, 2).await;
+    eventually("a repeat and the next event", async || {
+        receiver.received().iter().any(|one| one.id == ids[1])
+    })
+    .await;
+    publisher.stop().await;
+    let received = receiver.received();
+    assert!(received.len() >= 3, "{received:?}");
+    assert_eq!(ids_of(&received[..2]), [&*ids[0], &*ids[0]]);
+}
+
+async fn a_redirect_is_not_followed(env: Arc<TestEnv>) {
+    let (elsewhere, receiver) = (Receiver::start().await, Receiver::start().await);
+    receiver.then([Behaviour::Redirect(elsewhere.url.clone())]);
+    env.webhook(&receiver, &[]).await;
+    let publisher = env.publish(settings()).await;
+    let item = env.create("vase").await;
+    let ids = env.ids(&item, 1).await;
+    env.has(&receiver, &ids).await;
+    publisher.stop().await;
+    assert_eq!(ids_of(&receiver.received()), [&*ids[0], &*ids[0]]);
+    assert!(elsewhere.received().is_empty());
+}
+
+async fn a_webhook_gets_only_its_kinds(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    let webhook = env.webhook(&receiver, &["item.paused"]).await;
+    let publisher = env.publish(settings()).await;
+    let item = env.create("vase").await;
+    env.change(&item, 6).await;
+    let ids = env.ids(&item, 7).await;
+    let paused: Vec<_> = [1, 3, 5].map(|at: usize| ids[at].clone()).into();
+    env.has(&receiver, &paused).await;
+    eventually("a position behind the events of other kinds", async || {
+        env.state_of(webhook).await.cursor.to_string() == ids[6]
+    })
+    .await;
+    publisher.stop().await;
+}
+
+async fn a_publisher_that_starts_again_loses_nothing(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    env.webhook(&receiver, &[]).await;
+    let item = env.create("vase").await;
+    let (mut expected, mut publisher) = (1, env.publish(settings()).await);
+    for round in 0..4 {
+        env.change(&item, 5).await;
+        expected += 5;
+        eventually("the next delivery", async || {
+            receiver.accepted().len() > expected - 5
+        })
+        .await;
+        // In the middle of the others.
+        if round % 2 == 0 {
+            publisher.crash().await;
+        } else {
+            publisher.stop().await;
+        }
+        env.change(&item, 1).await;
+        expected += 1;
+        publisher = env.publish(settings()).await;
+    }
+    let ids = env.ids(&item, expected).await;
+    env.has(&receiver, &ids).await;
+    publisher.stop().await;
+}
+
+async fn several_publishers_share_the_webhooks(env: Arc<TestEnv>) {
+    let (one, two) = (Receiver::start().await, Receiver::start().await);
+    for receiver in [&one, &two] {
+        env.webhook(receiver, &[]).await;
+    }
+    let patient = PublisherSettings {
+        lease: Duration::from_secs(600),
+        ..settings()
+    };
+    let publishers = [
+        env.publish(patient.clone()).await,
+        env.publish(patient.clone()).await,
+        env.publish(patient).await,
+    ];
+    let item = env.create("vase").await;
+    env.change(&item, 8).await;
+    let ids = env.ids(&item, 9).await;
+    for receiver in [&one, &two] {
+        env.has(receiver, &ids).await;
+    }
+    for publisher in publishers {
+        publisher.stop().await;
+    }
+    for receiver in [one, two] {
+        assert_eq!(ids_of(&receiver.received()), ids, "each once");
+    }
+}
+
+async fn a_receiver_that_fails_for_too_long_is_disabled_and_goes_on_after_it_was_enabled(
+    env: Arc<TestEnv>,
+) {
+    let receiver = Receiver::start().await;
+    receiver.then(vec![Behaviour::Answer(500); 100_000]);
+    let webhook = env.webhook(&receiver, &[]).await;
+    let strict = PublisherSettings {
+        give_up_after: Duration::from_millis(200),
+        ..settings()
+    };
+    let publisher = env.publish(strict).await;
+    let item = env.create("vase").await;
+    let disabled = eventually_some("the end of the attempts", async || {
+        let state = env.state_of(webhook).await;
+        state.disabled_at.is_some().then_some(state)
+    })
+    .await;
+    assert_eq!(
+        disabled.last_error.as_deref(),
+        Some("the receiver answered 500 Internal Server Error")
+    );
+    let entry = eventually_some("the journal's entry", async || {
+        let journal = env.ledger.journal(&item, 9).await.unwrap();
+        journal.into_iter().next()
+    })
+    .await;
+    assert_eq!(entry.entry.action, "webhook_disabled");
+    assert_eq!(entry.entry.before["webhook"], webhook.to_string());
+
+    env.change(&item, 1).await;
+    publisher.stop().await;
+    receiver.forget_behaviour();
+    let publisher = env.publish(settings()).await;
+    assert!(env.ledger.enable_webhook(webhook).await.unwrap());
+    let ids = env.ids(&item, 2).await;
+    env.has(&receiver, &ids).await;
+    publisher.stop().await;
+}
+
+async fn a_receiver_that_is_gone_is_disabled(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    receiver.then([Behaviour::Answer(410)]);
+    let webhook = env.webhook(&receiver, &[]).await;
+    let publisher = env.publish(settings()).await;
+    env.create("vase").await;
+    eventually("the end of the webhook", async || {
+        env.state_of(webhook).await.disabled_at.is_some()
+    })
+    .await;
+    publisher.stop().await;
+    assert_eq!(receiver.received().len(), 1);
+}
+
+async fn a_private_address_is_refused_at_the_delivery_too(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    let by_address = env.webhook(&receiver, &[]).await;
+    let mut named = receiver.clone();
+    named.url = named.url.replace("http://127.0.0.1", "https://localhost");
+    let by_name = env.webhook(&named, &[]).await;
+    let public = PublisherSettings {
+        targets: TargetPolicy { private: false },
+        ..settings()
+    };
+    let publisher = env.publish(public).await;
+    env.create("vase").await;
+    for (webhook, expected) in [(by_address, "the URL is refused"), (by_name, "is loopback")] {
+        eventually("a refused attempt", async || {
+            let error = env.state_of(webhook).await.last_error;
+            error.is_some_and(|error| error.contains(expected))
+        })
+        .await;
+    }
+    publisher.stop().await;
+    assert!(receiver.received().is_empty());
+}
+
+async fn a_receiver_without_tls_gets_nothing_at_an_https_url(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    let mut secure = receiver.clone();
+    secure.url = secure.url.replace("http:", "https:");
+    let webhook = env.webhook(&secure, &[]).await;
+    let publisher = env.publish(settings()).await;
+    env.create("vase").await;
+    eventually("two failed handshakes", async || {
+        env.state_of(webhook).await.failures >= 2
+    })
+    .await;
+    publisher.stop().await;
+    let error = env.state_of(webhook).await.last_error.unwrap();
+    assert!(
+        error.contains("tls") || error.contains("InvalidContentType"),
+        "{error}"
+    );
+    assert!(receiver.received().is_empty());
+}
+
+async fn old_events_are_removed(env: Arc<TestEnv>) {
+    let item = env.create("vase").await;
+    env.change(&item, 3).await;
+    env.ids(&item, 4).await;
+    let forgetful = PublisherSettings {
+        keep: Duration::ZERO,
+        removal_interval: Duration::from_millis(50),
+        ..settings()
+    };
+    let publisher = env.publish(forgetful).await;
+    eventually("the removal", async || {
+        let read = env.ledger.events(EventCursor::START, 9).await.unwrap();
+        let Events::Removed(oldest) = read else {
+            return false;
+        };
+        env.ledger.events(oldest, 9).await.unwrap() == Events::Page(Vec::new())
+    })
+    .await;
+    publisher.stop().await;
+}

@@ -50,6 +50,12 @@ struct StockBody {
     stock: u64,
 }
 
+#[derive(Serialize)]
+struct WebhookBody<'a> {
+    url: &'a str,
+    kinds: &'a [String],
+}
+
 impl Request {
     /// `POST /v1/items/{item}/orders`: places an order.
     pub fn place(token: &Token, order: &NewOrder) -> Self {
@@ -182,6 +188,47 @@ impl Request {
     pub fn list_refunds_due(admin: &Token, page: &PageRequest) -> Self {
         let path = format!("/v1/refunds-due{}", page.query(None));
         Self::new(Method::GET, path).bearer(admin)
+    }
+
+    /// `GET /v1/events`: the events after a cursor, or from the oldest. Waits so many seconds for the
+    /// first of them.
+    pub fn events(admin: &Token, after: Option<&str>, wait_seconds: u8) -> Self {
+        // Cursors are digits and dashes, which need no escaping.
+        let after = after
+            .map(|after| format!("&after={after}"))
+            .unwrap_or_default();
+        let path = format!("/v1/events?wait={wait_seconds}{after}");
+        Self::new(Method::GET, path).bearer(admin)
+    }
+
+    /// `GET /v1/webhooks`: shows all webhooks.
+    pub fn webhooks(admin: &Token) -> Self {
+        Self::new(Method::GET, "/v1/webhooks".into()).bearer(admin)
+    }
+
+    /// `POST /v1/webhooks`: creates a webhook for these kinds of events, or for all. A repeat creates
+    /// another one, so send it once.
+    pub fn create_webhook(admin: &Token, url: &str, kinds: &[String]) -> Self {
+        Self::new(Method::POST, "/v1/webhooks".into())
+            .bearer(admin)
+            .json(&WebhookBody { url, kinds })
+    }
+
+    /// `DELETE /v1/webhooks/{webhook}`: removes a webhook.
+    pub fn remove_webhook(admin: &Token, webhook: Uuid) -> Self {
+        Self::new(Method::DELETE, format!("/v1/webhooks/{webhook}")).bearer(admin)
+    }
+
+    /// `POST /v1/webhooks/{webhook}/enable`: enables a webhook that was disabled.
+    pub fn enable_webhook(admin: &Token, webhook: Uuid) -> Self {
+        let path = format!("/v1/webhooks/{webhook}/enable");
+        Self::new(Method::POST, path).bearer(admin)
+    }
+
+    /// `POST /v1/webhooks/{webhook}/test`: sends a test event to a webhook.
+    pub fn test_webhook(admin: &Token, webhook: Uuid) -> Self {
+        let path = format!("/v1/webhooks/{webhook}/test");
+        Self::new(Method::POST, path).bearer(admin)
     }
 
     /// `GET /metrics`: the metrics in Prometheus's text format.

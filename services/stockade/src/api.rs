@@ -6,13 +6,17 @@
 //! | `items` | lists, shows, creates and changes items |
 //! | `apply` | makes items as a file describes them |
 //! | `orders` | lists, exports, shows, cancels and refunds orders |
+//! | `events` | prints events as they happen |
+//! | `webhooks` | lists, adds, tests and removes webhooks |
 //! | `table` | prints answers as tables |
 
 mod apply;
+mod events;
 mod items;
 mod orders;
 mod service;
 mod table;
+mod webhooks;
 
 use std::{path::Path, process::ExitCode};
 
@@ -20,9 +24,11 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::settings::Layers;
+use events::EventsCommand;
 use items::ItemsCommand;
 use orders::OrdersCommand;
 use service::{Service, ServiceArguments};
+use webhooks::WebhooksCommand;
 
 /// Commands for a running service.
 #[derive(Subcommand)]
@@ -31,6 +37,10 @@ pub enum ApiCommand {
     Items(ItemsArguments),
     /// Lists, exports, shows, cancels and refunds orders of a running service.
     Orders(OrdersArguments),
+    /// Prints the events of a running service.
+    Events(EventsArguments),
+    /// Lists, adds, tests and removes webhooks of a running service.
+    Webhooks(WebhooksArguments),
 }
 
 #[derive(Args)]
@@ -49,6 +59,22 @@ pub struct OrdersArguments {
     command: OrdersCommand,
 }
 
+#[derive(Args)]
+pub struct EventsArguments {
+    #[command(flatten)]
+    service: ServiceArguments,
+    #[command(subcommand)]
+    command: EventsCommand,
+}
+
+#[derive(Args)]
+pub struct WebhooksArguments {
+    #[command(flatten)]
+    service: ServiceArguments,
+    #[command(subcommand)]
+    command: WebhooksCommand,
+}
+
 /// Runs the command.
 pub async fn run(command: ApiCommand, dir: &Path, layers: &Layers) -> Result<ExitCode> {
     match command {
@@ -56,6 +82,12 @@ pub async fn run(command: ApiCommand, dir: &Path, layers: &Layers) -> Result<Exi
             command.run(&Service::find(&service, dir, layers)?).await?;
         }
         ApiCommand::Orders(OrdersArguments { service, command }) => {
+            command.run(&Service::find(&service, dir, layers)?).await?;
+        }
+        ApiCommand::Events(EventsArguments { service, command }) => {
+            command.run(&Service::find(&service, dir, layers)?).await?;
+        }
+        ApiCommand::Webhooks(WebhooksArguments { service, command }) => {
             command.run(&Service::find(&service, dir, layers)?).await?;
         }
     }

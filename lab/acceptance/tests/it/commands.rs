@@ -110,6 +110,49 @@ async fn an_order_is_cancelled_and_a_change_with_a_key_is_made_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn events_are_followed_and_webhooks_managed() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let service = Serving::up(dir);
+    let ann = token(dir, &["buyer", "ann"]);
+    let ordered = order(&reqwest::Client::new(), &service.url, "demo", &ann, "k");
+    assert_eq!(ordered.send().await.unwrap().status(), 201);
+    let events = printed(dir, "events tail --no-wait");
+    let kinds: Vec<_> = events
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|event| event["subject"] == "demo")
+        .map(|event| event["type"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(kinds.last().unwrap(), "stockade.order.held", "{events}");
+    assert_eq!(printed(dir, "events tail --after now --no-wait"), "");
+
+    let added = json_of(
+        dir,
+        "webhooks add http://127.0.0.1:1/hook --kind order.held",
+    );
+    let id = added["id"].as_str().unwrap();
+    assert!(
+        added["secret"].as_str().unwrap().starts_with("whsec_"),
+        "{added}"
+    );
+    let tested = json_of(dir, &format!("webhooks test {id}"));
+    assert_eq!(tested["delivered"], false, "nothing listens there");
+    let listed = printed(dir, "webhooks list");
+    assert!(
+        listed.contains(id) && !listed.contains("whsec_"),
+        "{listed}"
+    );
+    printed(dir, &format!("webhooks enable {id}"));
+    printed(dir, &format!("webhooks remove {id}"));
+    assert!(refusal(dir, &format!("webhooks remove {id}")).contains("webhook_not_found"));
+    assert!(
+        refusal(dir, "webhooks add http://127.0.0.1:1 --kind order.lost")
+            .contains("expected one of")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_done_is_said_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();

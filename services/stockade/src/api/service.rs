@@ -77,7 +77,17 @@ impl Service {
 
     /// Prints what one request answers.
     pub async fn show(&self, request: &Request) -> Result<()> {
-        let answer: Value = self.call(request).await?.json()?;
+        self.print(&self.call(request).await?)
+    }
+
+    /// Prints what a request answers that must not be repeated.
+    pub async fn show_once(&self, request: &Request) -> Result<()> {
+        let answer = self.client.send_once(request).await?;
+        self.print(&answer.into_success()?)
+    }
+
+    fn print(&self, answer: &Response) -> Result<()> {
+        let answer: Value = answer.json()?;
         let text = if self.json {
             serde_json::to_string_pretty(&answer)?
         } else {

@@ -16,6 +16,7 @@ mod public_view;
 pub(crate) mod request_id;
 mod signature;
 mod stock;
+mod stripe;
 mod webhooks;
 
 use std::{ops::Deref, sync::Arc, time::Duration};
@@ -42,7 +43,7 @@ use crate::{
     rate::BuyerRates,
 };
 
-pub use signature::PaymentKey;
+pub use signature::{PaymentKey, PaymentKeys};
 
 /// State of the handlers. Each request copies it several times.
 #[derive(Clone)]
@@ -53,7 +54,7 @@ pub(crate) struct Shared {
     pub engine: Arc<Engine>,
     pub credentials: Arc<Credentials>,
     /// `None`: payments are refused.
-    pub payments: Option<PaymentKey>,
+    pub payments: PaymentKeys,
     pub metrics: Option<PrometheusHandle>,
     pub orders: OrderMetrics,
     pub outage: Outage,
@@ -95,7 +96,7 @@ impl FromRef<App> for Operators {
 pub fn router(
     engine: Arc<Engine>,
     credentials: Arc<Credentials>,
-    payments: Option<PaymentKey>,
+    payments: PaymentKeys,
     metrics: Option<PrometheusHandle>,
     limits: &Limits,
 ) -> Router {
@@ -108,7 +109,7 @@ pub fn router(
 pub fn api_router(
     engine: Arc<Engine>,
     credentials: Arc<Credentials>,
-    payments: Option<PaymentKey>,
+    payments: PaymentKeys,
     limits: &Limits,
 ) -> Router {
     with_problems(api()).with_state(App::new(engine, credentials, payments, None, limits))
@@ -121,7 +122,7 @@ impl App {
     fn new(
         engine: Arc<Engine>,
         credentials: Arc<Credentials>,
-        payments: Option<PaymentKey>,
+        payments: PaymentKeys,
         metrics: Option<PrometheusHandle>,
         limits: &Limits,
     ) -> Self {
@@ -178,6 +179,7 @@ fn api() -> Router<App> {
             "/v1/webhooks",
             get(webhooks::list).merge(post(webhooks::create)),
         )
+        .route("/v1/webhooks/stripe", post(stripe::receive))
         .route("/v1/webhooks/{webhook}", delete(webhooks::remove))
         .route("/v1/webhooks/{webhook}/enable", post(webhooks::enable))
         .route("/v1/webhooks/{webhook}/test", post(webhooks::test))

@@ -16,7 +16,7 @@ pub use auth::{
     Admin, BuyerKey, Credentials, Scope, TokenHash, TokenPolicy, UnknownScope, mint_buyer_token,
 };
 pub use engine::{Engine, EngineSettings};
-pub use http::{PaymentKey, api_router, operators_router, router};
+pub use http::{PaymentKey, PaymentKeys, api_router, operators_router, router};
 pub use rate::{Rate, RateLimits};
 pub use serve::{Limits, listen, serve};
 pub use watchdog::watch_overdue;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use events::TargetPolicy;
 use ledger::Ledger;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey};
+use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, PaymentKeys};
 use publisher::PublisherSettings;
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
@@ -250,10 +250,7 @@ impl Running {
         let listener = listen(settings.listen, "STOCKADE_LISTEN")?;
         self.address = Some(listener.local_addr()?);
         let limits = limits(settings);
-        let payments = settings
-            .payment_secret
-            .as_ref()
-            .map(|secret| PaymentKey::new(secret.as_bytes(), settings.payment_window));
+        let payments = payment_keys(settings);
         if let Some(source) = settings.jwks.clone() {
             let (credentials, stop) = (Arc::clone(&credentials), self.stop_recording.clone());
             self.recording
@@ -318,6 +315,15 @@ impl Running {
 fn listen(address: SocketAddr, variable: &str) -> Result<TcpListener> {
     raise_descriptor_limit();
     order::listen(address).with_context(|| format!("{variable}: cannot listen on {address}"))
+}
+
+fn payment_keys(settings: &Settings) -> PaymentKeys {
+    let key = |secret: &String| PaymentKey::new(secret.as_bytes(), settings.payment_window);
+    let stripe = [&settings.stripe_secret, &settings.stripe_secret_previous];
+    PaymentKeys {
+        provider: settings.payment_secret.as_ref().map(key),
+        stripe: stripe.into_iter().flatten().map(key).collect(),
+    }
 }
 
 async fn credentials(settings: &Settings) -> Result<Credentials> {

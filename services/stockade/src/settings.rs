@@ -57,6 +57,8 @@ pub struct Settings {
     pub admin_token: Option<String>,
     pub admins: Vec<Admin>,
     pub payment_secret: Option<String>,
+    pub stripe_secret: Option<String>,
+    pub stripe_secret_previous: Option<String>,
     pub payment_window: Duration,
     pub order_timeout: Duration,
     pub request_timeout: Duration,
@@ -177,6 +179,8 @@ impl Settings {
                 .text("admins_file")
                 .map_or(Ok(Vec::new()), |path| admins::read(Path::new(&path)))?,
             payment_secret: layers.secret("payment_secret")?,
+            stripe_secret: layers.secret("stripe_secret")?,
+            stripe_secret_previous: layers.secret("stripe_secret_previous")?,
             payment_window: layers
                 .number("payment_window_seconds", 1..=86_400)
                 .map(Duration::from_secs)?,

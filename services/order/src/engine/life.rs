@@ -13,12 +13,14 @@ use tokio::time::Instant;
 use super::{Engine, EngineError};
 
 /// A payment that the provider reports.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payment {
     /// The provider's id of the payment.
     pub id: PaymentId,
     /// Amount paid in the currency's smallest unit. An order that costs nothing needs none.
     pub amount_cents: Option<u64>,
+    /// ISO 4217. `None`: that of the order.
+    pub currency: Option<String>,
 }
 
 /// Result of a payment.
@@ -40,6 +42,11 @@ pub enum Paid {
     OtherAmount {
         /// The price of the order.
         expected: u64,
+    },
+    /// The payment is in another currency than the order. The journal has it.
+    OtherCurrency {
+        /// The currency of the order.
+        expected: String,
     },
     /// The order has a price, and the report no amount.
     NoAmount {
@@ -113,6 +120,16 @@ impl Engine {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(None);
         };
+        let currency = &known.item.currency;
+        if payment
+            .currency
+            .as_ref()
+            .is_some_and(|paid| paid != currency)
+        {
+            self.note_unless_own(order, payment).await?;
+            let expected = currency.clone();
+            return Ok(Some(Paid::OtherCurrency { expected }));
+        }
         let price = known.item.price_cents;
         let expected = price.saturating_mul(u64::from(order.quantity.get()));
         match payment.amount_cents {
@@ -217,10 +234,15 @@ impl Engine {
         payment: &Payment,
         expected: u64,
     ) -> Result<Paid, EngineError> {
-        if order.payment.as_ref() != Some(&payment.id) {
-            self.note_unmatched_payment(order, payment).await?;
-        }
+        self.note_unless_own(order, payment).await?;
         Ok(Paid::OtherAmount { expected })
+    }
+
+    async fn note_unless_own(&self, order: &Order, payment: &Payment) -> Result<(), EngineError> {
+        if order.payment.as_ref() == Some(&payment.id) {
+            return Ok(());
+        }
+        self.note_unmatched_payment(order, payment).await
     }
 
     /// Journals a payment that no order can take, because an operator has to return the money.
@@ -236,7 +258,7 @@ impl Engine {
             action: "unmatched_payment".into(),
             token: None,
             before: json!({ "order": order.id, "state": order.state }),
-            after: json!({ "payment": payment.id, "amount_cents": payment.amount_cents }),
+            after: unmatched(payment),
         };
         if self
             .ledger
@@ -366,4 +388,13 @@ impl Engine {
         }
         self.wait_for_order(id, 0, until).await.map(Some)
     }
+}
+
+/// A payment in the journal. The currency is that of the item, if the report named none.
+fn unmatched(payment: &Payment) -> serde_json::Value {
+    let mut entry = json!({ "payment": payment.id, "amount_cents": payment.amount_cents });
+    if let Some(currency) = &payment.currency {
+        entry["currency"] = json!(currency);
+    }
+    entry
 }

@@ -44,6 +44,7 @@ impl NewPayment {
         Ok(Payment {
             id: PaymentId::new(&self.payment)?,
             amount_cents: self.amount_cents.map(|amount| amount.0),
+            currency: None,
         })
     }
 }
@@ -78,6 +79,7 @@ pub(crate) async fn pay(
 ) -> Result<Response, Problem> {
     let key = app
         .payments
+        .provider
         .as_ref()
         .ok_or_else(Problem::no_payment_secret)?;
     key.check(&headers, &raw)?;
@@ -97,6 +99,7 @@ pub(crate) async fn pay(
         Paid::Already => Err(Problem::already_paid()),
         Paid::OtherOrder => Err(Problem::payment_of_another_order()),
         Paid::OtherAmount { expected } => Err(Problem::other_amount(expected)),
+        Paid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
         Paid::NoAmount { expected } => Err(Problem::no_amount(expected)),
     }
 }

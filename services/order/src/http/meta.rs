@@ -10,7 +10,9 @@ use utoipa::{
     openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-use super::{Operators, Problem, batch, events, items, life, lists, orders, stock, webhooks};
+use super::{
+    Operators, Problem, batch, events, items, life, lists, orders, stock, stripe, webhooks,
+};
 
 /// The OpenAPI description, derived from the handlers.
 #[derive(OpenApi)]
@@ -19,7 +21,7 @@ use super::{Operators, Problem, batch, events, items, life, lists, orders, stock
     paths(orders::place, batch::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
         stock::move_stock, stock::set_stock, stock::patch, stock::journal,
         lists::items, lists::item_orders, lists::own_orders, lists::refunds_due,
-        events::list, webhooks::create, webhooks::list, webhooks::remove, webhooks::enable, webhooks::test, healthz, readyz, metrics),
+        events::list, stripe::receive, webhooks::create, webhooks::list, webhooks::remove, webhooks::enable, webhooks::test, healthz, readyz, metrics),
     modifiers(&Secured)
 )]
 pub(crate) struct Api;

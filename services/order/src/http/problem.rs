@@ -177,6 +177,22 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, "invalid_signature", what)
     }
 
+    pub(crate) fn no_stripe_secret() -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "invalid_signature",
+            "this service has no secret of Stripe (STOCKADE_STRIPE_SECRET), so it accepts no signature",
+        )
+    }
+
+    pub(crate) fn other_currency(expected: &str) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "currency_mismatch",
+            format!("the order is priced in {expected}: return this payment; it is in the journal"),
+        )
+    }
+
     pub(crate) fn no_payment_secret() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,

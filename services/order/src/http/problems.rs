@@ -179,6 +179,12 @@ const PROBLEMS: &[Entry] = &[
         "Send `If-Match` with the `ETag` that an admin gets with the item.",
     ),
     (
+        "currency_mismatch",
+        "422",
+        "The payment is in another currency than the order. The journal has it.",
+        "Return the payment, and charge the order in its own currency.",
+    ),
+    (
         "amount_mismatch",
         "422",
         "The amount is not the price of the order. The order is unchanged, and the journal has the payment.",

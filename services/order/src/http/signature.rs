@@ -19,6 +19,15 @@ use super::Problem;
 /// Name of the header.
 pub(crate) const SIGNATURE: &str = "Stockade-Signature";
 
+/// The keys of payment providers. Without a provider's key, its messages are refused.
+#[derive(Clone, Default)]
+pub struct PaymentKeys {
+    /// Signs `POST /v1/orders/{order}/payment`.
+    pub provider: Option<PaymentKey>,
+    /// Sign Stripe's webhooks: the endpoint's secret, and the one before it while it changes.
+    pub stripe: Vec<PaymentKey>,
+}
+
 /// The key that signs messages of the payment provider.
 #[derive(Clone)]
 pub struct PaymentKey {
@@ -45,9 +54,36 @@ impl PaymentKey {
     }
 
     pub(crate) fn check(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
-        let value = headers.get(SIGNATURE).and_then(|value| value.to_str().ok());
+        self.check_header(SIGNATURE, headers, body)
+    }
+
+    /// Whether one of the keys has signed the body, in this header.
+    pub(crate) fn check_any(
+        keys: &[Self],
+        name: &'static str,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<(), Problem> {
+        let mut refused = Problem::no_stripe_secret();
+        for key in keys {
+            match key.check_header(name, headers, body) {
+                Ok(()) => return Ok(()),
+                Err(problem) => refused = problem,
+            }
+        }
+        Err(refused)
+    }
+
+    fn check_header(
+        &self,
+        name: &'static str,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<(), Problem> {
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
         let value = value.ok_or_else(|| {
-            Problem::invalid_signature("expected the header Stockade-Signature: t=SECONDS,v1=HEX")
+            let expected = format!("expected the header {name}: t=SECONDS,v1=HEX");
+            Problem::invalid_signature(&expected)
         })?;
         self.check_at(value, body, Timestamp::now().as_second())
     }

@@ -356,7 +356,7 @@ fn router_with(env: &TestEnv, public_key: &str) -> axum::Router {
     order::router(
         Arc::clone(&env.engines[0]),
         Arc::new(credentials),
-        None,
+        order::PaymentKeys::default(),
         None,
         &Limits::default(),
     )

@@ -99,7 +99,7 @@ impl Service {
         let router = order::router(
             Arc::clone(&engine),
             Arc::new(credentials),
-            None,
+            order::PaymentKeys::default(),
             metrics,
             limits,
         );

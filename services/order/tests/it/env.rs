@@ -9,7 +9,8 @@ use std::{
 use domain::BuyerId;
 use lock::RedisLockBuilder;
 use order::{
-    Admin, BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, TokenPolicy,
+    Admin, BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, PaymentKeys,
+    TokenPolicy,
 };
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
@@ -22,6 +23,17 @@ use tokio_util::sync::CancellationToken;
 
 /// Key that the payment provider signs with.
 pub const PAYMENT_SECRET: &[u8] = b"a secret of the payment provider";
+
+pub fn payment_keys() -> PaymentKeys {
+    let stripe = |secret: &str| PaymentKey::new(secret.as_bytes(), Duration::from_secs(300));
+    PaymentKeys {
+        provider: Some(payment_key()),
+        stripe: STRIPE_SECRETS.map(stripe).to_vec(),
+    }
+}
+
+/// The secret of Stripe's endpoint, and the one before it.
+pub const STRIPE_SECRETS: [&str; 2] = ["whsec_new", "whsec_old"];
 
 pub fn payment_key() -> PaymentKey {
     PaymentKey::new(PAYMENT_SECRET, Duration::from_secs(300))
@@ -198,7 +210,7 @@ impl TestEnv {
         let router = order::router(
             Arc::clone(&engine),
             Arc::new(credentials),
-            Some(payment_key()),
+            payment_keys(),
             order::metrics::install(),
             &options.limits,
         );

@@ -27,4 +27,5 @@ mod returned;
 mod sale;
 mod slow_ledger;
 mod stock_operations;
+mod stripe;
 mod webhooks;

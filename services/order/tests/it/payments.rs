@@ -486,7 +486,7 @@ async fn without_a_secret_every_signature_is_refused() {
         let router = order::router(
             Arc::clone(&env.engines[0]),
             Arc::new(credentials),
-            None,
+            order::PaymentKeys::default(),
             None,
             &Limits::default(),
         );

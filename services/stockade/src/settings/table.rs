@@ -162,6 +162,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_PAYMENT_SECRET",
         "secret that signs the payment provider's messages (HMAC-SHA256)",
     ),
+    secret(
+        "stripe_secret",
+        "STOCKADE_STRIPE_SECRET",
+        "signing secret of Stripe's webhook endpoint (whsec_...); unset: Stripe's events are refused",
+    ),
+    secret(
+        "stripe_secret_previous",
+        "STOCKADE_STRIPE_SECRET_PREVIOUS",
+        "the signing secret before this one, accepted as well while it changes",
+    ),
     setting(
         "payment_window_seconds",
         "STOCKADE_PAYMENT_WINDOW_SECONDS",

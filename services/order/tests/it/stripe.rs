@@ -1,0 +1,261 @@
+//! Stripe's webhooks, with bodies as Stripe documents them, less the fields that nothing reads.
+
+use std::time::Duration;
+
+use order::PaymentKey;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::env::{Answer, Options, STRIPE_SECRETS, TestEnv, open};
+
+fn key(secret: &str) -> PaymentKey {
+    PaymentKey::new(secret.as_bytes(), Duration::from_secs(300))
+}
+
+fn event(kind: &str, object: &Value) -> Value {
+    json!({
+        "id": "evt_1NG8Du2eZvKYlo2CUI79vXWy", "object": "event", "api_version": "2024-06-20", "created": 1_686_089_970,
+        "data": { "object": object }, "livemode": false, "pending_webhooks": 1,
+        "request": { "id": null, "idempotency_key": null }, "type": kind,
+    })
+}
+
+/// A Checkout session of this order.
+fn session(order: &str, intent: &str, amount: u64, currency: &str) -> Value {
+    json!({
+        "id": "cs_test_a11YYufWQzNY63zpQ6QSNRQhkUpVph4WRmzW0zWJO2znZKdVujZ0N0S22u", "object": "checkout.session",
+        "amount_subtotal": amount, "amount_total": amount, "currency": currency, "customer": null,
+        "metadata": { "stockade_order": order }, "mode": "payment", "payment_intent": intent,
+        "payment_status": "paid", "status": "complete",
+    })
+}
+
+fn intent(order: &str, id: &str, amount: u64) -> Value {
+    json!({
+        "id": id, "object": "payment_intent", "amount": amount, "amount_received": amount, "currency": "eur",
+        "latest_charge": "ch_3MmlLrLkdIwHu7ix0uke3Ezy", "metadata": { "stockade_order": order }, "status": "succeeded",
+    })
+}
+
+fn charge(order: &str, refunded: bool) -> Value {
+    json!({
+        "id": "ch_3MmlLrLkdIwHu7ix0uke3Ezy", "object": "charge", "amount": 1999, "amount_refunded": if refunded { 1999 } else { 500 },
+        "currency": "eur", "metadata": { "stockade_order": order }, "payment_intent": "pi_1", "refunded": refunded,
+    })
+}
+
+impl TestEnv {
+    async fn stripe_signed(&self, body: &Value, header: &str, signature: &str) -> Answer {
+        let request = self.anyone(Method::POST, "/v1/webhooks/stripe");
+        Answer::of(request.header(header, signature).body(body.to_string())).await
+    }
+
+    async fn stripe(&self, kind: &str, object: &Value) -> Answer {
+        let body = event(kind, object);
+        let signature = key(STRIPE_SECRETS[0]).sign(body.to_string().as_bytes());
+        self.stripe_signed(&body, "Stripe-Signature", &signature)
+            .await
+    }
+
+    /// An item that costs 19.99 euros, and an order of it.
+    async fn ordered(&self) -> (String, String) {
+        let item = json!({ "stock": 5, "price_cents": 1999, "currency": "EUR" });
+        let item = self.create(item).await;
+        let order = self.hold(&item, "ann", "k").await;
+        (item, order)
+    }
+}
+
+fn is(answer: &Answer, result: &str) {
+    assert_eq!(
+        (answer.status, &answer.body["result"]),
+        (200, &json!(result)),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkout_confirms_its_order_however_often_and_in_whichever_order_it_is_reported() {
+    open(Options::default(), async |env| {
+        let (item, order) = env.ordered().await;
+        let unpaid = {
+            let mut session = session(&order, "pi_1", 1999, "eur");
+            session["payment_status"] = json!("unpaid");
+            session
+        };
+        is(
+            &env.stripe("checkout.session.completed", &unpaid).await,
+            "ignored",
+        );
+        assert_eq!(env.state_of(&order).await, "held");
+        let paid = session(&order, "pi_1", 1999, "eur");
+        for _ in 0..2 {
+            is(
+                &env.stripe("payment_intent.succeeded", &intent(&order, "pi_1", 1999))
+                    .await,
+                "confirmed",
+            );
+            is(
+                &env.stripe("checkout.session.completed", &paid).await,
+                "confirmed",
+            );
+            is(
+                &env.stripe("checkout.session.async_payment_succeeded", &paid)
+                    .await,
+                "confirmed",
+            );
+        }
+        // Out of order: the session has expired before, and its event comes late.
+        is(
+            &env.stripe("checkout.session.expired", &paid).await,
+            "ignored",
+        );
+        assert_eq!(env.units(&item).await, [4, 0, 1]);
+
+        is(
+            &env.stripe("charge.refunded", &charge(&order, false)).await,
+            "ignored",
+        );
+        for _ in 0..2 {
+            is(
+                &env.stripe("charge.refunded", &charge(&order, true)).await,
+                "refunded",
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_checkout_releases_its_units_and_a_payment_after_it_is_due_back() {
+    open(Options::default(), async |env| {
+        let (item, order) = env.ordered().await;
+        let session = session(&order, "pi_1", 1999, "eur");
+        for _ in 0..2 {
+            is(
+                &env.stripe("checkout.session.expired", &session).await,
+                "cancelled",
+            );
+        }
+        is(
+            &env.stripe("checkout.session.completed", &session).await,
+            "order_not_payable",
+        );
+        let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due")).await;
+        let due = due.body["data"].as_array().unwrap().clone();
+        assert!(
+            due.iter()
+                .any(|due| due["order"] == *order && due["payment"] == "pi_1"),
+            "{due:?}"
+        );
+        assert_eq!(env.units(&item).await[2], 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_amount_or_currency_and_a_payment_of_another_order_confirm_nothing() {
+    open(Options::default(), async |env| {
+        let (item, order) = env.ordered().await;
+        let wrong = session(&order, "pi_1", 1, "eur");
+        is(
+            &env.stripe("checkout.session.completed", &wrong).await,
+            "amount_mismatch",
+        );
+        let wrong = session(&order, "pi_2", 1999, "usd");
+        is(
+            &env.stripe("checkout.session.completed", &wrong).await,
+            "currency_mismatch",
+        );
+        assert_eq!(env.state_of(&order).await, "held");
+        let right = session(&order, "pi_3", 1999, "eur");
+        is(
+            &env.stripe("checkout.session.completed", &right).await,
+            "confirmed",
+        );
+        let again = session(&order, "pi_4", 1999, "eur");
+        is(
+            &env.stripe("checkout.session.completed", &again).await,
+            "already_paid",
+        );
+        let other = env.hold(&item, "bob", "k").await;
+        let stolen = session(&other, "pi_3", 1999, "eur");
+        is(
+            &env.stripe("checkout.session.completed", &stolen).await,
+            "payment_already_used",
+        );
+        assert_eq!(env.state_of(&other).await, "held");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_of_this_service_is_ignored_and_what_is_wrong_is_refused() {
+    open(Options::default(), async |env| {
+        let (_, order) = env.ordered().await;
+        let mut foreign = session(&order, "pi_1", 1999, "eur");
+        foreign["metadata"] = json!({});
+        is(
+            &env.stripe("checkout.session.completed", &foreign).await,
+            "ignored",
+        );
+        is(
+            &env.stripe("customer.created", &session(&order, "pi_1", 1999, "eur"))
+                .await,
+            "ignored",
+        );
+        let unknown = session("00000000-0000-8000-8000-000000000000", "pi_1", 1999, "eur");
+        env.stripe("checkout.session.completed", &unknown)
+            .await
+            .is(404, "order_not_found");
+        let nonsense = session("nonsense", "pi_1", 1999, "eur");
+        env.stripe("checkout.session.completed", &nonsense)
+            .await
+            .is(400, "invalid_request");
+        let mut free = session(&order, "pi_1", 1999, "eur");
+        free["amount_total"] = json!(null);
+        let refused = env.stripe("checkout.session.completed", &free).await;
+        assert!(
+            refused.is(400, "invalid_request").body["detail"]
+                .to_string()
+                .contains("amount_total")
+        );
+        assert_eq!(env.state_of(&order).await, "held");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_stripes_signature_of_the_present_or_previous_secret_counts() {
+    open(Options::default(), async |env| {
+        let (_, order) = env.ordered().await;
+        let body = event(
+            "checkout.session.completed",
+            &session(&order, "pi_1", 1999, "eur"),
+        );
+        let text = body.to_string();
+        let good = key(STRIPE_SECRETS[0]).sign(text.as_bytes());
+        let tag = good.split_once(",v1=").unwrap().1;
+        let old = format!("t=1686089970,v1={tag}");
+        for (header, signature) in [
+            ("Stripe-Signature", key("whsec_other").sign(text.as_bytes())),
+            ("Stripe-Signature", old),
+            ("Stripe-Signature", "v1=".into()),
+            ("Stockade-Signature", good),
+        ] {
+            let answer = env.stripe_signed(&body, header, &signature).await;
+            answer.is(401, "invalid_signature");
+        }
+        assert_eq!(env.state_of(&order).await, "held");
+        let previous = key(STRIPE_SECRETS[1]).sign(text.as_bytes());
+        // Stripe also sends a signature of an older scheme, and both secrets' while one changes.
+        let both = format!(
+            "{previous},v0=6ffbb59b2300aae63f272406069a9788598b792a944a07aba816edb039989a39"
+        );
+        is(
+            &env.stripe_signed(&body, "Stripe-Signature", &both).await,
+            "confirmed",
+        );
+    })
+    .await;
+}

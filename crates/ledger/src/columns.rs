@@ -213,20 +213,24 @@ pub(crate) fn checkpoint(
     ))
 }
 
-/// The columns of `items` that configure its segments.
-pub(crate) struct ConfigColumns {
+/// The columns of `items` that its workers need, and sums of its rows.
+pub(crate) struct LiveColumns {
     pub id: String,
     pub state: String,
     pub limit_per_buyer: Option<i64>,
     pub opens_ms: Option<i64>,
     pub closes_ms: Option<i64>,
     pub epoch: i64,
+    pub rows_version: i64,
+    pub has_open_work: bool,
+    pub closed_ms: Option<i64>,
+    pub archive_by: Option<String>,
 }
 
-impl TryFrom<ConfigColumns> for (ItemId, SegmentConfig) {
+impl TryFrom<LiveColumns> for crate::LiveItem {
     type Error = LedgerError;
 
-    fn try_from(row: ConfigColumns) -> Result<Self, LedgerError> {
+    fn try_from(row: LiveColumns) -> Result<Self, LedgerError> {
         let config = SegmentConfig {
             state: parsed("items.state", &row.state)?,
             limit_per_buyer: row
@@ -236,7 +240,17 @@ impl TryFrom<ConfigColumns> for (ItemId, SegmentConfig) {
             window: window(row.opens_ms, row.closes_ms)?,
             epoch: unsigned("epoch", row.epoch)?,
         };
-        Ok((parsed("items.id", &row.id)?, config))
+        Ok(Self {
+            id: parsed("items.id", &row.id)?,
+            config,
+            rows_version: unsigned("rows_version", row.rows_version)?,
+            has_open_work: row.has_open_work,
+            closed_at: row
+                .closed_ms
+                .map(|ms| timestamp("closed_at", ms))
+                .transpose()?,
+            archive_by: row.archive_by,
+        })
     }
 }
 
@@ -462,13 +476,17 @@ from_row!(SegmentColumns {
     fence
 });
 from_row!(ClaimedColumns { width } and { row });
-from_row!(ConfigColumns {
+from_row!(LiveColumns {
     id,
     state,
     limit_per_buyer,
     opens_ms,
     closes_ms,
-    epoch
+    epoch,
+    rows_version,
+    has_open_work,
+    closed_ms,
+    archive_by
 });
 from_row!(OrderColumns {
     id,

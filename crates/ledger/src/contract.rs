@@ -15,7 +15,7 @@ use crate::LedgerError;
 pub use {
     order_life::OrderLife,
     reading::{ByOrders, ItemTotals, Reading},
-    recording::{Claim, Recorded, Recording, SegmentReplay, SegmentRow},
+    recording::{Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
     stock_operations::{Created, StockOperations},
 };
 

@@ -30,8 +30,8 @@ pub use changes::{
 };
 pub use connect::{connect, connect_again};
 pub use contract::{
-    ByOrders, Claim, Created, ItemTotals, Ledger, OrderLife, Reading, Recorded, Recording,
-    SegmentReplay, SegmentRow, StockOperations,
+    ByOrders, Claim, Created, ItemTotals, Ledger, LiveItem, OrderLife, Reading, Recorded,
+    Recording, SegmentReplay, SegmentRow, StockOperations,
 };
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};

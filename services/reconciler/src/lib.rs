@@ -14,6 +14,7 @@
 mod anomaly;
 mod balance;
 mod clock;
+mod close;
 mod confirmation;
 mod expire;
 mod invariant;
@@ -29,7 +30,7 @@ use std::{sync::Arc, time::Duration};
 
 use audit::AuditError;
 use domain::ItemId;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use ledger::{Ledger, LedgerError};
 use lock::{Lock, LockError};
 use stock::{ItemStock, Stock, StockError};
@@ -58,7 +59,10 @@ pub struct ReconcilerSettings {
     pub ledger_timeout: Duration,
     /// Whether to move units between segments.
     pub balance: bool,
-    /// This process's clock. Redis's is compared with it before a hold ends.
+    /// How long after the end of its window an item is closed. Orders of the last moment may still
+    /// be trying segments, so it is at least the time that an order may take.
+    pub close_delay: Duration,
+    /// This process's clock. Redis's is compared with it before a hold ends or an item is closed.
     pub clock: fn() -> Timestamp,
 }
 
@@ -72,6 +76,7 @@ impl Default for ReconcilerSettings {
             audit_interval: Duration::from_secs(60),
             ledger_timeout: Duration::from_secs(30),
             balance: true,
+            close_delay: Duration::from_secs(5),
             clock: Timestamp::now,
         }
     }
@@ -136,6 +141,10 @@ impl Reconciler {
             .item(id)
             .await?
             .map(|item| self.stock.item(&item)))
+    }
+
+    pub(crate) fn close_delay(&self) -> SignedDuration {
+        SignedDuration::try_from(self.settings.close_delay).unwrap_or(SignedDuration::MAX)
     }
 
     /// Waits for `pause` or for the stop signal, and returns whether it was the stop signal.

@@ -1,8 +1,9 @@
 //! The reconcile loop: polls every item, checks the conservation invariant, and starts the work
 //! that is pending.
 //!
-//! It polls an item that sells a few times a second, and one that is closed, or whose sale is over,
-//! and that is settled every ten seconds.
+//! It polls an item that sells a few times a second, and one whose sale is over every ten seconds.
+//! An item that is closed and settled rests: it is polled when the ledger has a change of it, when
+//! the connection to Redis is new, and otherwise every ten minutes.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -12,21 +13,24 @@ use std::{
 
 use domain::{ItemId, SegmentConfig};
 use futures::{StreamExt, stream};
-use ledger::Transfer;
+use ledger::{LiveItem, Transfer};
 use supervision::ErrorLatch;
 
 use crate::{
     ERRORS, Reconciler, ReconcilerError,
     anomaly::{PendingWork, is_active},
     balance::{self, Pace},
+    close,
     invariant::Invariant,
     item_lock, spillovers,
 };
 
 /// Number of items that are reconciled concurrently.
 const ITEM_CONCURRENCY: usize = 16;
-/// Interval between two polls of an item that is closed and settled.
+/// Interval between two polls of an item whose sale is over.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between two polls of an item that rests.
+const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(600);
 /// Shortest time between two consolidations of an item: each costs a transfer from every segment.
 const CONSOLIDATION_INTERVAL: Duration = Duration::from_millis(100);
 /// Different numbers of units that are remembered for an item between two rounds. Orders repeat
@@ -36,6 +40,8 @@ const REQUESTS_MAX: usize = 64;
 /// State of an item that is kept between rounds.
 struct Watched {
     next: Instant,
+    /// The epoch and the version of the rows at which the item came to rest.
+    resting_at: Option<(u64, u64)>,
     invariant: Invariant,
     error_latch: ErrorLatch,
     pace: Pace,
@@ -47,11 +53,31 @@ impl Watched {
         let now = Instant::now();
         Self {
             next: now,
+            resting_at: None,
             invariant: Invariant::new(now),
             error_latch: ErrorLatch::new("reconciling an item", ERRORS),
             pace: Pace::default(),
             consolidated: None,
         }
+    }
+
+    fn is_due(&self, item: &LiveItem, now: Instant) -> bool {
+        self.next <= now
+            || self
+                .resting_at
+                .is_some_and(|revision| revision != (item.config.epoch, item.rows_version))
+    }
+
+    /// Plans the next poll after one that found the item `active` or not.
+    fn plan(&mut self, item: &LiveItem, active: bool) {
+        let rests = !active && item.is_settled() && self.invariant.is_clean();
+        self.resting_at = rests.then_some((item.config.epoch, item.rows_version));
+        let pause = match (active, rests) {
+            (true, _) => Duration::ZERO,
+            (false, true) => RESTING_POLL_INTERVAL,
+            (false, false) => IDLE_POLL_INTERVAL,
+        };
+        self.next = Instant::now() + pause;
     }
 
     fn may_consolidate(&self, now: Instant) -> bool {
@@ -81,10 +107,25 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
         tokio::select! {
             () = reconciler.stop.cancelled() => return,
             () = tokio::time::sleep(reconciler.settings.poll_interval) => {}
-            Some((item, units)) = incoming.recv() => note(&mut requests, item, units),
+            Some(request) = incoming.recv() => take_in(&mut items, &mut requests, request),
         }
-        while let Ok((item, units)) = incoming.try_recv() {
-            note(&mut requests, item, units);
+        while let Ok(request) = incoming.try_recv() {
+            take_in(&mut items, &mut requests, request);
+        }
+    }
+}
+
+/// `None`: the connection to Redis is new. Redis may have lost segments of items that rest.
+fn take_in(
+    items: &mut HashMap<ItemId, Watched>,
+    requests: &mut ConsolidationRequests,
+    request: Option<(ItemId, u64)>,
+) {
+    match request {
+        Some((item, units)) => note(requests, item, units),
+        None => {
+            let now = Instant::now();
+            items.values_mut().for_each(|watched| watched.next = now);
         }
     }
 }
@@ -114,24 +155,29 @@ async fn reconcile_due(
         Instant::now(),
         reconciler.ledger.open_transfers(None).await?,
     );
-    let configs = reconciler.ledger.segment_configs().await?;
-    items.retain(|id, _| configs.iter().any(|(known, _)| known == id));
+    let live = reconciler.ledger.live_items().await?;
+    items.retain(|id, _| live.iter().any(|known| known.id == *id));
     let mut due = Vec::new();
-    for (id, settings) in configs {
-        let watched = items.remove(&id).unwrap_or_else(Watched::new);
+    for item in live {
+        let watched = items.remove(&item.id).unwrap_or_else(Watched::new);
         let transfers: Vec<_> = open
             .iter()
-            .filter(|transfer| transfer.item == id)
+            .filter(|transfer| transfer.item == item.id)
             .cloned()
             .collect();
-        let wanted = wanted(requests, &id, &settings).unwrap_or(0);
-        if watched.next > now && transfers.is_empty() && wanted == 0 {
-            items.insert(id, watched);
+        let wanted = wanted(requests, &item.id, &item.config).unwrap_or(0);
+        let is_over = close::is_due(
+            &item.config,
+            reconciler.close_delay(),
+            (reconciler.settings.clock)(),
+        );
+        if !watched.is_due(&item, now) && !is_over && transfers.is_empty() && wanted == 0 {
+            items.insert(item.id, watched);
         } else {
             due.push((
                 DueItem {
-                    id,
-                    settings,
+                    item,
+                    is_over,
                     transfers,
                     wanted,
                 },
@@ -152,8 +198,9 @@ async fn reconcile_due(
 
 /// An item that is due, as the ledger has it.
 struct DueItem {
-    id: ItemId,
-    settings: SegmentConfig,
+    item: LiveItem,
+    /// Whether its window has ended and it is not closed.
+    is_over: bool,
     transfers: Vec<Transfer>,
     wanted: u64,
 }
@@ -167,7 +214,7 @@ async fn reconcile_and_latch(
         Ok(()) => watched.error_latch.recovered(),
         Err(error) => watched.error_latch.failed(&error),
     }
-    (due_item.id, watched)
+    (due_item.item.id, watched)
 }
 
 async fn reconcile(
@@ -176,23 +223,19 @@ async fn reconcile(
     watched: &mut Watched,
 ) -> Result<(), ReconcilerError> {
     let DueItem {
-        id,
-        settings,
+        item,
+        is_over,
         transfers,
         wanted,
     } = due_item;
+    let (id, settings) = (&item.id, &item.config);
     let snapshots = audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?;
     let repair = watched
         .invariant
         .judge(reconciler, id, settings, &snapshots)
         .await?;
     let active = is_active(&snapshots, (reconciler.settings.clock)()) || !transfers.is_empty();
-    watched.next = Instant::now()
-        + if active {
-            Duration::ZERO
-        } else {
-            IDLE_POLL_INTERVAL
-        };
+    watched.plan(item, active);
     if snapshots.iter().any(|snapshot| {
         snapshot
             .inspection
@@ -223,5 +266,9 @@ async fn reconcile(
     if !work.is_empty() {
         item_lock::work_under_lock(reconciler, id, work).await?;
     }
-    watched.invariant.audit(reconciler, id).await
+    watched.invariant.audit(reconciler, id).await?;
+    if *is_over {
+        close::close(reconciler, id).await?;
+    }
+    Ok(())
 }

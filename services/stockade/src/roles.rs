@@ -214,7 +214,10 @@ impl Running {
             stock,
             ledger,
             lock,
-            ReconcilerSettings::default(),
+            ReconcilerSettings {
+                close_delay: settings.order_timeout,
+                ..ReconcilerSettings::default()
+            },
             self.stop_recording.clone(),
         );
         self.recording.push(tokio::spawn(reconciler));

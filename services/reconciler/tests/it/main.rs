@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod balance;
+mod closing;
 mod drift;
 mod env;
 mod expiry;

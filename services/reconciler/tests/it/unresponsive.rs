@@ -7,12 +7,11 @@ use std::sync::{
 
 use async_trait::async_trait;
 use domain::{
-    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentConfig,
-    SegmentKey, TransferId,
+    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentKey, TransferId,
 };
 use jiff::Timestamp;
 use ledger::{
-    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError,
+    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, LiveItem,
     NewJournalEntry, OrderLife, PendingReturn, Reading, Recording, Repair, SegmentRow, StockChange,
     StockOperations, Transfer, TransferPlan, Transition,
 };
@@ -101,8 +100,8 @@ impl Recording for UnresponsiveLedger {
         self.ledger.checkpoints().await
     }
 
-    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
-        self.ledger.segment_configs().await
+    async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError> {
+        self.ledger.live_items().await
     }
 
     async fn claim(

@@ -177,10 +177,7 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
 
     fn try_from(row: SegmentColumns) -> Result<Self, LedgerError> {
         Ok(Self {
-            key: SegmentKey {
-                item: parsed("segments.item", &row.item)?,
-                segment: unsigned("segment", row.segment)?,
-            },
+            key: segment_key(&row.item, row.segment)?,
             allocated: unsigned("allocated", row.allocated)?,
             available: unsigned("available", row.available)?,
             held: unsigned("held", row.held)?,
@@ -197,16 +194,20 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
     }
 }
 
+/// A segment's key from its columns.
+pub(crate) fn segment_key(item: &str, segment: i64) -> Result<SegmentKey, LedgerError> {
+    Ok(SegmentKey {
+        item: parsed("segments.item", item)?,
+        segment: unsigned("segment", segment)?,
+    })
+}
+
 pub(crate) fn checkpoint(
     row: (String, i64, Option<String>),
 ) -> Result<(SegmentKey, Option<domain::EntryId>), LedgerError> {
     let (item, segment, checkpoint) = row;
-    let key = SegmentKey {
-        item: parsed("segments.item", &item)?,
-        segment: unsigned("segment", segment)?,
-    };
     Ok((
-        key,
+        segment_key(&item, segment)?,
         checkpoint
             .map(|text| parsed("checkpoint", &text))
             .transpose()?,
@@ -260,6 +261,27 @@ fn window(opens_ms: Option<i64>, closes_ms: Option<i64>) -> Result<Window, Ledge
         opens_at: time("opens_at", opens_ms)?,
         closes_at: time("closes_at", closes_ms)?,
     })
+}
+
+/// A row of `final_audits`.
+pub(crate) struct FinalAuditColumns {
+    pub at_ms: i64,
+    pub actor: String,
+    pub token: i64,
+    pub report: String,
+}
+
+impl TryFrom<FinalAuditColumns> for crate::FinalAudit {
+    type Error = LedgerError;
+
+    fn try_from(row: FinalAuditColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            at: timestamp("final_audits.at", row.at_ms)?,
+            actor: row.actor,
+            token: unsigned("final_audits.token", row.token)?,
+            report: json("report", &row.report)?,
+        })
+    }
 }
 
 /// A row of `orders`.
@@ -487,6 +509,12 @@ from_row!(LiveColumns {
     has_open_work,
     closed_ms,
     archive_by
+});
+from_row!(FinalAuditColumns {
+    at_ms,
+    actor,
+    token,
+    report
 });
 from_row!(OrderColumns {
     id,

@@ -1,9 +1,10 @@
 //! The contract between the engine and the SQL databases, cut by user.
 //!
 //! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] the order service and the
-//! expiry, [`StockOperations`] operators and the reconciler, [`Reading`] everything that only
-//! looks at the tables. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
+//! expiry, [`StockOperations`] operators and the reconciler, [`Archives`] the end of an item,
+//! [`Reading`] everything that only looks at the tables. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
+mod archives;
 mod order_life;
 mod reading;
 mod recording;
@@ -13,6 +14,7 @@ use async_trait::async_trait;
 
 use crate::LedgerError;
 pub use {
+    archives::Archives,
     order_life::OrderLife,
     reading::{ByOrders, ItemTotals, Reading},
     recording::{Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
@@ -21,7 +23,7 @@ pub use {
 
 /// A ledger. Every method is one transaction; every change is version-checked.
 #[async_trait]
-pub trait Ledger: Recording + OrderLife + StockOperations + Reading {
+pub trait Ledger: Recording + OrderLife + StockOperations + Archives + Reading {
     /// Brings the schema up to date. Several processes may call it concurrently.
     async fn migrate(&self) -> Result<(), LedgerError>;
 

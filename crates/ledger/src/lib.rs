@@ -4,6 +4,7 @@
 //! outbox (`replay.rs`). Only this crate uses table names. It must not depend on Redis or HTTP:
 //! outbox entries reach it as [`domain::Entry`] values.
 
+mod archive;
 mod changes;
 mod columns;
 mod connect;
@@ -24,13 +25,14 @@ mod totals;
 mod touched;
 mod transaction;
 
+pub use archive::{Archival, FinalAudit};
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,
 };
 pub use connect::{connect, connect_again};
 pub use contract::{
-    ByOrders, Claim, Created, ItemTotals, Ledger, LiveItem, OrderLife, Reading, Recorded,
+    Archives, ByOrders, Claim, Created, ItemTotals, Ledger, LiveItem, OrderLife, Reading, Recorded,
     Recording, SegmentReplay, SegmentRow, StockOperations,
 };
 pub use error::LedgerError;

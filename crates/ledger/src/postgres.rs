@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL.
 
+mod archive;
 mod items;
 mod life;
 mod reading;

@@ -143,6 +143,7 @@ fn api() -> Router<App> {
         )
         .route("/v1/items/{item}/journal", get(stock::journal))
         .route("/v1/items/{item}/state", put(items::set_state))
+        .route("/v1/items/{item}/archive", post(stock::archive))
         .route("/v1/items/{item}/audit", get(items::audit))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))

@@ -12,6 +12,7 @@
 //! name and no table name.
 
 mod anomaly;
+mod archive;
 mod balance;
 mod clock;
 mod close;
@@ -38,6 +39,7 @@ use supervision::supervise;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use archive::{Archived, archive_once};
 pub use plan::{Plan, Step, plan, reconcile_once};
 
 /// Settings of the reconciler.
@@ -62,6 +64,8 @@ pub struct ReconcilerSettings {
     /// How long after the end of its window an item is closed. Orders of the last moment may still
     /// be trying segments, so it is at least the time that an order may take.
     pub close_delay: Duration,
+    /// How long after its end a closed and settled item is archived. `None`: only on request.
+    pub archive_after: Option<Duration>,
     /// This process's clock. Redis's is compared with it before a hold ends or an item is closed.
     pub clock: fn() -> Timestamp,
 }
@@ -77,6 +81,7 @@ impl Default for ReconcilerSettings {
             ledger_timeout: Duration::from_secs(30),
             balance: true,
             close_delay: Duration::from_secs(5),
+            archive_after: None,
             clock: Timestamp::now,
         }
     }
@@ -92,6 +97,9 @@ pub enum ReconcilerError {
     /// A call of the ledger failed.
     #[error("a ledger operation failed")]
     Ledger(#[from] LedgerError),
+    /// The ledger has a final audit that this release cannot read.
+    #[error("failed to read the final audit")]
+    FinalAudit(#[from] serde_json::Error),
     /// The item's lock could not be acquired, or was lost.
     #[error("the item's lock could not be acquired, or was lost")]
     Lock(#[from] LockError),
@@ -111,6 +119,7 @@ impl From<AuditError> for ReconcilerError {
         match error {
             AuditError::Stock(error) => error.into(),
             AuditError::Ledger(error) => error.into(),
+            AuditError::FinalAudit(error) => error.into(),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{ItemId, SegmentConfig};
+use domain::{ItemId, ItemState, SegmentConfig};
 use futures::{StreamExt, stream};
 use ledger::{LiveItem, Transfer};
 use supervision::ErrorLatch;
@@ -19,6 +19,7 @@ use supervision::ErrorLatch;
 use crate::{
     ERRORS, Reconciler, ReconcilerError,
     anomaly::{PendingWork, is_active},
+    archive,
     balance::{self, Pace},
     close,
     invariant::Invariant,
@@ -31,6 +32,8 @@ const ITEM_CONCURRENCY: usize = 16;
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two polls of an item that rests.
 const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(600);
+/// Interval between two attempts to archive an item. Each reads all of its orders.
+const ARCHIVE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest time between two consolidations of an item: each costs a transfer from every segment.
 const CONSOLIDATION_INTERVAL: Duration = Duration::from_millis(100);
 /// Different numbers of units that are remembered for an item between two rounds. Orders repeat
@@ -46,6 +49,29 @@ struct Watched {
     error_latch: ErrorLatch,
     pace: Pace,
     consolidated: Option<Instant>,
+    archive: ArchiveAttempts,
+}
+
+/// When the archive of the item was last tried, and what stood against it.
+#[derive(Default)]
+struct ArchiveAttempts {
+    last: Option<Instant>,
+    reasons: Vec<String>,
+}
+
+impl ArchiveAttempts {
+    fn is_due(&self, now: Instant) -> bool {
+        self.last
+            .is_none_or(|last| now.saturating_duration_since(last) >= ARCHIVE_RETRY_INTERVAL)
+    }
+
+    /// Logs what stands against the archive, once.
+    fn note(&mut self, id: &ItemId, reasons: Vec<String>) {
+        if !reasons.is_empty() && reasons != self.reasons {
+            tracing::warn!(item = %id, reasons = reasons.join("; "), "could not archive the item yet, retrying");
+        }
+        self.reasons = reasons;
+    }
 }
 
 impl Watched {
@@ -58,10 +84,14 @@ impl Watched {
             error_latch: ErrorLatch::new("reconciling an item", ERRORS),
             pace: Pace::default(),
             consolidated: None,
+            archive: ArchiveAttempts::default(),
         }
     }
 
     fn is_due(&self, item: &LiveItem, now: Instant) -> bool {
+        if item.config.state == ItemState::Archived {
+            return false;
+        }
         self.next <= now
             || self
                 .resting_at
@@ -166,18 +196,14 @@ async fn reconcile_due(
             .cloned()
             .collect();
         let wanted = wanted(requests, &item.id, &item.config).unwrap_or(0);
-        let is_over = close::is_due(
-            &item.config,
-            reconciler.close_delay(),
-            (reconciler.settings.clock)(),
-        );
-        if !watched.is_due(&item, now) && !is_over && transfers.is_empty() && wanted == 0 {
+        let end = End::of(reconciler, &item, &watched, now);
+        if !watched.is_due(&item, now) && end == End::None && transfers.is_empty() && wanted == 0 {
             items.insert(item.id, watched);
         } else {
             due.push((
                 DueItem {
                     item,
-                    is_over,
+                    end,
                     transfers,
                     wanted,
                 },
@@ -199,10 +225,37 @@ async fn reconcile_due(
 /// An item that is due, as the ledger has it.
 struct DueItem {
     item: LiveItem,
-    /// Whether its window has ended and it is not closed.
-    is_over: bool,
+    end: End,
     transfers: Vec<Transfer>,
     wanted: u64,
+}
+
+/// What is due for the end of an item.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    None,
+    /// Its window has ended, and it is not closed.
+    Close,
+    /// It is to be archived by this actor.
+    Archive(String),
+    /// It is archived, and Redis still has its keys.
+    RemoveKeys,
+}
+
+impl End {
+    fn of(reconciler: &Reconciler, item: &LiveItem, watched: &Watched, now: Instant) -> Self {
+        let (settings, time) = (&reconciler.settings, (reconciler.settings.clock)());
+        if close::is_due(&item.config, reconciler.close_delay(), time) {
+            return Self::Close;
+        }
+        if !watched.archive.is_due(now) {
+            return Self::None;
+        }
+        if item.config.state == ItemState::Archived {
+            return Self::RemoveKeys;
+        }
+        archive::actor(item, settings.archive_after, time).map_or(Self::None, Self::Archive)
+    }
 }
 
 async fn reconcile_and_latch(
@@ -224,11 +277,14 @@ async fn reconcile(
 ) -> Result<(), ReconcilerError> {
     let DueItem {
         item,
-        is_over,
+        end,
         transfers,
         wanted,
     } = due_item;
     let (id, settings) = (&item.id, &item.config);
+    if item.config.state == ItemState::Archived {
+        return archive_item(reconciler, id, "reconciler", watched).await;
+    }
     let snapshots = audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?;
     let repair = watched
         .invariant
@@ -262,13 +318,33 @@ async fn reconcile(
         transfers: !transfers.is_empty(),
         balance,
         wanted,
+        archive: None,
     };
     if !work.is_empty() {
         item_lock::work_under_lock(reconciler, id, work).await?;
     }
     watched.invariant.audit(reconciler, id).await?;
-    if *is_over {
-        close::close(reconciler, id).await?;
+    match end {
+        End::Close => close::close(reconciler, id).await,
+        End::Archive(actor) => archive_item(reconciler, id, actor, watched).await,
+        End::None | End::RemoveKeys => Ok(()),
+    }
+}
+
+/// Archives the item, or removes the keys of one that is archived.
+async fn archive_item(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    actor: &str,
+    watched: &mut Watched,
+) -> Result<(), ReconcilerError> {
+    watched.archive.last = Some(Instant::now());
+    let work = PendingWork {
+        archive: Some(actor.to_owned()),
+        ..PendingWork::default()
+    };
+    if let Some(reasons) = item_lock::work_under_lock(reconciler, id, work).await? {
+        watched.archive.note(id, reasons);
     }
     Ok(())
 }

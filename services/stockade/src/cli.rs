@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Exit status: 0 success; 1 `audit` found drift or an oversell, or `reconcile` found or left work to
-//! do; 2 any other error. `lock` has further exit statuses, which its help lists.
+//! Exit status: 0 success; 1 `audit` found drift or an oversell, `reconcile` found or left work to
+//! do, or `items archive` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
     io::IsTerminal,
@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     audit,
+    items::{self, ItemsCommand},
     lock::{self, LockCommand},
     output::write_out,
     plan::{self, PlanArguments},
@@ -84,6 +85,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Ends the sale of an item for good.
+    #[command(subcommand)]
+    Items(ItemsCommand),
     /// Runs a command under a distributed lock, or shows the holder of a lock.
     #[command(subcommand)]
     Lock(LockCommand),
@@ -141,6 +145,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
             dry_run,
             json,
         } => reconcile::reconcile(&settings, &ItemId::new(item)?, dry_run, json).await,
+        Command::Items(command) => items::run(&settings, command).await,
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,

@@ -4,6 +4,7 @@ mod audit;
 mod cli;
 mod dedicated_runtime;
 mod item_lock;
+mod items;
 mod key_set;
 mod lock;
 mod output;

@@ -216,6 +216,7 @@ impl Running {
             lock,
             ReconcilerSettings {
                 close_delay: settings.order_timeout,
+                archive_after: settings.archive_after,
                 ..ReconcilerSettings::default()
             },
             self.stop_recording.clone(),

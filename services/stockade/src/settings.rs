@@ -3,6 +3,7 @@
 
 mod admins;
 mod database;
+mod duration;
 mod layers;
 mod rates;
 mod table;
@@ -76,6 +77,7 @@ pub struct Settings {
     pub replicas: u16,
     pub replicas_timeout: Duration,
     pub recorder_workers: usize,
+    pub archive_after: Option<Duration>,
     pub log: String,
     /// The stores that the user configured, without those of an earlier `up`.
     pub own_urls: OwnUrls,
@@ -194,6 +196,13 @@ impl Settings {
             replicas: u16::try_from(layers.number("replicas", 1..=16)?)?,
             replicas_timeout: ms("replicas_timeout_ms", 1..=60_000)?,
             recorder_workers: size("recorder_workers", 1..=64)?,
+            archive_after: layers
+                .text("archive_after")
+                .map(|text| {
+                    duration::parse(&text)
+                        .ok_or_else(|| layers.wrong("archive_after", duration::EXPECTED))
+                })
+                .transpose()?,
             log: layers.text("log").unwrap_or_default(),
         })
     }

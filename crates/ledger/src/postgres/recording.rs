@@ -101,7 +101,7 @@ const CLAIM: &str = concat!(
     turn!("of_item", "number"),
     ") LIMIT $4) SELECT ",
     segment_columns!(),
-    ", (SELECT items.segments::bigint FROM items WHERE items.id = of_item) AS width FROM mine JOIN segments ON item = of_item AND segment = number ORDER BY rank FOR UPDATE OF segments",
+    ", (SELECT items.segments::bigint FROM items WHERE items.id = of_item) AS width FROM mine JOIN segments ON item = of_item AND segment = number WHERE NOT archived ORDER BY rank FOR UPDATE OF segments",
 );
 
 pub(super) async fn claim(

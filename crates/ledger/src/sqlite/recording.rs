@@ -100,7 +100,7 @@ pub(super) async fn rows(
     let rows = sqlx::query_as::<_, ClaimedColumns>(concat!(
         "SELECT ",
         segment_columns!(),
-        ", (SELECT items.segments FROM items WHERE items.id = segments.item) AS width FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 \
+        ", (SELECT items.segments FROM items WHERE items.id = segments.item) AS width FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 WHERE NOT archived \
            ORDER BY wanted.key LIMIT ?",
     ));
     claimed(

@@ -413,7 +413,7 @@ async fn show_to_anyone(app: &App, id: ItemId) -> Result<Response, Problem> {
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
-        (status = 412, description = "`version_mismatch`", body = Problem)),
+        (status = 409, description = "`item_archived`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn set_state(
     State(app): State<App>,
@@ -425,6 +425,7 @@ pub(crate) async fn set_state(
     let (id, expected) = (item_id(&item)?, if_match(&headers)?);
     let state = new
         .state
+        .filter(|state| *state != ItemState::Archived)
         .ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
     changed(
         &app,

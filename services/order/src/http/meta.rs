@@ -17,7 +17,7 @@ use super::{Operators, Problem, items, life, orders, stock};
 #[openapi(
     info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
     paths(orders::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
-        stock::move_stock, stock::set_stock, stock::patch, stock::journal, healthz, readyz, metrics),
+        stock::move_stock, stock::set_stock, stock::patch, stock::archive, stock::journal, healthz, readyz, metrics),
     modifiers(&Secured)
 )]
 pub(crate) struct Api;

@@ -262,6 +262,19 @@ impl Problem {
         )
     }
 
+    pub(crate) fn item_archived() -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "item_archived",
+            "the item is archived for good; nothing was changed",
+        )
+    }
+
+    pub(crate) fn item_not_archivable(reasons: &[String]) -> Self {
+        let detail = format!("nothing was changed: {}", reasons.join("; "));
+        Self::new(StatusCode::CONFLICT, "item_not_archivable", detail)
+    }
+
     fn sold_out() -> Self {
         Self::new(
             StatusCode::CONFLICT,

@@ -52,6 +52,12 @@ async fn a_call_needs_its_own_scope() {
             ),
             (
                 Method::POST,
+                format!("/v1/items/{item}/archive"),
+                json!({}),
+                Scope::ItemsWrite,
+            ),
+            (
+                Method::POST,
                 format!("/v1/items/{item}/stock"),
                 json!({}),
                 Scope::StockWrite,

@@ -7,6 +7,7 @@
 
 mod admins;
 mod api;
+mod archive;
 mod clerk;
 mod cost;
 mod durability;

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod archiving;
 mod balance;
 mod closing;
 mod drift;

@@ -11,9 +11,9 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    Changed, Claim, Created, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError, LiveItem,
-    NewJournalEntry, OrderLife, PendingReturn, Reading, Recording, Repair, SegmentRow, StockChange,
-    StockOperations, Transfer, TransferPlan, Transition,
+    Archival, Archives, Changed, Claim, Created, FinalAudit, ItemChange, ItemTotals, JournalEntry,
+    Ledger, LedgerError, LiveItem, NewJournalEntry, OrderLife, PendingReturn, Reading, Recording,
+    Repair, SegmentRow, StockChange, StockOperations, Transfer, TransferPlan, Transition,
 };
 
 /// Never answers the first few calls of `due` and `transition`, and forwards everything else.
@@ -217,6 +217,30 @@ impl Reading for UnresponsiveLedger {
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
         self.ledger.unaccounted(item).await
+    }
+}
+
+#[async_trait]
+impl Archives for UnresponsiveLedger {
+    async fn request_archive(
+        &self,
+        id: &ItemId,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        self.ledger.request_archive(id, expected, actor).await
+    }
+
+    async fn archive(&self, archival: &Archival) -> Result<bool, LedgerError> {
+        self.ledger.archive(archival).await
+    }
+
+    async fn note_keys_removed(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        self.ledger.note_keys_removed(id, token).await
+    }
+
+    async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
+        self.ledger.final_audit(id).await
     }
 }
 

@@ -1,0 +1,37 @@
+//! The end of an item.
+
+use async_trait::async_trait;
+use domain::ItemId;
+
+use crate::{Archival, Changed, FinalAudit, LedgerError};
+
+/// What the reconciler and the order service need to end an item for good.
+#[async_trait]
+pub trait Archives: Send + Sync + 'static {
+    /// Notes that a reconciler is to archive the item for `actor`. Reopening the item withdraws the
+    /// request. Changes nothing if the item is not closed. A repeat changes nothing.
+    ///
+    /// `expected`: the version that the item must have. `None`: any.
+    async fn request_archive(
+        &self,
+        id: &ItemId,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError>;
+
+    /// Writes the final audit and archives the item, in one transaction. Returns `false`, and
+    /// changes nothing, if the item is not closed and settled or has changed since the audit. A
+    /// repeat changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `LedgerError::Fenced` if a higher token has claimed the item.
+    async fn archive(&self, archival: &Archival) -> Result<bool, LedgerError>;
+
+    /// Notes that the archived item has no keys in Redis any more. `token` must be the item's
+    /// highest.
+    async fn note_keys_removed(&self, id: &ItemId, token: u64) -> Result<(), LedgerError>;
+
+    /// The last audit of the item. `None`: it is not archived.
+    async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError>;
+}

@@ -1,0 +1,123 @@
+//! The end of an item, on PostgreSQL.
+
+use async_trait::async_trait;
+use domain::{Item, ItemId};
+use jiff::Timestamp;
+
+use super::{PostgresLedger, Transaction, segment_columns};
+use crate::{
+    Archival, Archives, Changed, FinalAudit, LedgerError, SegmentRow,
+    archive::{self, Statements},
+    columns::{FinalAuditColumns, SegmentColumns},
+    convert::{signed, unsigned},
+    error::check_fence,
+};
+
+#[async_trait]
+impl Archives for PostgresLedger {
+    async fn request_archive(
+        &self,
+        id: &ItemId,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        archive::request(self.pool.begin().await?, id, expected, actor).await
+    }
+
+    async fn archive(&self, archival: &Archival) -> Result<bool, LedgerError> {
+        archive::archive(self.pool.begin().await?, archival).await
+    }
+
+    async fn note_keys_removed(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        let noted = sqlx::query(
+            "UPDATE items SET keys_removed_at = coalesce(keys_removed_at, to_timestamp($3::double precision / 1000)) \
+             WHERE id = $1 AND fence = $2 AND archived_at IS NOT NULL",
+        );
+        let noted = noted
+            .bind(id.as_str())
+            .bind(signed(token))
+            .bind(Timestamp::now().as_millisecond())
+            .execute(&self.pool)
+            .await?;
+        if noted.rows_affected() == 1 {
+            return Ok(());
+        }
+        let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = $1");
+        let fence = fence.bind(id.as_str()).fetch_one(&self.pool).await?;
+        check_fence(token, unsigned("fence", fence)?)
+    }
+
+    async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
+        let row = sqlx::query_as::<_, FinalAuditColumns>(
+            "SELECT (extract(epoch FROM at) * 1000)::bigint AS at_ms, actor, token, report::text FROM final_audits WHERE item = $1",
+        );
+        row.bind(id.as_str())
+            .fetch_optional(&self.pool)
+            .await?
+            .map(FinalAudit::try_from)
+            .transpose()
+    }
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    async fn lock_rows_of(&mut self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
+        let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
+            "SELECT ",
+            segment_columns!(),
+            " FROM segments WHERE item = $1 ORDER BY 2 FOR UPDATE"
+        ));
+        rows.bind(item.as_str())
+            .fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(SegmentRow::try_from)
+            .collect()
+    }
+
+    async fn has_open_transfers(&mut self, item: &ItemId) -> Result<bool, LedgerError> {
+        let open = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT FROM transfers WHERE item = $1 AND state <> 'done')",
+        );
+        Ok(open.bind(item.as_str()).fetch_one(&mut **self).await?)
+    }
+
+    async fn write_request(&mut self, item: &ItemId, actor: &str) -> Result<(), LedgerError> {
+        sqlx::query("UPDATE items SET archive_by = $2 WHERE id = $1 AND archive_by IS NULL")
+            .bind(item.as_str())
+            .bind(actor)
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    async fn write_archive(
+        &mut self,
+        archived: &Item,
+        audit: &FinalAudit,
+    ) -> Result<(), LedgerError> {
+        let (id, at) = (archived.id.as_str(), audit.at.as_millisecond());
+        sqlx::query("UPDATE items SET archived_at = to_timestamp($2::double precision / 1000), epoch = $3, version = $4 WHERE id = $1")
+            .bind(id)
+            .bind(at)
+            .bind(signed(archived.epoch))
+            .bind(signed(archived.version))
+            .execute(&mut **self)
+            .await?;
+        sqlx::query("UPDATE segments SET archived = true, version = version + 1 WHERE item = $1")
+            .bind(id)
+            .execute(&mut **self)
+            .await?;
+        sqlx::query(
+            "INSERT INTO final_audits (item, at, actor, token, report) VALUES ($1, to_timestamp($2::double precision / 1000), $3, $4, $5::jsonb)",
+        )
+        .bind(id)
+        .bind(at)
+        .bind(&audit.actor)
+        .bind(signed(audit.token))
+        .bind(audit.report.to_string())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+}

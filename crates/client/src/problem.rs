@@ -114,6 +114,8 @@ codes! {
     NotEnoughUnsold = "not_enough_unsold",
     /// The item is archived and cannot be changed.
     ItemArchived = "item_archived",
+    /// The buyer has held orders, and the name stays until they have ended.
+    BuyerHasHeldOrders = "buyer_has_held_orders",
     /// The item cannot be archived yet; the detail says what is open.
     ItemNotArchivable = "item_not_archivable",
     /// An earlier withdrawal is still under way.

@@ -10,6 +10,7 @@ mod columns;
 mod connect;
 mod contract;
 mod convert;
+mod erasure;
 mod error;
 mod life;
 mod limits;
@@ -35,6 +36,7 @@ pub use contract::{
     Archives, ByOrders, Claim, Created, ItemTotals, Ledger, LiveItem, OrderLife, Reading, Recorded,
     Recording, SegmentReplay, SegmentRow, StockOperations,
 };
+pub use erasure::Erased;
 pub use error::LedgerError;
 pub use life::{PendingReturn, Transition};
 pub use repair::{Repair, Repaired};

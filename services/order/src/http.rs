@@ -2,6 +2,7 @@
 
 mod access;
 mod body;
+mod buyers;
 mod items;
 mod life;
 mod meta;
@@ -145,6 +146,7 @@ fn api() -> Router<App> {
         .route("/v1/items/{item}/state", put(items::set_state))
         .route("/v1/items/{item}/archive", post(stock::archive))
         .route("/v1/items/{item}/audit", get(items::audit))
+        .route("/v1/buyers/{buyer}/erase", post(buyers::erase))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
 }

@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! Exit status: 0 success; 1 `audit` found drift or an oversell, `reconcile` found or left work to
-//! do, or `items archive` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
+//! do, or `items archive` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
     io::IsTerminal,
@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     audit,
+    buyers::{self, BuyersCommand},
     items::{self, ItemsCommand},
     lock::{self, LockCommand},
     output::write_out,
@@ -88,6 +89,9 @@ enum Command {
     /// Ends the sale of an item for good.
     #[command(subcommand)]
     Items(ItemsCommand),
+    /// Erases the name of a buyer.
+    #[command(subcommand)]
+    Buyers(BuyersCommand),
     /// Runs a command under a distributed lock, or shows the holder of a lock.
     #[command(subcommand)]
     Lock(LockCommand),
@@ -145,6 +149,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
             dry_run,
             json,
         } => reconcile::reconcile(&settings, &ItemId::new(item)?, dry_run, json).await,
+        Command::Buyers(command) => buyers::run(&settings, command).await,
         Command::Items(command) => items::run(&settings, command).await,
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),

@@ -1,6 +1,7 @@
 //! The `stockade` binary: the command line, and the roles that a process runs.
 
 mod audit;
+mod buyers;
 mod cli;
 mod dedicated_runtime;
 mod item_lock;

@@ -1,9 +1,9 @@
-//! The end of an item.
+//! The end of an item, and of what the ledger knows about a buyer.
 
 use async_trait::async_trait;
-use domain::ItemId;
+use domain::{BuyerId, ItemId};
 
-use crate::{Archival, Changed, FinalAudit, LedgerError};
+use crate::{Archival, Changed, Erased, FinalAudit, LedgerError};
 
 /// What the reconciler and the order service need to end an item for good.
 #[async_trait]
@@ -34,4 +34,8 @@ pub trait Archives: Send + Sync + 'static {
 
     /// The last audit of the item. `None`: it is not archived.
     async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError>;
+
+    /// Replaces the buyer's name in the orders at archived items by a keyed hash, and journals the
+    /// number of orders for `actor`. Reads every order of the ledger. A repeat changes nothing.
+    async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError>;
 }

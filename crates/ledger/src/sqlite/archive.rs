@@ -1,15 +1,16 @@
 //! The end of an item, on SQLite.
 
 use async_trait::async_trait;
-use domain::{Item, ItemId};
+use domain::{BuyerId, Item, ItemId};
 use jiff::Timestamp;
 
 use super::{SqliteLedger, Transaction, segment_columns};
 use crate::{
-    Archival, Archives, Changed, FinalAudit, LedgerError, SegmentRow,
+    Archival, Archives, Changed, Erased, FinalAudit, LedgerError, SegmentRow,
     archive::{self, Statements},
     columns::{FinalAuditColumns, SegmentColumns},
-    convert::{signed, unsigned},
+    convert::{parsed, signed, unsigned},
+    erasure,
     error::check_fence,
 };
 
@@ -56,6 +57,10 @@ impl Archives for SqliteLedger {
             .await?
             .map(FinalAudit::try_from)
             .transpose()
+    }
+
+    async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
+        erasure::erase(self.write().await?, buyer, actor).await
     }
 }
 
@@ -120,5 +125,48 @@ impl Statements for Transaction {
         .execute(&mut **self)
         .await?;
         Ok(())
+    }
+}
+
+#[async_trait]
+impl erasure::Statements for Transaction {
+    async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError> {
+        let counts = sqlx::query_as::<_, (i64, i64)>(
+            "SELECT count(*) FILTER (WHERE state = 'held'), \
+                    count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL)) \
+             FROM orders WHERE buyer = ?1",
+        );
+        let (held, kept) = counts.bind(buyer.as_str()).fetch_one(&mut **self).await?;
+        Ok((unsigned("orders", held)?, unsigned("orders", kept)?))
+    }
+
+    async fn erasure_key(&mut self, new: &[u8]) -> Result<Vec<u8>, LedgerError> {
+        sqlx::query(
+            "INSERT INTO erasure_keys (id, key) VALUES (1, ?1) ON CONFLICT (id) DO NOTHING",
+        )
+        .bind(new)
+        .execute(&mut **self)
+        .await?;
+        let key = sqlx::query_scalar::<_, Vec<u8>>("SELECT key FROM erasure_keys WHERE id = 1");
+        Ok(key.fetch_one(&mut **self).await?)
+    }
+
+    async fn replace_buyer(
+        &mut self,
+        buyer: &BuyerId,
+        hash: &str,
+    ) -> Result<Vec<ItemId>, LedgerError> {
+        let items = sqlx::query_scalar::<_, String>(
+            "UPDATE orders SET buyer = ?2 WHERE buyer = ?1 AND EXISTS (SELECT 1 FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL) RETURNING item",
+        );
+        let items = items
+            .bind(buyer.as_str())
+            .bind(hash)
+            .fetch_all(&mut **self)
+            .await?;
+        items
+            .iter()
+            .map(|item| parsed("orders.item", item))
+            .collect()
     }
 }

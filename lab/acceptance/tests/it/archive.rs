@@ -78,6 +78,14 @@ async fn the_command_archives_a_closed_item_and_the_service_answers_from_the_led
         (&refused["code"], &refused["state"]),
         (&json!("not_open"), &json!("archived"))
     );
+    for erased in [1, 0] {
+        let output = run(stockade(env.dir()).args(["buyers", "erase", "ann"]));
+        ends(
+            &output,
+            0,
+            &format!("erased the name from {erased} orders; 0 orders keep it"),
+        );
+    }
     ends(
         &run(stockade(env.dir()).args(["reconcile", "vase"])),
         0,

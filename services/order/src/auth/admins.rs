@@ -18,6 +18,8 @@ pub enum Scope {
     OrdersPlace,
     /// Record that money was returned.
     RefundsWrite,
+    /// Erase the names of buyers.
+    BuyersErase,
 }
 
 /// No scope has this name.
@@ -27,12 +29,13 @@ pub struct UnknownScope;
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Read,
         Self::ItemsWrite,
         Self::StockWrite,
         Self::OrdersPlace,
         Self::RefundsWrite,
+        Self::BuyersErase,
     ];
 
     /// Its name in settings, documents and answers.
@@ -43,6 +46,7 @@ impl Scope {
             Self::StockWrite => "stock:write",
             Self::OrdersPlace => "orders:place",
             Self::RefundsWrite => "refunds:write",
+            Self::BuyersErase => "buyers:erase",
         }
     }
 

@@ -74,8 +74,21 @@ pub(crate) struct NewItem {
 pub(crate) struct NewState {
     /// `open`, `paused` or `closed`.
     #[schema(value_type = String, example = "paused")]
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "settable")]
     state: Option<ItemState>,
+}
+
+/// What `state` may be set to. An item is archived by a call of its own.
+const SETTABLE: &str = "expected one of open, paused, closed";
+
+fn settable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ItemState>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    let state = text.map(|text| text.parse().ok());
+    match state {
+        None => Ok(None),
+        Some(Some(state)) if state != ItemState::Archived => Ok(Some(state)),
+        Some(_) => Err(serde::de::Error::custom(SETTABLE)),
+    }
 }
 
 /// Reads an enum from its name; the error lists the names.
@@ -425,8 +438,7 @@ pub(crate) async fn set_state(
     let (id, expected) = (item_id(&item)?, if_match(&headers)?);
     let state = new
         .state
-        .filter(|state| *state != ItemState::Archived)
-        .ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
+        .ok_or_else(|| Problem::invalid("state", SETTABLE))?;
     changed(
         &app,
         &id,

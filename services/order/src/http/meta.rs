@@ -10,14 +10,14 @@ use utoipa::{
     openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-use super::{Operators, Problem, items, life, orders, stock};
+use super::{Operators, Problem, buyers, items, life, orders, stock};
 
 /// The OpenAPI description, derived from the handlers.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
     paths(orders::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
-        stock::move_stock, stock::set_stock, stock::patch, stock::archive, stock::journal, healthz, readyz, metrics),
+        stock::move_stock, stock::set_stock, stock::patch, stock::archive, stock::journal, buyers::erase, healthz, readyz, metrics),
     modifiers(&Secured)
 )]
 pub(crate) struct Api;

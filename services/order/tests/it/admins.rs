@@ -52,6 +52,12 @@ async fn a_call_needs_its_own_scope() {
             ),
             (
                 Method::POST,
+                "/v1/buyers/nobody/erase".into(),
+                json!(null),
+                Scope::BuyersErase,
+            ),
+            (
+                Method::POST,
                 format!("/v1/items/{item}/archive"),
                 json!({}),
                 Scope::ItemsWrite,

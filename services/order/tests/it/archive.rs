@@ -223,3 +223,43 @@ async fn without_a_reconciler_the_request_for_an_archive_is_kept() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_buyers_name_is_erased_once_the_items_are_archived() {
+    open_each(two_instances(), async |env| {
+        let erase = async |buyer: &str| {
+            let path = format!("/v1/buyers/{buyer}/erase");
+            Answer::of(env.admin(Method::POST, &path)).await
+        };
+        let item = env.create(json!({ "stock": 4, "segments": 2 })).await;
+        let ann = format!("ann%40{item}");
+        let name = format!("ann@{item}");
+        let order = env.hold(&item, &name, "k").await;
+        erase(&ann).await.is(409, "buyer_has_held_orders");
+        env.pay_at(0, &order, &format!("pay-{item}")).await;
+        let kept = erase(&ann).await;
+        assert_eq!(
+            (kept.status, &kept.body),
+            (200, &json!({ "erased": 0, "kept": 1 }))
+        );
+        env.becomes_state(&item, "closed").await.is_now("closed");
+        env.archives(&item).await.is_now("archived");
+        for erased in [1, 0] {
+            let answer = erase(&ann).await;
+            assert_eq!(
+                (answer.status, &answer.body),
+                (200, &json!({ "erased": erased, "kept": 0 }))
+            );
+        }
+        let shown = Answer::of(env.admin(Method::GET, &format!("/v1/orders/{order}"))).await;
+        shown.is_now("confirmed");
+        assert!(!shown.body.to_string().contains(&name), "{shown:?}");
+        let mine = env.buyer(&name, Method::GET, &format!("/v1/orders/{order}"));
+        Answer::of(mine).await.is(404, "order_not_found");
+        assert_eq!(
+            env.journal(&item, "erase_buyer").await[0]["after"]["orders"],
+            1
+        );
+    })
+    .await;
+}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use audit::Archivable;
 use domain::{Item, ItemState, OrderState, TransferId};
-use ledger::{Changed, ItemChange, LedgerError, StockChange, StockPart};
+use ledger::{Changed, Erased, ItemChange, LedgerError, StockChange, StockPart};
 use reconciler::{Archived, ReconcilerSettings, archive_once};
 use stock::{Opened, StateSet, StockError};
 use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock};
@@ -21,6 +21,7 @@ on_both_databases!(crate::env::run:
     reopening_an_item_withdraws_the_request_for_its_archive,
     a_refund_of_an_archived_item_returns_in_the_ledger_alone,
     an_item_that_changes_after_its_audit_is_not_archived,
+    a_buyers_name_is_erased_from_archived_items_once,
 );
 
 async fn current(sale: &Sale) -> Item {
@@ -375,4 +376,45 @@ async fn an_item_that_changes_after_its_audit_is_not_archived(env: &Arc<TestEnv>
     );
     assert_eq!(current(&sale).await.state, ItemState::Closed);
     sale.inspect(0).await;
+}
+
+async fn a_buyers_name_is_erased_from_archived_items_once(env: &Arc<TestEnv>) {
+    env.record().await;
+    let (sale, other) = (sold(env).await, env.sell(4, 1).await);
+    let (ann, ledger) = (buyer(1), &sale.ledger);
+    let erase = async || ledger.erase_buyer(&ann, "eve").await.unwrap();
+    let held = other.hold(&ann, "key", 1).await;
+    assert_eq!(erase().await, Erased::Held { orders: 1 });
+    let cancelled = other.step(held, OrderState::Cancelled).await;
+    other.release(&cancelled).await.unwrap();
+    assert_eq!(
+        erase().await,
+        Erased::Done { orders: 0, kept: 2 },
+        "live items need the name"
+    );
+    assert_eq!(archive(&sale).await, Archived::Done);
+    assert_eq!(erase().await, Erased::Done { orders: 1, kept: 1 });
+    assert_eq!(
+        erase().await,
+        Erased::Done { orders: 0, kept: 1 },
+        "a repeat"
+    );
+    let order = sale.recorded(sale.order_id(&ann, "key")).await;
+    assert!(order.buyer.as_str().starts_with("erased-"), "{order:?}");
+    assert_eq!(order.state, OrderState::Confirmed);
+    let bob = sale.recorded(sale.order_id(&buyer(2), "key")).await;
+    assert_eq!(bob.buyer, buyer(2), "another buyer");
+    set_state(&other, ItemState::Closed).await;
+    other.comes_to_rest().await;
+    other.all_drained().await;
+    assert_eq!(archive(&other).await, Archived::Done);
+    assert_eq!(erase().await, Erased::Done { orders: 1, kept: 0 });
+    let erased = other.recorded(held).await;
+    assert_eq!(erased.buyer, order.buyer, "one buyer, one hash");
+    let journal = sale.journal("erase_buyer").await;
+    assert_eq!(journal.len(), 1);
+    let entry = &journal[0].entry;
+    assert_eq!((&*entry.actor, &entry.after["orders"]), ("eve", &1.into()));
+    assert!(!format!("{entry:?}").contains(ann.as_str()), "{entry:?}");
+    sale.step(order.id, OrderState::Refunded).await;
 }

@@ -7,13 +7,15 @@ use std::sync::{
 
 use async_trait::async_trait;
 use domain::{
-    EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentKey, TransferId,
+    BuyerId, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentKey,
+    TransferId,
 };
 use jiff::Timestamp;
 use ledger::{
-    Archival, Archives, Changed, Claim, Created, FinalAudit, ItemChange, ItemTotals, JournalEntry,
-    Ledger, LedgerError, LiveItem, NewJournalEntry, OrderLife, PendingReturn, Reading, Recording,
-    Repair, SegmentRow, StockChange, StockOperations, Transfer, TransferPlan, Transition,
+    Archival, Archives, Changed, Claim, Created, Erased, FinalAudit, ItemChange, ItemTotals,
+    JournalEntry, Ledger, LedgerError, LiveItem, NewJournalEntry, OrderLife, PendingReturn,
+    Reading, Recording, Repair, SegmentRow, StockChange, StockOperations, Transfer, TransferPlan,
+    Transition,
 };
 
 /// Never answers the first few calls of `due` and `transition`, and forwards everything else.
@@ -241,6 +243,10 @@ impl Archives for UnresponsiveLedger {
 
     async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
         self.ledger.final_audit(id).await
+    }
+
+    async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
+        self.ledger.erase_buyer(buyer, actor).await
     }
 }
 

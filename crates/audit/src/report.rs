@@ -1,14 +1,18 @@
 //! The report of an audit.
 
 use domain::OrderState;
-use ledger::{ByOrders, ItemTotals, SegmentRow};
-use serde::Serialize;
+use jiff::Timestamp;
+use ledger::{ByOrders, FinalAudit, ItemTotals, SegmentRow};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::snapshot::{Snapshot, signed};
+use crate::{
+    AuditError,
+    snapshot::{Snapshot, signed},
+};
 
 /// The conservation invariant of an item.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditReport {
     /// The item.
     pub item: String,
@@ -39,12 +43,16 @@ pub struct AuditReport {
     pub refund_due_orders: u64,
     /// `true` if drift and oversold are 0.
     pub ok: bool,
+    /// When the item was archived: this is its final audit. Later refunds are not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub archived_at: Option<Timestamp>,
     /// The segments.
     pub segments: Vec<SegmentReport>,
 }
 
 /// The conservation invariant of a segment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SegmentReport {
     /// Number of the segment.
     pub segment: u16,
@@ -69,7 +77,7 @@ pub struct SegmentReport {
     /// Units in Redis beyond those of the invariant; negative if Redis has fewer. Must be 0.
     pub drift: i64,
     /// The anomaly in words, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finding: Option<String>,
 }
 
@@ -110,8 +118,22 @@ impl AuditReport {
             rejected_orders: orders_in(totals, OrderState::Rejected),
             refund_due_orders: orders_in(totals, OrderState::RefundDue),
             ok: drift == 0 && oversold == 0,
+            archived_at: None,
             segments,
         }
+    }
+
+    /// The report as the ledger keeps it.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!(self)
+    }
+
+    pub(crate) fn from_final(audit: FinalAudit) -> Result<Self, AuditError> {
+        let report: Self = serde_json::from_value(audit.report)?;
+        Ok(Self {
+            archived_at: Some(audit.at),
+            ..report
+        })
     }
 }
 

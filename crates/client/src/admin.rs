@@ -58,6 +58,13 @@ impl Admin {
         Item::read(&self.send(&request).await?)
     }
 
+    /// Archives a closed item for good. If a reconciler has not done it yet, the item that is
+    /// returned is still closed.
+    pub async fn archive_item(&self, item: &str, version: Option<u64>) -> Result<Item, Error> {
+        let request = Request::archive_item(&self.token, item, version);
+        Item::read(&self.send(&request).await?)
+    }
+
     /// Adds or withdraws units.
     pub async fn change_stock(
         &self,

@@ -1,5 +1,6 @@
 //! Audits: proof that every unit of an item is accounted for.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The comparison of an item's stock counters in Redis with the ledger.
@@ -33,6 +34,9 @@ pub struct Audit {
     pub rejected_orders: u64,
     /// Whether `drift` and `oversold` are 0.
     pub ok: bool,
+    /// When the item was archived. This is its final audit then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_at: Option<Timestamp>,
     /// Each segment.
     pub segments: Vec<SegmentAudit>,
 }

@@ -63,6 +63,8 @@ pub enum ItemState {
     Paused,
     /// Its sale has ended.
     Closed,
+    /// Its sale has ended for good, and it cannot be changed any more.
+    Archived,
 }
 
 /// A change of an item. Fields that are not named stay as they are.

@@ -112,6 +112,12 @@ codes! {
     IfMatchRequired = "if_match_required",
     /// More units would have to leave than are unsold.
     NotEnoughUnsold = "not_enough_unsold",
+    /// The item is archived and cannot be changed.
+    ItemArchived = "item_archived",
+    /// The buyer has held orders, and the name stays until they have ended.
+    BuyerHasHeldOrders = "buyer_has_held_orders",
+    /// The item cannot be archived yet; the detail says what is open.
+    ItemNotArchivable = "item_not_archivable",
     /// An earlier withdrawal is still under way.
     WithdrawalOpen = "withdrawal_open",
     /// The body is larger than any valid one.

@@ -135,6 +135,14 @@ impl Request {
             .json(&StateBody { state })
     }
 
+    /// `POST /v1/items/{item}/archive`: archives a closed item for good, if its version is
+    /// `version`.
+    pub fn archive_item(admin: &Token, item: &str, version: Option<u64>) -> Self {
+        Self::new(Method::POST, item_path(item, "/archive"))
+            .bearer(admin)
+            .if_match(version)
+    }
+
     /// `POST /v1/items/{item}/stock`: adds or withdraws units.
     pub fn change_stock(admin: &Token, item: &str, change: &StockChange) -> Self {
         Self::new(Method::POST, item_path(item, "/stock"))

@@ -135,6 +135,9 @@ named_enum! {
         Paused = "paused",
         /// The sale has ended.
         Closed = "closed",
+        /// The sale has ended, its books are closed, and Redis has forgotten it. For good: the
+        /// ledger alone answers for it.
+        Archived = "archived",
     }
 }
 

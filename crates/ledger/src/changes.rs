@@ -45,6 +45,8 @@ pub enum Changed {
     /// The transfers of this change exist already, as parts of a different change. Nothing was
     /// changed.
     OtherChange(Item),
+    /// The item is archived, and its end is for good. Nothing was changed.
+    Archived(Item),
     /// The item does not exist.
     NoItem,
 }

@@ -275,10 +275,7 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
 
     fn try_from(row: SegmentColumns) -> Result<Self, LedgerError> {
         Ok(Self {
-            key: SegmentKey {
-                item: parsed("segments.item", &row.item)?,
-                segment: unsigned("segment", row.segment)?,
-            },
+            key: segment_key(&row.item, row.segment)?,
             allocated: unsigned("allocated", row.allocated)?,
             available: unsigned("available", row.available)?,
             held: unsigned("held", row.held)?,
@@ -295,36 +292,44 @@ impl TryFrom<SegmentColumns> for crate::SegmentRow {
     }
 }
 
+/// A segment's key from its columns.
+pub(crate) fn segment_key(item: &str, segment: i64) -> Result<SegmentKey, LedgerError> {
+    Ok(SegmentKey {
+        item: parsed("segments.item", item)?,
+        segment: unsigned("segment", segment)?,
+    })
+}
+
 pub(crate) fn checkpoint(
     row: (String, i64, Option<String>),
 ) -> Result<(SegmentKey, Option<domain::EntryId>), LedgerError> {
     let (item, segment, checkpoint) = row;
-    let key = SegmentKey {
-        item: parsed("segments.item", &item)?,
-        segment: unsigned("segment", segment)?,
-    };
     Ok((
-        key,
+        segment_key(&item, segment)?,
         checkpoint
             .map(|text| parsed("checkpoint", &text))
             .transpose()?,
     ))
 }
 
-/// The columns of `items` that configure its segments.
-pub(crate) struct ConfigColumns {
+/// The columns of `items` that its workers need, and sums of its rows.
+pub(crate) struct LiveColumns {
     pub id: String,
     pub state: String,
     pub limit_per_buyer: Option<i64>,
     pub opens_ms: Option<i64>,
     pub closes_ms: Option<i64>,
     pub epoch: i64,
+    pub rows_version: i64,
+    pub has_open_work: bool,
+    pub closed_ms: Option<i64>,
+    pub archive_by: Option<String>,
 }
 
-impl TryFrom<ConfigColumns> for (ItemId, SegmentConfig) {
+impl TryFrom<LiveColumns> for crate::LiveItem {
     type Error = LedgerError;
 
-    fn try_from(row: ConfigColumns) -> Result<Self, LedgerError> {
+    fn try_from(row: LiveColumns) -> Result<Self, LedgerError> {
         let config = SegmentConfig {
             state: parsed("items.state", &row.state)?,
             limit_per_buyer: row
@@ -334,7 +339,17 @@ impl TryFrom<ConfigColumns> for (ItemId, SegmentConfig) {
             window: window(row.opens_ms, row.closes_ms)?,
             epoch: unsigned("epoch", row.epoch)?,
         };
-        Ok((parsed("items.id", &row.id)?, config))
+        Ok(Self {
+            id: parsed("items.id", &row.id)?,
+            config,
+            rows_version: unsigned("rows_version", row.rows_version)?,
+            has_open_work: row.has_open_work,
+            closed_at: row
+                .closed_ms
+                .map(|ms| timestamp("closed_at", ms))
+                .transpose()?,
+            archive_by: row.archive_by,
+        })
     }
 }
 
@@ -344,6 +359,27 @@ fn window(opens_ms: Option<i64>, closes_ms: Option<i64>) -> Result<Window, Ledge
         opens_at: time("opens_at", opens_ms)?,
         closes_at: time("closes_at", closes_ms)?,
     })
+}
+
+/// A row of `final_audits`.
+pub(crate) struct FinalAuditColumns {
+    pub at_ms: i64,
+    pub actor: String,
+    pub token: i64,
+    pub report: String,
+}
+
+impl TryFrom<FinalAuditColumns> for crate::FinalAudit {
+    type Error = LedgerError;
+
+    fn try_from(row: FinalAuditColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            at: timestamp("final_audits.at", row.at_ms)?,
+            actor: row.actor,
+            token: unsigned("final_audits.token", row.token)?,
+            report: json("report", &row.report)?,
+        })
+    }
 }
 
 /// A row of `orders`.
@@ -576,13 +612,23 @@ from_row!(SegmentColumns {
     fence
 });
 from_row!(ClaimedColumns { width } and { row });
-from_row!(ConfigColumns {
+from_row!(LiveColumns {
     id,
     state,
     limit_per_buyer,
     opens_ms,
     closes_ms,
-    epoch
+    epoch,
+    rows_version,
+    has_open_work,
+    closed_ms,
+    archive_by
+});
+from_row!(FinalAuditColumns {
+    at_ms,
+    actor,
+    token,
+    report
 });
 from_row!(OrderColumns {
     id,

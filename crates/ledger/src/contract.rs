@@ -1,10 +1,11 @@
 //! The contract between the engine and the SQL databases, cut by user.
 //!
 //! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] the order service and the
-//! expiry, [`StockOperations`] operators and the reconciler, [`Reading`] everything that only
-//! looks at the tables, [`Listing`] the lists of the API, [`EventLog`] and [`Webhooks`] what leaves the
-//! engine. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
+//! expiry, [`StockOperations`] operators and the reconciler, [`Archives`] the end of an item,
+//! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`]
+//! and [`Webhooks`] what leaves the engine. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
+mod archives;
 mod events;
 mod listing;
 mod order_life;
@@ -17,11 +18,12 @@ use async_trait::async_trait;
 
 use crate::LedgerError;
 pub use {
+    archives::Archives,
     events::EventLog,
     listing::{ListedItem, Listing, Page},
     order_life::OrderLife,
     reading::{ByOrders, ItemTotals, Reading},
-    recording::{Claim, Recorded, Recording, SegmentReplay, SegmentRow},
+    recording::{Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
     stock_operations::{Created, StockOperations},
     webhooks::Webhooks,
 };
@@ -29,7 +31,7 @@ pub use {
 /// A ledger. Every method is one transaction; every change is version-checked.
 #[async_trait]
 pub trait Ledger:
-    Recording + OrderLife + StockOperations + Reading + Listing + EventLog + Webhooks
+    Recording + OrderLife + StockOperations + Archives + Reading + Listing + EventLog + Webhooks
 {
     /// Brings the schema up to date. Several processes may call it concurrently.
     async fn migrate(&self) -> Result<(), LedgerError>;

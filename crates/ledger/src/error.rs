@@ -43,6 +43,9 @@ pub enum LedgerError {
         /// The highest token that has claimed the item.
         fence: u64,
     },
+    /// The system has no random numbers. Nothing was changed.
+    #[error("the system has no random numbers for a key")]
+    Random,
     /// A row holds a value that this release does not understand.
     #[error("ledger column {column} contains {found:?}, which this release does not understand")]
     Unreadable {

@@ -63,6 +63,8 @@ kinds! {
     ItemPaused => "item.paused",
     /// The item does not sell any more.
     ItemClosed => "item.closed",
+    /// The item has ended for good.
+    ItemArchived => "item.archived",
     /// A payment that no order could take: the money must be returned.
     PaymentStray => "payment.stray",
 }
@@ -85,6 +87,7 @@ impl EventKind {
             ItemState::Open => Self::ItemOpened,
             ItemState::Paused => Self::ItemPaused,
             ItemState::Closed => Self::ItemClosed,
+            ItemState::Archived => Self::ItemArchived,
         }
     }
 }

@@ -4,11 +4,13 @@
 //! outbox (`replay.rs`). Only this crate uses table names. It must not depend on Redis or HTTP:
 //! outbox entries reach it as [`domain::Entry`] values.
 
+mod archive;
 mod changes;
 mod columns;
 mod connect;
 mod contract;
 mod convert;
+mod erasure;
 mod error;
 mod events;
 mod life;
@@ -27,15 +29,18 @@ mod touched;
 mod transaction;
 mod webhooks;
 
+pub use archive::{Archival, FinalAudit};
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,
 };
 pub use connect::{connect, connect_again};
 pub use contract::{
-    ByOrders, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem, Listing, OrderLife, Page,
-    Reading, Recorded, Recording, SegmentReplay, SegmentRow, StockOperations, Webhooks,
+    Archives, ByOrders, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem, Listing,
+    LiveItem, OrderLife, Page, Reading, Recorded, Recording, SegmentReplay, SegmentRow,
+    StockOperations, Webhooks,
 };
+pub use erasure::Erased;
 pub use error::LedgerError;
 pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
 pub use life::{PendingReturn, Transition};

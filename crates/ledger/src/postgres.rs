@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL.
 
+mod archive;
 mod events;
 mod items;
 mod life;
@@ -24,7 +25,8 @@ use crate::{Ledger, LedgerError, migrations, transaction::Transact};
 /// Times leave the database as milliseconds since 1970, the unit of the whole engine.
 macro_rules! item_columns {
     () => {
-        "id, title, stock, price_cents, currency, limit_per_buyer, segments::bigint, hold_seconds, durability, state, epoch, version, \
+        "id, title, stock, price_cents, currency, limit_per_buyer, segments::bigint, hold_seconds, durability, \
+         CASE WHEN archived_at IS NULL THEN state ELSE 'archived' END AS state, epoch, version, \
          (extract(epoch FROM opens_at) * 1000)::bigint AS opens_ms, (extract(epoch FROM closes_at) * 1000)::bigint AS closes_ms"
     };
 }

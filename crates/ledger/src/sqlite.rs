@@ -4,6 +4,7 @@
 //! queue. Between processes it is `BEGIN IMMEDIATE`, which waits for the write lock before it
 //! reads. A claim is therefore the write lock itself.
 
+mod archive;
 mod events;
 mod items;
 mod life;
@@ -35,7 +36,8 @@ const SQLITE_BUSY: i32 = 5;
 
 macro_rules! item_columns {
     () => {
-        "id, title, stock, price_cents, currency, limit_per_buyer, segments, hold_seconds, durability, state, epoch, version, \
+        "id, title, stock, price_cents, currency, limit_per_buyer, segments, hold_seconds, durability, \
+         CASE WHEN archived_at IS NULL THEN state ELSE 'archived' END AS state, epoch, version, \
          opens_at AS opens_ms, closes_at AS closes_ms"
     };
 }

@@ -1,5 +1,6 @@
 //! One typed call per file in `lua/`.
 
+mod archive;
 mod open;
 mod release;
 mod repair;
@@ -19,6 +20,7 @@ use crate::{
     reply::ReplyReader,
 };
 
+pub(crate) use archive::archive_segment;
 pub use open::{Inspection, InspectionEntries, Opened, StateSet};
 pub(crate) use open::{inspect, open_segment, set_state};
 pub(crate) use release::{release, release_count};
@@ -53,6 +55,7 @@ macro_rules! scripts {
 
 scripts! {
     ADJUST = "adjust",
+    ARCHIVE_SEGMENT = "archive_segment",
     DUE_SPILLOVERS = "due_spillovers",
     FINISH_SPILLOVER = "finish_spillover",
     FORGET_DECLINED = "forget_declined",

@@ -183,6 +183,16 @@ impl Stock {
         script::set_state(&self.shared.connection, &Keys::of(segment), config).await
     }
 
+    /// Removes every segment of the archived item, for the holder of `token`, and leaves tombstones
+    /// that nothing sells from. A repeat changes nothing.
+    pub async fn archive(&self, item: &Item, token: u64) -> Result<(), StockError> {
+        let keys: Vec<_> = segments(item).map(|segment| Keys::of(&segment)).collect();
+        let archived = keys
+            .iter()
+            .map(|keys| script::archive_segment(&self.shared.connection, keys, token, item.epoch));
+        try_join_all(archived).await.map(drop)
+    }
+
     /// The present state of one segment, on the connection that all callers share.
     pub async fn inspect(
         &self,

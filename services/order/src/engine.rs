@@ -1,5 +1,6 @@
 //! The operations of the API without HTTP: items and orders over `stock` and `ledger`.
 
+mod archive;
 mod items;
 mod life;
 mod lists;
@@ -14,6 +15,7 @@ use quick_cache::{UnitWeighter, sync::Cache};
 use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
+pub use archive::ArchiveRequested;
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
 pub use lists::{ListedOrder, RefundDue, RefundKey, UnmatchedPayment};
@@ -70,8 +72,8 @@ pub struct Engine {
     pub ledger: Arc<dyn Ledger>,
     settings: EngineSettings,
     transitions: Transitions,
-    /// Cache of the immutable properties of items. Their segments decide whether they sell, so an
-    /// entry never goes stale.
+    /// Cache of the immutable properties of items, and of the end of archived ones. The segments of
+    /// all others decide whether they sell, so an entry never goes stale.
     items: Cache<ItemId, Arc<KnownItem>>,
     /// Ids that no item had a moment ago, so that orders for them cost one statement in
     /// [`UNKNOWN_LIFETIME`].

@@ -3,6 +3,7 @@
 mod access;
 mod batch;
 mod body;
+mod buyers;
 pub(crate) mod events;
 mod items;
 mod life;
@@ -171,6 +172,7 @@ fn api() -> Router<App> {
         )
         .route("/v1/items/{item}/journal", get(stock::journal))
         .route("/v1/items/{item}/state", put(items::set_state))
+        .route("/v1/items/{item}/archive", post(stock::archive))
         .route("/v1/items/{item}/audit", get(items::audit))
         // Where buyers call, because the problems that they get refer to it.
         .route(problems::PATH, get(problems::page))
@@ -183,6 +185,7 @@ fn api() -> Router<App> {
         .route("/v1/webhooks/{webhook}", delete(webhooks::remove))
         .route("/v1/webhooks/{webhook}/enable", post(webhooks::enable))
         .route("/v1/webhooks/{webhook}/test", post(webhooks::test))
+        .route("/v1/buyers/{buyer}/erase", post(buyers::erase))
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))
 }

@@ -104,11 +104,13 @@ pub(crate) struct PendingWork {
     pub balance: bool,
     /// Number of units that a waiting order needs in one segment; 0 if none waits.
     pub wanted: u64,
+    /// Who has the item archived now, or has its keys removed.
+    pub archive: Option<String>,
 }
 
 impl PendingWork {
     pub(crate) fn is_empty(&self) -> bool {
-        self.repair.is_empty() && !self.transfers && !self.balance
+        self.repair.is_empty() && !self.transfers && !self.balance && self.archive.is_none()
     }
 }
 

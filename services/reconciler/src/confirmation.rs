@@ -66,6 +66,11 @@ impl Confirmation {
         })
     }
 
+    /// Whether no segment has an anomaly.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Marks the anomaly as reported. Call it only after the journal entry was written, so that a
     /// failed report is repeated.
     pub(crate) fn mark_reported(&mut self, segment: &SegmentKey) {

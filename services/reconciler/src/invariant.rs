@@ -69,6 +69,11 @@ impl Invariant {
         Ok(repair)
     }
 
+    /// Whether the last poll found nothing wrong.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.confirmation.is_empty() && self.unaccounted == 0 && self.miscounted == 0
+    }
+
     /// Compares the item with its rows. The reconciler has no data to repair a difference: an
     /// operator has to investigate it.
     async fn account(

@@ -3,25 +3,27 @@
 use std::sync::Arc;
 
 use domain::{ItemId, SegmentKey};
+use futures::FutureExt;
 use ledger::LedgerError;
 use lock::{FencingToken, Guard, LockError};
 
 use crate::{
     Reconciler, ReconcilerError,
     anomaly::{Anomaly, PendingWork},
-    balance, repair, transfers,
+    archive, balance, repair, transfers,
 };
 
-/// Does the pending work if no other process has the item's lock. Returns whether it was done.
+/// Does the pending work if no other process has the item's lock. Returns what stands against an
+/// archive that belongs to the work. `None`: another process has the lock.
 pub(crate) async fn work_under_lock(
     reconciler: &Arc<Reconciler>,
     id: &ItemId,
     work: PendingWork,
-) -> Result<bool, ReconcilerError> {
+) -> Result<Option<Vec<String>>, ReconcilerError> {
     let name = lock_name(id);
     let mut guard = match reconciler.lock.try_acquire(&name).await {
         Ok(guard) => guard,
-        Err(LockError::Held { .. }) => return Ok(false),
+        Err(LockError::Held { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let token = number(guard.token());
@@ -36,7 +38,7 @@ pub(crate) async fn work_under_lock(
         // New lock servers start with low tokens, while the row has a higher one.
         note(reconciler, &name, *fence);
     }
-    done.map(|()| true)
+    done.map(Some)
 }
 
 async fn release(guard: Guard) {
@@ -101,7 +103,7 @@ async fn do_all(
     id: ItemId,
     token: u64,
     work: PendingWork,
-) -> Result<(), ReconcilerError> {
+) -> Result<Vec<String>, ReconcilerError> {
     reconciler.ledger.claim_item(&id, token).await?;
     let repair = still_anomalous(&reconciler, &id, work.repair).await?;
     if !repair.is_empty() {
@@ -113,5 +115,13 @@ async fn do_all(
     if work.transfers || work.balance {
         transfers::drive(&reconciler, &id, token).await?;
     }
-    Ok(())
+    match work.archive {
+        Some(actor) => {
+            // Boxed: it is rare, and its type is deep.
+            archive::archive(&reconciler, &id, token, &actor)
+                .boxed()
+                .await
+        }
+        None => Ok(Vec::new()),
+    }
 }

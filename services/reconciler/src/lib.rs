@@ -12,8 +12,10 @@
 //! name and no table name.
 
 mod anomaly;
+mod archive;
 mod balance;
 mod clock;
+mod close;
 mod confirmation;
 mod expire;
 mod gauges;
@@ -30,7 +32,7 @@ use std::{sync::Arc, time::Duration};
 
 use audit::AuditError;
 use domain::ItemId;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use ledger::{Ledger, LedgerError};
 use lock::{Lock, LockError};
 use stock::{ItemStock, Stock, StockError};
@@ -40,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gauges::Backlog;
 
+pub use archive::{Archived, archive_once};
 pub use plan::{Plan, Step, plan, reconcile_once};
 
 /// Settings of the reconciler.
@@ -61,7 +64,12 @@ pub struct ReconcilerSettings {
     pub ledger_timeout: Duration,
     /// Whether to move units between segments.
     pub balance: bool,
-    /// This process's clock. Redis's is compared with it before a hold ends.
+    /// How long after the end of its window an item is closed. Orders of the last moment may still
+    /// be trying segments, so it is at least the time that an order may take.
+    pub close_delay: Duration,
+    /// How long after its end a closed and settled item is archived. `None`: only on request.
+    pub archive_after: Option<Duration>,
+    /// This process's clock. Redis's is compared with it before a hold ends or an item is closed.
     pub clock: fn() -> Timestamp,
 }
 
@@ -75,6 +83,8 @@ impl Default for ReconcilerSettings {
             audit_interval: Duration::from_secs(60),
             ledger_timeout: Duration::from_secs(30),
             balance: true,
+            close_delay: Duration::from_secs(5),
+            archive_after: None,
             clock: Timestamp::now,
         }
     }
@@ -90,6 +100,9 @@ pub enum ReconcilerError {
     /// A call of the ledger failed.
     #[error("a ledger operation failed")]
     Ledger(#[from] LedgerError),
+    /// The ledger has a final audit that this release cannot read.
+    #[error("failed to read the final audit")]
+    FinalAudit(#[from] serde_json::Error),
     /// The item's lock could not be acquired, or was lost.
     #[error("the item's lock could not be acquired, or was lost")]
     Lock(#[from] LockError),
@@ -109,6 +122,7 @@ impl From<AuditError> for ReconcilerError {
         match error {
             AuditError::Stock(error) => error.into(),
             AuditError::Ledger(error) => error.into(),
+            AuditError::FinalAudit(error) => error.into(),
         }
     }
 }
@@ -140,6 +154,10 @@ impl Reconciler {
             .item(id)
             .await?
             .map(|item| self.stock.item(&item)))
+    }
+
+    pub(crate) fn close_delay(&self) -> SignedDuration {
+        SignedDuration::try_from(self.settings.close_delay).unwrap_or(SignedDuration::MAX)
     }
 
     /// Waits for `pause` or for the stop signal, and returns whether it was the stop signal.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use audit::Snapshot;
-use domain::{Change, Entry, ItemId, Order, SegmentConfig, SegmentKey};
+use domain::{Change, Entry, ItemId, ItemState, Order, SegmentConfig, SegmentKey};
 use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, Transfer, TransferState};
 use lock::Lock;
@@ -63,6 +63,12 @@ pub async fn plan(
     let Some(item) = ledger.item(id).await? else {
         return Ok(None);
     };
+    if item.state == ItemState::Archived {
+        return Ok(Some(Plan {
+            item: id.to_string(),
+            steps: Vec::new(),
+        }));
+    }
     let (settings, snapshots) = ((&item).into(), audit::snapshots(stock, ledger, id).await?);
     let mut steps: Vec<Step> = snapshots
         .iter()
@@ -371,7 +377,7 @@ async fn execute(
         repair,
         transfers: has(&["transfer", "top_up", "withdraw"]),
         balance: has(&["balance"]),
-        wanted: 0,
+        ..PendingWork::default()
     };
     if !work.is_empty() {
         item_lock::work_under_lock(reconciler, id, work).await?;

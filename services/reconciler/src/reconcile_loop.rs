@@ -1,8 +1,9 @@
 //! The reconcile loop: polls every item, checks the conservation invariant, and starts the work
 //! that is pending.
 //!
-//! It polls an item that sells a few times a second, and one that is closed, or whose sale is over,
-//! and that is settled every ten seconds.
+//! It polls an item that sells a few times a second, and one whose sale is over every ten seconds.
+//! An item that is closed and settled rests: it is polled when the ledger has a change of it, when
+//! the connection to Redis is new, and otherwise every ten minutes.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,24 +11,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{ItemId, SegmentConfig};
+use domain::{ItemId, ItemState, SegmentConfig};
 use futures::{StreamExt, stream};
-use ledger::Transfer;
+use ledger::{LiveItem, Transfer};
 use supervision::ErrorLatch;
 
 use crate::{
     ERRORS, Reconciler, ReconcilerError,
     anomaly::{PendingWork, is_active},
+    archive,
     balance::{self, Pace},
-    gauges,
+    close, gauges,
     invariant::Invariant,
     item_lock, spillovers,
 };
 
 /// Number of items that are reconciled concurrently.
 const ITEM_CONCURRENCY: usize = 16;
-/// Interval between two polls of an item that is closed and settled.
+/// Interval between two polls of an item whose sale is over.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between two polls of an item that rests.
+const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(600);
+/// Interval between two attempts to archive an item. Each reads all of its orders.
+const ARCHIVE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest time between two consolidations of an item: each costs a transfer from every segment.
 const CONSOLIDATION_INTERVAL: Duration = Duration::from_millis(100);
 /// Different numbers of units that are remembered for an item between two rounds. Orders repeat
@@ -37,10 +43,35 @@ const REQUESTS_MAX: usize = 64;
 /// State of an item that is kept between rounds.
 struct Watched {
     next: Instant,
+    /// The epoch and the version of the rows at which the item came to rest.
+    resting_at: Option<(u64, u64)>,
     invariant: Invariant,
     error_latch: ErrorLatch,
     pace: Pace,
     consolidated: Option<Instant>,
+    archive: ArchiveAttempts,
+}
+
+/// When the archive of the item was last tried, and what stood against it.
+#[derive(Default)]
+struct ArchiveAttempts {
+    last: Option<Instant>,
+    reasons: Vec<String>,
+}
+
+impl ArchiveAttempts {
+    fn is_due(&self, now: Instant) -> bool {
+        self.last
+            .is_none_or(|last| now.saturating_duration_since(last) >= ARCHIVE_RETRY_INTERVAL)
+    }
+
+    /// Logs what stands against the archive, once.
+    fn note(&mut self, id: &ItemId, reasons: Vec<String>) {
+        if !reasons.is_empty() && reasons != self.reasons {
+            tracing::warn!(item = %id, reasons = reasons.join("; "), "could not archive the item yet, retrying");
+        }
+        self.reasons = reasons;
+    }
 }
 
 impl Watched {
@@ -48,11 +79,35 @@ impl Watched {
         let now = Instant::now();
         Self {
             next: now,
+            resting_at: None,
             invariant: Invariant::new(now),
             error_latch: ErrorLatch::new("reconciling an item", ERRORS),
             pace: Pace::default(),
             consolidated: None,
+            archive: ArchiveAttempts::default(),
         }
+    }
+
+    fn is_due(&self, item: &LiveItem, now: Instant) -> bool {
+        if item.config.state == ItemState::Archived {
+            return false;
+        }
+        self.next <= now
+            || self
+                .resting_at
+                .is_some_and(|revision| revision != (item.config.epoch, item.rows_version))
+    }
+
+    /// Plans the next poll after one that found the item `active` or not.
+    fn plan(&mut self, item: &LiveItem, active: bool) {
+        let rests = !active && item.is_settled() && self.invariant.is_clean();
+        self.resting_at = rests.then_some((item.config.epoch, item.rows_version));
+        let pause = match (active, rests) {
+            (true, _) => Duration::ZERO,
+            (false, true) => RESTING_POLL_INTERVAL,
+            (false, false) => IDLE_POLL_INTERVAL,
+        };
+        self.next = Instant::now() + pause;
     }
 
     fn may_consolidate(&self, now: Instant) -> bool {
@@ -82,10 +137,25 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
         tokio::select! {
             () = reconciler.stop.cancelled() => return,
             () = tokio::time::sleep(reconciler.settings.poll_interval) => {}
-            Some((item, units)) = incoming.recv() => note(&mut requests, item, units),
+            Some(request) = incoming.recv() => take_in(&mut items, &mut requests, request),
         }
-        while let Ok((item, units)) = incoming.try_recv() {
-            note(&mut requests, item, units);
+        while let Ok(request) = incoming.try_recv() {
+            take_in(&mut items, &mut requests, request);
+        }
+    }
+}
+
+/// `None`: the connection to Redis is new. Redis may have lost segments of items that rest.
+fn take_in(
+    items: &mut HashMap<ItemId, Watched>,
+    requests: &mut ConsolidationRequests,
+    request: Option<(ItemId, u64)>,
+) {
+    match request {
+        Some((item, units)) => note(requests, item, units),
+        None => {
+            let now = Instant::now();
+            items.values_mut().for_each(|watched| watched.next = now);
         }
     }
 }
@@ -115,24 +185,25 @@ async fn reconcile_due(
         Instant::now(),
         reconciler.ledger.open_transfers(None).await?,
     );
-    let configs = reconciler.ledger.segment_configs().await?;
-    items.retain(|id, _| configs.iter().any(|(known, _)| known == id));
+    let live = reconciler.ledger.live_items().await?;
+    items.retain(|id, _| live.iter().any(|known| known.id == *id));
     let mut due = Vec::new();
-    for (id, settings) in configs {
-        let watched = items.remove(&id).unwrap_or_else(Watched::new);
+    for item in live {
+        let watched = items.remove(&item.id).unwrap_or_else(Watched::new);
         let transfers: Vec<_> = open
             .iter()
-            .filter(|transfer| transfer.item == id)
+            .filter(|transfer| transfer.item == item.id)
             .cloned()
             .collect();
-        let wanted = wanted(requests, &id, &settings).unwrap_or(0);
-        if watched.next > now && transfers.is_empty() && wanted == 0 {
-            items.insert(id, watched);
+        let wanted = wanted(requests, &item.id, &item.config).unwrap_or(0);
+        let end = End::of(reconciler, &item, &watched, now);
+        if !watched.is_due(&item, now) && end == End::None && transfers.is_empty() && wanted == 0 {
+            items.insert(item.id, watched);
         } else {
             due.push((
                 DueItem {
-                    id,
-                    settings,
+                    item,
+                    end,
                     transfers,
                     wanted,
                 },
@@ -153,10 +224,38 @@ async fn reconcile_due(
 
 /// An item that is due, as the ledger has it.
 struct DueItem {
-    id: ItemId,
-    settings: SegmentConfig,
+    item: LiveItem,
+    end: End,
     transfers: Vec<Transfer>,
     wanted: u64,
+}
+
+/// What is due for the end of an item.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    None,
+    /// Its window has ended, and it is not closed.
+    Close,
+    /// It is to be archived by this actor.
+    Archive(String),
+    /// It is archived, and Redis still has its keys.
+    RemoveKeys,
+}
+
+impl End {
+    fn of(reconciler: &Reconciler, item: &LiveItem, watched: &Watched, now: Instant) -> Self {
+        let (settings, time) = (&reconciler.settings, (reconciler.settings.clock)());
+        if close::is_due(&item.config, reconciler.close_delay(), time) {
+            return Self::Close;
+        }
+        if !watched.archive.is_due(now) {
+            return Self::None;
+        }
+        if item.config.state == ItemState::Archived {
+            return Self::RemoveKeys;
+        }
+        archive::actor(item, settings.archive_after, time).map_or(Self::None, Self::Archive)
+    }
 }
 
 async fn reconcile_and_latch(
@@ -168,7 +267,7 @@ async fn reconcile_and_latch(
         Ok(()) => watched.error_latch.recovered(),
         Err(error) => watched.error_latch.failed(&error),
     }
-    (due_item.id, watched)
+    (due_item.item.id, watched)
 }
 
 async fn reconcile(
@@ -177,11 +276,15 @@ async fn reconcile(
     watched: &mut Watched,
 ) -> Result<(), ReconcilerError> {
     let DueItem {
-        id,
-        settings,
+        item,
+        end,
         transfers,
         wanted,
     } = due_item;
+    let (id, settings) = (&item.id, &item.config);
+    if item.config.state == ItemState::Archived {
+        return archive_item(reconciler, id, "reconciler", watched).await;
+    }
     let snapshots = audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?;
     gauges::show_item(reconciler, id, &snapshots);
     let repair = watched
@@ -189,12 +292,7 @@ async fn reconcile(
         .judge(reconciler, id, settings, &snapshots)
         .await?;
     let active = is_active(&snapshots, (reconciler.settings.clock)()) || !transfers.is_empty();
-    watched.next = Instant::now()
-        + if active {
-            Duration::ZERO
-        } else {
-            IDLE_POLL_INTERVAL
-        };
+    watched.plan(item, active);
     if snapshots.iter().any(|snapshot| {
         snapshot
             .inspection
@@ -221,9 +319,33 @@ async fn reconcile(
         transfers: !transfers.is_empty(),
         balance,
         wanted,
+        archive: None,
     };
     if !work.is_empty() {
         item_lock::work_under_lock(reconciler, id, work).await?;
     }
-    watched.invariant.audit(reconciler, id).await
+    watched.invariant.audit(reconciler, id).await?;
+    match end {
+        End::Close => close::close(reconciler, id).await,
+        End::Archive(actor) => archive_item(reconciler, id, actor, watched).await,
+        End::None | End::RemoveKeys => Ok(()),
+    }
+}
+
+/// Archives the item, or removes the keys of one that is archived.
+async fn archive_item(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    actor: &str,
+    watched: &mut Watched,
+) -> Result<(), ReconcilerError> {
+    watched.archive.last = Some(Instant::now());
+    let work = PendingWork {
+        archive: Some(actor.to_owned()),
+        ..PendingWork::default()
+    };
+    if let Some(reasons) = item_lock::work_under_lock(reconciler, id, work).await? {
+        watched.archive.note(id, reasons);
+    }
+    Ok(())
 }

@@ -3,18 +3,15 @@
 //!
 //! A poll costs Redis about five microseconds. So the sweep polls every segment that could sell
 //! twice a second, and records an order whose wake-up was lost within about a second. The number of
-//! closed items grows every day: their segments are polled less often once they are drained. Beyond
+//! closed items grows every day: once their segments are drained and their orders are settled, the
+//! sweep leaves them alone until the ledger has a change of them, or Redis was away. Beyond
 //! [`POLLS_PER_SECOND_MAX`] the pause grows, and so does that second.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use domain::{EntryId, ItemId, ItemState, SegmentConfig, SegmentKey};
+use domain::{EntryId, ItemId, ItemState, SegmentKey};
 use futures::{StreamExt, stream};
-use ledger::Ledger;
+use ledger::{Ledger, LiveItem};
 use stock::{Inspection, InspectionEntries, Opened, Stock, StockError};
 
 use crate::{Recorder, pass::RecorderError, quarantine::Quarantine, with_timeout};
@@ -24,9 +21,6 @@ const POLL_CONCURRENCY: usize = 64;
 
 /// A tenth of what a Redis server can do.
 const POLLS_PER_SECOND_MAX: f64 = 20_000.0;
-
-/// Interval between two polls of a drained segment of a closed item.
-const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Limit for one sweep.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -64,7 +58,7 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
         tokio::select! {
             () = recorder.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
-            () = recorder.work.sweep.notified() => {}
+            () = recorder.work.sweep.notified() => idle.clear(),
         }
     }
 }
@@ -83,20 +77,35 @@ pub(crate) async fn final_sweep(recorder: &Recorder) {
     }
 }
 
-/// Drained segments of closed items, and when to poll each again.
+/// Segments that cannot have an entry to record before the ledger has a change of their item: the
+/// item is closed and settled, and the segment was drained then.
 #[derive(Default)]
-struct IdleSegments(HashMap<SegmentKey, Instant>);
+struct IdleSegments(HashMap<SegmentKey, Revision>);
+
+/// Epoch of an item, and the sum of the versions of its rows.
+type Revision = (u64, u64);
+
+fn revision(item: &LiveItem) -> Revision {
+    (item.config.epoch, item.rows_version)
+}
 
 impl IdleSegments {
-    fn is_idle(&mut self, segment: &SegmentKey) -> bool {
-        let idle = self
-            .0
-            .get(segment)
-            .is_some_and(|until| Instant::now() < *until);
-        if !idle {
-            self.0.remove(segment);
-        }
-        idle
+    /// Forgets the segments whose item has changed.
+    fn retain(&mut self, items: &LiveItems) {
+        self.0.retain(|segment, seen| {
+            items
+                .get(&segment.item)
+                .is_some_and(|item| item.is_settled() && revision(item) == *seen)
+        });
+    }
+
+    fn contains(&self, segment: &SegmentKey) -> bool {
+        self.0.contains_key(segment)
+    }
+
+    /// Polls every segment again: Redis may have lost some.
+    fn clear(&mut self) {
+        self.0.clear();
     }
 }
 
@@ -113,21 +122,27 @@ async fn sweep(
     quarantine: &Quarantine,
     idle: &mut IdleSegments,
 ) -> Result<Swept, RecorderError> {
+    // The items are read first: a change after that has another revision, and the next sweep polls
+    // the segment again.
+    let items: LiveItems = ledger
+        .live_items()
+        .await?
+        .into_iter()
+        .map(|item| (item.id.clone(), item))
+        .collect();
+    idle.retain(&items);
     let mut checkpoints = ledger.checkpoints().await?;
-    checkpoints.retain(|(segment, _)| !idle.is_idle(segment));
+    checkpoints.retain(|(segment, _)| !idle.contains(segment));
     let mut swept = Swept {
         polls: checkpoints.len(),
         ..Swept::default()
     };
-    let configs = ledger.segment_configs().await?.into_iter().collect();
-    let polls = stream::iter(checkpoints).map(|(segment, checkpoint)| {
-        poll(stock, ledger, segment, checkpoint, quarantine, &configs)
-    });
+    let polls = stream::iter(checkpoints)
+        .map(|(segment, checkpoint)| poll(stock, ledger, segment, checkpoint, quarantine, &items));
     let polled: Vec<_> = polls.buffer_unordered(POLL_CONCURRENCY).collect().await;
     for (segment, polled) in polled {
-        if polled.is_drained {
-            idle.0
-                .insert(segment.clone(), Instant::now() + IDLE_POLL_INTERVAL);
+        if let Some(revision) = polled.idle_at {
+            idle.0.insert(segment.clone(), revision);
         }
         if polled.work {
             swept.working.push(segment);
@@ -140,21 +155,30 @@ async fn sweep(
 #[derive(Default)]
 struct Polled {
     work: bool,
-    is_drained: bool,
+    /// The revision of its item that it needs no more polls for.
+    idle_at: Option<Revision>,
 }
 
 impl Polled {
     const WORK: Self = Self {
         work: true,
-        is_drained: false,
+        idle_at: None,
     };
 
-    fn of(segment: &Inspection, checkpoint: Option<EntryId>, quarantine: &Quarantine) -> Self {
+    fn of(
+        segment: &Inspection,
+        checkpoint: Option<EntryId>,
+        quarantine: &Quarantine,
+        item: Option<&LiveItem>,
+    ) -> Self {
         let work = (Some(segment.last) != checkpoint || segment.outbox != 1)
             && !quarantine.is_unchanged(&segment.segment, checkpoint, Some(segment.last));
+        let is_drained = Some(segment.last) == checkpoint && segment.outbox == 1;
+        let settled =
+            item.filter(|item| is_drained && item.is_settled() && segment.is_set_as(&item.config));
         Self {
             work,
-            is_drained: !work && segment.state == ItemState::Closed,
+            idle_at: settled.map(revision),
         }
     }
 }
@@ -165,12 +189,13 @@ async fn poll(
     segment: SegmentKey,
     checkpoint: Option<EntryId>,
     quarantine: &Quarantine,
-    configs: &Configs,
+    items: &LiveItems,
 ) -> (SegmentKey, Polled) {
+    let item = items.get(&segment.item);
     let polled = match stock.inspect(&segment, InspectionEntries::None).await {
         Ok(inspection) => {
-            catch_up(stock, &inspection, configs).await;
-            Polled::of(&inspection, checkpoint, quarantine)
+            catch_up(stock, &inspection, item).await;
+            Polled::of(&inspection, checkpoint, quarantine, item)
         }
         Err(StockError::Missing(_)) if checkpoint.is_none() => open(stock, ledger, &segment).await,
         // A segment with a checkpoint whose keys are gone from Redis has diverged. The pass
@@ -187,16 +212,18 @@ async fn poll(
     (segment, polled)
 }
 
-/// The settings that the segments of each item should have.
-type Configs = HashMap<ItemId, SegmentConfig>;
+/// The items whose segments are polled.
+type LiveItems = HashMap<ItemId, LiveItem>;
 
 /// Applies the item's settings to a segment that missed a change of them.
-async fn catch_up(stock: &Stock, inspection: &Inspection, configs: &Configs) {
-    let Some(config) = configs.get(&inspection.segment.item) else {
+async fn catch_up(stock: &Stock, inspection: &Inspection, item: Option<&LiveItem>) {
+    let Some(LiveItem { config, .. }) = item else {
         return;
     };
-    // A repair that is under way sets the current settings itself.
-    if inspection.epoch < config.epoch && inspection.repairing.is_none() {
+    // A repair that is under way sets the current settings itself. The keys of an archived item are
+    // being removed.
+    let is_behind = inspection.epoch < config.epoch && config.state != ItemState::Archived;
+    if is_behind && inspection.repairing.is_none() {
         match stock.configure_segment(&inspection.segment, config).await {
             Ok(_) => {
                 tracing::info!(segment = %inspection.segment, epoch = config.epoch, "applied a change of the item that the segment had missed")
@@ -214,6 +241,9 @@ async fn open(stock: &Stock, ledger: &dyn Ledger, segment: &SegmentKey) -> Polle
     let Ok(Some(item)) = ledger.item(&segment.item).await else {
         return Polled::default();
     };
+    if item.state == ItemState::Archived {
+        return Polled::default();
+    }
     match stock.open_segment(&item, segment.segment).await {
         Ok(Opened::New) => {
             tracing::info!(%segment, "opened a segment that the item's creation had left unopened")

@@ -75,6 +75,19 @@ pub struct WebhooksArguments {
     command: WebhooksCommand,
 }
 
+impl ApiCommand {
+    /// The item of `items archive`, which needs the stores instead of a service.
+    pub fn item_to_archive(&self) -> Option<String> {
+        match self {
+            Self::Items(ItemsArguments {
+                command: ItemsCommand::Archive { item },
+                ..
+            }) => Some(item.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// Runs the command.
 pub async fn run(command: ApiCommand, dir: &Path, layers: &Layers) -> Result<ExitCode> {
     match command {

@@ -59,8 +59,11 @@ fn table(report: &AuditReport) -> String {
     } else {
         "NOT ok"
     };
+    let archived = report.archived_at.map_or_else(String::new, |at| {
+        format!("archived at {at}: this is the final audit\n")
+    });
     format!(
-        "{table}\n{findings}oversold {}, drift {}: {verdict}",
+        "{table}\n{archived}{findings}oversold {}, drift {}: {verdict}",
         report.oversold, report.drift
     )
 }

@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Exit status: 0 success; 1 `audit` found drift or an oversell, or `reconcile` found or left work to
-//! do; 2 any other error. `lock` has further exit statuses, which its help lists.
+//! Exit status: 0 success; 1 `audit` found drift or an oversell, `reconcile` found or left work to
+//! do, or `items archive` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +16,8 @@ use domain::{BuyerId, ItemId};
 
 use crate::{
     api::{self, ApiCommand},
-    audit,
+    archive, audit,
+    buyers::{self, BuyersCommand},
     lock::{self, LockCommand},
     log::{self, LogFormat},
     output::write_out,
@@ -87,6 +88,9 @@ enum Command {
     },
     #[command(flatten)]
     Api(ApiCommand),
+    /// Erases the name of a buyer.
+    #[command(subcommand)]
+    Buyers(BuyersCommand),
     /// Runs a command under a distributed lock, or shows the holder of a lock.
     #[command(subcommand)]
     Lock(LockCommand),
@@ -132,6 +136,11 @@ pub async fn run() -> Result<ExitCode> {
             lock::lock(command, &layers).await
         }
         Command::Api(command) => {
+            if let Some(item) = command.item_to_archive() {
+                let settings = Settings::from_layers(&layers)?;
+                log::start(&settings.log, settings.log_format)?;
+                return archive::archive(&settings, &ItemId::new(item)?).await;
+            }
             log::start(
                 &layers.text("log").unwrap_or_default(),
                 LogFormat::from_layers(&layers)?,
@@ -159,6 +168,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
             dry_run,
             json,
         } => reconcile::reconcile(&settings, &ItemId::new(item)?, dry_run, json).await,
+        Command::Buyers(command) => buyers::run(&settings, command).await,
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,

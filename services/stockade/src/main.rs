@@ -1,7 +1,9 @@
 //! The `stockade` binary: the command line, and the roles that a process runs.
 
 mod api;
+mod archive;
 mod audit;
+mod buyers;
 mod cli;
 mod dedicated_runtime;
 mod item_lock;

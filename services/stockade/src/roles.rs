@@ -219,7 +219,11 @@ impl Running {
             stock,
             ledger,
             lock,
-            ReconcilerSettings::default(),
+            ReconcilerSettings {
+                close_delay: settings.order_timeout,
+                archive_after: settings.archive_after,
+                ..ReconcilerSettings::default()
+            },
             self.stop_recording.clone(),
         );
         self.recording.push(tokio::spawn(reconciler));

@@ -3,6 +3,7 @@
 
 mod admins;
 mod database;
+mod duration;
 mod layers;
 mod rates;
 mod table;
@@ -80,6 +81,7 @@ pub struct Settings {
     pub recorder_workers: usize,
     pub webhooks_allow_private: bool,
     pub events_keep: Duration,
+    pub archive_after: Option<Duration>,
     pub log: String,
     pub log_format: LogFormat,
     /// The stores that the user configured, without those of an earlier `up`.
@@ -206,6 +208,13 @@ impl Settings {
             events_keep: layers
                 .number("events_keep_days", 1..=3650)
                 .map(|days| Duration::from_secs(days * 86_400))?,
+            archive_after: layers
+                .text("archive_after")
+                .map(|text| {
+                    duration::parse(&text)
+                        .ok_or_else(|| layers.wrong("archive_after", duration::EXPECTED))
+                })
+                .transpose()?,
             log: layers.text("log").unwrap_or_default(),
             log_format: LogFormat::from_layers(layers)?,
         })

@@ -1,7 +1,7 @@
 //! Manual changes of an item, for every database.
 
 use async_trait::async_trait;
-use domain::{Item, ItemId};
+use domain::{Item, ItemId, ItemState};
 use serde_json::{Map, Value, json};
 
 use crate::{Changed, ItemChange, LedgerError, NewJournalEntry, events, transaction::end};
@@ -42,6 +42,9 @@ async fn apply(
     let Some((item, _)) = transaction.lock_item(id).await? else {
         return Ok(Changed::NoItem);
     };
+    if item.state == ItemState::Archived {
+        return Ok(Changed::Archived(item));
+    }
     // Apply the change before comparing versions: a repeat must find its own change, not the
     // version that the change has produced.
     let Some(changed) = change.apply(&item) else {

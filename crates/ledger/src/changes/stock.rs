@@ -4,7 +4,7 @@
 //! transfer may wait for the item, and never the other way round.
 
 use async_trait::async_trait;
-use domain::{Item, ItemId};
+use domain::{Item, ItemId, ItemState};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -88,6 +88,9 @@ async fn apply(
         } else {
             Changed::Item(item)
         }));
+    }
+    if item.state == ItemState::Archived {
+        return Ok(Outcome::Unchanged(Changed::Archived(item)));
     }
     if expected.is_some_and(|expected| expected != item.version) {
         return Ok(Outcome::Unchanged(Changed::OtherVersion(item)));

@@ -1,18 +1,20 @@
 //! Recording: claiming segments and replaying their outbox entries into the tables.
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, ItemId, OrderId, SegmentConfig, SegmentKey};
+use domain::{Entry, EntryId, ItemId, ItemState, OrderId, SegmentConfig, SegmentKey};
+use jiff::Timestamp;
 
 use crate::LedgerError;
 
 /// What a recorder needs: the checkpoints to start from, and claims of segments.
 #[async_trait]
 pub trait Recording: Send + Sync + 'static {
-    /// Every segment of every item with its checkpoint. Recorders sweep this list.
+    /// Every segment with its checkpoint, except those of archived items. Recorders sweep this
+    /// list.
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError>;
 
-    /// The settings that the segments of each item should have.
-    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError>;
+    /// Every item that has keys in Redis. Recorders and reconcilers work from this list.
+    async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError>;
 
     /// Claims up to `at_most` of the `wanted` segments, in this order, and skips those that another
     /// recorder has claimed. The claim lasts until it is recorded, released or dropped. `None`:
@@ -25,6 +27,32 @@ pub trait Recording: Send + Sync + 'static {
         wanted: &[SegmentKey],
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError>;
+}
+
+/// An item that has keys in Redis, and what decides whether it needs work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveItem {
+    /// The item.
+    pub id: ItemId,
+    /// The settings that its segments should have. The state is `archived` until the keys have been
+    /// removed.
+    pub config: SegmentConfig,
+    /// The sum of the versions of its rows. It rises with every change of one of them.
+    pub rows_version: u64,
+    /// Whether orders are held, units are on their way back, or transfers are open.
+    pub has_open_work: bool,
+    /// Since when it is closed.
+    pub closed_at: Option<Timestamp>,
+    /// Who has asked for its archive.
+    pub archive_by: Option<String>,
+}
+
+impl LiveItem {
+    /// Whether it is closed and every order and transfer of it is settled in the ledger. Its
+    /// segments can then change only after its epoch or a row has changed.
+    pub fn is_settled(&self) -> bool {
+        self.config.state == ItemState::Closed && !self.has_open_work
+    }
 }
 
 /// Segment rows that one recorder has locked: an open transaction. Dropping a claim rolls it back

@@ -20,8 +20,12 @@ use crate::{
 /// journal. None is called with an empty list.
 #[async_trait]
 pub(crate) trait Statements: statements::Statements + item::Statements {
-    /// Locks the rows in this order, waiting for transactions that have them.
-    async fn lock_segments(&mut self, keys: &BTreeSet<SegmentKey>) -> Result<(), LedgerError>;
+    /// Locks the rows in this order, waiting for transactions that have them. Returns those whose
+    /// item is archived.
+    async fn lock_segments(
+        &mut self,
+        keys: &BTreeSet<SegmentKey>,
+    ) -> Result<HashSet<SegmentKey>, LedgerError>;
 
     /// Notes the order of each payment, unless another order has the payment. Returns the orders
     /// that do not get their payment.
@@ -47,6 +51,7 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
 /// Changes of a row's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
+    pub available: i64,
     pub held: i64,
     pub confirmed: i64,
     pub returning: i64,
@@ -61,7 +66,9 @@ impl Moved {
         }
     }
 
-    fn add(&mut self, step: &Transition) {
+    /// `archived`: Redis does not have the segment any more, so the units return in the ledger
+    /// alone.
+    fn add(&mut self, step: &Transition, archived: bool) {
         let units = i64::from(step.order.quantity.get());
         let Some(from) = self.units(step.order.state.units()) else {
             return;
@@ -69,6 +76,7 @@ impl Moved {
         *from -= units;
         match self.units(step.to.units()) {
             Some(to) => *to += units,
+            None if archived => self.available += units,
             None => self.returning += units,
         }
     }
@@ -93,9 +101,11 @@ async fn apply(
         .filter(|step| moves_units(step))
         .map(|step| segment(&step.order))
         .collect();
-    if !segments.is_empty() {
-        transaction.lock_segments(&segments).await?;
-    }
+    let archived = if segments.is_empty() {
+        HashSet::new()
+    } else {
+        transaction.lock_segments(&segments).await?
+    };
     let stepped = if valid.is_empty() {
         HashSet::new()
     } else {
@@ -110,7 +120,7 @@ async fn apply(
         .map(|step| (step.order.id, stepped_to(step)))
         .collect();
     let events = events::of_transitions(orders.values());
-    count(transaction, &made, &events).await?;
+    count(transaction, &made, &archived, &events).await?;
     for step in made.iter().filter(|step| step.to == OrderState::RefundDue) {
         transaction.note(&refund_due_entry(step)).await?;
     }
@@ -159,13 +169,16 @@ fn moves_units(step: &Transition) -> bool {
 async fn count(
     transaction: &mut impl Statements,
     made: &[&Transition],
+    archived: &HashSet<SegmentKey>,
     events: &[NewEvent],
 ) -> Result<(), LedgerError> {
     let mut moved: BTreeMap<SegmentKey, Moved> = BTreeMap::new();
     let mut returns = Vec::new();
     for step in made.iter().filter(|step| moves_units(step)) {
-        moved.entry(segment(&step.order)).or_default().add(step);
-        if step.to.units() == Units::None {
+        let segment = segment(&step.order);
+        let archived = archived.contains(&segment);
+        moved.entry(segment).or_default().add(step, archived);
+        if step.to.units() == Units::None && !archived {
             returns.push(pending(&step.order));
         }
     }

@@ -188,8 +188,13 @@ impl Statements for Transaction {
                         ELSE coalesce(limit_per_buyer, $10) END, \
                     limit_lowered_at = CASE \
                         WHEN coalesce($4, $10) >= coalesce(limit_per_buyer, $10) THEN limit_lowered_at \
-                        ELSE to_timestamp($12::double precision / 1000) END \
-             WHERE id = $1 AND version = $2",
+                        ELSE to_timestamp($12::double precision / 1000) END, \
+                    closed_at = CASE \
+                        WHEN $7 <> 'closed' THEN NULL \
+                        WHEN state = 'closed' THEN closed_at \
+                        ELSE to_timestamp($12::double precision / 1000) END, \
+                    archive_by = CASE WHEN $7 = 'closed' THEN archive_by END \
+             WHERE id = $1 AND version = $2 AND archived_at IS NULL",
         )
         .bind(item.id.as_str())
         .bind(signed(before))

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     LedgerError, OrderLife, PendingReturn, Transition,
-    columns::{OrderColumns, ReturnColumns, reached_attempts},
+    columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
     convert::{column, signed},
     events::{EventRows, NewEvent},
     life::transition::{self, Moved, Statements},
@@ -159,18 +159,24 @@ macro_rules! step {
 
 #[async_trait]
 impl Statements for Transaction {
-    async fn lock_segments(&mut self, keys: &BTreeSet<SegmentKey>) -> Result<(), LedgerError> {
+    async fn lock_segments(
+        &mut self,
+        keys: &BTreeSet<SegmentKey>,
+    ) -> Result<HashSet<SegmentKey>, LedgerError> {
         // In byte order, like the sorted keys and like every other transaction that locks segments.
         // The collation of the database could be a different one.
-        let locked = sqlx::query(
-            "SELECT 1 FROM UNNEST($1::text[], $2::integer[]) WITH ORDINALITY AS wanted (of_item, number, place) \
+        let locked = sqlx::query_as::<_, (String, i64, bool)>(
+            "SELECT item, segment::bigint, archived FROM UNNEST($1::text[], $2::integer[]) WITH ORDINALITY AS wanted (of_item, number, place) \
              JOIN segments ON item = of_item AND segment = number ORDER BY place FOR UPDATE OF segments",
         );
         let locked = locked
             .bind(column(keys, |key| key.item.to_string()))
             .bind(column(keys, |key| i32::from(key.segment)));
-        locked.execute(&mut **self).await?;
-        Ok(())
+        let locked = locked.fetch_all(&mut **self).await?;
+        let archived = locked.into_iter().filter(|(_, _, archived)| *archived);
+        archived
+            .map(|(item, segment, _)| segment_key(&item, segment))
+            .collect()
     }
 
     async fn bind_payments(
@@ -222,9 +228,9 @@ impl Statements for Transaction {
         let counted = sqlx::query(concat!(
             "WITH happened AS (",
             insert_events!(),
-            ") UPDATE segments AS s SET held = s.held + moved.held, confirmed = s.confirmed + moved.confirmed, \
+            ") UPDATE segments AS s SET available = s.available + moved.free, held = s.held + moved.held, confirmed = s.confirmed + moved.confirmed, \
                     \"returning\" = s.\"returning\" + moved.back, version = s.version + 1 \
-             FROM UNNEST($8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[]) AS moved (item, segment, held, confirmed, back) \
+             FROM UNNEST($8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[]) AS moved (item, segment, held, confirmed, back, free) \
              WHERE s.item = moved.item AND s.segment = moved.segment",
         ));
         bind_events!(counted, events)
@@ -233,6 +239,7 @@ impl Statements for Transaction {
             .bind(column(moved, |(_, moved)| moved.held))
             .bind(column(moved, |(_, moved)| moved.confirmed))
             .bind(column(moved, |(_, moved)| moved.returning))
+            .bind(column(moved, |(_, moved)| moved.available))
             .execute(&mut **self)
             .await?;
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use async_trait::async_trait;
-use domain::{EntryId, ItemId, OrderId, SegmentConfig, SegmentKey, TransferId};
+use domain::{EntryId, ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 use sqlx::{PgPool, error::DatabaseError};
 use uuid::Uuid;
@@ -14,9 +14,10 @@ use super::{
     item_columns, segment_columns, transfer_columns,
 };
 use crate::{
-    Claim, LedgerError, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow, Transfer,
+    Claim, LedgerError, LiveItem, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow,
+    Transfer,
     columns::{
-        ClaimedColumns, ConfigColumns, ReacquiredColumns, ReturnColumns, SegmentColumns,
+        ClaimedColumns, LiveColumns, ReacquiredColumns, ReturnColumns, SegmentColumns,
         TermsColumns, TransferColumns, checkpoint, claimed, index_and_units,
     },
     convert::{column, signed, unsigned},
@@ -27,11 +28,22 @@ use crate::{
     transaction::Transact,
 };
 
+/// Items that have keys in Redis.
+const LIVE: &str = concat!(
+    "SELECT ",
+    item_columns!(),
+    ", (extract(epoch FROM closed_at) * 1000)::bigint AS closed_ms, archive_by, \
+     coalesce((SELECT sum(segments.version) FROM segments WHERE segments.item = items.id), 0)::bigint AS rows_version, \
+     (EXISTS (SELECT FROM segments WHERE segments.item = items.id AND segments.held + segments.\"returning\" > 0) \
+      OR EXISTS (SELECT FROM transfers WHERE transfers.item = items.id AND transfers.state <> 'done')) AS has_open_work \
+     FROM items WHERE keys_removed_at IS NULL"
+);
+
 #[async_trait]
 impl Recording for PostgresLedger {
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
         let rows = sqlx::query_as::<_, (String, i64, Option<String>)>(
-            "SELECT item, segment::bigint, checkpoint FROM segments",
+            "SELECT item, segment::bigint, checkpoint FROM segments WHERE NOT archived",
         );
         rows.fetch_all(&self.pool)
             .await?
@@ -40,10 +52,9 @@ impl Recording for PostgresLedger {
             .collect()
     }
 
-    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
-        let rows =
-            sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
-        rows.fetch_all(&self.pool)
+    async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError> {
+        sqlx::query_as::<_, LiveColumns>(LIVE)
+            .fetch_all(&self.pool)
             .await?
             .into_iter()
             .map(TryInto::try_into)
@@ -95,7 +106,7 @@ const CLAIM: &str = concat!(
     turn!("of_item", "number"),
     ") LIMIT $4) SELECT ",
     segment_columns!(),
-    ", (SELECT items.segments::bigint FROM items WHERE items.id = of_item) AS width FROM mine JOIN segments ON item = of_item AND segment = number ORDER BY rank FOR UPDATE OF segments",
+    ", (SELECT items.segments::bigint FROM items WHERE items.id = of_item) AS width FROM mine JOIN segments ON item = of_item AND segment = number WHERE NOT archived ORDER BY rank FOR UPDATE OF segments",
 );
 
 pub(super) async fn claim(

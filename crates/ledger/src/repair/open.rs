@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
-use domain::{Entry, Item, ItemId, Memory, Order, OrderId, SegmentKey, Units};
+use domain::{Entry, Item, ItemId, ItemState, Memory, Order, OrderId, SegmentKey, Units};
 
 use super::{Repair, Repaired};
 use crate::{
@@ -53,6 +53,11 @@ impl<T: Statements> OpenRepair<T> {
         if let Err(fenced) = check_fence(token, fence) {
             transaction.roll_back().await;
             return Err(fenced);
+        }
+        // Its segments are to stay as they are: gone.
+        if item.state == ItemState::Archived {
+            transaction.roll_back().await;
+            return Err(superseded(item));
         }
         Ok(Self {
             transaction,
@@ -119,10 +124,7 @@ impl<T: Statements> OpenRepair<T> {
         // The segments were configured with the item as it was claimed. Only its epoch matters: the
         // stock may have changed since, but segments do not store it.
         if item.epoch != self.item.epoch {
-            return Err(LedgerError::Superseded(SegmentKey {
-                item: item.id,
-                segment: 0,
-            }));
+            return Err(superseded(item));
         }
         let changed = Item {
             epoch,
@@ -216,6 +218,13 @@ impl<T: Statements + Sync> Repair for OpenRepair<T> {
     async fn release(self: Box<Self>) {
         self.transaction.roll_back().await;
     }
+}
+
+fn superseded(item: Item) -> LedgerError {
+    LedgerError::Superseded(SegmentKey {
+        item: item.id,
+        segment: 0,
+    })
 }
 
 /// The latest attempt of each order, followed by its earlier attempts whose return is pending.

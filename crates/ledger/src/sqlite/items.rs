@@ -191,8 +191,10 @@ impl Statements for Transaction {
                         ELSE coalesce(limit_per_buyer, ?10) END, \
                     limit_lowered_at = CASE \
                         WHEN coalesce(?2, ?10) >= coalesce(limit_per_buyer, ?10) THEN limit_lowered_at \
-                        ELSE ?12 END \
-             WHERE id = ?8 AND version = ?9",
+                        ELSE ?12 END, \
+                    closed_at = CASE WHEN ?5 <> 'closed' THEN NULL WHEN state = 'closed' THEN closed_at ELSE ?12 END, \
+                    archive_by = CASE WHEN ?5 = 'closed' THEN archive_by END \
+             WHERE id = ?8 AND version = ?9 AND archived_at IS NULL",
         )
         .bind(signed(item.stock))
         .bind(limit(item))

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{SqliteLedger, Transaction, hex, hex_list, json, order_columns};
 use crate::{
     LedgerError, OrderLife, PendingReturn, Transition,
-    columns::{OrderColumns, ReturnColumns, reached_attempts},
+    columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
     convert::{column, signed},
     events::{NewEvent, Statements as _},
     life::transition::{self, Moved, Statements},
@@ -146,8 +146,19 @@ macro_rules! step {
 #[async_trait]
 impl Statements for Transaction {
     /// The transaction already holds the write lock, which covers all rows.
-    async fn lock_segments(&mut self, _: &BTreeSet<SegmentKey>) -> Result<(), LedgerError> {
-        Ok(())
+    async fn lock_segments(
+        &mut self,
+        keys: &BTreeSet<SegmentKey>,
+    ) -> Result<HashSet<SegmentKey>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64)>(
+            "SELECT item, segment FROM json_each(?) AS wanted \
+             JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 WHERE archived",
+        );
+        let keys = json(&column(keys, |key| (key.item.as_str(), key.segment)))?;
+        let rows = rows.bind(keys).fetch_all(&mut **self).await?;
+        rows.into_iter()
+            .map(|(item, segment)| segment_key(&item, segment))
+            .collect()
     }
 
     async fn bind_payments(
@@ -196,9 +207,10 @@ impl Statements for Transaction {
         }
         for (key, moved) in moved {
             sqlx::query(
-                "UPDATE segments SET held = held + ?, confirmed = confirmed + ?, \"returning\" = \"returning\" + ?, version = version + 1 \
+                "UPDATE segments SET available = available + ?, held = held + ?, confirmed = confirmed + ?, \"returning\" = \"returning\" + ?, version = version + 1 \
                  WHERE item = ? AND segment = ?",
             )
+            .bind(moved.available)
             .bind(moved.held)
             .bind(moved.confirmed)
             .bind(moved.returning)

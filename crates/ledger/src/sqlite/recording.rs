@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{EntryId, ItemId, OrderId, SegmentConfig, SegmentKey, TransferId};
+use domain::{EntryId, ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -11,9 +11,10 @@ use super::{
     SqliteLedger, Transaction, hex, hex_list, item_columns, json, segment_columns, transfer_columns,
 };
 use crate::{
-    Claim, LedgerError, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow, Transfer,
+    Claim, LedgerError, LiveItem, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow,
+    Transfer,
     columns::{
-        ClaimedColumns, ConfigColumns, ReacquiredColumns, ReturnColumns, TermsColumns,
+        ClaimedColumns, LiveColumns, ReacquiredColumns, ReturnColumns, TermsColumns,
         TransferColumns, checkpoint, claimed, index_and_units,
     },
     convert::{column, signed},
@@ -24,11 +25,22 @@ use crate::{
     transaction::Transact,
 };
 
+/// Items that have keys in Redis.
+const LIVE: &str = concat!(
+    "SELECT ",
+    item_columns!(),
+    ", closed_at AS closed_ms, archive_by, \
+     coalesce((SELECT sum(segments.version) FROM segments WHERE segments.item = items.id), 0) AS rows_version, \
+     (EXISTS (SELECT 1 FROM segments WHERE segments.item = items.id AND segments.held + segments.\"returning\" > 0) \
+      OR EXISTS (SELECT 1 FROM transfers WHERE transfers.item = items.id AND transfers.state <> 'done')) AS has_open_work \
+     FROM items WHERE keys_removed_at IS NULL"
+);
+
 #[async_trait]
 impl Recording for SqliteLedger {
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
         let rows = sqlx::query_as::<_, (String, i64, Option<String>)>(
-            "SELECT item, segment, checkpoint FROM segments",
+            "SELECT item, segment, checkpoint FROM segments WHERE NOT archived",
         );
         rows.fetch_all(&self.readers)
             .await?
@@ -37,10 +49,9 @@ impl Recording for SqliteLedger {
             .collect()
     }
 
-    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
-        let rows =
-            sqlx::query_as::<_, ConfigColumns>(concat!("SELECT ", item_columns!(), " FROM items"));
-        rows.fetch_all(&self.readers)
+    async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError> {
+        sqlx::query_as::<_, LiveColumns>(LIVE)
+            .fetch_all(&self.readers)
             .await?
             .into_iter()
             .map(TryInto::try_into)
@@ -90,7 +101,7 @@ pub(super) async fn rows(
     let rows = sqlx::query_as::<_, ClaimedColumns>(concat!(
         "SELECT ",
         segment_columns!(),
-        ", (SELECT items.segments FROM items WHERE items.id = segments.item) AS width FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 \
+        ", (SELECT items.segments FROM items WHERE items.id = segments.item) AS width FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 WHERE NOT archived \
            ORDER BY wanted.key LIMIT ?",
     ));
     claimed(

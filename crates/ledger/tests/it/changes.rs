@@ -14,7 +14,7 @@ on_both_databases!(crate::env::run:
     a_repeated_change_changes_nothing,
     a_change_decided_on_another_version_changes_nothing,
     a_repeated_creation_is_recognised_by_the_original_properties,
-    segment_configs_are_those_of_the_items,
+    live_items_have_the_settings_of_their_segments,
     the_journal_keeps_every_entry_and_lists_the_newest_first,
     an_entry_noted_once_is_in_the_journal_once,
     a_window_that_ends_before_it_begins_is_refused,
@@ -166,7 +166,7 @@ async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &Test
     );
 }
 
-async fn segment_configs_are_those_of_the_items(env: &TestEnv) {
+async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 2).await;
     env.create(&*ledger, "jug", 10, 2).await;
@@ -174,8 +174,8 @@ async fn segment_configs_are_those_of_the_items(env: &TestEnv) {
         .change_item(&vase.id, &every_field(), None, "admin")
         .await
         .unwrap();
-    let mut configs = ledger.segment_configs().await.unwrap();
-    configs.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    let mut configs = ledger.live_items().await.unwrap();
+    configs.sort_unstable_by(|one, other| one.id.cmp(&other.id));
     let limit = Quantity::new(2).ok();
     let jug = SegmentConfig {
         state: ItemState::Open,
@@ -193,7 +193,7 @@ async fn segment_configs_are_those_of_the_items(env: &TestEnv) {
     assert_eq!(
         configs
             .into_iter()
-            .map(|(_, config)| config)
+            .map(|item| item.config)
             .collect::<Vec<_>>(),
         [jug, vase]
     );

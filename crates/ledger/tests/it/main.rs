@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod ablation;
+mod archives;
 mod changes;
 mod claims;
 mod cost;

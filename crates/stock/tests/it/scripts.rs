@@ -3,6 +3,7 @@
 //! Here are those by which an order takes; how units come back, move, and are repaired is in files of
 //! its own.
 
+mod archive;
 mod release;
 mod repair;
 mod transfer;
@@ -23,6 +24,7 @@ const DUE_SPILLOVERS: &str = include_str!("../../../../lua/due_spillovers.lua");
 const FINISH_SPILLOVER: &str = include_str!("../../../../lua/finish_spillover.lua");
 const FORGET_DECLINED: &str = include_str!("../../../../lua/forget_declined.lua");
 const FORGET_SPILLOVER: &str = include_str!("../../../../lua/forget_spillover.lua");
+const HALT: &str = include_str!("../../../../lua/halt_segment.lua");
 const INSPECT: &str = include_str!("../../../../lua/inspect.lua");
 const OPEN_SEGMENT: &str = include_str!("../../../../lua/open_segment.lua");
 const SET_STATE: &str = include_str!("../../../../lua/set_state.lua");

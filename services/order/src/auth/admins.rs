@@ -20,6 +20,8 @@ pub enum Scope {
     RefundsWrite,
     /// Create, test and remove webhooks.
     WebhooksWrite,
+    /// Erase the names of buyers.
+    BuyersErase,
 }
 
 /// No scope has this name.
@@ -29,13 +31,14 @@ pub struct UnknownScope;
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Read,
         Self::ItemsWrite,
         Self::StockWrite,
         Self::OrdersPlace,
         Self::RefundsWrite,
         Self::WebhooksWrite,
+        Self::BuyersErase,
     ];
 
     /// Its name in settings, documents and answers.
@@ -47,6 +50,7 @@ impl Scope {
             Self::OrdersPlace => "orders:place",
             Self::RefundsWrite => "refunds:write",
             Self::WebhooksWrite => "webhooks:write",
+            Self::BuyersErase => "buyers:erase",
         }
     }
 

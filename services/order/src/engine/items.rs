@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{IdempotencyKey, Item, ItemId, TransferId};
+use domain::{IdempotencyKey, Item, ItemId, ItemState, TransferId};
 use ledger::{
     Changed, Created, ItemChange, JournalEntry, SegmentRow, StockChange, StockPart, TransferState,
 };
@@ -98,6 +98,9 @@ impl Engine {
         let Some(item) = self.ledger.item(id).await? else {
             return Ok(Stocked::NoItem);
         };
+        if item.state == ItemState::Archived {
+            return Ok(Stocked::Archived);
+        }
         let change = self.stock_change(&item, request, key).await?;
         match self
             .ledger
@@ -105,6 +108,7 @@ impl Engine {
             .await?
         {
             Changed::NoItem => Ok(Stocked::NoItem),
+            Changed::Archived(_) => Ok(Stocked::Archived),
             Changed::OtherVersion(item) => Ok(Stocked::OtherVersion(item.version)),
             Changed::OtherChange(item) => Ok(Stocked::KeyReused {
                 version: item.version,
@@ -130,6 +134,9 @@ impl Engine {
         if seen.item.version != expected {
             return Ok(StockSet::OtherVersion(seen.item.version));
         }
+        if seen.item.state == ItemState::Archived {
+            return Ok(StockSet::Archived);
+        }
         // A withdrawal that begins or ends after the item was read changes the version.
         if self.withdrawing(id).await? > 0 {
             return Ok(StockSet::WithdrawalOpen);
@@ -150,6 +157,7 @@ impl Engine {
                 .await?
             {
                 Stocked::NoItem => StockSet::NoItem,
+                Stocked::Archived => StockSet::Archived,
                 // Another request for the same version came first.
                 Stocked::OtherVersion(version) | Stocked::KeyReused { version } => {
                     StockSet::OtherVersion(version)
@@ -264,16 +272,16 @@ impl Engine {
             return Ok(None);
         };
         let rows = self.ledger.segments(id).await?;
-        let inspections = self
-            .cache(item.clone())
-            .stock
-            .inspect(InspectionEntries::None)
-            .await?;
-        let segments: Vec<_> = rows
-            .iter()
-            .zip(&inspections)
-            .map(|(row, inspection)| view(row, inspection))
-            .collect();
+        let known = self.cache(item.clone());
+        let segments: Vec<_> = if known.is_archived() {
+            rows.iter().map(view_of_archived).collect()
+        } else {
+            let inspections = known.stock.inspect(InspectionEntries::None).await?;
+            rows.iter()
+                .zip(&inspections)
+                .map(|(row, inspection)| view(row, inspection))
+                .collect()
+        };
         let sum = |units: fn(&SegmentView) -> u64| segments.iter().map(units).sum();
         Ok(Some(ItemView {
             available: sum(|segment| segment.available),
@@ -287,8 +295,8 @@ impl Engine {
 }
 
 /// How long a request waits for its change of stock.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
-const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A change of an item's stock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,6 +331,8 @@ pub enum Stocked {
     },
     /// The item has this version, not the one that the change was decided on.
     OtherVersion(u64),
+    /// The item is archived, and its stock is what it is.
+    Archived,
     /// There is no such item.
     NoItem,
 }
@@ -346,6 +356,8 @@ pub enum StockSet {
     WithdrawalOpen,
     /// The item has this version, not the one that the change was decided on.
     OtherVersion(u64),
+    /// The item is archived, and its stock is what it is.
+    Archived,
     /// There is no such item.
     NoItem,
 }
@@ -387,5 +399,19 @@ fn view(row: &SegmentRow, inspection: &Inspection) -> SegmentView {
         returning: row.returning,
         spillovers: inspection.spillovers,
         outbox: inspection.outbox,
+    }
+}
+
+/// The ledger has all counts of an archived item.
+fn view_of_archived(row: &SegmentRow) -> SegmentView {
+    SegmentView {
+        segment: row.key.segment,
+        allocated: row.allocated,
+        available: row.available,
+        held: row.held,
+        confirmed: row.confirmed,
+        returning: row.returning,
+        spillovers: 0,
+        outbox: 0,
     }
 }

@@ -185,6 +185,9 @@ impl Engine {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(false);
         };
+        if known.is_archived() {
+            return Ok(false);
+        }
         let attempt = order.attempt + 1;
         let reservation = Reservation {
             order: order.id.reacquire(attempt),
@@ -203,6 +206,7 @@ impl Engine {
             Ok(Outcome::Released) => Ok(true),
             Ok(_) => Ok(false),
             Err(StockError::OutcomeUnknown(after)) => Err(EngineError::OutcomeUnknown(after)),
+            Err(error) if self.is_of_archived(&order.item, &error).await? => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -352,24 +356,28 @@ impl Engine {
         }
     }
 
-    /// Releases the units of the order's latest attempt. A repeat changes nothing.
+    /// Releases the units of the order's latest attempt. A repeat changes nothing. The units of an
+    /// archived item have returned in the ledger.
     async fn return_units(&self, order: &Order) -> Result<(), EngineError> {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(());
         };
+        if known.is_archived() {
+            return Ok(());
+        }
         let taken = TakenOrder {
             id: order.take_id(),
             buyer: order.buyer.clone(),
             quantity: order.quantity,
         };
-        known
-            .stock
-            .release(&[Release {
-                segment: order.segment,
-                order: taken,
-            }])
-            .await?;
-        Ok(())
+        let release = Release {
+            segment: order.segment,
+            order: taken,
+        };
+        match known.stock.release(&[release]).await {
+            Err(error) if !self.is_of_archived(&order.item, &error).await? => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// The order from the ledger. Waits for it if only its segment has it yet. `None`: there is no

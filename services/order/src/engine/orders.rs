@@ -38,7 +38,7 @@ pub enum Placed {
     },
     /// The item does not sell at this time.
     NotOpen {
-        /// `open` outside its window, `paused` or `closed`.
+        /// `open` outside its window, `paused`, `closed` or `archived`.
         state: String,
         /// Start of the sale.
         opens_at: Option<Timestamp>,
@@ -88,6 +88,10 @@ impl Engine {
             },
         };
         let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);
+        if known.is_archived() {
+            let placed = self.place_archived(&known, id, placement.quantity);
+            return Box::pin(self.with_deadline(until, placed)).await;
+        }
         let acknowledge = acknowledge(&known, placement.respond_async);
         let within = until.saturating_duration_since(Instant::now());
         let reservation = Reservation {
@@ -101,6 +105,10 @@ impl Engine {
             Ok(outcome) => outcome,
             Err(StockError::OutcomeUnknown(_)) => {
                 return Err(EngineError::OutcomeUnknown(self.settings.order_timeout));
+            }
+            Err(error @ StockError::Missing(_)) => {
+                let placed = self.place_without_segment(&known, id, placement.quantity, error);
+                return Box::pin(self.with_deadline(until, placed)).await;
             }
             Err(error) => return Err(error.into()),
         };
@@ -142,7 +150,7 @@ impl Engine {
     }
 
     /// The result for an order that the stock does not have, if the ledger has it.
-    async fn in_ledger(
+    pub(super) async fn in_ledger(
         &self,
         id: OrderId,
         quantity: Quantity,
@@ -203,6 +211,9 @@ impl Engine {
             let Some(known) = self.known(&item.id).await? else {
                 continue;
             };
+            if known.is_archived() {
+                continue;
+            }
             if let Some(Unrecorded {
                 order,
                 segment,

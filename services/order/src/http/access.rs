@@ -45,7 +45,7 @@ macro_rules! scopes {
     )*};
 }
 
-scopes!(Read ItemsWrite StockWrite OrdersPlace RefundsWrite WebhooksWrite);
+scopes!(Read ItemsWrite StockWrite OrdersPlace RefundsWrite WebhooksWrite BuyersErase);
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;

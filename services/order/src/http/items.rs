@@ -74,8 +74,21 @@ pub(crate) struct NewItem {
 pub(crate) struct NewState {
     /// `open`, `paused` or `closed`.
     #[schema(value_type = String, example = "paused")]
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "settable")]
     state: Option<ItemState>,
+}
+
+/// What `state` may be set to. An item is archived by a call of its own.
+const SETTABLE: &str = "expected one of open, paused, closed";
+
+fn settable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ItemState>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    let state = text.map(|text| text.parse().ok());
+    match state {
+        None => Ok(None),
+        Some(Some(state)) if state != ItemState::Archived => Ok(Some(state)),
+        Some(_) => Err(serde::de::Error::custom(SETTABLE)),
+    }
 }
 
 /// Reads an enum from its name; the error lists the names.
@@ -413,7 +426,7 @@ async fn show_to_anyone(app: &App, id: ItemId) -> Result<Response, Problem> {
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
-        (status = 412, description = "`version_mismatch`", body = Problem)),
+        (status = 409, description = "`item_archived`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn set_state(
     State(app): State<App>,
@@ -425,7 +438,7 @@ pub(crate) async fn set_state(
     let (id, expected) = (item_id(&item)?, if_match(&headers)?);
     let state = new
         .state
-        .ok_or_else(|| Problem::invalid("state", "expected one of open, paused, closed"))?;
+        .ok_or_else(|| Problem::invalid("state", SETTABLE))?;
     changed(
         &app,
         &id,

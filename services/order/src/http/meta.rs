@@ -11,7 +11,7 @@ use utoipa::{
 };
 
 use super::{
-    Operators, Problem, batch, events, items, life, lists, orders, stock, stripe, webhooks,
+    Operators, Problem, batch, buyers, events, items, life, lists, orders, stock, stripe, webhooks,
 };
 
 /// The OpenAPI description, derived from the handlers.
@@ -19,7 +19,7 @@ use super::{
 #[openapi(
     info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
     paths(orders::place, batch::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
-        stock::move_stock, stock::set_stock, stock::patch, stock::journal,
+        stock::move_stock, stock::set_stock, stock::patch, stock::archive, stock::journal, buyers::erase,
         lists::items, lists::item_orders, lists::own_orders, lists::refunds_due,
         events::list, stripe::receive, webhooks::create, webhooks::list, webhooks::remove, webhooks::enable, webhooks::test, healthz, readyz, metrics),
     modifiers(&Secured)

@@ -369,6 +369,26 @@ impl Problem {
         )
     }
 
+    pub(crate) fn item_archived() -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "item_archived",
+            "the item is archived for good; nothing was changed",
+        )
+    }
+
+    pub(crate) fn buyer_has_held_orders(orders: u64) -> Self {
+        let detail = format!(
+            "the buyer has {orders} held orders; nothing was changed, repeat the request when they have ended"
+        );
+        Self::new(StatusCode::CONFLICT, "buyer_has_held_orders", detail)
+    }
+
+    pub(crate) fn item_not_archivable(reasons: &[String]) -> Self {
+        let detail = format!("nothing was changed: {}", reasons.join("; "));
+        Self::new(StatusCode::CONFLICT, "item_not_archivable", detail)
+    }
+
     pub(crate) fn no_units() -> Self {
         Self::new(
             StatusCode::CONFLICT,

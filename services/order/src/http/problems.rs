@@ -89,6 +89,24 @@ const PROBLEMS: &[Entry] = &[
         "Check the id in the path.",
     ),
     (
+        "item_not_archivable",
+        "409",
+        "The item is not closed, or something of it is still open: `detail` says what. Nothing was changed.",
+        "Close the item, wait until `detail` is settled, and repeat the request.",
+    ),
+    (
+        "item_archived",
+        "409",
+        "The item is archived for good. Nothing was changed.",
+        "Create another item.",
+    ),
+    (
+        "buyer_has_held_orders",
+        "409",
+        "The buyer has orders that hold units. Nothing was changed.",
+        "Repeat the request when they are paid, cancelled or expired.",
+    ),
+    (
         "webhook_not_found",
         "404",
         "No webhook has this id.",

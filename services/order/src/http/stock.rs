@@ -18,7 +18,7 @@ use super::{
     items::{ItemBody, check_window, item_id, view, whole_ms},
     orders::idempotency_key,
 };
-use crate::engine::{StockRequest, StockSet, Stocked};
+use crate::engine::{ArchiveRequested, StockRequest, StockSet, Stocked};
 
 /// Maximum number of journal entries in a response.
 const JOURNAL_MAX: usize = 1000;
@@ -137,6 +137,7 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
         }
         Stocked::KeyReused { .. } => Err(Problem::stock_key_reused()),
         Stocked::OtherVersion(version) => Err(Problem::version_mismatch(version)),
+        Stocked::Archived => Err(Problem::item_archived()),
         Stocked::NoItem => Err(Problem::item_not_found()),
     }
 }
@@ -148,7 +149,8 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
         ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the change is complete", body = ItemBody), (status = 202, description = "units are still in transit", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `stock:write`", body = Problem),
-        (status = 404, description = "`item_not_found`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_archived`", body = Problem),
+        (status = 412, description = "`version_mismatch`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: for another change", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn move_stock(
@@ -202,7 +204,7 @@ async fn check_total(app: &App, id: &ItemId, request: StockRequest) -> Result<()
         (status = 202, description = "units are still in transit (`withdrawing`); or units were sold in the meantime and only some could be withdrawn: `stock` is the result", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `stock:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
-        (status = 409, description = "`not_enough_unsold`: no unit was moved; `withdrawal_open`: the stock is not known until the open withdrawal has settled, retry later", body = Problem),
+        (status = 409, description = "`not_enough_unsold`: no unit was moved; `withdrawal_open`: the stock is not known until the open withdrawal has settled, retry later; `item_archived`", body = Problem),
         (status = 412, description = "`version_mismatch`: read the item again", body = Problem), (status = 428, description = "`if_match_required`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn set_stock(
@@ -227,6 +229,7 @@ pub(crate) async fn set_stock(
         StockSet::NothingLeft => Err(Problem::nothing_left()),
         StockSet::WithdrawalOpen => Err(Problem::withdrawal_open()),
         StockSet::OtherVersion(version) => Err(Problem::version_mismatch(version)),
+        StockSet::Archived => Err(Problem::item_archived()),
         StockSet::NoItem => Err(Problem::item_not_found()),
     }
 }
@@ -236,7 +239,7 @@ pub(crate) async fn set_stock(
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
-        (status = 412, description = "`version_mismatch`", body = Problem)),
+        (status = 409, description = "`item_archived`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn patch(
     State(app): State<App>,
@@ -269,7 +272,34 @@ pub(crate) async fn changed(
         Changed::OtherVersion(item) | Changed::OtherChange(item) => {
             Err(Problem::version_mismatch(item.version))
         }
+        Changed::Archived(_) => Err(Problem::item_archived()),
         Changed::NoItem => Err(Problem::item_not_found()),
+    }
+}
+
+/// Archives a closed item for good: its final audit is written down, and Redis forgets it. Orders
+/// that are repeated or looked up are answered from the ledger.
+#[utoipa::path(post, path = "/v1/items/{item}/archive", tag = "admins",
+    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
+    responses((status = 200, description = "the item is archived, now or before", body = ItemBody),
+        (status = 202, description = "the request is recorded, and a reconciler will archive the item", body = ItemBody),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_archivable`: the detail says what is open", body = Problem),
+        (status = 412, description = "`version_mismatch`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn archive(
+    State(app): State<App>,
+    admin: AdminWith<ItemsWrite>,
+    Name(item): Name,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let (id, expected) = (item_id(&item)?, if_match(&headers)?);
+    match app.engine.archive_item(&id, expected, &admin.name).await? {
+        ArchiveRequested::Archived => item_shown(&app, StatusCode::OK, &id).await,
+        ArchiveRequested::Pending => item_shown(&app, StatusCode::ACCEPTED, &id).await,
+        ArchiveRequested::Refused(reasons) => Err(Problem::item_not_archivable(&reasons)),
+        ArchiveRequested::OtherVersion(version) => Err(Problem::version_mismatch(version)),
+        ArchiveRequested::NoItem => Err(Problem::item_not_found()),
     }
 }
 

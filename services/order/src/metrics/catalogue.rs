@@ -116,6 +116,10 @@ pub const CATALOGUE: &[Metric] = &[
     metric("stockade_connections_refused_total", Counter, "order", &["bound"], "connections closed, or not accepted, at a bound: `total`, `per_peer` or `descriptors`"),
     metric("stockade_requests_limited_total", Counter, "order", &["limit"], "requests answered with 429, above the rate of a `buyer` or a `peer`"),
 
+    // Do items end?
+    metric("stockade_closed_items_total", Counter, "reconciler", &[], "items closed because their window had ended"),
+    metric("stockade_archived_items_total", Counter, "reconciler", &[], "items archived"),
+
     // Do events reach their receivers?
     metric("stockade_webhook_lag_seconds", Gauge, "publisher", &["webhook"], "age of the oldest event that the webhook has not got"),
     metric("stockade_webhook_deliveries_total", Counter, "publisher", &["result"], "attempts to send an event to a webhook: `delivered` or `failed`"),

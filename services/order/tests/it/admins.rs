@@ -73,6 +73,18 @@ async fn a_call_needs_its_own_scope() {
             ),
             (
                 Method::POST,
+                "/v1/buyers/nobody/erase".into(),
+                json!(null),
+                Scope::BuyersErase,
+            ),
+            (
+                Method::POST,
+                format!("/v1/items/{item}/archive"),
+                json!({}),
+                Scope::ItemsWrite,
+            ),
+            (
+                Method::POST,
                 format!("/v1/items/{item}/stock"),
                 json!({}),
                 Scope::StockWrite,

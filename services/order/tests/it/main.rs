@@ -7,6 +7,7 @@
 
 mod admins;
 mod api;
+mod archive;
 mod batch;
 mod clerk;
 mod cost;

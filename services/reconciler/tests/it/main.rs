@@ -6,7 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod archiving;
 mod balance;
+mod closing;
 mod drift;
 mod env;
 mod expiry;

@@ -10,15 +10,16 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
-    BuyerId, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentConfig,
-    SegmentKey, TransferId,
+    BuyerId, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentKey,
+    TransferId,
 };
 use jiff::Timestamp;
 use ledger::{
-    Changed, Claim, Created, EventCursor, EventLog, Events, FailedAttempt, ItemChange, ItemTotals,
-    JournalEntry, Ledger, LedgerError, ListedItem, Listing, NewJournalEntry, NewWebhook, OrderLife,
-    Page, PendingReturn, Reading, Recording, Repair, SegmentRow, StockChange, StockOperations,
-    Transfer, TransferPlan, Transition, Webhook, Webhooks,
+    Archival, Archives, Changed, Claim, Created, Erased, EventCursor, EventLog, Events,
+    FailedAttempt, FinalAudit, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError,
+    ListedItem, Listing, LiveItem, NewJournalEntry, NewWebhook, OrderLife, Page, PendingReturn,
+    Reading, Recording, Repair, SegmentRow, StockChange, StockOperations, Transfer, TransferPlan,
+    Transition, Webhook, Webhooks,
 };
 use uuid::Uuid;
 
@@ -106,8 +107,8 @@ impl Recording for UnresponsiveLedger {
         self.ledger.checkpoints().await
     }
 
-    async fn segment_configs(&self) -> Result<Vec<(ItemId, SegmentConfig)>, LedgerError> {
-        self.ledger.segment_configs().await
+    async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError> {
+        self.ledger.live_items().await
     }
 
     async fn claim(
@@ -335,6 +336,34 @@ impl Webhooks for UnresponsiveLedger {
         failed: &FailedAttempt,
     ) -> Result<bool, LedgerError> {
         self.ledger.fail_webhook(id, publisher, failed).await
+    }
+}
+
+#[async_trait]
+impl Archives for UnresponsiveLedger {
+    async fn request_archive(
+        &self,
+        id: &ItemId,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        self.ledger.request_archive(id, expected, actor).await
+    }
+
+    async fn archive(&self, archival: &Archival) -> Result<bool, LedgerError> {
+        self.ledger.archive(archival).await
+    }
+
+    async fn note_keys_removed(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        self.ledger.note_keys_removed(id, token).await
+    }
+
+    async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
+        self.ledger.final_audit(id).await
+    }
+
+    async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
+        self.ledger.erase_buyer(buyer, actor).await
     }
 }
 

@@ -46,6 +46,17 @@ pub enum ItemsCommand {
         /// Id of the item.
         item: String,
     },
+    /// Archives a closed item for good: writes its final audit down and removes its keys from Redis.
+    ///
+    /// It works on the stores, as `audit` and `reconcile` do, and needs no running service. Orders of
+    /// the item are answered from the ledger from then on.
+    ///
+    /// Exit status 0: the item is archived; 1: it cannot be archived yet, and the output says what
+    /// is open; 2: an error.
+    Archive {
+        /// Id of the item.
+        item: String,
+    },
     /// Adds units to an item.
     Add(Units),
     /// Withdraws units from an item: this many, or as many as are unsold.
@@ -154,6 +165,7 @@ impl ItemsCommand {
             Self::Open { item } => state(&item, ItemState::Open).await,
             Self::Pause { item } => state(&item, ItemState::Paused).await,
             Self::Close { item } => state(&item, ItemState::Closed).await,
+            Self::Archive { .. } => unreachable!("the command line archives on the stores"),
             Self::Add(units) => units.change(service, StockChange::add).await,
             Self::Withdraw(units) => units.change(service, StockChange::withdraw).await,
             Self::Apply { file, dry_run } => apply::apply(service, &file, dry_run).await,

@@ -298,6 +298,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         "2",
         "concurrent recording transactions",
     ),
+    unset(
+        "archive_after",
+        "STOCKADE_ARCHIVE_AFTER",
+        "how long after its end a closed item is archived by itself, such as 30d; the units are s, m, h and d. Unset: never",
+    ),
     setting(
         "webhooks_allow_private",
         "STOCKADE_WEBHOOKS_ALLOW_PRIVATE",

@@ -1,0 +1,88 @@
+//! Whether an item can be archived, and the final audit that it is archived with.
+
+use domain::{ItemId, ItemState};
+use ledger::{Archival, Ledger, SegmentRow};
+use stock::Stock;
+
+use crate::{AuditError, AuditReport, Snapshot};
+
+/// What has to be known to archive an item.
+#[derive(Debug)]
+pub enum Archivable {
+    /// It can be archived as the audit has found it.
+    Yes(Box<Archival>),
+    /// It cannot, for these reasons.
+    No(Vec<String>),
+    /// It is archived.
+    Already,
+}
+
+/// Audits the item for its archive by `actor`, who holds the item's lock under `token`. Only the
+/// archival itself decides: what is found here may change at any moment. `None`: there is no such
+/// item.
+pub async fn archivable(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    id: &ItemId,
+    actor: &str,
+    token: u64,
+) -> Result<Option<Archivable>, AuditError> {
+    // The item and the rows are read first, and the archival compares them with those that it locks.
+    let Some(item) = ledger.item(id).await? else {
+        return Ok(None);
+    };
+    match item.state {
+        ItemState::Archived => return Ok(Some(Archivable::Already)),
+        ItemState::Open | ItemState::Paused => {
+            let reason = format!("the item is {}, close it first", item.state);
+            return Ok(Some(Archivable::No(vec![reason])));
+        }
+        ItemState::Closed => {}
+    }
+    let transfers = ledger.open_transfers(Some(id)).await?.len();
+    let snapshots = crate::snapshots(stock, ledger, id).await?;
+    let Some(totals) = ledger.totals(id).await? else {
+        return Ok(None);
+    };
+    let report = AuditReport::new(&totals, &snapshots);
+    let rows: Vec<SegmentRow> = snapshots.iter().map(|found| found.row.clone()).collect();
+    let config = (&item).into();
+    let mut open = Vec::new();
+    let mut count = |number: u64, what: &str| {
+        if number > 0 {
+            open.push(format!("{number} {what}"));
+        }
+    };
+    count(report.held, "units of held orders");
+    count(report.returning, "units of ended orders on their way back");
+    count(transfers as u64, "open transfers");
+    count(
+        snapshots
+            .iter()
+            .map(|found| found.behind().len() as u64)
+            .sum(),
+        "outbox entries that are not recorded",
+    );
+    let is_set = |found: &&Snapshot| {
+        let inspection = found.inspection.as_ref();
+        !inspection.is_some_and(|segment| segment.is_set_as(&config) && segment.repairing.is_none())
+    };
+    let not_closed = snapshots.iter().filter(is_set).count() as u64;
+    count(not_closed, "segments that are not closed in Redis");
+    if !report.ok {
+        open.push(format!(
+            "the audit is not ok: oversold {}, drift {}",
+            report.oversold, report.drift
+        ));
+    }
+    if !open.is_empty() {
+        return Ok(Some(Archivable::No(open)));
+    }
+    Ok(Some(Archivable::Yes(Box::new(Archival {
+        report: report.to_json(),
+        item,
+        rows,
+        actor: actor.to_owned(),
+        token,
+    }))))
+}

@@ -1,0 +1,171 @@
+//! The end of an item, on PostgreSQL.
+
+use async_trait::async_trait;
+use domain::{BuyerId, Item, ItemId};
+use jiff::Timestamp;
+
+use super::{PostgresLedger, Transaction, segment_columns};
+use crate::{
+    Archival, Archives, Changed, Erased, FinalAudit, LedgerError, SegmentRow,
+    archive::{self, Statements},
+    columns::{FinalAuditColumns, SegmentColumns},
+    convert::{parsed, signed, unsigned},
+    erasure,
+    error::check_fence,
+};
+
+#[async_trait]
+impl Archives for PostgresLedger {
+    async fn request_archive(
+        &self,
+        id: &ItemId,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        archive::request(self.pool.begin().await?, id, expected, actor).await
+    }
+
+    async fn archive(&self, archival: &Archival) -> Result<bool, LedgerError> {
+        archive::archive(self.pool.begin().await?, archival).await
+    }
+
+    async fn note_keys_removed(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+        let noted = sqlx::query(
+            "UPDATE items SET keys_removed_at = coalesce(keys_removed_at, to_timestamp($3::double precision / 1000)) \
+             WHERE id = $1 AND fence = $2 AND archived_at IS NOT NULL",
+        );
+        let noted = noted
+            .bind(id.as_str())
+            .bind(signed(token))
+            .bind(Timestamp::now().as_millisecond())
+            .execute(&self.pool)
+            .await?;
+        if noted.rows_affected() == 1 {
+            return Ok(());
+        }
+        let fence = sqlx::query_scalar::<_, i64>("SELECT fence FROM items WHERE id = $1");
+        let fence = fence.bind(id.as_str()).fetch_one(&self.pool).await?;
+        check_fence(token, unsigned("fence", fence)?)
+    }
+
+    async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
+        let row = sqlx::query_as::<_, FinalAuditColumns>(
+            "SELECT (extract(epoch FROM at) * 1000)::bigint AS at_ms, actor, token, report::text FROM final_audits WHERE item = $1",
+        );
+        row.bind(id.as_str())
+            .fetch_optional(&self.pool)
+            .await?
+            .map(FinalAudit::try_from)
+            .transpose()
+    }
+
+    async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
+        erasure::erase(self.pool.begin().await?, buyer, actor).await
+    }
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    async fn lock_rows_of(&mut self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
+        let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
+            "SELECT ",
+            segment_columns!(),
+            " FROM segments WHERE item = $1 ORDER BY 2 FOR UPDATE"
+        ));
+        rows.bind(item.as_str())
+            .fetch_all(&mut **self)
+            .await?
+            .into_iter()
+            .map(SegmentRow::try_from)
+            .collect()
+    }
+
+    async fn has_open_transfers(&mut self, item: &ItemId) -> Result<bool, LedgerError> {
+        let open = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT FROM transfers WHERE item = $1 AND state <> 'done')",
+        );
+        Ok(open.bind(item.as_str()).fetch_one(&mut **self).await?)
+    }
+
+    async fn write_request(&mut self, item: &ItemId, actor: &str) -> Result<(), LedgerError> {
+        sqlx::query("UPDATE items SET archive_by = $2 WHERE id = $1 AND archive_by IS NULL")
+            .bind(item.as_str())
+            .bind(actor)
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    async fn write_archive(
+        &mut self,
+        archived: &Item,
+        audit: &FinalAudit,
+    ) -> Result<(), LedgerError> {
+        let (id, at) = (archived.id.as_str(), audit.at.as_millisecond());
+        sqlx::query("UPDATE items SET archived_at = to_timestamp($2::double precision / 1000), epoch = $3, version = $4 WHERE id = $1")
+            .bind(id)
+            .bind(at)
+            .bind(signed(archived.epoch))
+            .bind(signed(archived.version))
+            .execute(&mut **self)
+            .await?;
+        sqlx::query("UPDATE segments SET archived = true, version = version + 1 WHERE item = $1")
+            .bind(id)
+            .execute(&mut **self)
+            .await?;
+        sqlx::query(
+            "INSERT INTO final_audits (item, at, actor, token, report) VALUES ($1, to_timestamp($2::double precision / 1000), $3, $4, $5::jsonb)",
+        )
+        .bind(id)
+        .bind(at)
+        .bind(&audit.actor)
+        .bind(signed(audit.token))
+        .bind(audit.report.to_string())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl erasure::Statements for Transaction {
+    async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError> {
+        let counts = sqlx::query_as::<_, (i64, i64)>(
+            "SELECT count(*) FILTER (WHERE state = 'held'), \
+                    count(*) FILTER (WHERE NOT EXISTS (SELECT FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL)) \
+             FROM orders WHERE buyer = $1",
+        );
+        let (held, kept) = counts.bind(buyer.as_str()).fetch_one(&mut **self).await?;
+        Ok((unsigned("orders", held)?, unsigned("orders", kept)?))
+    }
+
+    async fn erasure_key(&mut self, new: &[u8]) -> Result<Vec<u8>, LedgerError> {
+        sqlx::query(
+            "INSERT INTO erasure_keys (id, key) VALUES (1, $1) ON CONFLICT (id) DO NOTHING",
+        )
+        .bind(new)
+        .execute(&mut **self)
+        .await?;
+        let key = sqlx::query_scalar::<_, Vec<u8>>("SELECT key FROM erasure_keys WHERE id = 1");
+        Ok(key.fetch_one(&mut **self).await?)
+    }
+
+    async fn replace_buyer(
+        &mut self,
+        buyer: &BuyerId,
+        hash: &str,
+    ) -> Result<Vec<ItemId>, LedgerError> {
+        let items = sqlx::query_scalar::<_, String>(
+            "UPDATE orders SET buyer = $2 WHERE buyer = $1 AND EXISTS (SELECT FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL) RETURNING item",
+        );
+        let items = items
+            .bind(buyer.as_str())
+            .bind(hash)
+            .fetch_all(&mut **self)
+            .await?;
+        items
+            .iter()
+            .map(|item| parsed("orders.item", item))
+            .collect()
+    }
+}

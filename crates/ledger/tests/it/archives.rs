@@ -1,0 +1,200 @@
+//! The end of an item in the ledger: it is archived as it was audited or not at all, and nothing
+//! changes it afterwards but refunds.
+
+use std::sync::Arc;
+
+use domain::{Item, ItemState, OrderState, TransferId};
+use ledger::{Archival, Changed, Erased, ItemChange, Ledger, LedgerError, StockChange, StockPart};
+use serde_json::json;
+use testkit::{buyer, on_both_databases};
+use tokio::{sync::Barrier, task::JoinSet};
+
+use crate::env::{TestEnv, counters, happen, order, order_id, release, segment, step, take};
+
+on_both_databases!(crate::env::run:
+    an_archived_item_is_out_of_the_workers_lists_and_cannot_change,
+    an_item_with_anything_open_is_not_archived,
+    a_refund_and_an_archive_at_once_leave_every_unit_counted,
+    concurrent_erasures_use_one_key,
+);
+
+async fn set(ledger: &dyn Ledger, item: &Item, state: ItemState) -> Item {
+    let change = ItemChange {
+        state: Some(state),
+        ..ItemChange::default()
+    };
+    match ledger.change_item(&item.id, &change, None, "admin").await {
+        Ok(Changed::Item(item)) => item,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The archival of the item as it is now, under `token`.
+async fn archival(ledger: &dyn Ledger, item: &Item, token: u64) -> Archival {
+    ledger.claim_item(&item.id, token).await.unwrap();
+    Archival {
+        item: ledger.item(&item.id).await.unwrap().unwrap(),
+        rows: ledger.segments(&item.id).await.unwrap(),
+        report: json!({ "ok": true }),
+        actor: "eve".into(),
+        token,
+    }
+}
+
+/// A closed item of ten units in one segment, with a paid order of three.
+async fn sold(env: &TestEnv, ledger: &dyn Ledger, name: &str) -> Item {
+    let item = env.create_unlimited(ledger, name, 10, 1).await;
+    let taken = take([order(&item, 0, 3)]);
+    happen(ledger, &segment(&item, 0), [taken]).await.unwrap();
+    let paid = step(ledger, order_id(&item, 0), OrderState::Confirmed).await;
+    assert!(paid.is_some());
+    set(ledger, &item, ItemState::Closed).await
+}
+
+async fn an_archived_item_is_out_of_the_workers_lists_and_cannot_change(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = sold(env, &*ledger, "vase").await;
+    let live = ledger.live_items().await.unwrap().remove(0);
+    assert!(live.is_settled() && live.closed_at.is_some(), "{live:?}");
+    assert!(ledger.final_audit(&item.id).await.unwrap().is_none());
+    let archival = archival(&*ledger, &item, 7).await;
+    for _ in 0..2 {
+        assert!(ledger.archive(&archival).await.unwrap(), "a repeat too");
+    }
+    let archived = ledger.item(&item.id).await.unwrap().unwrap();
+    let marks = (archived.state, archived.epoch, archived.version);
+    assert_eq!(marks, (ItemState::Archived, 3, 3));
+    let audit = ledger.final_audit(&item.id).await.unwrap().unwrap();
+    assert_eq!((&*audit.actor, audit.token), ("eve", 7));
+    assert_eq!(audit.report, json!({ "ok": true }));
+    assert_eq!(ledger.checkpoints().await.unwrap(), []);
+    let live = ledger.live_items().await.unwrap().remove(0);
+    assert_eq!(live.config.state, ItemState::Archived);
+    let fenced = ledger.note_keys_removed(&item.id, 6).await;
+    assert!(
+        matches!(fenced, Err(LedgerError::Fenced { .. })),
+        "{fenced:?}"
+    );
+    for _ in 0..2 {
+        ledger.note_keys_removed(&item.id, 7).await.unwrap();
+    }
+    assert_eq!(ledger.live_items().await.unwrap(), []);
+
+    for state in [ItemState::Open, ItemState::Closed] {
+        let change = ItemChange {
+            state: Some(state),
+            ..ItemChange::default()
+        };
+        let refused = ledger.change_item(&item.id, &change, None, "admin").await;
+        assert_eq!(refused.unwrap(), Changed::Archived(archived.clone()));
+    }
+    let part = StockPart {
+        transfer: TransferId::random(),
+        segment: 0,
+        units: 5,
+    };
+    let more = StockChange::TopUp(vec![part]);
+    let refused = ledger.change_stock(&item.id, &more, None, "admin").await;
+    assert_eq!(refused.unwrap(), Changed::Archived(archived.clone()));
+    assert_eq!(ledger.open_transfers(None).await.unwrap(), []);
+    let refused = ledger.request_archive(&item.id, None, "admin").await;
+    assert_eq!(refused.unwrap(), Changed::Archived(archived));
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    assert_eq!(counters(&*ledger, &segment(&item, 0)).await, [10, 0, 0, 0]);
+}
+
+async fn an_item_with_anything_open_is_not_archived(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, key) = (
+        env.create_unlimited(&*ledger, "vase", 10, 1).await,
+        segment(&env.create(&*ledger, "jug", 10, 1).await, 0),
+    );
+    let is_archived = async |token| {
+        let archival = archival(&*ledger, &item, token).await;
+        ledger.archive(&archival).await.unwrap()
+    };
+    assert!(!is_archived(1).await, "it is open");
+    let first = segment(&item, 0);
+    happen(&*ledger, &first, [take([order(&item, 0, 3)])])
+        .await
+        .unwrap();
+    set(&*ledger, &item, ItemState::Closed).await;
+    assert!(!is_archived(2).await, "an order is held");
+    step(&*ledger, order_id(&item, 0), OrderState::Cancelled).await;
+    assert!(!is_archived(3).await, "units are on their way back");
+    let before = archival(&*ledger, &item, 4).await;
+    happen(&*ledger, &first, [release([order(&item, 0, 3)])])
+        .await
+        .unwrap();
+    assert!(!ledger.archive(&before).await.unwrap(), "a row has changed");
+    let part = StockPart {
+        transfer: TransferId::random(),
+        segment: 0,
+        units: 5,
+    };
+    let fewer = StockChange::Withdraw(vec![part]);
+    ledger
+        .change_stock(&item.id, &fewer, None, "admin")
+        .await
+        .unwrap();
+    assert!(!is_archived(5).await, "a transfer is open");
+    assert!(ledger.final_audit(&item.id).await.unwrap().is_none());
+    assert_eq!(counters(&*ledger, &key).await, [10, 0, 0, 0]);
+}
+
+async fn a_refund_and_an_archive_at_once_leave_every_unit_counted(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    for round in 0..20 {
+        let item = sold(env, &*ledger, &format!("vase-{round}")).await;
+        let archival = archival(&*ledger, &item, 1).await;
+        let (barrier, order) = (Arc::new(Barrier::new(2)), order_id(&item, 0));
+        let (other, meet) = (env.ledger().await, Arc::clone(&barrier));
+        let refunding = tokio::spawn(async move {
+            meet.wait().await;
+            step(&*other, order, OrderState::Refunded).await
+        });
+        barrier.wait().await;
+        let archived = ledger.archive(&archival).await.unwrap();
+        assert!(refunding.await.unwrap().is_some());
+        // Either the refund came first and the archive was refused, or its units are available.
+        let expected = if archived {
+            [10, 0, 0, 0]
+        } else {
+            [7, 0, 0, 3]
+        };
+        assert_eq!(counters(&*ledger, &segment(&item, 0)).await, expected);
+        env.audit_now(&item.id).await;
+    }
+}
+
+async fn concurrent_erasures_use_one_key(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let mut erasing = JoinSet::new();
+    for n in 0..8 {
+        let item = sold(env, &*ledger, &format!("vase-{n}")).await;
+        let archival = archival(&*ledger, &item, 1).await;
+        assert!(ledger.archive(&archival).await.unwrap());
+    }
+    for _ in 0..4 {
+        let ledger = env.ledger().await;
+        erasing.spawn(async move { ledger.erase_buyer(&buyer(0), "eve").await.unwrap() });
+    }
+    let mut orders = 0;
+    for erased in erasing.join_all().await {
+        let Erased::Done {
+            orders: some,
+            kept: 0,
+        } = erased
+        else {
+            panic!("{erased:?}");
+        };
+        orders += some;
+    }
+    assert_eq!(orders, 8);
+    let held = env.create_unlimited(&*ledger, "jug", 10, 1).await;
+    happen(&*ledger, &segment(&held, 0), [take([order(&held, 0, 1)])])
+        .await
+        .unwrap();
+    let refused = ledger.erase_buyer(&buyer(0), "eve").await.unwrap();
+    assert_eq!(refused, Erased::Held { orders: 1 });
+}

@@ -1,0 +1,16 @@
+-- The end of an item. `closed_at`: since when it is closed. `archive_by`: who has asked a reconciler
+-- to archive it. `archived_at`: from then on the ledger alone answers for it; the column `state`
+-- stays `closed`. `keys_removed_at`: when its keys were removed from Redis. Times are in
+-- milliseconds since 1970.
+ALTER TABLE items ADD COLUMN closed_at INTEGER;
+ALTER TABLE items ADD COLUMN archive_by TEXT;
+ALTER TABLE items ADD COLUMN archived_at INTEGER
+    CONSTRAINT items_archived_are_closed CHECK (archived_at IS NULL OR state = 'closed');
+ALTER TABLE items ADD COLUMN keys_removed_at INTEGER
+    CONSTRAINT items_without_keys_are_archived CHECK (keys_removed_at IS NULL OR archived_at IS NOT NULL);
+
+-- When these were closed is not known. They have been closed since now at the latest.
+UPDATE items SET closed_at = unixepoch() * 1000 WHERE state = 'closed';
+
+-- The items that recorders and reconcilers work for.
+CREATE INDEX items_live ON items (id) WHERE keys_removed_at IS NULL;

@@ -1,0 +1,48 @@
+//! The handler that erases a buyer's name.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use domain::BuyerId;
+use ledger::Erased;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    App, Problem,
+    access::{AdminWith, BuyersErase, Name},
+};
+use crate::engine::EngineError;
+
+/// Result of an erasure.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ErasedBody {
+    /// Orders that this request has erased the name from.
+    erased: u64,
+    /// Orders that keep the name until their items are archived. Repeat the request then.
+    kept: u64,
+}
+
+/// Replaces a buyer's name in the orders at archived items by a keyed hash, for good. The journal
+/// gets the number of orders and not the name.
+#[utoipa::path(post, path = "/v1/buyers/{buyer}/erase", operation_id = "erase_buyer", tag = "admins", params(("buyer" = String, Path, description = "the buyer")),
+    responses((status = 200, description = "the name is erased, now or before", body = ErasedBody), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `buyers:erase`", body = Problem),
+        (status = 409, description = "`buyer_has_held_orders`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn erase(
+    State(app): State<App>,
+    admin: AdminWith<BuyersErase>,
+    Name(buyer): Name,
+) -> Result<Response, Problem> {
+    let buyer = BuyerId::new(buyer)?;
+    let erased = app.engine.ledger.erase_buyer(&buyer, &admin.name).await;
+    match erased.map_err(EngineError::from)? {
+        Erased::Done { orders, kept } => {
+            let erased = orders;
+            Ok(axum::Json(ErasedBody { erased, kept }).into_response())
+        }
+        Erased::Held { orders } => Err(Problem::buyer_has_held_orders(orders)),
+    }
+}

@@ -1,0 +1,176 @@
+//! Archives items: the final audit is written down, the ledger ends the item, and Redis forgets it.
+//!
+//! The order of the steps matters. The ledger archives the item only if nothing has changed since
+//! the audit. From then on no process changes the item, so its keys may go. A crash in between
+//! leaves an archived item that still has keys: it stays in the list of live items, and the next
+//! reconciler removes them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use audit::Archivable;
+use domain::{ItemId, ItemState};
+use jiff::{SignedDuration, Timestamp};
+use ledger::{Ledger, LiveItem};
+use lock::Lock;
+use stock::Stock;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Reconciler, ReconcilerError, ReconcilerSettings, anomaly::PendingWork, gauges::Backlog,
+    item_lock,
+};
+
+/// Name in the journal of items that are archived without a request.
+const ACTOR: &str = "reconciler";
+
+/// Who archives the item now: who has asked for it, or this process after the configured time.
+/// `None`: nobody yet.
+pub(crate) fn actor(
+    item: &LiveItem,
+    archive_after: Option<Duration>,
+    now: Timestamp,
+) -> Option<String> {
+    if !item.is_settled() {
+        return None;
+    }
+    if let Some(actor) = &item.archive_by {
+        return Some(actor.clone());
+    }
+    let after = SignedDuration::try_from(archive_after?).ok()?;
+    let is_due = now.duration_since(item.closed_at?) >= after;
+    is_due.then(|| ACTOR.to_owned())
+}
+
+/// Archives the item under its lock. Returns what stands against it; nothing if it is archived.
+pub(crate) async fn archive(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    token: u64,
+    actor: &str,
+) -> Result<Vec<String>, ReconcilerError> {
+    let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
+    let archival = match audit::archivable(stock, ledger, id, actor, token).await? {
+        None => return Ok(Vec::new()),
+        Some(Archivable::No(reasons)) => return Ok(reasons),
+        Some(Archivable::Already) => return remove_keys(reconciler, id, token).await,
+        Some(Archivable::Yes(archival)) => archival,
+    };
+    if !ledger.archive(&archival).await? {
+        return Ok(vec!["the item has changed since its audit".into()]);
+    }
+    metrics::counter!("stockade_archived_items_total").increment(1);
+    tracing::info!(item = %id, actor, token, "archived the item");
+    remove_keys(reconciler, id, token).await
+}
+
+/// Removes the keys of an archived item. A repeat changes nothing.
+async fn remove_keys(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    token: u64,
+) -> Result<Vec<String>, ReconcilerError> {
+    let Some(item) = reconciler.ledger.item(id).await? else {
+        return Ok(Vec::new());
+    };
+    if item.state == ItemState::Archived {
+        reconciler.stock.archive(&item, token).await?;
+        reconciler.ledger.note_keys_removed(id, token).await?;
+    }
+    Ok(Vec::new())
+}
+
+/// Result of [`archive_once`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Archived {
+    /// The item is archived, now or before, and Redis has forgotten it.
+    Done,
+    /// It cannot be archived, for these reasons.
+    Refused(Vec<String>),
+    /// Another process has held the item's lock for the whole time.
+    Locked,
+}
+
+/// Limit for archiving one item.
+const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Archives the item for `actor`. Waits while another process has the item's lock. `None`: there is
+/// no such item.
+pub async fn archive_once(
+    stock: Arc<Stock>,
+    ledger: Arc<dyn Ledger>,
+    lock: Arc<dyn Lock>,
+    id: &ItemId,
+    actor: &str,
+) -> Result<Option<Archived>, ReconcilerError> {
+    if ledger.item(id).await?.is_none() {
+        return Ok(None);
+    }
+    let reconciler = Arc::new(Reconciler {
+        stock,
+        ledger,
+        lock,
+        settings: ReconcilerSettings::default(),
+        stop: CancellationToken::new(),
+        backlog: Backlog::default(),
+    });
+    let until = Instant::now() + ARCHIVE_TIMEOUT;
+    loop {
+        let work = PendingWork {
+            archive: Some(actor.to_owned()),
+            ..PendingWork::default()
+        };
+        match item_lock::work_under_lock(&reconciler, id, work).await? {
+            Some(reasons) if reasons.is_empty() => return Ok(Some(Archived::Done)),
+            Some(reasons) => return Ok(Some(Archived::Refused(reasons))),
+            None if Instant::now() > until => return Ok(Some(Archived::Locked)),
+            None => tokio::time::sleep(RETRY_PAUSE).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use domain::{ItemState, SegmentConfig, Window};
+    use jiff::Timestamp;
+    use ledger::LiveItem;
+
+    use super::actor;
+
+    #[test]
+    fn a_settled_item_is_archived_on_request_or_after_the_configured_time() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let item = LiveItem {
+            id: "vase".parse().unwrap(),
+            config: SegmentConfig {
+                state: ItemState::Closed,
+                limit_per_buyer: None,
+                window: Window::default(),
+                epoch: 2,
+            },
+            rows_version: 1,
+            has_open_work: false,
+            closed_at: Some(at(100)),
+            archive_by: None,
+        };
+        let ten = Some(Duration::from_secs(10));
+        assert_eq!(actor(&item, None, at(1_000)), None, "never by default");
+        assert_eq!(actor(&item, ten, at(109)), None);
+        assert_eq!(actor(&item, ten, at(110)).as_deref(), Some("reconciler"));
+        let asked = LiveItem {
+            archive_by: Some("eve".into()),
+            ..item.clone()
+        };
+        assert_eq!(actor(&asked, None, at(100)).as_deref(), Some("eve"));
+        let busy = LiveItem {
+            has_open_work: true,
+            ..asked
+        };
+        assert_eq!(actor(&busy, ten, at(1_000)), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! An item closes by itself when its window has ended, and costs nothing from then on.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{Item, ItemState, OrderState, Window};
+use jiff::{SignedDuration, Timestamp};
+use ledger::{Changed, ItemChange};
+use reconciler::ReconcilerSettings;
+use stock::InspectionEntries;
+use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases};
+
+use crate::env::quick;
+
+on_both_databases!(crate::env::run:
+    an_item_closes_by_itself_once_with_several_reconcilers,
+    an_item_that_closed_by_itself_can_be_reopened_with_another_window,
+    a_return_to_a_closed_item_at_rest_is_recorded,
+);
+
+mod own_redis {
+    use super::{
+        a_closed_item_at_rest_is_repaired_after_redis_has_lost_it,
+        closed_items_at_rest_cost_no_script,
+    };
+    use testkit::on_both_databases;
+
+    on_both_databases!(crate::env::run_on_own_redis:
+        closed_items_at_rest_cost_no_script,
+        a_closed_item_at_rest_is_repaired_after_redis_has_lost_it,
+    );
+}
+
+fn closing() -> ReconcilerSettings {
+    ReconcilerSettings {
+        close_delay: Duration::ZERO,
+        ..quick()
+    }
+}
+
+fn until(closes_at: Timestamp) -> Window {
+    Window {
+        opens_at: None,
+        closes_at: Some(closes_at),
+    }
+}
+
+fn ends_in(item: Item, milliseconds: i64) -> Item {
+    let closes_at = Timestamp::now() + SignedDuration::from_millis(milliseconds);
+    Item {
+        window: until(closes_at),
+        ..item
+    }
+}
+
+fn ended(item: Item) -> Item {
+    ends_in(item, -3_600_000)
+}
+
+async fn current(sale: &Sale) -> Item {
+    sale.ledger.item(&sale.item.id).await.unwrap().unwrap()
+}
+
+async fn is_closed(sale: &Sale) -> bool {
+    let mut closed = current(sale).await.state == ItemState::Closed;
+    for segment in 0..sale.item.segments {
+        closed &= sale.inspect(segment).await.state == ItemState::Closed;
+    }
+    closed
+}
+
+async fn closes(sale: &Sale) {
+    eventually("closing the item", async || is_closed(sale).await).await;
+}
+
+/// Scripts that the server has run.
+async fn scripts(sale: &Sale) -> u64 {
+    let stats: redis::InfoDict = sale.redis(redis::cmd("INFO").arg("commandstats")).await;
+    let stats: Option<String> = stats.get("cmdstat_evalsha");
+    stats.map_or(0, |stats| {
+        stats.split(['=', ',']).nth(1).unwrap().parse().unwrap()
+    })
+}
+
+/// Waits until a second passes without a script.
+async fn comes_to_silence(sale: &Sale) {
+    eventually("silence", async || {
+        let before = scripts(sale).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        scripts(sale).await == before
+    })
+    .await;
+}
+
+async fn an_item_closes_by_itself_once_with_several_reconcilers(env: &Arc<TestEnv>) {
+    env.record().await;
+    for _ in 0..3 {
+        env.reconcile(closing()).await;
+    }
+    let sale = env.sell_with(6, 3, |item| ends_in(item, 1_500)).await;
+    sale.hold(&buyer(1), "key", 1).await;
+    assert_eq!(current(&sale).await.state, ItemState::Open);
+    closes(&sale).await;
+    // Long enough for the other reconcilers to see the closed item.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let states = sale.journal("state").await;
+    assert_eq!(states.len(), 1, "{states:?}");
+    assert_eq!(states[0].entry.actor, "reconciler");
+    assert_eq!(states[0].entry.after["state"], "closed");
+    let item = current(&sale).await;
+    assert_eq!((item.epoch, item.version), (2, 2));
+    // A held order of a closed item can still be paid.
+    let order = sale.order_id(&buyer(1), "key");
+    assert_eq!(sale.state(order).await, Some(OrderState::Held));
+}
+
+async fn an_item_that_closed_by_itself_can_be_reopened_with_another_window(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(closing()).await;
+    let sale = env.sell_with(6, 2, ended).await;
+    closes(&sale).await;
+    let change = ItemChange {
+        state: Some(ItemState::Open),
+        window: Some(until(Timestamp::now() + SignedDuration::from_hours(1))),
+        ..ItemChange::default()
+    };
+    let changed = sale
+        .ledger
+        .change_item(&sale.item.id, &change, None, "admin")
+        .await
+        .unwrap();
+    let Changed::Item(item) = changed else {
+        panic!("{changed:?}");
+    };
+    sale.stock.configure(&item).await.unwrap();
+    sale.hold(&buyer(1), "key", 1).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(current(&sale).await.state, ItemState::Open);
+}
+
+async fn a_return_to_a_closed_item_at_rest_is_recorded(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(closing()).await;
+    let sale = env.sell_with(6, 2, |item| ends_in(item, 1_500)).await;
+    let order = sale.hold(&buyer(1), "key", 2).await;
+    sale.step(order, OrderState::Confirmed).await;
+    closes(&sale).await;
+    // Both workers let it rest.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let refunded = sale.step(order, OrderState::Refunded).await;
+    sale.release(&refunded).await.unwrap();
+    eventually("the return", async || {
+        let rows = sale.ledger.segments(&sale.item.id).await.unwrap();
+        rows.iter().all(|row| row.returning == 0)
+            && rows.iter().map(|row| row.available).sum::<u64>() == 6
+    })
+    .await;
+}
+
+/// `docs/operations.md`, "After the sale", has the figures.
+async fn closed_items_at_rest_cost_no_script(env: &Arc<TestEnv>) {
+    env.record().await;
+    let mut sales = Vec::new();
+    for _ in 0..36 {
+        sales.push(env.sell_with(60, 6, ended).await);
+    }
+    for sale in &sales {
+        sale.comes_to_rest().await;
+    }
+    let open = scripts(&sales[0]).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let open = scripts(&sales[0]).await - open;
+    assert!(
+        open > 200,
+        "216 segments that are open are polled: {open} scripts"
+    );
+    env.reconcile(closing()).await;
+    for sale in &sales {
+        closes(sale).await;
+    }
+    comes_to_silence(&sales[0]).await;
+    let before = scripts(&sales[0]).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let closed = scripts(&sales[0]).await - before;
+    println!("36 items: {open} scripts in 2 s while open, {closed} in 3 s at rest");
+    assert_eq!(closed, 0, "scripts in 3 s for 216 segments at rest");
+}
+
+async fn a_closed_item_at_rest_is_repaired_after_redis_has_lost_it(env: &Arc<TestEnv>) {
+    env.record().await;
+    env.reconcile(closing()).await;
+    let sale = env.sell_with(6, 2, |item| ends_in(item, 1_500)).await;
+    let order = sale.hold(&buyer(1), "key", 2).await;
+    sale.step(order, OrderState::Confirmed).await;
+    closes(&sale).await;
+    comes_to_silence(&sale).await;
+    let () = sale.redis(&redis::cmd("FLUSHALL")).await;
+    // A restart of the server ends the connections.
+    let () = sale
+        .redis(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"))
+        .await;
+    eventually("the repair", async || {
+        let mut whole = true;
+        for segment in sale.segments() {
+            let found = sale.stock.inspect(&segment, InspectionEntries::None).await;
+            whole &= found.is_ok_and(|found| found.repairing.is_none());
+        }
+        whole
+    })
+    .await;
+}

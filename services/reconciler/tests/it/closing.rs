@@ -181,7 +181,7 @@ async fn closed_items_at_rest_cost_no_script(env: &Arc<TestEnv>) {
     let before = scripts(&sales[0]).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let closed = scripts(&sales[0]).await - before;
-    println!("36 items: {open} scripts in 2 s while open, {closed} in 3 s at rest");
+    eprintln!("36 items: {open} scripts in 2 s while open, {closed} in 3 s at rest");
     assert_eq!(closed, 0, "scripts in 3 s for 216 segments at rest");
 }
 

@@ -88,6 +88,9 @@ mod tests {
     fn a_sparkline_keeps_the_latest_values() {
         let drawn = sparkline(&[9.0, 1.0, 2.0], 2).into_string();
         assert_eq!(drawn.matches("<rect").count(), 2);
-        assert!(drawn.contains(r#"height="20.0""#) && drawn.contains(r#"height="10.0""#), "{drawn}");
+        assert!(
+            drawn.contains(r#"height="20.0""#) && drawn.contains(r#"height="10.0""#),
+            "{drawn}"
+        );
     }
 }

@@ -116,10 +116,8 @@ impl IntoResponse for Missing {
 fn visitor(headers: &HeaderMap) -> Option<BuyerId> {
     let value = cookies::read(headers, VISITOR)?;
     let random = value.strip_prefix(VISITOR_PREFIX)?;
-    let made_here = random.len() == VISITOR_CHARS
-        && random
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric());
+    let made_here =
+        random.len() == VISITOR_CHARS && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
     BuyerId::new(value).ok().filter(|_| made_here)
 }
 
@@ -183,7 +181,9 @@ async fn buy(
         return Ok(failure(StatusCode::FORBIDDEN, text, ("/", "To the sale")));
     }
     let view = sale.level(&item).await?;
-    let buyer = visitor(&headers).or_else(new_visitor).ok_or(Missing::Store)?;
+    let buyer = visitor(&headers)
+        .or_else(new_visitor)
+        .ok_or(Missing::Store)?;
     let outcome = sale.shop.buy(&buyer, &view.item, &form.key).await;
     let page = format!("/sale/{}?outcome={outcome}", view.item.id);
     let mut response = Redirect::to(&page).into_response();

@@ -37,12 +37,7 @@ pub(crate) fn time(at: Timestamp) -> String {
 pub(crate) fn time_until(now: Timestamp, then: Timestamp) -> String {
     let seconds = (then.as_second() - now.as_second()).max(0);
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let clock = format!(
-        "{:02}:{:02}:{:02}",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    );
+    let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
     match days {
         0 => clock,
         days => format!("{days} d {clock}"),
@@ -78,7 +73,12 @@ mod tests {
 
     #[test]
     fn numbers_and_prices_are_grouped() {
-        for (value, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+        for (value, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
             assert_eq!(number(value), text);
         }
         assert_eq!(price(149_905, "CNY"), "CNY 1,499.05");

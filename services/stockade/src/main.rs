@@ -8,6 +8,7 @@ mod key_set;
 mod lock;
 mod log;
 mod output;
+mod pages;
 mod plan;
 mod private;
 mod reconcile;

@@ -1,11 +1,12 @@
 const state = document.getElementById('live-state');
+const shown = new Map();
 const events = new EventSource(document.body.dataset.events);
 events.onmessage = (event) => {
   for (const [id, content] of Object.entries(JSON.parse(event.data))) {
     const part = document.getElementById(id);
-    if (part && part.dataset.shown !== content) {
+    if (part && shown.get(id) !== content) {
       part.innerHTML = content;
-      part.dataset.shown = content;
+      shown.set(id, content);
     }
   }
 };

@@ -248,12 +248,7 @@ async fn set_state(
     }
 }
 
-async fn add(
-    console: &Console,
-    operator: &Operator,
-    target: &Target,
-    form: &Change,
-) -> Response {
+async fn add(console: &Console, operator: &Operator, target: &Target, form: &Change) -> Response {
     let item = match console.engine.item(&target.id).await {
         Ok(Some(item)) => item,
         Ok(None) => return no_such_item(),

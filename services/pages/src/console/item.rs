@@ -83,11 +83,16 @@ pub(super) async fn show(
             h1 { (state.item.title) " " code.muted { (id) } }
             @if let Some(done) = done.as_deref().and_then(done_text) { p #done.card.notice.good role="status" { (done) } }
             section.card { div #summary { (summary(&state)) } }
-            section.card { h2 { "Change" } (buttons(&operator, &state.item)) }
-            section.card { h2 { "Segments" } div #segments { (segments(&state.segments)) } }
-            section.card { h2 { "Holds" } div #holds { (holds(&details.holds)) } }
-            section.card { h2 { "Refunds due" } div #refunds { (refunds(&details.refunds)) } }
-            section.card { h2 { "Journal" } div #journal { (journal(&details.journal)) } }
+            section.card {
+                h2 { "Change" }
+                div.actions #state-buttons { (state_buttons(&operator, &state.item)) }
+                div.actions { (add_button(&operator, &id)) }
+                (missing_scopes(&operator))
+            }
+            section.card { h2 { "Segments" } div.scroll #segments { (segments(&state.segments)) } }
+            section.card { h2 { "Holds" } div.scroll #holds { (holds(&details.holds)) } }
+            section.card { h2 { "Refunds due" } div.scroll #refunds { (refunds(&details.refunds)) } }
+            section.card { h2 { "Journal" } div.scroll #journal { (journal(&details.journal)) } }
         }
     };
     let events = format!("/console/items/{id}/events");
@@ -110,7 +115,7 @@ pub(super) async fn events(
                 return Update::End;
             }
             match read(&console, &id).await {
-                Ok(Some((state, details))) => Update::Parts(parts(&state, &details)),
+                Ok(Some((state, details))) => Update::Parts(parts(&operator, &state, &details)),
                 Ok(None) => Update::End,
                 Err(_) => Update::Unreadable,
             }
@@ -118,8 +123,9 @@ pub(super) async fn events(
     })
 }
 
-fn parts(state: &ItemState, details: &Details) -> Parts {
+fn parts(operator: &Operator, state: &ItemState, details: &Details) -> Parts {
     Parts::default()
+        .with("state-buttons", state_buttons(operator, &state.item))
         .with("summary", summary(state))
         .with("segments", segments(&state.segments))
         .with("holds", holds(&details.holds))
@@ -176,45 +182,56 @@ fn summary(state: &ItemState) -> Markup {
     }
 }
 
-fn buttons(operator: &Operator, item: &Item) -> Markup {
-    let (items, stock) = (
-        operator.has(Scope::ItemsWrite),
-        operator.has(Scope::StockWrite),
-    );
-    let button = |action: &str, label: &str, useful: bool| {
+/// Buttons that change the state. They are live, because another admin may change it as well.
+fn state_buttons(operator: &Operator, item: &Item) -> Markup {
+    let button = |action: &str, label: &str, state: Selling| {
+        let useless = item.state == state || !operator.has(Scope::ItemsWrite);
         html! {
             form method="get" action=(format!("/console/items/{}/{action}", item.id)) {
-                button.plain id=(action) disabled[!items || !useful] { (label) }
+                button.plain id=(action) disabled[useless] { (label) }
             }
         }
     };
     html! {
-        div.actions {
-            (button("open", "Open ...", item.state != Selling::Open))
-            (button("pause", "Pause ...", item.state != Selling::Paused))
-            (button("close", "Close ...", item.state != Selling::Closed))
-            form method="get" action=(format!("/console/items/{}/add", item.id)) {
-                div {
-                    label for="units" { "Units to add" }
-                    input #units type="number" name="units" min="1" max=(Item::MAX_STOCK) required disabled[!stock];
-                }
-                button.plain #add disabled[!stock] { "Add ..." }
+        (button("open", "Open ...", Selling::Open))
+        (button("pause", "Pause ...", Selling::Paused))
+        (button("close", "Close ...", Selling::Closed))
+    }
+}
+
+fn add_button(operator: &Operator, id: &ItemId) -> Markup {
+    let disabled = !operator.has(Scope::StockWrite);
+    html! {
+        form method="get" action=(format!("/console/items/{id}/add")) {
+            div {
+                label for="units" { "Units to add" }
+                input #units type="number" name="units" min="1" max=(Item::MAX_STOCK) required disabled[disabled];
             }
+            button.plain #add disabled[disabled] { "Add ..." }
         }
-        @if !items { p.muted { "Without the scope " code { (Scope::ItemsWrite) } " you cannot open, pause or close items." } }
-        @if !stock { p.muted { "Without the scope " code { (Scope::StockWrite) } " you cannot add units." } }
+    }
+}
+
+fn missing_scopes(operator: &Operator) -> Markup {
+    html! {
+        @if !operator.has(Scope::ItemsWrite) {
+            p.muted { "Without the scope " code { (Scope::ItemsWrite) } " you cannot open, pause or close items." }
+        }
+        @if !operator.has(Scope::StockWrite) {
+            p.muted { "Without the scope " code { (Scope::StockWrite) } " you cannot add units." }
+        }
     }
 }
 
 fn segments(segments: &[Snapshot]) -> Markup {
     html! {
-        div.scroll { table {
+        table {
             thead { tr {
                 th { "Segment" }
                 @for name in ["Allocated", "Available", "Held", "Confirmed", "In flight", "Drift"] { th.number { (name) } }
             } }
             tbody { @for segment in segments { (segment_row(segment)) } }
-        } }
+        }
         (stopped(segments))
     }
 }
@@ -252,7 +269,7 @@ fn holds(holds: &[ListedOrder]) -> Markup {
     html! {
         @if holds.is_empty() { p.muted { "None" } }
         @else {
-            div.scroll { table {
+            table {
                 thead { tr { th { "Order" } th { "Buyer" } th.number { "Units" } th { "Expires at" } } }
                 tbody { @for hold in holds { tr {
                     td { code { (hold.order.id) } }
@@ -260,7 +277,7 @@ fn holds(holds: &[ListedOrder]) -> Markup {
                     td.number { (hold.order.quantity) }
                     td { (time(hold.order.expires_at)) }
                 } } }
-            } }
+            }
             @if holds.len() == ROWS { p.muted { "The first " (ROWS) ". The API lists all." } }
         }
     }
@@ -270,7 +287,7 @@ fn refunds(refunds: &[ListedOrder]) -> Markup {
     html! {
         @if refunds.is_empty() { p.muted { "None" } }
         @else {
-            div.scroll { table {
+            table {
                 thead { tr { th { "Order" } th { "Buyer" } th { "Payment" } th.number { "Amount" } } }
                 tbody { @for due in refunds { tr {
                     td { code { (due.order.id) } }
@@ -278,7 +295,7 @@ fn refunds(refunds: &[ListedOrder]) -> Markup {
                     td { @if let Some(payment) = &due.order.payment { code { (payment) } } }
                     td.number { (price(due.amount, &due.currency)) }
                 } } }
-            } }
+            }
         }
     }
 }
@@ -287,7 +304,7 @@ fn journal(entries: &[JournalEntry]) -> Markup {
     html! {
         @if entries.is_empty() { p.muted { "Nothing was changed by hand, and nothing was repaired." } }
         @else {
-            div.scroll { table {
+            table {
                 thead { tr { th { "Time" } th { "Admin or role" } th { "Action" } th { "Before" } th { "After" } } }
                 tbody { @for JournalEntry { at, entry, .. } in entries { tr {
                     td { (time(*at)) }
@@ -296,7 +313,7 @@ fn journal(entries: &[JournalEntry]) -> Markup {
                     td { code { (entry.before) } }
                     td { code { (entry.after) } }
                 } } }
-            } }
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ pub(super) async fn show(
             @if let Some(next) = &overview.next { p { a href={ "/console?after=" (next) } { "More items" } } }
             section.card {
                 h2 { "Refunds due" }
-                div #refunds { (refunds(&overview.refunds)) }
+                div.scroll #refunds { (refunds(&overview.refunds)) }
             }
         }
     };
@@ -156,10 +156,10 @@ fn refunds(refunds: &[RefundDue]) -> Markup {
     html! {
         @if refunds.is_empty() { p.muted { "None" } }
         @else {
-            div.scroll { table {
+            table {
                 thead { tr { th { "Item" } th { "Order" } th { "Payment" } th.number { "Amount" } } }
                 tbody { @for refund in refunds { (refund_row(refund)) } }
-            } }
+            }
         }
     }
 }

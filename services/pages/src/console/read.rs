@@ -168,7 +168,9 @@ impl Reads {
                 return Ok::<_, EngineError>(None);
             };
             let (segments, unaccounted) = self.segments(id).await?;
-            let promised = segments.iter().map(|part| part.row.held + part.row.confirmed);
+            let promised = segments
+                .iter()
+                .map(|part| part.row.held + part.row.confirmed);
             Ok(Some(Arc::new(ItemState {
                 rates: self.rates.note(id, promised.sum()),
                 item,

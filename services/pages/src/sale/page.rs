@@ -35,7 +35,6 @@ pub(super) fn sale_page(view: &ItemView, outcome: Option<&str>, orders: &[Own]) 
                 p.muted { "This is a demo: the payment is made up, and the order is real." }
             }
             @if !orders.is_empty() { (own_orders(orders)) }
-            p.muted { a href="/console" { "Console" } " for operators" }
         }
     };
     let events = format!("/sale/{}/events", item.id);

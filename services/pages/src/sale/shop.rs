@@ -42,12 +42,17 @@ impl Shop {
     /// Orders one unit and pays it. Returns the code of the outcome. A repeat with the same key is
     /// the same order and the same payment.
     pub(super) async fn buy(&self, buyer: &BuyerId, item: &Item, key: &str) -> String {
-        let Some(request) = self.request(Method::POST, &format!("/v1/items/{}/orders", item.id), buyer)
-        else {
+        let Some(request) = self.request(
+            Method::POST,
+            &format!("/v1/items/{}/orders", item.id),
+            buyer,
+        ) else {
             return outcome::UNKNOWN.into();
         };
         let request = request.header("Idempotency-Key", key);
-        let (status, answer) = self.call(request, json!({ "quantity": 1 }).to_string()).await;
+        let (status, answer) = self
+            .call(request, json!({ "quantity": 1 }).to_string())
+            .await;
         match (status.is_success(), &answer["id"], &answer["code"]) {
             (true, Value::String(order), _) => self.pay(order, item).await.into(),
             (_, _, Value::String(code)) => code.clone(),
@@ -104,6 +109,9 @@ impl Shop {
         let status = response.status();
         let body = response.into_body().collect().await;
         let bytes = body.map(|body| body.to_bytes()).unwrap_or_default();
-        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+        (
+            status,
+            serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        )
     }
 }

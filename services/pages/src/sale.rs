@@ -185,6 +185,8 @@ async fn buy(
         .or_else(new_visitor)
         .ok_or(Missing::Store)?;
     let outcome = sale.shop.buy(&buyer, &view.item, &form.key).await;
+    // The page that follows shows the level after this order.
+    sale.levels.invalidate(&view.item.id).await;
     let page = format!("/sale/{}?outcome={outcome}", view.item.id);
     let mut response = Redirect::to(&page).into_response();
     remember(&mut response, &headers, &buyer);

@@ -28,6 +28,8 @@ fn form(status: StatusCode, refusal: Option<&str>) -> Response {
             h1 { "Console" }
             form.card method="post" action=(LOGIN) {
                 @if let Some(refusal) = refusal { p.bad role="alert" { (refusal) } }
+                // Password managers want a name for what they keep.
+                input type="text" name="username" value="admin" autocomplete="username" hidden;
                 p {
                     label for="token" { "Token of an admin" }
                     input #token type="password" name="token" required autofocus autocomplete="current-password";

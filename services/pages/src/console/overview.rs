@@ -147,7 +147,7 @@ pub(super) fn facts(item: &Item, drift: u64) -> Markup {
 pub(super) fn rate(rates: &[f64]) -> Markup {
     let latest = rates.last().copied().unwrap_or(0.0);
     html! {
-        p { (format!("{latest:.0}")) " units ordered per second" span.muted { ", and in the last minute" } }
+        p { "Units ordered per second: " b { (format!("{latest:.0}")) } span.muted { " now, and over the last minute" } }
         (sparkline(rates, SECONDS))
     }
 }

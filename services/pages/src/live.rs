@@ -57,12 +57,12 @@ fn event(update: Update) -> Option<Event> {
 }
 
 /// A stream of updates until one of them ends it, or the service stops.
-pub(crate) fn stream<F: Future<Output = Update> + Send>(
+pub(crate) fn stream<F>(
     stop: CancellationToken,
     read: impl Fn() -> F + Send + Clone + 'static,
 ) -> Response
 where
-    F: 'static,
+    F: Future<Output = Update> + Send + 'static,
 {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

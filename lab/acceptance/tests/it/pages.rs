@@ -8,8 +8,12 @@ use reqwest::{Client, header};
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use testbed::free_port;
+use testkit::eventually;
 
-use crate::process::{Serving, settled_audit, token};
+use crate::{
+    process::{Serving, create, settled_audit, token},
+    test_env::run_redis,
+};
 use visitor::{Visitor, field};
 
 /// The journal of the demo item.
@@ -250,7 +254,7 @@ async fn pages_escape_what_they_show_and_allow_only_their_own_script() {
     let up = Serving::up(folder.path());
     let admin = token(folder.path(), &["admin"]);
     let item = serde_json::json!({ "id": "x", "stock": 1, "title": "<script>alert(1)</script>" });
-    crate::process::create(&up.url, &admin, &item).await;
+    create(&up.url, &admin, &item).await;
     let mut operator = Visitor::of(&up.url);
     operator.log_in(&admin).await;
     for path in ["/console", "/console/items/x", "/sale/x", "/console/login"] {
@@ -273,6 +277,55 @@ async fn pages_escape_what_they_show_and_allow_only_their_own_script() {
             );
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_shows_drift_and_why_a_segment_needs_a_repair() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without the reconciler, so that nothing repairs the segments.
+    let up = Serving::up_with(folder.path(), &["--roles", "order,recorder"]);
+    let mut operator = Visitor::of(&up.url);
+    operator.log_in(&token(folder.path(), &["admin"])).await;
+    let page = operator.get("/console/items/demo").await.text;
+    assert!(page.contains("Drift 0") && !page.contains("Stopped or drifted"));
+    let settings = std::fs::read_to_string(folder.path().join("run.toml")).unwrap();
+    let settings: toml::Table = settings.parse().unwrap();
+    let redis = settings["redis_url"].as_str().unwrap();
+    run_redis(redis, &["HINCRBY", "stock:{demo:3}", "available", "7"]).await;
+    run_redis(redis, &["DEL", "outbox:{demo:5}"]).await;
+    for (path, shown) in [
+        ("/console/items/demo", "Segment 3: Redis has 1257 units"),
+        ("/console/items/demo", "Segment 5: "),
+        ("/console", "class=\"bad\">Drift "),
+    ] {
+        eventually(shown, async || {
+            operator.get(path).await.text.contains(shown)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_its_window_an_item_counts_down_and_refuses_orders() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let admin = token(folder.path(), &["admin"]);
+    let item = serde_json::json!({ "id": "jar", "stock": 5, "opens_at": "2099-01-01T00:00:00Z" });
+    create(&up.url, &admin, &item).await;
+    let mut visitor = Visitor::of(&up.url);
+    let page = visitor.get("/sale/jar").await.text;
+    assert!(
+        page.contains("Opens in ") && page.contains("2099-01-01 00:00:00 UTC"),
+        "{page}"
+    );
+    let form = vec![("key", field(&page, "key"))];
+    let refused = visitor.post("/sale/jar/orders", form).await;
+    assert_eq!(refused.location, "/sale/jar?outcome=not_open");
+    let page = visitor.get(&refused.location).await.text;
+    assert!(page.contains("not on sale now"), "{page}");
+    visitor.log_in(&admin).await;
+    let items = visitor.get("/console").await.text;
+    assert!(items.contains("Opens in "), "{items}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

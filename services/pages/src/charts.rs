@@ -55,8 +55,8 @@ pub(crate) fn legend(shares: &[Share]) -> Markup {
 
 /// One column for each value, the latest at the right.
 pub(crate) fn sparkline(values: &[f64], columns: usize) -> Markup {
-    let highest = values.iter().copied().fold(1.0, f64::max);
     let shown = &values[values.len().saturating_sub(columns)..];
+    let highest = shown.iter().copied().fold(1.0, f64::max);
     let first = columns - shown.len();
     html! {
         svg.spark viewBox=(format!("0 0 {columns} 20")) preserveAspectRatio="none" aria-hidden="true" {

@@ -162,8 +162,8 @@ fn ask(operator: &Operator, target: &Target, item: &Item, units: Option<u64>) ->
                     input type="hidden" name="units" value=[units];
                     input type="hidden" name="key" value=(random_secret());
                 }
-                div.actions {
-                    button #confirm autofocus { (action.label()) }
+                div.actions.choice {
+                    button #confirm { (action.label()) }
                     a href=(target.item_page()) { "Do nothing" }
                 }
             }

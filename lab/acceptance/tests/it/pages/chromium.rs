@@ -93,6 +93,11 @@ impl Browser {
         element.click().await.unwrap();
     }
 
+    async fn press_enter_on(&self, css: &str) {
+        let element = self.client.find(Locator::Css(css)).await.unwrap();
+        element.send_keys("\u{e007}").await.unwrap();
+    }
+
     /// Presses Enter or types into the element that has the focus.
     async fn type_into_focus(&self, keys: &str) {
         let focused = self.client.active_element().await.unwrap();
@@ -106,14 +111,23 @@ impl Browser {
         fs::write(format!("{folder}/{name}.png"), picture).unwrap();
     }
 
+    /// A command of this session that WebDriver does not have.
+    async fn call(&self, command: &str, body: &Value) -> Value {
+        let session = self.client.session_id().await.unwrap().unwrap();
+        let url = format!("{}/session/{session}/{command}", self.url);
+        let request = reqwest::Client::new().post(url).json(body);
+        request.send().await.unwrap().json().await.unwrap()
+    }
+
+    async fn emulate(&self, command: &str, parameters: Value) {
+        let body = json!({ "cmd": format!("Emulation.{command}"), "params": parameters });
+        let answer = self.call("goog/cdp/execute", &body).await;
+        assert!(answer["value"]["error"].is_null(), "{answer}");
+    }
+
     /// Errors that the browser has logged: of scripts, of the policy, of requests.
     async fn errors(&self) -> Vec<Value> {
-        let session = self.client.session_id().await.unwrap().unwrap();
-        let url = format!("{}/session/{session}/se/log", self.url);
-        let request = reqwest::Client::new()
-            .post(url)
-            .json(&json!({ "type": "browser" }));
-        let log: Value = request.send().await.unwrap().json().await.unwrap();
+        let log = self.call("se/log", &json!({ "type": "browser" })).await;
         log["value"]
             .as_array()
             .unwrap_or_else(|| panic!("{log}"))
@@ -137,6 +151,19 @@ fn capabilities(profile: &tempfile::TempDir) -> serde_json::Map<String, Value> {
         ] },
     });
     capabilities.as_object().unwrap().clone()
+}
+
+/// The pages show everything, and the buyer's form works.
+async fn without_scripts(browser: &Browser, url: &str) {
+    let off = json!({ "value": true });
+    browser.emulate("setScriptExecutionDisabled", off).await;
+    browser.open(&format!("{url}/sale/demo")).await;
+    browser.click("#buy").await;
+    browser.shows("#outcome", "You have one.").await;
+    assert_eq!(browser.text("#left").await, "9,995");
+    assert_eq!(browser.text("#live-state").await, "");
+    browser.open(&format!("{url}/console/items/demo")).await;
+    browser.shows("#summary", "confirmed 5").await;
 }
 
 /// Buys one unit as another visitor.
@@ -185,8 +212,7 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
         if state == "paused" {
             browser.screenshot("confirmation").await;
         }
-        // The button has the focus.
-        browser.type_into_focus("\u{e007}").await;
+        browser.press_enter_on("#confirm").await;
         browser
             .shows("#done", &format!("The item is {state}."))
             .await;
@@ -207,7 +233,20 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
     }
     browser.screenshot("phone").await;
 
+    let dark = json!({ "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
+    browser.emulate("setEmulatedMedia", dark).await;
+    browser.open(&format!("{}/sale/demo", up.url)).await;
+    let background = "return getComputedStyle(document.body).backgroundColor";
+    let background = browser
+        .client
+        .execute(background, Vec::new())
+        .await
+        .unwrap();
+    assert_eq!(background, json!("rgb(18, 21, 27)"));
+    browser.screenshot("phone-dark").await;
+
     assert_eq!(browser.errors().await, Vec::<Value>::new());
+    without_scripts(&browser, &up.url).await;
     browser.client.clone().close().await.unwrap();
     settled_audit(folder.path(), "demo").await;
 }

@@ -6,11 +6,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use fantoccini::{Client, ClientBuilder, Locator};
-use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use testbed::free_port;
 use testkit::{eventually, eventually_some};
+use thirtyfour::{By, Capabilities, WebDriver};
 
 use super::visitor::{Visitor, field};
 use crate::process::{Serving, settled_audit, token};
@@ -19,7 +18,7 @@ use crate::process::{Serving, settled_audit, token};
 struct Browser {
     driver: Child,
     url: String,
-    client: Client,
+    client: WebDriver,
     _profile: tempfile::TempDir,
 }
 
@@ -59,8 +58,7 @@ impl Browser {
         );
         let client = eventually_some("chromedriver starts a browser", async || {
             let capabilities = capabilities(&profile);
-            let mut builder = ClientBuilder::new(HttpConnector::new());
-            builder.capabilities(capabilities).connect(&url).await.ok()
+            WebDriver::new(&url, capabilities).await.ok()
         })
         .await;
         Some(Self {
@@ -73,7 +71,7 @@ impl Browser {
 
     async fn text(&self, css: &str) -> String {
         // An event may replace the element between the two calls.
-        let Ok(element) = self.client.find(Locator::Css(css)).await else {
+        let Ok(element) = self.client.find(By::Css(css)).await else {
             return String::new();
         };
         element.text().await.unwrap_or_default()
@@ -99,12 +97,12 @@ impl Browser {
     }
 
     async fn click(&self, css: &str) {
-        let element = self.client.find(Locator::Css(css)).await.unwrap();
+        let element = self.client.find(By::Css(css)).await.unwrap();
         element.click().await.unwrap();
     }
 
     async fn press_enter_on(&self, css: &str) {
-        let element = self.client.find(Locator::Css(css)).await.unwrap();
+        let element = self.client.find(By::Css(css)).await.unwrap();
         element.send_keys("\u{e007}").await.unwrap();
     }
 
@@ -117,13 +115,13 @@ impl Browser {
     async fn screenshot(&self, name: &str) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/pages");
         fs::create_dir_all(folder).unwrap();
-        let picture = self.client.screenshot().await.unwrap();
+        let picture = self.client.screenshot_as_png().await.unwrap();
         fs::write(format!("{folder}/{name}.png"), picture).unwrap();
     }
 
     /// A command of this session that WebDriver does not have.
     async fn call(&self, command: &str, body: &Value) -> Value {
-        let session = self.client.session_id().await.unwrap().unwrap();
+        let session = self.client.session_id();
         let url = format!("{}/session/{session}/{command}", self.url);
         let request = reqwest::Client::new().post(url).json(body);
         request.send().await.unwrap().json().await.unwrap()
@@ -145,7 +143,7 @@ impl Browser {
     }
 }
 
-fn capabilities(profile: &tempfile::TempDir) -> serde_json::Map<String, Value> {
+fn capabilities(profile: &tempfile::TempDir) -> Capabilities {
     let capabilities = json!({
         "goog:loggingPrefs": { "browser": "ALL" },
         "goog:chromeOptions": { "args": [
@@ -160,7 +158,7 @@ fn capabilities(profile: &tempfile::TempDir) -> serde_json::Map<String, Value> {
             format!("--user-data-dir={}", profile.path().display()),
         ] },
     });
-    capabilities.as_object().unwrap().clone()
+    serde_json::from_value(capabilities).unwrap()
 }
 
 /// The pages show everything, and the buyer's form works.
@@ -235,12 +233,20 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
     browser.screenshot("item").await;
 
     // A phone.
-    browser.client.set_window_size(390, 1600).await.unwrap();
+    browser
+        .client
+        .set_window_rect(0, 0, 390, 1600)
+        .await
+        .unwrap();
     let wide = "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
     for path in ["/sale/demo", "/console", "/console/items/demo"] {
         browser.open(&format!("{}{path}", up.url)).await;
         let overflows = browser.client.execute(wide, Vec::new()).await.unwrap();
-        assert_eq!(overflows, json!(false), "{path} is wider than a phone");
+        assert_eq!(
+            *overflows.json(),
+            json!(false),
+            "{path} is wider than a phone"
+        );
     }
     browser.screenshot("phone").await;
 
@@ -253,11 +259,11 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
         .execute(background, Vec::new())
         .await
         .unwrap();
-    assert_eq!(background, json!("rgb(18, 21, 27)"));
+    assert_eq!(*background.json(), json!("rgb(18, 21, 27)"));
     browser.screenshot("phone-dark").await;
 
     assert_eq!(browser.errors().await, Vec::<Value>::new());
     without_scripts(&browser, &up.url).await;
-    browser.client.clone().close().await.unwrap();
+    browser.client.clone().quit().await.unwrap();
     settled_audit(folder.path(), "demo").await;
 }

@@ -71,7 +71,7 @@ impl Action {
             Self::State(ItemState::Closed) => {
                 "The sale ends. Orders that are held can still be paid."
             }
-            Self::Add => "The units go on sale at once. Only the API withdraws units.",
+            Self::Add => "The units go on sale immediately. Only the API withdraws units.",
         }
     }
 }

@@ -128,8 +128,22 @@ has_browser() {
 }
 
 # Ubuntu has none but the snap.
-apt_offers_chromium() {
-  case $(LC_ALL=C apt-cache policy chromium | sed -n 's/^ *Candidate: *//p') in '' | '(none)' | *snap*) return 1 ;; esac
+apt_offers_chromium() { apt_offers chromium; }
+
+# apt_offers PACKAGE: as more than a wrapper of a snap
+apt_offers() {
+  case $(LC_ALL=C apt-cache policy "$1" | sed -n 's/^ *Candidate: *//p') in '' | '(none)' | *snap*) return 1 ;; esac
+}
+
+# Without a browser there is nothing to drive, and not every system that has one packages its driver.
+has_browser_driver() {
+  [ -z "$no_browser" ] || return 0
+  have chromedriver && return
+  if have apt-cache && apt_knows_packages && ! apt_offers chromium-driver; then
+    say "this system's packages have no chromedriver, so the test that uses the pages is skipped"
+    return
+  fi
+  return 1
 }
 
 apt_knows_packages() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
@@ -204,6 +218,7 @@ find_missing() {
   need zookeeper 'is a lock backend that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
   need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
   need chromium 'renders the pages that the tests write' chromium google-chrome has_browser
+  need chromedriver 'uses the pages in a browser' chromium-driver chromedriver has_browser_driver
   need prometheus 'checks the alerts, and scrapes a process in a test' prometheus prometheus has_prometheus
   need ps 'shows the tests which servers still run' procps '' has_ps
   case $profile in test) return ;; esac
@@ -274,6 +289,13 @@ apt() {
   return "$status"
 }
 
+# without_package PACKAGE: $apt_packages without it
+without_package() {
+  local packages="$apt_packages "
+  packages=${packages/ $1 / }
+  printf '%s' "${packages% }"
+}
+
 apt_has() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 install_with_apt() {
@@ -284,7 +306,8 @@ install_with_apt() {
   [ -z "$dry_run" ] || return 0
   apt update || say 'apt-get update failed; continuing with the existing package lists'
   case " $apt_packages " in *' redis-server '*) check_redis_candidate ;; esac
-  case " $apt_packages " in *' chromium '*) apt_offers_chromium || { do_without_browser && apt_packages=${apt_packages/ chromium/}; } ;; esac
+  case " $apt_packages " in *' chromium '*) apt_offers_chromium || { do_without_browser && apt_packages=$(without_package chromium); } ;; esac
+  case " $apt_packages " in *' chromium-driver '*) apt_offers chromium-driver || apt_packages=$(without_package chromium-driver) ;; esac
   [ -n "${apt_packages// /}" ] || return 0
   local services
   services=$(new_services)

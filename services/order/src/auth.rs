@@ -198,7 +198,7 @@ impl Credentials {
     }
 
     /// The admin with this token.
-    pub(crate) fn admin(&self, token: &str) -> Option<&Admin> {
+    pub fn admin(&self, token: &str) -> Option<&Admin> {
         admins::find(&self.admins, token)
     }
 

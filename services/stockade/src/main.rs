@@ -11,6 +11,7 @@ mod key_set;
 mod lock;
 mod log;
 mod output;
+mod pages;
 mod plan;
 mod private;
 mod reconcile;

@@ -18,7 +18,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{dedicated_runtime, item_lock, key_set, settings::Settings};
+use crate::{
+    dedicated_runtime, item_lock, key_set,
+    pages::{with_console, with_sale_page},
+    settings::Settings,
+};
 
 /// Serves until SIGINT or SIGTERM.
 pub async fn serve(settings: Settings) -> Result<()> {
@@ -110,6 +114,8 @@ pub async fn open_stock(settings: &Settings) -> Result<Arc<Stock>> {
 pub struct Running {
     /// Address of the HTTP service, if it runs.
     pub address: Option<SocketAddr>,
+    /// Address of the operators' pages, if they have a listener of their own.
+    pub operators_address: Option<SocketAddr>,
     /// Stock and ledger, shared by the roles.
     pub engine: Arc<Engine>,
     stop_serving: CancellationToken,
@@ -138,6 +144,7 @@ impl Running {
         );
         let mut running = Self {
             address: None,
+            operators_address: None,
             engine,
             stop_serving: CancellationToken::new(),
             stop_recording: CancellationToken::new(),
@@ -153,13 +160,13 @@ impl Running {
         if settings.roles.publisher {
             running.start_publisher(settings);
         }
-        if let Some(credentials) = credentials {
+        if let Some(credentials) = &credentials {
             running
-                .start_order_service(settings, credentials, metrics.clone())
+                .start_order_service(settings, Arc::clone(credentials), metrics.clone())
                 .await?;
         }
         if let Some(address) = settings.operators_address() {
-            running.start_operators_service(settings, address, metrics.clone())?;
+            running.start_operators_service(settings, address, credentials, metrics.clone())?;
         }
         if let Some(metrics) = metrics {
             running.recording.push(tokio::spawn(order::metrics::upkeep(
@@ -261,11 +268,18 @@ impl Running {
                 .push(tokio::spawn(key_set::follow(source, credentials, stop)));
         }
         let engine = Arc::clone(&self.engine);
+        let stop = self.stop_serving.clone();
         let router = match settings.operators_listen {
-            None => order::router(engine, credentials, payments, metrics, &limits),
+            None => with_console(
+                order::router(engine, Arc::clone(&credentials), payments, metrics, &limits),
+                settings,
+                &self.engine,
+                &credentials,
+                &stop,
+            ),
             Some(_) => order::api_router(engine, credentials, payments, &limits),
         };
-        let stop = self.stop_serving.clone();
+        let router = with_sale_page(router, settings, &self.engine, &stop)?;
         self.serving.push(tokio::spawn(async move {
             order::serve(listener, router, &limits, stop).await
         }));
@@ -282,19 +296,25 @@ impl Running {
         &mut self,
         settings: &Settings,
         (variable, address): (&str, SocketAddr),
+        credentials: Option<Arc<Credentials>>,
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
         let (listener, limits) = (listen(address, variable)?, limits(settings));
         // The pages of the API belong to a process that has one.
         let (engine, api_docs) = (Arc::clone(&self.engine), settings.roles.order);
-        let router = order::operators_router(engine, metrics, api_docs);
+        let mut router = order::operators_router(engine, metrics, api_docs);
+        let stop = self.stop_recording.clone();
+        // Admins are known to a process that has the API.
+        if let Some(credentials) = credentials {
+            router = with_console(router, settings, &self.engine, &credentials, &stop);
+        }
         let address = listener.local_addr()?;
+        self.operators_address = Some(address);
         if settings.roles.order {
             tracing::info!(%address, "serving operators");
         } else {
             self.address = Some(address);
         }
-        let stop = self.stop_recording.clone();
         self.recording.push(tokio::spawn(async move {
             order::serve(listener, router, &limits, stop).await
         }));

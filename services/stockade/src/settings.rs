@@ -49,6 +49,10 @@ pub struct Settings {
     pub listen_is_set: bool,
     /// Where the operators' pages are served, if not at `listen`.
     pub operators_listen: Option<SocketAddr>,
+    /// Whether the console is served.
+    pub console: bool,
+    /// Whether this is `up`, which plays the shop as well.
+    pub is_trial: bool,
     pub roles: Roles,
     pub jwt_secret: Option<String>,
     pub jwt_secret_previous: Option<String>,
@@ -161,6 +165,8 @@ impl Settings {
                 .text("operators_listen")
                 .map(|_| layers.parse("operators_listen", "ADDRESS:PORT, such as 127.0.0.1:9090"))
                 .transpose()?,
+            console: switch(layers, "console")?,
+            is_trial: false,
             roles: roles(layers)?,
             jwt_secret: layers.secret("jwt_secret")?,
             jwt_secret_previous: layers.secret("jwt_secret_previous")?,
@@ -230,6 +236,15 @@ impl Settings {
             .or(only.map(|address| ("STOCKADE_LISTEN", address)))
     }
 
+    /// Whether the sale page is served: its shop signs buyers' tokens with a secret.
+    pub fn has_sale_page(&self) -> bool {
+        self.is_trial
+            && self.roles.order
+            && self.jwt_public_key.is_none()
+            && self.jwks.is_none()
+            && self.jwt_secret.is_some()
+    }
+
     /// URL of the stock's Redis.
     pub fn redis_url(&self) -> Result<&str> {
         self.redis_url.as_deref().context(
@@ -279,6 +294,14 @@ fn lock_backend(layers: &Layers) -> Result<Option<&'static str>> {
     backends::find(&text)
         .map(Some)
         .map_err(|_| layers.wrong("lock", &format!("one of {}", backends::names())))
+}
+
+fn switch(layers: &Layers, key: &str) -> Result<bool> {
+    match layers.text(key).as_deref() {
+        Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        _ => Err(layers.wrong(key, "on or off")),
+    }
 }
 
 fn roles(layers: &Layers) -> Result<Roles> {

@@ -16,6 +16,7 @@ use rand::distr::{Alphanumeric, SampleString};
 
 use crate::{
     output::write_out,
+    pages::DEMO_ITEM,
     private::Private,
     roles::{Running, StopSignal},
     settings::{RUN_FILE, Settings},
@@ -27,6 +28,7 @@ const ADDRESS_FILE: &str = "address";
 /// Starts the servers that are not configured, serves until Ctrl-C, and stops what it started. The
 /// folder keeps its data.
 pub async fn up(dir: &Path, mut settings: Settings) -> Result<()> {
+    settings.is_trial = true;
     // The ledger has the names of buyers. Only the user may read what this process and its servers
     // write, whatever the folder allows.
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
@@ -55,7 +57,7 @@ async fn serve(
     if let Some(address) = running.address {
         fs::write(dir.join(ADDRESS_FILE), format!("http://{address}\n"))?;
         open_demo_item(&running).await?;
-        announce(dir, address)?;
+        announce(dir, address, &addresses(dir, settings, &running, address))?;
     }
     stop.received().await;
     tracing::info!("stopping: finishing requests in flight");
@@ -140,7 +142,7 @@ fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
 
 async fn open_demo_item(running: &Running) -> Result<()> {
     let demo = Item {
-        id: ItemId::new("demo")?,
+        id: ItemId::new(DEMO_ITEM)?,
         title: "Demo: ten thousand vases".into(),
         stock: 10_000,
         price_cents: 149_900,
@@ -160,16 +162,39 @@ async fn open_demo_item(running: &Running) -> Result<()> {
     Ok(())
 }
 
-fn announce(dir: &Path, address: SocketAddr) -> Result<()> {
+/// The pages to open in a browser, a line each.
+fn addresses(dir: &Path, settings: &Settings, running: &Running, address: SocketAddr) -> String {
+    let mut lines = String::new();
+    if settings.has_sale_page() {
+        let _ = writeln!(lines, "Sale page: http://{address}/sale/{DEMO_ITEM}");
+    }
+    if settings.console {
+        let address = running.operators_address.unwrap_or(address);
+        let _ = writeln!(
+            lines,
+            "Console:   http://{address}/console (log in with the output of the next line)"
+        );
+        let _ = writeln!(lines, "{} token admin", command_line(dir));
+    }
+    lines
+}
+
+/// The command line of this program with this folder.
+fn command_line(dir: &Path) -> String {
     let program = std::env::current_exe()
         .map_or_else(|_| "stockade".into(), |path| path.display().to_string());
-    let stockade = format!(
+    format!(
         "{} --dir {}",
         quoted(&program),
         quoted(&dir.display().to_string())
-    );
+    )
+}
+
+fn announce(dir: &Path, address: SocketAddr, pages: &str) -> Result<()> {
+    let stockade = command_line(dir);
     write_out(&format!(
         "ready http://{address}\n\n\
+         {pages}\n\
          Next, in another terminal: place an order, show the item, and check that every unit is accounted for.\n\n\
          curl -i http://{address}/v1/items/demo/orders -H \"Authorization: Bearer $({stockade} token buyer ann)\" \
          -H 'Idempotency-Key: my-first-order' -H 'Content-Type: application/json' -d '{{\"quantity\":1}}'\n\

@@ -13,6 +13,7 @@ mod identity;
 mod item_locks;
 mod lock;
 mod operators;
+mod pages;
 mod payments;
 mod process;
 mod reconcile;

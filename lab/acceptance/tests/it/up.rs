@@ -29,8 +29,9 @@ async fn what_up_prints_works_as_pasted() {
         .filter(|line| line.contains("token") || line.contains("audit"))
         .cloned()
         .collect();
-    assert_eq!(commands.len(), 3, "{:?}", up.printed);
-    let expected = ["201 Created", "\"segments\"", "drift 0"];
+    assert_eq!(commands.len(), 4, "{:?}", up.printed);
+    let admin = token(folder.path(), &["admin"]);
+    let expected = [&admin, "201 Created", "\"segments\"", "drift 0"];
     for (command, expected) in commands.iter().zip(expected) {
         let output = Command::new("sh").args(["-c", command]).output().unwrap();
         assert!(

@@ -108,7 +108,7 @@ impl Admin {
     }
 
     /// The name, for the journal.
-    pub(crate) fn name(&self) -> &Arc<str> {
+    pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
@@ -116,7 +116,8 @@ impl Admin {
         &self.token_hash
     }
 
-    pub(crate) fn has(&self, scope: Scope) -> bool {
+    /// Whether the admin may do this.
+    pub fn has(&self, scope: Scope) -> bool {
         self.scopes.contains(&scope)
     }
 }

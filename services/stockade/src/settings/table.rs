@@ -85,6 +85,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "address for operators: /metrics, /docs and /openapi.json are served there, and no longer at STOCKADE_LISTEN, which buyers reach",
     ),
     setting(
+        "console",
+        "STOCKADE_CONSOLE",
+        "on",
+        "`on` or `off`: whether a process with the role `order` serves the console, at STOCKADE_OPERATORS_LISTEN or else at STOCKADE_LISTEN",
+    ),
+    setting(
         "roles",
         "STOCKADE_ROLES",
         "order,recorder,reconciler,publisher",

@@ -1,0 +1,364 @@
+//! The pages: the console and the sale page, as a browser gets them.
+
+mod chromium;
+mod visitor;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use reqwest::{Client, header};
+use ring::digest::{SHA256, digest};
+use serde_json::Value;
+use testbed::free_port;
+use testkit::eventually;
+
+use crate::{
+    process::{Serving, create, settled_audit, token},
+    test_env::run_redis,
+};
+use visitor::{Visitor, field};
+
+/// The journal of the demo item.
+async fn journal(up: &Serving, admin: &str) -> Vec<Value> {
+    let request = Client::new().get(format!("{}/v1/items/demo/journal", up.url));
+    let response = request.bearer_auth(admin).send().await.unwrap();
+    response.json().await.unwrap()
+}
+
+/// The demo item, as admins see it: at this moment.
+async fn state(up: &Serving, admin: &str) -> Value {
+    let request = Client::new().get(format!("{}/v1/items/demo", up.url));
+    request
+        .bearer_auth(admin)
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap()
+}
+
+/// Opens the page that asks, and sends its form.
+async fn act(operator: &mut Visitor, action: &str) -> visitor::Answer {
+    let (path, query) = action.split_once('?').unwrap_or((action, ""));
+    let asked = operator.get(&format!("/console/items/demo/{action}")).await;
+    assert_eq!(asked.status, 200, "{}", asked.text);
+    let mut form = vec![
+        ("secret", field(&asked.text, "secret")),
+        ("version", field(&asked.text, "version")),
+    ];
+    if !query.is_empty() {
+        form.push(("units", field(&asked.text, "units")));
+        form.push(("key", field(&asked.text, "key")));
+    }
+    operator
+        .post(&format!("/console/items/demo/{path}"), form)
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admin_changes_an_item_and_the_journal_names_the_admin() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let admin = token(folder.path(), &["admin"]);
+    let mut operator = Visitor::of(&up.url);
+    let refused = operator.log_in("not a token of an admin").await;
+    assert_eq!(refused.status, 401);
+    assert_eq!(operator.get("/console").await.location, "/console/login");
+    let accepted = operator.log_in(&admin).await;
+    assert_eq!((accepted.status, &*accepted.location), (303, "/console"));
+    let cookie = accepted.headers[header::SET_COOKIE].to_str().unwrap();
+    assert!(
+        cookie.contains("HttpOnly; SameSite=Strict") && cookie.contains("Max-Age=28800"),
+        "{cookie}"
+    );
+    let items = operator.get("/console").await;
+    assert!(items.text.contains("ten thousand vases"), "{}", items.text);
+
+    let paused = act(&mut operator, "pause").await;
+    assert_eq!(
+        (paused.status, &*paused.location),
+        (303, "/console/items/demo?done=pause"),
+        "{}",
+        paused.text
+    );
+    assert_eq!(state(&up, &admin).await["state"], "paused");
+    let page = operator.get(&paused.location).await.text;
+    assert!(page.contains("The item is paused."), "{page}");
+    assert_eq!(act(&mut operator, "open").await.status, 303);
+    let added = act(&mut operator, "add?units=50").await;
+    assert_eq!(added.status, 303, "{}", added.text);
+    assert_eq!(state(&up, &admin).await["stock"], 10_050);
+    assert_eq!(act(&mut operator, "close").await.status, 303);
+
+    let entries = journal(&up, &admin).await;
+    let of_admin: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry["actor"] == "admin")
+        .map(|entry| entry["action"].as_str().unwrap())
+        .collect();
+    assert_eq!(of_admin, ["state", "top_up", "state", "state"]);
+    let page = operator.get("/console/items/demo").await.text;
+    assert!(page.contains("top_up"), "{page}");
+    settled_audit(folder.path(), "demo").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_of_another_site_or_session_or_version_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let admin = token(folder.path(), &["admin"]);
+    let (mut operator, mut other) = (Visitor::of(&up.url), Visitor::of(&up.url));
+    operator.log_in(&admin).await;
+    other.log_in(&admin).await;
+    let asked = operator.get("/console/items/demo/pause").await.text;
+    let secret = field(&asked, "secret");
+    let foreign = field(&other.get("/console").await.text, "secret");
+    let version = field(&asked, "version");
+    let form = |secret: &str, version: &str| {
+        vec![
+            ("secret", secret.to_owned()),
+            ("version", version.to_owned()),
+        ]
+    };
+    let path = "/console/items/demo/pause";
+
+    for (secret, origin) in [
+        (&*foreign, Some(up.url.as_str())),
+        ("", Some(&up.url)),
+        (&secret, Some("http://evil.example")),
+        (&secret, Some("null")),
+        (&secret, None),
+    ] {
+        let answer = operator.post_from(origin, path, form(secret, &version));
+        assert_eq!(answer.await.status, 403, "{secret:?} {origin:?}");
+    }
+    let logout = operator.post("/console/logout", form(&foreign, &version));
+    assert_eq!(logout.await.status, 403);
+    let login = vec![("token", admin.clone())];
+    let login = Visitor::of(&up.url)
+        .post_from(Some("http://evil.example"), "/console/login", login)
+        .await;
+    assert_eq!(login.status, 403, "another site cannot log an admin in");
+    assert_eq!(state(&up, &admin).await["state"], "open");
+
+    let late = operator.post(path, form(&secret, "999")).await;
+    assert_eq!(late.status, 412, "{}", late.text);
+    assert_eq!(state(&up, &admin).await["state"], "open");
+    assert_eq!(
+        operator.post(path, form(&secret, &version)).await.status,
+        303
+    );
+    assert_eq!(state(&up, &admin).await["state"], "paused");
+
+    let out = operator.post("/console/logout", form(&secret, &version));
+    assert_eq!(out.await.location, "/console/login");
+    assert_eq!(operator.get("/console").await.location, "/console/login");
+    assert_eq!(
+        other.get("/console").await.status,
+        200,
+        "the other session goes on"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_scopes_of_an_admin_decide_what_a_button_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let admins = [
+        ("warehouse", "\"read\", \"stock:write\""),
+        ("till", "\"orders:place\""),
+    ]
+    .map(|(name, scopes)| {
+        let hash = digest(&SHA256, name.as_bytes());
+        let hash: String = hash
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        format!("[[admins]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\nscopes = [{scopes}]\n")
+    });
+    let file = folder.path().join("admins.toml");
+    std::fs::write(&file, admins.concat()).unwrap();
+    let up = Serving::up_with(folder.path(), &["--admins-file", file.to_str().unwrap()]);
+
+    let admin = token(folder.path(), &["admin"]);
+    let mut warehouse = Visitor::of(&up.url);
+    warehouse.log_in("warehouse").await;
+    let page = warehouse.get("/console/items/demo").await.text;
+    assert!(
+        page.contains("Without the scope <code>items:write</code>"),
+        "{page}"
+    );
+    assert_eq!(warehouse.get("/console/items/demo/pause").await.status, 403);
+    let secret = field(&page, "secret");
+    let form = vec![("secret", secret), ("version", "1".to_owned())];
+    let refused = warehouse.post("/console/items/demo/pause", form).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    assert_eq!(state(&up, &admin).await["state"], "open");
+    assert_eq!(act(&mut warehouse, "add?units=5").await.status, 303);
+    assert_eq!(state(&up, &admin).await["stock"], 10_005);
+    assert_eq!(journal(&up, &admin).await[0]["actor"], "warehouse");
+
+    let mut till = Visitor::of(&up.url);
+    assert_eq!(till.log_in("till").await.status, 303);
+    for path in ["/console", "/console/items/demo", "/console/events"] {
+        assert_eq!(till.get(path).await.status, 403, "{path} needs `read`");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_visitor_of_the_sale_page_buys_until_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let mut visitor = Visitor::of(&up.url);
+    let home = visitor.get("/").await;
+    assert_eq!((home.status, &*home.location), (303, "/sale/demo"));
+    let page = visitor.get("/sale/demo").await;
+    let cookie = page.headers[header::SET_COOKIE].to_str().unwrap();
+    assert!(cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
+    assert!(page.text.contains("CNY 1,499.00"), "{}", page.text);
+    let key = |page: &str| vec![("key", field(page, "key"))];
+    let path = "/sale/demo/orders";
+
+    let evil = visitor.post_from(Some("http://evil.example"), path, key(&page.text));
+    assert_eq!(evil.await.status, 403);
+    let first = key(&page.text);
+    for _ in 0..2 {
+        let bought = visitor.post(path, first.clone()).await;
+        assert_eq!(
+            bought.location, "/sale/demo?outcome=paid",
+            "also when it is sent twice"
+        );
+    }
+    let page = visitor.get("/sale/demo?outcome=paid").await.text;
+    assert!(
+        page.contains("You have one.") && page.contains("confirmed"),
+        "{page}"
+    );
+    assert_eq!(page.matches("</code> confirmed").count(), 1, "{page}");
+    assert_eq!(
+        visitor.post(path, key(&page)).await.location,
+        "/sale/demo?outcome=paid"
+    );
+    let page = visitor.get("/sale/demo").await.text;
+    let third = visitor.post(path, key(&page)).await;
+    assert_eq!(third.location, "/sale/demo?outcome=buyer_limit_reached");
+
+    assert_eq!(visitor.get("/sale/no-such-item").await.status, 404);
+    let report = settled_audit(folder.path(), "demo").await;
+    assert_eq!(report["confirmed"], 2, "two orders are paid: {report:#}");
+}
+
+/// A page with a title that is HTML shows the title, and the policy lets nothing of it run.
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_escape_what_they_show_and_allow_only_their_own_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let admin = token(folder.path(), &["admin"]);
+    let item = serde_json::json!({ "id": "x", "stock": 1, "title": "<script>alert(1)</script>" });
+    create(&up.url, &admin, &item).await;
+    let mut operator = Visitor::of(&up.url);
+    operator.log_in(&admin).await;
+    for path in ["/console", "/console/items/x", "/sale/x", "/console/login"] {
+        let page = operator.get(path).await;
+        assert!(!page.text.contains("<script>alert"), "{}", page.text);
+        assert!(!page.text.contains(" style=") && !page.text.contains(" onclick="));
+        let policy = page.headers[header::CONTENT_SECURITY_POLICY]
+            .to_str()
+            .unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        let scripts = page.text.split("<script>").skip(1);
+        for script in scripts.map(|rest| rest.split("</script>").next().unwrap()) {
+            let hash = BASE64_STANDARD.encode(digest(&SHA256, script.as_bytes()));
+            assert!(
+                policy.contains(&hash),
+                "{policy} does not allow the script of {path}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_shows_drift_and_why_a_segment_needs_a_repair() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without the reconciler, so that nothing repairs the segments.
+    let up = Serving::up_with(folder.path(), &["--roles", "order,recorder"]);
+    let mut operator = Visitor::of(&up.url);
+    operator.log_in(&token(folder.path(), &["admin"])).await;
+    let page = operator.get("/console/items/demo").await.text;
+    assert!(page.contains("Drift 0") && !page.contains("Stopped or drifted"));
+    let settings = std::fs::read_to_string(folder.path().join("run.toml")).unwrap();
+    let settings: toml::Table = settings.parse().unwrap();
+    let redis = settings["redis_url"].as_str().unwrap();
+    run_redis(redis, &["HINCRBY", "stock:{demo:3}", "available", "7"]).await;
+    run_redis(redis, &["DEL", "outbox:{demo:5}"]).await;
+    for (path, shown) in [
+        ("/console/items/demo", "Segment 3: Redis has 1257 units"),
+        ("/console/items/demo", "Segment 5: "),
+        ("/console", "class=\"bad\">Drift "),
+    ] {
+        eventually(shown, async || {
+            operator.get(path).await.text.contains(shown)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_its_window_an_item_counts_down_and_refuses_orders() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let admin = token(folder.path(), &["admin"]);
+    let item = serde_json::json!({ "id": "jar", "stock": 5, "opens_at": "2099-01-01T00:00:00Z" });
+    create(&up.url, &admin, &item).await;
+    let mut visitor = Visitor::of(&up.url);
+    let page = visitor.get("/sale/jar").await.text;
+    assert!(
+        page.contains("Opens in ") && page.contains("2099-01-01 00:00:00 UTC"),
+        "{page}"
+    );
+    let form = vec![("key", field(&page, "key"))];
+    let refused = visitor.post("/sale/jar/orders", form).await;
+    assert_eq!(refused.location, "/sale/jar?outcome=not_open");
+    let page = visitor.get(&refused.location).await.text;
+    assert!(page.contains("not on sale now"), "{page}");
+    visitor.log_in(&admin).await;
+    let items = visitor.get("/console").await.text;
+    assert!(items.contains("Opens in "), "{items}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_moves_to_the_operators_and_can_be_switched_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let operators = format!("127.0.0.1:{}", free_port().await);
+    let mut up = Serving::up_with(folder.path(), &["--operators-listen", &operators]);
+    let console = format!("http://{operators}/console");
+    assert!(
+        up.printed.iter().any(|line| line.contains(&console)),
+        "{:?}",
+        up.printed
+    );
+    assert_eq!(Visitor::of(&up.url).get("/console").await.status, 404);
+    assert_eq!(Visitor::of(&up.url).get("/sale/demo").await.status, 200);
+    let mut operator = Visitor::of(&format!("http://{operators}"));
+    assert_eq!(operator.get("/sale/demo").await.status, 404);
+    operator.log_in(&token(folder.path(), &["admin"])).await;
+    // An open stream of events must not delay the end of the process.
+    let events = operator.events("/console/events").await;
+    let before = std::time::Instant::now();
+    assert_eq!(up.interrupt(), Some(0));
+    assert!(
+        before.elapsed().as_secs() < 9,
+        "the drain timeout is ten seconds"
+    );
+    drop(events);
+
+    let up = Serving::up_with(folder.path(), &["--console", "off"]);
+    assert_eq!(Visitor::of(&up.url).get("/console").await.status, 404);
+    assert!(
+        !up.printed.iter().any(|line| line.contains("/console")),
+        "{:?}",
+        up.printed
+    );
+}

@@ -1,0 +1,319 @@
+//! The page of one item.
+
+use std::sync::Arc;
+
+use audit::Snapshot;
+use axum::{
+    extract::{Path, Query, State},
+    response::{IntoResponse, Response},
+};
+use domain::{Item, ItemId, ItemState as Selling};
+use http::StatusCode;
+use ledger::JournalEntry;
+use maud::{Markup, html};
+use order::{
+    Scope,
+    engine::{EngineError, ListedOrder},
+};
+use serde::Deserialize;
+
+use super::{
+    Console, HOME,
+    access::Operator,
+    head,
+    overview::{facts, rate},
+    read::{Details, ItemState, ROWS},
+};
+use crate::{
+    charts::{Share, bar, legend},
+    layout::{failure, page},
+    live::{self, Parts, Update},
+    text::{number, price, time},
+};
+
+#[derive(Deserialize)]
+pub(super) struct Done {
+    /// The action that led here.
+    done: Option<String>,
+}
+
+/// The page that says that a store did not answer.
+pub(super) fn unreadable(error: &Arc<EngineError>) -> Response {
+    tracing::warn!(%error, "console: a store did not answer");
+    let text = "A store does not answer. Try again in a moment.";
+    failure(StatusCode::SERVICE_UNAVAILABLE, text, (HOME, "All items"))
+}
+
+pub(super) fn no_such_item() -> Response {
+    failure(
+        StatusCode::NOT_FOUND,
+        "There is no such item.",
+        (HOME, "All items"),
+    )
+}
+
+/// What the page shows. The error is its page.
+async fn read(
+    console: &Console,
+    id: &ItemId,
+) -> Result<Option<(Arc<ItemState>, Arc<Details>)>, Arc<EngineError>> {
+    let Some(state) = console.reads.item(id).await? else {
+        return Ok(None);
+    };
+    Ok(Some((state, console.reads.details(id).await?)))
+}
+
+pub(super) async fn show(
+    State(console): State<Console>,
+    operator: Operator,
+    Path(item): Path<String>,
+    Query(Done { done }): Query<Done>,
+) -> Response {
+    let Ok(id) = ItemId::new(&item) else {
+        return no_such_item();
+    };
+    let (state, details) = match read(&console, &id).await {
+        Ok(Some(read)) => read,
+        Ok(None) => return no_such_item(),
+        Err(error) => return unreadable(&error),
+    };
+    let body = html! {
+        (head(&operator))
+        main {
+            h1 { (state.item.title) " " code.muted { (id) } }
+            @if let Some(done) = done.as_deref().and_then(done_text) { p #done.card.notice.good role="status" { (done) } }
+            section.card { div #summary { (summary(&state)) } }
+            section.card {
+                h2 { "Change" }
+                div.actions #state-buttons { (state_buttons(&operator, &state.item)) }
+                div.actions { (add_button(&operator, &id)) }
+                (missing_scopes(&operator))
+            }
+            section.card { h2 { "Segments" } div.scroll #segments { (segments(&state.segments)) } }
+            section.card { h2 { "Holds" } div.scroll #holds { (holds(&details.holds)) } }
+            section.card { h2 { "Refunds due" } div.scroll #refunds { (refunds(&details.refunds)) } }
+            section.card { h2 { "Journal" } div.scroll #journal { (journal(&details.journal)) } }
+        }
+    };
+    let events = format!("/console/items/{id}/events");
+    page(&state.item.title, Some(&events), &body).into_response()
+}
+
+pub(super) async fn events(
+    State(console): State<Console>,
+    operator: Operator,
+    Path(item): Path<String>,
+) -> Response {
+    let Ok(id) = ItemId::new(&item) else {
+        return no_such_item();
+    };
+    let stop = console.stop.clone();
+    live::stream(stop, move || {
+        let (console, operator, id) = (console.clone(), operator.clone(), id.clone());
+        async move {
+            if operator.has_left(&console) {
+                return Update::End;
+            }
+            match read(&console, &id).await {
+                Ok(Some((state, details))) => Update::Parts(parts(&operator, &state, &details)),
+                Ok(None) => Update::End,
+                Err(_) => Update::Unreadable,
+            }
+        }
+    })
+}
+
+fn parts(operator: &Operator, state: &ItemState, details: &Details) -> Parts {
+    Parts::default()
+        .with("state-buttons", state_buttons(operator, &state.item))
+        .with("summary", summary(state))
+        .with("segments", segments(&state.segments))
+        .with("holds", holds(&details.holds))
+        .with("refunds", refunds(&details.refunds))
+        .with("journal", journal(&details.journal))
+}
+
+fn done_text(action: &str) -> Option<&'static str> {
+    Some(match action {
+        "open" => "The item is open.",
+        "pause" => "The item is paused.",
+        "close" => "The item is closed.",
+        "add" => "The units are added.",
+        "adding" => "The units are recorded and still in transit.",
+        _ => return None,
+    })
+}
+
+fn shares(segments: &[Snapshot]) -> [Share; 5] {
+    let sum = |units: fn(&Snapshot) -> u64| segments.iter().map(units).sum();
+    let share = |class, label, units| Share {
+        class,
+        label,
+        units,
+    };
+    [
+        share("confirmed", "confirmed", sum(|part| part.row.confirmed)),
+        share("held", "held", sum(|part| part.row.held)),
+        share("flight", "in flight", sum(Snapshot::in_flight)),
+        share("returning", "returning", sum(|part| part.row.returning)),
+        share("available", "available", sum(available)),
+    ]
+}
+
+fn available(segment: &Snapshot) -> u64 {
+    let inspection = segment.inspection.as_ref();
+    inspection.map_or(0, |inspection| inspection.available)
+}
+
+fn summary(state: &ItemState) -> Markup {
+    let shares = shares(&state.segments);
+    let item = &state.item;
+    html! {
+        p.facts {
+            (facts(item, state.drift()))
+            span { (price(item.price_cents, &item.currency)) }
+            span { "Version " span #version { (item.version) } }
+            @if let Some(at) = item.window.opens_at { span { "Opens at " (time(at)) } }
+            @if let Some(at) = item.window.closes_at { span { "Closes at " (time(at)) } }
+        }
+        (bar(&shares, item.stock))
+        (legend(&shares))
+        (rate(&state.rates))
+    }
+}
+
+/// Buttons that change the state. They are live, because another admin may change it as well.
+fn state_buttons(operator: &Operator, item: &Item) -> Markup {
+    let button = |action: &str, label: &str, state: Selling| {
+        let useless = item.state == state || !operator.has(Scope::ItemsWrite);
+        html! {
+            form method="get" action=(format!("/console/items/{}/{action}", item.id)) {
+                button.plain id=(action) disabled[useless] { (label) }
+            }
+        }
+    };
+    html! {
+        (button("open", "Open ...", Selling::Open))
+        (button("pause", "Pause ...", Selling::Paused))
+        (button("close", "Close ...", Selling::Closed))
+    }
+}
+
+fn add_button(operator: &Operator, id: &ItemId) -> Markup {
+    let disabled = !operator.has(Scope::StockWrite);
+    html! {
+        form method="get" action=(format!("/console/items/{id}/add")) {
+            div {
+                label for="units" { "Units to add" }
+                input #units type="number" name="units" min="1" max=(Item::MAX_STOCK) required disabled[disabled];
+            }
+            button.plain #add disabled[disabled] { "Add ..." }
+        }
+    }
+}
+
+fn missing_scopes(operator: &Operator) -> Markup {
+    html! {
+        @if !operator.has(Scope::ItemsWrite) {
+            p.muted { "Without the scope " code { (Scope::ItemsWrite) } " you cannot open, pause or close items." }
+        }
+        @if !operator.has(Scope::StockWrite) {
+            p.muted { "Without the scope " code { (Scope::StockWrite) } " you cannot add units." }
+        }
+    }
+}
+
+fn segments(segments: &[Snapshot]) -> Markup {
+    html! {
+        table {
+            thead { tr {
+                th { "Segment" }
+                @for name in ["Allocated", "Available", "Held", "Confirmed", "In flight", "Drift"] { th.number { (name) } }
+            } }
+            tbody { @for segment in segments { (segment_row(segment)) } }
+        }
+        (stopped(segments))
+    }
+}
+
+fn segment_row(segment: &Snapshot) -> Markup {
+    let row = &segment.row;
+    let drift = segment.drift();
+    html! {
+        tr {
+            td { (row.key.segment) (bar(&shares(std::slice::from_ref(segment)), row.allocated)) }
+            @for units in [row.allocated, available(segment), row.held, row.confirmed, segment.in_flight()] {
+                td.number { (number(units)) }
+            }
+            td.number class=[(drift != 0).then_some("number bad")] { (drift) }
+        }
+    }
+}
+
+/// Segments that the audit objects to. They sell again when the reconciler has repaired them.
+fn stopped(segments: &[Snapshot]) -> Markup {
+    let findings: Vec<_> = segments
+        .iter()
+        .filter_map(|segment| Some((segment.row.key.segment, segment.finding()?)))
+        .collect();
+    html! {
+        @if !findings.is_empty() {
+            h2.bad { "Stopped or drifted" }
+            ul { @for (segment, finding) in &findings { li { "Segment " (segment) ": " (finding) } } }
+            p.muted { code { "stockade reconcile --dry-run ITEM" } " shows the repair." }
+        }
+    }
+}
+
+fn holds(holds: &[ListedOrder]) -> Markup {
+    html! {
+        @if holds.is_empty() { p.muted { "None" } }
+        @else {
+            table {
+                thead { tr { th { "Order" } th { "Buyer" } th.number { "Units" } th { "Expires at" } } }
+                tbody { @for hold in holds { tr {
+                    td { code { (hold.order.id) } }
+                    td { (hold.order.buyer) }
+                    td.number { (hold.order.quantity) }
+                    td { (time(hold.order.expires_at)) }
+                } } }
+            }
+            @if holds.len() == ROWS { p.muted { "The first " (ROWS) ". The API lists all." } }
+        }
+    }
+}
+
+fn refunds(refunds: &[ListedOrder]) -> Markup {
+    html! {
+        @if refunds.is_empty() { p.muted { "None" } }
+        @else {
+            table {
+                thead { tr { th { "Order" } th { "Buyer" } th { "Payment" } th.number { "Amount" } } }
+                tbody { @for due in refunds { tr {
+                    td { code { (due.order.id) } }
+                    td { (due.order.buyer) }
+                    td { @if let Some(payment) = &due.order.payment { code { (payment) } } }
+                    td.number { (price(due.amount, &due.currency)) }
+                } } }
+            }
+        }
+    }
+}
+
+fn journal(entries: &[JournalEntry]) -> Markup {
+    html! {
+        @if entries.is_empty() { p.muted { "Nothing was changed by hand, and nothing was repaired." } }
+        @else {
+            table {
+                thead { tr { th { "Time" } th { "Admin or role" } th { "Action" } th { "Before" } th { "After" } } }
+                tbody { @for JournalEntry { at, entry, .. } in entries { tr {
+                    td { (time(*at)) }
+                    td { (entry.actor) }
+                    td { (entry.action) }
+                    td { code { (entry.before) } }
+                    td { code { (entry.after) } }
+                } } }
+            }
+        }
+    }
+}

@@ -279,16 +279,36 @@ impl Engine {
 
     /// Cancels a held order and releases its units. `buyer` must be its buyer (`None`: any buyer).
     pub async fn cancel(&self, id: OrderId, buyer: Option<&BuyerId>) -> Result<Ended, EngineError> {
-        let target = |state| (state == OrderState::Held).then_some(OrderState::Cancelled);
+        let target =
+            |order: &Order| (order.state == OrderState::Held).then_some(OrderState::Cancelled);
         self.with_timeout(self.end(id, buyer, OrderState::Cancelled, target))
             .await
     }
 
     /// Records that the money was returned, and releases the units of the order if it has any.
     pub async fn refund(&self, id: OrderId) -> Result<Ended, EngineError> {
-        let target = |state| {
-            matches!(state, OrderState::Confirmed | OrderState::RefundDue)
-                .then_some(OrderState::Refunded)
+        self.refund_if(id, |_| true).await
+    }
+
+    /// The same, if this payment has paid the order. Another payment of its buyer may have been
+    /// returned because the order was paid already.
+    pub async fn refund_payment(
+        &self,
+        id: OrderId,
+        payment: &PaymentId,
+    ) -> Result<Ended, EngineError> {
+        self.refund_if(id, |order| order.payment.as_ref() == Some(payment))
+            .await
+    }
+
+    async fn refund_if(
+        &self,
+        id: OrderId,
+        applies: impl Fn(&Order) -> bool,
+    ) -> Result<Ended, EngineError> {
+        let target = |order: &Order| {
+            let paid = matches!(order.state, OrderState::Confirmed | OrderState::RefundDue);
+            (paid && applies(order)).then_some(OrderState::Refunded)
         };
         self.with_timeout(self.end(id, None, OrderState::Refunded, target))
             .await
@@ -299,7 +319,7 @@ impl Engine {
         id: OrderId,
         buyer: Option<&BuyerId>,
         done: OrderState,
-        target: impl Fn(OrderState) -> Option<OrderState>,
+        target: impl Fn(&Order) -> Option<OrderState>,
     ) -> Result<Ended, EngineError> {
         let until = Instant::now() + self.settings.order_timeout;
         while Instant::now() < until {
@@ -313,7 +333,7 @@ impl Engine {
             if order.state == done {
                 return Ok(Ended::Order(order));
             }
-            let Some(to) = target(order.state) else {
+            let Some(to) = target(&order) else {
                 return Ok(Ended::Refused(order.state));
             };
             if let Some(ended) = self.step(&order, to, None).await? {

@@ -67,7 +67,7 @@ pub(crate) struct StripeResult {
 enum Step {
     Pay(OrderId, Payment),
     Cancel(OrderId),
-    Refund(OrderId),
+    Refund(OrderId, PaymentId),
     Ignore(&'static str),
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<
     let result = match event.step()? {
         Step::Pay(order, payment) => pay(&app, order, &payment).await?,
         Step::Cancel(order) => ended(app.engine.cancel(order, None).await?)?,
-        Step::Refund(order) => ended(app.engine.refund(order).await?)?,
+        Step::Refund(order, payment) => ended(app.engine.refund_payment(order, &payment).await?)?,
         Step::Ignore(reason) => StripeResult::ignored(None, reason),
     };
     Ok((StatusCode::OK, axum::Json(result)).into_response())
@@ -122,7 +122,7 @@ fn ended(ended: Ended) -> Result<StripeResult, Problem> {
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::Refused(_) => Ok(StripeResult::ignored(
             None,
-            "the order is in another state by now",
+            "the order is in another state, or another payment has paid it",
         )),
     }
 }
@@ -159,7 +159,9 @@ impl StripeEvent {
             }
             "payment_intent.succeeded" => Ok(Step::Pay(order, payment(object, "amount_received")?)),
             "checkout.session.expired" => Ok(Step::Cancel(order)),
-            "charge.refunded" if object["refunded"] == true => Ok(Step::Refund(order)),
+            "charge.refunded" if object["refunded"] == true => {
+                Ok(Step::Refund(order, payment_id(object)?))
+            }
             "charge.refunded" => Ok(Step::Ignore("only a part was refunded")),
             _ => Ok(Step::Ignore("a type of event that changes no order")),
         }
@@ -171,15 +173,9 @@ fn payment(object: &Value, amount: &str) -> Result<Payment, Problem> {
     let field = |name: &str, expected: &str| {
         Problem::invalid(format!("data.object.{name}"), expected.to_owned())
     };
-    let intent = &object["payment_intent"];
-    let id = intent
-        .as_str()
-        .or(intent["id"].as_str())
-        .or(object["id"].as_str());
-    let id = id.and_then(|id| PaymentId::new(id).ok());
     let currency = object["currency"].as_str();
     Ok(Payment {
-        id: id.ok_or_else(|| field("id", "expected the id of a payment"))?,
+        id: payment_id(object)?,
         amount_cents: Some(
             object[amount]
                 .as_u64()
@@ -191,4 +187,15 @@ fn payment(object: &Value, amount: &str) -> Result<Payment, Problem> {
                 .to_ascii_uppercase(),
         ),
     })
+}
+
+/// The PaymentIntent of an object, or the object itself if it is one or has none.
+fn payment_id(object: &Value) -> Result<PaymentId, Problem> {
+    let intent = &object["payment_intent"];
+    let id = intent
+        .as_str()
+        .or(intent["id"].as_str())
+        .or(object["id"].as_str());
+    id.and_then(|id| PaymentId::new(id).ok())
+        .ok_or_else(|| Problem::invalid("data.object.id", "expected the id of a payment"))
 }

@@ -37,10 +37,10 @@ fn intent(order: &str, id: &str, amount: u64) -> Value {
     })
 }
 
-fn charge(order: &str, refunded: bool) -> Value {
+fn charge(order: &str, intent: &str, refunded: bool) -> Value {
     json!({
         "id": "ch_3MmlLrLkdIwHu7ix0uke3Ezy", "object": "charge", "amount": 1999, "amount_refunded": if refunded { 1999 } else { 500 },
-        "currency": "eur", "metadata": { "stockade_order": order }, "payment_intent": "pi_1", "refunded": refunded,
+        "currency": "eur", "metadata": { "stockade_order": order }, "payment_intent": intent, "refunded": refunded,
     })
 }
 
@@ -113,15 +113,34 @@ async fn a_checkout_confirms_its_order_however_often_and_in_whichever_order_it_i
         assert_eq!(env.units(&item).await, [4, 0, 1]);
 
         is(
-            &env.stripe("charge.refunded", &charge(&order, false)).await,
+            &env.stripe("charge.refunded", &charge(&order, "pi_1", false))
+                .await,
             "ignored",
         );
         for _ in 0..2 {
             is(
-                &env.stripe("charge.refunded", &charge(&order, true)).await,
+                &env.stripe("charge.refunded", &charge(&order, "pi_1", true))
+                    .await,
                 "refunded",
             );
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_refund_of_a_surplus_payment_leaves_the_order_paid() {
+    open(Options::default(), async |env| {
+        let (item, order) = env.ordered().await;
+        for (payment, result) in [("pi_1", "confirmed"), ("pi_2", "already_paid")] {
+            let session = session(&order, payment, 1999, "eur");
+            let answer = env.stripe("checkout.session.completed", &session).await;
+            is(&answer, result);
+        }
+        let surplus = charge(&order, "pi_2", true);
+        is(&env.stripe("charge.refunded", &surplus).await, "ignored");
+        assert_eq!(env.state_of(&order).await, "confirmed");
+        assert_eq!(env.units(&item).await, [4, 0, 1]);
     })
     .await;
 }

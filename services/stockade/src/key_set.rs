@@ -24,8 +24,7 @@ pub enum KeySetSource {
 
 impl KeySetSource {
     /// Expected in a setting.
-    pub const EXPECTED: &str =
-        "a path, or an https:// URL (http:// only for this machine) of a JSON Web Key Set";
+    pub const EXPECTED: &str = "a path, or an https:// URL (http:// only for this machine) of a JSON Web Key Set, without a password";
 
     /// Reads a setting. `None` if it is an address that anyone between could change.
     pub fn parse(text: &str) -> Option<Self> {
@@ -34,6 +33,11 @@ impl KeySetSource {
         }
         let url = Url::parse(text).ok()?;
         let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+        // It is shown in the log.
+        let has_password = !url.username().is_empty() || url.password().is_some();
+        if has_password {
+            return None;
+        }
         (url.scheme() == "https" || (url.scheme() == "http" && local)).then_some(Self::Url(url))
     }
 
@@ -74,8 +78,8 @@ pub async fn credentials(source: &KeySetSource, policy: TokenPolicy) -> Result<C
 /// Replaces the keys until `stop`: at intervals, and when a token names a key that is missing. While
 /// the set cannot be read, the keys stay as they are.
 pub async fn follow(source: KeySetSource, credentials: Arc<Credentials>, stop: CancellationToken) {
-    let replace = async || -> Result<()> { Ok(credentials.replace_keys(&source.read().await?)?) };
     let rounds = async {
+        let mut last = String::new();
         loop {
             let due = Instant::now() + REFRESH_INTERVAL;
             sleep(REFRESH_PAUSE).await;
@@ -83,7 +87,7 @@ pub async fn follow(source: KeySetSource, credentials: Arc<Credentials>, stop: C
                 () = sleep_until(due) => {}
                 () = credentials.unknown_key() => {}
             }
-            if let Err(error) = replace().await {
+            if let Err(error) = replace(&source, &credentials, &mut last).await {
                 tracing::warn!("cannot refresh the keys of buyers' tokens: {error:#}");
             }
         }
@@ -92,6 +96,21 @@ pub async fn follow(source: KeySetSource, credentials: Arc<Credentials>, stop: C
         () = stop.cancelled() => {}
         () = rounds => {}
     }
+}
+
+/// Replaces the keys, unless the set is the `last` one: that would only make every token be verified
+/// again, and anyone can ask for it with a token that names an unknown key.
+async fn replace(
+    source: &KeySetSource,
+    credentials: &Credentials,
+    last: &mut String,
+) -> Result<()> {
+    let set = source.read().await?;
+    if set != *last {
+        credentials.replace_keys(&set)?;
+        *last = set;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -110,6 +129,7 @@ mod tests {
             ("http://login.example/jwks", false),
             ("http://127.0.0.1.example/jwks", false),
             ("ftp://login.example/jwks", false),
+            ("https://user:password@login.example/jwks", false),
             ("https://", false),
         ] {
             assert_eq!(KeySetSource::parse(text).is_some(), good, "{text}");

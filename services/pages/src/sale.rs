@@ -30,7 +30,7 @@ use crate::{
 pub use shop::Shop;
 
 /// Name of the cookie with the visitor's name.
-const VISITOR: &str = "stockade_visitor";
+const VISITOR: &str = "stockade-visitor";
 /// Names of visitors begin with this, so that no cookie names a buyer of the shop.
 const VISITOR_PREFIX: &str = "visitor-";
 const VISITOR_CHARS: usize = 24;
@@ -45,11 +45,13 @@ const LEVELS_MAX: u64 = 1000;
 struct Sale {
     engine: Arc<Engine>,
     shop: Arc<Shop>,
+    /// The only item with a page: the page gives units away.
+    item: ItemId,
     levels: Cache<ItemId, Option<Arc<ItemView>>>,
     stop: CancellationToken,
 }
 
-/// The sale pages of all items. `/` leads to that of `first`.
+/// The sale page of `first`, to which `/` leads.
 pub fn sale_router(
     engine: Arc<Engine>,
     shop: Shop,
@@ -60,6 +62,7 @@ pub fn sale_router(
     let sale = Sale {
         engine,
         shop: Arc::new(shop),
+        item: first.clone(),
         levels: Cache::builder()
             .max_capacity(LEVELS_MAX)
             .time_to_live(LEVEL_LIFETIME)
@@ -78,6 +81,9 @@ impl Sale {
     /// The item as it was a moment ago.
     async fn level(&self, item: &str) -> Result<Arc<ItemView>, Missing> {
         let id = ItemId::new(item).map_err(|_| Missing::Item)?;
+        if id != self.item {
+            return Err(Missing::Item);
+        }
         let read = async {
             let view = self.engine.view_item(&id).await?;
             Ok::<_, order::engine::EngineError>(view.map(Arc::new))
@@ -222,7 +228,7 @@ mod tests {
     fn a_cookie_names_no_buyer_but_a_visitor() {
         let named = |value: &str| {
             let mut headers = HeaderMap::new();
-            let cookie = format!("stockade_visitor={value}");
+            let cookie = format!("stockade-visitor={value}");
             headers.insert(header::COOKIE, HeaderValue::try_from(cookie).unwrap());
             visitor(&headers)
         };

@@ -239,6 +239,8 @@ impl Settings {
     /// Whether the sale page is served: its shop signs buyers' tokens with a secret.
     pub fn has_sale_page(&self) -> bool {
         self.is_trial
+            && self.own_urls.redis_url.is_none()
+            && self.own_urls.database_url.is_none()
             && self.roles.order
             && self.jwt_public_key.is_none()
             && self.jwks.is_none()

@@ -15,7 +15,7 @@ use super::{Console, HOME, sessions::Session};
 use crate::{cookies, layout::failure, origin};
 
 /// Name of the cookie with the session's id.
-pub(super) const SESSION: &str = "stockade_session";
+pub(super) const SESSION: &str = "stockade-session";
 /// Name of the field with the session's secret.
 const FORM_SECRET: &str = "secret";
 

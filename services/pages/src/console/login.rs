@@ -59,7 +59,7 @@ pub(super) async fn login(
         );
     }
     let Some(admin) = console.credentials.admin(login.token.trim()) else {
-        tracing::warn!("console: a login was refused");
+        tracing::debug!("console: a login was refused");
         return form(StatusCode::UNAUTHORIZED, Some("No admin has this token."));
     };
     let session = console.sessions.start(admin.clone());
@@ -77,6 +77,9 @@ pub(super) async fn logout(
     headers: HeaderMap,
     Form(logout): Form<Logout>,
 ) -> Response {
+    if !origin::is_own(&headers) {
+        return foreign_form();
+    }
     if let Some(session) = session(&console, &headers) {
         if !is_sent_by(&session, &headers, &logout.secret) {
             return foreign_form();

@@ -7,7 +7,7 @@ use order::{Admin, Scope, TokenHash};
 use serde::Deserialize;
 
 /// Names of the journal's other actors, which no admin may have.
-const RESERVED: [&str; 3] = ["admin", "payment", "reconciler"];
+const RESERVED: [&str; 5] = ["admin", "cli", "payment", "publisher", "reconciler"];
 const NAME_MAX: usize = 64;
 
 /// The file.
@@ -43,7 +43,7 @@ fn parse(text: &str) -> Result<Vec<Admin>> {
     {
         ensure!(names.insert(name), "the name {name:?} occurs twice");
         ensure!(
-            hashes.insert(token_sha256),
+            hashes.insert(token_sha256.to_ascii_lowercase()),
             "{name}: another admin has the same token"
         );
     }

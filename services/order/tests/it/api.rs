@@ -610,6 +610,7 @@ async fn the_api_documentation_needs_no_internet() {
             ("/v1/events", "get"),
             ("/v1/webhooks", "get"),
             ("/v1/webhooks", "post"),
+            ("/v1/webhooks/stripe", "post"),
             ("/v1/webhooks/{webhook}", "delete"),
             ("/v1/webhooks/{webhook}/enable", "post"),
             ("/v1/webhooks/{webhook}/test", "post"),

@@ -177,6 +177,7 @@ async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_runs(env: &Arc<T
         })
         .await;
     }
+    sale.comes_to_rest().await;
     assert_eq!(sale.report().await.held, 3000);
 }
 

@@ -45,13 +45,12 @@ const LEVELS_MAX: u64 = 1000;
 struct Sale {
     engine: Arc<Engine>,
     shop: Arc<Shop>,
-    /// The only item with a page: the page gives units away.
-    item: ItemId,
     levels: Cache<ItemId, Option<Arc<ItemView>>>,
     stop: CancellationToken,
 }
 
-/// The sale page of `first`, to which `/` leads.
+/// The sale pages of all items. `/` leads to that of `first`. They give units away, so they belong
+/// beside stores that are only tried out.
 pub fn sale_router(
     engine: Arc<Engine>,
     shop: Shop,
@@ -62,7 +61,6 @@ pub fn sale_router(
     let sale = Sale {
         engine,
         shop: Arc::new(shop),
-        item: first.clone(),
         levels: Cache::builder()
             .max_capacity(LEVELS_MAX)
             .time_to_live(LEVEL_LIFETIME)
@@ -81,9 +79,6 @@ impl Sale {
     /// The item as it was a moment ago.
     async fn level(&self, item: &str) -> Result<Arc<ItemView>, Missing> {
         let id = ItemId::new(item).map_err(|_| Missing::Item)?;
-        if id != self.item {
-            return Err(Missing::Item);
-        }
         let read = async {
             let view = self.engine.view_item(&id).await?;
             Ok::<_, order::engine::EngineError>(view.map(Arc::new))

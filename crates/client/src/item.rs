@@ -182,7 +182,8 @@ impl ItemPatch {
 }
 
 impl Item {
-    pub(crate) fn read(response: &Response) -> Result<Self, Error> {
+    /// The item in a response, with the version of its `ETag`.
+    pub fn read(response: &Response) -> Result<Self, Error> {
         Ok(Self {
             version: response.version,
             ..response.json()?

@@ -27,7 +27,7 @@ use crate::{
 const ACTOR: &str = "reconciler";
 
 /// Who archives the item now: who has asked for it, or this process after the configured time.
-/// `None`: nobody yet.
+/// `None`: the time has not come, and no admin has asked for it.
 pub(crate) fn actor(
     item: &LiveItem,
     archive_after: Option<Duration>,

@@ -88,10 +88,7 @@ impl Service {
         let Some(answer) = answer else {
             return Ok(None);
         };
-        let item = Item {
-            version: answer.version,
-            ..answer.json()?
-        };
+        let item = Item::read(&answer)?;
         ensure!(item.version.is_some(), "the token lacks the scope `read`");
         Ok(Some(item))
     }
@@ -231,10 +228,7 @@ impl Wanted {
             .call(request)
             .await
             .with_context(|| self.id.clone())?;
-        Ok(Item {
-            version: answer.version,
-            ..answer.json()?
-        })
+        Ok(Item::read(&answer)?)
     }
 
     fn patch(&self) -> ItemPatch {

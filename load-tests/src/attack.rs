@@ -12,13 +12,18 @@ use goose::{
 };
 use tokio::sync::Barrier;
 
-use crate::{options::Options, sale::Sale, session::Session};
+use crate::{crowd::Crowd, options::Options, sale::Sale, session::Session};
 
 /// Longer than the service takes to report an unknown outcome.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Runs the sale until every request was sent.
-pub async fn run(name: &str, host: &str, sale: &Arc<Sale>, options: &Options) -> Result<()> {
+pub async fn run(
+    name: &str,
+    host: &str,
+    (sale, crowd): (&Arc<Sale>, Crowd),
+    options: &Options,
+) -> Result<()> {
     let report = options.report(name);
     make_folder(&report)?;
     // All virtual users share one pool, which keeps a connection for each of them.
@@ -28,7 +33,7 @@ pub async fn run(name: &str, host: &str, sale: &Arc<Sale>, options: &Options) ->
         .timeout(REQUEST_TIMEOUT);
     GooseAttack::initialize_with_config(configuration(host, &report, options))?
         .set_client_builder_without_cookies(client)?
-        .register_scenario(scenario(name, sale, options))
+        .register_scenario(scenario(name, (sale, crowd), options))
         .execute()
         .await?;
     Ok(())
@@ -60,12 +65,14 @@ fn configuration(host: &str, report: &Path, options: &Options) -> GooseConfigura
     configuration
 }
 
-fn scenario(name: &str, sale: &Arc<Sale>, options: &Options) -> Scenario {
+fn scenario(name: &str, (sale, crowd): (&Arc<Sale>, Crowd), options: &Options) -> Scenario {
     let barrier = Arc::new(Barrier::new(options.users as usize));
     let (waiting, inside) = (Arc::clone(sale), Arc::clone(sale));
+    let crowd = Arc::new(crowd);
     let wait: TransactionFunction =
         Arc::new(move |_| Box::pin(wait(Arc::clone(&waiting), Arc::clone(&barrier))));
-    let buy: TransactionFunction = Arc::new(move |user| Box::pin(buy(Arc::clone(&inside), user)));
+    let buy: TransactionFunction =
+        Arc::new(move |user| Box::pin(buy(Arc::clone(&inside), Arc::clone(&crowd), user)));
     Scenario::new(name)
         .register_transaction(
             Transaction::new(wait)
@@ -91,10 +98,10 @@ async fn interrupted() {
     }
 }
 
-async fn buy(sale: Arc<Sale>, user: &mut GooseUser) -> TransactionResult {
-    let virtual_user = sale.next_virtual_user();
+async fn buy(sale: Arc<Sale>, crowd: Arc<Crowd>, user: &mut GooseUser) -> TransactionResult {
+    let (virtual_user, behavior) = crowd.next(&sale.items);
     let mut session = Session::new(Arc::clone(&sale), user, virtual_user);
-    let result = (virtual_user.behavior.run)(&mut session).await;
+    let result = (behavior.run)(&mut session).await;
     if sale.budget.is_spent() {
         // Goose cannot end a run by the number of requests. A user leaves after its last iteration,
         // and the run ends when all users have left.

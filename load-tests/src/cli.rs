@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn every_scenario_is_a_subcommand() {
-        for scenario in crate::scenario::ALL {
+        for scenario in crate::scenarios::ALL {
             assert!(
                 Cli::try_parse_from(["load-tests", scenario.name]).is_ok(),
                 "{}",

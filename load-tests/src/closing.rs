@@ -21,8 +21,8 @@ use crate::{
     history::{AcknowledgedOrder, History},
     items::SaleItem,
     outcome::Outcome,
+    return_policy::ReturnPolicy,
     sale::Sale,
-    scenario::ReturnPolicy,
 };
 
 /// Limit for acknowledged orders to reach the ledger, and for expired holds to end.
@@ -116,7 +116,7 @@ async fn wait_for_holds(
 /// Buys the remaining units until none is left or none can be bought.
 async fn sweep(sale: &Sale, admin: &Admin, closed: &mut Closed) -> Result<()> {
     let client = Client::builder().timeout(REQUEST_TIMEOUT).build()?;
-    let (mut progress, mut next_buyer) = (Instant::now(), sale.population.buyers());
+    let (mut progress, mut next_buyer) = (Instant::now(), sale.buyers.count());
     let remaining = closed.audit.available;
     // Short holds expire while this loop runs, and their units return. Each unit is bought once.
     while closed.swept < remaining {

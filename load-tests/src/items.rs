@@ -1,17 +1,11 @@
 //! The items of a run: some for each return policy of its scenarios.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Result;
 use client::NewItem;
 
-use crate::{
-    admin::Admin,
-    mix::Mix,
-    options::Options,
-    scenario::{ReturnPolicy, Scenario},
-    skew::Skew,
-};
+use crate::{admin::Admin, options::Options, return_policy::ReturnPolicy, skew::Skew};
 
 /// An item of the run.
 #[derive(Debug, Clone)]
@@ -36,9 +30,9 @@ pub struct Items {
 }
 
 impl Items {
-    /// The items for this mix, which do not exist yet in the service.
-    pub fn new(mix: &Mix, name: &str, options: &Options) -> Result<Self> {
-        let policies: Vec<_> = mix.policies().into_iter().collect();
+    /// The items for these policies, which do not exist yet in the service.
+    pub fn new(policies: BTreeSet<ReturnPolicy>, name: &str, options: &Options) -> Result<Self> {
+        let policies: Vec<_> = policies.into_iter().collect();
         let id = |policy: ReturnPolicy, number| match (policies.len(), options.items) {
             (1, 1) => name.to_owned(),
             (1, _) => format!("{name}-{number}"),
@@ -67,12 +61,12 @@ impl Items {
         Ok(())
     }
 
-    /// The number of the item that a session of this scenario buys.
-    pub fn choose(&self, scenario: &Scenario, session: u64, random: u64) -> usize {
+    /// The number of the item that a session of a scenario with this policy buys.
+    pub fn choose(&self, policy: ReturnPolicy, session: u64, random: u64) -> usize {
         let policy = self
             .policies
             .iter()
-            .position(|policy| *policy == scenario.policy)
+            .position(|of_item| *of_item == policy)
             .unwrap_or(0);
         let within = usize::try_from(self.skew.choose(session, random)).unwrap_or(0);
         policy * self.per_policy + within

@@ -6,8 +6,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{
     behaviors::{self, Behavior},
-    scenario::{self, ReturnPolicy, Scenario},
-    scenarios::RUSH,
+    return_policy::ReturnPolicy,
+    scenario::Scenario,
+    scenarios::{self, RUSH},
 };
 
 /// Scenarios with their weights.
@@ -106,8 +107,11 @@ impl FromStr for Mix {
 
 fn weighted(part: &str) -> Result<(u32, &'static Scenario), String> {
     let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
-    let scenario = scenario::named(name.trim()).ok_or_else(|| {
-        let names: Vec<_> = scenario::ALL.iter().map(|scenario| scenario.name).collect();
+    let scenario = scenarios::named(name.trim()).ok_or_else(|| {
+        let names: Vec<_> = scenarios::ALL
+            .iter()
+            .map(|scenario| scenario.name)
+            .collect();
         format!(
             "expected a scenario ({}), found {:?}",
             names.join(", "),
@@ -153,7 +157,7 @@ mod tests {
 
     use super::{Mix, random};
     use crate::{
-        scenario::ReturnPolicy,
+        return_policy::ReturnPolicy,
         scenarios::{RETURNS, RUSH},
     };
 

@@ -7,11 +7,13 @@ use tokio::time::sleep;
 
 use crate::{
     admin::Admin,
-    attack, closing,
+    attack,
+    buyers::Buyers,
+    closing,
+    crowd::Crowd,
     items::Items,
     mix::Mix,
     options::Options,
-    population::Population,
     progress,
     sale::Sale,
     target::Target,
@@ -24,18 +26,18 @@ pub async fn run(mix: &Mix, options: &Options) -> Result<bool> {
     let pays = mix.scenarios().any(|scenario| scenario.pays);
     let target = Target::find(options.host.as_deref(), &options.dir, pays)?;
     let admin = Admin::new(&target)?;
-    let items = Items::new(mix, &options.name(name), options)?;
-    let population = Population::new(
+    let items = Items::new(mix.policies(), &options.name(name), options)?;
+    let crowd = Crowd::new(
         mix.clone(),
         options.seed,
         (options.buyers(), options.skew),
         options.sessions(),
-        &target.jwt_secret,
     )?;
+    let buyers = Buyers::new(options.buyers(), &target.jwt_secret);
     items.create(&admin, options).await?;
-    let sale = Arc::new(Sale::new(&target, items, population, options)?);
+    let sale = Arc::new(Sale::new(&target, items, buyers, options)?);
     announce(mix, &sale, &target, options);
-    sell(name, &target, &sale, options).await?;
+    sell(name, &target, (&sale, crowd), options).await?;
     let closed = closing::close(&sale, &admin).await?;
     let expectations = Expectations {
         requests: options.requests_due(),
@@ -61,12 +63,17 @@ fn announce(mix: &Mix, sale: &Sale, target: &Target, options: &Options) {
     eprintln!("{name}: virtual users are {mix}");
 }
 
-async fn sell(name: &str, target: &Target, sale: &Arc<Sale>, options: &Options) -> Result<()> {
+async fn sell(
+    name: &str,
+    target: &Target,
+    (sale, crowd): (&Arc<Sale>, Crowd),
+    options: &Options,
+) -> Result<()> {
     let progress = tokio::spawn(progress::show(Arc::clone(sale)));
     let end = options
         .seconds
         .map(|seconds| tokio::spawn(end_after(Arc::clone(sale), Duration::from_secs(seconds))));
-    let result = attack::run(name, &target.host, sale, options).await;
+    let result = attack::run(name, &target.host, (sale, crowd), options).await;
     progress.abort();
     if let Some(end) = end {
         end.abort();

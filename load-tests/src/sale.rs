@@ -12,11 +12,11 @@ use tokio::time::sleep;
 use crate::{
     action::{Action, Call},
     budget::Budget,
+    buyers::Buyers,
     history::History,
     items::Items,
     options::Options,
     outcome::{Expected, Outcome},
-    population::{Population, VirtualUser},
     target::Target,
 };
 
@@ -33,7 +33,7 @@ pub struct Sale {
     /// Number of requests that may still be sent.
     pub budget: Budget,
     /// The buyers.
-    pub population: Population,
+    pub buyers: Buyers,
     client: Client,
     /// The status of an acknowledged order.
     status: u16,
@@ -68,17 +68,12 @@ pub struct Settled {
 
 impl Sale {
     /// A sale whose clock starts when `begin` is called.
-    pub fn new(
-        target: &Target,
-        items: Items,
-        population: Population,
-        options: &Options,
-    ) -> Result<Self> {
+    pub fn new(target: &Target, items: Items, buyers: Buyers, options: &Options) -> Result<Self> {
         Ok(Self {
             items,
             limit: options.limit,
             budget: Budget::new(options.requests()),
-            population,
+            buyers,
             client: Client::new(&target.host)?,
             status: options.durability.status(),
             admin: Token::bearer(&target.admin_token)?,
@@ -86,11 +81,6 @@ impl Sale {
             history: Mutex::new(History::new()?),
             started: OnceLock::new(),
         })
-    }
-
-    /// The virtual user of the next session.
-    pub fn next_virtual_user(&self) -> VirtualUser {
-        self.population.next(&self.items)
     }
 
     /// Starts the clock.
@@ -183,7 +173,7 @@ impl Sale {
     }
 
     fn request(&self, call: &Call) -> Result<Request> {
-        let token = || self.population.token(call.buyer);
+        let token = || self.buyers.token(call.buyer);
         Ok(match &call.action {
             Action::Order(order) => Request::place(&token(), order),
             // The page of an item is public.

@@ -15,11 +15,11 @@ use tokio::time::sleep;
 
 use crate::{
     action::{Action, Call, OrderRef},
+    buyers::VirtualUser,
     history::Observation,
     judge::{self, Holdings, Violation},
     life::{self, KnownOrder},
     outcome::Outcome,
-    population::VirtualUser,
     sale::{Attempt, Sale, Settled},
 };
 
@@ -297,7 +297,7 @@ impl<'a> Session<'a> {
             payment: None,
             is_stranger: true,
         };
-        let stranger = (self.virtual_user.buyer + 1) % self.sale.population.buyers();
+        let stranger = (self.virtual_user.buyer + 1) % self.sale.buyers.count();
         if stranger == self.virtual_user.buyer {
             return Ok(Some(()));
         }

@@ -448,7 +448,7 @@ mod tests {
         history::{History, Observation},
         items::SaleItem,
         outcome::Outcome,
-        scenario::ReturnPolicy,
+        return_policy::ReturnPolicy,
     };
 
     type Given = (Outcome, Option<&'static str>);

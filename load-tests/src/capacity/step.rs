@@ -21,16 +21,15 @@ use super::{
 use crate::{
     action::{Action, Call},
     admin::Admin,
+    buyers::Buyers,
     closing,
     history::Observation,
     items::Items,
     judge::{self, Holdings},
-    mix::Mix,
     options::{Options, new_name},
     outcome::Outcome,
-    population::Population,
+    return_policy::ReturnPolicy,
     sale::{Attempt, Sale},
-    scenarios::RUSH,
     target::Target,
     verdict::{Expectations, Verdict, percentile_ms, rate},
 };
@@ -158,18 +157,15 @@ impl Driver {
             self.options.segments,
             self.options.durability,
         );
-        let mix = Mix::of(&RUSH);
-        let items = Items::new(&mix, &new_name("capacity"), &options)?;
-        let population = Population::new(
-            mix,
-            1,
-            (buyers, 0.0),
-            schedule.requests,
-            &self.target.jwt_secret,
+        let items = Items::new(
+            [ReturnPolicy::Final].into(),
+            &new_name("capacity"),
+            &options,
         )?;
+        let buyers = Buyers::new(buyers, &self.target.jwt_secret);
         items.create(&self.admin, &options).await?;
         Ok(Shared {
-            sale: Sale::new(&self.target, items, population, &options)?,
+            sale: Sale::new(&self.target, items, buyers, &options)?,
             client: self.client.clone(),
             connections: Semaphore::new(self.options.connections as usize),
             counts_from: schedule.rate * self.options.warm_seconds,
@@ -285,7 +281,7 @@ async fn request(shared: Arc<Shared>, number: u64, due: Instant) {
 
 impl Shared {
     fn order(&self, number: u64) -> Call {
-        let buyer = usize::try_from(number).unwrap_or(0) % self.sale.population.buyers();
+        let buyer = usize::try_from(number).unwrap_or(0) % self.sale.buyers.count();
         let key = IdempotencyKey::from(number);
         let order = NewOrder::new(&self.sale.items.get(0).id, 1).with_key(key);
         Call {

@@ -2,7 +2,8 @@
 
 use crate::{
     behaviors::{CONCURRENT_ORDERS, GREEDY, OVER_THE_LIMIT},
-    scenario::{ReturnPolicy, Scenario},
+    return_policy::ReturnPolicy,
+    scenario::Scenario,
 };
 
 /// No buyer may end with more units than the limit, and none below it may be refused because of it.

@@ -2,7 +2,8 @@
 
 use crate::{
     behaviors::{IMPATIENT, REPEATS, STUBBORN},
-    scenario::{ReturnPolicy, Scenario},
+    return_policy::ReturnPolicy,
+    scenario::Scenario,
 };
 
 /// Finds a service that places an order for each attempt, or that loses an order whose response was

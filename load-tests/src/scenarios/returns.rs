@@ -2,7 +2,8 @@
 
 use crate::{
     behaviors::{CANCELS, KEEPS, REFUNDED, RETRIES_WHEN_SOLD_OUT},
-    scenario::{ReturnPolicy, Scenario},
+    return_policy::ReturnPolicy,
+    scenario::Scenario,
 };
 
 /// Finds a service whose sold-out state is not reset when units return.

@@ -2,7 +2,8 @@
 
 use crate::{
     behaviors::{ONE_UNIT, OVER_THE_LIMIT, REPEATS, TWO_UNITS},
-    scenario::{ReturnPolicy, Scenario},
+    return_policy::ReturnPolicy,
+    scenario::Scenario,
 };
 
 /// Most order one unit. Some repeat the request, order two units, or exceed the limit.

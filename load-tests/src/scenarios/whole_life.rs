@@ -2,7 +2,8 @@
 
 use crate::{
     behaviors::{CANCELS, EXPIRES, PAYS, PAYS_LATE},
-    scenario::{ReturnPolicy, Scenario},
+    return_policy::ReturnPolicy,
+    scenario::Scenario,
 };
 
 /// Most buyers pay. Holds are short, so that abandoned units return during the run.

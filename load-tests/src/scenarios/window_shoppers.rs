@@ -2,7 +2,8 @@
 
 use crate::{
     behaviors::{BROWSER, LOOKS_AND_BUYS, ONE_UNIT},
-    scenario::{ReturnPolicy, Scenario},
+    return_policy::ReturnPolicy,
+    scenario::Scenario,
 };
 
 /// Most only show the item. Buyers poll their order, and another buyer tries to show it.

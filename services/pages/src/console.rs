@@ -6,6 +6,7 @@
 
 mod access;
 mod actions;
+mod failures;
 mod item;
 mod login;
 mod overview;

@@ -5,23 +5,14 @@
 //! leaves an archived item that still has keys: it stays in the list of live items, and the next
 //! reconciler removes them.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use audit::Archivable;
 use domain::{ItemId, ItemState};
 use jiff::{SignedDuration, Timestamp};
-use ledger::{Ledger, LiveItem};
-use lock::Lock;
-use stock::Stock;
-use tokio_util::sync::CancellationToken;
+use ledger::LiveItem;
 
-use crate::{
-    Reconciler, ReconcilerError, ReconcilerSettings, anomaly::PendingWork, gauges::Backlog,
-    item_lock,
-};
+use crate::{Reconciler, ReconcilerError};
 
 /// Name in the journal of items that are archived without a request.
 const ACTOR: &str = "reconciler";
@@ -80,56 +71,6 @@ async fn remove_keys(
         reconciler.ledger.note_keys_removed(id, token).await?;
     }
     Ok(Vec::new())
-}
-
-/// Result of [`archive_once`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Archived {
-    /// The item is archived, now or before, and Redis has forgotten it.
-    Done,
-    /// It cannot be archived, for these reasons.
-    Refused(Vec<String>),
-    /// Another process has held the item's lock for the whole time.
-    Locked,
-}
-
-/// Limit for archiving one item.
-const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(30);
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
-
-/// Archives the item for `actor`. Waits while another process has the item's lock. `None`: there is
-/// no such item.
-pub async fn archive_once(
-    stock: Arc<Stock>,
-    ledger: Arc<dyn Ledger>,
-    lock: Arc<dyn Lock>,
-    id: &ItemId,
-    actor: &str,
-) -> Result<Option<Archived>, ReconcilerError> {
-    if ledger.item(id).await?.is_none() {
-        return Ok(None);
-    }
-    let reconciler = Arc::new(Reconciler {
-        stock,
-        ledger,
-        lock,
-        settings: ReconcilerSettings::default(),
-        stop: CancellationToken::new(),
-        backlog: Backlog::default(),
-    });
-    let until = Instant::now() + ARCHIVE_TIMEOUT;
-    loop {
-        let work = PendingWork {
-            archive: Some(actor.to_owned()),
-            ..PendingWork::default()
-        };
-        match item_lock::work_under_lock(&reconciler, id, work).await? {
-            Some(reasons) if reasons.is_empty() => return Ok(Some(Archived::Done)),
-            Some(reasons) => return Ok(Some(Archived::Refused(reasons))),
-            None if Instant::now() > until => return Ok(Some(Archived::Locked)),
-            None => tokio::time::sleep(RETRY_PAUSE).await,
-        }
-    }
 }
 
 #[cfg(test)]

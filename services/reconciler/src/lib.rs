@@ -13,6 +13,7 @@
 
 mod anomaly;
 mod archive;
+mod archive_once;
 mod balance;
 mod clock;
 mod close;
@@ -42,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gauges::Backlog;
 
-pub use archive::{Archived, archive_once};
+pub use archive_once::{Archived, archive_once};
 pub use plan::{Plan, Step, plan, reconcile_once};
 
 /// Settings of the reconciler.

@@ -19,7 +19,7 @@ use crate::{
     archive, audit,
     buyers::{self, BuyersCommand},
     lock::{self, LockCommand},
-    log::{self, LogFormat},
+    log,
     output::write_out,
     plan::{self, PlanArguments},
     reconcile, roles,
@@ -131,7 +131,7 @@ pub async fn run() -> Result<ExitCode> {
             let filter = layers.unless_default("log");
             log::start(
                 filter.as_deref().unwrap_or(LOCK_LOG),
-                LogFormat::from_layers(&layers)?,
+                settings::log_format(&layers)?,
             )?;
             lock::lock(command, &layers).await
         }
@@ -143,7 +143,7 @@ pub async fn run() -> Result<ExitCode> {
             }
             log::start(
                 &layers.text("log").unwrap_or_default(),
-                LogFormat::from_layers(&layers)?,
+                settings::log_format(&layers)?,
             )?;
             api::run(command, &cli.dir, &layers).await
         }

@@ -6,24 +6,11 @@ use std::io::IsTerminal;
 use anyhow::{Context, Result};
 use tracing_subscriber::EnvFilter;
 
-use crate::settings::Layers;
-
 /// How the lines of the log are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
     Json,
-}
-
-impl LogFormat {
-    /// Reads the setting. Fails if it is neither of the two.
-    pub fn from_layers(layers: &Layers) -> Result<Self> {
-        match layers.text("log_format").as_deref() {
-            Some("text") => Ok(Self::Text),
-            Some("json") => Ok(Self::Json),
-            _ => Err(layers.wrong("log_format", "text or json")),
-        }
-    }
 }
 
 /// Starts the log of this process. Fails on an invalid filter.

@@ -222,7 +222,7 @@ impl Settings {
                 })
                 .transpose()?,
             log: layers.text("log").unwrap_or_default(),
-            log_format: LogFormat::from_layers(layers)?,
+            log_format: log_format(layers)?,
         })
     }
 
@@ -303,6 +303,15 @@ fn switch(layers: &Layers, key: &str) -> Result<bool> {
         Some("on") => Ok(true),
         Some("off") => Ok(false),
         _ => Err(layers.wrong(key, "on or off")),
+    }
+}
+
+/// How the lines of the log are written. Fails if it is neither of the two ways.
+pub fn log_format(layers: &Layers) -> Result<LogFormat> {
+    match layers.text("log_format").as_deref() {
+        Some("text") => Ok(LogFormat::Text),
+        Some("json") => Ok(LogFormat::Json),
+        _ => Err(layers.wrong("log_format", "text or json")),
     }
 }
 

@@ -18,8 +18,8 @@ use serde::Deserialize;
 use super::{
     Console,
     access::{Operator, foreign_form, lacks},
+    failures::{no_such_item, unreadable},
     head,
-    item::{no_such_item, unreadable},
 };
 use crate::{
     cookies::random_secret,

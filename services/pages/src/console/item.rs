@@ -8,7 +8,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{Item, ItemId, ItemState as Selling};
-use http::StatusCode;
 use ledger::JournalEntry;
 use maud::{Markup, html};
 use order::{
@@ -18,15 +17,16 @@ use order::{
 use serde::Deserialize;
 
 use super::{
-    Console, HOME,
+    Console,
     access::Operator,
+    failures::{no_such_item, unreadable},
     head,
     overview::{facts, rate},
     read::{Details, ItemState, ROWS},
 };
 use crate::{
     charts::{Share, bar, legend},
-    layout::{failure, page},
+    layout::page,
     live::{self, Parts, Update},
     text::{number, price, time},
 };
@@ -35,21 +35,6 @@ use crate::{
 pub(super) struct Done {
     /// The action that led here.
     done: Option<String>,
-}
-
-/// The page that says that a store did not answer.
-pub(super) fn unreadable(error: &Arc<EngineError>) -> Response {
-    tracing::warn!(%error, "console: a store did not answer");
-    let text = "A store does not answer. Try again in a moment.";
-    failure(StatusCode::SERVICE_UNAVAILABLE, text, (HOME, "All items"))
-}
-
-pub(super) fn no_such_item() -> Response {
-    failure(
-        StatusCode::NOT_FOUND,
-        "There is no such item.",
-        (HOME, "All items"),
-    )
 }
 
 /// What the page shows. The error is its page.

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use super::{
     Console,
     access::Operator,
+    failures::unreadable,
     head,
-    item::unreadable,
     rates::SECONDS,
     read::{Overview, OverviewItem},
 };

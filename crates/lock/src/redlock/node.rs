@@ -521,7 +521,11 @@ impl Node {
         if !self.server.is_declared_durable {
             return false;
         }
-        let admitted = async { self.admit_kept(&self.probe().await?).await };
+        let admitted = async {
+            let probe = self.probe().await?;
+            // A look may have admitted it while the ballot was on its way.
+            Ok::<_, Answer>(probe.admitted || self.admit_kept(&probe).await?)
+        };
         let answered = timeout(self.server.answer_timeout(), admitted).await;
         matches!(answered, Ok(Ok(true)))
     }

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::{
     acquire_everywhere, becomes, builder, five, holding, is_nowhere, ms, name, occupy, patient,
-    raw, redlock, refused, run, start, token, uneven_five,
+    raw, redlock, refused, run, share_everywhere, start, token, uneven_five,
 };
 
 async fn subscribers(server: &Redis, name: &str) -> usize {
@@ -177,18 +177,7 @@ async fn shared_locks_and_locks_of_other_libraries_exclude_each_other() {
         run(server, &["DEL", &name]).await;
     }
     // Above the tokens that the other two nodes accepted when there was no quorum.
-    let marks = redlock
-        .status()
-        .await
-        .into_iter()
-        .filter_map(|node| node.high_water)
-        .max();
-    redlock.observe(&name, marks.unwrap()).unwrap();
-    let guard = share(&redlock, &name).await.unwrap();
-    becomes("all nodes have the lock", async || {
-        holding(five, &name).await == 5
-    })
-    .await;
+    let guard = share_everywhere(&redlock, five, &name).await;
     for server in five {
         let set: Option<String> = redis::cmd("SET")
             .arg(&name)
@@ -208,11 +197,7 @@ async fn a_shared_lock_that_the_nodes_have_lost_cannot_be_extended() {
     let five = five().await;
     let redlock = redlock(five).await;
     let name = name("lost share");
-    let mut guard = share(&redlock, &name).await.unwrap();
-    becomes("all nodes have the lock", async || {
-        holding(five, &name).await == 5
-    })
-    .await;
+    let mut guard = share_everywhere(&redlock, five, &name).await;
     for server in five {
         run(server, &["DEL", &name]).await;
     }

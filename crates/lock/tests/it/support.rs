@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock::{Answer, FencingToken, Guard, Lock, LockError, Redlock, RedlockBuilder, Standing};
+use lock::{
+    Answer, FencingToken, Guard, Lock, LockError, Redlock, RedlockBuilder, Request, Standing, Wait,
+};
 use redis::aio::MultiplexedConnection;
 use testbed::Redis;
 use tokio::{sync::OnceCell, time::sleep};
@@ -183,6 +185,30 @@ pub async fn patient(servers: &[Redis]) -> Redlock {
 /// Acquires a lock on all servers: with a token above the high-water mark of each, also if another
 /// test has just raised one, and when each of them votes, also if some have just been started.
 pub async fn acquire_everywhere(redlock: &Redlock, servers: &[Redis], name: &str) -> Guard {
+    everywhere(
+        (redlock, name),
+        async || redlock.acquire_within(name, TEST_TIMEOUT).await,
+        async || have_one_owner(servers, name).await,
+    )
+    .await
+}
+
+/// The same for a lock that others may share.
+pub async fn share_everywhere(redlock: &Redlock, servers: &[Redis], name: &str) -> Guard {
+    let shared = || Request::new(name).shared().wait(Wait::Never);
+    everywhere(
+        (redlock, name),
+        async || redlock.request(shared()).await,
+        async || holding(servers, name).await == servers.len(),
+    )
+    .await
+}
+
+async fn everywhere(
+    (redlock, name): (&Redlock, &str),
+    acquire: impl AsyncFn() -> Result<Guard, LockError>,
+    is_everywhere: impl AsyncFn() -> bool,
+) -> Guard {
     for _ in 0..100 {
         let marks = redlock
             .status()
@@ -193,10 +219,10 @@ pub async fn acquire_everywhere(redlock: &Redlock, servers: &[Redis], name: &str
         redlock
             .observe(name, marks.unwrap_or(FencingToken::FIRST))
             .unwrap();
-        let guard = redlock.acquire_within(name, TEST_TIMEOUT).await.unwrap();
+        let guard = acquire().await.unwrap();
         let since = Instant::now();
         while since.elapsed() < ms(200) {
-            if have_one_owner(servers, name).await {
+            if is_everywhere().await {
                 return guard;
             }
             sleep(ms(5)).await;

@@ -30,7 +30,7 @@ endif
 export DIR HOST CARGO_FLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help up test soak lint model chaos postmortem rush load capacity bench bench-lock fmt doc book
+.PHONY: help up test soak lint model chaos postmortem rush load hostile capacity bench bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -83,6 +83,9 @@ rush: ## a flash sale: a crowd of buyers against `make up`, or against a tempora
 
 load: ## several concurrent crowds: retry storms, limit abusers, window shoppers, whole orders, returns; same target as `make rush`
 	@scripts/load.sh run --mix '$(MIX)' --requests '$(REQUESTS)' --stock '$(MIX_STOCK)' $(ARGS)
+
+hostile: ## the same rush without and with hostile clients, alternately: what they cost the buyers; same target as `make rush`
+	@scripts/load.sh hostile $(ARGS)
 
 capacity: ## the highest rate of orders at which p99 stays within BOUND_MS, open loop; a table, and a chart in target/capacity
 	@scripts/load.sh capacity --bound-ms '$(BOUND_MS)' $(ARGS)

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     capacity::{self, CapacityOptions},
+    hostile::{self, ComparisonOptions},
     mix::Mix,
     options::Options,
     run, scenarios,
@@ -47,6 +48,8 @@ enum Command {
     /// The highest rate of orders at which the service responds in time, measured with an open
     /// loop.
     Capacity(CapacityOptions),
+    /// The same rush without and with hostile clients, alternately: what they cost the buyers.
+    Hostile(ComparisonOptions),
 }
 
 impl Command {
@@ -60,6 +63,7 @@ impl Command {
             Self::Returns(options) => (Mix::of(&scenarios::RETURNS), options),
             Self::Run { mix, options } => (mix, options),
             Self::Capacity(options) => return capacity::run(&options).await,
+            Self::Hostile(options) => return hostile::compare(&options).await,
         };
         run::run(&mix, &options).await
     }

@@ -18,6 +18,7 @@ mod cli;
 mod closing;
 mod crowd;
 mod history;
+mod hostile;
 mod items;
 mod judge;
 mod life;

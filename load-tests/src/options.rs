@@ -63,6 +63,10 @@ pub struct Options {
     /// the scenario and the time.
     #[arg(long, value_name = "ID")]
     item: Option<String>,
+    /// Number of hostile clients beside the virtual users: silent connections, unread answers, huge
+    /// signatures, quantities above the limit, storms of returns.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000))]
+    pub hostile: u32,
     /// Seed of all decisions.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -147,6 +151,7 @@ impl Options {
             report: None,
             durability,
             item: None,
+            hostile: 0,
             seed: 1,
             json: None,
         }

@@ -11,6 +11,7 @@ use crate::{
     buyers::Buyers,
     closing,
     crowd::Crowd,
+    hostile::HostileClients,
     items::Items,
     mix::Mix,
     options::Options,
@@ -37,14 +38,17 @@ pub async fn run(mix: &Mix, options: &Options) -> Result<bool> {
     items.create(&admin, options).await?;
     let sale = Arc::new(Sale::new(&target, items, buyers, options)?);
     announce(mix, &sale, &target, options);
+    let hostile = HostileClients::start(&target, &admin, &sale.items, options).await?;
     sell(name, &target, (&sale, crowd), options).await?;
+    let hostile = hostile.stop(&admin).await?;
     let closed = closing::close(&sale, &admin).await?;
     let expectations = Expectations {
         requests: options.requests_due(),
         limit: options.limit,
         must_resell: mix.must_resell(),
     };
-    let verdict = Verdict::new(name, &sale.history(), &closed, expectations);
+    let mut verdict = Verdict::new(name, &sale.history(), &closed, expectations);
+    verdict.add_hostile(hostile);
     report(&verdict, name, options)
 }
 

@@ -6,7 +6,11 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::{closing::Closed, history::History};
+use crate::{
+    closing::Closed,
+    history::History,
+    hostile::{Answers, Report},
+};
 
 /// What the run must have reached.
 #[derive(Debug, Clone, Copy)]
@@ -112,6 +116,9 @@ pub struct Verdict {
     pub seconds: f64,
     /// Whether nothing is wrong.
     pub good: bool,
+    /// What hostile clients got: each attack's answers, a status or what became of the connection.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub hostile: BTreeMap<&'static str, Answers>,
     /// Descriptions of everything that is wrong.
     pub findings: Vec<String>,
 }
@@ -258,12 +265,20 @@ impl Verdict {
             answer_latency_ms_p99: percentile_ms(&history.latency, 99.0),
             seconds: rounded(history.last.as_secs_f64(), 1_000.0),
             good: false,
+            hostile: BTreeMap::new(),
             findings: Vec::new(),
             items,
         };
         verdict.findings = verdict.find(expectations);
         verdict.good = verdict.findings.is_empty();
         verdict
+    }
+
+    /// Adds what hostile clients got during the run.
+    pub fn add_hostile(&mut self, report: Report) {
+        self.hostile = report.answers;
+        self.findings.extend(report.findings);
+        self.good = self.findings.is_empty();
     }
 
     fn find(&self, expectations: Expectations) -> Vec<String> {
@@ -388,6 +403,13 @@ impl fmt::Display for Verdict {
             column.set_cell_alignment(CellAlignment::Right);
         }
         writeln!(f, "{table}")?;
+        for (attack, answers) in &self.hostile {
+            let answers: Vec<_> = answers
+                .iter()
+                .map(|(answer, count)| format!("{count} x {answer}"))
+                .collect();
+            writeln!(f, "  hostile clients, {attack}: {}", answers.join(", "))?;
+        }
         for finding in &self.findings {
             writeln!(f, "  {finding}")?;
         }

@@ -1,0 +1,163 @@
+//! The same rush without and with hostile clients, alternately: what they cost the buyers.
+
+use std::{fs, path::Path, path::PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use serde_json::Value;
+use tokio::process::Command;
+
+/// The options of the comparison.
+#[derive(Debug, Clone, Args)]
+pub struct ComparisonOptions {
+    /// Address of the service, as for `rush`.
+    #[arg(long, env = "HOST", value_name = "URL")]
+    host: Option<String>,
+    /// Folder of `stockade up`, as for `rush`.
+    #[arg(long, value_name = "D", default_value = ".stockade")]
+    dir: PathBuf,
+    /// Requests of each rush.
+    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: u64,
+    /// Units of each rush.
+    #[arg(long, value_name = "N", default_value_t = 30_000)]
+    stock: u64,
+    /// Number of rushes of each kind.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Number of hostile clients.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    hostile: u32,
+    /// The lowest share of their rate that buyers must keep.
+    #[arg(long, value_name = "RATIO", default_value_t = 0.9)]
+    keep: f64,
+}
+
+/// One rush.
+struct Rush {
+    is_good: bool,
+    answers_per_second: f64,
+    latency_ms_p99: f64,
+    held: u64,
+}
+
+/// Compares, and prints a table. Returns whether every verdict is good and the buyers kept enough.
+pub async fn compare(options: &ComparisonOptions) -> Result<bool> {
+    // The program warms up first: connections, plans of the ledger, the clock of the processor.
+    rush(options, 0).await?;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        alone.push(rush(options, 0).await?);
+        beside.push(rush(options, options.hostile).await?);
+    }
+    let kept = median(&beside, |rush| rush.answers_per_second)
+        / median(&alone, |rush| rush.answers_per_second);
+    print(options, &alone, &beside, kept);
+    let is_good = alone.iter().chain(&beside).all(|rush| rush.is_good);
+    Ok(is_good && kept >= options.keep)
+}
+
+async fn rush(options: &ComparisonOptions, hostile: u32) -> Result<Rush> {
+    let folder = std::env::temp_dir().join(format!("stockade-hostile-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let (json, report) = (folder.join("verdict.json"), folder.join("report.html"));
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["rush", "--requests", &options.requests.to_string()])
+        .args(["--stock", &options.stock.to_string()])
+        .args(["--hostile", &hostile.to_string()])
+        .arg("--dir")
+        .arg(&options.dir)
+        .arg("--json")
+        .arg(&json)
+        .arg("--report")
+        .arg(&report)
+        .kill_on_drop(true);
+    if let Some(host) = &options.host {
+        command.args(["--host", host]);
+    }
+    let output = command.output().await.context("a rush did not start")?;
+    let verdict = read(&json);
+    fs::remove_dir_all(&folder)?;
+    let verdict = verdict
+        .with_context(|| format!("no verdict: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let number = |name: &str| verdict[name].as_f64().context("a number in the verdict");
+    let rush = Rush {
+        is_good: verdict["good"] == true,
+        answers_per_second: number("answers_per_second")?,
+        latency_ms_p99: number("answer_latency_ms_p99")?,
+        held: verdict["held"].as_u64().unwrap_or_default(),
+    };
+    eprintln!(
+        "{hostile} hostile clients: {:.0} answers/s, p99 {:.1} ms, {}",
+        rush.answers_per_second,
+        rush.latency_ms_p99,
+        if rush.is_good {
+            "good".to_owned()
+        } else {
+            format!("not good: {}", verdict["findings"])
+        }
+    );
+    ensure!(rush.answers_per_second > 0.0, "a rush without answers");
+    Ok(rush)
+}
+
+fn read(json: &Path) -> Result<Value> {
+    Ok(serde_json::from_str(&fs::read_to_string(json)?)?)
+}
+
+fn median(rushes: &[Rush], value: impl Fn(&Rush) -> f64) -> f64 {
+    let mut values: Vec<_> = rushes.iter().map(value).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[expect(clippy::print_stdout, reason = "the table goes to standard output")]
+fn print(options: &ComparisonOptions, alone: &[Rush], beside: &[Rush], kept: f64) {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["", "answers/s", "p99 ms", "orders held", "good verdicts"]);
+    for (name, rushes) in [
+        ("alone".to_owned(), alone),
+        (
+            format!("beside {} hostile clients", options.hostile),
+            beside,
+        ),
+    ] {
+        table.add_row([
+            name,
+            format!("{:.0}", median(rushes, |rush| rush.answers_per_second)),
+            format!("{:.1}", median(rushes, |rush| rush.latency_ms_p99)),
+            rushes.iter().map(|rush| rush.held).sum::<u64>().to_string(),
+            format!(
+                "{} of {}",
+                rushes.iter().filter(|rush| rush.is_good).count(),
+                rushes.len()
+            ),
+        ]);
+    }
+    println!("{table}");
+    println!(
+        "buyers kept {:.0} % of their rate; at least {:.0} % is demanded",
+        kept * 100.0,
+        options.keep * 100.0
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rush, median};
+
+    #[test]
+    fn the_median_is_the_middle_of_all_rounds() {
+        let rush = |rate| Rush {
+            is_good: true,
+            answers_per_second: rate,
+            latency_ms_p99: 1.0,
+            held: 1,
+        };
+        let rounds = [rush(30.0), rush(10.0), rush(20.0)];
+        assert!((median(&rounds, |rush| rush.answers_per_second) - 20.0).abs() < f64::EPSILON);
+    }
+}

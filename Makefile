@@ -30,7 +30,7 @@ endif
 export DIR HOST CARGO_FLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help up test soak lint model chaos postmortem rush load hostile capacity bench bench-lock fmt doc book
+.PHONY: help up test soak lint openapi api-check model chaos postmortem rush load hostile capacity bench bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -67,6 +67,7 @@ lint: ## format, clippy, docs, layers, words, licences: the checks of a change b
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps $(LOCK_FEATURES) $(CARGO_FLAGS)
 	scripts/check_layers.sh
 	scripts/check_words.sh
+	scripts/check_openapi.sh
 	@if cargo deny --version >/dev/null 2>&1; then \
 	  echo 'cargo deny check advisories licenses bans sources' && cargo deny check advisories licenses bans sources; \
 	else \
@@ -77,6 +78,13 @@ lint: ## format, clippy, docs, layers, words, licences: the checks of a change b
 	else \
 	  echo 'SKIPPED: shellcheck: not installed'; \
 	fi
+
+openapi: ## write docs/openapi.json, the description of the API that a test holds against the code
+	STOCKADE_WRITE_OPENAPI=1 cargo test -p order --lib $(CARGO_FLAGS) -- http::meta
+
+api-check: ## try the API of a real service against its description, with schemathesis (EXAMPLES=50 SEED=1)
+	cargo build -p stockade $(CARGO_FLAGS)
+	scripts/check_api.sh '$(TARGET)/debug/stockade' $(ARGS)
 
 rush: ## a flash sale: a crowd of buyers against `make up`, or against a temporary instance
 	@scripts/load.sh rush --requests '$(REQUESTS)' --stock '$(STOCK)' $(ARGS)

@@ -286,8 +286,8 @@ mod tests {
             Outcome::Wrong("409 order_not_cancellable".into())
         );
         assert_eq!(
-            outcome(&pay, 401, false, &problem("invalid_signature")),
-            Outcome::Wrong("401 invalid_signature".into())
+            outcome(&pay, 400, false, &problem("invalid_signature")),
+            Outcome::Wrong("400 invalid_signature".into())
         );
         assert_eq!(
             outcome(

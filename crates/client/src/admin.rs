@@ -91,9 +91,27 @@ impl Admin {
         self.send(&Request::audit(&self.token, item)).await?.json()
     }
 
-    /// The latest 1000 changes of an item, the latest first.
-    pub async fn journal(&self, item: &str) -> Result<Vec<JournalEntry>, Error> {
-        self.send(&Request::journal(&self.token, item))
+    /// A page of the changes of an item, the latest first.
+    pub async fn journal(
+        &self,
+        item: &str,
+        page: &PageRequest,
+    ) -> Result<Page<JournalEntry>, Error> {
+        self.send(&Request::journal(&self.token, item, page))
+            .await?
+            .json()
+    }
+
+    /// Has the hold of any buyer's order last `seconds` from its creation, or longer if it does
+    /// already.
+    pub async fn extend_hold(&self, id: Uuid, seconds: u32) -> Result<Order, Error> {
+        let request = Request::extend_hold(&self.token, id, seconds);
+        Order::read(&self.send(&request).await?, id)
+    }
+
+    /// Notes that the money of a row of [`Admin::refunds_due`] was returned.
+    pub async fn refund_done(&self, id: &str) -> Result<RefundDue, Error> {
+        self.send(&Request::refund_done(&self.token, id))
             .await?
             .json()
     }

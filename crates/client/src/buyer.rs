@@ -38,6 +38,14 @@ impl Buyer {
         let request = Request::cancel(&self.token, id);
         Order::read(&self.client.send(&request).await.result?, id)
     }
+
+    /// Has the hold of one of the buyer's orders last `seconds` from its creation, or longer if it does
+    /// already.
+    pub async fn extend_hold(&self, id: Uuid, seconds: u32) -> Result<Order, Error> {
+        let request = Request::extend_hold(&self.token, id, seconds);
+        Order::read(&self.client.send(&request).await.result?, id)
+    }
+
     /// A page of the buyer's recorded orders of all items.
     pub async fn orders(&self, page: &PageRequest) -> Result<Page<ListedOrder>, Error> {
         let request = Request::list_own_orders(&self.token, page);

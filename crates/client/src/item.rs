@@ -17,7 +17,7 @@ pub struct NewItem {
     pub title: Option<String>,
     /// The price of one unit in the currency's smallest unit. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub price_cents: Option<u64>,
+    pub price: Option<u64>,
     /// Three capital letters (ISO 4217). Default: `USD`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
@@ -36,9 +36,27 @@ pub struct NewItem {
     /// Seconds for which an order holds its units. Default: 900.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_seconds: Option<u32>,
+    /// Seconds up to which a hold can be extended. Default: 3600, or `hold_seconds` if it is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_hold_seconds: Option<u32>,
+    /// Units that one order may ask for. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_per_order: Option<u32>,
+    /// Units that are added later.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waves: Vec<Wave>,
     /// When an order is acknowledged. Default: when the ledger has recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<Durability>,
+}
+
+/// Units that are added to an item at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wave {
+    /// When they are added.
+    pub at: Timestamp,
+    /// Number of units.
+    pub units: u64,
 }
 
 /// When an order is acknowledged, and therefore what can lose it.
@@ -76,6 +94,8 @@ pub struct ItemPatch {
     opens_at: Option<Option<Timestamp>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     closes_at: Option<Option<Timestamp>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waves: Option<Vec<Wave>>,
 }
 
 /// An item and the numbers of its units, as the service reports it.
@@ -102,7 +122,7 @@ pub struct Item {
     /// Whether no unit is available.
     pub sold_out: bool,
     /// The price of one unit in the currency's smallest unit.
-    pub price_cents: u64,
+    pub price: u64,
     /// ISO 4217.
     pub currency: String,
     /// Units that one buyer may hold; `None`: no limit.
@@ -113,6 +133,12 @@ pub struct Item {
     pub closes_at: Option<Timestamp>,
     /// Seconds for which an order holds its units.
     pub hold_seconds: u32,
+    /// Seconds up to which a hold can be extended.
+    pub max_hold_seconds: u32,
+    /// Units that one order may ask for; `None`: no limit.
+    pub max_per_order: Option<u32>,
+    /// The next units that will be added.
+    pub next_wave: Option<Wave>,
     /// When an order is acknowledged.
     pub durability: Durability,
     /// Each stock counter. Only admins see them.
@@ -176,6 +202,17 @@ impl ItemPatch {
     pub fn closes_at(self, time: Option<Timestamp>) -> Self {
         Self {
             closes_at: Some(time),
+            ..self
+        }
+    }
+}
+
+impl ItemPatch {
+    /// Replaces the waves that are to come.
+    #[must_use]
+    pub fn waves(self, waves: Vec<Wave>) -> Self {
+        Self {
+            waves: Some(waves),
             ..self
         }
     }

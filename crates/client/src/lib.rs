@@ -108,7 +108,7 @@ pub use batch::{BuyerOrder, OrderBatcher};
 pub use buyer::Buyer;
 pub use client::{Client, ClientBuilder, Sent};
 pub use error::{Error, UnknownCause};
-pub use item::{Durability, Item, ItemPatch, ItemState, NewItem, Segment};
+pub use item::{Durability, Item, ItemPatch, ItemState, NewItem, Segment, Wave};
 pub use journal::JournalEntry;
 pub use key::IdempotencyKey;
 pub use list::{Cursor, ListedItem, ListedOrder, Page, PageRequest, RefundDue, RefundReason};

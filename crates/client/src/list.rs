@@ -51,7 +51,7 @@ pub struct ListedItem {
     /// Units of ended orders that are not available again yet.
     pub returning: u64,
     /// The price of one unit in the currency's smallest unit.
-    pub price_cents: u64,
+    pub price: u64,
     /// ISO 4217.
     pub currency: String,
     /// Units that one buyer may hold; `None`: no limit.
@@ -123,6 +123,8 @@ pub struct RefundDue {
     pub currency: String,
     /// When an unmatched payment was reported first.
     pub reported_at: Option<Timestamp>,
+    /// The idempotency key for the provider's refund: with it, a repeat returns the money once.
+    pub idempotency_key: String,
 }
 
 /// Why money must be returned.

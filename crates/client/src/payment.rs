@@ -10,7 +10,7 @@ use crate::{Client, Error, Order, PaymentKey, Request};
 pub struct Payment {
     payment: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    amount_cents: Option<u64>,
+    amount: Option<u64>,
     order: Uuid,
 }
 
@@ -28,16 +28,16 @@ impl Payment {
     pub fn new(id: impl Into<String>, order: Uuid) -> Self {
         Self {
             payment: id.into(),
-            amount_cents: None,
+            amount: None,
             order,
         }
     }
 
     /// What was paid. The service checks that the order costs as much; an order with a price needs it.
     #[must_use]
-    pub fn amount_cents(self, amount_cents: u64) -> Self {
+    pub fn amount(self, amount: u64) -> Self {
         Self {
-            amount_cents: Some(amount_cents),
+            amount: Some(amount),
             ..self
         }
     }

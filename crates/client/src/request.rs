@@ -164,9 +164,23 @@ impl Request {
         Self::new(Method::GET, item_path(item, "/audit")).bearer(admin)
     }
 
+    /// `POST /v1/orders/{order}/hold`: has the hold of an order last `seconds` from its creation.
+    pub fn extend_hold(buyer: &Token, order: Uuid, seconds: u32) -> Self {
+        Self::new(Method::POST, format!("/v1/orders/{order}/hold"))
+            .bearer(buyer)
+            .json(&serde_json::json!({ "seconds": seconds }))
+    }
+
+    /// `POST /v1/refunds-due/{id}/done`: notes that the money of a row was returned.
+    pub fn refund_done(admin: &Token, id: &str) -> Self {
+        let path = format!("/v1/refunds-due/{id}/done");
+        Self::new(Method::POST, path).bearer(admin)
+    }
+
     /// `GET /v1/items/{item}/journal`: lists the changes of an item, the latest first.
-    pub fn journal(admin: &Token, item: &str) -> Self {
-        Self::new(Method::GET, item_path(item, "/journal")).bearer(admin)
+    pub fn journal(admin: &Token, item: &str, page: &PageRequest) -> Self {
+        let path = item_path(item, &format!("/journal{}", page.query(None)));
+        Self::new(Method::GET, path).bearer(admin)
     }
 
     /// `GET /v1/items`: lists all items.

@@ -343,12 +343,30 @@ impl TransferId {
     /// The id of the part at `segment` of the request with this `key`. A repeat of the request
     /// derives the same ids.
     pub fn derive(item: &ItemId, key: &IdempotencyKey, segment: u16) -> Self {
+        let mut hash = Self::hash_of(item, key.as_str());
+        hash.update(segment.to_be_bytes());
+        Self::of_hash(hash)
+    }
+
+    /// The id of the part at `segment` of the item's wave at this time. It differs from the ids of
+    /// all requests, because a key is never empty.
+    pub fn of_wave(item: &ItemId, at: jiff::Timestamp, segment: u16) -> Self {
+        let mut hash = Self::hash_of(item, "");
+        hash.update(at.as_millisecond().to_be_bytes());
+        hash.update(segment.to_be_bytes());
+        Self::of_hash(hash)
+    }
+
+    fn hash_of(item: &ItemId, key: &str) -> Sha256 {
         let mut hash = Sha256::new();
-        for name in [item.as_str(), key.as_str()] {
+        for name in [item.as_str(), key] {
             hash.update((name.len() as u64).to_be_bytes());
             hash.update(name.as_bytes());
         }
-        hash.update(segment.to_be_bytes());
+        hash
+    }
+
+    fn of_hash(hash: Sha256) -> Self {
         let digest = hash.finalize();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);

@@ -15,7 +15,7 @@ pub struct Item {
     /// Number of units that exist.
     pub stock: u64,
     /// The price of one unit, in the currency's smallest unit.
-    pub price_cents: u64,
+    pub price: u64,
     /// ISO 4217, three capital letters.
     pub currency: String,
     /// Number of units that one buyer may hold; `None` is no limit.
@@ -26,6 +26,12 @@ pub struct Item {
     pub window: Window,
     /// Seconds for which an unpaid order holds its units.
     pub hold_seconds: u32,
+    /// Seconds up to which the hold of an order can be extended.
+    pub max_hold_seconds: u32,
+    /// Units that one order may ask for; `None` is no limit.
+    pub max_per_order: Option<Quantity>,
+    /// Units that are added at fixed times, earliest first. No two have the same time.
+    pub waves: Vec<Wave>,
     /// The step after which an order is acknowledged.
     pub durability: Durability,
     /// Whether it sells.
@@ -44,12 +50,65 @@ impl Item {
     /// Maximum number of units of an item: sums stay exact in Lua's doubles.
     pub const MAX_STOCK: u64 = 1_000_000_000_000;
 
-    /// The number of units that `segment` starts with: an even share, and one more in the first
-    /// segments until the remainder is used up.
+    /// Maximum number of waves of an item, added ones included.
+    pub const MAX_WAVES: usize = 100;
+
+    /// The number of units that `segment` starts with.
     pub fn share(&self, segment: u16) -> u64 {
-        let segments = u64::from(self.segments);
-        self.stock / segments + u64::from(u64::from(segment) < self.stock % segments)
+        self.share_of(self.stock, segment)
     }
+
+    /// The part of these units that `segment` gets: an even share, and one more in the first
+    /// segments until the remainder is used up.
+    pub fn share_of(&self, units: u64, segment: u16) -> u64 {
+        let segments = u64::from(self.segments);
+        units / segments + u64::from(u64::from(segment) < units % segments)
+    }
+
+    /// The first wave that has not been added.
+    pub fn next_wave(&self) -> Option<&Wave> {
+        self.waves.iter().find(|wave| !wave.is_added)
+    }
+
+    /// The item after this wave has been added, with its next version. `None`: it has been added
+    /// before, or the item does not have it any more.
+    pub fn with_wave_added(&self, wave: &Wave) -> Option<Self> {
+        let place = self.waves.iter().position(|known| known == wave)?;
+        let mut changed = self.clone();
+        let known = changed
+            .waves
+            .get_mut(place)
+            .filter(|known| !known.is_added)?;
+        known.is_added = true;
+        changed.stock = changed.stock.saturating_add(wave.units);
+        changed.version += 1;
+        Some(changed)
+    }
+
+    /// The waves after those that have not been added were replaced by `wanted`. A wave that has
+    /// been added stays, whatever is wanted at its time.
+    pub fn waves_replaced(&self, wanted: &[Wave]) -> Vec<Wave> {
+        let added = self.waves.iter().filter(|wave| wave.is_added);
+        let mut waves: Vec<_> = added.copied().collect();
+        for wave in wanted {
+            if waves.iter().all(|known| known.at != wave.at) {
+                waves.push(*wave);
+            }
+        }
+        waves.sort_unstable_by_key(|wave| wave.at);
+        waves
+    }
+}
+
+/// Units that are added to an item at a fixed time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wave {
+    /// When they are added. It identifies the wave among those of the item.
+    pub at: Timestamp,
+    /// Number of units.
+    pub units: u64,
+    /// Whether they have been added.
+    pub is_added: bool,
 }
 
 /// The settings that a segment should have, according to its item.
@@ -157,7 +216,9 @@ named_enum! {
 
 #[cfg(test)]
 mod tests {
-    use super::{Durability, Item, ItemState, Window};
+    use jiff::Timestamp;
+
+    use super::{Durability, Item, ItemState, Wave, Window};
     use crate::ItemId;
 
     fn item(stock: u64, segments: u16) -> Item {
@@ -165,12 +226,15 @@ mod tests {
             id: ItemId::new("vase").unwrap(),
             title: "Vase".into(),
             stock,
-            price_cents: 1,
+            price: 1,
             currency: "EUR".into(),
             limit_per_buyer: None,
             segments,
             window: Window::default(),
             hold_seconds: 60,
+            max_hold_seconds: 60,
+            max_per_order: None,
+            waves: Vec::new(),
             durability: Durability::Recorded,
             state: ItemState::Open,
             epoch: 1,
@@ -186,6 +250,45 @@ mod tests {
             assert_eq!(shares.iter().sum::<u64>(), stock);
             assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
         }
+    }
+
+    fn wave(second: i64, units: u64, is_added: bool) -> Wave {
+        Wave {
+            at: Timestamp::from_second(second).unwrap(),
+            units,
+            is_added,
+        }
+    }
+
+    #[test]
+    fn a_wave_is_added_once() {
+        let before = Item {
+            waves: vec![wave(1, 5, true), wave(2, 7, false)],
+            ..item(10, 1)
+        };
+        assert_eq!(before.next_wave(), Some(&wave(2, 7, false)));
+        let after = before.with_wave_added(&wave(2, 7, false)).unwrap();
+        assert_eq!((after.stock, after.version), (17, before.version + 1));
+        assert_eq!(after.next_wave(), None);
+        for stale in [wave(2, 7, false), wave(2, 7, true), wave(1, 5, true)] {
+            assert_eq!(after.with_wave_added(&stale), None);
+        }
+        assert_eq!(before.with_wave_added(&wave(2, 8, false)), None, "replaced");
+    }
+
+    #[test]
+    fn replaced_waves_leave_those_that_were_added() {
+        let before = Item {
+            waves: vec![wave(1, 5, true), wave(2, 7, false)],
+            ..item(10, 1)
+        };
+        let wanted = [wave(4, 1, false), wave(3, 2, false), wave(1, 9, false)];
+        let waves = before.waves_replaced(&wanted);
+        assert_eq!(
+            waves,
+            [wave(1, 5, true), wave(3, 2, false), wave(4, 1, false)]
+        );
+        assert_eq!(before.waves_replaced(&[]), [wave(1, 5, true)]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod safety_check;
 pub use id::{
     BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, TransferId,
 };
-pub use item::{Durability, Item, ItemState, SegmentConfig, Window};
+pub use item::{Durability, Item, ItemState, SegmentConfig, Wave, Window};
 pub use memory::Memory;
 pub use order::{Order, OrderState, Units};
 pub use outbox::{Change, Entry, EntryId, ParseEntryIdError, TakenOrder, Transferred};

@@ -20,6 +20,9 @@ pub struct Order {
     pub quantity: Quantity,
     /// State of the order.
     pub state: OrderState,
+    /// When its units were taken first. `None`: it was recorded by a release that did not note it,
+    /// and took units again since.
+    pub created_at: Option<Timestamp>,
     /// Deadline of the hold.
     pub expires_at: Timestamp,
     /// How many times its units were reacquired after they had been released. It selects the id

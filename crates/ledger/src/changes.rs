@@ -2,8 +2,9 @@
 
 pub(crate) mod item;
 pub(crate) mod stock;
+pub(crate) mod wave;
 
-use domain::{Item, ItemId, ItemState, Quantity, TransferId, Window};
+use domain::{Item, ItemId, ItemState, Quantity, TransferId, Wave, Window};
 use jiff::Timestamp;
 
 /// Fields of an item to change. `None` leaves the field as it is.
@@ -15,6 +16,8 @@ pub struct ItemChange {
     pub limit_per_buyer: Option<Option<Quantity>>,
     /// The window in which it can be bought.
     pub window: Option<Window>,
+    /// The waves that have not been added.
+    pub waves: Option<Vec<Wave>>,
 }
 
 impl ItemChange {
@@ -24,6 +27,10 @@ impl ItemChange {
             state: self.state.unwrap_or(item.state),
             limit_per_buyer: self.limit_per_buyer.unwrap_or(item.limit_per_buyer),
             window: self.window.unwrap_or(item.window),
+            waves: match &self.waves {
+                Some(wanted) => item.waves_replaced(wanted),
+                None => item.waves.clone(),
+            },
             ..item.clone()
         };
         (changed != *item).then(|| Item {
@@ -167,8 +174,8 @@ pub struct NewJournalEntry {
     pub item: ItemId,
     /// Who made the change: `admin`, `reconciler`, `payment`, ...
     pub actor: String,
-    /// What was done: `state`, `limit`, `window`, `top_up`, `withdraw`, `repair`, `refund_due`,
-    /// `unmatched_payment`, ...
+    /// What was done: `state`, `limit`, `window`, `waves`, `top_up`, `wave`, `withdraw`, `repair`,
+    /// `refund_due`, `unmatched_payment`, `payment_refunded`, ...
     pub action: String,
     /// The fencing token, if the change was made under the item's lock.
     pub token: Option<u64>,

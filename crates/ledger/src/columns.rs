@@ -10,9 +10,9 @@ use uuid::Uuid;
 use crate::{
     Event, EventCursor, JournalEntry, LedgerError, ListedItem, NewJournalEntry, NewWebhook,
     PendingReturn, Transfer, TransferState, Webhook,
-    convert::{json, parsed, quantity, timestamp, unreadable, unsigned},
+    convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
     events::order_ids,
-    statements::{ReacquiredOrder, Widths},
+    statements::{ReacquiredOrder, Shape, Shapes},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
 };
 
@@ -115,13 +115,16 @@ pub(crate) struct ItemColumns {
     pub id: String,
     pub title: String,
     pub stock: i64,
-    pub price_cents: i64,
+    pub price: i64,
     pub currency: String,
     pub limit_per_buyer: Option<i64>,
     pub segments: i64,
     pub opens_ms: Option<i64>,
     pub closes_ms: Option<i64>,
     pub hold_seconds: i64,
+    pub max_hold_seconds: Option<i64>,
+    pub max_per_order: Option<i64>,
+    pub waves: String,
     pub durability: String,
     pub state: String,
     pub epoch: i64,
@@ -140,12 +143,21 @@ impl TryFrom<ItemColumns> for Item {
             id: parsed::<ItemId>("items.id", &row.id)?,
             title: row.title,
             stock: unsigned("stock", row.stock)?,
-            price_cents: unsigned("price_cents", row.price_cents)?,
+            price: unsigned("price", row.price)?,
             currency: row.currency,
             limit_per_buyer: limit,
             segments: unsigned("segments", row.segments)?,
             window: window(row.opens_ms, row.closes_ms)?,
             hold_seconds: unsigned("hold_seconds", row.hold_seconds)?,
+            max_hold_seconds: unsigned(
+                "max_hold_seconds",
+                row.max_hold_seconds.unwrap_or(row.hold_seconds),
+            )?,
+            max_per_order: row
+                .max_per_order
+                .map(|units| quantity("max_per_order", units))
+                .transpose()?,
+            waves: waves(&row.waves)?,
             durability: parsed::<Durability>("durability", &row.durability)?,
             state: parsed::<ItemState>("items.state", &row.state)?,
             epoch: unsigned("epoch", row.epoch)?,
@@ -251,23 +263,33 @@ pub(crate) struct SegmentColumns {
     pub fence: i64,
 }
 
-/// A claimed row of `segments`, and the number of segments of its item.
+/// A claimed row of `segments`, and the properties of its item that recording needs.
 pub(crate) struct ClaimedColumns {
     pub row: SegmentColumns,
     pub width: i64,
+    pub hold_seconds: i64,
 }
 
-/// The claimed rows in order, and the number of segments of each of their items.
+/// The claimed rows in order, and those properties of each of their items.
 pub(crate) fn claimed(
     claimed: Vec<ClaimedColumns>,
-) -> Result<(Vec<crate::SegmentRow>, Widths), LedgerError> {
-    let (mut rows, mut widths) = (Vec::with_capacity(claimed.len()), Widths::new());
-    for ClaimedColumns { row, width } in claimed {
+) -> Result<(Vec<crate::SegmentRow>, Shapes), LedgerError> {
+    let (mut rows, mut shapes) = (Vec::with_capacity(claimed.len()), Shapes::new());
+    for ClaimedColumns {
+        row,
+        width,
+        hold_seconds,
+    } in claimed
+    {
         let row = crate::SegmentRow::try_from(row)?;
-        widths.insert(row.key.item.clone(), unsigned("items.segments", width)?);
+        let shape = Shape {
+            segments: unsigned("items.segments", width)?,
+            hold_ms: hold_seconds.saturating_mul(1000),
+        };
+        shapes.insert(row.key.item.clone(), shape);
         rows.push(row);
     }
-    Ok((rows, widths))
+    Ok((rows, shapes))
 }
 
 impl TryFrom<SegmentColumns> for crate::SegmentRow {
@@ -324,6 +346,7 @@ pub(crate) struct LiveColumns {
     pub has_open_work: bool,
     pub closed_ms: Option<i64>,
     pub archive_by: Option<String>,
+    pub waves: String,
 }
 
 impl TryFrom<LiveColumns> for crate::LiveItem {
@@ -349,6 +372,7 @@ impl TryFrom<LiveColumns> for crate::LiveItem {
                 .map(|ms| timestamp("closed_at", ms))
                 .transpose()?,
             archive_by: row.archive_by,
+            next_wave: waves(&row.waves)?.into_iter().find(|wave| !wave.is_added),
         })
     }
 }
@@ -390,6 +414,7 @@ pub(crate) struct OrderColumns {
     pub buyer: String,
     pub quantity: i64,
     pub state: String,
+    pub created_ms: Option<i64>,
     pub expires_ms: i64,
     pub attempt: i64,
     pub payment: Option<String>,
@@ -407,6 +432,10 @@ impl TryFrom<OrderColumns> for Order {
             buyer: parsed("buyer", &row.buyer)?,
             quantity: quantity("quantity", row.quantity)?,
             state: parsed("orders.state", &row.state)?,
+            created_at: row
+                .created_ms
+                .map(|ms| timestamp("orders.created_at", ms))
+                .transpose()?,
             expires_at: timestamp("expires_at", row.expires_ms)?,
             attempt: unsigned("attempt", row.attempt)?,
             payment: row
@@ -577,13 +606,16 @@ from_row!(ItemColumns {
     id,
     title,
     stock,
-    price_cents,
+    price,
     currency,
     limit_per_buyer,
     segments,
     opens_ms,
     closes_ms,
     hold_seconds,
+    max_hold_seconds,
+    max_per_order,
+    waves,
     durability,
     state,
     epoch,
@@ -611,7 +643,7 @@ from_row!(SegmentColumns {
     version,
     fence
 });
-from_row!(ClaimedColumns { width } and { row });
+from_row!(ClaimedColumns { width, hold_seconds } and { row });
 from_row!(LiveColumns {
     id,
     state,
@@ -622,7 +654,8 @@ from_row!(LiveColumns {
     rows_version,
     has_open_work,
     closed_ms,
-    archive_by
+    archive_by,
+    waves
 });
 from_row!(FinalAuditColumns {
     at_ms,
@@ -637,6 +670,7 @@ from_row!(OrderColumns {
     buyer,
     quantity,
     state,
+    created_ms,
     expires_ms,
     attempt,
     payment,

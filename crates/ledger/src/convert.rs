@@ -1,6 +1,6 @@
 //! Conversions between our types and SQL's.
 
-use domain::{Item, ItemTag, OrderId, Quantity};
+use domain::{Item, ItemTag, OrderId, Quantity, Wave};
 use jiff::Timestamp;
 
 use crate::LedgerError;
@@ -66,15 +66,49 @@ pub(crate) fn as_created(item: &Item) -> serde_json::Value {
     serde_json::json!({
         "title": item.title,
         "stock": item.stock,
-        "price_cents": item.price_cents,
+        "price": item.price,
         "currency": item.currency,
         "limit_per_buyer": item.limit_per_buyer.map(Quantity::get),
         "segments": item.segments,
         "opens_ms": item.window.opens_at.map(Timestamp::as_millisecond),
         "closes_ms": item.window.closes_at.map(Timestamp::as_millisecond),
         "hold_seconds": item.hold_seconds,
+        "max_hold_seconds": item.max_hold_seconds,
+        "max_per_order": item.max_per_order.map(Quantity::get),
+        "waves": item.waves.iter().map(|wave| (wave.at.as_millisecond(), wave.units)).collect::<Vec<_>>(),
         "durability": item.durability,
     })
+}
+
+/// A wave in the column `items.waves`.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct StoredWave {
+    at_ms: i64,
+    units: u64,
+    added: bool,
+}
+
+pub(crate) fn waves(column: &str) -> Result<Vec<Wave>, LedgerError> {
+    let stored: Vec<StoredWave> =
+        serde_json::from_str(column).map_err(|_| unreadable("items.waves", column))?;
+    let wave = |stored: StoredWave| {
+        Ok(Wave {
+            at: timestamp("items.waves", stored.at_ms)?,
+            units: stored.units,
+            is_added: stored.added,
+        })
+    };
+    stored.into_iter().map(wave).collect()
+}
+
+/// The waves as the column stores them.
+pub(crate) fn waves_column(waves: &[Wave]) -> String {
+    let stored = waves.iter().map(|wave| StoredWave {
+        at_ms: wave.at.as_millisecond(),
+        units: wave.units,
+        added: wave.is_added,
+    });
+    serde_json::json!(stored.collect::<Vec<_>>()).to_string()
 }
 
 /// The lowest and the highest order id with this tag: an item's orders are one range of the primary

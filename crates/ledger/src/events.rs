@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use async_trait::async_trait;
-use domain::{Item, ItemId, ItemState, Order, OrderId, OrderState};
+use domain::{Item, ItemId, ItemState, Order, OrderId, OrderState, Wave};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -53,6 +53,8 @@ kinds! {
     OrderRefundDue => "order.refund_due",
     /// The money of the order was returned.
     OrderRefunded => "order.refunded",
+    /// The hold of the order ends later.
+    OrderExtended => "order.extended",
     /// The ledger could not cover the orders.
     OrderRejected => "order.rejected",
     /// The item was created.
@@ -65,8 +67,12 @@ kinds! {
     ItemClosed => "item.closed",
     /// The item has ended for good.
     ItemArchived => "item.archived",
+    /// The units of a wave were added to the stock.
+    ItemWaveAdded => "item.wave_added",
     /// A payment that no order could take: the money must be returned.
     PaymentStray => "payment.stray",
+    /// The money of such a payment was returned.
+    PaymentRefunded => "payment.refunded",
 }
 
 impl EventKind {
@@ -263,6 +269,22 @@ pub(crate) fn of_transitions<'a>(made: impl Iterator<Item = &'a Order>) -> Vec<N
     single
 }
 
+/// The event of an extended hold, from the order as it is afterwards.
+pub(crate) fn of_extension(order: &Order) -> NewEvent {
+    NewEvent {
+        data: json!({ "expires_at": order.expires_at }),
+        ..of_orders(&order.item, EventKind::OrderExtended, vec![order.id])
+    }
+}
+
+/// The event of a wave, from the item as it is afterwards.
+pub(crate) fn of_wave(item: &Item, wave: &Wave) -> NewEvent {
+    NewEvent {
+        data: json!({ "at": wave.at, "units": wave.units, "stock": item.stock }),
+        ..of_orders(&item.id, EventKind::ItemWaveAdded, Vec::new())
+    }
+}
+
 /// The event of a new item.
 pub(crate) fn of_new_item(item: &Item) -> NewEvent {
     NewEvent {
@@ -277,18 +299,21 @@ pub(crate) fn of_item_change(before: &Item, after: &Item) -> Option<NewEvent> {
         .then(|| of_orders(&after.id, EventKind::of_item(after.state), Vec::new()))
 }
 
-/// The journal's word for a payment that no order can take.
+/// The journal's words for a payment that no order can take, and for the return of its money.
 const UNMATCHED_PAYMENT: &str = "unmatched_payment";
+const PAYMENT_REFUNDED: &str = "payment_refunded";
 
 /// The event that a journal entry stands for, if any.
 pub(crate) fn of_journal_entry(entry: &NewJournalEntry) -> Option<NewEvent> {
-    if entry.action != UNMATCHED_PAYMENT {
-        return None;
-    }
+    let kind = match &*entry.action {
+        UNMATCHED_PAYMENT => EventKind::PaymentStray,
+        PAYMENT_REFUNDED => EventKind::PaymentRefunded,
+        _ => return None,
+    };
     let order = entry.before["order"].as_str()?.parse().ok()?;
     Some(NewEvent {
         data: entry.after.clone(),
-        ..of_orders(&entry.item, EventKind::PaymentStray, vec![order])
+        ..of_orders(&entry.item, kind, vec![order])
     })
 }
 

@@ -1,5 +1,6 @@
 //! The life of an order after it was recorded.
 
+pub(crate) mod extension;
 pub(crate) mod transition;
 
 use domain::{BuyerId, Order, OrderId, OrderState, PaymentId, Quantity, SegmentKey};

@@ -23,7 +23,7 @@ use domain::{BuyerId, ItemId, OrderId, SafetyCheck};
 
 use crate::{
     LedgerError,
-    statements::{Statements, Widths},
+    statements::{Shapes, Statements},
     terms::{Limit, Terms, UsageQuery},
 };
 
@@ -97,7 +97,7 @@ impl Watched {
 pub(crate) async fn check_limits(
     transaction: &mut impl Statements,
     takers: &BTreeMap<&ItemId, Vec<Taker<'_>>>,
-    widths: &Widths,
+    shapes: &Shapes,
     watch: Watch,
 ) -> Result<HashMap<ItemId, Watched>, LedgerError> {
     if takers.is_empty() || (watch == Watch::OffHome && !SafetyCheck::LimitInLedger.is_enabled()) {
@@ -105,7 +105,7 @@ pub(crate) async fn check_limits(
     }
     let off_home: BTreeMap<&ItemId, Vec<&BuyerId>> = takers
         .iter()
-        .filter_map(|(item, takers)| off_home(item, takers, widths, watch))
+        .filter_map(|(item, takers)| off_home(item, takers, shapes, watch))
         .collect();
     if off_home.is_empty() {
         return Ok(HashMap::new());
@@ -147,10 +147,10 @@ pub(crate) async fn check_limits(
 fn off_home<'a>(
     item: &&'a ItemId,
     takers: &[Taker<'a>],
-    widths: &Widths,
+    shapes: &Shapes,
     watch: Watch,
 ) -> Option<(&'a ItemId, Vec<&'a BuyerId>)> {
-    let width = widths.get(*item).copied();
+    let width = shapes.get(*item).map(|shape| shape.segments);
     // If the number of segments is unknown, every order counts as off-home.
     let off_home = takers
         .iter()

@@ -25,7 +25,7 @@ use crate::{Ledger, LedgerError, migrations, transaction::Transact};
 /// Times leave the database as milliseconds since 1970, the unit of the whole engine.
 macro_rules! item_columns {
     () => {
-        "id, title, stock, price_cents, currency, limit_per_buyer, segments::bigint, hold_seconds, durability, \
+        "id, title, stock, price, currency, limit_per_buyer, segments::bigint, hold_seconds, max_hold_seconds, max_per_order, waves::text AS waves, durability, \
          CASE WHEN archived_at IS NULL THEN state ELSE 'archived' END AS state, epoch, version, \
          (extract(epoch FROM opens_at) * 1000)::bigint AS opens_ms, (extract(epoch FROM closes_at) * 1000)::bigint AS closes_ms"
     };
@@ -39,7 +39,8 @@ macro_rules! segment_columns {
 
 macro_rules! order_columns {
     () => {
-        "id, item, segment::bigint, buyer, quantity, state, (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, attempt::bigint, \
+        "id, item, segment::bigint, buyer, quantity, state, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms, \
+         (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, attempt::bigint, \
          payment, version"
     };
 }

@@ -11,7 +11,7 @@ use crate::{
     events::{Moved, NewEvent},
     limits::{self, Taker, Watch},
     replay::{ReplayMode, Replayed, replay},
-    statements::{Expected, Move, NewOrder, NewOrders, Statements, Widths},
+    statements::{Expected, Move, NewOrder, NewOrders, Shapes, Statements},
     touched::{Changes, Touched},
     transaction::end,
 };
@@ -20,23 +20,23 @@ use crate::{
 pub(crate) async fn record(
     mut transaction: impl Statements,
     replays: &[SegmentReplay],
-    widths: &Widths,
+    shapes: &Shapes,
     expected: Expected,
 ) -> Result<Vec<Recorded>, LedgerError> {
-    let recorded = apply(&mut transaction, replays, widths, expected).await;
+    let recorded = apply(&mut transaction, replays, shapes, expected).await;
     end(transaction, recorded).await
 }
 
 async fn apply(
     transaction: &mut impl Statements,
     replays: &[SegmentReplay],
-    widths: &Widths,
+    shapes: &Shapes,
     expected: Expected,
 ) -> Result<Vec<Recorded>, LedgerError> {
     let entries = replays
         .iter()
         .map(|replay| (&replay.row.key, &*replay.entries));
-    let mut touched = load_touched(transaction, entries, widths, Watch::OffHome, expected).await?;
+    let mut touched = load_touched(transaction, entries, shapes, Watch::OffHome, expected).await?;
     let Replays {
         moves,
         recorded,
@@ -74,10 +74,17 @@ struct Mentioned<'a> {
 
 impl<'a> Mentioned<'a> {
     /// For an order that occurs twice the first occurrence counts, as in the replay.
-    fn add(&mut self, seen: &mut HashSet<OrderId>, key: &'a SegmentKey, change: &'a Change) {
+    fn add(
+        &mut self,
+        seen: &mut HashSet<OrderId>,
+        shapes: &Shapes,
+        key: &'a SegmentKey,
+        change: &'a Change,
+    ) {
         match change {
             Change::Taken { expires_at, orders } => {
                 let expires_ms = expires_at.as_millisecond();
+                let hold_ms = shapes.get(&key.item).map_or(0, |shape| shape.hold_ms);
                 let takers = orders.iter().map(|order| Taker {
                     segment: key.segment,
                     buyer: &order.buyer,
@@ -90,6 +97,7 @@ impl<'a> Mentioned<'a> {
                         self.taken.push(NewOrder {
                             key,
                             order,
+                            created_ms: expires_ms - hold_ms,
                             expires_ms,
                         });
                     }
@@ -116,7 +124,7 @@ impl<'a> Mentioned<'a> {
 pub(crate) async fn load_touched<'a>(
     transaction: &mut impl Statements,
     entries: impl Iterator<Item = (&'a SegmentKey, &'a [Entry])>,
-    widths: &Widths,
+    shapes: &Shapes,
     watch: Watch,
     expected: Expected,
 ) -> Result<Touched, LedgerError> {
@@ -124,10 +132,10 @@ pub(crate) async fn load_touched<'a>(
     for (key, entries) in entries {
         entries
             .iter()
-            .for_each(|entry| mentioned.add(&mut seen, key, &entry.change));
+            .for_each(|entry| mentioned.add(&mut seen, shapes, key, &entry.change));
     }
     let mut touched = Touched {
-        watched: limits::check_limits(transaction, &mentioned.takers, widths, watch).await?,
+        watched: limits::check_limits(transaction, &mentioned.takers, shapes, watch).await?,
         ..Touched::default()
     };
     if !mentioned.taken.is_empty() {

@@ -36,7 +36,7 @@ const SQLITE_BUSY: i32 = 5;
 
 macro_rules! item_columns {
     () => {
-        "id, title, stock, price_cents, currency, limit_per_buyer, segments, hold_seconds, durability, \
+        "id, title, stock, price, currency, limit_per_buyer, segments, hold_seconds, max_hold_seconds, max_per_order, waves, durability, \
          CASE WHEN archived_at IS NULL THEN state ELSE 'archived' END AS state, epoch, version, \
          opens_at AS opens_ms, closes_at AS closes_ms"
     };
@@ -50,7 +50,8 @@ macro_rules! segment_columns {
 
 macro_rules! order_columns {
     () => {
-        "id, item, segment, buyer, quantity, state, expires_at AS expires_ms, attempt, payment, version"
+        "id, item, segment, buyer, quantity, state, created_at AS created_ms, expires_at AS expires_ms, attempt, \
+         payment, version"
     };
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use async_trait::async_trait;
-use domain::{ItemId, OrderId, OrderState, SegmentKey, TakenOrder, TransferId};
+use domain::{Item, ItemId, OrderId, OrderState, SegmentKey, TakenOrder, TransferId};
 use jiff::Timestamp;
 
 use crate::{
@@ -23,6 +23,7 @@ pub(crate) struct NewOrders {
     pub segments: Vec<i32>,
     pub buyers: Vec<String>,
     pub quantities: Vec<i64>,
+    pub created_ms: Vec<i64>,
     pub expires_ms: Vec<i64>,
 }
 
@@ -39,6 +40,7 @@ impl NewOrders {
             orders.segments.push(row.key.segment.into());
             orders.buyers.push(row.order.buyer.to_string());
             orders.quantities.push(row.order.quantity.get().into());
+            orders.created_ms.push(row.created_ms);
             orders.expires_ms.push(row.expires_ms);
         }
         orders
@@ -48,7 +50,17 @@ impl NewOrders {
 pub(crate) struct NewOrder<'a> {
     pub key: &'a SegmentKey,
     pub order: &'a TakenOrder,
+    pub created_ms: i64,
     pub expires_ms: i64,
+}
+
+impl Shape {
+    pub(crate) fn of(item: &Item) -> Self {
+        Self {
+            segments: item.segments,
+            hold_ms: i64::from(item.hold_seconds) * 1000,
+        }
+    }
 }
 
 /// Expectation about orders to insert.
@@ -60,8 +72,18 @@ pub(crate) enum Expected {
     Any,
 }
 
-/// Number of segments of each item.
-pub(crate) type Widths = HashMap<ItemId, u16>;
+/// The properties of items that recording needs. They never change.
+pub(crate) type Shapes = HashMap<ItemId, Shape>;
+
+/// The properties of an item that recording needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Number of its segments.
+    pub segments: u16,
+    /// How long its orders hold their units, in milliseconds. An order was created that long before
+    /// the deadline that its outbox entry names: the order service tells the buyer the same time.
+    pub hold_ms: i64,
+}
 
 /// A row before and after its replay.
 pub(crate) struct Move {

@@ -1,10 +1,12 @@
 //! The operations of the API without HTTP: items and orders over `stock` and `ledger`.
 
 mod archive;
+mod hold;
 mod items;
 mod life;
 mod lists;
 mod orders;
+mod price;
 mod transitions;
 
 use std::{sync::Arc, time::Duration};
@@ -16,10 +18,12 @@ use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
 pub use archive::ArchiveRequested;
+pub use hold::Extended;
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
-pub use lists::{ListedOrder, RefundDue, RefundKey, UnmatchedPayment};
+pub use lists::{ListedOrder, RefundDone, RefundDue, RefundKey, UnmatchedPayment};
 pub use orders::{Placed, Placement};
+pub use price::{Currency, Price};
 
 use transitions::Transitions;
 

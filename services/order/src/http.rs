@@ -4,6 +4,7 @@ mod access;
 mod batch;
 mod body;
 mod buyers;
+mod cors;
 pub(crate) mod events;
 mod items;
 mod life;
@@ -19,6 +20,7 @@ mod signature;
 mod stock;
 mod stripe;
 mod webhooks;
+mod words;
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -44,6 +46,7 @@ use crate::{
     rate::BuyerRates,
 };
 
+pub use cors::{CorsOrigins, InvalidOrigins, with_cors};
 pub use signature::{PaymentKey, PaymentKeys};
 
 /// State of the handlers. Each request copies it several times.
@@ -155,10 +158,12 @@ fn api() -> Router<App> {
         .route("/v1/items/{item}/orders:batch", post(batch::place))
         .route("/v1/orders", get(lists::own_orders))
         .route("/v1/refunds-due", get(lists::refunds_due))
+        .route("/v1/refunds-due/{id}/done", post(lists::refund_done))
         .route(
             "/v1/orders/{order}",
             get(orders::show).merge(delete(life::cancel)),
         )
+        .route("/v1/orders/{order}/hold", post(life::extend))
         .route("/v1/orders/{order}/payment", post(life::pay))
         .route("/v1/orders/{order}/refund", post(life::refund))
         .route("/v1/items", post(items::create).merge(get(lists::items)))
@@ -170,7 +175,7 @@ fn api() -> Router<App> {
             "/v1/items/{item}/stock",
             post(stock::move_stock).merge(put(stock::set_stock)),
         )
-        .route("/v1/items/{item}/journal", get(stock::journal))
+        .route("/v1/items/{item}/journal", get(lists::journal))
         .route("/v1/items/{item}/state", put(items::set_state))
         .route("/v1/items/{item}/archive", post(stock::archive))
         .route("/v1/items/{item}/audit", get(items::audit))

@@ -16,7 +16,10 @@ pub use auth::{
     Admin, BuyerKey, Credentials, Scope, TokenHash, TokenPolicy, UnknownScope, mint_buyer_token,
 };
 pub use engine::{Engine, EngineSettings};
-pub use http::{PaymentKey, PaymentKeys, api_router, operators_router, router};
+pub use http::{
+    CorsOrigins, InvalidOrigins, PaymentKey, PaymentKeys, api_router, operators_router, router,
+    with_cors,
+};
 pub use rate::{Rate, RateLimits};
 pub use serve::{Limits, listen, serve};
 pub use watchdog::watch_overdue;

@@ -40,7 +40,7 @@ use crate::{
     http::{
         events::{Stopping, WAIT_MAX},
         problem::Problem,
-        request_id::RequestId,
+        request_id::{self, RequestId},
     },
     rate::{PeerRates, RateLimits},
 };
@@ -275,6 +275,7 @@ impl Handler {
         match self.timer.within(timeout, answer).await {
             Some(Ok(Ok(answer))) => answer,
             Some(Err(_panic)) => Problem::internal().into_response(),
+            None if request_id::is_reading() => Problem::slow_request().into_response(),
             None => Problem::timed_out().into_response(),
         }
     }

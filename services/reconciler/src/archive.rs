@@ -98,6 +98,7 @@ mod tests {
             has_open_work: false,
             closed_at: Some(at(100)),
             archive_by: None,
+            next_wave: None,
         };
         let ten = Some(Duration::from_secs(10));
         assert_eq!(actor(&item, None, at(1_000)), None, "never by default");

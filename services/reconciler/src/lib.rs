@@ -28,6 +28,7 @@ mod repair;
 mod returns;
 mod spillovers;
 mod transfers;
+mod waves;
 
 use std::{sync::Arc, time::Duration};
 

@@ -23,7 +23,7 @@ use crate::{
     balance::{self, Pace},
     close, gauges,
     invariant::Invariant,
-    item_lock, spillovers,
+    item_lock, spillovers, waves,
 };
 
 /// Number of items that are reconciled concurrently.
@@ -197,13 +197,16 @@ async fn reconcile_due(
             .collect();
         let wanted = wanted(requests, &item.id, &item.config).unwrap_or(0);
         let end = End::of(reconciler, &item, &watched, now);
-        if !watched.is_due(&item, now) && end == End::None && transfers.is_empty() && wanted == 0 {
+        let wave = waves::is_due(&item, (reconciler.settings.clock)());
+        let rests = !watched.is_due(&item, now) && end == End::None && !wave;
+        if rests && transfers.is_empty() && wanted == 0 {
             items.insert(item.id, watched);
         } else {
             due.push((
                 DueItem {
                     item,
                     end,
+                    wave,
                     transfers,
                     wanted,
                 },
@@ -226,6 +229,7 @@ async fn reconcile_due(
 struct DueItem {
     item: LiveItem,
     end: End,
+    wave: bool,
     transfers: Vec<Transfer>,
     wanted: u64,
 }
@@ -278,12 +282,16 @@ async fn reconcile(
     let DueItem {
         item,
         end,
+        wave,
         transfers,
         wanted,
     } = due_item;
     let (id, settings) = (&item.id, &item.config);
     if item.config.state == ItemState::Archived {
         return archive_item(reconciler, id, "reconciler", watched).await;
+    }
+    if *wave {
+        waves::add(reconciler, id).await?;
     }
     let snapshots = audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?;
     gauges::show_item(reconciler, id, &snapshots);

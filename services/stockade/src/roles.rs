@@ -280,6 +280,7 @@ impl Running {
             Some(_) => order::api_router(engine, credentials, payments, &limits),
         };
         let router = with_sale_page(router, settings, &self.engine, &stop)?;
+        let router = order::with_cors(router, &settings.cors_origins);
         self.serving.push(tokio::spawn(async move {
             order::serve(listener, router, &limits, stop).await
         }));

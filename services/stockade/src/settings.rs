@@ -84,6 +84,8 @@ pub struct Settings {
     pub replicas_timeout: Duration,
     pub recorder_workers: usize,
     pub webhooks_allow_private: bool,
+    /// The origins whose pages may call the API.
+    pub cors_origins: order::CorsOrigins,
     pub events_keep: Duration,
     pub archive_after: Option<Duration>,
     pub log: String,
@@ -210,6 +212,14 @@ impl Settings {
             replicas: u16::try_from(layers.number("replicas", 1..=16)?)?,
             replicas_timeout: ms("replicas_timeout_ms", 1..=60_000)?,
             recorder_workers: size("recorder_workers", 1..=64)?,
+            cors_origins: layers
+                .text("cors_origins")
+                .map(|text| {
+                    text.parse()
+                        .map_err(|_| layers.wrong("cors_origins", order::CorsOrigins::EXPECTED))
+                })
+                .transpose()?
+                .unwrap_or_default(),
             webhooks_allow_private: layers.parse("webhooks_allow_private", "true or false")?,
             events_keep: layers
                 .number("events_keep_days", 1..=3650)

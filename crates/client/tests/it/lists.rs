@@ -82,8 +82,8 @@ async fn each_list_is_the_documented_request() {
         r#"{{"id":"journal-7","reason":"unmatched_payment","order":"{ID}","item":"vase","buyer":null,"state":"confirmed","quantity":null,
              "payment":"pay-1","amount":null,"currency":"EUR","reported_at":"2026-01-01T00:00:00Z"}}"#
     );
-    let item = r#"{"id":"vase","title":"vase","state":"open","stock":9,"available":4,"held":5,"confirmed":0,"returning":0,"price_cents":0,
-        "currency":"USD","limit_per_buyer":null,"opens_at":null,"closes_at":null,"hold_seconds":900,"durability":"recorded",
+    let item = r#"{"id":"vase","title":"vase","state":"open","stock":9,"available":4,"held":5,"confirmed":0,"returning":0,"price":0,
+        "currency":"USD","limit_per_buyer":null,"opens_at":null,"closes_at":null,"hold_seconds":900,"max_hold_seconds":3600,"max_per_order":null,"next_wave":null,"durability":"recorded",
         "segment_count":1,"version":3}"#;
     let script = [
         page(vec![item.into()], None),

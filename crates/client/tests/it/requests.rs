@@ -70,8 +70,8 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
             "",
         ),
         (
-            Request::journal(token, "vase"),
-            "GET /v1/items/vase/journal",
+            Request::journal(token, "vase", &client::PageRequest::default().limit(7)),
+            "GET /v1/items/vase/journal?limit=7",
             "",
         ),
     ]
@@ -108,10 +108,9 @@ async fn only_an_order_that_asks_for_it_is_answered_before_it_is_recorded() {
 #[tokio::test]
 async fn a_payment_is_signed_over_the_body_that_is_sent() {
     let (id, key) = (Uuid::from_u128(1), PaymentKey::new("Jefe"));
-    let payment = Payment::new("pay_1", id).amount_cents(250);
+    let payment = Payment::new("pay_1", id).amount(250);
     let received = receive(&Request::pay(&key, id, &payment)).await;
-    let body =
-        r#"{"payment":"pay_1","amount_cents":250,"order":"00000000-0000-0000-0000-000000000001"}"#;
+    let body = r#"{"payment":"pay_1","amount":250,"order":"00000000-0000-0000-0000-000000000001"}"#;
     assert_eq!(received.body, body);
     assert_eq!(received.header("authorization"), None);
 
@@ -124,7 +123,7 @@ async fn a_payment_is_signed_over_the_body_that_is_sent() {
 
 #[tokio::test]
 async fn the_version_of_an_item_is_read_from_its_etag() {
-    let body = r#"{"id":"vase","title":"vase","state":"open","stock":9,"available":4,"held":5,"confirmed":0,"returning":0,"withdrawing":0,"sold_out":false,"price_cents":0,"currency":"USD","limit_per_buyer":null,"opens_at":null,"closes_at":null,"hold_seconds":900,"durability":"recorded","segments":[]}"#;
+    let body = r#"{"id":"vase","title":"vase","state":"open","stock":9,"available":4,"held":5,"confirmed":0,"returning":0,"withdrawing":0,"sold_out":false,"price":0,"currency":"USD","limit_per_buyer":null,"opens_at":null,"closes_at":null,"hold_seconds":900,"max_hold_seconds":3600,"max_per_order":null,"next_wave":null,"durability":"recorded","segments":[]}"#;
     let response = Scripted {
         version: Some(12),
         ..Scripted::new(200, body)

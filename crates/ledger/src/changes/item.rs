@@ -106,10 +106,11 @@ fn entry(before: &Item, after: &Item, actor: &str) -> NewJournalEntry {
 }
 
 /// The journal's word for each change, and the field that it changes.
-const CHANGEABLE: [(&str, &str); 3] = [
+const CHANGEABLE: [(&str, &str); 4] = [
     ("state", "state"),
     ("limit", "limit_per_buyer"),
     ("window", "window"),
+    ("waves", "waves"),
 ];
 
 fn fields(item: &Item) -> Map<String, Value> {
@@ -122,6 +123,13 @@ fn fields(item: &Item) -> Map<String, Value> {
         (
             "window",
             json!({ "opens_at": item.window.opens_at, "closes_at": item.window.closes_at }),
+        ),
+        (
+            "waves",
+            item.waves
+                .iter()
+                .map(|wave| json!({ "at": wave.at, "units": wave.units }))
+                .collect(),
         ),
         ("epoch", json!(item.epoch)),
         ("version", json!(item.version)),

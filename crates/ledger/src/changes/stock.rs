@@ -112,7 +112,7 @@ async fn apply(
 /// The first part of a withdrawal always gets a transfer, even with zero units: the units may lie
 /// elsewhere when the request is repeated, and the repeat must still be recognised. If that segment
 /// has nothing to give, its part is finished immediately.
-fn transfers(item: &ItemId, change: &StockChange) -> Vec<Transfer> {
+pub(super) fn transfers(item: &ItemId, change: &StockChange) -> Vec<Transfer> {
     let since = Timestamp::now();
     let transfer = |part: &StockPart| {
         let (from, to, moved, state) = match change {
@@ -174,7 +174,7 @@ fn changed_entry(
     }
 }
 
-fn stock(item: &Item) -> Value {
+pub(super) fn stock(item: &Item) -> Value {
     json!({ "stock": item.stock, "version": item.version })
 }
 

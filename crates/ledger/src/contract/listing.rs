@@ -44,12 +44,24 @@ pub trait Listing: Send + Sync + 'static {
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError>;
 
-    /// The journal entries of payments that no order could take, oldest first.
+    /// The journal entries of payments that no order could take, and whose money was not returned,
+    /// oldest first.
     async fn list_unmatched_payments(
         &self,
         after: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError>;
+
+    /// The journal of an item, newest first: the entries before the entry `before`, or all.
+    async fn list_journal(
+        &self,
+        item: &ItemId,
+        before: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, LedgerError>;
+
+    /// One entry of the journal, of any item.
+    async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError>;
 }
 
 /// A page of a list.

@@ -33,6 +33,17 @@ pub trait OrderLife: Send + Sync + 'static {
         transitions: &[Transition],
     ) -> Result<Vec<Option<Order>>, LedgerError>;
 
+    /// Moves the deadline of a held order, if the order still has the version of `order`. Returns
+    /// the order afterwards, or `None` if a concurrent change came first.
+    ///
+    /// A hold ends by a transition, which is decided on a version too: of an extension and the end
+    /// of the hold, one wins and the other finds another version.
+    async fn extend(
+        &self,
+        order: &Order,
+        expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError>;
+
     /// The order that this payment was reported for first.
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError>;
 

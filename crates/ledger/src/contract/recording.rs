@@ -1,7 +1,7 @@
 //! Recording: claiming segments and replaying their outbox entries into the tables.
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, ItemId, ItemState, OrderId, SegmentConfig, SegmentKey};
+use domain::{Entry, EntryId, ItemId, ItemState, OrderId, SegmentConfig, SegmentKey, Wave};
 use jiff::Timestamp;
 
 use crate::LedgerError;
@@ -45,6 +45,8 @@ pub struct LiveItem {
     pub closed_at: Option<Timestamp>,
     /// Who has asked for its archive.
     pub archive_by: Option<String>,
+    /// Its first wave that has not been added.
+    pub next_wave: Option<Wave>,
 }
 
 impl LiveItem {

@@ -1,7 +1,7 @@
 //! Operations on an item's stock: creation, changes by operators, transfers and repairs.
 
 use async_trait::async_trait;
-use domain::{Item, ItemId, SegmentKey, TransferId};
+use domain::{Item, ItemId, SegmentKey, TransferId, Wave};
 
 use crate::{
     Changed, ItemChange, LedgerError, NewJournalEntry, Repair, StockChange, Transfer, TransferPlan,
@@ -54,6 +54,12 @@ pub trait StockOperations: Send + Sync + 'static {
         self.change_stock_by(id, change, change.units(), expected, actor)
             .await
     }
+
+    /// Adds the units of a wave to the item as it was read, by transfers from the outside, and notes
+    /// that the wave was added. A repeat changes nothing, and neither does a wave that the item
+    /// does not have any more.
+    async fn add_wave(&self, item: &Item, wave: &Wave, actor: &str)
+    -> Result<Changed, LedgerError>;
 
     /// Stores `token` as the fence of the item.
     ///

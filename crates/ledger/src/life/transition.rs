@@ -39,6 +39,13 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
     /// the same sequence.
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError>;
 
+    /// Moves the deadline of the order if it is held and has this version. Returns whether it was.
+    async fn set_deadline(
+        &mut self,
+        order: &Order,
+        expires_at: Timestamp,
+    ) -> Result<bool, LedgerError>;
+
     /// Adds the changes to the rows' counters, and inserts the events. One of the two lists may be
     /// empty.
     async fn count(

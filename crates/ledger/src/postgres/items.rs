@@ -13,7 +13,7 @@ use crate::{
     Created, JournalEntry, LedgerError, NewJournalEntry,
     changes::item::Statements,
     columns::{FencedColumns, ItemColumns, JournalColumns},
-    convert::{as_created, json, limit, milliseconds, signed, unsigned},
+    convert::{as_created, json, limit, milliseconds, signed, unsigned, waves_column},
     error::check_fence,
     events::{self, EventRows, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
@@ -47,17 +47,17 @@ pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, Ledger
 async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     let mut transaction = pool.begin().await?;
     let inserted = sqlx::query(
-        "INSERT INTO items (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, \
-                            hold_seconds, durability, state, epoch, as_created) \
+        "INSERT INTO items (id, tag, title, stock, price, currency, limit_per_buyer, segments, opens_at, closes_at, \
+                            hold_seconds, durability, state, epoch, as_created, max_hold_seconds, max_per_order, waves) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, to_timestamp($9::double precision / 1000), \
-                 to_timestamp($10::double precision / 1000), $11, $12, $13, $14, $15::jsonb) \
+                 to_timestamp($10::double precision / 1000), $11, $12, $13, $14, $15::jsonb, $16, $17, $18::jsonb) \
          ON CONFLICT (id) DO NOTHING",
     )
     .bind(item.id.as_str())
     .bind(i64::from(item.id.tag().0))
     .bind(&item.title)
     .bind(signed(item.stock))
-    .bind(signed(item.price_cents))
+    .bind(signed(item.price))
     .bind(&item.currency)
     .bind(limit(item))
     .bind(i32::from(item.segments))
@@ -68,6 +68,9 @@ async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     .bind(item.state.as_str())
     .bind(signed(item.epoch))
     .bind(as_created(item).to_string())
+    .bind(i64::from(item.max_hold_seconds))
+    .bind(item.max_per_order.map(|units| i64::from(units.get())))
+    .bind(waves_column(&item.waves))
     .execute(&mut *transaction)
     .await?
     .rows_affected();
@@ -193,7 +196,7 @@ impl Statements for Transaction {
                         WHEN $7 <> 'closed' THEN NULL \
                         WHEN state = 'closed' THEN closed_at \
                         ELSE to_timestamp($12::double precision / 1000) END, \
-                    archive_by = CASE WHEN $7 = 'closed' THEN archive_by END \
+                    archive_by = CASE WHEN $7 = 'closed' THEN archive_by END, waves = $13::jsonb \
              WHERE id = $1 AND version = $2 AND archived_at IS NULL",
         )
         .bind(item.id.as_str())
@@ -208,6 +211,7 @@ impl Statements for Transaction {
         .bind(NO_LIMIT)
         .bind(now - OLD_LIMIT_GRACE_MS)
         .bind(now)
+        .bind(waves_column(&item.waves))
         .execute(&mut **self)
         .await?;
         Ok(written.rows_affected() == 1)

@@ -19,7 +19,10 @@ use crate::{
     columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
     convert::{column, signed},
     events::{EventRows, NewEvent},
-    life::transition::{self, Moved, Statements},
+    life::{
+        extension,
+        transition::{self, Moved, Statements},
+    },
 };
 
 #[async_trait]
@@ -51,6 +54,14 @@ impl OrderLife for PostgresLedger {
         transitions: &[Transition],
     ) -> Result<Vec<Option<Order>>, LedgerError> {
         transition::transition(self.pool.begin().await?, transitions).await
+    }
+
+    async fn extend(
+        &self,
+        order: &Order,
+        expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError> {
+        extension::extend(self.pool.begin().await?, order, expires_at).await
     }
 
     async fn pending_returns(
@@ -217,6 +228,24 @@ impl Statements for Transaction {
             .fetch_all(&mut **self)
             .await?;
         Ok(stepped.into_iter().map(OrderId::from).collect())
+    }
+
+    async fn set_deadline(
+        &mut self,
+        order: &Order,
+        expires_at: Timestamp,
+    ) -> Result<bool, LedgerError> {
+        let moved = sqlx::query(
+            "UPDATE orders SET expires_at = to_timestamp($3::double precision / 1000), version = version + 1 \
+             WHERE id = $1 AND version = $2 AND state = 'held'",
+        );
+        let moved = moved
+            .bind(order.id.as_uuid())
+            .bind(signed(order.version))
+            .bind(expires_at.as_millisecond())
+            .execute(&mut **self)
+            .await?;
+        Ok(moved.rows_affected() == 1)
     }
 
     async fn count(

@@ -49,7 +49,12 @@ const REFUNDS_DUE: &str = concat!(
 );
 
 const UNMATCHED_PAYMENTS: &str = "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
-     FROM journal WHERE action = 'unmatched_payment' AND id > $1 ORDER BY id LIMIT $2";
+     FROM journal WHERE action = 'unmatched_payment' AND id > $1 \
+       AND (SELECT done.id FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id LIMIT 1) IS NULL \
+     ORDER BY id LIMIT $2";
+
+const JOURNAL: &str = "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
+     FROM journal WHERE item = $1 AND id < $2 ORDER BY id DESC LIMIT $3";
 
 #[async_trait]
 impl Listing for PostgresLedger {
@@ -119,6 +124,35 @@ impl Listing for PostgresLedger {
             at_most,
             |entry| entry.id,
         ))
+    }
+
+    async fn list_journal(
+        &self,
+        item: &ItemId,
+        before: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
+        let rows = sqlx::query_as::<_, JournalColumns>(JOURNAL)
+            .bind(item.as_str())
+            .bind(before.map_or(i64::MAX, signed))
+            .bind(one_more(at_most))
+            .fetch_all(&self.lists)
+            .await?;
+        let entries = rows.into_iter().map(JournalEntry::try_from);
+        Ok(Page::cut(
+            entries.collect::<Result<_, _>>()?,
+            at_most,
+            |entry| entry.id,
+        ))
+    }
+
+    async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
+        let row = sqlx::query_as::<_, JournalColumns>(
+            "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
+             FROM journal WHERE id = $1",
+        );
+        let row = row.bind(signed(id)).fetch_optional(&self.lists).await?;
+        row.map(JournalEntry::try_from).transpose()
     }
 }
 
@@ -201,7 +235,7 @@ mod tests {
     use sqlx::{AssertSqlSafe, PgPool};
 
     use super::{
-        BUYER_ORDERS, ITEM_ORDERS, ITEMS, PostgresLedger, REFUNDS_DUE, SCAN, TAGS,
+        BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, PostgresLedger, REFUNDS_DUE, SCAN, TAGS,
         UNMATCHED_PAYMENTS,
     };
     use crate::Ledger;
@@ -210,7 +244,7 @@ mod tests {
 
     /// Orders of one item, and items whose tags are spread over all tags.
     const SALE: [&str; 3] = [
-        "INSERT INTO items (id, tag, title, stock, price_cents, currency, segments, hold_seconds, durability, state, epoch, as_created) \
+        "INSERT INTO items (id, tag, title, stock, price, currency, segments, hold_seconds, durability, state, epoch, as_created) \
          SELECT 'vase-' || n, n * 400000::bigint, 'vase', 0, 0, 'EUR', 1, 60, 'recorded', 'open', 1, '{}' FROM generate_series(1, 10000) AS n",
         "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
          SELECT lpad(to_hex(n * 1000), 32, '0')::uuid, 'vase-1', 0, 'buyer-' || n, 1, 'held', now() FROM generate_series(1, 20000) AS n",
@@ -267,6 +301,16 @@ mod tests {
                 UNMATCHED_PAYMENTS,
                 "0, 100".into(),
                 "Index Scan using journal_unmatched_payments",
+            ),
+            (
+                UNMATCHED_PAYMENTS,
+                "0, 100".into(),
+                "Index Scan using journal_once",
+            ),
+            (
+                JOURNAL,
+                "'vase', 100, 100".into(),
+                "Index Scan Backward using journal_of_item",
             ),
         ];
         for step in ["empty", "full", "analyzed"] {

@@ -23,7 +23,7 @@ use crate::{
     convert::{column, signed, unsigned},
     events::{EventRows, NewEvent},
     recording,
-    statements::{Expected, Move, NewOrders, ReacquiredOrder, Statements, Widths},
+    statements::{Expected, Move, NewOrders, ReacquiredOrder, Shapes, Statements},
     terms::{Terms, UsageQuery},
     transaction::Transact,
 };
@@ -74,7 +74,7 @@ struct PostgresClaim {
     pool: PgPool,
     transaction: Transaction,
     rows: Vec<SegmentRow>,
-    widths: Widths,
+    shapes: Shapes,
 }
 
 /// The key of a segment's turn. Its high bits are a hash of the segment's name with our prefix, so
@@ -106,7 +106,7 @@ const CLAIM: &str = concat!(
     turn!("of_item", "number"),
     ") LIMIT $4) SELECT ",
     segment_columns!(),
-    ", (SELECT items.segments::bigint FROM items WHERE items.id = of_item) AS width FROM mine JOIN segments ON item = of_item AND segment = number WHERE NOT archived ORDER BY rank FOR UPDATE OF segments",
+    ", (SELECT items.segments::bigint FROM items WHERE items.id = of_item) AS width, (SELECT items.hold_seconds FROM items WHERE items.id = of_item) AS hold_seconds FROM mine JOIN segments ON item = of_item AND segment = number WHERE NOT archived ORDER BY rank FOR UPDATE OF segments",
 );
 
 pub(super) async fn claim(
@@ -132,7 +132,7 @@ async fn open(
         .bind(signed(at_most as u64))
         .fetch_all(&mut *transaction)
         .await?;
-    let (mut rows, widths) = claimed(found)?;
+    let (mut rows, shapes) = claimed(found)?;
     if rows.is_empty() {
         transaction.roll_back().await;
         return Ok(None);
@@ -147,7 +147,7 @@ async fn open(
         pool: pool.clone(),
         transaction,
         rows,
-        widths,
+        shapes,
     }))
 }
 
@@ -194,10 +194,10 @@ impl Claim for PostgresClaim {
         let Self {
             pool,
             transaction,
-            widths,
+            shapes,
             ..
         } = *self;
-        match recording::record(transaction, &replays, &widths, Expected::New).await {
+        match recording::record(transaction, &replays, &shapes, Expected::New).await {
             Err(LedgerError::Known) => record_again(&pool, replays).await,
             recorded => recorded,
         }
@@ -221,14 +221,14 @@ async fn record_again(
     let Some(PostgresClaim {
         transaction,
         rows,
-        widths,
+        shapes,
         ..
     }) = open(pool, &segments, segments.len()).await?
     else {
         return Err(LedgerError::Superseded(first));
     };
     match on_top_of(rows, replays) {
-        Ok(replays) => recording::record(transaction, &replays, &widths, Expected::Any).await,
+        Ok(replays) => recording::record(transaction, &replays, &shapes, Expected::Any).await,
         Err(superseded) => {
             transaction.roll_back().await;
             Err(superseded)
@@ -259,19 +259,19 @@ fn on_top_of(
 
 /// Fails on a duplicate, together with the transaction. Duplicates are rare, and this takes two
 /// thirds of the time of an insert that tolerates them; a savepoint would be another round trip.
-const INSERT: &str = "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
-    SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000) \
-    FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[]) \
-        AS new (id, item, segment, buyer, quantity, expires_ms)";
+const INSERT: &str = "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at) \
+    SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000), to_timestamp(created_ms::double precision / 1000) \
+    FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) \
+        AS new (id, item, segment, buyer, quantity, expires_ms, created_ms)";
 
 /// Returns the ids only if some of them existed already.
 const INSERT_MISSING: &str = "WITH inserted AS ( \
-        INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
-        SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000) \
-        FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[]) \
-            AS new (id, item, segment, buyer, quantity, expires_ms) \
+        INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at) \
+        SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000), to_timestamp(created_ms::double precision / 1000) \
+        FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) \
+            AS new (id, item, segment, buyer, quantity, expires_ms, created_ms) \
         ON CONFLICT (id) DO NOTHING RETURNING id) \
-    SELECT count(*), CASE WHEN count(*) < $7 THEN coalesce(array_agg(id), '{}') END FROM inserted";
+    SELECT count(*), CASE WHEN count(*) < $8 THEN coalesce(array_agg(id), '{}') END FROM inserted";
 
 async fn insert_new(
     transaction: &mut Transaction,
@@ -285,6 +285,7 @@ async fn insert_new(
         .bind(&orders.buyers)
         .bind(&orders.quantities)
         .bind(&orders.expires_ms)
+        .bind(&orders.created_ms)
         .execute(&mut **transaction)
         .await;
     match inserted {
@@ -319,6 +320,7 @@ impl Statements for Transaction {
             .bind(&orders.buyers)
             .bind(&orders.quantities)
             .bind(&orders.expires_ms)
+            .bind(&orders.created_ms)
             .bind(signed(ids.len() as u64))
             .fetch_one(&mut **self)
             .await?;

@@ -1,7 +1,7 @@
 //! Transfers, on PostgreSQL.
 
 use async_trait::async_trait;
-use domain::{Item, ItemId, SegmentKey, TransferId};
+use domain::{Item, ItemId, SegmentKey, TransferId, Wave};
 use sqlx::PgPool;
 
 use super::{PostgresLedger, Transaction, items, repair, transfer_columns};
@@ -11,6 +11,7 @@ use crate::{
     changes::{
         item,
         stock::{self, Statements},
+        wave,
     },
     columns::TransferColumns,
     convert::{column, signed, unsigned},
@@ -52,6 +53,15 @@ impl StockOperations for PostgresLedger {
             actor,
         )
         .await
+    }
+
+    async fn add_wave(
+        &self,
+        item: &Item,
+        wave: &Wave,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        wave::add(self.pool.begin().await?, item, wave, actor).await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {

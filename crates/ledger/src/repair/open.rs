@@ -13,7 +13,7 @@ use crate::{
     limits::Watch,
     recording,
     replay::{ReplayMode, replay},
-    statements::{self, Expected, Move, Widths},
+    statements::{self, Expected, Move, Shape, Shapes},
     transaction::end,
 };
 
@@ -160,14 +160,14 @@ impl<T: Statements + Sync> Repair for OpenRepair<T> {
             .map_or_else(|| self.row(segment), Ok)?
             .clone();
         // A failover may have lost counts, after which Redis let buyers exceed the limit.
-        let (entries_of, widths) = (
+        let (entries_of, shapes) = (
             std::iter::once((segment, entries)),
-            Widths::from([(self.item.id.clone(), self.item.segments)]),
+            Shapes::from([(self.item.id.clone(), Shape::of(&self.item))]),
         );
         let mut touched = recording::load_touched(
             &mut self.transaction,
             entries_of,
-            &widths,
+            &shapes,
             Watch::AllBuyers,
             Expected::Any,
         )

@@ -9,7 +9,7 @@ use crate::{
     Created, JournalEntry, LedgerError, NewJournalEntry,
     changes::item::Statements,
     columns::{FencedColumns, ItemColumns, JournalColumns},
-    convert::{as_created, json, limit, milliseconds, signed, unsigned},
+    convert::{as_created, json, limit, milliseconds, signed, unsigned, waves_column},
     error::check_fence,
     events::{self, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
@@ -50,15 +50,15 @@ pub(super) async fn create(
 /// Returns whether the item was new.
 async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, LedgerError> {
     let inserted = sqlx::query(
-        "INSERT INTO items (id, tag, title, stock, price_cents, currency, limit_per_buyer, segments, opens_at, closes_at, \
-                            hold_seconds, durability, state, epoch, as_created) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+        "INSERT INTO items (id, tag, title, stock, price, currency, limit_per_buyer, segments, opens_at, closes_at, \
+                            hold_seconds, durability, state, epoch, as_created, max_hold_seconds, max_per_order, waves) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
     )
     .bind(item.id.as_str())
     .bind(i64::from(item.id.tag().0))
     .bind(&item.title)
     .bind(signed(item.stock))
-    .bind(signed(item.price_cents))
+    .bind(signed(item.price))
     .bind(&item.currency)
     .bind(limit(item))
     .bind(i32::from(item.segments))
@@ -69,6 +69,9 @@ async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, Ledg
     .bind(item.state.as_str())
     .bind(signed(item.epoch))
     .bind(as_created(item).to_string())
+    .bind(i64::from(item.max_hold_seconds))
+    .bind(item.max_per_order.map(|units| i64::from(units.get())))
+    .bind(waves_column(&item.waves))
     .execute(&mut **transaction)
     .await?
     .rows_affected();
@@ -193,7 +196,7 @@ impl Statements for Transaction {
                         WHEN coalesce(?2, ?10) >= coalesce(limit_per_buyer, ?10) THEN limit_lowered_at \
                         ELSE ?12 END, \
                     closed_at = CASE WHEN ?5 <> 'closed' THEN NULL WHEN state = 'closed' THEN closed_at ELSE ?12 END, \
-                    archive_by = CASE WHEN ?5 = 'closed' THEN archive_by END \
+                    archive_by = CASE WHEN ?5 = 'closed' THEN archive_by END, waves = ?13 \
              WHERE id = ?8 AND version = ?9 AND archived_at IS NULL",
         )
         .bind(signed(item.stock))
@@ -208,6 +211,7 @@ impl Statements for Transaction {
         .bind(NO_LIMIT)
         .bind(now - OLD_LIMIT_GRACE_MS)
         .bind(now)
+        .bind(waves_column(&item.waves))
         .execute(&mut **self)
         .await?;
         Ok(written.rows_affected() == 1)

@@ -15,7 +15,10 @@ use crate::{
     columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
     convert::{column, signed},
     events::{NewEvent, Statements as _},
-    life::transition::{self, Moved, Statements},
+    life::{
+        extension,
+        transition::{self, Moved, Statements},
+    },
 };
 
 #[async_trait]
@@ -47,6 +50,14 @@ impl OrderLife for SqliteLedger {
         transitions: &[Transition],
     ) -> Result<Vec<Option<Order>>, LedgerError> {
         transition::transition(self.write().await?, transitions).await
+    }
+
+    async fn extend(
+        &self,
+        order: &Order,
+        expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError> {
+        extension::extend(self.write().await?, order, expires_at).await
     }
 
     async fn pending_returns(
@@ -195,6 +206,23 @@ impl Statements for Transaction {
         let stepped = sqlx::query_scalar::<_, Uuid>(statement);
         let stepped = stepped.bind(json(&rows)?).fetch_all(&mut **self).await?;
         Ok(stepped.into_iter().map(OrderId::from).collect())
+    }
+
+    async fn set_deadline(
+        &mut self,
+        order: &Order,
+        expires_at: Timestamp,
+    ) -> Result<bool, LedgerError> {
+        let moved = sqlx::query(
+            "UPDATE orders SET expires_at = ?3, version = version + 1 WHERE id = ?1 AND version = ?2 AND state = 'held'",
+        );
+        let moved = moved
+            .bind(order.id.as_uuid())
+            .bind(signed(order.version))
+            .bind(expires_at.as_millisecond())
+            .execute(&mut **self)
+            .await?;
+        Ok(moved.rows_affected() == 1)
     }
 
     async fn count(

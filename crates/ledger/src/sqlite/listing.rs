@@ -86,7 +86,9 @@ impl Listing for SqliteLedger {
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
         let rows = sqlx::query_as::<_, JournalColumns>(
             "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal INDEXED BY journal_unmatched_payments \
-             WHERE action = 'unmatched_payment' AND id > ? ORDER BY id LIMIT ?",
+             WHERE action = 'unmatched_payment' AND id > ? \
+               AND NOT EXISTS (SELECT 1 FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id) \
+             ORDER BY id LIMIT ?",
         );
         let rows = rows
             .bind(signed(after.unwrap_or(0)))
@@ -99,6 +101,38 @@ impl Listing for SqliteLedger {
             at_most,
             |entry| entry.id,
         ))
+    }
+
+    async fn list_journal(
+        &self,
+        item: &ItemId,
+        before: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
+        let rows = sqlx::query_as::<_, JournalColumns>(
+            "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal \
+             WHERE item = ? AND id < ? ORDER BY id DESC LIMIT ?",
+        );
+        let rows = rows
+            .bind(item.as_str())
+            .bind(before.map_or(i64::MAX, signed))
+            .bind(one_more(at_most))
+            .fetch_all(&self.readers)
+            .await?;
+        let entries = rows.into_iter().map(JournalEntry::try_from);
+        Ok(Page::cut(
+            entries.collect::<Result<_, _>>()?,
+            at_most,
+            |entry| entry.id,
+        ))
+    }
+
+    async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
+        let row = sqlx::query_as::<_, JournalColumns>(
+            "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal WHERE id = ?",
+        );
+        let row = row.bind(signed(id)).fetch_optional(&self.readers).await?;
+        row.map(JournalEntry::try_from).transpose()
     }
 }
 

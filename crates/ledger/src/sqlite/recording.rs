@@ -20,7 +20,7 @@ use crate::{
     convert::{column, signed},
     events::{NewEvent, Statements as _},
     recording,
-    statements::{Expected, Move, NewOrders, ReacquiredOrder, Statements, Widths},
+    statements::{Expected, Move, NewOrders, ReacquiredOrder, Shapes, Statements},
     terms::{Terms, UsageQuery},
     transaction::Transact,
 };
@@ -70,7 +70,7 @@ impl Recording for SqliteLedger {
 struct SqliteClaim {
     transaction: Transaction,
     rows: Vec<SegmentRow>,
-    widths: Widths,
+    shapes: Shapes,
 }
 
 /// The transaction already holds the write lock.
@@ -79,7 +79,7 @@ pub(super) async fn claim(
     wanted: &[SegmentKey],
     at_most: usize,
 ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
-    let (rows, widths) = rows(&mut transaction, wanted, at_most).await?;
+    let (rows, shapes) = rows(&mut transaction, wanted, at_most).await?;
     if rows.is_empty() {
         transaction.roll_back().await;
         return Ok(None);
@@ -87,7 +87,7 @@ pub(super) async fn claim(
     Ok(Some(Box::new(SqliteClaim {
         transaction,
         rows,
-        widths,
+        shapes,
     })))
 }
 
@@ -96,12 +96,12 @@ pub(super) async fn rows(
     transaction: &mut Transaction,
     wanted: &[SegmentKey],
     at_most: usize,
-) -> Result<(Vec<SegmentRow>, Widths), LedgerError> {
+) -> Result<(Vec<SegmentRow>, Shapes), LedgerError> {
     let wanted = column(wanted, |key| (key.item.as_str(), key.segment));
     let rows = sqlx::query_as::<_, ClaimedColumns>(concat!(
         "SELECT ",
         segment_columns!(),
-        ", (SELECT items.segments FROM items WHERE items.id = segments.item) AS width FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 WHERE NOT archived \
+        ", (SELECT items.segments FROM items WHERE items.id = segments.item) AS width, (SELECT items.hold_seconds FROM items WHERE items.id = segments.item) AS hold_seconds FROM json_each(?) AS wanted JOIN segments ON item = wanted.value ->> 0 AND segment = wanted.value ->> 1 WHERE NOT archived \
            ORDER BY wanted.key LIMIT ?",
     ));
     claimed(
@@ -122,7 +122,7 @@ impl Claim for SqliteClaim {
         self: Box<Self>,
         replays: Vec<SegmentReplay>,
     ) -> Result<Vec<Recorded>, LedgerError> {
-        recording::record(self.transaction, &replays, &self.widths, Expected::Any).await
+        recording::record(self.transaction, &replays, &self.shapes, Expected::Any).await
     }
 
     async fn release(self: Box<Self>) {
@@ -146,12 +146,13 @@ impl Statements for Transaction {
                 &orders.buyers[at],
                 orders.quantities[at],
                 orders.expires_ms[at],
+                orders.created_ms[at],
             )
         });
         // `WHERE true` keeps SQLite from reading ON CONFLICT as part of a join.
         let inserted = sqlx::query_scalar::<_, Uuid>(
-            "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
-             SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'held', value ->> 5 FROM json_each(?) \
+            "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at) \
+             SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'held', value ->> 5, value ->> 6 FROM json_each(?) \
              WHERE true ON CONFLICT (id) DO NOTHING RETURNING id",
         );
         let inserted = inserted.bind(json(&rows)?).fetch_all(&mut **self).await?;

@@ -1,7 +1,7 @@
 //! Transfers, on SQLite.
 
 use async_trait::async_trait;
-use domain::{Item, ItemId, SegmentKey, TransferId};
+use domain::{Item, ItemId, SegmentKey, TransferId, Wave};
 use sqlx::SqlitePool;
 
 use super::{SqliteLedger, Transaction, hex, items, json, repair, transfer_columns};
@@ -11,6 +11,7 @@ use crate::{
     changes::{
         item,
         stock::{self, Statements},
+        wave,
     },
     columns::TransferColumns,
     convert::{column, signed, unsigned},
@@ -45,6 +46,15 @@ impl StockOperations for SqliteLedger {
             return Ok(Changed::NoItem);
         }
         stock::change_stock(self.write().await?, id, change, requested, expected, actor).await
+    }
+
+    async fn add_wave(
+        &self,
+        item: &Item,
+        wave: &Wave,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        wave::add(self.write().await?, item, wave, actor).await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {

@@ -1,7 +1,9 @@
 //! Manual changes of an item: each applies to the version that it was decided on, applies once, and
 //! is journalled.
 
-use domain::{ItemId, ItemState, Quantity, SegmentConfig, Window};
+use std::collections::BTreeSet;
+
+use domain::{Item, ItemId, ItemState, Quantity, SegmentConfig, Wave, Window};
 use jiff::Timestamp;
 use ledger::{Changed, ItemChange, LedgerError, NewJournalEntry, StockChange, StockPart};
 use serde_json::json;
@@ -18,6 +20,8 @@ on_both_databases!(crate::env::run:
     the_journal_keeps_every_entry_and_lists_the_newest_first,
     an_entry_noted_once_is_in_the_journal_once,
     a_window_that_ends_before_it_begins_is_refused,
+    a_wave_is_added_once_by_any_number_of_reconcilers,
+    a_replaced_wave_is_not_added,
 );
 
 fn at(ms: i64) -> Option<Timestamp> {
@@ -32,6 +36,15 @@ fn every_field() -> ItemChange {
             opens_at: at(1_763_712_345_678),
             closes_at: None,
         }),
+        waves: Some(vec![wave(1_763_712_345_679, 30)]),
+    }
+}
+
+fn wave(at_ms: i64, units: u64) -> Wave {
+    Wave {
+        at: Timestamp::from_millisecond(at_ms).unwrap(),
+        units,
+        is_added: false,
     }
 }
 
@@ -50,11 +63,11 @@ async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
     let expected = NewJournalEntry {
         item: vase.id.clone(),
         actor: "admin".into(),
-        action: "state,limit,window".into(),
+        action: "state,limit,window,waves".into(),
         token: None,
-        before: json!({ "state": "open", "limit_per_buyer": 2, "window": { "opens_at": null, "closes_at": null }, "epoch": 1, "version": 1 }),
+        before: json!({ "state": "open", "limit_per_buyer": 2, "window": { "opens_at": null, "closes_at": null }, "waves": [], "epoch": 1, "version": 1 }),
         after: json!({
-            "state": "paused", "limit_per_buyer": null, "window": { "opens_at": "2025-11-21T08:05:45.678Z", "closes_at": null }, "epoch": 2, "version": 2
+            "state": "paused", "limit_per_buyer": null, "window": { "opens_at": "2025-11-21T08:05:45.678Z", "closes_at": null }, "waves": [{ "at": "2025-11-21T08:05:45.679Z", "units": 30 }], "epoch": 2, "version": 2
         }),
     };
     assert_eq!(
@@ -323,4 +336,87 @@ async fn a_window_that_ends_before_it_begins_is_refused(env: &TestEnv) {
         "{refused:?}"
     );
     assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(vase));
+}
+
+/// A sale in two segments, with waves of 30 and of 5 units.
+async fn with_waves(env: &TestEnv) -> Item {
+    let ledger = env.ledger().await;
+    let with_waves = Item {
+        waves: vec![wave(1_763_712_345_679, 30), wave(1_763_712_345_680, 5)],
+        ..item("vase", 10, 2)
+    };
+    ledger.create_item(&with_waves).await.unwrap();
+    with_waves
+}
+
+async fn a_wave_is_added_once_by_any_number_of_reconcilers(env: &TestEnv) {
+    let (vase, ledger) = (with_waves(env).await, env.ledger().await);
+    assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(vase.clone()));
+    let mut adding = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let (ledger, vase) = (env.ledger().await, vase.clone());
+        adding.spawn(async move {
+            for wave in [vase.waves[0], vase.waves[1], vase.waves[0]] {
+                let added = ledger.add_wave(&vase, &wave, "reconciler").await;
+                // SQLite has one writer at a time and no queue.
+                assert!(added.is_ok() || added.is_err_and(|error| error.is_retryable()));
+            }
+        });
+    }
+    while let Some(added) = adding.join_next().await {
+        added.unwrap();
+    }
+    for wave in &vase.waves {
+        ledger.add_wave(&vase, wave, "reconciler").await.unwrap();
+    }
+    let after = ledger.item(&vase.id).await.unwrap().unwrap();
+    assert_eq!((after.stock, after.version, after.epoch), (45, 3, 1));
+    assert_eq!(after.next_wave(), None);
+    let open = ledger.open_transfers(Some(&vase.id)).await.unwrap();
+    let ids: BTreeSet<_> = open.iter().map(|transfer| transfer.id).collect();
+    let units: u64 = open.iter().map(|transfer| transfer.quantity).sum();
+    assert_eq!((ids.len(), units), (4, 35), "two segments each");
+    assert_eq!(ledger.unaccounted(&vase.id).await.unwrap(), 0);
+    let journal = ledger.journal(&vase.id, 9).await.unwrap();
+    let actions: Vec<_> = journal.iter().map(|noted| &*noted.entry.action).collect();
+    assert_eq!(actions, ["wave", "wave"]);
+    let ledger::Events::Page(events) = ledger.events(ledger::EventCursor::START, 9).await.unwrap()
+    else {
+        panic!("no event was removed");
+    };
+    let waves = events
+        .iter()
+        .filter(|event| event.kind == "item.wave_added");
+    let mut told: Vec<_> = waves
+        .map(|event| event.data["units"].as_u64().unwrap())
+        .collect();
+    told.sort_unstable();
+    assert_eq!(told, [5, 30]);
+}
+
+async fn a_replaced_wave_is_not_added(env: &TestEnv) {
+    let (vase, ledger) = (with_waves(env).await, env.ledger().await);
+    let [first, second] = [vase.waves[0], vase.waves[1]];
+    ledger.add_wave(&vase, &first, "reconciler").await.unwrap();
+    let replaced = ItemChange {
+        waves: Some(vec![wave(1_763_712_345_680, 7)]),
+        ..ItemChange::default()
+    };
+    let changed = ledger
+        .change_item(&vase.id, &replaced, Some(2), "admin")
+        .await
+        .unwrap();
+    let Changed::Item(changed) = changed else {
+        panic!("{changed:?}");
+    };
+    let added = Wave {
+        is_added: true,
+        ..first
+    };
+    assert_eq!(changed.waves, [added, wave(1_763_712_345_680, 7)]);
+    // A reconciler that read the item before.
+    let stale = ledger.add_wave(&vase, &second, "reconciler").await.unwrap();
+    assert_eq!(stale, Changed::Item(changed.clone()), "unchanged");
+    assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(changed));
+    assert_eq!(ledger.unaccounted(&vase.id).await.unwrap(), 0);
 }

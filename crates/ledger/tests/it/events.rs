@@ -128,7 +128,7 @@ async fn every_transition_writes_its_event(env: &TestEnv) {
         action: "unmatched_payment".into(),
         token: None,
         before: json!({ "order": id(1), "state": "cancelled" }),
-        after: json!({ "payment": "pay-1", "amount_cents": 5 }),
+        after: json!({ "payment": "pay-1", "amount": 5 }),
     };
     for is_new in [true, false] {
         assert_eq!(ledger.note_once(&stray, "pay-1").await.unwrap(), is_new);

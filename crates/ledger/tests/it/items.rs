@@ -67,7 +67,7 @@ async fn creating_an_item_again_finds_it_and_another_body_is_different(env: &Tes
             ..vase.clone()
         },
         Item {
-            price_cents: 1,
+            price: 1,
             ..vase.clone()
         },
         Item {

@@ -25,6 +25,8 @@ on_both_databases!(crate::env::run:
     a_payment_is_stored_with_the_order,
     a_payment_pays_the_order_that_it_was_reported_for_first,
     a_due_refund_is_journalled_with_its_transition_and_only_then,
+    a_hold_is_extended_for_its_version_and_state_only,
+    of_an_extension_and_the_end_of_the_hold_one_wins,
 );
 
 /// An item with one segment that holds orders 0..n of 1, 2, 3 ... units.
@@ -543,4 +545,77 @@ async fn a_due_refund_is_journalled_with_its_transition_and_only_then(env: &Test
         .await
         .unwrap();
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), journal);
+}
+
+async fn a_hold_is_extended_for_its_version_and_state_only(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, key) = held(env, &*ledger, "vase", 2).await;
+    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    let later = order.expires_at + Duration::from_millis(1_234_567);
+    let extended = ledger.extend(&order, later).await.unwrap().unwrap();
+    let expected = Order {
+        expires_at: later,
+        version: order.version + 1,
+        ..order.clone()
+    };
+    assert_eq!(extended, expected);
+    assert_eq!(ledger.order(order.id).await.unwrap(), Some(expected));
+    assert_eq!(
+        ledger.extend(&order, later).await.unwrap(),
+        None,
+        "an old version"
+    );
+    let due = ledger.due(None, order.expires_at, 9).await.unwrap();
+    let due: Vec<_> = due.into_iter().map(|order| order.id).collect();
+    assert_eq!(due, [order_id(&item, 1)], "the extended hold is not due");
+    let paid = step(&*ledger, order.id, OrderState::Confirmed)
+        .await
+        .unwrap();
+    assert_eq!(paid.expires_at, later);
+    assert_eq!(
+        ledger.extend(&paid, later).await.unwrap(),
+        None,
+        "nothing is held"
+    );
+    assert_eq!(counters(&*ledger, &key).await, [997, 2, 1, 0]);
+    let ledger::Events::Page(events) = ledger.events(ledger::EventCursor::START, 9).await.unwrap()
+    else {
+        panic!("no event was removed");
+    };
+    let told: Vec<_> = events
+        .iter()
+        .filter(|event| event.kind == "order.extended")
+        .collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(
+        (&*told[0].orders, &told[0].data["expires_at"]),
+        (&[order.id][..], &json!(later))
+    );
+}
+
+async fn of_an_extension_and_the_end_of_the_hold_one_wins(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, key) = held(env, &*ledger, "vase", 20).await;
+    for n in 0..20 {
+        let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
+        let expiry = [Transition {
+            order: order.clone(),
+            to: OrderState::Expired,
+            payment: None,
+        }];
+        let later = order.expires_at + Duration::from_secs(60);
+        let (extended, ended) =
+            tokio::join!(ledger.extend(&order, later), ledger.transition(&expiry));
+        let extended = extended.unwrap().is_some();
+        let ended = ended.unwrap().remove(0).is_some();
+        assert!(extended != ended, "order {n}: {extended}, {ended}");
+        let now = ledger.order(order.id).await.unwrap().unwrap();
+        let expected = match extended {
+            true => (OrderState::Held, later),
+            false => (OrderState::Expired, order.expires_at),
+        };
+        assert_eq!((now.state, now.expires_at), expected);
+    }
+    let [available, held, confirmed, returning] = counters(&*ledger, &key).await;
+    assert_eq!((available, held + returning, confirmed), (790, 210, 0));
 }

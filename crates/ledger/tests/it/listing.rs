@@ -114,7 +114,7 @@ async fn a_page_of_one_state_reads_a_bounded_number_of_orders(env: &TestEnv) {
 
 /// Items whose tags are spread over all tags, so that a search passes them.
 const FILLERS: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 6000) \
-     INSERT INTO items (id, tag, title, stock, price_cents, currency, segments, hold_seconds, durability, state, epoch, as_created) \
+     INSERT INTO items (id, tag, title, stock, price, currency, segments, hold_seconds, durability, state, epoch, as_created) \
      SELECT 'filler-' || n, CAST(n AS bigint) * 700000, 'filler', 0, 0, 'EUR', 1, 60, 'recorded', 'open', 1, '{}' FROM n";
 
 async fn the_orders_of_a_buyer_are_found_among_many_items(env: &TestEnv) {

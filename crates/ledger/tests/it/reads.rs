@@ -53,6 +53,7 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
             buyer: placed.buyer,
             quantity: placed.quantity,
             state: OrderState::Held,
+            created_at: Some(expires_at - std::time::Duration::from_secs(600)),
             expires_at,
             attempt: 0,
             payment: None,

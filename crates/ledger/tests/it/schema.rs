@@ -90,6 +90,8 @@ async fn rows_of_the_first_release_survive(env: TestEnv) {
         state: ItemState::Paused,
         epoch: 3,
         version: 3,
+        // What a request that names none creates.
+        max_hold_seconds: 3600,
         ..item("vase", 10, 2)
     };
     for sql in SALE {
@@ -314,10 +316,7 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
             "transfers_state_known",
         ),
         ("UPDATE items SET stock = -1", "items_stock_not_negative"),
-        (
-            "UPDATE items SET price_cents = -1",
-            "items_price_not_negative",
-        ),
+        ("UPDATE items SET price = -1", "items_price_not_negative"),
         (
             "UPDATE items SET limit_per_buyer = 0",
             "items_limit_positive",

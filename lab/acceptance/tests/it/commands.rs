@@ -167,9 +167,9 @@ async fn what_cannot_be_done_is_said_and_changes_nothing() {
         (
             file(
                 "fixed.toml",
-                &format!("{new}[[items]]\nid = \"demo\"\nstock = 1\nprice_cents = 1\n"),
+                &format!("{new}[[items]]\nid = \"demo\"\nstock = 1\nprice = 1\n"),
             ),
-            "demo: price_cents cannot change",
+            "demo: price cannot change",
         ),
         (
             file("incomplete.toml", "[[items]]\nid = \"demo\"\n"),

@@ -153,7 +153,7 @@ async fn a_named_admin_does_what_the_file_allows() {
         .get(format!("{}/v1/items/vase/journal", service.url))
         .bearer_auth("token of the warehouse");
     let journal: Value = journal.send().await.unwrap().json().await.unwrap();
-    assert_eq!(journal[0]["actor"], "warehouse", "{journal}");
+    assert_eq!(journal["data"][0]["actor"], "warehouse", "{journal}");
 
     std::fs::write(&file, admins.replace("stock:write", "everything")).unwrap();
     let refused = stockade(env.dir())

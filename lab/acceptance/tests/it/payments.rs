@@ -12,7 +12,7 @@ use crate::process::{Serving, create, order, run, settled_audit, stdout, stockad
 const PRICE_CENTS: u64 = 149_900;
 
 async fn pay(url: &str, order: &str, secret: &str, payment: &str, cents: u64) -> Response {
-    let body = json!({ "payment": payment, "order": order, "amount_cents": cents }).to_string();
+    let body = json!({ "payment": payment, "order": order, "amount": cents }).to_string();
     let signature =
         PaymentKey::new(secret.as_bytes(), Duration::from_secs(300)).sign(body.as_bytes());
     let request = Client::new()
@@ -52,7 +52,7 @@ async fn up_writes_the_payment_secret_to_the_run_file() {
                 forged.status().as_u16(),
                 &forged.json::<Value>().await.unwrap()["code"]
             ),
-            (401, &json!("invalid_signature"))
+            (400, &json!("invalid_signature"))
         );
         let paid = pay(&up.url, &id, &secret, &format!("pay-{start}"), PRICE_CENTS).await;
         assert_eq!(
@@ -94,7 +94,7 @@ async fn without_a_secret_no_payment_is_taken() {
     .await;
     let id = env.hold(&service.url, "vase", "k").await;
     let refused = pay(&service.url, &id, "", "pay", 0).await;
-    assert_eq!(refused.status().as_u16(), 401);
+    assert_eq!(refused.status().as_u16(), 503);
     assert!(
         refused.json::<Value>().await.unwrap()["detail"]
             .as_str()

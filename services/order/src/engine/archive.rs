@@ -10,7 +10,7 @@ use domain::{ItemId, ItemState, OrderId, Quantity};
 use stock::StockError;
 use tokio::time::Instant;
 
-use super::{Engine, EngineError, KnownItem, Placed, items};
+use super::{Engine, EngineError, KnownItem, Placed, Price, items};
 
 /// Result of asking for the archive of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +106,10 @@ impl Engine {
             state: ItemState::Archived.to_string(),
             opens_at: known.item.window.opens_at,
         };
-        Ok(self.in_ledger(id, quantity).await?.unwrap_or(refused))
+        Ok(self
+            .in_ledger(id, quantity, Price::of(&known.item))
+            .await?
+            .unwrap_or(refused))
     }
 
     /// The result for an order whose segment is gone.

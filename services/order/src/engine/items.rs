@@ -217,7 +217,8 @@ impl Engine {
         };
         Ok(match request {
             StockRequest::Add(units) => {
-                StockChange::TopUp(parts(even_shares(units, item.segments)))
+                let shares = (0..item.segments).map(|segment| item.share_of(units, segment));
+                StockChange::TopUp(parts(shares.collect()))
             }
             StockRequest::Withdraw(units) => {
                 let available = self
@@ -360,14 +361,6 @@ pub enum StockSet {
     Archived,
     /// There is no such item.
     NoItem,
-}
-
-/// Even shares; the first segments get the remainder. Every repeat gets the same shares.
-fn even_shares(units: u64, segments: u16) -> Vec<u64> {
-    let segments = u64::from(segments);
-    (0..segments)
-        .map(|segment| units / segments + u64::from(segment < units % segments))
-        .collect()
 }
 
 /// Takes units from each segment in turn until there are enough. The first segment always gets a

@@ -18,7 +18,7 @@ pub struct Payment {
     /// The provider's id of the payment.
     pub id: PaymentId,
     /// Amount paid in the currency's smallest unit. An order that costs nothing needs none.
-    pub amount_cents: Option<u64>,
+    pub amount: Option<u64>,
     /// ISO 4217. `None`: that of the order.
     pub currency: Option<String>,
 }
@@ -130,9 +130,9 @@ impl Engine {
             let expected = currency.clone();
             return Ok(Some(Paid::OtherCurrency { expected }));
         }
-        let price = known.item.price_cents;
+        let price = known.item.price;
         let expected = price.saturating_mul(u64::from(order.quantity.get()));
-        match payment.amount_cents {
+        match payment.amount {
             Some(amount) if amount != expected => self
                 .paid_other_amount(order, payment, expected)
                 .await
@@ -301,6 +301,12 @@ impl Engine {
             .await
     }
 
+    /// The same, if the order is `refund_due`: its payment found no units.
+    pub(super) async fn refund_due_order(&self, id: OrderId) -> Result<Ended, EngineError> {
+        self.refund_if(id, |order| order.state == OrderState::RefundDue)
+            .await
+    }
+
     async fn refund_if(
         &self,
         id: OrderId,
@@ -402,7 +408,7 @@ impl Engine {
 
     /// The order from the ledger. Waits for it if only its segment has it yet. `None`: there is no
     /// such order.
-    async fn recorded_order(
+    pub(super) async fn recorded_order(
         &self,
         id: OrderId,
         until: Instant,
@@ -420,7 +426,7 @@ impl Engine {
 
 /// A payment in the journal. The currency is that of the item, if the report named none.
 fn unmatched(payment: &Payment) -> serde_json::Value {
-    let mut entry = json!({ "payment": payment.id, "amount_cents": payment.amount_cents });
+    let mut entry = json!({ "payment": payment.id, "amount": payment.amount });
     if let Some(currency) = &payment.currency {
         entry["currency"] = json!(currency);
     }

@@ -3,14 +3,12 @@
 //! They show what the ledger has recorded. An order that was acknowledged before that
 //! (`respond-async`, or durability `accepted` or `replicated`) follows within moments.
 
-use std::time::Duration;
-
-use domain::{BuyerId, ItemId, Order, OrderId, OrderState, Quantity};
+use domain::{BuyerId, ItemId, Order, OrderId, OrderState};
 use jiff::Timestamp;
-use ledger::{JournalEntry, ListedItem, Page};
+use ledger::{JournalEntry, ListedItem, NewJournalEntry, Page};
 use serde::Deserialize;
 
-use super::{Engine, EngineError};
+use super::{Ended, Engine, EngineError, Price};
 
 /// An order, and what the ledger implies about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +20,6 @@ pub struct ListedOrder {
     pub amount: u64,
     /// ISO 4217.
     pub currency: String,
-    /// When the units were taken. `None`: they were taken again since, and the ledger knows only the
-    /// deadline of the latest hold.
-    pub created_at: Option<Timestamp>,
 }
 
 /// Money that must be returned to a buyer.
@@ -76,7 +71,16 @@ struct PaidOrder {
 #[derive(Deserialize)]
 struct Reported {
     payment: String,
-    amount_cents: Option<u64>,
+    amount: Option<u64>,
+}
+
+/// Result of noting that money was returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefundDone {
+    /// It was returned, now or before.
+    Done(RefundDue),
+    /// No such money is due.
+    NotFound,
 }
 
 impl Engine {
@@ -148,6 +152,62 @@ impl Engine {
         })
     }
 
+    /// Notes that the money of a row was returned. A repeat changes nothing.
+    pub async fn refund_done(
+        &self,
+        due: RefundKey,
+        actor: &str,
+    ) -> Result<RefundDone, EngineError> {
+        match due {
+            RefundKey::Order(id) => self.order_refunded(id).await,
+            RefundKey::Payment(entry) => self.payment_refunded(entry, actor).await,
+        }
+    }
+
+    async fn order_refunded(&self, id: OrderId) -> Result<RefundDone, EngineError> {
+        Ok(match self.refund_due_order(id).await? {
+            Ended::Order(order) => {
+                let price = self.price_of(&order.item).await?;
+                RefundDone::Done(RefundDue::Order(ListedOrder {
+                    amount: price.amount(order.quantity),
+                    currency: price.currency.to_string(),
+                    order,
+                }))
+            }
+            // The money of a paid order is not due.
+            Ended::NotFound | Ended::Refused(_) => RefundDone::NotFound,
+        })
+    }
+
+    async fn payment_refunded(&self, entry: u64, actor: &str) -> Result<RefundDone, EngineError> {
+        let Some(entry) = self.ledger.journal_entry(entry).await? else {
+            return Ok(RefundDone::NotFound);
+        };
+        let reported = entry.clone();
+        let currency = self.price_of(&entry.entry.item).await?.currency.to_string();
+        let Some(payment) = unmatched_payment(entry, currency) else {
+            return Ok(RefundDone::NotFound);
+        };
+        let done = NewJournalEntry {
+            actor: actor.into(),
+            action: "payment_refunded".into(),
+            ..reported.entry
+        };
+        let once = format!("payment_refunded {}", reported.id);
+        self.ledger.note_once(&done, &once).await?;
+        Ok(RefundDone::Done(RefundDue::Payment(payment)))
+    }
+
+    /// The journal of an item, newest first: the entries before the entry `before`, or all.
+    pub async fn list_journal(
+        &self,
+        item: &ItemId,
+        before: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, EngineError> {
+        Ok(self.ledger.list_journal(item, before, at_most).await?)
+    }
+
     async fn payments(
         &self,
         after: Option<u64>,
@@ -156,7 +216,8 @@ impl Engine {
         let page = self.ledger.list_unmatched_payments(after, at_most).await?;
         let mut rows = Vec::with_capacity(page.rows.len());
         for entry in page.rows {
-            let currency = self.price_of(&entry.entry.item).await?.currency;
+            let price = self.price_of(&entry.entry.item).await?;
+            let currency = price.currency.to_string();
             rows.extend(unmatched_payment(entry, currency).map(RefundDue::Payment));
         }
         Ok(Page {
@@ -172,7 +233,11 @@ impl Engine {
         let mut rows = Vec::with_capacity(page.rows.len());
         for order in page.rows {
             let price = self.price_of(&order.item).await?;
-            rows.push(price.listed(order));
+            rows.push(ListedOrder {
+                amount: price.amount(order.quantity),
+                currency: price.currency.to_string(),
+                order,
+            });
         }
         Ok(Page {
             rows,
@@ -180,45 +245,19 @@ impl Engine {
         })
     }
 
-    async fn price_of(&self, item: &ItemId) -> Result<Price, EngineError> {
-        Ok(self
-            .known(item)
-            .await?
-            .map_or_else(Price::default, |known| Price {
-                price: known.item.price_cents,
-                currency: known.item.currency.clone(),
-                hold: Some(Duration::from_secs(known.item.hold_seconds.into())),
-            }))
+    /// The price of a unit of the item. An unknown item has none.
+    pub(crate) async fn price_of(&self, item: &ItemId) -> Result<Price, EngineError> {
+        let known = self.known(item).await?;
+        Ok(known.map_or_else(Price::default, |known| Price::of(&known.item)))
     }
-}
-
-/// The properties of an item that its orders show. They never change.
-#[derive(Default)]
-struct Price {
-    price: u64,
-    currency: String,
-    hold: Option<Duration>,
-}
-
-impl Price {
-    fn listed(self, order: Order) -> ListedOrder {
-        let first_hold = self.hold.filter(|_| order.attempt == 0);
-        ListedOrder {
-            amount: amount(self.price, order.quantity),
-            currency: self.currency,
-            created_at: first_hold.and_then(|hold| order.expires_at.checked_sub(hold).ok()),
-            order,
-        }
-    }
-}
-
-fn amount(price: u64, quantity: Quantity) -> u64 {
-    price.saturating_mul(u64::from(quantity.get()))
 }
 
 /// `None`: the entry was written by a release with other fields. The journal still shows it.
 fn unmatched_payment(entry: JournalEntry, currency: String) -> Option<UnmatchedPayment> {
     let JournalEntry { id, at, entry } = entry;
+    if entry.action != "unmatched_payment" {
+        return None;
+    }
     let paid: PaidOrder = serde_json::from_value(entry.before).ok()?;
     let reported: Reported = serde_json::from_value(entry.after).ok()?;
     Some(UnmatchedPayment {
@@ -228,7 +267,7 @@ fn unmatched_payment(entry: JournalEntry, currency: String) -> Option<UnmatchedP
         order: paid.order,
         state: paid.state,
         payment: reported.payment,
-        amount: reported.amount_cents,
+        amount: reported.amount,
         currency,
     })
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use domain::{
-    BuyerId, Durability, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity, TakenOrder,
+    BuyerId, Durability, IdempotencyKey, Item, ItemId, Order, OrderId, OrderState, PaymentId,
+    Quantity, TakenOrder,
 };
 use jiff::Timestamp;
 use stock::{Acknowledge, Outcome, Reservation, StockError, Unrecorded};
 use tokio::time::Instant;
 
-use super::{Engine, EngineError, KnownItem};
+use super::{Engine, EngineError, KnownItem, Price};
 
 /// An order to be placed.
 #[derive(Debug, Clone)]
@@ -43,6 +44,11 @@ pub enum Placed {
         /// Start of the sale.
         opens_at: Option<Timestamp>,
     },
+    /// The order asks for more units than one order may.
+    TooManyUnits {
+        /// What one order may ask for.
+        max: Quantity,
+    },
     /// The order would exceed the buyer's limit.
     BuyerLimitReached,
     /// The order is placed.
@@ -53,8 +59,16 @@ pub enum Placed {
         quantity: Quantity,
         /// The order's state: `held`, unless it was placed before and has changed since.
         state: OrderState,
+        /// When its units were taken first, if that is known.
+        created_at: Option<Timestamp>,
         /// When the hold expires.
         expires_at: Timestamp,
+        /// The price of a unit.
+        price: Price,
+        /// The payment that has paid it, or whose money must be returned.
+        payment: Option<PaymentId>,
+        /// Rises with every transition.
+        version: u64,
         /// Whether an earlier request placed it.
         replayed: bool,
         /// Whether the ledger has it.
@@ -87,6 +101,13 @@ impl Engine {
                 None => return Ok(Placed::ItemNotFound),
             },
         };
+        if let Some(max) = known
+            .item
+            .max_per_order
+            .filter(|max| placement.quantity > *max)
+        {
+            return Ok(Placed::TooManyUnits { max });
+        }
         let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);
         if known.is_archived() {
             let placed = self.place_archived(&known, id, placement.quantity);
@@ -112,16 +133,14 @@ impl Engine {
             }
             Err(error) => return Err(error.into()),
         };
-        match next_step(acknowledge, outcome, id, placement.quantity) {
+        match next_step(acknowledge, outcome, id, placement.quantity, &known.item) {
             NextStep::Answer(placed) => Ok(placed),
             // Boxed: this is rare, and would enlarge the future of every order.
             NextStep::ReadLedger(read) => {
-                Box::pin(
-                    self.with_deadline(
-                        until,
-                        self.read_ledger(read, id, placement.quantity, until),
-                    ),
-                )
+                Box::pin(self.with_deadline(
+                    until,
+                    self.read_ledger(read, id, placement.quantity, &known.item, until),
+                ))
                 .await
             }
         }
@@ -132,19 +151,22 @@ impl Engine {
         read: LedgerRead,
         id: OrderId,
         quantity: Quantity,
+        item: &Item,
         until: Instant,
     ) -> Result<Placed, EngineError> {
+        let price = Price::of(item);
         Ok(match read {
-            LedgerRead::IfLost { otherwise } => {
-                self.in_ledger(id, quantity).await?.unwrap_or(otherwise)
-            }
+            LedgerRead::IfLost { otherwise } => self
+                .in_ledger(id, quantity, price)
+                .await?
+                .unwrap_or(otherwise),
             LedgerRead::IfChanged { held } => self
                 .ledger
                 .order(id)
                 .await?
-                .map_or(held, |order| placed_before(order, true)),
+                .map_or(held, |order| placed_before(order, price, true)),
             LedgerRead::WhenRecorded { replayed } => {
-                placed_before(self.wait_for_order(id, 0, until).await?, replayed)
+                placed_before(self.wait_for_order(id, 0, until).await?, price, replayed)
             }
         })
     }
@@ -154,9 +176,10 @@ impl Engine {
         &self,
         id: OrderId,
         quantity: Quantity,
+        price: Price,
     ) -> Result<Option<Placed>, EngineError> {
         let placed = |order: Order| match order.quantity == quantity {
-            true => placed_before(order, true),
+            true => placed_before(order, price, true),
             false => Placed::KeyReused {
                 quantity: order.quantity,
             },
@@ -225,6 +248,7 @@ impl Engine {
                     buyer,
                     quantity,
                 } = order;
+                let created_at = created_at(expires_at, &item);
                 return Ok(Some(Order {
                     id,
                     item: item.id,
@@ -232,10 +256,11 @@ impl Engine {
                     buyer,
                     quantity,
                     state: OrderState::Held,
+                    created_at,
                     expires_at,
                     attempt: 0,
                     payment: None,
-                    version: 0,
+                    version: FIRST_VERSION,
                 }));
             }
         }
@@ -268,6 +293,7 @@ fn next_step(
     outcome: Outcome,
     id: OrderId,
     quantity: Quantity,
+    item: &Item,
 ) -> NextStep {
     match outcome {
         Outcome::KeyReused { quantity } => NextStep::Answer(Placed::KeyReused { quantity }),
@@ -290,7 +316,11 @@ fn next_step(
                 id,
                 quantity,
                 state: OrderState::Held,
+                created_at: created_at(expires_at, item),
                 expires_at,
+                price: Price::of(item),
+                payment: None,
+                version: FIRST_VERSION,
                 replayed,
                 recorded,
             };
@@ -309,12 +339,15 @@ fn next_step(
 }
 
 /// The result for an order from the ledger.
-fn placed_before(order: Order, replayed: bool) -> Placed {
+fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
     let Order {
         id,
         quantity,
         state,
+        created_at,
         expires_at,
+        payment,
+        version,
         ..
     } = order;
     match state {
@@ -323,11 +356,24 @@ fn placed_before(order: Order, replayed: bool) -> Placed {
             id,
             quantity,
             state,
+            created_at,
             expires_at,
+            price,
+            payment,
+            version,
             replayed,
             recorded: true,
         },
     }
+}
+
+/// The version that the ledger gives to a new order.
+const FIRST_VERSION: u64 = 1;
+
+/// When the units of an order were taken whose first hold ends then. The ledger reckons the same.
+fn created_at(expires_at: Timestamp, item: &Item) -> Option<Timestamp> {
+    let hold = Duration::from_secs(item.hold_seconds.into());
+    expires_at.checked_sub(hold).ok()
 }
 
 fn acknowledge(known: &KnownItem, respond_async: bool) -> Acknowledge {

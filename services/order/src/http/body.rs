@@ -13,7 +13,7 @@ use serde::{
     de::{DeserializeOwned, Error, Visitor},
 };
 
-use super::{App, Problem};
+use super::{App, Problem, request_id};
 
 /// A JSON body of shape `T`.
 pub(crate) struct Json<T>(pub T);
@@ -40,7 +40,7 @@ impl FromRequest<App> for Raw {
 
 /// The bytes of a body of at most `max` bytes.
 pub(crate) async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
-    to_bytes(request.into_body(), max)
+    request_id::reading(to_bytes(request.into_body(), max))
         .await
         .map_err(|error| unreadable(&error))
 }

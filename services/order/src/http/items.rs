@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
+use domain::{Durability, Item, ItemId, ItemState, Quantity, Wave, Window};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use ledger::ItemChange;
@@ -16,7 +16,9 @@ use super::{
     App, Problem,
     access::{AdminWith, ItemsWrite, MaybeAdmin, Name, Read},
     body::{Json, Whole},
+    problem::FieldError,
     stock::{changed, etag, if_match},
+    words::{DurabilityWord, ItemStateWord, SettableStateWord},
 };
 use crate::engine::{EngineError, ItemView, SegmentView};
 use audit::AuditReport;
@@ -24,11 +26,14 @@ use audit::AuditReport;
 /// Fifteen minutes: long enough to pay, short enough that abandoned units are sold again during the
 /// sale.
 const HOLD_SECONDS: u64 = 900;
-const YEAR_SECONDS: u64 = 31_536_000;
+pub(crate) const YEAR_SECONDS: u64 = 31_536_000;
 const PRICE_MAX: u64 = 1_000_000_000_000;
 const TITLE_MAX: usize = 200;
 /// 9999-01-01T00:00:00Z: earlier times have a four-digit year in every time zone.
 const TIMES_END_MS: i64 = 253_370_764_800_000;
+const TIMES: &str = "expected a time after 1970-01-01T00:00:00Z and before the year 9999";
+/// A hold can be extended for as long as a checkout of most payment providers stays open.
+const MAX_HOLD_SECONDS: u32 = 3600;
 
 /// A new item. `id` and `stock` are required; all other fields have defaults.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -44,7 +49,7 @@ pub(crate) struct NewItem {
     stock: Whole<0, { Item::MAX_STOCK }>,
     /// The price of one unit in the currency's smallest unit. Default: 0.
     #[schema(value_type = Option<u64>)]
-    price_cents: Option<Whole<0, PRICE_MAX>>,
+    price: Option<Whole<0, PRICE_MAX>>,
     /// ISO 4217, three capital letters. Default: `USD`.
     currency: Option<String>,
     /// Units that one buyer may hold. Default: no limit.
@@ -62,10 +67,74 @@ pub(crate) struct NewItem {
     /// Seconds for which an order holds its units. Default: 900.
     #[schema(value_type = Option<u32>)]
     hold_seconds: Option<Whole<1, YEAR_SECONDS>>,
+    /// Seconds up to which the hold of an order can be extended. Default: 3600, or `hold_seconds` if
+    /// that is more.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 31_536_000)]
+    max_hold_seconds: Option<Whole<1, YEAR_SECONDS>>,
+    /// Units that one order may ask for. Default: no limit.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 1_000_000)]
+    max_per_order: Option<Whole<1, { Quantity::MAX as u64 }>>,
+    /// Units that are added later, each at its time. Default: none.
+    #[schema(max_items = 100)]
+    waves: Option<Vec<NewWave>>,
     /// When an order is acknowledged: `recorded` (default), `accepted` or `replicated`.
-    #[schema(value_type = Option<String>, example = "recorded")]
+    #[schema(value_type = Option<DurabilityWord>, example = "recorded")]
     #[serde(default, deserialize_with = "word")]
     durability: Option<Durability>,
+}
+
+/// Units that are added at a time.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewWave {
+    /// When they are added. It identifies the wave among those of the item.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Number of units.
+    #[schema(value_type = u64, minimum = 1, maximum = 1_000_000_000_000_u64, example = 100)]
+    units: Whole<1, { Item::MAX_STOCK }>,
+}
+
+/// The waves, in order. `stock`: the units that the item has or gets otherwise.
+pub(crate) fn waves(new: &[NewWave], stock: u64) -> Result<Vec<Wave>, Problem> {
+    let wave = |new: &NewWave| Wave {
+        at: whole_ms(new.at),
+        units: new.units.0,
+        is_added: false,
+    };
+    let mut waves: Vec<_> = new.iter().map(wave).collect();
+    let refused = |place: usize, expected: String| {
+        Err(Problem::invalid_fields(vec![FieldError::of_row(
+            "waves", place, expected,
+        )]))
+    };
+    if waves.len() > Item::MAX_WAVES {
+        return refused(
+            Item::MAX_WAVES,
+            format!("expected {} waves at most", Item::MAX_WAVES),
+        );
+    }
+    let mut total = stock;
+    for (place, wave) in waves.iter().enumerate() {
+        if !(1..TIMES_END_MS).contains(&wave.at.as_millisecond()) {
+            return refused(place, format!("at: {TIMES}"));
+        }
+        if waves[..place].iter().any(|earlier| earlier.at == wave.at) {
+            return refused(
+                place,
+                "at: expected another time than that of the other waves".into(),
+            );
+        }
+        total = total.saturating_add(wave.units);
+        if total > Item::MAX_STOCK {
+            return refused(
+                place,
+                format!("units: expected a total of {} at most", Item::MAX_STOCK),
+            );
+        }
+    }
+    waves.sort_unstable_by_key(|wave| wave.at);
+    Ok(waves)
 }
 
 /// The new state of an item.
@@ -73,7 +142,7 @@ pub(crate) struct NewItem {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewState {
     /// `open`, `paused` or `closed`.
-    #[schema(value_type = String, example = "paused")]
+    #[schema(value_type = SettableStateWord, example = "paused")]
     #[serde(deserialize_with = "settable")]
     state: Option<ItemState>,
 }
@@ -113,7 +182,7 @@ pub(crate) struct ItemBody {
     /// The title that buyers see.
     title: String,
     /// The item's state.
-    #[schema(value_type = String, example = "open")]
+    #[schema(value_type = ItemStateWord, example = "open")]
     state: ItemState,
     /// Units that exist.
     stock: u64,
@@ -131,7 +200,7 @@ pub(crate) struct ItemBody {
     /// Whether no unit is available.
     sold_out: bool,
     /// The price of one unit in the currency's smallest unit.
-    price_cents: u64,
+    price: u64,
     /// ISO 4217.
     currency: String,
     /// Units that one buyer may hold; null means no limit.
@@ -145,12 +214,63 @@ pub(crate) struct ItemBody {
     closes_at: Option<Timestamp>,
     /// Seconds for which an order holds its units.
     hold_seconds: u32,
+    /// Seconds up to which the hold of an order can be extended.
+    max_hold_seconds: u32,
+    /// Units that one order may ask for; null means no limit.
+    #[schema(value_type = Option<u32>)]
+    max_per_order: Option<Quantity>,
+    /// The next units that will be added; null: none.
+    next_wave: Option<NextWave>,
+    /// All waves, earliest first, those that were added included. Only for admins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waves: Option<Vec<WaveBody>>,
     /// When an order is acknowledged: `recorded`, `accepted` or `replicated`.
-    #[schema(value_type = String)]
+    #[schema(value_type = DurabilityWord)]
     durability: Durability,
     /// The item's segments. Only for admins.
     #[serde(skip_serializing_if = "Option::is_none")]
     segments: Option<Vec<SegmentBody>>,
+}
+
+/// Units that will be added.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NextWave {
+    /// When they are added.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Number of units.
+    units: u64,
+}
+
+impl NextWave {
+    pub(crate) fn of(item: &Item) -> Option<Self> {
+        item.next_wave().map(|wave| Self {
+            at: wave.at,
+            units: wave.units,
+        })
+    }
+}
+
+/// A wave of an item.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WaveBody {
+    /// When its units are added.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Number of units.
+    units: u64,
+    /// Whether they were added.
+    added: bool,
+}
+
+impl From<&Wave> for WaveBody {
+    fn from(wave: &Wave) -> Self {
+        Self {
+            at: wave.at,
+            units: wave.units,
+            added: wave.is_added,
+        }
+    }
 }
 
 /// A segment and its counts.
@@ -204,6 +324,7 @@ impl ItemBody {
             returning,
             segments,
         } = view;
+        let next_wave = NextWave::of(&item);
         Self {
             id: item.id,
             title: item.title,
@@ -215,12 +336,18 @@ impl ItemBody {
             returning,
             withdrawing,
             sold_out: available == 0,
-            price_cents: item.price_cents,
+            price: item.price,
             currency: item.currency,
             limit_per_buyer: item.limit_per_buyer,
             opens_at: item.window.opens_at,
             closes_at: item.window.closes_at,
             hold_seconds: item.hold_seconds,
+            max_hold_seconds: item.max_hold_seconds,
+            max_per_order: item.max_per_order,
+            next_wave,
+            waves: withdrawing
+                .is_some()
+                .then(|| item.waves.iter().map(WaveBody::from).collect()),
             durability: item.durability,
             segments: withdrawing
                 .is_some()
@@ -237,9 +364,21 @@ impl NewItem {
         };
         check_window(window)?;
         let stock = self.stock.0;
+        let hold_seconds = narrow(self.hold_seconds.map_or(HOLD_SECONDS, |hold| hold.0));
         Ok(Item {
+            hold_seconds,
+            max_hold_seconds: max_hold(
+                self.max_hold_seconds.map(|max| narrow(max.0)),
+                hold_seconds,
+            )?,
+            max_per_order: self
+                .max_per_order
+                .map(|max| narrow(max.0))
+                .map(Quantity::new)
+                .transpose()?,
+            waves: waves(&self.waves.unwrap_or_default(), stock)?,
             title: title(self.title, &self.id)?,
-            price_cents: self.price_cents.map_or(0, |price| price.0),
+            price: self.price.map_or(0, |price| price.0),
             currency: currency(self.currency)?,
             limit_per_buyer: self
                 .limit_per_buyer
@@ -251,7 +390,6 @@ impl NewItem {
                 |segments| narrow(segments.0),
             ),
             window,
-            hold_seconds: narrow(self.hold_seconds.map_or(HOLD_SECONDS, |hold| hold.0)),
             durability: self.durability.unwrap_or(Durability::Recorded),
             state: ItemState::Open,
             epoch: 1,
@@ -280,10 +418,7 @@ pub(crate) fn check_window(window: Window) -> Result<(), Problem> {
     ] {
         // The scripts read 0 as "no limit".
         if time.is_some_and(|time| !(1..TIMES_END_MS).contains(&time.as_millisecond())) {
-            return Err(Problem::invalid(
-                field,
-                "expected a time after 1970-01-01T00:00:00Z and before the year 9999",
-            ));
+            return Err(Problem::invalid(field, TIMES));
         }
     }
     match (window.opens_at, window.closes_at) {
@@ -293,6 +428,14 @@ pub(crate) fn check_window(window: Window) -> Result<(), Problem> {
         )),
         _ => Ok(()),
     }
+}
+
+fn max_hold(max: Option<u32>, hold_seconds: u32) -> Result<u32, Problem> {
+    let max = max.unwrap_or_else(|| MAX_HOLD_SECONDS.max(hold_seconds));
+    (max >= hold_seconds).then_some(max).ok_or_else(|| {
+        let expected = format!("expected at least hold_seconds, which is {hold_seconds}");
+        Problem::invalid("max_hold_seconds", expected)
+    })
 }
 
 fn title(title: Option<String>, id: &ItemId) -> Result<String, Problem> {
@@ -331,7 +474,7 @@ fn default_segments(stock: u64, masters: u16) -> u16 {
 }
 
 /// Creates an item. A repeat with the same body changes nothing.
-#[utoipa::path(post, path = "/v1/items", tag = "admins", request_body = NewItem,
+#[utoipa::path(post, path = "/v1/items", operation_id = "createItem", tag = "admins", request_body = NewItem,
     responses((status = 201, description = "created, now or before", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 409, description = "`item_exists`: with another body", body = Problem)),
     security(("admin" = [])))]
@@ -378,7 +521,7 @@ pub(crate) fn item_id(item: &str) -> Result<ItemId, Problem> {
 }
 
 /// Shows an item. Admins also see its segments, and counts that are not cached.
-#[utoipa::path(get, path = "/v1/items/{item}", tag = "buyers", params(("item" = String, Path, description = "the item")),
+#[utoipa::path(get, path = "/v1/items/{item}", operation_id = "getItem", tag = "buyers", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the item", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem)))]
 pub(crate) async fn show(
     State(app): State<App>,
@@ -422,7 +565,7 @@ async fn show_to_anyone(app: &App, id: ItemId) -> Result<Response, Problem> {
 }
 
 /// Opens, pauses or closes an item.
-#[utoipa::path(put, path = "/v1/items/{item}/state", tag = "admins", request_body = NewState,
+#[utoipa::path(put, path = "/v1/items/{item}/state", operation_id = "setItemState", tag = "admins", request_body = NewState,
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
@@ -454,7 +597,7 @@ pub(crate) async fn set_state(
 
 /// Proves, from one snapshot of each segment and of the ledger, that no unit was oversold, stranded
 /// or lost.
-#[utoipa::path(get, path = "/v1/items/{item}/audit", tag = "admins", params(("item" = String, Path, description = "the item")),
+#[utoipa::path(get, path = "/v1/items/{item}/audit", operation_id = "auditItem", tag = "admins", params(("item" = String, Path, description = "the item")),
     responses((status = 200, description = "the conservation invariant for each segment and for the item", body = AuditReport),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]

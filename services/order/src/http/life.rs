@@ -1,21 +1,19 @@
-//! Handlers that pay, cancel and refund orders.
+//! Handlers that extend, pay, cancel and refund orders.
 
-use axum::{
-    extract::State,
-    response::{IntoResponse, Response},
-};
-use domain::{Invalid, Order, OrderId, PaymentId};
-use http::{HeaderMap, StatusCode};
+use axum::{extract::State, response::Response};
+use domain::{Invalid, OrderId, PaymentId};
+use http::HeaderMap;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
     App, Problem,
     access::{AdminWith, BuyerOrAdmin, Name, OrdersPlace, RefundsWrite},
-    body::{self, Raw, Whole},
-    orders::OrderBody,
+    body::{self, Json, Raw, Whole},
+    items::YEAR_SECONDS,
+    orders::{OrderBody, shown},
 };
-use crate::engine::{Ended, Paid, Payment};
+use crate::engine::{Ended, Extended, Paid, Payment};
 
 /// Upper bound of the price of an order.
 const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
@@ -29,7 +27,7 @@ pub(crate) struct NewPayment {
     payment: String,
     /// Amount paid in the currency's smallest unit: the price of the order. Required if it has one.
     #[schema(value_type = Option<u64>)]
-    amount_cents: Option<Whole<0, AMOUNT_MAX>>,
+    amount: Option<Whole<0, AMOUNT_MAX>>,
     /// The order that was paid: the order of the path, which the signature does not cover.
     #[schema(example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
     order: String,
@@ -43,7 +41,7 @@ impl NewPayment {
     fn into_payment(self) -> Result<Payment, Invalid> {
         Ok(Payment {
             id: PaymentId::new(&self.payment)?,
-            amount_cents: self.amount_cents.map(|amount| amount.0),
+            amount: self.amount.map(|amount| amount.0),
             currency: None,
         })
     }
@@ -55,22 +53,18 @@ fn order_id(text: &str) -> Result<OrderId, Problem> {
         .map_err(|_| Problem::order_not_found())
 }
 
-fn shown(order: &Order) -> Response {
-    (StatusCode::OK, axum::Json(OrderBody::of(order))).into_response()
-}
-
 /// Applies a payment, for the provider's webhook. The same payment may be reported any number of
 /// times.
-#[utoipa::path(post, path = "/v1/orders/{order}/payment", tag = "payments", request_body = NewPayment,
+#[utoipa::path(post, path = "/v1/orders/{order}/payment", operation_id = "payOrder", tag = "payments", request_body = NewPayment,
     params(("order" = String, Path, description = "the order's id"),
         ("Stockade-Signature" = String, Header,
             description = "`t=SECONDS,v1=HEX`: seconds since 1970, and the HMAC-SHA256 of these seconds, a dot and the body, with the payment secret")),
     responses((status = 200, description = "`confirmed`; or `refund_due`: the hold had expired and no units could be reacquired, so the money must be returned", body = OrderBody),
-        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`invalid_signature`", body = Problem),
+        (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for another order", body = Problem),
         (status = 422, description = "`amount_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
-        (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
+        (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
     State(app): State<App>,
     Name(order): Name,
@@ -93,7 +87,7 @@ pub(crate) async fn pay(
         .await
         .map_err(|error| Problem::of_payment(&error))?
     {
-        Paid::Order(order) => Ok(shown(&order)),
+        Paid::Order(order) => shown(&app, &order, true).await,
         Paid::NotFound => Err(Problem::order_not_found()),
         Paid::NotPayable(state) => Err(Problem::not_payable(state)),
         Paid::Already => Err(Problem::already_paid()),
@@ -104,8 +98,47 @@ pub(crate) async fn pay(
     }
 }
 
+/// How long a hold shall be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewHold {
+    /// The length of the whole hold in seconds, counted from `created_at` of the order. At most the
+    /// item's `max_hold_seconds`.
+    #[schema(value_type = u32, minimum = 1, maximum = 31_536_000, example = 1800)]
+    seconds: Whole<1, YEAR_SECONDS>,
+}
+
+/// Extends the hold of an order, up to the item's `max_hold_seconds`. A hold never gets shorter, and a
+/// repeat of the request changes nothing.
+#[utoipa::path(post, path = "/v1/orders/{order}/hold", operation_id = "extendHold", tag = "buyers", request_body = NewHold,
+    params(("order" = String, Path, description = "the order's id")),
+    responses((status = 200, description = "the order; its hold ends `seconds` after `created_at`, or later", body = OrderBody), (status = 400, description = "`invalid_request`: also for more than the item's `max_hold_seconds`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
+        (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
+        (status = 409, description = "`order_not_extendable`: it is paid or has ended", body = Problem),
+        (status = 413, description = "`payload_too_large`", body = Problem),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
+    security(("buyer" = []), ("admin" = [])))]
+pub(crate) async fn extend(
+    State(app): State<App>,
+    who: BuyerOrAdmin<OrdersPlace>,
+    Name(order): Name,
+    Json(hold): Json<NewHold>,
+) -> Result<Response, Problem> {
+    let seconds = u32::try_from(hold.seconds.0).unwrap_or(u32::MAX);
+    let extended = app
+        .engine
+        .extend(order_id(&order)?, who.buyer.as_ref(), seconds);
+    match extended.await? {
+        Extended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
+        Extended::NotFound => Err(Problem::order_not_found()),
+        Extended::Refused(state) => Err(Problem::not_extendable(state)),
+        Extended::TooLong { max_seconds } => Err(Problem::hold_too_long(max_seconds)),
+    }
+}
+
 /// Cancels a held order and releases its units immediately.
-#[utoipa::path(delete, path = "/v1/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
+#[utoipa::path(delete, path = "/v1/orders/{order}", operation_id = "cancelOrder", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
         (status = 409, description = "`order_not_cancellable`: it is paid or has ended", body = Problem),
@@ -121,7 +154,7 @@ pub(crate) async fn cancel(
         .cancel(order_id(&order)?, who.buyer.as_ref())
         .await?
     {
-        Ended::Order(order) => Ok(shown(&order)),
+        Ended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::Refused(state) => Err(Problem::not_cancellable(state)),
     }
@@ -129,7 +162,7 @@ pub(crate) async fn cancel(
 
 /// Records that the money of an order was returned, and releases its units, if it has any,
 /// immediately.
-#[utoipa::path(post, path = "/v1/orders/{order}/refund", tag = "admins", params(("order" = String, Path, description = "the order's id")),
+#[utoipa::path(post, path = "/v1/orders/{order}/refund", operation_id = "refundOrder", tag = "admins", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_refundable`: it is not paid", body = Problem),
@@ -141,7 +174,7 @@ pub(crate) async fn refund(
     Name(order): Name,
 ) -> Result<Response, Problem> {
     match app.engine.refund(order_id(&order)?).await? {
-        Ended::Order(order) => Ok(shown(&order)),
+        Ended::Order(order) => shown(&app, &order, true).await,
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::Refused(state) => Err(Problem::not_refundable(state)),
     }

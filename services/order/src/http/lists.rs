@@ -7,19 +7,24 @@ pub(crate) mod rows;
 
 use std::sync::Arc;
 
-use axum::{extract::State, response::Response};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
 use domain::{ItemId, OrderId};
 use futures::FutureExt;
+use ledger::Page;
 
 use super::{
     App, Problem,
-    access::{AdminWith, Buyer, Name, Read},
+    access::{AdminWith, Buyer, Name, Read, RefundsWrite},
     items::item_id,
 };
-use crate::engine::RefundKey;
+use crate::engine::{RefundDone, RefundKey};
+use cursor::JournalKey;
 use pages::{List, PageBody};
 use query::Parameters;
-use rows::{ItemRow, OrderRow, RefundRow};
+use rows::{ItemRow, JournalRow, OrderRow, RefundRow};
 
 /// Lists all items, by id.
 #[utoipa::path(get, path = "/v1/items", operation_id = "listItems", tag = "admins",
@@ -147,6 +152,68 @@ pub(crate) async fn refunds_due(
             async move {
                 let page = engine.list_refunds_due(after, at_most).await?;
                 Ok(page.map(RefundRow::from))
+            }
+            .boxed()
+        }),
+    };
+    list.answer(&app.cursors, query).await
+}
+
+/// Notes that money was returned: the order becomes `refunded`, or the payment leaves the list. A
+/// repeat changes nothing.
+#[utoipa::path(post, path = "/v1/refunds-due/{id}/done", operation_id = "refundDone", tag = "admins",
+    params(("id" = String, Path, description = "`id` of a row of the list")),
+    responses((status = 200, description = "the row; its money is not due any more", body = RefundRow),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
+        (status = 404, description = "`refund_not_found`", body = Problem), (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn refund_done(
+    State(app): State<App>,
+    admin: AdminWith<RefundsWrite>,
+    Name(id): Name,
+) -> Result<Response, Problem> {
+    let due = RefundRow::key(&id).ok_or_else(Problem::refund_not_found)?;
+    match app.engine.refund_done(due, &admin.name).await? {
+        RefundDone::Done(due) => Ok(axum::Json(RefundRow::from(due)).into_response()),
+        RefundDone::NotFound => Err(Problem::refund_not_found()),
+    }
+}
+
+/// Lists the manual changes and repairs of an item, and the payments that must be returned, newest
+/// first.
+#[utoipa::path(get, path = "/v1/items/{item}/journal", operation_id = "listJournal", tag = "admins",
+    params(("item" = String, Path, description = "the item"),
+        ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+    responses((status = 200, description = "a page, or the whole list", body = PageBody<JournalRow>), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+        (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn journal(
+    State(app): State<App>,
+    _: AdminWith<Read>,
+    Name(item): Name,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let id = item_id(&item)?;
+    let name = format!("items/{id}/journal");
+    let query = parameters.read::<JournalKey>(&app.cursors, &name, false)?;
+    let known = app.engine.known(&id).await?;
+    known.ok_or_else(Problem::item_not_found)?;
+    let engine = Arc::clone(&app.engine);
+    let list = List {
+        name,
+        columns: JournalRow::COLUMNS,
+        read: Arc::new(move |before: Option<JournalKey>, at_most| {
+            let (engine, id) = (Arc::clone(&engine), id.clone());
+            async move {
+                let before = before.map(|key| key.0);
+                let page = engine.list_journal(&id, before, at_most).await?;
+                Ok(Page {
+                    next: page.next.map(JournalKey),
+                    rows: page.rows.into_iter().map(JournalRow::from).collect(),
+                })
             }
             .boxed()
         }),

@@ -18,10 +18,16 @@ use super::{
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
-    paths(orders::place, batch::place, orders::show, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
-        stock::move_stock, stock::set_stock, stock::patch, stock::archive, stock::journal, buyers::erase,
-        lists::items, lists::item_orders, lists::own_orders, lists::refunds_due,
+    paths(orders::place, batch::place, orders::show, life::extend, life::pay, life::cancel, life::refund, items::create, items::show, items::set_state, items::audit,
+        stock::move_stock, stock::set_stock, stock::patch, stock::archive, buyers::erase,
+        lists::items, lists::item_orders, lists::own_orders, lists::refunds_due, lists::refund_done, lists::journal,
         events::list, stripe::receive, webhooks::create, webhooks::list, webhooks::remove, webhooks::enable, webhooks::test, healthz, readyz, metrics),
+    tags((name = "buyers", description = "What buyers call: items and their own orders. A shop's backend may call for them."),
+        (name = "admins", description = "What operators and the shop's backend call, each with the scope that the call names."),
+        (name = "payments", description = "What payment providers call. Their signature stands for a token."),
+        (name = "events", description = "What has happened, for the shop: as a list, a stream, and by webhooks."),
+        (name = "operators", description = "What load balancers and Prometheus call.")),
+    servers((url = "/", description = "This service.")),
     modifiers(&Secured)
 )]
 pub(crate) struct Api;
@@ -44,13 +50,13 @@ impl Modify for Secured {
 }
 
 /// Liveness: the process runs.
-#[utoipa::path(get, path = "/healthz", tag = "operators", responses((status = 200, description = "the process runs")))]
+#[utoipa::path(get, path = "/healthz", operation_id = "getHealth", tag = "operators", responses((status = 200, description = "the process runs")))]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
 /// Readiness: Redis and the ledger answer, and the scripts are loaded.
-#[utoipa::path(get, path = "/readyz", tag = "operators",
+#[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "operators",
     responses((status = 200, description = "the process can sell"), (status = 503, description = "`unavailable`", body = Problem)))]
 pub(crate) async fn readyz(State(operators): State<Operators>) -> Result<&'static str, Problem> {
     operators.engine.ready().await?;
@@ -58,7 +64,7 @@ pub(crate) async fn readyz(State(operators): State<Operators>) -> Result<&'stati
 }
 
 /// Metrics for Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "operators", responses((status = 200, description = "Prometheus text format", body = String)))]
+#[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "operators", responses((status = 200, description = "Prometheus text format", body = String)))]
 pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
     let text = match operators.metrics {
         Some(metrics) => crate::metrics::render(metrics).await,
@@ -72,4 +78,54 @@ pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
         text,
     )
         .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, env, fs, path::Path};
+
+    use utoipa::OpenApi;
+
+    use super::Api;
+
+    /// The same text as `docs/openapi.json`. With `STOCKADE_WRITE_OPENAPI=1` the test writes the file
+    /// first (`make openapi`).
+    #[test]
+    fn the_file_in_docs_is_the_description_of_this_code() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+        let text = Api::openapi().to_pretty_json().unwrap() + "\n";
+        if env::var("STOCKADE_WRITE_OPENAPI").is_ok_and(|write| write == "1") {
+            fs::write(&file, &text).unwrap();
+        }
+        let stored = fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            stored == text,
+            "docs/openapi.json is old: run `make openapi`"
+        );
+    }
+
+    #[test]
+    fn every_call_has_an_id_of_its_own_and_a_tag_that_is_described() {
+        let api = serde_json::to_value(Api::openapi()).unwrap();
+        let described: BTreeSet<_> = api["tags"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tag| &tag["name"])
+            .map(ToString::to_string)
+            .collect();
+        let mut ids = BTreeSet::new();
+        for (path, methods) in api["paths"].as_object().unwrap() {
+            for (method, call) in methods.as_object().unwrap() {
+                let id = call["operationId"].as_str().unwrap();
+                assert!(ids.insert(id.to_owned()), "{method} {path}: {id} again");
+                for tag in call["tags"].as_array().unwrap() {
+                    assert!(
+                        described.contains(&tag.to_string()),
+                        "{method} {path}: {tag}"
+                    );
+                }
+            }
+        }
+    }
 }

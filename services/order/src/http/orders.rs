@@ -1,6 +1,6 @@
 //! Handlers that place and show orders.
 
-use std::{convert::Infallible, time::Instant};
+use std::{borrow::Cow, convert::Infallible, time::Instant};
 
 use axum::{
     extract::{FromRequestParts, State},
@@ -18,11 +18,13 @@ use super::{
     access::{Buyer, BuyerOrAdmin, Name, Read},
     body::{Json, Whole},
     problem,
+    words::OrderStateWord,
 };
-use crate::engine::{EngineError, Placed, Placement};
+use crate::engine::{Currency, EngineError, Placed, Placement, Price};
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// A new order.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -45,12 +47,31 @@ pub(crate) struct OrderBody<'a> {
     /// Number of units that the order asks for.
     #[schema(value_type = u32, example = 1)]
     quantity: Quantity,
+    /// The buyer. Only for admins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "ann")]
+    buyer: Option<&'a BuyerId>,
     /// The order's state.
-    #[schema(value_type = String, example = "held")]
+    #[schema(value_type = OrderStateWord, example = "held")]
     state: OrderState,
+    /// The price of one unit in the currency's smallest unit.
+    price: u64,
+    /// Quantity times price.
+    amount: u64,
+    /// ISO 4217.
+    #[schema(value_type = String, example = "USD")]
+    currency: Currency,
+    /// The provider's id of the payment, or null.
+    #[schema(value_type = Option<String>)]
+    payment: Option<Cow<'a, str>>,
+    /// When its units were taken first.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    created_at: Option<Timestamp>,
     /// When the hold expires.
     #[schema(value_type = String, format = DateTime)]
     expires_at: Timestamp,
+    /// Rises with every transition.
+    version: u64,
 }
 
 impl NewOrder {
@@ -60,27 +81,37 @@ impl NewOrder {
 }
 
 impl<'a> OrderBody<'a> {
-    pub(crate) fn of(order: &'a Order) -> Self {
-        let Order {
-            id,
-            item,
-            quantity,
-            state,
-            expires_at,
-            ..
-        } = order;
+    /// The order for an admin, or for its buyer.
+    pub(crate) fn of(order: &'a Order, price: Price, for_admin: bool) -> Self {
+        let payment = order.payment.as_ref();
         Self {
-            id: *id,
-            item,
-            quantity: *quantity,
-            state: *state,
-            expires_at: *expires_at,
+            id: order.id,
+            item: &order.item,
+            quantity: order.quantity,
+            buyer: for_admin.then_some(&order.buyer),
+            state: order.state,
+            price: price.unit,
+            amount: price.amount(order.quantity),
+            currency: price.currency,
+            payment: payment.map(|payment| payment.as_str().into()),
+            created_at: order.created_at,
+            expires_at: order.expires_at,
+            version: order.version,
         }
     }
 }
 
+/// Shows an order for an admin, or for its buyer.
+pub(crate) async fn shown(app: &App, order: &Order, for_admin: bool) -> Result<Response, Problem> {
+    let price = app.engine.price_of(&order.item).await?;
+    Ok(json(
+        StatusCode::OK,
+        &OrderBody::of(order, price, for_admin),
+    ))
+}
+
 /// Places an order.
-#[utoipa::path(post, path = "/v1/items/{item}/orders", tag = "buyers", request_body = NewOrder,
+#[utoipa::path(post, path = "/v1/items/{item}/orders", operation_id = "placeOrder", tag = "buyers", request_body = NewOrder,
     params(("item" = String, Path, description = "the item"),
         ("Idempotency-Key" = String, Header, description = "identifies the order among the buyer's orders: 1 to 255 visible ASCII characters"),
         ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 before the ledger has the order")),
@@ -109,7 +140,14 @@ pub(crate) async fn place(
         respond_async: headers.respond_async,
     };
     match place_order(&app, &item, request).await {
-        Ok(placed) => Ok(placed_order(placed.status, placed.replayed, &placed.order)),
+        Ok(placed) => {
+            let mut response = placed_order(placed.status, placed.replayed, &placed.order);
+            if headers.respond_async {
+                let applied = HeaderValue::from_static("respond-async");
+                response.headers_mut().insert(PREFERENCE_APPLIED, applied);
+            }
+            Ok(response)
+        }
         Err(Refusal::SoldOut) => Ok(problem::sold_out()),
         Err(Refusal::Problem(problem)) => Err(*problem),
     }
@@ -169,7 +207,11 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
             id,
             quantity,
             state,
+            created_at,
             expires_at,
+            price,
+            payment,
+            version,
             replayed,
             recorded,
         } => Ok(PlacedOrder {
@@ -183,11 +225,19 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
                 id,
                 item,
                 quantity,
+                buyer: None,
                 state,
+                price: price.unit,
+                amount: price.amount(quantity),
+                currency: price.currency,
+                payment: payment.map(|payment| payment.as_str().to_owned().into()),
+                created_at,
                 expires_at,
+                version,
             },
         }),
         Placed::SoldOut => Err(Refusal::SoldOut),
+        Placed::TooManyUnits { max } => Err(Problem::too_many_units(max).into()),
         Placed::BuyerLimitReached => Err(Problem::buyer_limit_reached().into()),
         Placed::NotOpen { state, opens_at } => Err(Problem::not_open(state, opens_at).into()),
         Placed::KeyReused { quantity } => Err(Problem::key_reused(quantity).into()),
@@ -221,7 +271,14 @@ fn read_key(headers: &HeaderMap) -> Result<IdempotencyKey, Invalid> {
     let value = headers
         .get(IDEMPOTENCY_KEY)
         .map(|value| value.to_str().unwrap_or_default());
-    IdempotencyKey::new(value.unwrap_or_default())
+    IdempotencyKey::new(unquoted(value.unwrap_or_default()))
+}
+
+/// The draft of the header wants its value in quotes, and many clients leave them out. Both are the
+/// same key.
+fn unquoted(key: &str) -> &str {
+    let inner = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
+    inner.unwrap_or(key)
 }
 
 /// RFC 7240 allows several comma-separated preferences in several headers.
@@ -270,6 +327,7 @@ pub(crate) struct OrderMetrics {
     buyer_limit_reached: Counter,
     not_open: Counter,
     key_reused: Counter,
+    too_many_units: Counter,
     item_not_found: Counter,
     outcome_unknown: Counter,
     seconds: Histogram,
@@ -285,6 +343,7 @@ impl Default for OrderMetrics {
             buyer_limit_reached: ended("buyer_limit_reached"),
             not_open: ended("not_open"),
             key_reused: ended("idempotency_key_reused"),
+            too_many_units: ended("too_many_units"),
             item_not_found: ended("item_not_found"),
             outcome_unknown: ended("outcome_unknown"),
             seconds: metrics::histogram!("stockade_order_seconds"),
@@ -301,6 +360,7 @@ impl OrderMetrics {
             Ok(Placed::BuyerLimitReached) => &self.buyer_limit_reached,
             Ok(Placed::NotOpen { .. }) => &self.not_open,
             Ok(Placed::KeyReused { .. }) => &self.key_reused,
+            Ok(Placed::TooManyUnits { .. }) => &self.too_many_units,
             Ok(Placed::ItemNotFound) => &self.item_not_found,
             Err(_) => &self.outcome_unknown,
         };
@@ -310,7 +370,7 @@ impl OrderMetrics {
 }
 
 /// Shows an order to its buyer or an admin.
-#[utoipa::path(get, path = "/v1/orders/{order}", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
+#[utoipa::path(get, path = "/v1/orders/{order}", operation_id = "getOrder", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `read`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
@@ -325,5 +385,5 @@ pub(crate) async fn show(
         .find_order(id, who.buyer.as_ref())
         .await?
         .ok_or_else(Problem::order_not_found)?;
-    Ok(json(StatusCode::OK, &OrderBody::of(&order)))
+    shown(&app, &order, who.buyer.is_none()).await
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{problems, request_id::RequestId};
+use super::{problems, request_id::RequestId, words::ProblemCode};
 use crate::{auth::Scope, engine::EngineError, rate::TooMany};
 
 /// An error response.
@@ -27,7 +27,7 @@ pub(crate) struct Problem {
     #[schema(value_type = u16, example = 409)]
     status: StatusCode,
     /// For programs. The meaning of a code never changes.
-    #[schema(example = "sold_out")]
+    #[schema(value_type = ProblemCode, example = "sold_out")]
     code: &'static str,
     /// For people.
     detail: String,
@@ -83,6 +83,17 @@ impl FieldError {
             ..list
         }
     }
+}
+
+/// A deployment takes about as long.
+const NOT_CONFIGURED_SECONDS: u32 = 60;
+
+/// Whole seconds from now until this time, rounded up, so that a repeat does not come too early.
+/// `None`: it has passed.
+fn seconds_until(time: Timestamp) -> Option<u32> {
+    let left = time.duration_since(Timestamp::now()).as_millis();
+    let seconds = (left > 0).then(|| left.div_euclid(1000) + 1)?;
+    Some(u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
 fn described<S: Serializer>(code: &&'static str, serializer: S) -> Result<S::Ok, S::Error> {
@@ -174,15 +185,26 @@ impl Problem {
     }
 
     pub(crate) fn invalid_signature(what: &str) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "invalid_signature", what)
+        Self::new(StatusCode::BAD_REQUEST, "invalid_signature", what)
     }
 
     pub(crate) fn no_stripe_secret() -> Self {
-        Self::new(
-            StatusCode::UNAUTHORIZED,
-            "invalid_signature",
+        Self::payments_not_configured(
             "this service has no secret of Stripe (STOCKADE_STRIPE_SECRET), so it accepts no signature",
         )
+    }
+
+    /// Providers repeat a report that was answered like this, so that none is lost until the secret
+    /// is set.
+    fn payments_not_configured(detail: &str) -> Self {
+        Self {
+            retry_after: Some(NOT_CONFIGURED_SECONDS),
+            ..Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "payments_not_configured",
+                detail,
+            )
+        }
     }
 
     pub(crate) fn other_currency(expected: &str) -> Self {
@@ -194,9 +216,7 @@ impl Problem {
     }
 
     pub(crate) fn no_payment_secret() -> Self {
-        Self::new(
-            StatusCode::UNAUTHORIZED,
-            "invalid_signature",
+        Self::payments_not_configured(
             "this service has no payment secret (STOCKADE_PAYMENT_SECRET), so it accepts no signature",
         )
     }
@@ -234,11 +254,10 @@ impl Problem {
     }
 
     pub(crate) fn no_amount(expected: u64) -> Self {
-        let detail = format!(
-            "amount_cents: expected {expected}, the price of the order; nothing was changed"
-        );
+        let detail =
+            format!("amount: expected {expected}, the price of the order; nothing was changed");
         Self {
-            field: Some("amount_cents".into()),
+            field: Some("amount".into()),
             ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
         }
     }
@@ -251,6 +270,32 @@ impl Problem {
         )
     }
 
+    pub(crate) fn not_extendable(state: OrderState) -> Self {
+        Self::of_state(
+            "order_not_extendable",
+            state,
+            "only the hold of a held order can be extended; nothing was changed",
+        )
+    }
+
+    pub(crate) fn hold_too_long(max_seconds: u32) -> Self {
+        let expected = format!(
+            "expected {max_seconds} at most, the item's max_hold_seconds; nothing was changed"
+        );
+        Self::invalid_fields(vec![FieldError::new("seconds", expected)])
+    }
+
+    pub(crate) fn too_many_units(max: domain::Quantity) -> Self {
+        let expected =
+            format!("expected {max} at most, the item's max_per_order; no units were taken");
+        Self::invalid_fields(vec![FieldError::new("quantity", expected)])
+    }
+
+    pub(crate) fn refund_not_found() -> Self {
+        let detail = "no such money is due; GET /v1/refunds-due lists it";
+        Self::new(StatusCode::NOT_FOUND, "refund_not_found", detail)
+    }
+
     pub(crate) fn not_refundable(state: OrderState) -> Self {
         Self::of_state(
             "order_not_refundable",
@@ -261,10 +306,10 @@ impl Problem {
 
     pub(crate) fn other_amount(expected: u64) -> Self {
         let detail = format!(
-            "amount_cents: expected {expected}, the price of the order; the order is unchanged, and the payment is in the journal"
+            "amount: expected {expected}, the price of the order; the order is unchanged, and the payment is in the journal"
         );
         Self {
-            field: Some("amount_cents".into()),
+            field: Some("amount".into()),
             ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "amount_mismatch", detail)
         }
     }
@@ -415,6 +460,7 @@ impl Problem {
         };
         let problem = Self::new(StatusCode::CONFLICT, "not_open", detail);
         Self {
+            retry_after: opens_at.and_then(seconds_until),
             state: Some(state),
             opens_at: Some(opens_at),
             ..problem
@@ -473,11 +519,21 @@ impl Problem {
         }
     }
 
-    pub(crate) fn timed_out() -> Self {
-        let detail = "the request did not finish in time";
+    /// The client was too slow: its body was not complete in time.
+    pub(crate) fn slow_request() -> Self {
+        let detail = "the body of the request did not arrive in time; nothing was changed";
         Self {
             retry_after: Some(1),
             ..Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail)
+        }
+    }
+
+    /// The service was too slow.
+    pub(crate) fn timed_out() -> Self {
+        let detail = "the service did not finish the request in time, and its outcome is unknown; repeat it with the same Idempotency-Key";
+        Self {
+            detail: detail.into(),
+            ..Self::outcome_unknown()
         }
     }
 

@@ -78,9 +78,15 @@ const PROBLEMS: &[Entry] = &[
     ),
     (
         "invalid_signature",
-        "401",
+        "400",
         "The signature of a payment does not verify, or its time is too far away.",
         "Sign the raw body with the payment secret and the present time.",
+    ),
+    (
+        "payments_not_configured",
+        "503",
+        "The service has no secret that a payment's signature could be checked with.",
+        "Set `STOCKADE_PAYMENT_SECRET` or `STOCKADE_STRIPE_SECRET`, and let the provider report the payment again.",
     ),
     (
         "item_not_found",
@@ -133,8 +139,8 @@ const PROBLEMS: &[Entry] = &[
     (
         "request_timeout",
         "408",
-        "The request did not finish in time.",
-        "Repeat the same request with the same key. Send its body faster, or make it smaller.",
+        "The body of the request did not arrive in time. Nothing was changed.",
+        "Send the request again, faster.",
     ),
     (
         "order_not_payable",
@@ -159,6 +165,18 @@ const PROBLEMS: &[Entry] = &[
         "409",
         "Only a held order can be cancelled. Nothing was changed.",
         "Read the order's `state`. A paid order can be refunded.",
+    ),
+    (
+        "order_not_extendable",
+        "409",
+        "Only the hold of a held order can be extended. Nothing was changed.",
+        "Read the order's `state`. An expired order can still be paid, if units are left.",
+    ),
+    (
+        "refund_not_found",
+        "404",
+        "No money is due under this id.",
+        "List the refunds that are due, and check the id in the path.",
     ),
     (
         "order_not_refundable",
@@ -240,6 +258,11 @@ pub(crate) const PATH: &str = "/docs/problems";
 /// Whether the page has this code.
 pub(crate) fn has(code: &str) -> bool {
     PROBLEMS.iter().any(|(known, ..)| *known == code)
+}
+
+/// All codes.
+pub(crate) fn codes() -> impl Iterator<Item = &'static str> {
+    PROBLEMS.iter().map(|(code, ..)| *code)
 }
 
 /// Shows all problems.

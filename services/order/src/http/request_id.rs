@@ -3,9 +3,12 @@
 //! The header `X-Request-Id` of the request is the name; without one, or with one that does not fit,
 //! the request gets a name of this process. The response has the same header.
 
-use std::sync::{
-    LazyLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    cell::Cell,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
@@ -15,7 +18,32 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LENGTH_MAX: usize = 128;
 
 tokio::task_local! {
-    static CURRENT: RequestId;
+    static CURRENT: Current;
+}
+
+/// The request that this task answers.
+struct Current {
+    id: RequestId,
+    /// Whether its body is awaited.
+    is_reading: Cell<bool>,
+}
+
+/// Reads the body of the request that this task answers.
+pub(crate) async fn reading<T>(read: impl Future<Output = T>) -> T {
+    let note = |is_reading| {
+        CURRENT
+            .try_with(|current| current.is_reading.set(is_reading))
+            .ok()
+    };
+    note(true);
+    let body = read.await;
+    note(false);
+    body
+}
+
+/// Whether this task waits for the body of its request.
+pub(crate) fn is_reading() -> bool {
+    CURRENT.try_with(|current| current.is_reading.get()) == Ok(true)
 }
 
 /// The name of a request.
@@ -41,14 +69,18 @@ impl RequestId {
 
     /// Answers the request under its name, which the response gets.
     pub(crate) async fn name<B>(self, answer: impl Future<Output = Response<B>>) -> Response<B> {
-        let mut response = CURRENT.scope(self.clone(), answer).await;
+        let current = Current {
+            id: self.clone(),
+            is_reading: Cell::new(false),
+        };
+        let mut response = CURRENT.scope(current, answer).await;
         response.headers_mut().insert(X_REQUEST_ID, self.0);
         response
     }
 
     /// The name of the request that this task answers. `None`: it answers none.
     pub(crate) fn current() -> Option<String> {
-        let name = |id: &Self| id.0.to_str().map(str::to_owned).ok();
+        let name = |current: &Current| current.id.0.to_str().map(str::to_owned).ok();
         CURRENT.try_with(name).ok().flatten()
     }
 }

@@ -1,27 +1,25 @@
-//! Handlers that change an item while it sells (stock, limit, window), and show its journal.
+//! Handlers that change an item while it sells: stock, limit, window, waves.
 
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use domain::{IdempotencyKey, Item, ItemId, Quantity, Window};
+use domain::{IdempotencyKey, Item, ItemId, Quantity, Wave, Window};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use ledger::{Changed, ItemChange, JournalEntry};
-use serde::{Deserialize, Deserializer, Serialize};
+use ledger::{Changed, ItemChange};
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{AdminWith, ItemsWrite, Name, Read, StockWrite},
+    access::{AdminWith, ItemsWrite, Name, StockWrite},
     body::{Json, Whole},
-    items::{ItemBody, check_window, item_id, view, whole_ms},
+    items::{ItemBody, NewWave, check_window, item_id, view, waves, whole_ms},
     orders::idempotency_key,
+    problem::FieldError,
 };
 use crate::engine::{ArchiveRequested, StockRequest, StockSet, Stocked};
-
-/// Maximum number of journal entries in a response.
-const JOURNAL_MAX: usize = 1000;
 
 type Units = Whole<1, { Item::MAX_STOCK }>;
 
@@ -62,6 +60,10 @@ pub(crate) struct ItemPatch {
     #[schema(value_type = Option<String>, format = DateTime)]
     #[serde(default, deserialize_with = "named")]
     closes_at: Option<Option<Timestamp>>,
+    /// The waves that are to come; null or an empty list: none. Waves that were added stay.
+    #[schema(value_type = Option<Vec<NewWave>>, max_items = 100)]
+    #[serde(default, deserialize_with = "named")]
+    waves: Option<Option<Vec<NewWave>>>,
 }
 
 /// Distinguishes a field that is null from one that is absent.
@@ -72,7 +74,8 @@ fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 impl ItemPatch {
-    fn into_change(self, now: Window) -> Result<ItemChange, Problem> {
+    fn into_change(self, item: &Item) -> Result<ItemChange, Problem> {
+        let now = item.window;
         let time =
             |patch: Option<Option<Timestamp>>, now| patch.map_or(now, |time| time.map(whole_ms));
         let window = Window {
@@ -89,8 +92,30 @@ impl ItemPatch {
             state: None,
             limit_per_buyer: limit.transpose()?,
             window: (window != now).then_some(window),
+            waves: self
+                .waves
+                .map(|new| pending_waves(&new.unwrap_or_default(), item))
+                .transpose()?,
         })
     }
+}
+
+/// The waves that are to come. Those that were added may be repeated as they are.
+fn pending_waves(new: &[NewWave], item: &Item) -> Result<Vec<Wave>, Problem> {
+    let pending = waves(new, item.stock)?;
+    for added in item.waves.iter().filter(|wave| wave.is_added) {
+        let changed = |wave: &&Wave| wave.at == added.at && wave.units != added.units;
+        if pending.iter().any(|wave| changed(&wave)) {
+            let expected = format!(
+                "expected {} units at {}: they were added",
+                added.units, added.at
+            );
+            return Err(Problem::invalid_fields(vec![FieldError::new(
+                "waves", expected,
+            )]));
+        }
+    }
+    Ok(pending)
 }
 
 /// The version in `If-Match`, from an earlier `ETag`.
@@ -144,7 +169,7 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
 
 /// Adds units to an item, or withdraws unsold units. Requests with the same `Idempotency-Key` are
 /// the same change.
-#[utoipa::path(post, path = "/v1/items/{item}/stock", tag = "admins", request_body = StockMove,
+#[utoipa::path(post, path = "/v1/items/{item}/stock", operation_id = "moveStock", tag = "admins", request_body = StockMove,
     params(("item" = String, Path, description = "the item"), ("Idempotency-Key" = String, Header, description = "identifies the change: a repeat with the same key changes nothing"),
         ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the change is complete", body = ItemBody), (status = 202, description = "units are still in transit", body = ItemBody),
@@ -198,7 +223,7 @@ async fn check_total(app: &App, id: &ItemId, request: StockRequest) -> Result<()
 
 /// Sets the stock of an item, if its version has not changed. For systems that manage the stock of
 /// several shops.
-#[utoipa::path(put, path = "/v1/items/{item}/stock", tag = "admins", request_body = NewStock,
+#[utoipa::path(put, path = "/v1/items/{item}/stock", operation_id = "setStock", tag = "admins", request_body = NewStock,
     params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, from its `ETag`")),
     responses((status = 200, description = "the item has this stock, and the change is complete", body = ItemBody),
         (status = 202, description = "units are still in transit (`withdrawing`); or units were sold in the meantime and only some could be withdrawn: `stock` is the result", body = ItemBody),
@@ -235,7 +260,7 @@ pub(crate) async fn set_stock(
 }
 
 /// Changes the limit or the window of an item.
-#[utoipa::path(patch, path = "/v1/items/{item}", tag = "admins", request_body = ItemPatch,
+#[utoipa::path(patch, path = "/v1/items/{item}", operation_id = "changeItem", tag = "admins", request_body = ItemPatch,
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
@@ -254,7 +279,7 @@ pub(crate) async fn patch(
         .item(&id)
         .await?
         .ok_or_else(Problem::item_not_found)?;
-    let change = request.into_change(now.window)?;
+    let change = request.into_change(&now)?;
     changed(&app, &id, &change, expected, &admin.name).await
 }
 
@@ -279,7 +304,7 @@ pub(crate) async fn changed(
 
 /// Archives a closed item for good: its final audit is written down, and Redis forgets it. Orders
 /// that are repeated or looked up are answered from the ledger.
-#[utoipa::path(post, path = "/v1/items/{item}/archive", tag = "admins",
+#[utoipa::path(post, path = "/v1/items/{item}/archive", operation_id = "archiveItem", tag = "admins",
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item is archived, now or before", body = ItemBody),
         (status = 202, description = "the request is recorded, and a reconciler will archive the item", body = ItemBody),
@@ -301,67 +326,4 @@ pub(crate) async fn archive(
         ArchiveRequested::OtherVersion(version) => Err(Problem::version_mismatch(version)),
         ArchiveRequested::NoItem => Err(Problem::item_not_found()),
     }
-}
-
-/// An entry of an item's journal.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct JournalBody {
-    /// The entry's number, which only rises.
-    id: u64,
-    /// When the change was made.
-    #[schema(value_type = String, format = DateTime)]
-    at: Timestamp,
-    /// Who made the change.
-    actor: String,
-    /// The action, for example `repair`.
-    action: String,
-    /// The fencing token under which the change was made, if there was one.
-    token: Option<u64>,
-    /// The values before the change.
-    #[schema(value_type = Object)]
-    before: serde_json::Value,
-    /// The values after the change.
-    #[schema(value_type = Object)]
-    after: serde_json::Value,
-}
-
-impl From<JournalEntry> for JournalBody {
-    fn from(entry: JournalEntry) -> Self {
-        let JournalEntry { id, at, entry } = entry;
-        Self {
-            id,
-            at,
-            actor: entry.actor,
-            action: entry.action,
-            token: entry.token,
-            before: entry.before,
-            after: entry.after,
-        }
-    }
-}
-
-/// Shows the manual changes and repairs of an item, and the payments that must be returned, newest
-/// first.
-#[utoipa::path(get, path = "/v1/items/{item}/journal", tag = "admins", params(("item" = String, Path, description = "the item")),
-    responses((status = 200, description = "the latest 1000 entries", body = [JournalBody]), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem),
-        (status = 404, description = "`item_not_found`", body = Problem)),
-    security(("admin" = [])))]
-pub(crate) async fn journal(
-    State(app): State<App>,
-    _: AdminWith<Read>,
-    Name(item): Name,
-) -> Result<Response, Problem> {
-    let id = item_id(&item)?;
-    app.engine
-        .item(&id)
-        .await?
-        .ok_or_else(Problem::item_not_found)?;
-    let entries = app.engine.journal(&id, JOURNAL_MAX).await?;
-    Ok(axum::Json(
-        entries
-            .into_iter()
-            .map(JournalBody::from)
-            .collect::<Vec<_>>(),
-    )
-    .into_response())
 }

@@ -76,10 +76,10 @@ enum Step {
 #[utoipa::path(post, path = "/v1/webhooks/stripe", operation_id = "receiveStripeEvent", tag = "payments", request_body = StripeEvent,
     params(("Stripe-Signature" = String, Header, description = "`t=SECONDS,v1=HEX`, as Stripe signs with the endpoint's secret")),
     responses((status = 200, description = "applied, now or before, or ignored", body = StripeResult),
-        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`invalid_signature`", body = Problem),
+        (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`: Stripe sends the event again", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
-        (status = 503, description = "`outcome_unknown`, `unavailable`: Stripe sends the event again", body = Problem)))]
+        (status = 503, description = "`outcome_unknown`, `unavailable`: Stripe sends the event again; `payments_not_configured`: the service has no secret of Stripe", body = Problem)))]
 pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<Response, Problem> {
     let headers = request.headers().clone();
     let raw = body::read(request, app.body_bytes.max(BODY_BYTES)).await?;
@@ -176,7 +176,7 @@ fn payment(object: &Value, amount: &str) -> Result<Payment, Problem> {
     let currency = object["currency"].as_str();
     Ok(Payment {
         id: payment_id(object)?,
-        amount_cents: Some(
+        amount: Some(
             object[amount]
                 .as_u64()
                 .ok_or_else(|| field(amount, "expected an amount in the smallest unit"))?,

@@ -115,6 +115,18 @@ async fn a_call_needs_its_own_scope() {
             ),
             (
                 Method::POST,
+                format!("/v1/orders/{order}/hold"),
+                json!({ "seconds": 1 }),
+                Scope::OrdersPlace,
+            ),
+            (
+                Method::POST,
+                "/v1/refunds-due/journal-0/done".into(),
+                json!(null),
+                Scope::RefundsWrite,
+            ),
+            (
+                Method::POST,
                 format!("/v1/orders/{order}/refund"),
                 json!(null),
                 Scope::RefundsWrite,
@@ -157,7 +169,11 @@ async fn the_journal_names_the_admin() {
         assert_eq!(patched.status, 200, "{}", patched.body);
         let path = format!("/v1/items/{item}/journal");
         let journal = Answer::of(env.admin(Method::GET, &path)).await;
-        assert_eq!(journal.body[0]["actor"], "items-write", "{}", journal.body);
+        assert_eq!(
+            journal.body["data"][0]["actor"], "items-write",
+            "{}",
+            journal.body
+        );
     })
     .await;
 }

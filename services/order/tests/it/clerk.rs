@@ -103,9 +103,9 @@ impl TestEnv {
     /// The entries of the item's journal with this action, newest first.
     pub async fn journal(&self, item: &str, action: &str) -> Vec<Value> {
         let answer =
-            Answer::of(self.admin(Method::GET, &format!("/v1/items/{item}/journal"))).await;
-        let entries = answer
-            .body
+            Answer::of(self.admin(Method::GET, &format!("/v1/items/{item}/journal?limit=1000")))
+                .await;
+        let entries = answer.body["data"]
             .as_array()
             .unwrap_or_else(|| panic!("{answer:?}"));
         entries

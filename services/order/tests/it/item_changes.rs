@@ -188,7 +188,7 @@ async fn absent_fields_stay_and_an_equal_value_is_no_change() {
         assert_eq!(
             Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/journal")))
                 .await
-                .body
+                .body["data"]
                 .as_array()
                 .unwrap()
                 .len(),
@@ -291,7 +291,7 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
         assert_eq!(
             Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/journal")))
                 .await
-                .body,
+                .body["data"],
             json!([])
         );
     })
@@ -315,7 +315,7 @@ async fn the_journal_shows_admins_all_changes_newest_first() {
         env.move_stock(0, &item, "k", &json!({ "add": 1 })).await;
         let path = format!("/v1/items/{item}/journal");
         let journal = Answer::of(env.admin(Method::GET, &path)).await.body;
-        let entries = journal.as_array().unwrap();
+        let entries = journal["data"].as_array().unwrap();
         let actions: Vec<_> = entries
             .iter()
             .map(|entry| entry["action"].as_str().unwrap())

@@ -60,7 +60,7 @@ fn keys(row: &Value) -> BTreeSet<&str> {
 async fn the_orders_of_an_item_are_listed_once_each_whatever_the_page_size() {
     on_both_ledgers(Options::default(), async |env| {
         let item = env
-            .create(json!({ "stock": 50, "price_cents": 250, "currency": "EUR", "hold_seconds": 60 }))
+            .create(json!({ "stock": 50, "price": 250, "currency": "EUR", "hold_seconds": 60 }))
             .await;
         let other = env.create(json!({ "stock": 50 })).await;
         let path = format!("/v1/items/{item}/orders");
@@ -77,7 +77,7 @@ async fn the_orders_of_an_item_are_listed_once_each_whatever_the_page_size() {
         }
         let answer = env.order(&item, "ann", "k", 3).await;
         let order = answer.is_held().body["id"].as_str().unwrap();
-        let report = json!({ "payment": "pay-1", "order": order, "amount_cents": 750 });
+        let report = json!({ "payment": "pay-1", "order": order, "amount": 750 });
         Answer::of(env.report(0, order, &report)).await.is_now("confirmed");
         let rows = all(admin, &format!("{path}?state=confirmed"), 2).await;
         assert_eq!(ids(&rows), [order]);
@@ -187,15 +187,38 @@ async fn money_that_must_be_returned_is_listed_until_it_was_returned() {
         assert_eq!(
             rows[0],
             json!({ "id": late, "reason": "refund_due", "order": late, "item": item, "buyer": "ann", "state": "refund_due",
-                    "quantity": 1, "payment": "pay-2", "amount": 0, "currency": "USD", "reported_at": null })
+                    "quantity": 1, "payment": "pay-2", "amount": 0, "currency": "USD", "reported_at": null,
+                    "idempotency_key": rows[0]["idempotency_key"] })
         );
+        let keys: std::collections::BTreeSet<_> =
+            rows.iter().map(|row| row["idempotency_key"].to_string()).collect();
+        assert_eq!(keys.len(), 3, "{keys:?}");
         assert_eq!(
             (&rows[1]["reason"], &rows[1]["order"], &rows[1]["state"]),
             (&json!("unmatched_payment"), &json!(paid), &json!("confirmed"))
         );
         assert!(rows[1]["id"].as_str().unwrap().starts_with("journal-"));
-        env.refund(&late).await.is_now("refunded");
+        let done = async |id: &str| {
+            let path = format!("/v1/refunds-due/{id}/done");
+            Answer::of(env.admin(Method::POST, &path)).await
+        };
+        for unknown in ["journal-0", "journal-x", "nonsense", &paid] {
+            done(unknown).await.is(404, "refund_not_found");
+        }
+        for _ in 0..2 {
+            let answer = done(&late).await;
+            assert_eq!((answer.status, &answer.body["state"]), (200, &json!("refunded")));
+        }
         assert_eq!(all(admin, "/v1/refunds-due", 10).await, rows[1..]);
+        for _ in 0..2 {
+            let answer = done(rows[1]["id"].as_str().unwrap()).await;
+            assert_eq!((answer.status, &answer.body), (200, &rows[1]));
+        }
+        assert_eq!(all(admin, "/v1/refunds-due", 10).await, rows[2..]);
+        let noted = env.journal(&item, "payment_refunded").await;
+        assert_eq!((noted.len(), &noted[0]["after"]["payment"]), (1, &json!("pay-3")));
+        env.pay(&paid, "pay-3").await.is(409, "already_paid");
+        assert_eq!(all(admin, "/v1/refunds-due", 10).await, rows[2..], "reported again");
     })
     .await;
 }

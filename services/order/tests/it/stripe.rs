@@ -59,7 +59,7 @@ impl TestEnv {
 
     /// An item that costs 19.99 euros, and an order of it.
     async fn ordered(&self) -> (String, String) {
-        let item = json!({ "stock": 5, "price_cents": 1999, "currency": "EUR" });
+        let item = json!({ "stock": 5, "price": 1999, "currency": "EUR" });
         let item = self.create(item).await;
         let order = self.hold(&item, "ann", "k").await;
         (item, order)
@@ -263,7 +263,7 @@ async fn only_stripes_signature_of_the_present_or_previous_secret_counts() {
             ("Stockade-Signature", good),
         ] {
             let answer = env.stripe_signed(&body, header, &signature).await;
-            answer.is(401, "invalid_signature");
+            answer.is(400, "invalid_signature");
         }
         assert_eq!(env.state_of(&order).await, "held");
         let previous = key(STRIPE_SECRETS[1]).sign(text.as_bytes());

@@ -62,7 +62,7 @@ impl Shop {
 
     async fn pay(&self, order: &str, item: &Item) -> &'static str {
         let payment = json!({
-            "payment": format!("demo-{order}"), "order": order, "amount_cents": item.price_cents
+            "payment": format!("demo-{order}"), "order": order, "amount": item.price
         });
         let body = payment.to_string();
         let request = Request::post(format!("/v1/orders/{order}/payment"))

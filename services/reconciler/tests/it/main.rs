@@ -25,3 +25,4 @@ mod returns;
 mod spillovers;
 mod stock_changes;
 mod unresponsive;
+mod waves;

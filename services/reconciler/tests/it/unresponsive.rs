@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use domain::{
     BuyerId, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentKey,
-    TransferId,
+    TransferId, Wave,
 };
 use jiff::Timestamp;
 use ledger::{
@@ -89,6 +89,14 @@ impl OrderLife for UnresponsiveLedger {
         self.ledger.pending_returns(item, before, at_most).await
     }
 
+    async fn extend(
+        &self,
+        order: &Order,
+        expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError> {
+        self.ledger.extend(order, expires_at).await
+    }
+
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
         self.ledger.paid_order(payment).await
     }
@@ -147,6 +155,15 @@ impl StockOperations for UnresponsiveLedger {
         self.ledger
             .change_stock_by(id, change, requested, expected, actor)
             .await
+    }
+
+    async fn add_wave(
+        &self,
+        item: &Item,
+        wave: &Wave,
+        actor: &str,
+    ) -> Result<Changed, LedgerError> {
+        self.ledger.add_wave(item, wave, actor).await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
@@ -264,6 +281,19 @@ impl Listing for UnresponsiveLedger {
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError> {
         self.ledger.list_refunds_due(after, at_most).await
+    }
+
+    async fn list_journal(
+        &self,
+        item: &ItemId,
+        before: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
+        self.ledger.list_journal(item, before, at_most).await
+    }
+
+    async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
+        self.ledger.journal_entry(id).await
     }
 
     async fn list_unmatched_payments(

@@ -23,13 +23,15 @@ struct Wanted {
     id: String,
     stock: u64,
     title: Option<String>,
-    price_cents: Option<u64>,
+    price: Option<u64>,
     currency: Option<String>,
     limit_per_buyer: Option<u32>,
     segments: Option<u16>,
     opens_at: Option<Timestamp>,
     closes_at: Option<Timestamp>,
     hold_seconds: Option<u32>,
+    max_hold_seconds: Option<u32>,
+    max_per_order: Option<u32>,
     durability: Option<Durability>,
     state: Option<ItemState>,
 }
@@ -103,11 +105,7 @@ impl Wanted {
                 "title",
                 self.title.as_ref().is_none_or(|title| *title == now.title),
             ),
-            (
-                "price_cents",
-                self.price_cents
-                    .is_none_or(|price| price == now.price_cents),
-            ),
+            ("price", self.price.is_none_or(|price| price == now.price)),
             (
                 "currency",
                 self.currency
@@ -123,6 +121,15 @@ impl Wanted {
                 "hold_seconds",
                 self.hold_seconds
                     .is_none_or(|seconds| seconds == now.hold_seconds),
+            ),
+            (
+                "max_hold_seconds",
+                self.max_hold_seconds
+                    .is_none_or(|seconds| seconds == now.max_hold_seconds),
+            ),
+            (
+                "max_per_order",
+                self.max_per_order.is_none() || self.max_per_order == now.max_per_order,
             ),
             (
                 "durability",
@@ -195,13 +202,15 @@ impl Wanted {
             id,
             stock,
             title,
-            price_cents,
+            price,
             currency,
             limit_per_buyer,
             segments,
             opens_at,
             closes_at,
             hold_seconds,
+            max_hold_seconds,
+            max_per_order,
             durability,
             state: _,
         } = self.clone();
@@ -209,13 +218,16 @@ impl Wanted {
             id,
             stock,
             title,
-            price_cents,
+            price,
             currency,
             limit_per_buyer,
             segments,
             opens_at,
             closes_at,
             hold_seconds,
+            max_hold_seconds,
+            max_per_order,
+            waves: Vec::new(),
             durability,
         };
         self.changed(service, &Request::create_item(&service.token, &new))

@@ -85,8 +85,8 @@ pub struct NewItemArguments {
     #[arg(long)]
     title: Option<String>,
     /// Price of one unit in the currency's smallest unit. Default: 0.
-    #[arg(long, value_name = "CENTS")]
-    price_cents: Option<u64>,
+    #[arg(long, value_name = "AMOUNT")]
+    price: Option<u64>,
     /// Three capital letters (ISO 4217). Default: USD.
     #[arg(long)]
     currency: Option<String>,
@@ -105,6 +105,12 @@ pub struct NewItemArguments {
     /// Seconds for which an order holds its units. Default: 900.
     #[arg(long, value_name = "SECONDS")]
     hold_seconds: Option<u32>,
+    /// Seconds up to which a hold can be extended. Default: 3600, or --hold-seconds if it is more.
+    #[arg(long, value_name = "SECONDS")]
+    max_hold_seconds: Option<u32>,
+    /// Units that one order may ask for. Default: no limit.
+    #[arg(long, value_name = "UNITS")]
+    max_per_order: Option<u32>,
     /// When an order is acknowledged: recorded (default), replicated or accepted.
     #[arg(long, value_parser = durability)]
     durability: Option<Durability>,
@@ -132,13 +138,16 @@ impl From<NewItemArguments> for NewItem {
             id: arguments.item,
             stock: arguments.stock,
             title: arguments.title,
-            price_cents: arguments.price_cents,
+            price: arguments.price,
             currency: arguments.currency,
             limit_per_buyer: arguments.limit_per_buyer,
             segments: arguments.segments,
             opens_at: arguments.opens_at,
             closes_at: arguments.closes_at,
             hold_seconds: arguments.hold_seconds,
+            max_hold_seconds: arguments.max_hold_seconds,
+            max_per_order: arguments.max_per_order,
+            waves: Vec::new(),
             durability: arguments.durability,
         }
     }

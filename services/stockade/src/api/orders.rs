@@ -55,6 +55,13 @@ pub enum OrdersCommand {
         /// Id of the order.
         order: Uuid,
     },
+    /// Has the hold of an order last longer.
+    Extend {
+        /// Id of the order.
+        order: Uuid,
+        /// Length of the whole hold in seconds, counted from the creation of the order.
+        seconds: u32,
+    },
     /// Records that the money of an order was returned. Units that it has can be bought again.
     Refund {
         /// Id of the order.
@@ -93,6 +100,10 @@ impl OrdersCommand {
             }
             Self::Show { order } => service.show(&Request::order(token, order)).await,
             Self::Cancel { order } => service.show(&Request::cancel(token, order)).await,
+            Self::Extend { order, seconds } => {
+                let request = Request::extend_hold(token, order, seconds);
+                service.show(&request).await
+            }
             Self::Refund { order } => service.show(&Request::refund(token, order)).await,
         }
     }

@@ -309,6 +309,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_ARCHIVE_AFTER",
         "how long after its end a closed item is archived by itself, such as 30d; the units are s, m, h and d. Unset: never",
     ),
+    unset(
+        "cors_origins",
+        "STOCKADE_CORS_ORIGINS",
+        "origins whose pages may call the API at STOCKADE_LISTEN from a browser, comma-separated: https://shop.example,...; or *. Unset: none",
+    ),
     setting(
         "webhooks_allow_private",
         "STOCKADE_WEBHOOKS_ALLOW_PRIVATE",

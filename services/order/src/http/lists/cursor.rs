@@ -73,6 +73,19 @@ impl Key for OrderId {
     }
 }
 
+/// An entry of a journal.
+pub(super) struct JournalKey(pub u64);
+
+impl Key for JournalKey {
+    fn to_bytes(&self) -> Vec<u8> {
+        self.0.to_be_bytes().into()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(u64::from_be_bytes).map(Self)
+    }
+}
+
 impl Key for RefundKey {
     fn to_bytes(&self) -> Vec<u8> {
         match self {

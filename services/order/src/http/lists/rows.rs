@@ -2,11 +2,14 @@
 
 use domain::{BuyerId, Durability, ItemId, ItemState, OrderId, OrderState, Quantity};
 use jiff::Timestamp;
-use ledger::ListedItem;
+use ledger::{JournalEntry, ListedItem};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::engine::{ListedOrder, RefundDue, UnmatchedPayment};
+use crate::{
+    engine::{ListedOrder, RefundDue, RefundKey, UnmatchedPayment},
+    http::words::{DurabilityWord, ItemStateWord, OrderStateWord},
+};
 
 /// An item in a list. Its counts are those of the ledger, which may lag behind Redis.
 #[derive(Debug, Serialize, ToSchema)]
@@ -17,7 +20,7 @@ pub(crate) struct ItemRow {
     /// The title that buyers see.
     title: String,
     /// The item's state.
-    #[schema(value_type = String, example = "open")]
+    #[schema(value_type = ItemStateWord, example = "open")]
     state: ItemState,
     /// Units that exist.
     stock: u64,
@@ -30,7 +33,7 @@ pub(crate) struct ItemRow {
     /// Units of orders that have ended, on their way back.
     returning: u64,
     /// The price of one unit in the currency's smallest unit.
-    price_cents: u64,
+    price: u64,
     /// ISO 4217.
     currency: String,
     /// Units that one buyer may hold; null means no limit.
@@ -45,7 +48,7 @@ pub(crate) struct ItemRow {
     /// Seconds for which an order holds its units.
     hold_seconds: u32,
     /// When an order is acknowledged: `recorded`, `accepted` or `replicated`.
-    #[schema(value_type = String)]
+    #[schema(value_type = DurabilityWord)]
     durability: Durability,
     /// Number of segments.
     segment_count: u16,
@@ -63,7 +66,7 @@ impl ItemRow {
         "held",
         "confirmed",
         "returning",
-        "price_cents",
+        "price",
         "currency",
         "limit_per_buyer",
         "opens_at",
@@ -87,7 +90,7 @@ impl From<ListedItem> for ItemRow {
             held: listed.held,
             confirmed: listed.confirmed,
             returning: listed.returning,
-            price_cents: item.price_cents,
+            price: item.price,
             currency: item.currency,
             limit_per_buyer: item.limit_per_buyer,
             opens_at: item.window.opens_at,
@@ -114,7 +117,7 @@ pub(crate) struct OrderRow {
     #[schema(value_type = Option<String>)]
     buyer: Option<BuyerId>,
     /// The order's state.
-    #[schema(value_type = String, example = "held")]
+    #[schema(value_type = OrderStateWord, example = "held")]
     state: OrderState,
     /// Number of units.
     #[schema(value_type = u32, example = 1)]
@@ -126,8 +129,7 @@ pub(crate) struct OrderRow {
     currency: String,
     /// The provider's id of the payment, if there was one.
     payment: Option<String>,
-    /// When its units were taken. Null after a late payment took units again: the ledger knows only
-    /// the deadline of the latest hold.
+    /// When its units were taken first.
     #[schema(value_type = Option<String>, format = DateTime)]
     created_at: Option<Timestamp>,
     /// When the hold expires or has expired.
@@ -185,7 +187,7 @@ impl From<ListedOrder> for OrderRow {
             amount: listed.amount,
             currency: listed.currency,
             payment: order.payment.map(|payment| payment.to_string()),
-            created_at: listed.created_at,
+            created_at: order.created_at,
             expires_at: order.expires_at,
             version: order.version,
         }
@@ -220,7 +222,7 @@ pub(crate) struct RefundRow {
     #[schema(value_type = Option<String>)]
     buyer: Option<BuyerId>,
     /// The order's state. For an unmatched payment: when it was reported.
-    #[schema(value_type = String)]
+    #[schema(value_type = OrderStateWord)]
     state: OrderState,
     /// Number of units; null for an unmatched payment.
     #[schema(value_type = Option<u32>)]
@@ -234,6 +236,10 @@ pub(crate) struct RefundRow {
     /// When an unmatched payment was reported first; null for an order.
     #[schema(value_type = Option<String>, format = DateTime)]
     reported_at: Option<Timestamp>,
+    /// An idempotency key for the provider's refund, always the same for this row: with it, a repeat
+    /// of the refund returns the money once.
+    #[schema(example = "stockade-refund-1f0c5b0e3a7d4c21a9c4e8b7d6f50312")]
+    idempotency_key: String,
 }
 
 impl RefundRow {
@@ -249,10 +255,24 @@ impl RefundRow {
         "amount",
         "currency",
         "reported_at",
+        "idempotency_key",
     ];
+
+    /// The row that an id names.
+    pub(super) fn key(id: &str) -> Option<RefundKey> {
+        match id.strip_prefix("journal-") {
+            Some(entry) => entry.parse().ok().map(RefundKey::Payment),
+            None => id.parse().ok().map(OrderId::first).map(RefundKey::Order),
+        }
+    }
 
     fn of_order(listed: ListedOrder) -> Self {
         let order = listed.order;
+        let payment = order
+            .payment
+            .as_ref()
+            .map_or("", |payment| payment.as_str());
+        let idempotency_key = refund_key(order.id, payment);
         Self {
             id: order.id.to_string(),
             reason: RefundReason::RefundDue,
@@ -265,10 +285,12 @@ impl RefundRow {
             amount: Some(listed.amount),
             currency: listed.currency,
             reported_at: None,
+            idempotency_key,
         }
     }
 
     fn of_payment(unmatched: UnmatchedPayment) -> Self {
+        let idempotency_key = refund_key(unmatched.order, &unmatched.payment);
         Self {
             id: format!("journal-{}", unmatched.entry),
             reason: RefundReason::UnmatchedPayment,
@@ -281,8 +303,21 @@ impl RefundRow {
             amount: unmatched.amount,
             currency: unmatched.currency,
             reported_at: Some(unmatched.reported_at),
+            idempotency_key,
         }
     }
+}
+
+/// A hash of order and payment: the same for every reader of the row, and different in every
+/// installation that shares an account with the provider.
+fn refund_key(order: OrderId, payment: &str) -> String {
+    let named = [order.as_bytes().as_slice(), payment.as_bytes()].concat();
+    let hash = ring::digest::digest(&ring::digest::SHA256, &named);
+    let hash: String = hash.as_ref()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("stockade-refund-{hash}")
 }
 
 impl From<RefundDue> for RefundRow {
@@ -290,6 +325,48 @@ impl From<RefundDue> for RefundRow {
         match due {
             RefundDue::Order(listed) => Self::of_order(listed),
             RefundDue::Payment(unmatched) => Self::of_payment(unmatched),
+        }
+    }
+}
+
+/// An entry of an item's journal.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct JournalRow {
+    /// The entry's number, which only rises.
+    id: u64,
+    /// When the change was made.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Who made the change.
+    actor: String,
+    /// The action, for example `repair`.
+    action: String,
+    /// The fencing token under which the change was made, if there was one.
+    token: Option<u64>,
+    /// The values before the change.
+    #[schema(value_type = Object)]
+    before: serde_json::Value,
+    /// The values after the change.
+    #[schema(value_type = Object)]
+    after: serde_json::Value,
+}
+
+impl JournalRow {
+    pub(super) const COLUMNS: &[&str] =
+        &["id", "at", "actor", "action", "token", "before", "after"];
+}
+
+impl From<JournalEntry> for JournalRow {
+    fn from(entry: JournalEntry) -> Self {
+        let JournalEntry { id, at, entry } = entry;
+        Self {
+            id,
+            at,
+            actor: entry.actor,
+            action: entry.action,
+            token: entry.token,
+            before: entry.before,
+            after: entry.after,
         }
     }
 }

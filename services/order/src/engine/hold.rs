@@ -1,0 +1,103 @@
+//! Extending the hold of an order.
+//!
+//! The caller names how long the hold shall be in all, counted from the creation of the order. A
+//! repeat therefore asks for the same end, whenever it comes. Only the ledger knows the end of a
+//! hold: expiry is a transition there, decided on the version that an extension raises.
+
+use std::time::Duration;
+
+use domain::{BuyerId, Order, OrderId, OrderState};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{Engine, EngineError};
+
+/// Result of extending a hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extended {
+    /// The order as it is now: this or an earlier request extended the hold, or it lasted long
+    /// enough already.
+    Order(Order),
+    /// There is no such order, or it belongs to another buyer.
+    NotFound,
+    /// An order in this state holds nothing that could be extended.
+    Refused(OrderState),
+    /// The item allows holds of this many seconds.
+    TooLong {
+        /// The longest hold.
+        max_seconds: u32,
+    },
+}
+
+impl Engine {
+    /// Extends the hold so that it ends `seconds` after the order was created. A hold never gets
+    /// shorter. `buyer` must be the buyer of the order (`None`: any buyer).
+    pub async fn extend(
+        &self,
+        id: OrderId,
+        buyer: Option<&BuyerId>,
+        seconds: u32,
+    ) -> Result<Extended, EngineError> {
+        self.with_timeout(self.extend_or_wait(id, buyer, seconds))
+            .await
+    }
+
+    async fn extend_or_wait(
+        &self,
+        id: OrderId,
+        buyer: Option<&BuyerId>,
+        seconds: u32,
+    ) -> Result<Extended, EngineError> {
+        let until = Instant::now() + self.settings.order_timeout;
+        while Instant::now() < until {
+            let order = self
+                .recorded_order(id, until)
+                .await?
+                .filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer));
+            let Some(order) = order else {
+                return Ok(Extended::NotFound);
+            };
+            if let Some(extended) = self.try_extend(order, seconds).await? {
+                return Ok(extended);
+            }
+        }
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// `None`: a concurrent transition was faster.
+    async fn try_extend(
+        &self,
+        order: Order,
+        seconds: u32,
+    ) -> Result<Option<Extended>, EngineError> {
+        let Some(known) = self.known(&order.item).await? else {
+            return Ok(Some(Extended::NotFound));
+        };
+        let max_seconds = known.item.max_hold_seconds;
+        if seconds > max_seconds {
+            return Ok(Some(Extended::TooLong { max_seconds }));
+        }
+        if order.state != OrderState::Held {
+            return Ok(Some(Extended::Refused(order.state)));
+        }
+        let wanted = end(&order, known.item.hold_seconds, seconds);
+        if wanted <= order.expires_at {
+            return Ok(Some(Extended::Order(order)));
+        }
+        let extended = self.ledger.extend(&order, wanted).await?;
+        Ok(extended.map(Extended::Order))
+    }
+}
+
+/// The end of a hold of `seconds`. An order without the time of its creation counts from its latest
+/// hold.
+fn end(order: &Order, hold_seconds: u32, seconds: u32) -> Timestamp {
+    let after = |time: Timestamp, seconds: u32| {
+        time.saturating_add(Duration::from_secs(seconds.into()))
+            .unwrap_or(time)
+    };
+    match order.created_at {
+        Some(created_at) => after(created_at, seconds),
+        None => after(order.expires_at, seconds.saturating_sub(hold_seconds)),
+    }
+}

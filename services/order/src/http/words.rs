@@ -1,0 +1,49 @@
+//! The words of the API's enums in its description, taken from the enums themselves.
+
+use std::borrow::Cow;
+
+use domain::{Durability, ItemState, OrderState};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
+};
+
+use super::problems;
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $shape:ident is $name:literal: $words:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) struct $shape;
+
+        impl PartialSchema for $shape {
+            fn schema() -> RefOr<Schema> {
+                let words: Vec<&'static str> = $words;
+                let schema = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words));
+                schema.build().into()
+            }
+        }
+
+        impl ToSchema for $shape {
+            fn name() -> Cow<'static, str> {
+                $name.into()
+            }
+        }
+    )*};
+}
+
+words! {
+    /// The state of an order.
+    OrderStateWord is "OrderState": OrderState::ALL.iter().map(|state| state.as_str()).collect();
+    /// The state of an item.
+    ItemStateWord is "ItemState": ItemState::ALL.iter().map(|state| state.as_str()).collect();
+    /// The states that an item can be set to. It is archived by a call of its own.
+    SettableStateWord is "SettableState": ItemState::ALL
+        .iter()
+        .filter(|state| **state != ItemState::Archived)
+        .map(|state| state.as_str())
+        .collect();
+    /// The step after which an order is acknowledged.
+    DurabilityWord is "Durability": Durability::ALL.iter().map(|word| word.as_str()).collect();
+    /// The codes of problems.
+    ProblemCode is "ProblemCode": problems::codes().collect();
+}

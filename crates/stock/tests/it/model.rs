@@ -5,7 +5,7 @@
 //!
 //! A ring of three segments and an order that starts at segment 0, its home. The scripts are in
 //! `scripts.rs`, one function for each file of `lua/` and with the same decisions: `reserve_home`,
-//! `reserve_next`, `finish_spillover`, `due_spillovers`, `forget_declined`, `forget_spillover`. Between any two of them
+//! `reserve_next`, `reserve_again`, `finish_spillover`, `due_spillovers`, `forget_declined`, `forget_spillover`. Between any two of them
 //! anything may happen:
 //!
 //! * A message that was sent can be delivered at any later time, again and again, or never. This
@@ -15,6 +15,8 @@
 //! * Up to four attempts of one order run concurrently, each with its own deadline, and new ones
 //!   start without end. A client's request, its retry and the worker's repeat of an abandoned spillover
 //!   are the same thing. An attempt can crash anywhere: that is an attempt that never moves again.
+//! * An attempt whose order every segment has declined ends it, or begins another round, as it
+//!   likes: what it takes for "sold out" to be true is the subject of `truth.rs`.
 //! * Units come to a segment and leave it at any moment, by cancellations, orders or transfers.
 //! * The ledger cancels an order that was taken, or rejects it while its segment is repaired. Then
 //!   `release_count` and `release` are sent, in this order, and delivered like everything else:
@@ -75,10 +77,11 @@ mod short_form;
 mod spillover;
 mod state;
 mod transfer;
+mod truth;
 
 use self::{
     check::{assert_sound, find_counterexample},
-    properties::{COUNT, LIMIT, SETTLED, TAKEN_ONCE, TAKES_ONCE_FOR_GOOD},
+    properties::{COUNT, LIMIT, REFUSED, SETTLED, TAKEN_ONCE, TAKES_ONCE_FOR_GOOD},
     rules::Rules,
     spillover::Spillover,
     state::Order,
@@ -92,6 +95,7 @@ const ONE_ORDER: Spillover = Spillover {
     units: 2,
     limit: 1,
     returns: false,
+    rounds: 0,
 };
 /// Two orders of one buyer who may have one. They meet only at home and over stock, so a shorter
 /// ring is enough.
@@ -114,6 +118,34 @@ const RETAKE: Spillover = Spillover {
     returns: true,
     ..TWO_ORDERS
 };
+
+/// Orders that are declined by all segments, and begin another round.
+const ROUNDS: Spillover = Spillover {
+    attempts: 2,
+    rounds: 1,
+    ..ONE_ORDER
+};
+const MANY_ROUNDS: Spillover = Spillover {
+    ring: 2,
+    rounds: 2,
+    ..ROUNDS
+};
+const ROUNDS_AND_RETURNS: Spillover = Spillover {
+    ring: 2,
+    returns: true,
+    ..ROUNDS
+};
+
+fn assert_rounds_need(rules: Rules, property: &'static str) {
+    find_counterexample(
+        Spillover {
+            rules,
+            rounds: 2,
+            ..ROUNDS
+        },
+        property,
+    );
+}
 
 fn assert_takes_twice(rules: Rules) {
     let last = find_counterexample(
@@ -157,6 +189,87 @@ fn a_unit_goes_back_once_and_its_order_never_takes_again_at_a_larger_size() {
         },
         400_000,
     );
+}
+
+#[test]
+fn an_order_takes_once_in_all_its_rounds() {
+    assert_sound(ROUNDS, 200_000);
+}
+
+#[test]
+fn an_order_takes_once_in_many_rounds_of_a_short_ring() {
+    assert_sound(MANY_ROUNDS, 60_000);
+}
+
+#[test]
+fn a_unit_goes_back_once_whatever_the_round() {
+    assert_sound(ROUNDS_AND_RETURNS, 70_000);
+}
+
+#[test]
+#[ignore = "millions of states"]
+fn an_order_takes_once_in_all_its_rounds_at_a_larger_size() {
+    assert_sound(
+        Spillover {
+            attempts: 3,
+            ..ROUNDS
+        },
+        1_000_000,
+    );
+}
+
+#[test]
+fn with_a_round_that_begins_early_the_checker_finds_a_double_take() {
+    let rules = Rules {
+        round_follows_declines_of_all: false,
+        ..Rules::ALL
+    };
+    assert_rounds_need(rules, TAKEN_ONCE);
+}
+
+#[test]
+fn with_a_round_that_is_decided_twice_the_checker_finds_a_double_take() {
+    let rules = Rules {
+        round_is_decided_once: false,
+        ..Rules::ALL
+    };
+    assert_rounds_need(rules, TAKEN_ONCE);
+}
+
+#[test]
+fn with_a_round_that_home_does_not_open_the_checker_finds_a_refused_order_with_a_unit() {
+    let rules = Rules {
+        home_opens_the_round: false,
+        ..Rules::ALL
+    };
+    assert_rounds_need(rules, REFUSED);
+}
+
+#[test]
+fn with_sold_out_of_any_round_the_checker_finds_a_refused_order_with_a_unit() {
+    let rules = Rules {
+        sold_out_names_its_round: false,
+        ..Rules::ALL
+    };
+    assert_rounds_need(rules, REFUSED);
+}
+
+#[test]
+fn with_sold_out_that_is_reopened_the_checker_finds_a_refused_order_with_a_unit() {
+    let rules = Rules {
+        sold_out_is_final: false,
+        ..Rules::ALL
+    };
+    assert_rounds_need(rules, REFUSED);
+}
+
+#[test]
+fn with_sold_out_that_home_does_not_confirm_the_checker_finds_a_refused_order_with_a_unit() {
+    let rules = Rules {
+        told_by_home: false,
+        ..Rules::ALL
+    };
+    assert_rounds_need(rules, REFUSED);
 }
 
 #[test]

@@ -13,6 +13,8 @@ use super::{
 pub const TAKEN_ONCE: &str = "at most one segment has taken for an order";
 /// A repeat of an order whose unit has gone back does not take another one.
 pub const TAKES_ONCE_FOR_GOOD: &str = "an order takes once, also after its unit has gone back";
+/// "Sold out" is said of an order that has no unit, and gets none.
+pub const REFUSED: &str = "an order that was told sold out has no unit";
 /// Home counts what is taken or may still be.
 pub const COUNT: &str = "the buyer's count is the orders that are taken or unfinished";
 /// Never more orders than the buyer may have.
@@ -26,7 +28,33 @@ pub fn all(spillover: &Spillover) -> Vec<Property<Spillover>> {
     if spillover.returns {
         all.extend(of_returns());
     }
+    if spillover.rounds > 0 {
+        all.extend(of_rounds());
+    }
     all
+}
+
+/// Without these, nothing would have been said of later rounds.
+fn of_rounds() -> [Property<Spillover>; 3] {
+    [
+        Property::sometimes("home takes in a later round", |_, state: &State| {
+            any(state, |order| took_later_at(order, HOME))
+        }),
+        Property::sometimes(
+            "another segment takes in a later round",
+            |_, state: &State| any(state, |order| took_later_at(order, HOME + 1)),
+        ),
+        Property::sometimes("a later round ends sold out", |_, state: &State| {
+            any(state, |order| {
+                order.home() == Decision::SoldOut && order.records[HOME].round > 0
+            })
+        }),
+    ]
+}
+
+fn took_later_at(order: &Order, segment: usize) -> bool {
+    let mut attempts = order.attempts.iter().flatten();
+    took_at(order, segment) && attempts.any(|attempt| attempt.round > 0)
 }
 
 /// Without these, nothing would have been said of returns.
@@ -79,6 +107,12 @@ fn of_every_spillover() -> Vec<Property<Spillover>> {
             "home never contradicts a segment or itself",
             |_, state: &State| state.orders.iter().all(home_agrees),
         ),
+        Property::always(REFUSED, |_, state: &State| {
+            state
+                .orders
+                .iter()
+                .all(|order| !order.refused || order.times_taken() == 0)
+        }),
         Property::always(COUNT, the_count_is_right),
         Property::always(LIMIT, the_limit_holds),
         Property::always(SETTLED, the_worker_settles_everything),
@@ -261,7 +295,15 @@ fn repeat(spillover: &Spillover, state: &mut State, order: usize, deadline: Time
         }
     }
     if let Some(attempt) = under_way(state, order).filter(|attempt| attempt.stage.finishes()) {
-        spillover.take(state, Step::Finish { order, attempt });
+        let round = attempt.round;
+        spillover.take(
+            state,
+            Step::Finish {
+                order,
+                attempt,
+                round,
+            },
+        );
     }
 }
 

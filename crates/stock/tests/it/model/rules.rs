@@ -41,6 +41,18 @@ pub struct Rules {
     /// The count of an order that repair rejected is released like that of one that was
     /// cancelled.
     pub rejected_gives_its_count_back: bool,
+    /// The next round begins only after every segment has declined the last one.
+    pub round_follows_declines_of_all: bool,
+    /// A segment that has declined a round repeats it, and any lower one.
+    pub round_is_decided_once: bool,
+    /// Home decides a new round before any other segment does.
+    pub home_opens_the_round: bool,
+    /// "Sold out" names the round that every segment has declined; home refuses it in a later one.
+    pub sold_out_names_its_round: bool,
+    /// A new round does not reopen an order that home calls sold out.
+    pub sold_out_is_final: bool,
+    /// The caller is told "sold out" only when home says so.
+    pub told_by_home: bool,
 }
 
 impl Rules {
@@ -60,6 +72,12 @@ impl Rules {
         count_comes_back_once: true,
         count_comes_back_first: true,
         rejected_gives_its_count_back: true,
+        round_follows_declines_of_all: true,
+        round_is_decided_once: true,
+        home_opens_the_round: true,
+        sold_out_names_its_round: true,
+        sold_out_is_final: true,
+        told_by_home: true,
     };
 
     /// Whether an ask with this deadline may still be obeyed by a segment. No segment must: to refuse

@@ -33,7 +33,7 @@ pub fn reserve_home(
         }
         state.counted += 1;
     }
-    let decision = take_or_decline(rules, state, order, HOME, deadline);
+    let decision = take_or_decline(rules, state, order, HOME, deadline, 0);
     let Order {
         records,
         in_spillovers,
@@ -49,6 +49,33 @@ pub fn reserve_home(
     Reply::Replied(decision)
 }
 
+/// `reserve_again`: a segment that has declined an earlier round decides once more. Home, which
+/// counts the buyer, must know the order; another segment decides one that it has not seen.
+pub fn reserve_again(
+    rules: Rules,
+    state: &mut State,
+    order: usize,
+    segment: usize,
+    deadline: Time,
+    round: u8,
+) -> Reply {
+    if !rules.obeys_reservation(state.now, deadline) {
+        return Reply::Refused;
+    }
+    if segment == HOME {
+        let home = &mut state.orders[order].records[HOME];
+        match home.decision {
+            Decision::None => return Reply::Refused,
+            Decision::Declined => home.deadline = home.deadline.max(Some(deadline)),
+            Decision::SoldOut if !rules.sold_out_is_final => home.decision = Decision::Declined,
+            _ => {}
+        }
+    }
+    Reply::Replied(take_or_decline(
+        rules, state, order, segment, deadline, round,
+    ))
+}
+
 /// `reserve_next`: the same at another segment, without the count and without `spillovers`.
 pub fn reserve_next(
     rules: Rules,
@@ -60,7 +87,7 @@ pub fn reserve_next(
     if !rules.obeys_reservation(state.now, deadline) {
         return Reply::Refused;
     }
-    Reply::Replied(take_or_decline(rules, state, order, segment, deadline))
+    Reply::Replied(take_or_decline(rules, state, order, segment, deadline, 0))
 }
 
 fn take_or_decline(
@@ -69,6 +96,7 @@ fn take_or_decline(
     order: usize,
     segment: usize,
     deadline: Time,
+    round: u8,
 ) -> Decision {
     let available = &mut state.available[segment];
     let Order {
@@ -78,17 +106,21 @@ fn take_or_decline(
         ..
     } = &mut state.orders[order];
     let record = &mut records[segment];
+    let declined = record.decision == Decision::Declined;
+    let is_later = round > record.round || round == record.round && !rules.round_is_decided_once;
     let decides = record.decision == Decision::None
-        || record.decision == Decision::Declined && !rules.declined_is_recorded;
+        || declined && (!rules.declined_is_recorded || round > 0 && is_later);
     if decides && *available > 0 {
         *available -= 1;
         *takes += 1;
         record.decision = Decision::Taken;
         record.deadline = record.deadline.filter(|_| segment == HOME);
-    } else if record.decision == Decision::None {
+        record.round = 0;
+    } else if decides {
         *record = Record {
             decision: Decision::Declined,
-            deadline: Some(deadline),
+            deadline: record.deadline.max(Some(deadline)),
+            round: record.round.max(round),
         };
     }
     *promised |= matches!(record.decision, Decision::Taken | Decision::TakenElsewhere);
@@ -103,17 +135,23 @@ pub fn finish_spillover(
     order: usize,
     stage: Stage,
     deadline: Time,
+    round: u8,
 ) {
-    let home = &mut state.orders[order].records[HOME];
-    if !rules.obeys_finish(state.now, deadline) || home.decision != Decision::Declined {
-        return;
+    let Order {
+        records, refused, ..
+    } = &mut state.orders[order];
+    let home = &mut records[HOME];
+    let sold_out = stage == Stage::AllDeclined;
+    if rules.obeys_finish(state.now, deadline) && home.decision == Decision::Declined {
+        if !sold_out {
+            home.decision = Decision::TakenElsewhere;
+        } else if home.round == round || !rules.sold_out_names_its_round {
+            home.decision = Decision::SoldOut;
+            state.counted = state.counted.saturating_sub(1);
+        }
     }
-    if stage == Stage::AllDeclined {
-        home.decision = Decision::SoldOut;
-        state.counted = state.counted.saturating_sub(1);
-    } else {
-        home.decision = Decision::TakenElsewhere;
-    }
+    let home = records[HOME].decision;
+    *refused |= sold_out && (home == Decision::SoldOut || !rules.told_by_home);
 }
 
 /// `due_spillovers`: the remembered deadline of a spillover that is final and may be forgotten.
@@ -123,10 +161,7 @@ pub fn due_spillover(rules: Rules, state: &State, order: usize) -> Option<Time> 
         in_spillovers,
         ..
     } = &state.orders[order];
-    let is_final = matches!(
-        records[HOME].decision,
-        Decision::TakenElsewhere | Decision::SoldOut | Decision::Released
-    );
+    let is_final = !matches!(records[HOME].decision, Decision::None | Decision::Declined);
     records[HOME]
         .deadline
         .filter(|remembered| *in_spillovers && is_final && rules.may_forget(state.now, *remembered))
@@ -154,12 +189,14 @@ pub fn forget_spillover(rules: Rules, state: &mut State, order: usize, until: Ti
     let Order {
         records,
         in_spillovers,
+        refused,
         ..
     } = &mut state.orders[order];
     *in_spillovers = false;
     records[HOME].deadline = None;
     if records[HOME].decision == Decision::SoldOut {
-        records[HOME].decision = Decision::None;
+        records[HOME] = Record::default();
+        *refused = false;
     }
 }
 
@@ -207,7 +244,9 @@ fn released(rules: Rules) -> Decision {
 
 /// Not in the protocol: a `declined` record that simply expires, once the ask that wrote it is over.
 pub fn may_expire(rules: Rules, state: &State, order: usize, segment: usize) -> bool {
-    let Record { decision, deadline } = state.orders[order].records[segment];
+    let Record {
+        decision, deadline, ..
+    } = state.orders[order].records[segment];
     !rules.declined_never_expires
         && decision == Decision::Declined
         && deadline.is_some_and(|written| rules.may_forget(state.now, written))

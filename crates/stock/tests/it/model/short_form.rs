@@ -16,11 +16,12 @@ const SPILLOVER: Spillover = Spillover {
     ring: 3,
     orders: 1,
     attempts: 2,
-    units: 2,
+    units: 1,
     limit: 1,
     returns: false,
+    rounds: 1,
 };
-const LONGEST: u8 = 7;
+const LONGEST: u8 = 6;
 
 /// Every state that is reached before the clock shows `LONGEST`, as it is.
 fn states_as_they_are() -> HashSet<State> {

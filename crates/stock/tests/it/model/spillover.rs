@@ -31,6 +31,8 @@ pub struct Spillover {
     pub limit: u8,
     /// Whether orders are cancelled and rejected.
     pub returns: bool,
+    /// Rounds that may follow the first one.
+    pub rounds: u8,
 }
 
 /// One atomic step.
@@ -50,8 +52,21 @@ pub enum Step {
         attempt: Attempt,
         segment: usize,
     },
-    /// An outcome that was sent is delivered, perhaps again.
-    Finish { order: usize, attempt: Attempt },
+    /// An ask of an earlier round of this attempt is delivered, perhaps again.
+    Earlier {
+        order: usize,
+        attempt: Attempt,
+        segment: usize,
+        round: u8,
+    },
+    /// Not every segment was empty a moment ago: the attempt begins the next round.
+    NextRound { order: usize, attempt: Attempt },
+    /// An outcome that was sent is delivered, perhaps again: in an earlier round, "sold out".
+    Finish {
+        order: usize,
+        attempt: Attempt,
+        round: u8,
+    },
     /// A worker finds the spillover due and sends `forget_declined` to the other segments.
     FindDue { order: usize },
     /// A `forget_declined` that was sent is delivered, perhaps again.
@@ -100,10 +115,40 @@ impl Spillover {
                         segment,
                     }
                 }));
+                let earlier = (0..attempt.round).flat_map(|round| {
+                    (0..self.ring).map(move |segment| Step::Earlier {
+                        order,
+                        attempt,
+                        segment,
+                        round,
+                    })
+                });
+                steps.extend(earlier);
             }
+            steps.extend((0..attempt.round).map(|round| Step::Finish {
+                order,
+                attempt,
+                round,
+            }));
             if attempt.stage.finishes() {
-                steps.push(Step::Finish { order, attempt });
+                let round = attempt.round;
+                steps.push(Step::Finish {
+                    order,
+                    attempt,
+                    round,
+                });
             }
+            if attempt.round < self.rounds && self.may_begin_round(attempt.stage) {
+                steps.push(Step::NextRound { order, attempt });
+            }
+        }
+    }
+
+    fn may_begin_round(&self, stage: Stage) -> bool {
+        match stage {
+            Stage::AllDeclined => true,
+            Stage::Asking(segment) => segment > 0 && !self.rules.round_follows_declines_of_all,
+            Stage::TookAt(_) => false,
         }
     }
 
@@ -154,18 +199,57 @@ impl Spillover {
         }
     }
 
+    fn ask(
+        &self,
+        state: &mut State,
+        order: usize,
+        deadline: Time,
+        segment: usize,
+        round: u8,
+    ) -> Reply {
+        match (round, segment) {
+            (0, HOME) => scripts::reserve_home(self.rules, self.limit, state, order, deadline),
+            (0, _) => scripts::reserve_next(self.rules, state, order, segment, deadline),
+            _ => scripts::reserve_again(self.rules, state, order, segment, deadline, round),
+        }
+    }
+
     fn reservation(&self, state: &mut State, order: usize, attempt: Attempt, segment: usize) {
-        let reply = match segment {
-            HOME => scripts::reserve_home(self.rules, self.limit, state, order, attempt.deadline),
-            _ => scripts::reserve_next(self.rules, state, order, segment, attempt.deadline),
-        };
+        let reply = self.ask(state, order, attempt.deadline, segment, attempt.round);
         if attempt.stage == Stage::Asking(segment as u8) {
-            set_stage(
-                &mut state.orders[order],
+            let order = &mut state.orders[order];
+            // A higher round than one's own has been declined by all before this segment.
+            let round = match reply {
+                Reply::Replied(Decision::Declined) => {
+                    attempt.round.max(order.records[segment].round)
+                }
+                _ => attempt.round,
+            };
+            let stage = self.after(attempt.stage, segment, reply);
+            replace(
+                order,
                 attempt,
-                self.after(attempt.stage, segment, reply),
+                Attempt {
+                    round,
+                    stage,
+                    ..attempt
+                },
             );
         }
+    }
+
+    fn next_round(&self, order: &mut Order, attempt: Attempt) {
+        let first = if self.rules.home_opens_the_round {
+            HOME
+        } else {
+            HOME + 1
+        };
+        let next = Attempt {
+            round: attempt.round + 1,
+            stage: Stage::Asking(first as u8),
+            ..attempt
+        };
+        replace(order, attempt, next);
     }
 
     /// Where an attempt goes on after the answer that it waited for. Told a final answer, it has
@@ -271,6 +355,7 @@ impl Spillover {
                 {
                     *slot = Some(Attempt {
                         deadline,
+                        round: 0,
                         stage: Stage::Asking(HOME as u8),
                     });
                 }
@@ -280,8 +365,28 @@ impl Spillover {
                 attempt,
                 segment,
             } => self.reservation(state, order, attempt, segment),
-            Step::Finish { order, attempt } => {
-                scripts::finish_spillover(self.rules, state, order, attempt.stage, attempt.deadline)
+            Step::Earlier {
+                order,
+                attempt,
+                segment,
+                round,
+            } => {
+                self.ask(state, order, attempt.deadline, segment, round);
+            }
+            Step::NextRound { order, attempt } => {
+                self.next_round(&mut state.orders[order], attempt)
+            }
+            Step::Finish {
+                order,
+                attempt,
+                round,
+            } => {
+                let stage = if round < attempt.round {
+                    Stage::AllDeclined
+                } else {
+                    attempt.stage
+                };
+                scripts::finish_spillover(self.rules, state, order, stage, attempt.deadline, round)
             }
             Step::FindDue { order } => self.find_due(state, order),
             Step::ForgetDeclined { order, segment } => self.forget_declined(state, order, segment),
@@ -324,13 +429,13 @@ fn send_forget_declined(order: &mut Order, until: Time) {
     }
 }
 
-fn set_stage(order: &mut Order, attempt: Attempt, stage: Stage) {
+fn replace(order: &mut Order, attempt: Attempt, by: Attempt) {
     if let Some(slot) = order
         .attempts
         .iter_mut()
         .find(|slot| **slot == Some(attempt))
     {
-        *slot = Some(Attempt { stage, ..attempt });
+        *slot = Some(by);
     }
 }
 

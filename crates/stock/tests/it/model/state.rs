@@ -19,7 +19,7 @@ pub enum Decision {
     /// Nothing: it was not asked, or has forgotten.
     #[default]
     None,
-    /// It never gives units to this order.
+    /// It gives no units to this order in this round.
     Declined,
     /// The units are this order's.
     Taken,
@@ -41,6 +41,8 @@ pub struct Record {
     /// `spillovers`; elsewhere the deadline of the ask that was declined. It decides who may forget the
     /// record, and when.
     pub deadline: Option<Time>,
+    /// The latest round that was declined.
+    pub round: u8,
 }
 
 /// How far an attempt has come. It leaves behind every message that it has sent: they can be
@@ -76,6 +78,8 @@ impl Stage {
 pub struct Attempt {
     /// Fixed when it starts, carried by each of its messages.
     pub deadline: Time,
+    /// The round in which it asks. It has sent what belongs to earlier rounds, too.
+    pub round: u8,
     /// How far it has come.
     pub stage: Stage,
 }
@@ -126,6 +130,8 @@ pub struct Order {
     pub forgetting_home: Option<Time>,
     /// Whether any caller has ever got the reply "taken".
     pub promised: bool,
+    /// Whether a caller was told "sold out", and home has not forgotten it since.
+    pub refused: bool,
     /// How often any segment ever took for it.
     pub takes: u8,
     /// Its unit goes back, or has gone back.
@@ -183,7 +189,8 @@ impl Order {
         for slot in &mut self.attempts {
             let speaks = |attempt: Attempt| {
                 rules.obeys_reservation(now, attempt.deadline)
-                    || attempt.stage.finishes() && rules.obeys_finish(now, attempt.deadline)
+                    || (attempt.stage.finishes() || attempt.round > 0)
+                        && rules.obeys_finish(now, attempt.deadline)
             };
             *slot = slot.filter(|attempt| speaks(*attempt));
         }

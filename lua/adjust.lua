@@ -4,7 +4,8 @@
 --
 -- Closes the race between reading a segment and setting it: this is a compare-and-set on the last
 -- outbox entry that was read. Nothing that was appended in between is overwritten, not even after a
--- failover that undid the halt.
+-- failover that undid the halt. Also closes the race with a settlement of transfers that was decided
+-- on before: `left` is new.
 --
 -- KEYS 1 stock   hash    all fields
 --      2 outbox  stream  one entry
@@ -12,6 +13,7 @@
 --      5 state (open|paused|closed)   6 limit (0: none)   7 opens_ms (0: no start)
 --      8 closes_ms (0: no end)   9 hold_ms   10 segments of the item
 --      11 segment, ITEM:SEGMENT, for the messages   12 restored  batches restored since the halt
+--      13 leaving  units that the ledger has in transit from here
 -- Returns {'fenced', fence}     halted under another token, or not halted any more
 --         {'moved', last}       an entry was appended, or a failover lost a restored batch
 --         {'adjusted', entry}
@@ -22,7 +24,7 @@ local stock, outbox = KEYS[1], KEYS[2]
 local token, last, available = ARGV[1], ARGV[2], ARGV[3]
 local epoch, state, limit = ARGV[4], ARGV[5], ARGV[6]
 local opens, closes, hold = ARGV[7], ARGV[8], ARGV[9]
-local segments, segment, restored = ARGV[10], ARGV[11], ARGV[12]
+local segments, segment, restored, leaving = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 
 local repairing, fence, last_now, restored_now =
   unpack(redis.call('HMGET', stock, 'repairing', 'fence', 'last', 'restored'))
@@ -33,7 +35,7 @@ local entry = redis.call('XADD', outbox, '*', 'k', 'adjusted', 'u', available, '
   't', token)
 redis.call('HSET', stock, 'available', available, 'limit', limit, 'state', state,
   'opens_ms', opens, 'closes_ms', closes, 'epoch', epoch, 'hold_ms', hold, 'last', entry,
-  'segments', segments)
+  'segments', segments, 'gained', entry, 'leaving', leaving, 'left', entry)
 redis.call('HDEL', stock, 'repairing', 'restored')
 redis.pcall('PUBLISH', 'stockade:outbox', segment)
 redis.pcall('PUBLISH', 'stockade:returned', segment .. ' ' .. available)

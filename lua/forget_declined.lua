@@ -17,7 +17,7 @@ local n = tonumber(ARGV[1])
 local id0, until0 = 1, 1 + n
 
 -- The latest deadline of a declined decision.
-local DECLINED_UNTIL = '^D%d+:(%d+)$'
+local DECLINED_UNTIL = '^D%d+:(%d+)'
 
 local known = redis.call('HMGET', decisions, unpack(ARGV, id0 + 1, id0 + n))
 local dropped = {}

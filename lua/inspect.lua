@@ -12,6 +12,8 @@
 --              beginning; ``: list none
 -- Returns {'missing'} | {'ok', name, value, ...}, the names in any order:
 --         available, state, epoch, last, limit, opens_ms, closes_ms, fence: as they are stored;
+--         gained, left: the last entries by which units came in, and left for another segment;
+--         leaving: units that left and are not known to have arrived;
 --         decisions, buyers, outbox, spillovers: number of fields and entries;
 --         repairing: the repairer's token, '' without a repair;
 --         whole: 0 if decisions, buyers or spillovers are not those that were written to;
@@ -22,9 +24,9 @@
 local stock, decisions, buyers, outbox, spillovers = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local from = ARGV[1]
 
-local available, state, epoch, last, limit, opens, closes, fence, repairing =
+local available, state, epoch, last, limit, opens, closes, fence, repairing, gained, leaving, left =
   unpack(redis.call('HMGET', stock, 'available', 'state', 'epoch', 'last', 'limit', 'opens_ms',
-    'closes_ms', 'fence', 'repairing'))
+    'closes_ms', 'fence', 'repairing', 'gained', 'leaving', 'left'))
 if not available then return {'missing'} end
 local entries = {}
 if from ~= '' then entries = redis.call('XRANGE', outbox, from, '+') end
@@ -35,6 +37,7 @@ local whole = redis.call('HEXISTS', decisions, '') == 1 and redis.call('HEXISTS'
 return {'ok', 'available', tonumber(available), 'state', state, 'epoch', tonumber(epoch),
   'last', last, 'limit', tonumber(limit), 'opens_ms', tonumber(opens),
   'closes_ms', tonumber(closes), 'fence', fence, 'repairing', repairing or '',
+  'gained', gained, 'leaving', tonumber(leaving), 'left', left,
   'decisions', others(redis.call('HLEN', decisions)), 'buyers', others(redis.call('HLEN', buyers)),
   'outbox', redis.call('XLEN', outbox), 'spillovers', others(redis.call('ZCARD', spillovers)),
   'whole', whole and 1 or 0, 'entries', entries}

@@ -26,7 +26,7 @@ if epoch_now then return {'exists', tonumber(epoch_now), tonumber(available), la
 local entry = redis.call('XADD', outbox, '*', 'k', 'opened', 'u', units, 'e', epoch)
 redis.call('HSET', stock, 'available', units, 'limit', limit, 'state', state, 'opens_ms', opens,
   'closes_ms', closes, 'epoch', epoch, 'fence', 0, 'hold_ms', hold, 'last', entry,
-  'segments', segments)
+  'segments', segments, 'gained', entry, 'leaving', 0, 'left', entry)
 -- While a cluster migrates a slot, it refuses a script of which only some keys exist (TRYAGAIN).
 -- Therefore all of them exist from the start. A key without its placeholder was lost and recreated.
 redis.call('HSET', decisions, '', '')

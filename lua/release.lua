@@ -4,7 +4,7 @@
 -- Closes the race between two releases of the same order: the units return once. A caller that did
 -- not receive the reply repeats the call.
 --
--- KEYS 1 stock      hash    available, last, repairing
+-- KEYS 1 stock      hash    available, last, repairing, gained
 --      2 decisions  hash    order id -> decision
 --      3 buyers     hash    buyer id -> units counted against the limit; line feed and buyer id
 --                           -> 1: has released something
@@ -55,7 +55,7 @@ end
 local entry = last
 if #released > 0 then
   entry = redis.call('XADD', outbox, '*', 'k', 'released', 'o', table.concat(released))
-  redis.call('HSET', stock, 'available', available, 'last', entry)
+  redis.call('HSET', stock, 'available', available, 'last', entry, 'gained', entry)
   redis.call('HSET', decisions, unpack(new_decisions))
   for i = 1, #counts, 2 do
     local buyer, quantity = counts[i], counts[i + 1]

@@ -24,7 +24,7 @@
 --           a  already decided; detail is the decision as it is stored
 --           n  not open
 --           l  the buyer's limit is reached
---           d  declined: this segment will never give units to this order
+--           d  declined: this segment gives no units to this order before a later round
 --           s  sold out: declined, and the item has no other segment
 -- Keeps  available + units taken = units put in; available >= 0; count of a buyer <= limit; a
 --        recorded decision never changes
@@ -35,9 +35,10 @@ local n, deadline, margin = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[
 local segment = ARGV[4]
 local id0, buyer0, quantity0, packed0 = 4, 4 + n, 4 + 2 * n, 4 + 3 * n
 
--- Kinds of a stored decision, and the form of a declined one (quantity, latest deadline).
+-- Kinds of a stored decision, and the form of a declined one (quantity, latest deadline, and colon
+-- and round if it is not the first).
 local TAKEN, DECLINED, SOLD_OUT = 'T', 'D', 'S'
-local DECLINED_FORM, DECLINED_BYTE = '^D(%d+):(%d+)$', 68
+local DECLINED_FORM, DECLINED_BYTE = '^D(%d+):(%d+)(:?%d*)$', 68
 -- Codes of the reply for an order that takes nothing now.
 local CODE_KNOWN, CODE_NOT_OPEN, CODE_LIMIT, CODE_DECLINED, CODE_SOLD_OUT = 'a', 'n', 'l', 'd', 's'
 
@@ -76,12 +77,12 @@ for i = 1, n do
     code, detail = CODE_KNOWN, decision
     if string.byte(decision) == DECLINED_BYTE then
       -- Home keeps the latest deadline that any attempt presented.
-      local quantity, until_ms = string.match(decision, DECLINED_FORM)
+      local quantity, until_ms, round = string.match(decision, DECLINED_FORM)
       -- Another quantity is another request under the same key. It is refused, and must not add a
       -- pending spillover of its own.
       if quantity == ARGV[quantity0 + i] and tonumber(until_ms) < deadline then
         new_decisions[decisions_n + 1] = id
-        new_decisions[decisions_n + 2] = DECLINED .. quantity .. ':' .. deadline
+        new_decisions[decisions_n + 2] = DECLINED .. quantity .. ':' .. deadline .. round
         new_spillovers[spillovers_n + 1] = deadline
         new_spillovers[spillovers_n + 2] = ARGV[packed0 + i]
         decisions_n, spillovers_n = decisions_n + 2, spillovers_n + 2

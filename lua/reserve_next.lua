@@ -19,7 +19,7 @@
 --         {'ok', now_ms, epoch, available, entry, expires_ms, exceptions}
 --         an order took its units unless `exceptions` (index, code, detail, ...) names it:
 --           a  already decided; detail is the decision as it is stored
---           d  declined: this segment will never give units to this order
+--           d  declined: this segment gives no units to this order before a later round
 -- Keeps  available + units taken = units put in; available >= 0; a recorded decision never changes
 -- Cost   two HMGET, and one HSET, HSET, XADD for the batch; O(n)
 

@@ -31,7 +31,7 @@ local last, step = ARGV[5], tonumber(ARGV[6])
 local name0, value0, packed0 = 6, 6 + n, 6 + 2 * n
 
 -- The latest deadline of a declined decision.
-local DECLINED_UNTIL = '^D%d+:(%d+)$'
+local DECLINED_UNTIL = '^D%d+:(%d+)'
 
 local repairing, fence, last_now, restored =
   unpack(redis.call('HMGET', stock, 'repairing', 'fence', 'last', 'restored'))

@@ -3,7 +3,7 @@
 --
 -- Closes the race between a step and its repeat: the units arrive once.
 --
--- KEYS 1 stock      hash    available, fence, last, repairing
+-- KEYS 1 stock      hash    available, fence, last, repairing, gained
 --      2 decisions  hash    transfer id -> units that arrived
 --      3 outbox     stream  one entry
 -- ARGV 1 transfer id, 16 bytes   2 hex form of it   3 units   4 token
@@ -35,7 +35,8 @@ if known then return {'ok', now, tonumber(known), available, last} end
 if less(token, fence) then return {'fenced', now, fence} end
 
 local entry = redis.call('XADD', outbox, '*', 'k', 'in', 'i', name, 'u', units, 't', token)
-redis.call('HSET', stock, 'available', available + units, 'fence', token, 'last', entry)
+redis.call('HSET', stock, 'available', available + units, 'fence', token, 'last', entry,
+  'gained', entry)
 redis.call('HSET', decisions, id, ARRIVED .. units)
 if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end
 redis.pcall('PUBLISH', 'stockade:returned', segment .. ' ' .. available + units)

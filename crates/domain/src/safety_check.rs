@@ -22,11 +22,13 @@ pub enum SafetyCheck {
     LimitInLedger,
     /// A payment pays only the order that it was reported for first.
     PaymentOnce,
+    /// An order is told that it is sold out only after two snapshots of all segments agree.
+    SoldOutProof,
 }
 
 impl SafetyCheck {
     /// Every check.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::RecordedDecision,
         Self::VersionCheck,
         Self::FenceClaim,
@@ -34,6 +36,7 @@ impl SafetyCheck {
         Self::LimitAtHome,
         Self::LimitInLedger,
         Self::PaymentOnce,
+        Self::SoldOutProof,
     ];
 
     /// The variable that names the check to disable.
@@ -49,6 +52,7 @@ impl SafetyCheck {
             Self::LimitAtHome => "limit_at_home",
             Self::LimitInLedger => "limit_in_ledger",
             Self::PaymentOnce => "payment_once",
+            Self::SoldOutProof => "sold_out_proof",
         }
     }
 

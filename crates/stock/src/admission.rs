@@ -8,7 +8,7 @@
 //! * an order that finds all units taken by orders in flight waits for them instead of being refused,
 //!   so the last unit goes to a buyer who wants it;
 //! * the *sold-out cache* holds for a moment only ([`crate::StockSettings::sold_out_cache_ttl`]) and
-//!   is filled from snapshots of all segments;
+//!   is filled from two snapshots of all segments that agree (`item/survey.rs`);
 //! * the cache knows, or looks up, every buyer who has units or has released some. Such a buyer may
 //!   be repeating an order, so the order always goes to Redis, where its decision is. An order that
 //!   is shed has never taken anything, and leaves no record.
@@ -237,6 +237,12 @@ impl Admission {
             }
         }
         Ok(())
+    }
+
+    /// Whether no segment has units, and it is not known that the item has none: some may be on their
+    /// way.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.left().total == 0 && self.fresh_cache().is_none()
     }
 
     fn fresh_cache(&self) -> Option<Arc<SoldOut>> {

@@ -14,12 +14,15 @@ pub enum Decision {
         /// End of the hold, in milliseconds since 1970.
         expires_ms: i64,
     },
-    /// `D`: this segment will never give units to this order. No attempt is valid after `until_ms`.
+    /// `D`: this segment gives no units to this order before a round later than `round`. No attempt
+    /// is valid after `until_ms`.
     Declined {
         /// Number of units requested.
         quantity: Quantity,
         /// Latest deadline of the attempts, in milliseconds since 1970.
         until_ms: i64,
+        /// The latest round that it declined; 0 is the first one.
+        round: u32,
     },
     /// `E`, at home: the spillover ended at `segment`.
     Elsewhere {
@@ -40,6 +43,14 @@ pub enum Decision {
     },
     /// `S`, at home: every segment declined. No attempt was valid after `until_ms`.
     SoldOut {
+        /// Number of units requested.
+        quantity: Quantity,
+        /// Latest deadline of the attempts, in milliseconds since 1970.
+        until_ms: i64,
+    },
+    /// `N`, at home: every segment declined, and nothing waited for the order any more. It was not
+    /// sold out. No attempt was valid after `until_ms`.
+    GivenUp {
         /// Number of units requested.
         quantity: Quantity,
         /// Latest deadline of the attempts, in milliseconds since 1970.
@@ -70,6 +81,7 @@ impl Decision {
             "D" => Self::Declined {
                 quantity,
                 until_ms: time,
+                round: parts.next().map_or(Some(0), |round| round.parse().ok())?,
             },
             "E" => Self::Elsewhere {
                 quantity,
@@ -84,6 +96,10 @@ impl Decision {
                 quantity,
                 until_ms: time,
             },
+            "N" => Self::GivenUp {
+                quantity,
+                until_ms: time,
+            },
             _ => return None,
         })
     }
@@ -95,7 +111,8 @@ impl Decision {
             | Self::Declined { quantity, .. }
             | Self::Elsewhere { quantity, .. }
             | Self::Released { quantity, .. }
-            | Self::SoldOut { quantity, .. } => quantity,
+            | Self::SoldOut { quantity, .. }
+            | Self::GivenUp { quantity, .. } => quantity,
         }
     }
 }
@@ -120,6 +137,22 @@ mod tests {
             (
                 "D2:1763",
                 Decision::Declined {
+                    quantity,
+                    until_ms: 1763,
+                    round: 0,
+                },
+            ),
+            (
+                "D2:1763:3",
+                Decision::Declined {
+                    quantity,
+                    until_ms: 1763,
+                    round: 3,
+                },
+            ),
+            (
+                "N2:1763",
+                Decision::GivenUp {
                     quantity,
                     until_ms: 1763,
                 },
@@ -154,7 +187,7 @@ mod tests {
                 "{text}"
             );
         }
-        for bad in ["", "T", "T2", "X2:1", "T0:1", "Tx:1", "E2:1"] {
+        for bad in ["", "T", "T2", "X2:1", "T0:1", "Tx:1", "E2:1", "D2:1:"] {
             assert!(Decision::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }

@@ -8,11 +8,15 @@ mod consolidate;
 mod release;
 mod reserve;
 mod settle;
+mod survey;
 mod turn;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use domain::{BuyerId, Change, Item, ItemId, OrderId, SegmentKey, TakenOrder};
+use domain::{BuyerId, Change, Item, ItemId, OrderId, SafetyCheck, SegmentKey, TakenOrder};
 use futures::future::join_all;
 use jiff::Timestamp;
 
@@ -26,16 +30,20 @@ use crate::{
     script::{self, Inspection, InspectionEntries},
     shared::Shared,
 };
-use batches::{Finishes, HomeReservations, NextReservations, SegmentContext};
+use batches::{Finishes, HomeReservations, LaterRounds, NextReservations, SegmentContext};
 use buyer_limit::BuyerLimit;
 pub use release::Release;
 pub use settle::Settled;
+use survey::{Survey, Surveys};
 use turn::Turn;
 
 /// Snapshots that an order may request because the unit that it waited for is gone and the cache
 /// has expired. Units that keep coming back cause that. If the order proceeded instead, each unit
 /// would cost a spillover for every waiter.
 const SNAPSHOTS_MAX: usize = 64;
+
+/// Pause before the next snapshot, if no segment has units and some may be on their way.
+const TRANSIT_PAUSE: Duration = Duration::from_millis(10);
 
 /// One item's stock.
 pub struct ItemStock {
@@ -46,6 +54,7 @@ pub struct ItemStock {
     admission: Arc<Admission>,
     consolidation_turn: Turn,
     limit: BuyerLimit,
+    surveys: Surveys,
     background_read: Turn,
     shed_orders: metrics::Counter,
 }
@@ -55,6 +64,7 @@ struct Segment {
     keys: Arc<Keys>,
     home: Batcher<HomeReservations>,
     next: Batcher<NextReservations>,
+    again: Batcher<LaterRounds>,
     finish: Batcher<Finishes>,
 }
 
@@ -78,6 +88,7 @@ impl ItemStock {
             admission,
             consolidation_turn: Turn::default(),
             limit: BuyerLimit::new(item.limit_per_buyer),
+            surveys: Surveys::default(),
             background_read: Turn::default(),
             shed_orders: metrics::counter!("stockade_shed_orders_total"),
         }
@@ -105,12 +116,13 @@ impl ItemStock {
             keys: Arc::clone(&context.keys),
             home: Batcher::new(HomeReservations(context.clone()), batch_max, tasks.clone()),
             next: Batcher::new(NextReservations(context.clone()), batch_max, tasks.clone()),
+            again: Batcher::new(LaterRounds(context.clone()), batch_max, tasks.clone()),
             finish: Batcher::new(Finishes(context), batch_max, tasks.clone()),
         }
     }
 
     /// The segments in the order in which this buyer's orders try them: home first.
-    fn ring(&self, buyer: &BuyerId) -> impl Iterator<Item = &Segment> {
+    fn ring(&self, buyer: &BuyerId) -> impl Iterator<Item = &Segment> + Clone {
         let home = home(buyer, self.segments.len());
         self.segments[home..].iter().chain(&self.segments[..home])
     }
@@ -144,6 +156,10 @@ impl ItemStock {
                     if self.admission.refresh(snapshot).await.is_err() {
                         break;
                     }
+                    if self.admission.is_undecided() {
+                        let more_units = self.admission.more_units();
+                        let _ = tokio::time::timeout(TRANSIT_PAUSE, more_units).await;
+                    }
                 }
             }
         }
@@ -158,10 +174,8 @@ impl ItemStock {
             return true;
         }
         // The limit may have been raised since.
-        if self.limit.is_due_for_refresh()
-            && let Ok(segments) = self.inspect(InspectionEntries::None).await
-        {
-            self.limit.refresh(&segments);
+        if self.limit.is_due_for_refresh() {
+            let _ = self.survey(Instant::now()).await;
         }
         self.limit.allows(units)
     }
@@ -170,28 +184,35 @@ impl ItemStock {
         &self,
         before: Option<Arc<SoldOut>>,
     ) -> Result<Option<SoldOut>, StockError> {
-        let as_of = Instant::now();
-        let segments = self.inspect(InspectionEntries::None).await?;
-        self.limit.refresh(&segments);
-        for segment in &segments {
-            let available = segment.available;
-            self.admission.saw(segment.segment.segment, available);
+        let mut survey = self.survey(Instant::now()).await?;
+        if !survey.has_together(1) && survey.free_at_most.is_none() {
+            // It does not agree with the one before, which may be old. The next one may.
+            survey = self.survey(Instant::now()).await?;
         }
-        if segments.iter().any(|segment| segment.available > 0) {
+        let Survey {
+            begun: as_of,
+            segments,
+            free_at_most,
+        } = &*survey;
+        if survey.has_together(1) {
             return Ok(None);
         }
+        let as_of = *as_of;
         let marks: Vec<_> = segments
             .iter()
             .map(|segment| (segment.epoch, segment.last))
             .collect();
-        if !self.is_open(&segments) {
+        if !self.is_open(segments) {
             return Ok(Some(SoldOut::new(as_of, marks, None)));
+        }
+        if *free_at_most != Some(0) && SafetyCheck::SoldOutProof.is_enabled() {
+            return Ok(None);
         }
         let buyers = match before {
             Some(before) if before.marks == marks && before.buyers.is_some() => {
                 before.buyers.clone()
             }
-            _ => Some(self.buyers_at(&segments).await?),
+            _ => Some(self.buyers_at(segments).await?),
         };
         if let Some(buyers) = &buyers {
             self.read_buyers_in_background(buyers);

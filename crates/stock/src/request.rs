@@ -98,9 +98,10 @@ impl Outcome {
             }
             // Home had this decision before the segment did, so home needs no notification.
             Decision::Released { .. } => Self::Released,
-            // A segment replies `Declined` for an order that it declined. Where home says sold out,
-            // the outcome is the same.
-            Decision::SoldOut { .. } | Decision::Declined { .. } => Self::SoldOut,
+            // An order that is declined or given up has no outcome: `reserve.rs` goes on.
+            Decision::SoldOut { .. } | Decision::Declined { .. } | Decision::GivenUp { .. } => {
+                Self::SoldOut
+            }
         }
     }
 }
@@ -133,6 +134,10 @@ pub(crate) struct ReserveRequest {
     /// Redis milliseconds after which no segment may take for it. Home applies the latest of a
     /// batch to all of it, later segments the earliest.
     pub deadline_ms: i64,
+    /// 0 is the first round.
+    pub round: u32,
+    /// Whether the segment is the buyer's home.
+    pub is_home: bool,
     /// Returned with [`Reply::Declined`], dropped with any other reply.
     pub permit: Option<Permit>,
     pub sender: ReplySender,
@@ -155,7 +160,11 @@ pub(crate) enum Reply {
         permit: Option<Permit>,
         /// The deadline that the segment applied.
         deadline_ms: i64,
+        /// The latest round that it declined.
+        round: u32,
     },
+    /// Home does not know the order, which is in a later round.
+    Unknown,
     /// Declined, and the item has no other segment.
     SoldOut,
     LimitReached,
@@ -183,7 +192,7 @@ impl Reply {
             } => Outcome::held(expires_ms, false, recorded),
             Self::Rejected => Outcome::Rejected,
             Self::Decided(decision) => Outcome::decided(decision, requested),
-            Self::Declined { .. } | Self::SoldOut => Outcome::SoldOut,
+            Self::Declined { .. } | Self::Unknown | Self::SoldOut => Outcome::SoldOut,
             Self::LimitReached => Outcome::BuyerLimitReached,
             Self::NotOpen(gate) => Outcome::NotOpen {
                 state: gate.state,
@@ -214,12 +223,23 @@ pub(crate) struct FinishRequest {
     pub order: Arc<PackedOrder>,
     pub deadline_ms: i64,
     pub end: SpilloverEnd,
-    pub done: oneshot::Sender<()>,
+    /// Gets what home says afterwards. Dropped if home could not be asked.
+    pub done: oneshot::Sender<Option<Decision>>,
 }
 
 /// How a spillover ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpilloverEnd {
-    SoldOut,
-    Elsewhere { expires_ms: i64, segment: u16 },
+    /// Every segment declined this round, and the item had too few free units.
+    SoldOut {
+        round: u32,
+    },
+    /// Every segment declined this round, and nothing waits for the order any more.
+    GivenUp {
+        round: u32,
+    },
+    Elsewhere {
+        expires_ms: i64,
+        segment: u16,
+    },
 }

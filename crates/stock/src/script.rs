@@ -28,11 +28,11 @@ pub use repair::Adjusted;
 pub(crate) use repair::{
     Adjustment, Batch, Restored, RestoredDecision, adjust, halt_segment, restore_orders,
 };
-pub(crate) use reserve::{ReserveReply, reserve_home, reserve_next};
+pub(crate) use reserve::{ReserveReply, reserve_again, reserve_home, reserve_next};
 pub(crate) use spillover::{
     DueSpillover, due_spillovers, finish_spillover, forget_declined, forget_spillover,
 };
-pub(crate) use transfer::{transfer_in, transfer_out};
+pub(crate) use transfer::{settle_transfers, transfer_in, transfer_out};
 pub(crate) use transport::Transport;
 
 /// A file of `lua/`.
@@ -65,9 +65,11 @@ scripts! {
     OPEN_SEGMENT = "open_segment",
     RELEASE = "release",
     RELEASE_COUNT = "release_count",
+    RESERVE_AGAIN = "reserve_again",
     RESERVE_HOME = "reserve_home",
     RESERVE_NEXT = "reserve_next",
     RESTORE_ORDERS = "restore_orders",
+    SETTLE_TRANSFERS = "settle_transfers",
     SET_STATE = "set_state",
     TRANSFER_IN = "transfer_in",
     TRANSFER_OUT = "transfer_out",

@@ -11,9 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use audit::Snapshot;
 use domain::{ItemId, ItemState, SegmentConfig};
 use futures::{StreamExt, stream};
 use ledger::{LiveItem, Transfer};
+use stock::Inspection;
 use supervision::ErrorLatch;
 
 use crate::{
@@ -23,7 +25,7 @@ use crate::{
     balance::{self, Pace},
     close, gauges,
     invariant::Invariant,
-    item_lock, spillovers, waves,
+    item_lock, spillovers, transfers, waves,
 };
 
 /// Number of items that are reconciled concurrently.
@@ -309,9 +311,13 @@ async fn reconcile(
     }) {
         spillovers::settle(reconciler, id).await?;
     }
+    if due_item.transfers.is_empty() {
+        // A reconciler that crashed may have left some.
+        transfers::settle(reconciler, id, &inspections(&snapshots)).await?;
+    }
     let now = Instant::now();
-    // Units in transit are in no segment, and a spillover that misses them ends sold out. So the
-    // pace is a condition also for an order that waits.
+    // Units in transit are in no segment, and a spillover that misses them has to wait. So the pace
+    // is a condition also for an order that waits.
     let may_move = watched.pace.lasts(now, &snapshots) && repair.is_empty() && transfers.is_empty();
     let wanted = if watched.may_consolidate(now) {
         *wanted
@@ -338,6 +344,11 @@ async fn reconcile(
         End::Archive(actor) => archive_item(reconciler, id, actor, watched).await,
         End::None | End::RemoveKeys => Ok(()),
     }
+}
+
+fn inspections(snapshots: &[Snapshot]) -> Vec<Inspection> {
+    let inspections = snapshots.iter().map(|snapshot| snapshot.inspection.clone());
+    inspections.flatten().collect()
 }
 
 /// Archives the item, or removes the keys of one that is archived.

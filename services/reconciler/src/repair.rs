@@ -235,6 +235,7 @@ fn memory_of(transfer: &Transfer, segment: u16) -> Option<TransferMemory> {
     Some(TransferMemory {
         id: transfer.id,
         moved,
+        is_open: transfer.state != TransferState::Done,
     })
 }
 

@@ -3,6 +3,9 @@
 //! Each step is idempotent by the transfer's id, and is refused without the highest token. The
 //! ledger records how far each transfer is. So after a crash at any step the next holder of the
 //! lock continues the transfer.
+//!
+//! A segment counts the units that leave it, as *leaving*, until [`settle`] notes that they have
+//! arrived: a spillover that misses them must not end sold out.
 
 use std::{
     sync::Arc,
@@ -11,6 +14,7 @@ use std::{
 
 use domain::{ItemId, SegmentKey};
 use ledger::{Transfer, TransferState};
+use stock::{Inspection, InspectionEntries};
 
 use crate::{Reconciler, ReconcilerError};
 
@@ -27,7 +31,10 @@ pub(crate) async fn drive(
     let until = Instant::now() + TRANSFER_TIMEOUT;
     loop {
         let open = reconciler.ledger.open_transfers(Some(id)).await?;
-        if open.is_empty() || Instant::now() > until {
+        if open.is_empty() {
+            return settle_all(reconciler, id).await;
+        }
+        if Instant::now() > until {
             return Ok(());
         }
         for transfer in &open {
@@ -35,6 +42,39 @@ pub(crate) async fn drive(
         }
         tokio::time::sleep(TRANSFER_POLL_INTERVAL).await;
     }
+}
+
+async fn settle_all(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerError> {
+    let Some(item) = reconciler.item_stock(id).await? else {
+        return Ok(());
+    };
+    settle(
+        reconciler,
+        id,
+        &item.inspect(InspectionEntries::None).await?,
+    )
+    .await
+}
+
+/// Notes at the segments from which units have left that all of them have arrived, if the ledger has
+/// no open transfer of the item. Until then no order is told that the item is sold out. The ledger is
+/// read after the segments: a transfer that begins in between makes the segment refuse.
+pub(crate) async fn settle(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    segments: &[Inspection],
+) -> Result<(), ReconcilerError> {
+    let leaving = segments.iter().filter(|segment| segment.leaving > 0);
+    let unsettled: Vec<_> = leaving
+        .map(|segment| (segment.segment.clone(), segment.left))
+        .collect();
+    if unsettled.is_empty() || !reconciler.ledger.open_transfers(Some(id)).await?.is_empty() {
+        return Ok(());
+    }
+    for (segment, left) in unsettled {
+        reconciler.stock.settle_transfers(&segment, left).await?;
+    }
+    Ok(())
 }
 
 async fn step(

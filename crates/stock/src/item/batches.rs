@@ -33,6 +33,9 @@ pub(super) struct HomeReservations(pub SegmentContext);
 /// Reservations at a later segment of the ring.
 pub(super) struct NextReservations(pub SegmentContext);
 
+/// Reservations in a later round.
+pub(super) struct LaterRounds(pub SegmentContext);
+
 /// Spillovers to make final here, at their home.
 pub(super) struct Finishes(pub SegmentContext);
 
@@ -46,13 +49,11 @@ impl HomeReservations {
     }
 }
 
-impl NextReservations {
-    /// The earliest deadline of the batch applies to all of it: no later segment may take for an
-    /// order after the deadline that home has stored.
-    fn deadline_ms(requests: &[ReserveRequest]) -> i64 {
-        let deadlines = requests.iter().map(|request| request.deadline_ms);
-        deadlines.min().unwrap_or(0)
-    }
+/// The earliest deadline of the batch applies to all of it: no later segment, and none in a later
+/// round, may take for an order after the deadline that home has stored.
+fn earliest_deadline_ms(requests: &[ReserveRequest]) -> i64 {
+    let deadlines = requests.iter().map(|request| request.deadline_ms);
+    deadlines.min().unwrap_or(0)
 }
 
 impl Batch for HomeReservations {
@@ -95,10 +96,37 @@ impl Batch for NextReservations {
 
     async fn send(&self, requests: Vec<ReserveRequest>) {
         let context = &self.0;
-        let deadline_ms = Self::deadline_ms(&requests);
+        let deadline_ms = earliest_deadline_ms(&requests);
         let reply =
             script::reserve_next(&context.transport, &context.keys, &requests, deadline_ms).await;
         context.reply("next", requests, deadline_ms, reply);
+    }
+}
+
+impl Batch for LaterRounds {
+    type Request = ReserveRequest;
+
+    fn order(request: &ReserveRequest) -> OrderId {
+        request.order.id
+    }
+
+    fn is_abandoned(&self, request: &ReserveRequest) -> bool {
+        request.sender.is_closed()
+    }
+
+    async fn send(&self, requests: Vec<ReserveRequest>) {
+        let context = &self.0;
+        let deadline_ms = earliest_deadline_ms(&requests);
+        let margin_ms = context.shared.settings.forget_margin_ms();
+        let reply = script::reserve_again(
+            &context.transport,
+            &context.keys,
+            &requests,
+            deadline_ms,
+            margin_ms,
+        )
+        .await;
+        context.reply("again", requests, deadline_ms, reply);
     }
 }
 
@@ -166,19 +194,21 @@ fn reply_taken(request: ReserveRequest, expires_ms: i64) -> Option<Waiter> {
 }
 
 fn reply_exception(request: ReserveRequest, exception: Reply, deadline_ms: i64) {
-    let is_declined = match &exception {
-        Reply::Declined { .. } => true,
+    let declined = match exception {
+        Reply::Declined { .. } => Some(request.round),
         // Home stores the deadline of this attempt if it is the later one, so it is covered.
-        Reply::Decided(Decision::Declined { quantity, .. }) => *quantity == request.order.quantity,
-        _ => false,
+        Reply::Decided(Decision::Declined {
+            quantity, round, ..
+        }) if quantity == request.order.quantity => Some(round),
+        _ => None,
     };
-    let reply = if is_declined {
-        Reply::Declined {
+    let reply = match declined {
+        Some(round) => Reply::Declined {
             permit: request.permit,
             deadline_ms,
-        }
-    } else {
-        exception
+            round,
+        },
+        None => exception,
     };
     // A caller that is gone is not an error.
     let _ = request.sender.send(Ok(reply));
@@ -206,9 +236,9 @@ impl Batch for Finishes {
         match script::finish_spillover(connection, &context.keys, deadline_ms, margin_ms, &requests)
             .await
         {
-            Ok(_) => {
-                for request in requests {
-                    let _ = request.done.send(());
+            Ok(decisions) => {
+                for (request, decision) in requests.into_iter().zip(decisions) {
+                    let _ = request.done.send(decision);
                 }
             }
             // The spillovers stay in the list, and the worker repeats them.
@@ -238,6 +268,8 @@ mod tests {
         );
         let (sender, _) = oneshot::channel();
         ReserveRequest {
+            round: 0,
+            is_home: true,
             order: Arc::new(order),
             acknowledge: Acknowledge::Accepted,
             deadline_ms,
@@ -255,7 +287,7 @@ mod tests {
             "an order near its time limit must not have the others refused"
         );
         assert_eq!(
-            NextReservations::deadline_ms(&requests),
+            super::earliest_deadline_ms(&requests),
             5,
             "no segment may take after the deadline that home has stored"
         );

@@ -1,10 +1,12 @@
 //! Orders for more units than any one segment has, while all segments together have enough.
 //!
-//! Every segment would decline such an order, and it would end sold out, permanently, with units
-//! left. So before it enters it waits a moment, and requests that the units be consolidated in one
-//! segment. If no reconciler does it, the order enters like any other.
+//! Every segment would decline such an order. So before it enters it waits a moment, and requests that
+//! the units be consolidated in one segment. If no reconciler does it, the order enters like any
+//! other, and waits after its spillover (`reserve/end.rs`).
 
 use std::time::Duration;
+
+use domain::Quantity;
 
 use super::ItemStock;
 use crate::keys::CONSOLIDATE_CHANNEL;
@@ -19,13 +21,27 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) async fn wait(item: &ItemStock, units: u64, within: Duration) {
     let _ = tokio::time::timeout(WAIT_MAX.min(within / 2), async {
         while item.admission.is_fragmented(units) {
-            if item.consolidation_turn.is_due(REQUEST_INTERVAL) {
-                request(item, units).await;
-            }
+            request_in_turn(item, units).await;
             let _ = tokio::time::timeout(REQUEST_INTERVAL, item.admission.more_units()).await;
         }
     })
     .await;
+}
+
+impl ItemStock {
+    /// Requests that so many units be consolidated in one segment, if one buyer may have them.
+    pub(super) async fn request_consolidation(&self, quantity: Quantity) {
+        let units = u64::from(quantity.get());
+        if self.limit.allows(units) {
+            request_in_turn(self, units).await;
+        }
+    }
+}
+
+async fn request_in_turn(item: &ItemStock, units: u64) {
+    if item.consolidation_turn.is_due(REQUEST_INTERVAL) {
+        request(item, units).await;
+    }
 }
 
 async fn request(item: &ItemStock, units: u64) {

@@ -4,10 +4,17 @@
 //! The simple way ("empty? try the next one") gives one order two units as soon as a client retries
 //! and a unit comes back in between. Here every segment *stores its decision permanently*, and
 //! segment k+1 is tried only after segment k has declined. An order that has a decision of a later
-//! segment was declined by all earlier ones, and `declined` never changes. So at most one segment
+//! segment was declined by all earlier ones, and `declined` does not change. So at most one segment
 //! ever takes for an order, and repeating the attempt, from any instance and at any time, has the
 //! same end. That is why a timeout is never a failure here: the attempt is simply repeated.
-//! `tests/it/model.rs` checks it exhaustively.
+//!
+//! That all segments have declined does not mean that the item is sold out: units may come back
+//! behind the order, or be on their way. So `end.rs` decides what follows. It may begin another
+//! *round*, in which a segment that declined the round before decides once more, home first. A round
+//! begins only after all have declined the last one, so still at most one segment takes.
+//! `tests/it/model.rs` checks all of it exhaustively.
+
+mod end;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,6 +25,7 @@ use crate::{
     StockError,
     admission::Permit,
     batcher::{Batch, Batcher},
+    decision::Decision,
     request::{
         Acknowledge, FinishRequest, Outcome, PackedOrder, Reply, Reservation, ReserveRequest,
         SpilloverEnd,
@@ -47,28 +55,48 @@ impl ItemStock {
     /// Cancelling it leaves at most a pending spillover, which [`ItemStock::settle_spillovers`]
     /// ends.
     pub async fn order(&self, reservation: Reservation) -> Result<Outcome, StockError> {
+        let begun = Instant::now();
         within(reservation.within, async {
             match self.admit(&reservation).await {
-                Some(permit) => self.reserve(&reservation, Some(permit)).await,
+                Some(permit) => {
+                    let caller = Caller::Waits(Some(permit));
+                    let reply = self.reserve(&reservation, begun, caller).await?;
+                    self.outcome(reply, &reservation).await
+                }
                 None => Ok(Outcome::Shed),
             }
         })
         .await
     }
 
-    /// The same for an order that has been admitted before.
-    pub(super) async fn repeat_order(
+    /// The same for an order that has been admitted before, and that no caller waits for. It begins
+    /// no further round: no unit goes to a buyer who has left.
+    pub(super) async fn repeat_order(&self, reservation: Reservation) -> Result<(), StockError> {
+        let attempts = self.reserve(&reservation, Instant::now(), Caller::HasLeft);
+        within(reservation.within, attempts).await.map(drop)
+    }
+
+    async fn outcome(
         &self,
-        reservation: Reservation,
+        reply: Reply,
+        reservation: &Reservation,
     ) -> Result<Outcome, StockError> {
-        within(reservation.within, self.reserve(&reservation, None)).await
+        match reply {
+            Reply::Decided(Decision::GivenUp { quantity, .. })
+                if quantity == reservation.quantity =>
+            {
+                self.given_up(reservation).await
+            }
+            reply => Ok(reply.into_outcome(reservation.quantity)),
+        }
     }
 
     async fn reserve(
         &self,
         reservation: &Reservation,
-        mut permit: Option<Permit>,
-    ) -> Result<Outcome, StockError> {
+        begun: Instant,
+        mut caller: Caller,
+    ) -> Result<Reply, StockError> {
         let until = Instant::now() + reservation.within;
         let order = Arc::new(PackedOrder::new(
             reservation.order,
@@ -83,10 +111,14 @@ impl ItemStock {
                 order: &order,
                 acknowledge: reservation.acknowledge,
                 deadline_ms: self.shared.clock.now_ms() + left_ms,
-                permit: permit.take(),
+                begun,
+                waits: matches!(caller, Caller::Waits(_)),
+                round: 0,
+                rounds_begun: 0,
+                permit: caller.permit(),
             };
             match self.attempt(attempt).await {
-                Ok(reply) => return Ok(reply.into_outcome(reservation.quantity)),
+                Ok(reply) => return Ok(reply),
                 Err(error) if error.is_transient() => self.note_failed_attempt(&error),
                 Err(error) => return Err(error),
             }
@@ -110,17 +142,36 @@ impl ItemStock {
         let Some(home) = ring.next() else {
             return Ok(Reply::SoldOut);
         };
-        if let Some(reply) = attempt.reserve(&home.home).await? {
+        if let Some(reply) = attempt.reserve(&home.home, true).await? {
             return Ok(reply);
         }
-        for segment in ring {
-            if let Some(reply) = attempt.reserve(&segment.next).await? {
-                attempt.finish_elsewhere(home, segment, &reply);
+        loop {
+            for segment in ring.clone() {
+                if let Some(reply) = attempt.reserve_at(segment).await? {
+                    attempt.finish_elsewhere(home, segment, &reply);
+                    return Ok(reply);
+                }
+            }
+            if let Some(reply) = self.end_round(&mut attempt, home).await? {
                 return Ok(reply);
             }
         }
-        attempt.finish_sold_out(home).await;
-        Ok(Reply::SoldOut)
+    }
+}
+
+/// Who waits for an order.
+enum Caller {
+    /// A caller, with the permit for the first attempt.
+    Waits(Option<Permit>),
+    HasLeft,
+}
+
+impl Caller {
+    fn permit(&mut self) -> Option<Permit> {
+        match self {
+            Self::Waits(permit) => permit.take(),
+            Self::HasLeft => None,
+        }
     }
 }
 
@@ -129,39 +180,63 @@ struct Attempt<'a> {
     order: &'a Arc<PackedOrder>,
     acknowledge: Acknowledge,
     deadline_ms: i64,
+    /// When the caller requested the order.
+    begun: Instant,
+    /// Whether a caller waits for it.
+    waits: bool,
+    /// The round that the segments are asked in. Home has declined it.
+    round: u32,
+    /// Rounds that this attempt has begun.
+    rounds_begun: u32,
     permit: Option<Permit>,
 }
 
 impl Attempt<'_> {
+    /// Tries a segment other than home.
+    async fn reserve_at(&mut self, segment: &Segment) -> Result<Option<Reply>, StockError> {
+        if self.round == 0 {
+            self.reserve(&segment.next, false).await
+        } else {
+            self.reserve(&segment.again, false).await
+        }
+    }
+
     /// Tries one segment. `None`: it declined.
     async fn reserve<B: Batch<Request = ReserveRequest>>(
         &mut self,
         batcher: &Batcher<B>,
+        is_home: bool,
     ) -> Result<Option<Reply>, StockError> {
         let (sender, reply) = oneshot::channel();
         batcher.push(ReserveRequest {
             order: Arc::clone(self.order),
             acknowledge: self.acknowledge,
             deadline_ms: self.deadline_ms,
+            round: self.round,
+            is_home,
             permit: self.permit.take(),
             sender,
         });
         // A batcher replies to every request. If its task died, the outcome is as unknown as after
         // a lost reply.
-        let died = Err(StockError::OutcomeUnknown(Duration::ZERO));
-        match reply.await.unwrap_or(died)? {
+        match reply.await.unwrap_or_else(|_| Err(unknown()))? {
             Reply::Declined {
                 permit,
                 deadline_ms,
+                round,
             } => {
                 // Home's deadline is never earlier than ours, and home has stored it. Later segments
                 // are tried under that one and under no later one: they might take after home has
                 // forgotten the order. Their own deadline is never later than ours and matters to no
                 // other segment.
                 self.deadline_ms = self.deadline_ms.max(deadline_ms);
+                // Another attempt is in a later round. All segments up to this one have declined it.
+                self.round = self.round.max(round);
                 self.permit = permit;
                 Ok(None)
             }
+            // Home has forgotten the order, or lost it. The next attempt begins anew.
+            Reply::Unknown => Err(unknown()),
             reply => Ok(Some(reply)),
         }
     }
@@ -179,13 +254,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Notifies home and waits, so that the buyer's count is released before the buyer gets the
-    /// outcome. If it fails, the order is still in `spillovers`.
-    async fn finish_sold_out(&self, home: &Segment) {
-        let _ = self.finish(home, SpilloverEnd::SoldOut).await;
-    }
-
-    fn finish(&self, home: &Segment, end: SpilloverEnd) -> oneshot::Receiver<()> {
+    /// If it fails, the order is still in `spillovers`.
+    fn finish(&self, home: &Segment, end: SpilloverEnd) -> oneshot::Receiver<Option<Decision>> {
         let (done, finished) = oneshot::channel();
         home.finish.push(FinishRequest {
             order: Arc::clone(self.order),
@@ -195,4 +265,9 @@ impl Attempt<'_> {
         });
         finished
     }
+}
+
+/// The next attempt resolves it.
+fn unknown() -> StockError {
+    StockError::OutcomeUnknown(Duration::ZERO)
 }

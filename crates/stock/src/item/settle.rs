@@ -89,7 +89,8 @@ impl ItemStock {
         )
     }
 
-    /// Repeating the reservation finishes the spillover. If it fails, the spillover is still in the
+    /// Repeating the reservation finishes the spillover, as sold out or given up if every segment
+    /// declines. If it fails, the spillover is still in the
     /// list.
     async fn repeat(&self, due: &DueSpillover) -> bool {
         let reservation = Reservation {
@@ -126,12 +127,12 @@ impl ItemStock {
     }
 }
 
-/// The latest deadline of the order's attempts. A sold-out decision has it. An order that was taken
-/// elsewhere is never reserved again, so for it the due time is enough, even if another process had
-/// another margin.
+/// The latest deadline of the order's attempts. A decision that nothing was taken has it. An order
+/// that was taken is never reserved again, so for it the due time is enough, even if another process
+/// had another margin.
 fn until_ms(due: &DueSpillover, margin_ms: i64) -> i64 {
     match due.decision {
-        Some(Decision::SoldOut { until_ms, .. }) => until_ms,
+        Some(Decision::SoldOut { until_ms, .. } | Decision::GivenUp { until_ms, .. }) => until_ms,
         _ => due.due_ms - margin_ms,
     }
 }

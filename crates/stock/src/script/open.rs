@@ -117,6 +117,12 @@ pub struct Inspection {
     pub epoch: u64,
     /// The last outbox entry.
     pub last: EntryId,
+    /// The last entry by which units came in.
+    pub gained: EntryId,
+    /// Units that have left for another segment, or for none, and are not known to have arrived.
+    pub leaving: u64,
+    /// The last entry by which units left.
+    pub left: EntryId,
     /// Units that one buyer may hold; 0 is no limit.
     pub limit: u64,
     /// Number of stored decisions.
@@ -170,6 +176,9 @@ impl Inspection {
             state: ItemState::Paused,
             epoch: 0,
             last: EntryId { ms: 0, seq: 0 },
+            gained: EntryId { ms: 0, seq: 0 },
+            leaving: 0,
+            left: EntryId { ms: 0, seq: 0 },
             limit: 0,
             decisions: 0,
             buyers: 0,
@@ -191,6 +200,9 @@ impl Inspection {
             "state" => self.state = reply.parse()?,
             "epoch" => self.epoch = reply.unsigned()?,
             "last" => self.last = reply.parse()?,
+            "gained" => self.gained = reply.parse()?,
+            "leaving" => self.leaving = reply.unsigned()?,
+            "left" => self.left = reply.parse()?,
             "limit" => self.limit = reply.unsigned()?,
             "decisions" => self.decisions = reply.unsigned()?,
             "buyers" => self.buyers = reply.unsigned()?,
@@ -213,7 +225,7 @@ impl Inspection {
 }
 
 /// Number of fields that `inspect` returns.
-const INSPECTION_FIELDS: usize = 15;
+const INSPECTION_FIELDS: usize = 18;
 
 /// Which outbox entries an inspection lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

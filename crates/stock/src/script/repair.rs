@@ -146,6 +146,8 @@ pub(crate) struct Adjustment<'a> {
     pub last: EntryId,
     /// Free units, by the ledger.
     pub available: u64,
+    /// Units that the ledger has in transit from here.
+    pub leaving: u64,
     /// The item's new epoch.
     pub epoch: u64,
     /// Batches restored since the halt.
@@ -173,6 +175,7 @@ pub(crate) async fn adjust(
         token,
         last,
         available,
+        leaving,
         epoch,
         restored,
         item,
@@ -190,7 +193,8 @@ pub(crate) async fn adjust(
             cmd.arg(u64::from(item.hold_seconds) * 1000)
                 .arg(item.segments)
                 .arg(&keys.name)
-                .arg(restored);
+                .arg(restored)
+                .arg(leaving);
         })
         .await?;
     let mut reply = ReplyReader::new(reply)?;

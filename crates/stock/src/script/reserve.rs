@@ -1,9 +1,9 @@
-//! `reserve_home` and `reserve_next`: a batch of orders in, a reply for each out.
+//! `reserve_home`, `reserve_next` and `reserve_again`: a batch of orders in, a reply for each out.
 
 use domain::EntryId;
 use redis::Cmd;
 
-use super::{RESERVE_HOME, RESERVE_NEXT, Transport, column, refusals};
+use super::{RESERVE_AGAIN, RESERVE_HOME, RESERVE_NEXT, Transport, column, refusals};
 use crate::{
     StockError,
     decision::Decision,
@@ -85,6 +85,37 @@ pub(crate) async fn reserve_next(
     read(reply, keys, "reserve_next", deadline_ms, no_gate)
 }
 
+/// Reserves once more, in a later round. No order id may be in the batch twice.
+pub(crate) async fn reserve_again(
+    transport: &Transport,
+    keys: &Keys,
+    batch: &[ReserveRequest],
+    deadline_ms: i64,
+    margin_ms: i64,
+) -> Result<ReserveReply, StockError> {
+    let names = [
+        &*keys.stock,
+        &keys.decisions,
+        &keys.outbox,
+        &keys.spillovers,
+    ];
+    let reply = RESERVE_AGAIN
+        .run(transport, keys, &names, |cmd| {
+            cmd.arg(batch.len())
+                .arg(deadline_ms)
+                .arg(margin_ms)
+                .arg(&keys.name);
+            ids(cmd, batch);
+            quantities_and_packed(cmd, batch);
+            column(cmd, batch.iter().map(|request| request.round));
+            column(cmd, batch.iter().map(|request| u8::from(request.is_home)));
+        })
+        .await?;
+    let reply = ReplyReader::new(reply)?;
+    let no_gate = |_: &mut ReplyReader| Ok(Gate::default());
+    read(reply, keys, "reserve_again", deadline_ms, no_gate)
+}
+
 fn ids(cmd: &mut Cmd, batch: &[ReserveRequest]) {
     let ids = batch.iter().map(|request| &request.order.id);
     column(cmd, ids.map(|id| &id.as_bytes()[..]));
@@ -132,7 +163,10 @@ fn exceptions(
             b"d" => Reply::Declined {
                 permit: None,
                 deadline_ms,
+                // Of the request, which the caller has.
+                round: 0,
             },
+            b"x" => Reply::Unknown,
             b"s" => Reply::SoldOut,
             _ => {
                 return Err(StockError::Unreadable(format!(

@@ -19,14 +19,15 @@ use crate::{
 impl SpilloverEnd {
     fn outcome(self) -> &'static str {
         match self {
-            Self::SoldOut => "S",
+            Self::SoldOut { .. } => "S",
+            Self::GivenUp { .. } => "N",
             Self::Elsewhere { .. } => "E",
         }
     }
 
     fn place(self) -> String {
         match self {
-            Self::SoldOut => String::new(),
+            Self::SoldOut { round } | Self::GivenUp { round } => round.to_string(),
             Self::Elsewhere {
                 expires_ms,
                 segment,
@@ -35,14 +36,14 @@ impl SpilloverEnd {
     }
 }
 
-/// Makes the spillovers final at home. Returns how many were not final yet.
+/// Makes the spillovers final at home. Returns what home says of each afterwards.
 pub(crate) async fn finish_spillover(
     connection: &Connection,
     keys: &Keys,
     deadline_ms: i64,
     margin_ms: i64,
     batch: &[FinishRequest],
-) -> Result<u64, StockError> {
+) -> Result<Vec<Option<Decision>>, StockError> {
     let names = [
         &*keys.stock,
         &keys.decisions,
@@ -62,7 +63,12 @@ pub(crate) async fn finish_spillover(
         .await?;
     let mut reply = ReplyReader::new(reply)?;
     refusals(&mut reply, keys, "finish_spillover")?;
-    reply.unsigned()
+    let _changed = reply.unsigned()?;
+    let (mut list, mut decisions) = (reply.list()?, Vec::with_capacity(batch.len()));
+    while !list.is_empty() {
+        decisions.push(stored(&list.bytes()?)?);
+    }
+    Ok(decisions)
 }
 
 /// A pending spillover that has fallen due.
@@ -99,15 +105,21 @@ pub(crate) async fn due_spillovers(
         let (order, _) = outbox::unpack(&packed).ok_or_else(|| {
             StockError::Unreadable(format!("expected a packed order, found {packed:?}"))
         })?;
-        let decision = (!decision.is_empty()).then(|| Decision::parse(&decision));
+        let decision = stored(&decision)?;
         spillovers.push(DueSpillover {
             order,
             packed,
             due_ms,
-            decision: decision.transpose()?,
+            decision,
         });
     }
     Ok(spillovers)
+}
+
+/// `` is no decision.
+fn stored(decision: &[u8]) -> Result<Option<Decision>, StockError> {
+    let decision = (!decision.is_empty()).then(|| Decision::parse(decision));
+    decision.transpose()
 }
 
 /// Drops the `declined` records of final spillovers at a segment other than home, up to the given

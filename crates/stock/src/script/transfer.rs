@@ -1,8 +1,8 @@
-//! `transfer_out` and `transfer_in`: units leave a segment, and arrive at one.
+//! `transfer_out`, `transfer_in` and `settle_transfers`: units leave a segment, and arrive at one.
 
-use domain::TransferId;
+use domain::{EntryId, TransferId};
 
-use super::{Script, TRANSFER_IN, TRANSFER_OUT, refusals};
+use super::{SETTLE_TRANSFERS, Script, TRANSFER_IN, TRANSFER_OUT, refusals, unknown_status};
 use crate::{StockError, connection::Connection, keys::Keys, reply::ReplyReader};
 
 /// Takes up to `requested` free units. Returns how many left, now or at the first call.
@@ -36,6 +36,28 @@ pub(crate) async fn transfer_in(
 ) -> Result<u64, StockError> {
     let names = [&*keys.stock, &keys.decisions, &keys.outbox];
     transfer(&TRANSFER_IN, connection, keys, &names, id, units, token).await
+}
+
+/// Notes that all units have arrived that had left up to the entry `left`. Returns whether it was
+/// noted: units may have left since.
+pub(crate) async fn settle_transfers(
+    connection: &Connection,
+    keys: &Keys,
+    left: EntryId,
+) -> Result<bool, StockError> {
+    let names = [&*keys.stock];
+    let reply = SETTLE_TRANSFERS
+        .run(connection, keys, &names, |cmd| {
+            cmd.arg(left.to_string());
+        })
+        .await?;
+    match &*ReplyReader::new(reply)?.text()? {
+        "settled" => Ok(true),
+        "moved" => Ok(false),
+        "missing" => Err(StockError::Missing(keys.segment.clone())),
+        "repairing" => Err(StockError::Repairing(keys.segment.clone())),
+        status => Err(unknown_status("settle_transfers", status)),
+    }
 }
 
 async fn transfer(

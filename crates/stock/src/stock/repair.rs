@@ -34,6 +34,8 @@ pub struct Halted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restoration {
     steps: u64,
+    /// Units that have left by transfers that are still open.
+    leaving: u64,
 }
 
 /// What a segment must have stored of a transfer.
@@ -43,6 +45,8 @@ pub struct TransferMemory {
     pub id: TransferId,
     /// What it has moved here. `None`: nothing yet, and a record of the segment is removed.
     pub moved: Option<Moved>,
+    /// Whether the ledger still waits for a step of it.
+    pub is_open: bool,
 }
 
 /// Units that a transfer moved at a segment.
@@ -55,6 +59,14 @@ pub enum Moved {
 }
 
 impl TransferMemory {
+    /// Units that have left, and may not have arrived.
+    fn leaving(&self) -> u64 {
+        match self.moved {
+            Some(Moved::Out(units)) if self.is_open => units,
+            _ => 0,
+        }
+    }
+
     /// The record as it stands in Redis.
     fn field(&self) -> String {
         match self.moved {
@@ -114,6 +126,17 @@ impl Stock {
         script::transfer_in(connection, &keys, id, units, token).await
     }
 
+    /// Notes that all units that had left the segment up to the entry `left` have arrived. The
+    /// caller has read `left` in a snapshot, and has seen afterwards that no transfer from the segment
+    /// is open. Returns `false` if units have left since.
+    pub async fn settle_transfers(
+        &self,
+        segment: &SegmentKey,
+        left: EntryId,
+    ) -> Result<bool, StockError> {
+        script::settle_transfers(&self.shared.connection, &Keys::of(segment), left).await
+    }
+
     /// Halts the segment: until it is adjusted it refuses every change. A segment that is gone is
     /// created empty.
     pub async fn halt(&self, segment: &SegmentKey, token: u64) -> Result<Halted, StockError> {
@@ -168,10 +191,11 @@ impl Stock {
         }
         Ok(Restoration {
             steps: writer.steps,
+            leaving: transfers.iter().map(TransferMemory::leaving).sum(),
         })
     }
 
-    /// Sets a restored segment to the free units that the ledger has for it, with the item's
+    /// Sets a restored segment to the units that the ledger has for it, with the item's
     /// settings and a new epoch, and reopens it. Fails if the segment has changed since it was
     /// halted, or if a restored batch was lost.
     pub async fn adjust(
@@ -186,6 +210,7 @@ impl Stock {
             token: halted.token,
             last: halted.entry,
             available,
+            leaving: restoration.leaving,
             epoch,
             restored: restoration.steps,
             item,

@@ -49,6 +49,14 @@ fn recorded_decisions_are_needed() {
 }
 
 #[test]
+fn the_proof_of_sold_out_is_needed() {
+    assert_needed_by(
+        SafetyCheck::SoldOutProof,
+        "proof::single::a_unit_on_its_way_is_waited_for",
+    );
+}
+
+#[test]
 fn the_limit_at_home_is_needed() {
     assert_needed_by(
         SafetyCheck::LimitAtHome,

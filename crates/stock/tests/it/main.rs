@@ -16,6 +16,7 @@ mod faults;
 mod headers;
 mod model;
 mod operators;
+mod proof;
 mod recorded;
 mod repair;
 mod replicated;

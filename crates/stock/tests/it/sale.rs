@@ -227,14 +227,14 @@ impl Sale {
     /// Units come back to a segment, from nowhere that the outbox knows.
     pub async fn put_back(&self, segment: u16, units: i64) {
         *self.given_back.lock().unwrap().entry(segment).or_default() += units;
-        let _: i64 = self
-            .redis(
-                redis::cmd("HINCRBY")
-                    .arg(self.names(segment).stock)
-                    .arg("available")
-                    .arg(units),
-            )
-            .await;
+        let stock = self.names(segment).stock;
+        let mut gain = redis::cmd("HSET");
+        gain.arg(&stock)
+            .arg("gained")
+            .arg(format!("1-{}", rand::random::<u32>()));
+        let _: i64 = self.redis(&gain).await;
+        let mut add = redis::cmd("HINCRBY");
+        let _: i64 = self.redis(add.arg(stock).arg("available").arg(units)).await;
     }
 
     pub async fn dump(&self, segment: u16) -> Dump {

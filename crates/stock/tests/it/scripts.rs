@@ -21,6 +21,7 @@ use crate::{
 const RESERVE_HOME: &str = include_str!("../../../../lua/reserve_home.lua");
 const RESERVE_NEXT: &str = include_str!("../../../../lua/reserve_next.lua");
 const DUE_SPILLOVERS: &str = include_str!("../../../../lua/due_spillovers.lua");
+const RESERVE_AGAIN: &str = include_str!("../../../../lua/reserve_again.lua");
 const FINISH_SPILLOVER: &str = include_str!("../../../../lua/finish_spillover.lua");
 const FORGET_DECLINED: &str = include_str!("../../../../lua/forget_declined.lua");
 const FORGET_SPILLOVER: &str = include_str!("../../../../lua/forget_spillover.lua");
@@ -263,6 +264,39 @@ impl Sale {
     ) -> String {
         let reply = self
             .reserve_next(segment, deadline_ms, &[self.row(buyer, key, units)])
+            .await
+            .unwrap();
+        next_decisions(&reply, 1).1.remove(0)
+    }
+
+    /// Asks a segment in a later round. Returns what it decides, or has decided.
+    pub async fn reserve_again(
+        &self,
+        segment: u16,
+        buyer: &BuyerId,
+        key: &str,
+        round: u32,
+        deadline_ms: i64,
+    ) -> String {
+        let names = self.names(segment);
+        let keys = [
+            &names.stock,
+            &names.decisions,
+            &names.outbox,
+            &names.spillovers,
+        ];
+        let rows = [self.row(buyer, key, 1)];
+        let home = buyer.stable_hash() % u64::from(self.item.segments) == u64::from(segment);
+        let reply = self
+            .eval(RESERVE_AGAIN, &keys, |cmd| {
+                cmd.arg(1)
+                    .arg(deadline_ms)
+                    .arg(MARGIN_MS)
+                    .arg(self.segment(segment).to_string());
+                ids(cmd, &rows);
+                quantities_and_packed(cmd, &rows);
+                cmd.arg(round).arg(u8::from(home));
+            })
             .await
             .unwrap();
         next_decisions(&reply, 1).1.remove(0)
@@ -1028,8 +1062,11 @@ async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
             "closes_ms=6",
             "epoch=4",
             "fence=0",
+            &format!("gained={}", opened[3]),
             "hold_ms=600000",
             &format!("last={}", opened[3]),
+            "leaving=0",
+            &format!("left={}", opened[3]),
             "limit=2",
             "opens_ms=5",
             "segments=3",
@@ -1104,6 +1141,7 @@ async fn inspect_shows_everything(site: Arc<Site>) {
         .await
         .unwrap();
     let last = text(&fields(&taken)[4]);
+    let opened = sale.dump(0).await.stock["gained"].clone();
     let inspect = async |segment: u16, from: &str| {
         let names = sale.names(segment);
         let keys = [
@@ -1137,6 +1175,9 @@ async fn inspect_shows_everything(site: Arc<Site>) {
             ("fence", "0"),
             ("repairing", ""),
             ("whole", "1"),
+            ("gained", &opened),
+            ("leaving", "0"),
+            ("left", &opened),
         ];
         for (name, value) in expected {
             assert_eq!(text(shown(&reply, name)), value, "{name}");

@@ -163,18 +163,18 @@ async fn a_buyer_never_holds_more_than_the_limit(site: Arc<Site>) {
 }
 
 async fn a_spillover_that_ends_sold_out_releases_the_buyers_count(site: Arc<Site>) {
-    let sale = sale::open(&site, Terms::new(3, 3).limit(2)).await;
+    let sale = sale::open(&site, Terms::new(3, 3).limit(4)).await;
     let ann = sale.buyer_at(1, 0);
     assert_eq!(
-        sale.order(&ann, "too-many", 2).await.unwrap(),
+        sale.order(&ann, "too-many", 4).await.unwrap(),
         Outcome::SoldOut,
-        "no segment has two"
+        "there are three"
     );
     assert_eq!(sale.dump(1).await.buyers.get(ann.as_str()), None);
     assert!(is_held(&sale.order(&ann, "one", 1).await.unwrap()));
     assert!(is_held(&sale.order(&ann, "two", 1).await.unwrap()));
     assert_eq!(
-        sale.order(&ann, "three", 1).await.unwrap(),
+        sale.order(&ann, "three", 3).await.unwrap(),
         Outcome::BuyerLimitReached
     );
     assert_eq!(sale.dump(1).await.buyers[ann.as_str()], 2);
@@ -231,7 +231,7 @@ async fn an_order_is_never_filled_in_part(site: Arc<Site>) {
     let outcomes = all_answered(
         &[sale.at_first()],
         (0..10)
-            .map(|n| sale.reservation(&buyer(n), "k", 2))
+            .map(|n| sale.reservation(&buyer(n), "k", 4))
             .collect(),
     )
     .await;

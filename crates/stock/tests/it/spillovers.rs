@@ -63,12 +63,16 @@ async fn kinds(sale: &Sale) -> String {
     kinds.into_iter().collect()
 }
 
-/// An order that every segment passes: each has one unit, and it wants two. An item that is known
-/// to be empty would not let it spillover.
+fn one_too_many(sale: &Sale) -> u32 {
+    u32::try_from(sale.item.stock).unwrap() + 1
+}
+
+/// An order that every segment declines: it wants one unit more than there are. An item that is known
+/// to be empty would not let it spill over.
 async fn decline_everywhere(sale: &Sale, buyer: &BuyerId) {
     assert_eq!(
         sale.at_first()
-            .order(short(sale.reservation(buyer, "k", 2)))
+            .order(short(sale.reservation(buyer, "k", one_too_many(sale))))
             .await
             .unwrap(),
         Outcome::SoldOut
@@ -79,7 +83,7 @@ async fn a_sold_out_spillover_is_forgotten_everywhere_and_the_order_may_be_reser
     site: Arc<Site>,
 ) {
     for segments in [1, 3] {
-        let sale = sale::open(&site, Terms::new(segments.into(), segments).limit(2)).await;
+        let sale = sale::open(&site, Terms::new(segments.into(), segments).limit(9)).await;
         let ann = sale.buyer_at(0, 0);
         decline_everywhere(&sale, &ann).await;
         assert_eq!(kinds(&sale).await, if segments == 1 { "S" } else { "DDS" });
@@ -91,8 +95,9 @@ async fn a_sold_out_spillover_is_forgotten_everywhere_and_the_order_may_be_reser
             }
         );
         assert_eq!(kinds(&sale).await, "");
-        sale.put_back(segments - 1, 1).await;
-        assert!(is_held(&sale.order(&ann, "k", 2).await.unwrap()));
+        sale.put_back(segments - 1, segments.into()).await;
+        let units = one_too_many(&sale);
+        assert!(is_held(&sale.order(&ann, "k", units).await.unwrap()));
     }
 }
 
@@ -335,7 +340,7 @@ async fn spillovers_that_cannot_be_forgotten_do_not_delay_others(site: Arc<Site>
     for n in 0..600 {
         let (item, reservation) = (
             sale.at_first(),
-            short(sale.reservation(&sale.buyer_at(1, n), "k", 2)),
+            short(sale.reservation(&sale.buyer_at(1, n), "k", one_too_many(&sale))),
         );
         crowd.spawn(async move {
             item.order(Reservation {

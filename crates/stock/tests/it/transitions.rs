@@ -10,16 +10,21 @@
 pub type Kind = char;
 
 /// Script, answer before, answer after.
-pub const TRANSITIONS: [(&str, Kind, Kind); 12] = [
+pub const TRANSITIONS: [(&str, Kind, Kind); 17] = [
     ("reserve_home", '-', 'T'),
     ("reserve_home", '-', 'D'),
     ("reserve_home", '-', 'S'),
     ("reserve_next", '-', 'T'),
     ("reserve_next", '-', 'D'),
+    ("reserve_again", 'D', 'T'),
+    ("reserve_again", '-', 'T'),
+    ("reserve_again", '-', 'D'),
+    ("finish_spillover", 'D', 'N'),
     ("finish_spillover", 'D', 'S'),
     ("finish_spillover", 'D', 'E'),
     ("forget_declined", 'D', '-'),
     ("forget_spillover", 'S', '-'),
+    ("forget_spillover", 'N', '-'),
     ("release_count", 'E', 'R'),
     ("release_count", 'D', 'R'),
     ("release", 'T', 'R'),

@@ -130,6 +130,7 @@ pub const CATALOGUE: &[Metric] = &[
     // How do segments and Redis work?
     metric("stockade_batch_orders", Histogram, "order", &["script"], "orders in a batch, by the script that it called"),
     metric("stockade_spillover_retries_total", Counter, "order", &[], "spillover attempts that were repeated after a failure"),
+    metric("stockade_spillover_rounds_total", Counter, "order", &[], "further rounds of spillovers, because units came back behind the order"),
     metric("stockade_unreplicated_batches_total", Counter, "order", &[], "batches that too few replicas confirmed in time"),
     metric("stockade_redis_failovers_total", Counter, "every", &[], "changes of the master that Sentinel names"),
     metric("stockade_redis_clients_replaced_total", Counter, "every", &[], "cluster clients that did not respond and were replaced"),

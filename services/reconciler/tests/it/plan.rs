@@ -184,7 +184,7 @@ fn without_entries(mut plan: Plan) -> Plan {
 async fn steps_that_cannot_be_executed_stay_in_the_plan(env: &Arc<TestEnv>) {
     let sale = env.sell(8, 4).await;
     let greedy = BuyerId::new("greedy").unwrap();
-    assert!(!is_held(&sale.order(&greedy, "key", 5).await));
+    assert!(!is_held(&sale.order(&greedy, "key", 9).await));
     recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
         .await
         .unwrap();

@@ -30,9 +30,9 @@ async fn pending_spillovers(sale: &Sale) -> u64 {
 
 async fn abandoned_spillovers_are_settled(env: &Arc<TestEnv>) {
     let sale = env.sell(9, 3).await;
-    // No segment has as many units: a settled spillover, which every segment has to remove.
+    // The item has fewer units: a settled spillover, which every segment has to remove.
     assert_eq!(
-        sale.try_order(short(&sale, "greedy", 4)).await.unwrap(),
+        sale.try_order(short(&sale, "greedy", 10)).await.unwrap(),
         Outcome::SoldOut
     );
     assert_eq!(pending_spillovers(&sale).await, 1);

@@ -23,6 +23,7 @@ scripts! {
     "adjust" takes "so",
     "reserve_home" takes "sabow",
     "reserve_next" takes "sao",
+    "reserve_again" takes "saow",
     "due_spillovers" takes "aw",
     "finish_spillover" takes "sabw",
     "forget_declined" takes "a",
@@ -34,6 +35,7 @@ scripts! {
     "release" takes "sabo",
     "restore_orders" takes "sabw",
     "set_state" takes "so",
+    "settle_transfers" takes "s",
     "transfer_in" takes "sao",
     "transfer_out" takes "sao",
 }
@@ -111,6 +113,33 @@ impl Move {
     }
 }
 
+/// How a spillover ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// In this round.
+    SoldOut(u32),
+    GivenUp(u32),
+    /// At this place.
+    Elsewhere(String),
+}
+
+impl End {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::SoldOut(_) => "S",
+            Self::GivenUp(_) => "N",
+            Self::Elsewhere(_) => "E",
+        }
+    }
+
+    fn place(&self) -> String {
+        match self {
+            Self::SoldOut(round) | Self::GivenUp(round) => round.to_string(),
+            Self::Elsewhere(place) => place.clone(),
+        }
+    }
+}
+
 /// What is done to a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deed {
@@ -129,11 +158,16 @@ pub enum Deed {
         deadline_ms: i64,
         rows: Vec<Row>,
     },
-    /// The place of each that took elsewhere; `None`: sold out.
+    /// With the round, and whether the segment is the buyer's home.
+    ReserveAgain {
+        deadline_ms: i64,
+        margin_ms: i64,
+        rows: Vec<(Row, u32, bool)>,
+    },
     FinishSpillover {
         deadline_ms: i64,
         margin_ms: i64,
-        spillovers: Vec<(Row, Option<String>)>,
+        spillovers: Vec<(Row, End)>,
     },
     DueSpillovers {
         at_most: usize,
@@ -155,6 +189,9 @@ pub enum Deed {
     },
     TransferOut(Move),
     TransferIn(Move),
+    SettleTransfers {
+        left: String,
+    },
     SetState(Config),
     Halt {
         token: u64,
@@ -177,6 +214,7 @@ pub enum Deed {
         last: String,
         restored: u64,
         available: u64,
+        leaving: u64,
         config: Config,
         hold_ms: i64,
         segments: u64,
@@ -199,6 +237,7 @@ impl Deed {
             Self::Open { .. } => "open_segment",
             Self::ReserveHome { .. } => "reserve_home",
             Self::ReserveNext { .. } => "reserve_next",
+            Self::ReserveAgain { .. } => "reserve_again",
             Self::FinishSpillover { .. } => "finish_spillover",
             Self::DueSpillovers { .. } => "due_spillovers",
             Self::ForgetDeclined { .. } => "forget_declined",
@@ -207,6 +246,7 @@ impl Deed {
             Self::Release { .. } => "release",
             Self::TransferOut(_) => "transfer_out",
             Self::TransferIn(_) => "transfer_in",
+            Self::SettleTransfers { .. } => "settle_transfers",
             Self::SetState(_) => "set_state",
             Self::Halt { .. } => "halt_segment",
             Self::RestoreDecisions { .. } | Self::RestoreBuyers { .. } => "restore_orders",
@@ -272,12 +312,26 @@ impl Deed {
                 let new = new.arg(spillovers.len()).arg(deadline_ms).arg(margin_ms);
                 let rows: Vec<_> = spillovers.iter().map(|(row, _)| row.clone()).collect();
                 let new = new.ids(&rows).buyers(&rows).packed(&rows);
-                let new = new.column(
-                    spillovers,
-                    |(_, place)| if place.is_some() { "E" } else { "S" },
-                );
-                new.column(spillovers, |(_, place)| place.clone().unwrap_or_default())
+                new.column(spillovers, |(_, end)| end.kind())
+                    .column(spillovers, |(_, end)| end.place())
             }
+            Self::ReserveAgain {
+                deadline_ms,
+                margin_ms,
+                rows,
+            } => {
+                let orders: Vec<_> = rows.iter().map(|(row, ..)| row.clone()).collect();
+                new.arg(rows.len())
+                    .arg(deadline_ms)
+                    .arg(margin_ms)
+                    .arg(segment)
+                    .ids(&orders)
+                    .column(&orders, |row| row.units)
+                    .packed(&orders)
+                    .column(rows, |(_, round, _)| *round)
+                    .column(rows, |(.., home)| u8::from(*home))
+            }
+            Self::SettleTransfers { left } => new.arg(left),
             Self::DueSpillovers { at_most, skip } => new.arg(at_most).arg(skip),
             Self::ForgetDeclined { spillovers } => new
                 .arg(spillovers.len())
@@ -369,6 +423,7 @@ impl Deed {
                 last,
                 restored,
                 available,
+                leaving,
                 config,
                 hold_ms,
                 segments,
@@ -389,7 +444,11 @@ impl Deed {
                     .arg(limit)
                     .arg(opens_ms)
                     .arg(closes_ms);
-                new.arg(hold_ms).arg(segments).arg(segment).arg(restored)
+                new.arg(hold_ms)
+                    .arg(segments)
+                    .arg(segment)
+                    .arg(restored)
+                    .arg(leaving)
             }
             Self::Inspect { from } => new.arg(from),
         }
@@ -408,6 +467,7 @@ impl Deed {
             Self::ForgetDeclined { spillovers } | Self::ForgetSpillover { spillovers } => {
                 spillovers.iter().map(|(row, _)| row.id()).collect()
             }
+            Self::ReserveAgain { rows, .. } => rows.iter().map(|(row, ..)| row.id()).collect(),
             Self::Release { rows } => rows.iter().map(|(row, _)| row.id()).collect(),
             _ => vec![],
         }

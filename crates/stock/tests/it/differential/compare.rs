@@ -74,6 +74,9 @@ fn expected(segment: &Segment) -> Vec<Reply> {
         ("hold_ms", stock.hold_ms.to_string()),
         ("last", stock.last.clone()),
         ("segments", stock.segments.to_string()),
+        ("gained", stock.gained.clone()),
+        ("leaving", stock.leaving.to_string()),
+        ("left", stock.left.clone()),
     ];
     fields.extend(
         stock

@@ -49,6 +49,14 @@ pub struct Pick {
     pub other_units: bool,
 }
 
+/// How a spillover ends, and in which round.
+#[derive(Debug, Clone, Copy)]
+pub enum End {
+    SoldOut(u8),
+    GivenUp(u8),
+    Elsewhere,
+}
+
 /// How what is said of a spillover differs from what the segment has of it.
 #[derive(Debug, Clone, Copy)]
 pub enum Knows {
@@ -104,6 +112,14 @@ pub enum Step {
         picks: Vec<Pick>,
         when: When,
     },
+    /// At the home of the first of them, or wherever it says.
+    ReserveAgain {
+        segment: Option<u8>,
+        picks: Vec<Pick>,
+        round: u8,
+        when: When,
+        margin: Margin,
+    },
     /// Home, then around the ring, then home again; or less of it.
     Spillover {
         order: u8,
@@ -113,7 +129,7 @@ pub enum Step {
     },
     Finish {
         segment: u8,
-        spillovers: Vec<(Pick, bool)>,
+        spillovers: Vec<(Pick, End)>,
         when: When,
         margin: Margin,
     },
@@ -162,6 +178,10 @@ pub enum Step {
         transfer: u8,
         units: u8,
         token: Token,
+    },
+    SettleTransfers {
+        segment: u8,
+        looked_at_left: bool,
     },
     SetState {
         segment: u8,
@@ -273,9 +293,10 @@ fn other_token() -> impl Strategy<Value = Option<Token>> {
 }
 
 fn reservations() -> BoxedStrategy<Step> {
-    let home = prop_oneof![3 => Just(None), 1 => segment().prop_map(Some)];
+    let home = || prop_oneof![3 => Just(None), 1 => segment().prop_map(Some)];
     prop_oneof![
-        3 => (home, picks(), when(), margin()).prop_map(|(segment, picks, when, margin)| Step::ReserveHome { segment, picks, when, margin }),
+        3 => (home(), picks(), 1..=2_u8, when(), margin()).prop_map(|(segment, picks, round, when, margin)| Step::ReserveAgain { segment, picks, round, when, margin }),
+        3 => (home(), picks(), when(), margin()).prop_map(|(segment, picks, when, margin)| Step::ReserveHome { segment, picks, when, margin }),
         2 => (segment(), picks(), when()).prop_map(|(segment, picks, when)| Step::ReserveNext { segment, picks, when }),
         6 => (0..ORDERS, when(), margin(), 1..=5_u8).prop_map(|(order, when, margin, calls)| Step::Spillover { order, when, margin, calls }),
     ]
@@ -283,7 +304,13 @@ fn reservations() -> BoxedStrategy<Step> {
 }
 
 fn ends() -> BoxedStrategy<Step> {
-    let spillovers = vec((pick(), any::<bool>()), 1..=2);
+    let round = || prop_oneof![2 => Just(0), 1 => 1..=2_u8];
+    let end = prop_oneof![
+        2 => round().prop_map(End::SoldOut),
+        1 => round().prop_map(End::GivenUp),
+        2 => Just(End::Elsewhere)
+    ];
+    let spillovers = vec((pick(), end), 1..=2);
     prop_oneof![
         2 => (segment(), spillovers, when(), margin()).prop_map(|(segment, spillovers, when, margin)| Step::Finish { segment, spillovers, when, margin }),
         1 => (segment(), 0..4_u8, 0..2_u8).prop_map(|(segment, at_most, skip)| Step::DueSpillovers { segment, at_most, skip }),
@@ -318,6 +345,10 @@ fn transfers() -> BoxedStrategy<Step> {
             transfer,
             units,
             token
+        }),
+        (segment(), any::<bool>()).prop_map(|(segment, looked_at_left)| Step::SettleTransfers {
+            segment,
+            looked_at_left
         }),
     ]
     .boxed()

@@ -6,10 +6,11 @@ use std::{collections::BTreeSet, fmt::Write, time::Duration};
 use redis::Connection;
 
 use super::{
-    call::{Batch, Call, Config, Deed, Id, Move, Row, SCRIPTS, buyer, keys},
+    call::{self, Batch, Call, Config, Deed, Id, Move, Row, SCRIPTS, buyer, keys},
     compare::compare,
     plan::{
-        BUYERS, Knows, Margin, Memory, Pick, Plan, SEGMENTS, Setting, Step, Token, When, Window,
+        BUYERS, End, Knows, Margin, Memory, Pick, Plan, SEGMENTS, Setting, Step, Token, When,
+        Window,
     },
     reply::Reply,
     segment::{Decision, Seen, Segment},
@@ -200,6 +201,7 @@ impl Game<'_> {
         let (clock, entry) = match call.deed {
             Deed::ReserveHome { .. }
             | Deed::ReserveNext { .. }
+            | Deed::ReserveAgain { .. }
             | Deed::TransferOut(_)
             | Deed::TransferIn(_) => (Some(1), Some(4)),
             Deed::Release { .. } => (Some(1), Some(3)),
@@ -209,6 +211,7 @@ impl Game<'_> {
             Deed::Halt { .. } => (None, Some(2)),
             Deed::Adjust { .. } => (None, Some(1)),
             Deed::ForgetDeclined { .. }
+            | Deed::SettleTransfers { .. }
             | Deed::RestoreDecisions { .. }
             | Deed::RestoreBuyers { .. }
             | Deed::Inspect { .. } => (None, None),
@@ -329,6 +332,27 @@ impl Game<'_> {
                     },
                 )
             }
+            Step::ReserveAgain {
+                segment,
+                picks,
+                round,
+                when,
+                margin,
+            } => {
+                let segment = segment.unwrap_or(home(picks[0].order));
+                let (deadline_ms, margin_ms) = (self.deadline(*when), margin_ms(*margin));
+                let again =
+                    |pick: &Pick| (row(*pick), (*round).into(), home(pick.order) == segment);
+                let rows = picks.iter().map(again).collect();
+                self.call(
+                    segment,
+                    Deed::ReserveAgain {
+                        deadline_ms,
+                        margin_ms,
+                        rows,
+                    },
+                )
+            }
             Step::Spillover {
                 order,
                 when,
@@ -341,10 +365,15 @@ impl Game<'_> {
                 when,
                 margin,
             } => {
-                let place = |elsewhere: bool| elsewhere.then(|| format!("{}:1", self.now_ms));
+                let place = || format!("{}:1", self.now_ms);
+                let end = |end: End| match end {
+                    End::SoldOut(round) => call::End::SoldOut(round.into()),
+                    End::GivenUp(round) => call::End::GivenUp(round.into()),
+                    End::Elsewhere => call::End::Elsewhere(place()),
+                };
                 let spillovers = spillovers
                     .iter()
-                    .map(|(pick, elsewhere)| (row(*pick), place(*elsewhere)))
+                    .map(|(pick, how)| (row(*pick), end(*how)))
                     .collect();
                 let deadline_ms = self.deadline(*when);
                 self.call(
@@ -439,6 +468,15 @@ impl Game<'_> {
                     token: self.number(*token),
                 }),
             ),
+            Step::SettleTransfers {
+                segment,
+                looked_at_left,
+            } => {
+                let stock = self.segments[usize::from(*segment)].stock.as_ref();
+                let left = stock.filter(|_| *looked_at_left);
+                let left = left.map_or_else(|| "1-1".to_owned(), |stock| stock.left.clone());
+                self.call(*segment, Deed::SettleTransfers { left })
+            }
             Step::SetState { segment, setting } => {
                 self.call(*segment, Deed::SetState(self.config(setting)))
             }
@@ -514,7 +552,7 @@ impl Game<'_> {
                     SEGMENTS.into(),
                 );
                 let restored = self.restored(*segment) + u64::from(*available == 6);
-                let available = (*available).into();
+                let (available, leaving) = ((*available).into(), u64::from(*available) / 2);
                 self.call(
                     *segment,
                     Deed::Adjust {
@@ -522,6 +560,7 @@ impl Game<'_> {
                         last,
                         restored,
                         available,
+                        leaving,
                         config,
                         hold_ms: HOLD_MS,
                         segments,
@@ -596,7 +635,13 @@ impl Game<'_> {
         let ring: Vec<u8> = (0..SEGMENTS)
             .map(|step| (home(order) + step) % SEGMENTS)
             .collect();
-        let (mut place, mut calls) = (None, calls);
+        let sold_out = order % 3 != 2;
+        let end = if sold_out {
+            call::End::SoldOut(0)
+        } else {
+            call::End::GivenUp(0)
+        };
+        let (mut end, mut calls) = (end, calls);
         for segment in &ring {
             if calls == 0 {
                 return Ok(());
@@ -621,7 +666,7 @@ impl Game<'_> {
             {
                 Some(Decision::Declined { .. }) => {}
                 Some(Decision::Taken { expires_ms, .. }) if *segment != ring[0] => {
-                    place = Some(format!("{expires_ms}:{segment}"));
+                    end = call::End::Elsewhere(format!("{expires_ms}:{segment}"));
                     break;
                 }
                 _ => return Ok(()),
@@ -635,7 +680,7 @@ impl Game<'_> {
             Deed::FinishSpillover {
                 deadline_ms,
                 margin_ms,
-                spillovers: vec![(row, place)],
+                spillovers: vec![(row, end)],
             },
         )
     }
@@ -754,6 +799,7 @@ impl Game<'_> {
                 last,
                 restored,
                 available,
+                leaving: available / 2,
                 config,
                 hold_ms: HOLD_MS,
                 segments,

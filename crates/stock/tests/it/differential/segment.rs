@@ -8,27 +8,61 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    call::{Batch, Config, Deed, Id, Move, Row},
+    call::{Batch, Config, Deed, End, Id, Move, Row},
     reply::{Reply, TWICE, list},
 };
 
 /// What a segment remembers for an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    Taken { units: u32, expires_ms: i64 },
-    Declined { units: u32, until_ms: i64 },
-    SoldOut { units: u32, until_ms: i64 },
-    Elsewhere { units: u32, place: String },
-    Released { units: u32, since_ms: i64 },
-    WentOut { units: u64 },
-    CameIn { units: u64 },
+    Taken {
+        units: u32,
+        expires_ms: i64,
+    },
+    Declined {
+        units: u32,
+        until_ms: i64,
+        round: u32,
+    },
+    SoldOut {
+        units: u32,
+        until_ms: i64,
+    },
+    GivenUp {
+        units: u32,
+        until_ms: i64,
+    },
+    Elsewhere {
+        units: u32,
+        place: String,
+    },
+    Released {
+        units: u32,
+        since_ms: i64,
+    },
+    WentOut {
+        units: u64,
+    },
+    CameIn {
+        units: u64,
+    },
 }
 
 impl Decision {
     pub fn text(&self) -> String {
         match self {
             Self::Taken { units, expires_ms } => format!("T{units}:{expires_ms}"),
-            Self::Declined { units, until_ms } => format!("D{units}:{until_ms}"),
+            Self::Declined {
+                units,
+                until_ms,
+                round: 0,
+            } => format!("D{units}:{until_ms}"),
+            Self::Declined {
+                units,
+                until_ms,
+                round,
+            } => format!("D{units}:{until_ms}:{round}"),
+            Self::GivenUp { units, until_ms } => format!("N{units}:{until_ms}"),
             Self::SoldOut { units, until_ms } => format!("S{units}:{until_ms}"),
             Self::Elsewhere { units, place } => format!("E{units}:{place}"),
             Self::Released { units, since_ms } => format!("R{units}:{since_ms}"),
@@ -58,6 +92,10 @@ pub struct Stock {
     pub hold_ms: i64,
     pub segments: u64,
     pub last: String,
+    /// The last entries by which units came in, and left by a transfer.
+    pub gained: String,
+    pub left: String,
+    pub leaving: u64,
 }
 
 /// What an entry does to the counter.
@@ -113,6 +151,11 @@ impl Segment {
                 rows,
             } => self.reserve_home(seen, *deadline_ms, *margin_ms, rows),
             Deed::ReserveNext { deadline_ms, rows } => self.reserve_next(seen, *deadline_ms, rows),
+            Deed::ReserveAgain {
+                deadline_ms,
+                margin_ms,
+                rows,
+            } => self.reserve_again(seen, *deadline_ms, *margin_ms, rows),
             Deed::FinishSpillover {
                 deadline_ms,
                 margin_ms,
@@ -125,6 +168,7 @@ impl Segment {
             Deed::Release { rows } => self.release(seen, rows),
             Deed::TransferOut(moved) => self.transfer_out(seen, moved),
             Deed::TransferIn(moved) => self.transfer_in(seen, moved),
+            Deed::SettleTransfers { left } => self.settle_transfers(left),
             Deed::SetState(config) => self.set_state(seen, config),
             Deed::Halt { token } => self.halt(seen, *token),
             Deed::RestoreDecisions {
@@ -143,11 +187,12 @@ impl Segment {
                 last,
                 restored,
                 available,
+                leaving,
                 config,
                 hold_ms,
                 segments,
             } => {
-                let adjusted = (*available, config, *hold_ms, *segments);
+                let adjusted = ((*available, *leaving), config, *hold_ms, *segments);
                 self.adjust(seen, *token, (last, *restored), adjusted)
             }
             Deed::Inspect { from } => self.inspect(from),
@@ -191,7 +236,7 @@ impl Segment {
                 stock.last.clone()
             ];
         }
-        let (config, last) = (config.clone(), String::new());
+        let (config, last, entry) = (config.clone(), String::new(), seen.entry.clone());
         self.stock = Some(Stock {
             available: units,
             config: config.clone(),
@@ -201,6 +246,9 @@ impl Segment {
             hold_ms,
             segments,
             last,
+            gained: entry.clone(),
+            left: entry,
+            leaving: 0,
         });
         self.log(
             seen,
@@ -247,7 +295,9 @@ impl Segment {
             };
             if let Some(known) = self.decisions.get_mut(&id) {
                 except("a", known.text());
-                if let Decision::Declined { units, until_ms } = known
+                if let Decision::Declined {
+                    units, until_ms, ..
+                } = known
                     && *units == row.units
                     && *until_ms < deadline_ms
                 {
@@ -288,6 +338,7 @@ impl Segment {
                     Decision::Declined {
                         units,
                         until_ms: deadline_ms,
+                        round: 0,
                     },
                 );
                 self.spillovers.insert(row.packed(), deadline_ms);
@@ -340,10 +391,81 @@ impl Segment {
                     Decision::Declined {
                         units,
                         until_ms: deadline_ms,
+                        round: 0,
                     }
                 }
             };
             self.decisions.insert(row.id(), decision);
+        }
+        let available = stock.available;
+        let last = self.log_taken(seen, expires_ms, &taken);
+        list![
+            "ok",
+            seen.now_ms,
+            epoch,
+            available,
+            last,
+            expires_ms,
+            exceptions
+        ]
+    }
+
+    fn reserve_again(
+        &mut self,
+        seen: &Seen,
+        deadline_ms: i64,
+        margin_ms: i64,
+        rows: &[(Row, u32, bool)],
+    ) -> Reply {
+        if seen.now_ms > deadline_ms {
+            return list!["late", seen.now_ms];
+        }
+        let stock = present!(self, seen.now_ms);
+        if has_twice(rows.iter().map(|(row, ..)| row)) {
+            return TWICE;
+        }
+        let (epoch, expires_ms) = (stock.config.epoch, seen.now_ms + stock.hold_ms);
+        let (mut taken, mut exceptions): (Vec<&Row>, Vec<Reply>) = (vec![], vec![]);
+        for (index, (row, asked_round, is_home)) in rows.iter().enumerate() {
+            let mut except = |code: &str, detail: String| {
+                exceptions.extend([Reply::from(index), code.into(), detail.into()])
+            };
+            let units = row.units;
+            let until_ms = match self.decisions.get(&row.id()) {
+                None if *is_home => {
+                    except("x", String::new());
+                    continue;
+                }
+                None => deadline_ms,
+                Some(&Decision::Declined {
+                    units: declined,
+                    until_ms,
+                    round,
+                }) if declined == units && round < *asked_round => until_ms.max(deadline_ms),
+                Some(known) => {
+                    except("a", known.text());
+                    continue;
+                }
+            };
+            let (decision, due_ms) =
+                if stock.config.state == "open" && stock.available >= u64::from(units) {
+                    stock.available -= u64::from(units);
+                    taken.push(row);
+                    (Decision::Taken { units, expires_ms }, until_ms + margin_ms)
+                } else {
+                    except("d", String::new());
+                    let round = *asked_round;
+                    let declined = Decision::Declined {
+                        units,
+                        until_ms,
+                        round,
+                    };
+                    (declined, until_ms)
+                };
+            self.decisions.insert(row.id(), decision);
+            if *is_home {
+                self.spillovers.insert(row.packed(), due_ms);
+            }
         }
         let available = stock.available;
         let last = self.log_taken(seen, expires_ms, &taken);
@@ -383,7 +505,7 @@ impl Segment {
         seen: &Seen,
         deadline_ms: i64,
         margin_ms: i64,
-        spillovers: &[(Row, Option<String>)],
+        spillovers: &[(Row, End)],
     ) -> Reply {
         if seen.now_ms > deadline_ms {
             return list!["late", seen.now_ms];
@@ -395,27 +517,40 @@ impl Segment {
         {
             return list!["repairing", seen.now_ms];
         }
-        let mut changed = 0_usize;
-        for (row, place) in spillovers {
-            let Some(&Decision::Declined { units, until_ms }) = self.decisions.get(&row.id())
-            else {
-                continue;
-            };
-            changed += 1;
-            let decision = match place {
-                Some(place) => Decision::Elsewhere {
-                    units,
-                    place: place.clone(),
-                },
-                None => {
-                    self.uncount(&row.buyer(), units);
-                    Decision::SoldOut { units, until_ms }
-                }
-            };
-            self.decisions.insert(row.id(), decision);
-            self.spillovers.insert(row.packed(), until_ms + margin_ms);
+        let (mut changed, mut after): (usize, Vec<Reply>) = (0, vec![]);
+        for (row, end) in spillovers {
+            changed += usize::from(self.finish(row, end, margin_ms));
+            let decision = self.decisions.get(&row.id());
+            after.push(decision.map_or_else(String::new, Decision::text).into());
         }
-        list!["ok", seen.now_ms, changed]
+        list!["ok", seen.now_ms, changed, after]
+    }
+
+    /// Whether the spillover became final.
+    fn finish(&mut self, row: &Row, end: &End, margin_ms: i64) -> bool {
+        let Some(&Decision::Declined {
+            units,
+            until_ms,
+            round,
+        }) = self.decisions.get(&row.id())
+        else {
+            return false;
+        };
+        let decision = match end {
+            End::Elsewhere(place) => Decision::Elsewhere {
+                units,
+                place: place.clone(),
+            },
+            End::SoldOut(declined) if *declined == round => Decision::SoldOut { units, until_ms },
+            End::GivenUp(declined) if *declined == round => Decision::GivenUp { units, until_ms },
+            End::SoldOut(_) | End::GivenUp(_) => return false,
+        };
+        if !matches!(decision, Decision::Elsewhere { .. }) {
+            self.uncount(&row.buyer(), units);
+        }
+        self.decisions.insert(row.id(), decision);
+        self.spillovers.insert(row.packed(), until_ms + margin_ms);
+        true
     }
 
     /// A count never falls below zero, and there is none at zero.
@@ -478,7 +613,10 @@ impl Segment {
             {
                 continue;
             }
-            if matches!(decision, Some(Decision::SoldOut { .. })) {
+            if matches!(
+                decision,
+                Some(Decision::SoldOut { .. } | Decision::GivenUp { .. })
+            ) {
                 self.decisions.remove(&row.id());
             }
             self.spillovers.remove(&row.packed());
@@ -493,7 +631,9 @@ impl Segment {
         for row in rows {
             let units = match self.decisions.get(&row.id()) {
                 Some(&Decision::Elsewhere { units, .. }) => units,
-                Some(&Decision::Declined { units, until_ms }) => {
+                Some(&Decision::Declined {
+                    units, until_ms, ..
+                }) => {
                     self.spillovers.insert(row.packed(), until_ms + margin_ms);
                     units
                 }
@@ -544,8 +684,28 @@ impl Segment {
                 Effect::Add(back.cast_signed()),
                 vec![field("k", "released"), ("o", released.concat())],
             );
+            self.gain(seen);
         }
         list!["ok", seen.now_ms, self.available(), self.last(), orders]
+    }
+
+    fn gain(&mut self, seen: &Seen) {
+        self.stock.as_mut().unwrap().gained.clone_from(&seen.entry);
+    }
+
+    fn settle_transfers(&mut self, left: &str) -> Reply {
+        let Some(stock) = &mut self.stock else {
+            return list!["missing", ""];
+        };
+        let status = if stock.repairing.is_some() {
+            "repairing"
+        } else if stock.left != left {
+            "moved"
+        } else {
+            stock.leaving = 0;
+            "settled"
+        };
+        list![status, stock.left.clone()]
     }
 
     fn available(&self) -> u64 {
@@ -626,6 +786,13 @@ impl Segment {
             field("t", moved.token),
         ];
         self.log(seen, Effect::Add(effect), fields);
+        if kind == "in" {
+            self.gain(seen);
+        } else {
+            let stock = self.stock.as_mut().unwrap();
+            stock.leaving += units;
+            stock.left.clone_from(&seen.entry);
+        }
         list!["ok", seen.now_ms, units, self.available(), self.last()]
     }
 
@@ -679,6 +846,9 @@ impl Segment {
             hold_ms: 0,
             segments: 0,
             last: String::new(),
+            gained: seen.entry.clone(),
+            left: seen.entry.clone(),
+            leaving: 0,
         };
         let stock = self.stock.get_or_insert(empty);
         (stock.fence, stock.repairing, stock.restored) = (token, Some(token), 0);
@@ -751,7 +921,7 @@ impl Segment {
         seen: &Seen,
         token: u64,
         (last, restored): (&str, u64),
-        adjusted: (u64, &Config, i64, u64),
+        adjusted: ((u64, u64), &Config, i64, u64),
     ) -> Reply {
         if let Some(refusal) = self.not_repairing(token) {
             return refusal;
@@ -760,9 +930,12 @@ impl Segment {
         if stock.last != last || stock.restored != restored {
             return list!["moved", stock.last.clone()];
         }
-        let (available, config, hold_ms, segments) = adjusted;
+        let ((available, leaving), config, hold_ms, segments) = adjusted;
         *stock = Stock {
             available,
+            leaving,
+            gained: seen.entry.clone(),
+            left: seen.entry.clone(),
             config: config.clone(),
             repairing: None,
             hold_ms,
@@ -786,6 +959,9 @@ impl Segment {
             fence,
             repairing,
             last,
+            gained,
+            leaving,
+            left,
             ..
         }) = &self.stock
         else {
@@ -835,6 +1011,12 @@ impl Segment {
             fence.to_string(),
             "repairing",
             repairing,
+            "gained",
+            gained.clone(),
+            "leaving",
+            *leaving,
+            "left",
+            left.clone(),
             "decisions",
             decisions,
             "buyers",

@@ -111,7 +111,7 @@ impl Sale {
         let restored = (self.next_batch(segment).await.1 - 1).to_string();
         let arguments = [
             &token, last, &available, &epoch, "open", "3", "0", "0", "600000", &segments, &name,
-            &restored,
+            &restored, "0",
         ];
         self.eval(ADJUST, &[&stock, &outbox], |cmd| column(cmd, arguments))
             .await
@@ -235,8 +235,11 @@ async fn a_segment_that_is_gone_is_recreated_empty_and_halted(site: Arc<Site>) {
             "closes_ms=0",
             "epoch=0",
             "fence=4",
+            &format!("gained={entry}"),
             "hold_ms=0",
             &last,
+            "leaving=0",
+            &format!("left={entry}"),
             "limit=0",
             "opens_ms=0",
             "repairing=4",
@@ -627,6 +630,7 @@ async fn a_batch_that_was_lost_or_comes_late_is_noticed(site: Arc<Site>) {
     let memory = TransferMemory {
         id: TransferId::random(),
         moved: Some(Moved::In(1)),
+        is_open: false,
     };
     let moved = sale
         .stock
@@ -678,7 +682,11 @@ async fn transfers_are_restored_as_the_ledger_has_them(site: Arc<Site>) {
         (into, Some(Moved::In(4))),
         (undone, None),
     ]
-    .map(|(id, moved)| TransferMemory { id, moved });
+    .map(|(id, moved)| TransferMemory {
+        id,
+        moved,
+        is_open: false,
+    });
     let restoration = sale
         .stock
         .restore(&sale.item, &halted, &[], &memories)
@@ -819,8 +827,11 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
             "closes_ms=0",
             "epoch=8",
             "fence=5",
+            &format!("gained={entry}"),
             "hold_ms=30000",
             &last,
+            "leaving=0",
+            &format!("left={entry}"),
             "limit=2",
             "opens_ms=5000",
             "segments=3",

@@ -1,0 +1,152 @@
+//! What follows when every segment has declined an order: "sold out", another round, or waiting.
+//!
+//! The order is sold out only if the item had too few free units at some instant since it was
+//! requested, which two snapshots prove (`survey.rs`), and if home agrees: another attempt may have
+//! begun a later round, and taken. If a segment has enough units by now, another round finds them. If
+//! units are on their way, or lie in fragments, the order waits.
+
+use std::time::{Duration, Instant};
+
+use domain::SafetyCheck;
+
+use super::{super::survey::Survey, Attempt, ItemStock, Segment, unknown};
+use crate::{
+    StockError,
+    decision::Decision,
+    request::{Gate, Outcome, Reply, Reservation, SpilloverEnd},
+};
+
+/// Pause before the second round that an attempt begins; each further one waits so much longer.
+const ROUND_PAUSE: Duration = Duration::from_millis(5);
+
+/// The longest pause before a round, in [`ROUND_PAUSE`]s.
+const ROUND_PAUSES_MAX: u32 = 16;
+
+/// First pause before the next snapshot; it doubles with each one.
+const WAIT_MIN: Duration = Duration::from_millis(5);
+
+/// The longest pause between two snapshots.
+const WAIT_MAX: Duration = Duration::from_millis(80);
+
+/// Snapshots after which an order that no caller waits for is given up: two may agree.
+const SNAPSHOTS_WITHOUT_CALLER: u32 = 3;
+
+/// What a snapshot means for an order that every segment has declined.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    SoldOut,
+    NotOpen(Gate),
+    /// One segment has enough units.
+    NextRound,
+    /// All segments together have enough units.
+    Fragments,
+    /// Units may be on their way, or have come and gone between two snapshots.
+    Unknown,
+}
+
+impl ItemStock {
+    /// Ends a spillover that every segment has declined in the attempt's round. `None`: home has
+    /// declined a later round, so the other segments are to be asked.
+    pub(super) async fn end_round(
+        &self,
+        attempt: &mut Attempt<'_>,
+        home: &Segment,
+    ) -> Result<Option<Reply>, StockError> {
+        let (mut since, mut pause) = (attempt.begun.into_std(), WAIT_MIN);
+        for snapshots in 1.. {
+            let survey = self.survey(since).await?;
+            since = Instant::now();
+            let gives_up = !attempt.waits && snapshots >= SNAPSHOTS_WITHOUT_CALLER;
+            let round = attempt.round;
+            match self.verdict(attempt, &survey) {
+                Verdict::SoldOut => {
+                    return attempt.end(home, SpilloverEnd::SoldOut { round }).await;
+                }
+                Verdict::NotOpen(gate) => {
+                    let end = attempt.end(home, SpilloverEnd::GivenUp { round }).await?;
+                    return Ok(end.map(|reply| told_not_open(reply, gate)));
+                }
+                _ if gives_up => {
+                    return attempt.end(home, SpilloverEnd::GivenUp { round }).await;
+                }
+                Verdict::NextRound if attempt.waits => {
+                    let pauses = attempt.rounds_begun.min(ROUND_PAUSES_MAX);
+                    tokio::time::sleep(ROUND_PAUSE * pauses).await;
+                    metrics::counter!("stockade_spillover_rounds_total").increment(1);
+                    attempt.round += 1;
+                    attempt.rounds_begun += 1;
+                    return attempt.reserve(&home.again, true).await;
+                }
+                Verdict::Fragments if attempt.waits => {
+                    // It can take nothing now, and must not keep smaller orders waiting.
+                    attempt.permit = None;
+                    self.request_consolidation(attempt.order.quantity).await;
+                }
+                Verdict::NextRound | Verdict::Fragments | Verdict::Unknown => {}
+            }
+            // Two snapshots in a row agree on an item that rests.
+            if snapshots > 1 {
+                let _ = tokio::time::timeout(pause, self.admission.more_units()).await;
+                pause = (pause * 2).min(WAIT_MAX);
+            }
+        }
+        Err(unknown())
+    }
+
+    fn verdict(&self, attempt: &Attempt<'_>, survey: &Survey) -> Verdict {
+        let units = u64::from(attempt.order.quantity.get());
+        if !SafetyCheck::SoldOutProof.is_enabled() {
+            return Verdict::SoldOut;
+        }
+        if let Some(gate) = survey.closed_gate(self.shared.clock.now_ms()) {
+            return Verdict::NotOpen(gate);
+        }
+        if survey.free_at_most.is_some_and(|free| free < units) {
+            Verdict::SoldOut
+        } else if survey.has_together(units) {
+            Verdict::NextRound
+        } else if survey.has_in_fragments(units) {
+            Verdict::Fragments
+        } else {
+            Verdict::Unknown
+        }
+    }
+
+    /// The outcome for an order that was given up: it was not sold out, and its key is free again
+    /// when home has forgotten it.
+    pub(super) async fn given_up(&self, reservation: &Reservation) -> Result<Outcome, StockError> {
+        let survey = self.survey(Instant::now()).await?;
+        match survey.closed_gate(self.shared.clock.now_ms()) {
+            Some(gate) => Ok(Reply::NotOpen(gate).into_outcome(reservation.quantity)),
+            None => Err(StockError::OutcomeUnknown(reservation.within)),
+        }
+    }
+}
+
+fn told_not_open(reply: Reply, gate: Gate) -> Reply {
+    match reply {
+        Reply::Decided(Decision::GivenUp { .. }) => Reply::NotOpen(gate),
+        reply => reply,
+    }
+}
+
+impl Attempt<'_> {
+    /// Makes the spillover final at home, and returns what home says: another attempt may have ended
+    /// it otherwise. `None`: home has declined a later round.
+    async fn end(
+        &mut self,
+        home: &Segment,
+        end: SpilloverEnd,
+    ) -> Result<Option<Reply>, StockError> {
+        let said = self.finish(home, end).await.map_err(|_| unknown())?;
+        match said {
+            Some(Decision::Declined { round, .. }) if round > self.round => {
+                self.round = round;
+                Ok(None)
+            }
+            // Home was too busy to answer, or has forgotten the order: the next attempt asks again.
+            Some(Decision::Declined { .. }) | None => Err(unknown()),
+            Some(decision) => Ok(Some(Reply::Decided(decision))),
+        }
+    }
+}

@@ -6,11 +6,11 @@ use std::{
 };
 
 use anyhow::Result;
-use client::OrderState;
+use client::{NewOrder, OrderState};
 use hdrhistogram::Histogram;
 use uuid::Uuid;
 
-use crate::{action::Action, outcome::Outcome};
+use crate::{action::Action, claims::Claims, outcome::Outcome};
 
 /// Longer latencies are recorded as this one.
 const LATENCY_MAX: Duration = Duration::from_secs(120);
@@ -41,6 +41,8 @@ pub struct Observation<'a> {
     pub outcome: &'a Outcome,
     /// How the outcome, or an attempt before it, violates the promises of the service.
     pub violation: Option<&'a str>,
+    /// Time of the first attempt, since the start of the sale.
+    pub begun: Duration,
     /// Time from the first attempt to the outcome.
     pub took: Duration,
     /// Time of the outcome, since the start of the sale.
@@ -74,6 +76,8 @@ pub struct History {
     pub errors: BTreeMap<String, u64>,
     /// Every acknowledged order, even if the response violated another promise.
     pub orders: HashMap<Uuid, AcknowledgedOrder>,
+    /// By item: when orders may have had units, and when others were refused.
+    claims: HashMap<usize, Claims>,
     /// Units of orders that were cancelled, refunded or expired.
     pub units_returned: u64,
     /// Items that were reported as sold out to a buyer of one unit.
@@ -105,6 +109,7 @@ impl History {
             given_up: 0,
             errors: BTreeMap::new(),
             orders: HashMap::new(),
+            claims: HashMap::new(),
             units_returned: 0,
             reported_sold_out: BTreeSet::new(),
             last_held: Duration::ZERO,
@@ -122,6 +127,7 @@ impl History {
             self.latency.saturating_record(micros(observation.took));
         }
         let is_new = self.record_order(observation);
+        self.record_claim(observation);
         self.count(observation, is_new);
         is_new
     }
@@ -179,6 +185,39 @@ impl History {
             }
             _ => false,
         }
+    }
+
+    /// Records when an order may have had units, or was refused.
+    fn record_claim(&mut self, observation: &Observation<'_>) {
+        let (begun, until) = (observation.begun, observation.begun + observation.took);
+        let claims = self.claims.entry(observation.item).or_default();
+        let name = |order: &NewOrder| format!("{}:{}", observation.buyer, order.key());
+        if let Action::Order(order) = observation.action {
+            claims.requested(name(order), begun);
+        }
+        match (observation.action, observation.outcome) {
+            (Action::Order(order), Outcome::Held { id, .. }) => {
+                claims.took(*id, begun, order.quantity());
+            }
+            (Action::Order(order), Outcome::SoldOut) => {
+                claims.refused(name(order), until, order.quantity());
+            }
+            (Action::Order(_), Outcome::Limited) => {}
+            (Action::Order(order), _) => claims.may_have_taken(begun, order.quantity()),
+            // Its units are back before it is acknowledged.
+            (
+                Action::Cancel(order) | Action::Refund(order),
+                Outcome::InState(OrderState::Cancelled | OrderState::Refunded),
+            ) => claims.came_back(order.id, until, order.quantity),
+            _ => {}
+        }
+    }
+
+    /// Orders for the item that were refused as sold out although as many units were free as they
+    /// wanted, at each instant of their request.
+    pub fn wrongly_sold_out(&self, item: usize, stock: u64) -> u64 {
+        let claims = self.claims.get(&item);
+        claims.map_or(0, |claims| claims.wrong_refusals(stock))
     }
 
     fn record_placed(&mut self, id: Uuid, observation: &Observation<'_>, quantity: u32) -> bool {
@@ -288,6 +327,7 @@ mod tests {
             action: &action,
             outcome,
             violation,
+            begun: Duration::ZERO,
             took: MILLISECOND,
             at: MILLISECOND,
         });
@@ -309,6 +349,7 @@ mod tests {
             action: &action,
             outcome,
             violation: None,
+            begun: Duration::ZERO,
             took: MILLISECOND,
             at: MILLISECOND,
         });

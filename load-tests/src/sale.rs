@@ -47,6 +47,8 @@ pub struct Sale {
 /// One attempt of a request.
 #[derive(Debug)]
 pub struct Attempt {
+    /// When it was sent, since the start of the sale.
+    pub begun: Duration,
     /// From the first byte sent to the last byte received.
     pub took: Duration,
     /// The status, if there was a response.
@@ -62,6 +64,8 @@ pub struct Settled {
     pub unknown: Vec<Attempt>,
     /// The last attempt.
     pub last: Attempt,
+    /// Time of the first attempt, since the start of the sale.
+    pub begun: Duration,
     /// Time of all attempts together.
     pub took: Duration,
 }
@@ -103,7 +107,7 @@ impl Sale {
     /// Each attempt is measured and reported separately, so the retries of the client crate do not
     /// apply.
     pub async fn send(&self, http: &reqwest::Client, call: &Call) -> Settled {
-        let started = Instant::now();
+        let (begun, started) = (self.elapsed(), Instant::now());
         let mut unknown = Vec::new();
         loop {
             let attempt = self.attempt(http, call).await;
@@ -112,6 +116,7 @@ impl Sale {
                 return Settled {
                     unknown,
                     last: attempt,
+                    begun,
                     took: started.elapsed(),
                 };
             }
@@ -127,10 +132,12 @@ impl Sale {
         call: &Call,
         timeout: Duration,
     ) -> Attempt {
+        let begun = self.elapsed();
         match tokio::time::timeout(timeout, self.attempt(http, call)).await {
             Ok(attempt) => attempt,
             // The request is dropped together with its connection.
             Err(_) => Attempt {
+                begun,
                 took: timeout,
                 status: None,
                 outcome: Outcome::GivenUp,
@@ -140,12 +147,13 @@ impl Sale {
 
     /// Sends the request once, with the timeout of `http`.
     pub async fn attempt(&self, http: &reqwest::Client, call: &Call) -> Attempt {
-        let started = Instant::now();
+        let (begun, started) = (self.elapsed(), Instant::now());
         let (status, outcome) = match self.request(call) {
             Ok(request) => self.outcome(http, &request, call).await,
             Err(error) => (None, invalid_request(&error)),
         };
         Attempt {
+            begun,
             took: started.elapsed(),
             status,
             outcome,

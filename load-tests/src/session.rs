@@ -240,6 +240,7 @@ impl<'a> Session<'a> {
             };
             let settled = Settled {
                 unknown: Vec::new(),
+                begun: attempt.begun,
                 took: attempt.took,
                 last: attempt,
             };
@@ -477,6 +478,7 @@ impl<'a> Session<'a> {
             action: &call.action,
             outcome: &settled.last.outcome,
             violation: violation.or(unknown),
+            begun: settled.begun,
             took: settled.took,
             at: self.sale.elapsed(),
         })

@@ -41,6 +41,8 @@ pub struct ItemVerdict {
     /// Units that are left although the item was reported as sold out to a buyer of one unit. If
     /// units return: units that new buyers could not buy.
     pub stranded: u64,
+    /// Orders that were refused as sold out while units were free. Must be 0.
+    pub wrongly_sold_out: u64,
     /// Units that were bought after the run to test that they can be.
     pub swept: u64,
     /// Units that the audit cannot account for.
@@ -96,6 +98,8 @@ pub struct Verdict {
     pub lost: i64,
     /// Units that exist but cannot be bought.
     pub stranded: u64,
+    /// Orders that were refused as sold out while units were free. Must be 0.
+    pub wrongly_sold_out: u64,
     /// Units that the audit cannot account for.
     pub drift: u64,
     /// Units promised beyond the stock.
@@ -139,6 +143,7 @@ impl ItemVerdict {
                 .saturating_sub(audit.stock),
             lost: signed(units_sold) - signed(units_recorded),
             stranded: closed.stranded,
+            wrongly_sold_out: history.wrongly_sold_out(item, audit.stock),
             swept: closed.swept,
             drift: audit.drift,
             oversold: audit.oversold.max(units_sold.saturating_sub(audit.stock)),
@@ -182,6 +187,13 @@ impl ItemVerdict {
             format!(
                 "{} units are left although the item was reported as sold out",
                 self.stranded
+            ),
+        );
+        must(
+            self.wrongly_sold_out == 0,
+            format!(
+                "{} orders were refused as sold out while units were free",
+                self.wrongly_sold_out
             ),
         );
         must(
@@ -252,6 +264,7 @@ impl Verdict {
             swept: sum(|item| item.swept),
             lost: items.iter().map(|item| item.lost).sum(),
             stranded: sum(|item| item.stranded),
+            wrongly_sold_out: sum(|item| item.wrongly_sold_out),
             drift: sum(|item| item.drift),
             oversold: sum(|item| item.oversold),
             orders_per_second: rate(history.held, history.last_held.as_secs_f64()),
@@ -322,7 +335,7 @@ impl Verdict {
         findings
     }
 
-    fn rows(&self) -> [(&'static str, String); 26] {
+    fn rows(&self) -> [(&'static str, String); 27] {
         [
             ("requested", self.requested.to_string()),
             ("held", self.held.to_string()),
@@ -342,6 +355,7 @@ impl Verdict {
             ("stock", self.stock.to_string()),
             ("lost", self.lost.to_string()),
             ("stranded", self.stranded.to_string()),
+            ("wrongly sold out", self.wrongly_sold_out.to_string()),
             ("drift", self.drift.to_string()),
             ("oversold", self.oversold.to_string()),
             (
@@ -488,6 +502,7 @@ mod tests {
                 action: &action,
                 outcome,
                 violation: *violation,
+                begun: TIME.1 - TIME.0,
                 took: TIME.0,
                 at: TIME.1,
             });
@@ -509,6 +524,7 @@ mod tests {
             action: &action,
             outcome: &Outcome::InState(state),
             violation: None,
+            begun: TIME.1 - TIME.0,
             took: TIME.0,
             at: TIME.1,
         });
@@ -706,6 +722,15 @@ mod tests {
             &Verdict::new("returns", &history, &[stranded], expectations(&history)),
             "1 units are left although the item was reported as sold out",
         );
+    }
+
+    #[test]
+    fn a_refusal_while_units_are_free_is_found() {
+        finds(
+            &judge(&[held(1), SOLD_OUT], &audit(2, 1)),
+            "1 orders were refused as sold out while units were free",
+        );
+        assert!(judge(&[held(1), held(2), SOLD_OUT], &audit(2, 2)).good);
     }
 
     #[test]

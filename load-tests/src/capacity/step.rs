@@ -306,6 +306,7 @@ impl Shared {
             action: &call.action,
             outcome: &attempt.outcome,
             violation,
+            begun: attempt.begun,
             took: attempt.took,
             at: self.sale.elapsed(),
         });

@@ -2,7 +2,7 @@
 //!
 //! The judge compares this history with the ledger.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use client::{Durability, OrderState};
 use uuid::Uuid;
@@ -59,6 +59,8 @@ pub struct OrderHistory {
     pub requested: BTreeSet<OrderState>,
     /// Responses that contradict the API or an earlier response.
     pub contradictions: Vec<String>,
+    /// From the first request to the response. `None`: it was never sent.
+    pub span: Option<(Instant, Instant)>,
 }
 
 impl OrderHistory {
@@ -113,6 +115,16 @@ impl OrderHistory {
         }
     }
 
+    /// Whether it was refused as sold out.
+    pub fn is_sold_out(&self) -> bool {
+        matches!(&self.placement, Placement::Refused(code) if code == "sold_out")
+    }
+
+    /// Whether some request may have taken units for it.
+    pub fn may_have_units(&self) -> bool {
+        matches!(self.placement, Placement::Acknowledged(_)) || self.may_exist_unacknowledged()
+    }
+
     /// Number of acknowledgements that the buyer received.
     pub fn acknowledgements(&self) -> usize {
         self.acknowledged.len()
@@ -155,6 +167,7 @@ mod tests {
             acknowledged: acknowledged.into(),
             requested: requested.iter().copied().collect(),
             contradictions: Vec::new(),
+            span: None,
         }
     }
 

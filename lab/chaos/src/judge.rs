@@ -65,6 +65,11 @@ impl Judge<'_> {
     }
 
     async fn judge_item(&self, item: &SaleItem, verdict: &mut Verdict) {
+        // Units that a failover loses may be hidden until the repair.
+        if !self.redis_may_lose {
+            let stock_min = self.stock_min(item);
+            history::judge_sold_out(item, self.histories, stock_min, verdict);
+        }
         let quiet = self.wait_until_quiet(item).await;
         match self.env.ledger_view.orders(&item.id).await {
             Ok(rows) => {
@@ -79,6 +84,17 @@ impl Judge<'_> {
             Ok((totals, audit)) => self.judge_units(item, totals, &audit, verdict).await,
             Err(not_quiet) => self.judge_not_quiet(item, &not_quiet, verdict).await,
         }
+    }
+
+    /// The fewest units that the item had at any time.
+    fn stock_min(&self, item: &SaleItem) -> u64 {
+        let is_changed = self.items.first().is_some_and(|first| first.id == item.id);
+        let withdrawn = if is_changed {
+            self.stock_changes.withdrawn_max
+        } else {
+            0
+        };
+        item.stock.saturating_sub(withdrawn)
     }
 
     async fn judge_not_quiet(&self, item: &SaleItem, why: &NotQuiet, verdict: &mut Verdict) {

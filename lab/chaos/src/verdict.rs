@@ -15,6 +15,8 @@ pub struct Verdict {
     pub oversold: u64,
     /// Units that are unsold and cannot be bought.
     pub stranded: u64,
+    /// Orders that were refused as sold out while units were free.
+    pub wrongly_sold_out: u64,
     /// Time from the end of the fault to full recovery; `None`: not recovered.
     pub healed_after: Option<Duration>,
     /// Descriptions of everything that is wrong.
@@ -24,6 +26,7 @@ pub struct Verdict {
 impl Verdict {
     /// Whether nothing is wrong.
     pub fn is_good(&self) -> bool {
-        self.findings.is_empty() && self.lost == 0 && self.oversold == 0 && self.stranded == 0
+        let wrong = self.oversold + self.stranded + self.wrongly_sold_out;
+        self.findings.is_empty() && self.lost == 0 && wrong == 0
     }
 }

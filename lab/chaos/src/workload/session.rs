@@ -1,6 +1,10 @@
 //! A session: one order of one buyer, from the first request to the end of its life.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use client::{
     Buyer, Durability, Error, IdempotencyKey, NewOrder, Order, OrderState, Payment, ProblemCode,
@@ -85,6 +89,7 @@ impl Session {
             acknowledged: Vec::new(),
             requested: BTreeSet::new(),
             contradictions: Vec::new(),
+            span: None,
         };
         Self {
             api: api.clone(),
@@ -100,10 +105,13 @@ impl Session {
         mut self,
         rng: &mut StdRng,
     ) -> Result<(Self, Order), Box<OrderHistory>> {
+        let begun = Instant::now();
         if rng.random_bool(0.05) {
             self.send_duplicate();
         }
-        let error = match self.request_order().await {
+        let answer = self.request_order().await;
+        self.history.span = Some((begun, Instant::now()));
+        let error = match answer {
             Ok(order) => {
                 self.acknowledge(&order);
                 return Ok((self, order));

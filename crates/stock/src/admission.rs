@@ -242,7 +242,7 @@ impl Admission {
     /// Whether no segment has units, and it is not known that the item has none: some may be on their
     /// way.
     pub(crate) fn is_undecided(&self) -> bool {
-        self.left().total == 0 && self.fresh_cache().is_none()
+        self.left().total == 0 && self.cache.load().is_none()
     }
 
     fn fresh_cache(&self) -> Option<Arc<SoldOut>> {

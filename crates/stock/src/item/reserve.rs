@@ -47,13 +47,19 @@ impl ItemStock {
     /// Cancelling it leaves at most a pending spillover, which [`ItemStock::settle_spillovers`]
     /// ends.
     pub async fn order(&self, reservation: Reservation) -> Result<Outcome, StockError> {
-        within(reservation.within, async {
-            match self.admit(&reservation).await {
-                Some(permit) => self.reserve(&reservation, Some(permit)).await,
-                None => Ok(Outcome::Shed),
-            }
-        })
-        .await
+        within(reservation.within, self.order_without_timer(&reservation)).await
+    }
+
+    /// The same for a caller who ends it after [`Reservation::within`], by dropping it. A caller with
+    /// a timer at hand saves one for each order.
+    pub async fn order_without_timer(
+        &self,
+        reservation: &Reservation,
+    ) -> Result<Outcome, StockError> {
+        match self.admit(reservation).await {
+            Some(permit) => self.reserve(reservation, Some(permit)).await,
+            None => Ok(Outcome::Shed),
+        }
     }
 
     /// The same for an order that has been admitted before.

@@ -1,7 +1,7 @@
 //! Recording, for every database: read the rows that the entries touch, replay, write, move the
 //! checkpoints, commit.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{Change, Entry, ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
@@ -73,14 +73,7 @@ struct Mentioned<'a> {
 }
 
 impl<'a> Mentioned<'a> {
-    /// For an order that occurs twice the first occurrence counts, as in the replay.
-    fn add(
-        &mut self,
-        seen: &mut HashSet<OrderId>,
-        shapes: &Shapes,
-        key: &'a SegmentKey,
-        change: &'a Change,
-    ) {
+    fn add(&mut self, shapes: &Shapes, key: &'a SegmentKey, change: &'a Change) {
         match change {
             Change::Taken { expires_at, orders } => {
                 let expires_ms = expires_at.as_millisecond();
@@ -90,10 +83,11 @@ impl<'a> Mentioned<'a> {
                     buyer: &order.buyer,
                 });
                 self.takers.entry(&key.item).or_default().extend(takers);
+                self.taken.reserve(orders.len());
                 for order in orders {
                     if order.id.attempt() > 0 {
                         self.reacquired.insert(order.id.first());
-                    } else if seen.insert(order.id) {
+                    } else {
                         self.taken.push(NewOrder {
                             key,
                             order,
@@ -128,11 +122,11 @@ pub(crate) async fn load_touched<'a>(
     watch: Watch,
     expected: Expected,
 ) -> Result<Touched, LedgerError> {
-    let (mut mentioned, mut seen) = (Mentioned::default(), HashSet::new());
+    let mut mentioned = Mentioned::default();
     for (key, entries) in entries {
         entries
             .iter()
-            .for_each(|entry| mentioned.add(&mut seen, shapes, key, &entry.change));
+            .for_each(|entry| mentioned.add(shapes, key, &entry.change));
     }
     let mut touched = Touched {
         watched: limits::check_limits(transaction, &mentioned.takers, shapes, watch).await?,

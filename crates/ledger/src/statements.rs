@@ -16,35 +16,40 @@ use crate::{
 };
 
 /// Orders to insert, by column, sorted by id. Ids are distinct.
-#[derive(Default)]
-pub(crate) struct NewOrders {
+pub(crate) struct NewOrders<'a> {
     pub ids: Vec<OrderId>,
-    pub items: Vec<String>,
+    pub items: Vec<&'a str>,
     pub segments: Vec<i32>,
-    pub buyers: Vec<String>,
+    pub buyers: Vec<&'a str>,
     pub quantities: Vec<i64>,
     pub created_ms: Vec<i64>,
     pub expires_ms: Vec<i64>,
 }
 
-impl NewOrders {
+impl<'a> NewOrders<'a> {
     /// Sorts the rows by id. Two recorders that meet the same orders in different segments then
     /// wait for each other, but never in a cycle. The sorted insert also visits the index from left
     /// to right.
-    pub(crate) fn sorted(mut rows: Vec<NewOrder<'_>>) -> Self {
-        rows.sort_unstable_by_key(|row| row.order.id);
-        let mut orders = Self::default();
-        for row in rows {
-            orders.ids.push(row.order.id);
-            orders.items.push(row.key.item.to_string());
-            orders.segments.push(row.key.segment.into());
-            orders.buyers.push(row.order.buyer.to_string());
-            orders.quantities.push(row.order.quantity.get().into());
-            orders.created_ms.push(row.created_ms);
-            orders.expires_ms.push(row.expires_ms);
+    ///
+    /// For an order that occurs twice the first occurrence counts, as in the replay.
+    pub(crate) fn sorted(mut rows: Vec<NewOrder<'a>>) -> Self {
+        // Stable: repeats stay in the order in which they occurred.
+        rows.sort_by_key(|row| row.order.id);
+        rows.dedup_by_key(|row| row.order.id);
+        Self {
+            ids: column(&rows, |row| row.order.id),
+            items: column(&rows, |row| row.key.item.as_str()),
+            segments: column(&rows, |row| row.key.segment.into()),
+            buyers: column(&rows, |row| row.order.buyer.as_str()),
+            quantities: column(&rows, |row| row.order.quantity.get().into()),
+            created_ms: column(&rows, |row| row.created_ms),
+            expires_ms: column(&rows, |row| row.expires_ms),
         }
-        orders
     }
+}
+
+fn column<'a, T>(rows: &[NewOrder<'a>], value: impl Fn(&NewOrder<'a>) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
 }
 
 pub(crate) struct NewOrder<'a> {
@@ -99,7 +104,7 @@ pub(crate) trait Statements: events::Statements {
     /// exists; the transaction then fails as well.
     async fn insert(
         &mut self,
-        orders: &NewOrders,
+        orders: &NewOrders<'_>,
         expected: Expected,
     ) -> Result<HashSet<OrderId>, LedgerError>;
 
@@ -180,4 +185,38 @@ pub(crate) struct ReacquiredOrder {
     pub segment: u16,
     pub quantity: domain::Quantity,
     pub expires_ms: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{BuyerId, OrderId, Quantity, SegmentKey, TakenOrder};
+
+    use super::{NewOrder, NewOrders};
+
+    #[test]
+    fn of_an_order_that_occurs_twice_the_first_one_is_inserted() {
+        let (first, second): (SegmentKey, SegmentKey) =
+            ("vase:0".parse().unwrap(), "vase:1".parse().unwrap());
+        let order = |id: u8| TakenOrder {
+            id: OrderId::from_bytes([id; 16]),
+            buyer: BuyerId::new(format!("buyer-{id}")).unwrap(),
+            quantity: Quantity::ONE,
+        };
+        let orders = [3, 1, 2].map(order);
+        let mut rows = Vec::new();
+        for (key, expires_ms) in [(&first, 10), (&second, 20)] {
+            rows.extend(orders.iter().map(|order| NewOrder {
+                key,
+                order,
+                created_ms: 0,
+                expires_ms,
+            }));
+        }
+        let sorted = NewOrders::sorted(rows);
+        assert_eq!(sorted.buyers, ["buyer-1", "buyer-2", "buyer-3"]);
+        assert_eq!(
+            (sorted.segments, sorted.expires_ms),
+            (vec![0; 3], vec![10; 3])
+        );
+    }
 }

@@ -23,6 +23,12 @@ pub fn fewest_allocations<T>(mut prepare: impl FnMut() -> T, mut run: impl FnMut
     rounds.min().unwrap_or_default()
 }
 
+/// Bytes that this thread has allocated during `run` and not freed, as the allocator was asked for
+/// them.
+pub fn bytes_kept(run: impl FnOnce()) -> i64 {
+    allocation_counter::measure(run).bytes_current
+}
+
 /// Upper bound of a cost.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
@@ -55,7 +61,7 @@ impl Bound {
 mod tests {
     use std::hint::black_box;
 
-    use super::{Bound, fewest_allocations};
+    use super::{Bound, bytes_kept, fewest_allocations};
 
     const BOUND: Bound = Bound {
         what: "a box",
@@ -77,6 +83,16 @@ mod tests {
     fn allocations_of_a_round_count_and_those_of_its_preparation_do_not() {
         assert_eq!(boxes(100), 100);
         BOUND.check(boxes(100), 100);
+    }
+
+    #[test]
+    fn bytes_that_are_freed_are_not_kept() {
+        let mut kept = Vec::new();
+        let bytes = bytes_kept(|| {
+            kept = vec![1_u8; 1000];
+            drop(black_box(vec![1_u8; 500]));
+        });
+        assert_eq!((bytes, kept.len()), (1000, 1000));
     }
 
     #[test]

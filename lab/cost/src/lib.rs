@@ -6,7 +6,7 @@
 //!
 //! | module | counts |
 //! |---|---|
-//! | `allocations` | heap allocations of one thread |
+//! | `allocations` | heap allocations of one thread, and the bytes that it keeps |
 //! | `commands` | commands that a Redis server runs, commands of scripts included |
 //! | `statements` | statements that are sent to an SQL database |
 
@@ -14,6 +14,6 @@ mod allocations;
 mod commands;
 mod statements;
 
-pub use allocations::{Bound, fewest_allocations};
+pub use allocations::{Bound, bytes_kept, fewest_allocations};
 pub use commands::commands;
 pub use statements::statements;

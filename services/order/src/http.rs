@@ -1,6 +1,7 @@
 //! The HTTP API.
 
 mod access;
+mod api;
 mod batch;
 mod body;
 mod buyers;
@@ -19,6 +20,7 @@ pub(crate) mod request_id;
 mod signature;
 mod stock;
 mod stripe;
+mod text;
 mod webhooks;
 mod words;
 
@@ -46,6 +48,8 @@ use crate::{
     rate::BuyerRates,
 };
 
+pub(crate) use api::Answer;
+pub use api::Api;
 pub use cors::{CorsOrigins, InvalidOrigins, with_cors};
 pub use signature::{PaymentKey, PaymentKeys};
 
@@ -103,10 +107,10 @@ pub fn router(
     payments: PaymentKeys,
     metrics: Option<PrometheusHandle>,
     limits: &Limits,
-) -> Router {
+) -> Api {
     let app = App::new(engine, credentials, payments, metrics, limits);
     let pages = api().route("/metrics", get(meta::metrics)).merge(docs());
-    with_problems(pages).with_state(app)
+    Api::new(with_problems(pages).with_state(app.clone()), app)
 }
 
 /// The API without the operators' pages, for a listener that buyers reach.
@@ -115,8 +119,9 @@ pub fn api_router(
     credentials: Arc<Credentials>,
     payments: PaymentKeys,
     limits: &Limits,
-) -> Router {
-    with_problems(api()).with_state(App::new(engine, credentials, payments, None, limits))
+) -> Api {
+    let app = App::new(engine, credentials, payments, None, limits);
+    Api::new(with_problems(api()).with_state(app.clone()), app)
 }
 
 /// Less than a request may take.

@@ -10,6 +10,7 @@ mod http;
 pub mod metrics;
 mod rate;
 mod serve;
+mod timer;
 mod watchdog;
 
 pub use auth::{
@@ -17,8 +18,8 @@ pub use auth::{
 };
 pub use engine::{Engine, EngineSettings};
 pub use http::{
-    CorsOrigins, InvalidOrigins, PaymentKey, PaymentKeys, api_router, operators_router, router,
-    with_cors,
+    Api, CorsOrigins, InvalidOrigins, PaymentKey, PaymentKeys, api_router, operators_router,
+    router, with_cors,
 };
 pub use rate::{Rate, RateLimits};
 pub use serve::{Limits, listen, serve};

@@ -1,50 +1,38 @@
 //! Serves HTTP within limits, and drains requests at shutdown.
 
+mod connection;
 mod connections;
 mod requests;
 
 use std::{
-    convert::Infallible,
-    future::poll_fn,
     io,
     net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
-    pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
-    time::Duration,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
-use axum::{Router, body::Body, response::IntoResponse};
+use axum::{body::Body, response::IntoResponse};
 use events::TargetPolicy;
 use futures::{FutureExt, StreamExt};
 use http::{Request, Response};
-use hyper::{
-    body::{Body as _, Incoming},
-    server::conn::http1,
-    service::service_fn,
-};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
-};
-use tokio::{
-    net::{TcpListener, TcpSocket, TcpStream},
-    time::{Instant, Sleep, sleep_until},
-};
-use tokio_io_timeout::TimeoutStream;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
+use hyper::{body::Body as _, server::conn::http1};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     http::{
+        Answer, Api,
         events::{Stopping, WAIT_MAX},
         problem::Problem,
         request_id::{self, RequestId},
     },
     rate::{PeerRates, RateLimits},
+    timer::{SharedTimer, Timer},
 };
-use connections::{Admitted, Bounds, Busy, Connections};
+use connection::{Served, Tracked};
+use connections::{Bounds, Busy, Connections, Patience};
 use requests::Requests;
 
 /// Limits for requests.
@@ -58,6 +46,8 @@ pub struct Limits {
     pub head_bytes: usize,
     /// How long the head of a request may take to arrive. Also the idle timeout of connections.
     pub head_timeout: Duration,
+    /// How long a connection keeps its buffers after a request.
+    pub park_after: Duration,
     /// How long a request may take from its head to its response.
     pub request_timeout: Duration,
     /// How long a client may take to read what was sent to it, before its connection is closed.
@@ -82,6 +72,8 @@ impl Default for Limits {
             headers: 64,
             head_bytes: 16 * 1024,
             head_timeout: Duration::from_secs(30),
+            // A connection that has a request each second keeps them.
+            park_after: Duration::from_secs(1),
             request_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),
@@ -99,6 +91,14 @@ const DESCRIPTORS_KEPT_BACK: u64 = 128;
 const CONNECTIONS_MIN: usize = 8;
 
 impl Limits {
+    fn patience(&self) -> Patience {
+        Patience {
+            head: self.head_timeout,
+            write: self.write_timeout,
+            park: self.park_after,
+        }
+    }
+
     fn bounds(&self) -> Bounds {
         let descriptors = descriptors().saturating_sub(DESCRIPTORS_KEPT_BACK);
         let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
@@ -138,23 +138,13 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Serves until `stop`, then finishes the requests that are under way.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    api: impl Into<Api>,
     limits: &Limits,
     stop: CancellationToken,
 ) {
-    let graceful = GracefulShutdown::new();
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout)
-        .max_headers(limits.headers);
-    // Write head and body of a response from one buffer: cheaper than two parts for small
-    // responses. A connection keeps the buffer of its largest response.
-    http.writev(false);
-    // hyper's minimum is 8 KiB.
-    http.max_buf_size(limits.head_bytes.max(8192));
     let connections = Connections::new(limits.bounds());
-    let rates = Arc::new(PeerRates::new(&limits.rates));
-    let stopping = Arc::new(Stopping(stop.clone()));
+    let (serving, http) = (TaskTracker::new(), Arc::new(http(limits)));
+    let handler = Arc::new(Handler::new(api.into(), limits, &stop));
     loop {
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
@@ -171,19 +161,18 @@ pub async fn serve(
         };
         // Otherwise it is closed: every connection has a request under way.
         if let Some(admitted) = connections.admit(peer.ip()) {
-            let handler = Handler {
-                router: router.clone(),
-                timeout: limits.request_timeout,
-                rates: Arc::clone(&rates),
-                stopping: Arc::clone(&stopping),
-                peer: peer.ip(),
-                timer: Timer::default(),
+            let served = Served {
+                admitted,
+                patience: limits.patience(),
+                http: Arc::clone(&http),
             };
-            connect(stream, handler, admitted, limits, &http, &graceful);
+            serving.spawn(connect(stream, served, Arc::clone(&handler), peer.ip()));
         }
     }
     drop(listener);
-    if tokio::time::timeout(limits.drain_timeout, graceful.shutdown())
+    connections.drain();
+    serving.close();
+    if tokio::time::timeout(limits.drain_timeout, serving.wait())
         .await
         .is_err()
     {
@@ -191,143 +180,127 @@ pub async fn serve(
     }
 }
 
-fn connect(
-    stream: TcpStream,
-    handler: Handler,
-    admitted: Arc<Admitted>,
-    limits: &Limits,
-    http: &http1::Builder,
-    graceful: &GracefulShutdown,
-) {
+fn http(limits: &Limits) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    // No timer of hyper's, which it makes anew for each head: `Served` has one for the connection.
+    http.header_read_timeout(None).max_headers(limits.headers);
+    // Write head and body of a response from one buffer: cheaper than two parts for small
+    // responses. A connection keeps the buffer of its largest response.
+    http.writev(false);
+    // hyper's minimum is 8 KiB.
+    http.max_buf_size(limits.head_bytes.max(8192));
+    http
+}
+
+async fn connect(stream: TcpStream, served: Served, handler: Arc<Handler>, peer: IpAddr) {
     // Responses are small and must not wait for one another (Nagle).
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(limits.write_timeout));
-    let connection = Arc::clone(&admitted.connection);
-    let service = service_fn(move |request| {
-        let (handler, busy) = (handler.clone(), admitted.busy());
-        async move { Ok::<_, Infallible>(busy_while_written(handler.answer(request).await, busy)) }
-    });
-    let serving = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(stream)), service));
-    tokio::spawn(async move {
-        tokio::select! {
-            result = serving => {
-                if let Err(error) = result {
-                    tracing::trace!(%error, "connection ended early");
-                }
-            }
-            () = connection.closed() => {}
+    let admitted = Arc::clone(&served.admitted);
+    let answer = move |request: Request<Tracked>| {
+        let (handler, admitted) = (Arc::clone(&handler), Arc::clone(&admitted));
+        async move {
+            let busy = admitted.busy(!request.body().is_end_stream());
+            let timer = &admitted.connection.timer;
+            busy_while_written(handler.answer(request, peer, timer).await, busy)
         }
-    });
+    };
+    served.run(stream, answer).await;
 }
 
 /// Keeps the connection from making room for others until a streamed body has been written. A body
 /// that is complete already needs no such protection.
-fn busy_while_written(response: Response<Body>, busy: Busy) -> Response<Body> {
+fn busy_while_written(response: Response<Answer>, busy: Busy) -> Response<Answer> {
     if response.body().size_hint().exact().is_some() {
         return response;
     }
     response.map(|body| {
-        Body::from_stream(body.into_data_stream().inspect(move |_| {
+        let written = Body::new(body).into_data_stream().inspect(move |_| {
             // The closure owns the mark, and is dropped with the body.
             let _ = &busy;
-        }))
+        });
+        Answer::Any(Body::from_stream(written))
     })
 }
+
 /// Requests of this path wait for something to happen, and must know when the service stops.
 const WAITING: &str = "/v1/events";
 
-/// Answers the requests of one connection. Each request has a copy.
-#[derive(Clone)]
+/// Answers the requests of all connections.
 struct Handler {
-    router: Router,
+    api: Api,
     timeout: Duration,
-    rates: Arc<PeerRates>,
-    stopping: Arc<Stopping>,
-    peer: IpAddr,
-    timer: Timer,
+    rates: PeerRates,
+    stopping: Stopping,
+    requests: &'static Requests,
 }
 
 impl Handler {
-    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
-        let (started, requests) = (Instant::now(), Requests::shared());
-        let route = requests.route(request.uri().path());
+    fn new(api: Api, limits: &Limits, stop: &CancellationToken) -> Self {
+        Self {
+            api,
+            timeout: limits.request_timeout,
+            rates: PeerRates::new(&limits.rates),
+            stopping: Stopping(stop.clone()),
+            requests: Requests::shared(),
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Tracked>,
+        peer: IpAddr,
+        timer: &SharedTimer,
+    ) -> Response<Answer> {
+        let started = Instant::now();
+        let route = self.requests.route(request.uri().path());
         let id = RequestId::of(request.headers());
-        let response = id.name(self.respond(request)).await;
-        requests.record(route, response.status(), started.elapsed());
+        let response = id.name(pin!(self.respond(request, peer, timer))).await;
+        self.requests
+            .record(route, response.status(), started.elapsed());
         response
     }
 
-    async fn respond(self, mut request: Request<Incoming>) -> Response<Body> {
+    async fn respond(
+        &self,
+        mut request: Request<Tracked>,
+        peer: IpAddr,
+        timer: &SharedTimer,
+    ) -> Response<Answer> {
         let (path, headers) = (request.uri().path(), request.headers());
-        if let Err(too_many) = self.rates.admit(self.peer, path, headers) {
-            return Problem::from(too_many).into_response();
+        if let Err(too_many) = self.rates.admit(peer, path, headers) {
+            return refused(Problem::from(too_many));
         }
         let mut timeout = self.timeout;
         if path.starts_with(WAITING) {
             timeout += Duration::from_secs(WAIT_MAX);
-            let stopping = Stopping::clone(&self.stopping);
-            request.extensions_mut().insert(stopping);
+            request.extensions_mut().insert(self.stopping.clone());
         }
-        let answer = AssertUnwindSafe(self.router.oneshot(request.map(Body::new))).catch_unwind();
-        match self.timer.within(timeout, answer).await {
-            Some(Ok(Ok(answer))) => answer,
-            Some(Err(_panic)) => Problem::internal().into_response(),
-            None if request_id::is_reading() => Problem::slow_request().into_response(),
-            None => Problem::timed_out().into_response(),
+        let answer = AssertUnwindSafe(self.api.answer_within(request, timer)).catch_unwind();
+        match timer.within(timeout, pin!(answer)).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_panic)) => refused(Problem::internal()),
+            None if request_id::is_reading() => refused(Problem::slow_request()),
+            None => refused(Problem::timed_out()),
         }
     }
 }
 
-/// The timer of a connection, shared by its requests. Registering and cancelling one for each
-/// request would cost more than reading the clock in the rare case that it fires.
-#[derive(Clone, Default)]
-struct Timer(Arc<Mutex<Option<Pin<Box<Sleep>>>>>);
-
-impl Timer {
-    /// Runs `work`. `None`: it took longer than `time`.
-    async fn within<T>(&self, time: Duration, work: impl Future<Output = T>) -> Option<T> {
-        let until = Instant::now() + time;
-        let mut work = pin!(work);
-        poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => self.poll_until(until, context).map(|()| None),
-        })
-        .await
-    }
-
-    fn poll_until(&self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
-        let mut timer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let sleep = timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        if sleep.deadline() > until {
-            // The request before this one had more time.
-            sleep.as_mut().reset(until);
-        }
-        while sleep.as_mut().poll(context).is_ready() {
-            if Instant::now() >= until {
-                return Poll::Ready(());
-            }
-            // The timer was set for an earlier request.
-            sleep.as_mut().reset(until);
-        }
-        Poll::Pending
-    }
+fn refused(problem: Problem) -> Response<Answer> {
+    problem.into_response().map(Answer::Any)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{convert::Infallible, future::pending, time::Duration};
-
-    use tokio::time::{Instant, sleep};
+    use std::convert::Infallible;
 
     use axum::body::Body;
     use bytes::Bytes;
     use futures::stream;
     use http::Response;
 
-    use super::{Bounds, Connections, Timer, busy_while_written};
+    use super::{Answer, Bounds, Connections, busy_while_written};
 
     #[test]
     fn a_connection_that_streams_does_not_make_room() {
@@ -336,43 +309,13 @@ mod tests {
         let peer = [10, 0, 0, 1].into();
         let streaming = table.admit(peer).unwrap();
         let rows = stream::repeat(Ok::<_, Infallible>(Bytes::from_static(b"row")));
-        let response = Response::new(Body::from_stream(rows));
-        let response = busy_while_written(response, streaming.busy());
+        let response = Response::new(Answer::Any(Body::from_stream(rows)));
+        let response = busy_while_written(response, streaming.busy(false));
         assert!(table.admit(peer).is_none());
         drop(response);
-        let whole = busy_while_written(Response::new("whole".into()), streaming.busy());
+        let whole = Response::new(Answer::Any("whole".into()));
+        let whole = busy_while_written(whole, streaming.busy(false));
         assert!(table.admit(peer).is_some());
         drop(whole);
-    }
-
-    #[tokio::test]
-    async fn requests_of_a_connection_share_one_timer_and_each_has_its_full_time() {
-        let (timer, timeout) = (Timer::default(), Duration::from_secs(2));
-        for _ in 0..2 {
-            assert!(
-                timer
-                    .within(timeout, sleep(Duration::from_millis(1200)))
-                    .await
-                    .is_some()
-            );
-        }
-        let began = Instant::now();
-        assert!(timer.within(timeout, pending::<()>()).await.is_none());
-        assert!(began.elapsed() >= timeout);
-        assert!(
-            timer
-                .within(timeout, sleep(Duration::from_millis(100)))
-                .await
-                .is_some()
-        );
-    }
-    #[tokio::test]
-    async fn a_request_after_one_that_had_more_time_has_its_own() {
-        let (timer, short) = (Timer::default(), Duration::from_millis(50));
-        let long = Duration::from_secs(3600);
-        assert!(timer.within(long, sleep(short)).await.is_some());
-        let refused = timer.within(short, pending::<()>());
-        let within = tokio::time::timeout(Duration::from_secs(30), refused).await;
-        assert_eq!(within, Ok(None::<()>));
     }
 }

@@ -269,20 +269,15 @@ impl Running {
         }
         let engine = Arc::clone(&self.engine);
         let stop = self.stop_serving.clone();
-        let router = match settings.operators_listen {
-            None => with_console(
-                order::router(engine, Arc::clone(&credentials), payments, metrics, &limits),
-                settings,
-                &self.engine,
-                &credentials,
-                &stop,
-            ),
+        let api = match settings.operators_listen {
+            None => order::router(engine, Arc::clone(&credentials), payments, metrics, &limits)
+                .map(|api| with_console(api, settings, &self.engine, &credentials, &stop)),
             Some(_) => order::api_router(engine, credentials, payments, &limits),
         };
-        let router = with_sale_page(router, settings, &self.engine, &stop)?;
-        let router = order::with_cors(router, &settings.cors_origins);
+        let pages = with_sale_page(api.routes().clone(), settings, &self.engine, &stop)?;
+        let api = order::with_cors(api.map(|_| pages), &settings.cors_origins);
         self.serving.push(tokio::spawn(async move {
-            order::serve(listener, router, &limits, stop).await
+            order::serve(listener, api, &limits, stop).await
         }));
         self.serving.push(tokio::spawn(order::watch_overdue(
             Arc::clone(&self.engine),
@@ -406,5 +401,6 @@ fn limits(settings: &Settings) -> Limits {
         connections_per_peer: settings.connections_per_peer_max,
         rates: settings.rates.clone(),
         webhook_targets: targets(settings),
+        ..Limits::default()
     }
 }

@@ -275,7 +275,7 @@ const INSERT_MISSING: &str = "WITH inserted AS ( \
 
 async fn insert_new(
     transaction: &mut Transaction,
-    orders: &NewOrders,
+    orders: &NewOrders<'_>,
     ids: &[Uuid],
 ) -> Result<(), LedgerError> {
     let inserted = sqlx::query(INSERT)
@@ -304,7 +304,7 @@ async fn insert_new(
 impl Statements for Transaction {
     async fn insert(
         &mut self,
-        orders: &NewOrders,
+        orders: &NewOrders<'_>,
         expected: Expected,
     ) -> Result<HashSet<OrderId>, LedgerError> {
         let ids: Vec<Uuid> = orders.ids.iter().map(OrderId::as_uuid).collect();

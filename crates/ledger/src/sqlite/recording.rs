@@ -134,16 +134,16 @@ impl Claim for SqliteClaim {
 impl Statements for Transaction {
     async fn insert(
         &mut self,
-        orders: &NewOrders,
+        orders: &NewOrders<'_>,
         _expected: Expected,
     ) -> Result<HashSet<OrderId>, LedgerError> {
         let rows = column(0..orders.ids.len(), |at| {
             let id = hex(orders.ids[at].as_uuid());
             (
                 id,
-                &orders.items[at],
+                orders.items[at],
                 orders.segments[at],
-                &orders.buyers[at],
+                orders.buyers[at],
                 orders.quantities[at],
                 orders.expires_ms[at],
                 orders.created_ms[at],

@@ -232,7 +232,7 @@ fn recording_an_order_on_postgres_stays_within_its_allocations() {
         TestEnv::new(Backend::Postgres),
         Bound {
             what: "a lone order recorded on PostgreSQL",
-            most: 145.0,
+            most: 138.0,
         },
         &[1],
     );
@@ -240,7 +240,7 @@ fn recording_an_order_on_postgres_stays_within_its_allocations() {
         TestEnv::new(Backend::Postgres),
         Bound {
             what: "an order recorded on PostgreSQL in a batch of 128",
-            most: 4.0,
+            most: 1.4,
         },
         &[128],
     );
@@ -262,7 +262,7 @@ fn recording_an_order_on_sqlite_stays_within_its_allocations() {
         TestEnv::new(Backend::Sqlite),
         Bound {
             what: "an order recorded on SQLite in a batch of 128",
-            most: 4.8,
+            most: 2.3,
         },
         &[128],
     );

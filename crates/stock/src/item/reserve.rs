@@ -55,18 +55,24 @@ impl ItemStock {
     /// Cancelling it leaves at most a pending spillover, which [`ItemStock::settle_spillovers`]
     /// ends.
     pub async fn order(&self, reservation: Reservation) -> Result<Outcome, StockError> {
+        within(reservation.within, self.order_without_timer(&reservation)).await
+    }
+
+    /// The same for a caller who ends it after [`Reservation::within`], by dropping it. A caller with
+    /// a timer at hand saves one for each order.
+    pub async fn order_without_timer(
+        &self,
+        reservation: &Reservation,
+    ) -> Result<Outcome, StockError> {
         let begun = Instant::now();
-        within(reservation.within, async {
-            match self.admit(&reservation).await {
-                Some(permit) => {
-                    let caller = Caller::Waits(Some(permit));
-                    let reply = self.reserve(&reservation, begun, caller).await?;
-                    self.outcome(reply, &reservation).await
-                }
-                None => Ok(Outcome::Shed),
+        match self.admit(reservation).await {
+            Some(permit) => {
+                let caller = Caller::Waits(Some(permit));
+                let reply = self.reserve(reservation, begun, caller).await?;
+                self.outcome(reply, reservation).await
             }
-        })
-        .await
+            None => Ok(Outcome::Shed),
+        }
     }
 
     /// The same for an order that has been admitted before, and that no caller waits for. It begins

@@ -1,6 +1,6 @@
 //! Placing an order, and finding one.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use domain::{
     BuyerId, Durability, IdempotencyKey, Item, ItemId, Order, OrderId, OrderState, PaymentId,
@@ -11,6 +11,7 @@ use stock::{Acknowledge, Outcome, Reservation, StockError, Unrecorded};
 use tokio::time::Instant;
 
 use super::{Engine, EngineError, KnownItem, Price};
+use crate::timer::{OwnTimer, Timer};
 
 /// An order to be placed.
 #[derive(Debug, Clone)]
@@ -87,9 +88,17 @@ impl Engine {
     /// and for every repeat.
     ///
     /// One deadline covers all steps, and only steps that wait set a timer. Nearly every order
-    /// finds its item in the cache and gets a final outcome from the stock, so it needs only the
-    /// stock's timer.
+    /// finds its item in the cache and gets a final outcome from the stock, so it needs only one.
     pub async fn place(&self, placement: Placement) -> Result<Placed, EngineError> {
+        self.place_within(placement, &OwnTimer).await
+    }
+
+    /// The same, with the caller's timer for the step that nearly every order consists of.
+    pub(crate) async fn place_within(
+        &self,
+        placement: Placement,
+        timer: &impl Timer,
+    ) -> Result<Placed, EngineError> {
         let until = Instant::now() + self.settings.order_timeout;
         let known = match self.items.get(&placement.item) {
             Some(known) => known,
@@ -122,16 +131,17 @@ impl Engine {
             acknowledge,
             within,
         };
-        let outcome = match known.stock.order(reservation).await {
-            Ok(outcome) => outcome,
-            Err(StockError::OutcomeUnknown(_)) => {
+        let ordered = pin!(known.stock.order_without_timer(&reservation));
+        let outcome = match timer.within(within, ordered).await {
+            Some(Ok(outcome)) => outcome,
+            None | Some(Err(StockError::OutcomeUnknown(_))) => {
                 return Err(EngineError::OutcomeUnknown(self.settings.order_timeout));
             }
-            Err(error @ StockError::Missing(_)) => {
+            Some(Err(error @ StockError::Missing(_))) => {
                 let placed = self.place_without_segment(&known, id, placement.quantity, error);
                 return Box::pin(self.with_deadline(until, placed)).await;
             }
-            Err(error) => return Err(error.into()),
+            Some(Err(error)) => return Err(error.into()),
         };
         match next_step(acknowledge, outcome, id, placement.quantity, &known.item) {
             NextStep::Answer(placed) => Ok(placed),

@@ -57,15 +57,20 @@ impl FromRequestParts<App> for Buyer {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        Self::of(parts, app)
+    }
+}
+
+impl Buyer {
+    pub(super) fn of(parts: &Parts, app: &App) -> Result<Self, Problem> {
         let claims = bearer(&parts.headers).and_then(|token| app.credentials.buyer(token));
         let claims = claims.ok_or_else(|| {
             Problem::unauthorized(
                 "a buyer's JWT that is signed, not expired, and names the buyer in `sub`",
             )
         })?;
-        let buyer = Arc::unwrap_or_clone(claims).sub;
-        app.rates.admit(&buyer, parts.uri.path())?;
-        Ok(Self(buyer))
+        app.rates.admit(&claims.sub, parts.uri.path())?;
+        Ok(Self(claims.sub.clone()))
     }
 }
 

@@ -23,6 +23,7 @@ use super::{
     orders::{OrderBody, OrderHeaders, OrderRequest, PlacedOrder, Refusal, place_order},
     problem::FieldError,
 };
+use crate::timer::OwnTimer;
 
 /// Orders of one request. More than one batch of the stock would have to wait for itself.
 const ORDERS_MAX: usize = 512;
@@ -184,5 +185,5 @@ async fn place_line<'a>(
     respond_async: bool,
 ) -> Result<PlacedOrder<'a>, Refusal> {
     let line: NewLine = body::parse(line.get().as_bytes())?;
-    place_order(app, item, line.into_request(respond_async)?).await
+    place_order(app, item, line.into_request(respond_async)?, &OwnTimer).await
 }

@@ -1,13 +1,12 @@
 //! Strict JSON bodies, with errors that name the field.
 
-use std::error::Error as _;
-
-use axum::{
-    body::to_bytes,
-    extract::{FromRequest, Request},
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
 };
-use bytes::Bytes;
-use http_body_util::LengthLimitError;
+
+use axum::extract::{FromRequest, Request};
+use bytes::{Bytes, BytesMut};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error, Visitor},
@@ -40,20 +39,46 @@ impl FromRequest<App> for Raw {
 
 /// The bytes of a body of at most `max` bytes.
 pub(crate) async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
-    request_id::reading(to_bytes(request.into_body(), max))
-        .await
-        .map_err(|error| unreadable(&error))
+    read_whole(request.into_body(), max).await
 }
 
-fn unreadable(error: &axum::Error) -> Problem {
-    if error
-        .source()
-        .is_some_and(<dyn std::error::Error>::is::<LengthLimitError>)
-    {
-        Problem::too_large()
-    } else {
-        Problem::invalid("body", "could not be read")
+/// The same for any body.
+pub(crate) async fn read_whole<B>(body: B, max: usize) -> Result<Bytes, Problem>
+where
+    B: hyper::body::Body<Data = Bytes>,
+{
+    request_id::reading(collect(pin!(body), max)).await
+}
+
+/// Nearly every body is a single frame, which is not copied.
+async fn collect<B>(mut body: Pin<&mut B>, max: usize) -> Result<Bytes, Problem>
+where
+    B: hyper::body::Body<Data = Bytes>,
+{
+    let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
+    // A body that says that it has ended is not asked for what follows.
+    while !body.is_end_stream() {
+        let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await else {
+            break;
+        };
+        let frame = frame.map_err(|_| Problem::invalid("body", "could not be read"))?;
+        // Other frames are trailers, which mean nothing here.
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if first.len() + joined.len() + data.len() > max {
+            return Err(Problem::too_large());
+        }
+        if first.is_empty() {
+            first = data;
+        } else {
+            joined.extend_from_slice(&data);
+        }
     }
+    if joined.is_empty() {
+        return Ok(first);
+    }
+    Ok([first, joined.freeze()].concat().into())
 }
 
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
@@ -124,16 +149,48 @@ impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
 
 #[cfg(test)]
 mod tests {
-    use axum::response::IntoResponse;
+    use axum::{body::Body, response::IntoResponse};
+    use bytes::Bytes;
+    use futures::stream;
     use serde::Deserialize;
 
-    use super::{Whole, parse};
+    use super::{Whole, parse, read_whole};
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Shape {
         #[expect(dead_code, reason = "only whether it can be read matters")]
         stock: Whole<1, 9>,
+    }
+
+    fn in_frames(frames: &[&'static str]) -> Body {
+        let frames: Vec<_> = frames
+            .iter()
+            .map(|frame| Ok::<_, std::io::Error>(Bytes::from_static(frame.as_bytes())))
+            .collect();
+        Body::from_stream(stream::iter(frames))
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_in_one_or_several_frames_and_up_to_the_limit() {
+        let whole: [&[&str]; 4] = [
+            &[],
+            &["abcdef"],
+            &["abc", "", "def"],
+            &["", "ab", "cd", "ef"],
+        ];
+        for frames in whole {
+            let expected = frames.concat();
+            let read = read_whole(in_frames(frames), 6).await.unwrap();
+            assert_eq!(read, expected.as_bytes());
+            if !frames.is_empty() {
+                let refused = read_whole(in_frames(frames), 5).await.unwrap_err();
+                assert_eq!(refused.into_response().status(), 413);
+            }
+        }
+        let broken = stream::iter([Ok("abc"), Err(std::io::Error::other("gone"))]);
+        let refused = read_whole(Body::from_stream(broken), 6).await.unwrap_err();
+        assert_eq!(refused.into_response().status(), 400);
     }
 
     #[test]

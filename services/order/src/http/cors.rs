@@ -9,6 +9,8 @@ use axum::Router;
 use http::{HeaderName, HeaderValue, Method, Uri, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
+use super::Api;
+
 /// How long a browser may remember the answer to its preflight.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
@@ -69,10 +71,12 @@ fn origin(name: &str) -> Result<HeaderValue, InvalidOrigins> {
 
 /// The routes, which answer preflights and name the allowed origin. Without origins they stay as they
 /// are: a layer costs something for every request.
-pub fn with_cors(routes: Router, origins: &CorsOrigins) -> Router {
+///
+/// With origins every request goes through the router, which has the layer.
+pub fn with_cors(api: Api, origins: &CorsOrigins) -> Api {
     let origin = match (origins.any, origins.listed.is_empty()) {
         (true, _) => AllowOrigin::any(),
-        (false, true) => return routes,
+        (false, true) => return api,
         (false, false) => AllowOrigin::list(origins.listed.clone()),
     };
     let layer = CorsLayer::new()
@@ -95,7 +99,7 @@ pub fn with_cors(routes: Router, origins: &CorsOrigins) -> Router {
             HeaderName::from_static("x-request-id"),
         ])
         .max_age(MAX_AGE);
-    routes.layer(layer)
+    Router::from(api).layer(layer).into()
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use std::{borrow::Cow, convert::Infallible, time::Instant};
 
 use axum::{
+    body::Body,
     extract::{FromRequestParts, State},
-    response::{IntoResponse, Response},
+    response::Response,
 };
+use bytes::Bytes;
 use domain::{BuyerId, IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use jiff::Timestamp;
@@ -16,11 +18,15 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{Buyer, BuyerOrAdmin, Name, Read},
-    body::{Json, Whole},
+    body::{self, Raw, Whole},
     problem,
+    text::header_of,
     words::OrderStateWord,
 };
-use crate::engine::{Currency, EngineError, Placed, Placement, Price};
+use crate::{
+    engine::{Currency, EngineError, Placed, Placement, Price},
+    timer::{OwnTimer, Timer},
+};
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -104,10 +110,7 @@ impl<'a> OrderBody<'a> {
 /// Shows an order for an admin, or for its buyer.
 pub(crate) async fn shown(app: &App, order: &Order, for_admin: bool) -> Result<Response, Problem> {
     let price = app.engine.price_of(&order.item).await?;
-    Ok(json(
-        StatusCode::OK,
-        &OrderBody::of(order, price, for_admin),
-    ))
+    Ok(json(StatusCode::OK, &OrderBody::of(order, price, for_admin)).map(Body::from))
 }
 
 /// Places an order.
@@ -129,17 +132,31 @@ pub(crate) async fn place(
     Buyer(buyer): Buyer,
     Name(item): Name,
     headers: OrderHeaders,
-    Json(order): Json<NewOrder>,
+    Raw(body): Raw,
 ) -> Result<Response, Problem> {
+    let placed = place_body(&app, buyer, &item, headers, &body, &OwnTimer).await?;
+    Ok(placed.map(Body::from))
+}
+
+/// Places the order of a request, whether the router has taken it apart or `direct`.
+pub(super) async fn place_body(
+    app: &App,
+    buyer: BuyerId,
+    item: &str,
+    headers: OrderHeaders,
+    body: &[u8],
+    timer: &impl Timer,
+) -> Result<http::Response<Bytes>, Problem> {
+    let order: NewOrder = body::parse(body)?;
     let key = headers.key?;
-    let item = ItemId::new(&item).map_err(|_| Problem::item_not_found())?;
+    let item = ItemId::new(item).map_err(|_| Problem::item_not_found())?;
     let request = OrderRequest {
         buyer,
         key,
         quantity: order.quantity()?,
         respond_async: headers.respond_async,
     };
-    match place_order(&app, &item, request).await {
+    match place_order(app, &item, request, timer).await {
         Ok(placed) => {
             let mut response = placed_order(placed.status, placed.replayed, &placed.order);
             if headers.respond_async {
@@ -186,6 +203,7 @@ pub(super) async fn place_order<'a>(
     app: &App,
     item: &'a ItemId,
     request: OrderRequest,
+    timer: &impl Timer,
 ) -> Result<PlacedOrder<'a>, Refusal> {
     let started = Instant::now();
     let placement = Placement {
@@ -195,7 +213,7 @@ pub(super) async fn place_order<'a>(
         quantity: request.quantity,
         respond_async: request.respond_async,
     };
-    let placed = app.engine.place(placement).await;
+    let placed = app.engine.place_within(placement, timer).await;
     app.orders.count(&placed, started);
     app.outage.note(&placed);
     answer(item, placed.map_err(|error| Problem::of_order(&error))?)
@@ -256,10 +274,16 @@ impl FromRequestParts<App> for OrderHeaders {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
-        Ok(Self {
-            key: read_key(&parts.headers),
-            respond_async: respond_async(&parts.headers),
-        })
+        Ok(Self::of(&parts.headers))
+    }
+}
+
+impl OrderHeaders {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self {
+            key: read_key(headers),
+            respond_async: respond_async(headers),
+        }
     }
 }
 
@@ -293,10 +317,15 @@ fn respond_async(headers: &HeaderMap) -> bool {
         .any(|preference| preference.eq_ignore_ascii_case("respond-async"))
 }
 
-fn placed_order(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Response {
+fn placed_order(
+    status: StatusCode,
+    replayed: bool,
+    order: &OrderBody<'_>,
+) -> http::Response<Bytes> {
     let mut response = json(status, order);
     let headers = response.headers_mut();
-    if let Ok(location) = HeaderValue::try_from(format!("/v1/orders/{}", order.id)) {
+    // The path has 11 characters and the id 36.
+    if let Some(location) = header_of::<47>(format_args!("/v1/orders/{}", order.id)) {
         headers.insert(header::LOCATION, location);
     }
     if replayed {
@@ -305,17 +334,19 @@ fn placed_order(status: StatusCode, replayed: bool, order: &OrderBody<'_>) -> Re
     response
 }
 
-fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    let body = serde_json::to_vec(body).unwrap_or_default();
-    (
-        status,
-        [(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        )],
-        body,
-    )
-        .into_response()
+/// Space for the body of an order: growing into it would be one more allocation.
+const BODY_BYTES: usize = 512;
+
+fn json(status: StatusCode, body: &impl Serialize) -> http::Response<Bytes> {
+    let mut text = Vec::with_capacity(BODY_BYTES);
+    if serde_json::to_writer(&mut text, body).is_err() {
+        text.clear();
+    }
+    let mut response = http::Response::new(text.into());
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
 }
 
 /// Handles of the order metrics. A lookup by name for each order would cost as much as the check of

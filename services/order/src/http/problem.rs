@@ -634,18 +634,16 @@ impl From<EngineError> for Problem {
 const TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// The response to most requests of a sale, serialized once.
-pub(crate) fn sold_out() -> Response {
+pub(crate) fn sold_out() -> http::Response<Bytes> {
     static BODY: LazyLock<Bytes> = LazyLock::new(|| {
         serde_json::to_vec(&Problem::no_units())
             .unwrap_or_default()
             .into()
     });
-    (
-        StatusCode::CONFLICT,
-        [(header::CONTENT_TYPE, TYPE)],
-        BODY.clone(),
-    )
-        .into_response()
+    let mut response = http::Response::new(BODY.clone());
+    *response.status_mut() = StatusCode::CONFLICT;
+    response.headers_mut().insert(header::CONTENT_TYPE, TYPE);
+    response
 }
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");

@@ -5,6 +5,7 @@
 
 use std::{
     cell::Cell,
+    pin::{Pin, pin},
     sync::{
         LazyLock,
         atomic::{AtomicU64, Ordering},
@@ -13,6 +14,8 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use uuid::Uuid;
+
+use super::text::header_of;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LENGTH_MAX: usize = 128;
@@ -63,18 +66,26 @@ impl RequestId {
         static PROCESS: LazyLock<u32> = LazyLock::new(|| Uuid::new_v4().as_fields().0);
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = HeaderValue::try_from(format!("{:08x}-{number:x}", *PROCESS));
+        // Both numbers and a hyphen have at most 25 characters.
+        let name = header_of::<25>(format_args!("{:08x}-{number:x}", *PROCESS));
         Self(name.unwrap_or(HeaderValue::from_static("-")))
     }
 
     /// Answers the request under its name, which the response gets.
-    pub(crate) async fn name<B>(self, answer: impl Future<Output = Response<B>>) -> Response<B> {
+    pub(crate) async fn name<B>(
+        self,
+        answer: Pin<&mut impl Future<Output = Response<B>>>,
+    ) -> Response<B> {
         let current = Current {
-            id: self.clone(),
+            id: self,
             is_reading: Cell::new(false),
         };
-        let mut response = CURRENT.scope(current, answer).await;
-        response.headers_mut().insert(X_REQUEST_ID, self.0);
+        let mut answering = pin!(CURRENT.scope(current, answer));
+        let mut response = answering.as_mut().await;
+        // The name is taken back: a copy would be one more allocation.
+        if let Some(Current { id, .. }) = answering.take_value() {
+            response.headers_mut().insert(X_REQUEST_ID, id.0);
+        }
         response
     }
 
@@ -93,6 +104,8 @@ fn is_name(value: &HeaderValue) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use http::{HeaderMap, HeaderValue, Response};
 
     use super::{RequestId, X_REQUEST_ID};
@@ -102,10 +115,10 @@ mod tests {
         let headers: HeaderMap = given.into_iter().collect();
         let mut seen = String::new();
         let response = RequestId::of(&headers)
-            .name(async {
+            .name(pin!(async {
                 seen = RequestId::current().unwrap();
                 Response::new(())
-            })
+            }))
             .await;
         let sent = response.headers()[X_REQUEST_ID].to_str().unwrap();
         (seen, sent.to_owned())

@@ -10,15 +10,20 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
-    time::Instant,
+    task::Context,
+    time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
+use futures::task::AtomicWaker;
+
+use crate::timer::SharedTimer;
 
 /// Value of [`Connection::silent_since_ms`] while a request is under way.
 const BUSY: u64 = u64::MAX;
+/// Value of [`Connection::blocked_since_ms`] while the client reads what is sent to it.
+const FREE: u64 = u64::MAX;
 
 /// Upper bounds of open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +53,42 @@ pub(super) struct Connection {
     peer: IpAddr,
     /// Milliseconds after the listener began, or [`BUSY`].
     silent_since_ms: AtomicU64,
+    /// Since when the client has not taken what was sent to it, or [`FREE`].
+    blocked_since_ms: AtomicU64,
     has_served: AtomicBool,
-    close: Notify,
+    /// Bytes have come since the last request began. They may be a part of the next one.
+    has_received: AtomicBool,
+    /// The body of the last request has not been read to its end.
+    is_in_body: AtomicBool,
+    /// How the connection has to end.
+    ending: AtomicU8,
+    /// The connection's task.
+    task: AtomicWaker,
+    /// The timer of all limits of the connection and of its requests.
+    pub timer: SharedTimer,
+}
+
+/// How a connection has to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Ending {
+    /// It goes on.
+    Open,
+    /// After the request that is under way.
+    Drained,
+    /// At once.
+    Closed,
+}
+
+/// What a connection waits for besides the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// The client must take what was sent to it until then.
+    Write(Instant),
+    /// A request must have come until then.
+    Head(Instant),
+    /// Between two requests, and nothing of the next one has come: from then on it needs no buffers.
+    Park(Instant),
 }
 
 /// A connection in the table. Dropping it removes the connection.
@@ -81,8 +120,13 @@ impl Connections {
         let connection = Arc::new(Connection {
             peer,
             silent_since_ms: AtomicU64::new(self.now_ms()),
+            blocked_since_ms: AtomicU64::new(FREE),
             has_served: AtomicBool::new(false),
-            close: Notify::new(),
+            has_received: AtomicBool::new(false),
+            is_in_body: AtomicBool::new(false),
+            ending: AtomicU8::new(Ending::Open as u8),
+            task: AtomicWaker::new(),
+            timer: SharedTimer::default(),
         });
         let number = open.add(Arc::clone(&connection));
         Some(Arc::new(Admitted {
@@ -96,6 +140,13 @@ impl Connections {
     /// left. Returns whether there was one.
     pub(super) fn make_room(&self) -> bool {
         self.open().close_silent("descriptors", None).is_some()
+    }
+
+    /// Ends every connection after the request that is under way.
+    pub(super) fn drain(&self) {
+        for connection in self.open().connections.values() {
+            connection.end(Ending::Drained);
+        }
     }
 
     fn now_ms(&self) -> u64 {
@@ -142,7 +193,7 @@ impl Open {
         metrics::counter!("stockade_connections_refused_total", "bound" => bound).increment(1);
         let (_, number) = found?;
         if let Some(connection) = self.connections.get(&number) {
-            connection.close.notify_one();
+            connection.end(Ending::Closed);
         }
         // At once, so that the next search does not find it again.
         self.remove(number);
@@ -164,9 +215,29 @@ impl Connection {
         )
     }
 
-    /// Returns when the connection has to make room.
-    pub(super) async fn closed(&self) {
-        self.close.notified().await;
+    fn end(&self, ending: Ending) {
+        self.ending.fetch_max(ending as u8, Ordering::SeqCst);
+        self.task.wake();
+    }
+
+    /// How the connection has to end. Wakes the task of `context` when it changes.
+    pub(super) fn ending(&self, context: &Context<'_>) -> Ending {
+        self.task.register(context.waker());
+        match self.ending.load(Ordering::SeqCst) {
+            ending if ending == Ending::Open as u8 => Ending::Open,
+            ending if ending == Ending::Drained as u8 => Ending::Drained,
+            _ => Ending::Closed,
+        }
+    }
+
+    /// Notes that bytes have come.
+    pub(super) fn received(&self) {
+        self.has_received.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the body of the request has been read to its end.
+    pub(super) fn body_ended(&self) {
+        self.is_in_body.store(false, Ordering::Relaxed);
     }
 }
 
@@ -185,13 +256,67 @@ impl Drop for Busy {
     }
 }
 
+/// The time limits of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub head: Duration,
+    pub write: Duration,
+    pub park: Duration,
+}
+
 impl Admitted {
     /// Marks the time of a request: until the mark is dropped, the connection is not silent.
-    pub(super) fn busy(self: &Arc<Self>) -> Busy {
-        self.connection
-            .silent_since_ms
-            .store(BUSY, Ordering::Relaxed);
+    /// `has_body`: the request's body is still to be read.
+    pub(super) fn busy(self: &Arc<Self>, has_body: bool) -> Busy {
+        let connection = &self.connection;
+        connection.silent_since_ms.store(BUSY, Ordering::Relaxed);
+        connection.has_received.store(false, Ordering::Relaxed);
+        connection.is_in_body.store(has_body, Ordering::Relaxed);
         Busy(Arc::clone(self))
+    }
+
+    /// Notes whether the client takes what is sent to it.
+    pub(super) fn blocked(&self, is_blocked: bool) {
+        let (connection, free) = (&self.connection, FREE);
+        let since = connection.blocked_since_ms.load(Ordering::Relaxed);
+        if is_blocked == (since != free) {
+            return;
+        }
+        let now = self.table.now_ms();
+        let since = if is_blocked { now } else { free };
+        connection.blocked_since_ms.store(since, Ordering::Relaxed);
+        // The time that the client took to read a response is not its silence.
+        let _ = connection.silent_since_ms.fetch_update(
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+            |silent| (silent != BUSY).then_some(now),
+        );
+    }
+
+    /// The next limit. `None`: a request is under way, which has its own.
+    pub(super) fn limit(&self, patience: &Patience) -> Option<Limit> {
+        let connection = &self.connection;
+        let after = |ms, patience| self.table.began + Duration::from_millis(ms) + patience;
+        let blocked = connection.blocked_since_ms.load(Ordering::Relaxed);
+        if blocked != FREE {
+            return Some(Limit::Write(after(blocked, patience.write)));
+        }
+        let silent = connection.silent_since_ms.load(Ordering::Relaxed);
+        if silent == BUSY {
+            return None;
+        }
+        let is_between = !connection.has_received.load(Ordering::Relaxed)
+            && !connection.is_in_body.load(Ordering::Relaxed);
+        Some(match is_between && patience.park < patience.head {
+            true => Limit::Park(after(silent, patience.park)),
+            false => Limit::Head(after(silent, patience.head)),
+        })
+    }
+
+    /// When a client that is silent now has been silent for too long.
+    pub(super) fn head_limit(&self, patience: &Patience) -> Instant {
+        let silent = self.connection.silent_since_ms.load(Ordering::Relaxed);
+        self.table.began + Duration::from_millis(silent) + patience.head
     }
 }
 
@@ -205,9 +330,9 @@ impl Drop for Admitted {
 mod tests {
     use std::{net::IpAddr, sync::Arc, time::Duration};
 
-    use futures::FutureExt;
+    use std::task::{Context, Waker};
 
-    use super::{Admitted, Bounds, Connections};
+    use super::{Admitted, Bounds, Connections, Ending, Limit, Patience};
 
     fn peer(n: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, n])
@@ -218,7 +343,8 @@ mod tests {
     }
 
     fn is_closed(admitted: &Arc<Admitted>) -> bool {
-        admitted.connection.closed().now_or_never().is_some()
+        let context = Context::from_waker(Waker::noop());
+        admitted.connection.ending(&context) == Ending::Closed
     }
 
     fn pause() {
@@ -235,7 +361,7 @@ mod tests {
             })
             .collect();
         // The first one has sent a request, so it is the last to go.
-        drop(open[0].busy());
+        drop(open[0].busy(false));
         let more: Vec<_> = (3..5).map(|n| table.admit(peer(n)).unwrap()).collect();
         let closed: Vec<_> = open.iter().map(is_closed).collect();
         assert_eq!(closed, [false, true, true]);
@@ -246,7 +372,7 @@ mod tests {
     fn a_connection_with_a_request_under_way_never_makes_room() {
         let table = table(2, 9);
         let (first, second) = (table.admit(peer(1)).unwrap(), table.admit(peer(2)).unwrap());
-        let busy = (first.busy(), second.busy());
+        let busy = (first.busy(false), second.busy(false));
         assert!(table.admit(peer(3)).is_none() && !table.make_room());
         drop(busy.0);
         assert!(table.admit(peer(3)).is_some());
@@ -271,5 +397,72 @@ mod tests {
         }
         let open = table.open();
         assert!(open.connections.is_empty() && open.per_peer.is_empty());
+    }
+
+    const PATIENCE: Patience = Patience {
+        head: Duration::from_secs(30),
+        write: Duration::from_secs(10),
+        park: Duration::from_secs(1),
+    };
+
+    #[test]
+    fn a_connection_parks_only_between_requests() {
+        let admitted = table(9, 9).admit(peer(1)).unwrap();
+        let limit = || admitted.limit(&PATIENCE);
+        let parks = || matches!(limit(), Some(Limit::Park(_)));
+        assert!(parks(), "it has sent nothing");
+        admitted.connection.received();
+        assert!(matches!(limit(), Some(Limit::Head(_))), "half a head");
+        let busy = admitted.busy(true);
+        assert_eq!(limit(), None, "the request has its own limit");
+        drop(busy);
+        assert!(
+            matches!(limit(), Some(Limit::Head(_))),
+            "what comes next may be the rest of the body, and not a head"
+        );
+        admitted.connection.body_ended();
+        assert!(parks());
+        admitted.connection.received();
+        drop(admitted.busy(false));
+        assert!(parks());
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_has_the_write_limit_and_then_the_full_head_limit() {
+        let admitted = table(9, 9).admit(peer(1)).unwrap();
+        let silent = admitted.head_limit(&PATIENCE);
+        pause();
+        admitted.blocked(true);
+        let limit = admitted.limit(&PATIENCE);
+        pause();
+        admitted.blocked(true);
+        assert!(matches!(limit, Some(Limit::Write(_))));
+        assert_eq!(admitted.limit(&PATIENCE), limit, "it goes on");
+        admitted.blocked(false);
+        assert!(matches!(admitted.limit(&PATIENCE), Some(Limit::Park(_))));
+        assert!(admitted.head_limit(&PATIENCE) > silent);
+        let busy = admitted.busy(false);
+        admitted.blocked(true);
+        assert!(matches!(admitted.limit(&PATIENCE), Some(Limit::Write(_))));
+        admitted.blocked(false);
+        assert_eq!(admitted.limit(&PATIENCE), None);
+        drop(busy);
+    }
+
+    #[test]
+    fn a_drained_connection_may_still_be_closed_and_not_the_other_way_round() {
+        let table = table(9, 9);
+        let admitted = table.admit(peer(1)).unwrap();
+        let ending = || {
+            let context = Context::from_waker(Waker::noop());
+            admitted.connection.ending(&context)
+        };
+        assert_eq!(ending(), Ending::Open);
+        table.drain();
+        assert_eq!(ending(), Ending::Drained);
+        assert!(table.make_room());
+        assert_eq!(ending(), Ending::Closed);
+        table.drain();
+        assert_eq!(ending(), Ending::Closed);
     }
 }

@@ -359,6 +359,7 @@ fn router_with(env: &TestEnv, public_key: &str) -> axum::Router {
         None,
         &Limits::default(),
     )
+    .into()
 }
 
 fn signed(algorithm: Algorithm, key: &EncodingKey, claims: &serde_json::Value) -> String {

@@ -2,24 +2,23 @@
 //! allocations, and exact numbers of Redis commands and SQL statements. A slower design fails on
 //! any machine.
 //!
-//! The tests call the router without sockets, on a separate thread. A recorder, if needed, runs
+//! The tests call the API without sockets, on a separate thread. A recorder, if needed, runs
 //! on another thread, whose allocations do not count. `docs/performance.md`, "Guards", has the
 //! table.
 
 use std::{num::NonZeroU32, pin::Pin, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body};
+use axum::body::Body;
 use cost::{Bound, commands, fewest_allocations, statements};
 use domain::{Durability, Item, ItemId, ItemState, Window};
 use futures::future::join_all;
 use http::{Request, Response, StatusCode, header};
-use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, Rate, RateLimits};
+use order::{Api, BuyerKey, Credentials, Engine, EngineSettings, Limits, Rate, RateLimits};
 use recorder::RecorderSettings;
 use stock::{Stock, StockSettings};
 use testbed::Redis;
 use tokio::{runtime::Runtime, task::unconstrained};
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
 use crate::env::{ADMIN, SECRET, token};
 
@@ -27,7 +26,7 @@ use crate::env::{ADMIN, SECRET, token};
 struct Service {
     runtime: Runtime,
     engine: Arc<Engine>,
-    router: Router,
+    api: Api,
     item: Item,
     /// One token for each buyer, so that a repeat finds it in the token cache.
     tokens: Vec<String>,
@@ -99,7 +98,7 @@ impl Service {
         let engine = runtime.block_on(engine(&redis.url(), &database_url));
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
         let metrics = order::metrics::install();
-        let router = order::router(
+        let api = order::router(
             Arc::clone(&engine),
             Arc::new(credentials),
             order::PaymentKeys::default(),
@@ -116,7 +115,7 @@ impl Service {
         Self {
             runtime,
             engine,
-            router,
+            api,
             item,
             tokens,
             first: 0,
@@ -127,21 +126,18 @@ impl Service {
         }
     }
 
-    /// Orders for one unit each, with new keys; they run through the router when awaited. They are
+    /// Orders for one unit each, with new keys; they run when awaited. They are
     /// unconstrained, because tokio would otherwise run the batcher before all of them have reached
     /// it.
     fn orders(&mut self, count: usize, wait: bool) -> Answers {
         let answers: Vec<_> = (0..count)
-            .map(|n| self.router.clone().oneshot(self.request(n, wait)))
+            .map(|n| {
+                let (api, request) = (self.api.clone(), self.request(n, wait));
+                async move { api.answer(request).await }
+            })
             .collect();
         self.keys += 1;
-        Box::pin(unconstrained(async {
-            join_all(answers)
-                .await
-                .into_iter()
-                .map(Result::unwrap)
-                .collect()
-        }))
+        Box::pin(unconstrained(join_all(answers)))
     }
 
     fn request(&self, buyer: usize, wait: bool) -> Request<Body> {
@@ -178,8 +174,8 @@ impl Service {
             ))
             .unwrap();
         self.keys += 1;
-        let answer = self.router.clone().oneshot(request);
-        Box::pin(async { vec![answer.await.unwrap()] })
+        let api = self.api.clone();
+        Box::pin(async move { vec![api.answer(request).await] })
     }
 
     /// Compares the cost of `count` concurrent orders with the bound.
@@ -279,7 +275,7 @@ fn an_accepted_order_allocates_no_more_than_it_may() {
     service.check(
         Bound {
             what: "an accepted order over HTTP at batch 1",
-            most: 60.0,
+            most: 44.0,
         },
         1,
         false,
@@ -288,7 +284,7 @@ fn an_accepted_order_allocates_no_more_than_it_may() {
     service.check(
         Bound {
             what: "an accepted order over HTTP at batch 128",
-            most: 32.0,
+            most: 15.5,
         },
         128,
         false,
@@ -304,7 +300,7 @@ fn a_recorded_order_allocates_no_more_than_it_may() {
     service.check(
         Bound {
             what: "a recorded order over HTTP at batch 1",
-            most: 71.0,
+            most: 55.0,
         },
         1,
         true,
@@ -313,7 +309,7 @@ fn a_recorded_order_allocates_no_more_than_it_may() {
     service.check(
         Bound {
             what: "a recorded order over HTTP at batch 128",
-            most: 32.0,
+            most: 15.5,
         },
         128,
         true,
@@ -329,7 +325,7 @@ fn a_refusal_allocates_no_more_than_it_may() {
     service.check(
         Bound {
             what: "a refusal over HTTP",
-            most: 22.0,
+            most: 6.6,
         },
         128,
         true,
@@ -361,7 +357,7 @@ fn a_request_above_the_rate_calls_no_store_and_allocates_no_more_than_it_may() {
     service.check(
         Bound {
             what: "a request above the rate",
-            most: 30.0,
+            most: 14.0,
         },
         128,
         true,
@@ -374,7 +370,7 @@ fn a_request_above_the_rate_calls_no_store_and_allocates_no_more_than_it_may() {
 fn an_order_calls_redis_by_the_batch_and_the_database_never() {
     let mut service = Service::selling(100_000);
     service.stores_asked(1, StatusCode::ACCEPTED);
-    // Concurrent orders may leave in two batches: a request may yield between router and batcher.
+    // Concurrent orders may leave in two batches: a request may yield between request and batcher.
     for (count, batches_most) in [(1, 1), (128, 2)] {
         let (commands, statements) = service.stores_asked(count, StatusCode::ACCEPTED);
         let batches = commands
@@ -422,7 +418,7 @@ fn a_batch_calls_redis_as_one_order_and_allocates_no_more_than_it_may() {
     let spent = fewest_allocations(|| service.borrow_mut().batch(128), run);
     let bound = Bound {
         what: "an order of a batch of 128 over HTTP",
-        most: 13.0,
+        most: 12.5,
     };
     bound.check(spent, 128);
     service.into_inner().close();

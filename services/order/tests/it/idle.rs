@@ -1,0 +1,217 @@
+//! Idle connections give their buffers back, and nothing else changes.
+
+use std::{
+    io::{Read, Write},
+    net::SocketAddr,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use axum::{Router, routing::get};
+use cost::bytes_kept;
+use order::Limits;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::env::{Options, TestEnv, open, token};
+
+const PARK_AFTER: Duration = Duration::from_millis(50);
+/// Long enough for a silent connection to have parked.
+const SILENCE: Duration = Duration::from_millis(250);
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+
+fn parking(head_timeout: Duration) -> Options {
+    let limits = Limits {
+        park_after: PARK_AFTER,
+        head_timeout,
+        ..Limits::default()
+    };
+    Options {
+        limits,
+        ..Options::default()
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn connect(env: &TestEnv) -> TcpStream {
+    let address = env.urls[0].trim_start_matches("http://");
+    TcpStream::connect(address).await.unwrap()
+}
+
+async fn send(stream: &mut TcpStream, bytes: &str) {
+    stream.write_all(bytes.as_bytes()).await.unwrap();
+}
+
+/// Reads until this many responses have come.
+async fn responses(stream: &mut TcpStream, count: usize) -> String {
+    let (mut text, mut space) = (String::new(), [0; 4096]);
+    while text.matches("HTTP/1.1 ").count() < count {
+        let read = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut space));
+        let read = read.await.expect("no response").unwrap();
+        assert!(read > 0, "closed after {text}");
+        text += std::str::from_utf8(&space[..read]).unwrap();
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_idle_serves_on() {
+    open(parking(MINUTE), async |env| {
+        let mut stream = connect(&env).await;
+        // Before the first request, and with a request in two parts.
+        tokio::time::sleep(SILENCE).await;
+        send(&mut stream, "GET /heal").await;
+        tokio::time::sleep(SILENCE).await;
+        send(&mut stream, "thz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
+        tokio::time::sleep(SILENCE).await;
+        // A whole request, and the beginning of the next one with it.
+        send(&mut stream, &format!("{HEALTH}GET /heal")).await;
+        assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
+        tokio::time::sleep(SILENCE).await;
+        send(&mut stream, "thz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
+        tokio::time::sleep(SILENCE).await;
+        send(&mut stream, &HEALTH.repeat(3)).await;
+        let text = responses(&mut stream, 3).await;
+        assert_eq!(text.matches("HTTP/1.1 200").count(), 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rest_of_a_body_is_never_read_as_a_request() {
+    open(parking(MINUTE), async |env| {
+        let hidden = "GET /healthz HTTP/1.1\r\nhost: x\r\nx-request-id: hidden\r\n\r\n";
+        let orders = "POST /v1/items/x/orders HTTP/1.1\r\nhost: x\r\n";
+        let token = token("ann");
+        let ann = format!("{orders}authorization: Bearer {token}\r\nidempotency-key: k\r\n");
+        let length = format!("content-length: {}\r\n\r\n", hidden.len() + 2);
+        for (head, status) in [
+            // Refused before the body is read, on the way past the router and behind it.
+            (format!("{orders}{length}"), "401"),
+            (format!("{orders}expect: 100-continue\r\n{length}"), "401"),
+            (
+                format!("{ann}transfer-encoding: chunked\r\n\r\nffff\r\n"),
+                "",
+            ),
+            (
+                format!("POST /v1/items HTTP/1.1\r\nhost: x\r\n{length}"),
+                "401",
+            ),
+            (
+                format!("POST /nowhere HTTP/1.1\r\nhost: x\r\n{length}"),
+                "404",
+            ),
+        ] {
+            let mut stream = connect(&env).await;
+            send(&mut stream, &format!("{head}{{\"")).await;
+            let mut text = String::new();
+            if !status.is_empty() {
+                text = responses(&mut stream, 1).await;
+                assert!(
+                    text.starts_with(&format!("HTTP/1.1 {status}")),
+                    "{head}{text}"
+                );
+            }
+            tokio::time::sleep(SILENCE).await;
+            // The connection may be closed by now.
+            let _ = stream.write_all(hidden.as_bytes()).await;
+            let mut rest = vec![0; 4096];
+            let read = tokio::time::timeout(SILENCE, stream.read(&mut rest)).await;
+            let read = read.map_or(0, |read| read.unwrap_or(0));
+            text += std::str::from_utf8(&rest[..read]).unwrap();
+            assert!(!text.contains("hidden"), "{head}{text}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_connection_ends_at_the_head_timeout_and_at_the_stop_of_the_service() {
+    let head_timeout = Duration::from_millis(700);
+    open(parking(head_timeout), async |env| {
+        let mut stream = connect(&env).await;
+        send(&mut stream, HEALTH).await;
+        let since = Instant::now();
+        responses(&mut stream, 1).await;
+        let end = tokio::time::timeout(MINUTE, stream.read(&mut [0])).await;
+        assert_eq!(end.expect("left open").unwrap(), 0);
+        assert!(since.elapsed() >= head_timeout, "{:?}", since.elapsed());
+    })
+    .await;
+    open(parking(MINUTE), async |env| {
+        let mut stream = connect(&env).await;
+        tokio::time::sleep(SILENCE).await;
+        env.stop_serving();
+        let end = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut [0])).await;
+        assert_eq!(end.expect("left open").unwrap(), 0);
+    })
+    .await;
+}
+
+/// Opens connections with one request each, keeps them, and reports.
+fn idle_clients(address: SocketAddr, count: usize, done: mpsc::Receiver<()>) {
+    let clients: Vec<_> = (0..count)
+        .map(|_| {
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            client.write_all(HEALTH.as_bytes()).unwrap();
+            let mut answer = [0; 1024];
+            assert!(client.read(&mut answer).unwrap() > 0);
+            client
+        })
+        .collect();
+    // Until the bytes have been counted.
+    let _ = done.recv();
+    drop(clients);
+}
+
+/// The bytes that a connection keeps after one request and some silence.
+fn bytes_of_an_idle_connection(park_after: Duration) -> i64 {
+    const CONNECTIONS: usize = 200;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        park_after,
+        ..Limits::default()
+    };
+    let (routes, stop) = (
+        Router::new().route("/healthz", get(async || "well")),
+        CancellationToken::new(),
+    );
+    let (counted, done) = mpsc::channel();
+    let clients = std::thread::spawn(move || idle_clients(address, CONNECTIONS, done));
+    let serving = order::serve(listener, routes, &limits, stop);
+    let mut serving = std::pin::pin!(serving);
+    let kept = bytes_kept(|| {
+        runtime.block_on(async {
+            // The clients connect one after another, and then all are silent.
+            let time = Duration::from_secs(1) + SILENCE;
+            let _ = tokio::time::timeout(time, serving.as_mut()).await;
+        });
+    });
+    counted.send(()).unwrap();
+    clients.join().unwrap();
+    kept / i64::try_from(CONNECTIONS).unwrap()
+}
+
+#[test]
+fn an_idle_connection_keeps_a_tenth_of_what_it_needs_for_a_request() {
+    let count = |park_after| {
+        let counting = std::thread::spawn(move || bytes_of_an_idle_connection(park_after));
+        counting.join().unwrap()
+    };
+    let (serving, parked) = (count(MINUTE), count(PARK_AFTER));
+    eprintln!("a connection keeps {serving} bytes, and {parked} when it is idle");
+    // Two buffers of hyper's, of 8 KiB each.
+    assert!((16_000..24_000).contains(&serving), "{serving}");
+    assert!(parked < 1_600, "{parked}");
+}

@@ -41,6 +41,8 @@ pub struct Observation<'a> {
     pub outcome: &'a Outcome,
     /// How the outcome, or an attempt before it, violates the promises of the service.
     pub violation: Option<&'a str>,
+    /// Whether an attempt before it had no outcome.
+    pub unknown_first: bool,
     /// Time from the first attempt to the outcome.
     pub took: Duration,
     /// Time of the outcome, since the start of the sale.
@@ -70,6 +72,10 @@ pub struct History {
     pub declined: u64,
     /// Requests whose response the client did not wait for.
     pub given_up: u64,
+    /// Requests whose outcome was unknown at first.
+    pub unknown_first: u64,
+    /// Units of orders among these that were refused in the end.
+    pub refused_units: u64,
     /// Number of errors of each kind.
     pub errors: BTreeMap<String, u64>,
     /// Every acknowledged order, even if the response violated another promise.
@@ -103,6 +109,8 @@ impl History {
             ends: 0,
             declined: 0,
             given_up: 0,
+            unknown_first: 0,
+            refused_units: 0,
             errors: BTreeMap::new(),
             orders: HashMap::new(),
             units_returned: 0,
@@ -122,8 +130,21 @@ impl History {
             self.latency.saturating_record(micros(observation.took));
         }
         let is_new = self.record_order(observation);
+        self.record_unknown(observation);
         self.count(observation, is_new);
         is_new
+    }
+
+    fn record_unknown(&mut self, observation: &Observation<'_>) {
+        if !observation.unknown_first {
+            return;
+        }
+        self.unknown_first += 1;
+        if let (Action::Order(order), Outcome::SoldOut | Outcome::Limited) =
+            (observation.action, observation.outcome)
+        {
+            self.refused_units += u64::from(order.quantity());
+        }
     }
 
     fn count(&mut self, observation: &Observation<'_>, is_new: bool) {
@@ -288,6 +309,7 @@ mod tests {
             action: &action,
             outcome,
             violation,
+            unknown_first: false,
             took: MILLISECOND,
             at: MILLISECOND,
         });
@@ -309,6 +331,7 @@ mod tests {
             action: &action,
             outcome,
             violation: None,
+            unknown_first: false,
             took: MILLISECOND,
             at: MILLISECOND,
         });

@@ -6,6 +6,7 @@ mod audit;
 mod buyers;
 mod cli;
 mod dedicated_runtime;
+mod health;
 mod item_lock;
 mod key_set;
 mod lock;

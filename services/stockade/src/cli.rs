@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! Exit status: 0 success; 1 `audit` found drift or an oversell, `reconcile` found or left work to
-//! do, `health` got no answer, or `items archive` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
+//! do, `preflight` found a failure, `health` got no answer, or `items archive` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,6 +23,7 @@ use crate::{
     log,
     output::write_out,
     plan::{self, PlanArguments},
+    preflight::{self, PreflightArguments},
     reconcile, roles,
     settings::{self, Layers, Settings},
     up,
@@ -68,6 +69,7 @@ enum Command {
         #[arg(long)]
         ready: bool,
     },
+    Preflight(PreflightArguments),
     /// Checks that no unit of an item was oversold, stranded or lost.
     ///
     /// Exit status 0: every unit is accounted for; 1: drift or an oversell; 2: an error.
@@ -172,6 +174,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Up => up::up(dir, settings).await.map(|()| ExitCode::SUCCESS),
         Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate => migrate(&settings).await,
+        Command::Preflight(arguments) => preflight::preflight(&settings, &arguments).await,
         Command::Audit { item, json } => audit::audit(&settings, &ItemId::new(item)?, json).await,
         Command::Reconcile {
             item,

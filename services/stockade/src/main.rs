@@ -14,6 +14,7 @@ mod log;
 mod output;
 mod pages;
 mod plan;
+mod preflight;
 mod private;
 mod reconcile;
 mod roles;

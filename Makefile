@@ -13,6 +13,9 @@ BOUND_MS ?= 50
 SEQUENCES ?= 300000
 SEED ?= 7
 FAULTS ?= 100
+PROFILE ?= sentinel
+COMPOSE_STOCK ?= 60000
+COMPOSE_FAULTS ?=
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -27,10 +30,10 @@ ifeq (,$(shell command -v cargo 2>/dev/null))
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 endif
 
-export DIR HOST CARGO_FLAGS
+export DIR HOST CARGO_FLAGS PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test soak lint openapi api-check model chaos postmortem rush load hostile capacity bench bench-lock fmt doc book
+.PHONY: help up test soak lint openapi api-check model chaos compose postmortem rush load hostile capacity bench bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -42,6 +45,7 @@ help:
 	@echo 'test   ARGS="-p stock" tests one crate'
 	@echo 'soak   SEQUENCES=$(SEQUENCES); STOCKADE_SEED=... begins where a failure was found'
 	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
+	@echo 'compose  PROFILE=cluster sells from a Redis Cluster; REQUESTS=$(REQUESTS) of a rush; COMPOSE_STOCK=$(COMPOSE_STOCK); COMPOSE_FAULTS="master-kill order-cut"'
 	@echo 'rush   HOST=http://... selects another target; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
 	@echo 'load   MIX=returns alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
 	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 1024"; exits 1 if a goal is not met; needs an otherwise idle machine'
@@ -117,6 +121,9 @@ chaos: ## inject faults into every server during a sale, and check that nothing 
 	cargo build --release -p stockade $(CARGO_FLAGS)
 	cargo build --release -p stockade-lab $(CARGO_FLAGS)
 	@'$(TARGET)/release/stockade-lab' chaos --seed '$(SEED)' --faults '$(FAULTS)' --out target/chaos $(ARGS)
+
+compose: ## start docker-compose.yml, kill its containers and cut its networks in the middle of a rush, and audit what is left
+	@REQUESTS='$(REQUESTS)' STOCK='$(COMPOSE_STOCK)' FAULTS='$(COMPOSE_FAULTS)' scripts/compose.sh $(ARGS)
 
 postmortem: ## the lab: every oversell post-mortem on real servers, the variant that failed and each remedy; a page in target/postmortem
 	@scripts/setup.sh test

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the missing programs to build, run, test or measure Stockade. A second run has nothing to do.
 #
-#   scripts/setup.sh [--dry-run] [build|run|lint|test|bench]
+#   scripts/setup.sh [--dry-run] [build|run|lint|test|bench|compose]
 #
 # Only the programs are needed: Stockade and its tests start private servers on free ports, in private folders. So no service starts while
 # its package is being installed, and no service of a new package starts at the next boot. The script does not install Rust.
@@ -24,8 +24,8 @@ profile=run
 for argument; do
   case $argument in
     --dry-run) dry_run=yes ;;
-    build | run | lint | test | bench) profile=$argument ;;
-    *) fail "usage: scripts/setup.sh [--dry-run] [build|run|lint|test|bench]" ;;
+    build | run | lint | test | bench | compose) profile=$argument ;;
+    *) fail "usage: scripts/setup.sh [--dry-run] [build|run|lint|test|bench|compose]" ;;
   esac
 done
 
@@ -196,6 +196,7 @@ has_ps() { have ps; }
 has_etcd() { have etcd; }
 has_prometheus() { have prometheus && have promtool; }
 has_wrk() { have wrk; }
+has_haproxy() { have haproxy; }
 
 find_missing() {
   missing='' reasons='' apt_packages='' brew_packages=''
@@ -213,6 +214,11 @@ find_missing() {
   fi
   case $profile in run) return ;; esac
   need postgresql 'is a ledger that the tests start' postgresql postgresql@17 has_postgres
+  if [ "$profile" = compose ]; then
+    need haproxy 'passes requests on to the services' haproxy haproxy has_haproxy
+    need prometheus 'watches the services' prometheus prometheus has_prometheus
+    return
+  fi
   need mariadb 'is a ledger that the tests start' 'mariadb-server-core mariadb-client-core' mariadb has_mariadb
   need etcd 'is a lock backend that the tests start' etcd-server etcd has_etcd
   need zookeeper 'is a lock backend that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
@@ -322,7 +328,7 @@ install_with_apt() {
 # The services that the packages bring, unless they were there before: " SERVICE..."
 new_services() {
   local pair
-  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd prometheus:prometheus; do
+  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd prometheus:prometheus haproxy:haproxy; do
     case " $apt_packages " in *" ${pair%:*} "*) apt_has "${pair%:*}" || printf ' %s' "${pair#*:}" ;; esac
   done
 }

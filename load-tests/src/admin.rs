@@ -10,6 +10,8 @@ use crate::target::Target;
 
 /// An audit of a large item reads every order.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an outage may last.
+const OUTAGE_MAX: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An admin of the service.
@@ -19,11 +21,15 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// The admin of this service.
-    pub fn new(target: &Target) -> Result<Self> {
+    /// The admin of this service. In outages, calls are repeated.
+    pub fn new(target: &Target, outages: bool) -> Result<Self> {
+        let retry = RetryPolicy {
+            deadline: OUTAGE_MAX,
+            ..RetryPolicy::default()
+        };
         let client = Client::builder([&target.host])
             .attempt_timeout(ATTEMPT_TIMEOUT)
-            .retry(RetryPolicy::never())
+            .retry(if outages { retry } else { RetryPolicy::never() })
             .build()?;
         Ok(Self {
             admin: client.admin(Token::bearer(&target.admin_token)?),

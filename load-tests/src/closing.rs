@@ -27,6 +27,8 @@ use crate::{
 
 /// Limit for acknowledged orders to reach the ledger, and for expired holds to end.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same after servers have failed: segments are repaired first.
+const SETTLE_TIMEOUT_AFTER_OUTAGES: Duration = Duration::from_secs(120);
 
 /// Units that cannot be bought for this long are stranded.
 const STRANDED_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,7 +79,7 @@ async fn close_item(
         stranded: 0,
         swept: 0,
     };
-    if reported_sold_out && sale_item.policy.returns() {
+    if reported_sold_out && sale.units_return(item) {
         sweep(sale, admin, &mut closed).await?;
         closed.audit = wait_for_holds(sale, admin, item, sale_item).await?;
     } else if reported_sold_out {
@@ -99,6 +101,13 @@ async fn wait_for_holds(
     item: usize,
     sale_item: &SaleItem,
 ) -> Result<Audit> {
+    if sale.outages {
+        let timeout = SETTLE_TIMEOUT_AFTER_OUTAGES;
+        let is_repaired = |audit: &Audit| audit.ok;
+        admin
+            .audit_when(&sale_item.id, timeout, is_repaired)
+            .await?;
+    }
     if sale_item.policy != ReturnPolicy::Expiring {
         return admin.audit(&sale_item.id, SETTLE_TIMEOUT).await;
     }

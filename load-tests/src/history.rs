@@ -43,6 +43,8 @@ pub struct Observation<'a> {
     pub violation: Option<&'a str>,
     /// Time of the first attempt, since the start of the sale.
     pub begun: Duration,
+    /// Whether an attempt before it had no outcome.
+    pub unknown_first: bool,
     /// Time from the first attempt to the outcome.
     pub took: Duration,
     /// Time of the outcome, since the start of the sale.
@@ -72,6 +74,10 @@ pub struct History {
     pub declined: u64,
     /// Requests whose response the client did not wait for.
     pub given_up: u64,
+    /// Requests whose outcome was unknown at first.
+    pub unknown_first: u64,
+    /// Units of orders among these that were refused in the end.
+    pub refused_units: u64,
     /// Number of errors of each kind.
     pub errors: BTreeMap<String, u64>,
     /// Every acknowledged order, even if the response violated another promise.
@@ -107,6 +113,8 @@ impl History {
             ends: 0,
             declined: 0,
             given_up: 0,
+            unknown_first: 0,
+            refused_units: 0,
             errors: BTreeMap::new(),
             orders: HashMap::new(),
             claims: HashMap::new(),
@@ -128,8 +136,21 @@ impl History {
         }
         let is_new = self.record_order(observation);
         self.record_claim(observation);
+        self.record_unknown(observation);
         self.count(observation, is_new);
         is_new
+    }
+
+    fn record_unknown(&mut self, observation: &Observation<'_>) {
+        if !observation.unknown_first {
+            return;
+        }
+        self.unknown_first += 1;
+        if let (Action::Order(order), Outcome::SoldOut | Outcome::Limited) =
+            (observation.action, observation.outcome)
+        {
+            self.refused_units += u64::from(order.quantity());
+        }
     }
 
     fn count(&mut self, observation: &Observation<'_>, is_new: bool) {
@@ -328,6 +349,7 @@ mod tests {
             outcome,
             violation,
             begun: Duration::ZERO,
+            unknown_first: false,
             took: MILLISECOND,
             at: MILLISECOND,
         });
@@ -350,6 +372,7 @@ mod tests {
             outcome,
             violation: None,
             begun: Duration::ZERO,
+            unknown_first: false,
             took: MILLISECOND,
             at: MILLISECOND,
         });

@@ -8,6 +8,17 @@ use crate::outcome::Outcome;
 /// How an outcome violates the promises of the service.
 pub type Violation = &'static str;
 
+const UNMARKED: Violation = "a repeat was not marked as replayed";
+const UNMARKED_COPIES: Violation = "several concurrent copies were not marked as replayed";
+const ALL_MARKED: Violation = "all concurrent copies were marked as replayed";
+
+/// Whether the outcome is right and only its mark as a replay is not. While servers fail, a mark says
+/// little: a service repeats a call of Redis that got no reply, and finds its own order. A master that
+/// took over may not know an order that the ledger has.
+pub fn is_about_marks(violation: Violation) -> bool {
+    [UNMARKED, UNMARKED_COPIES, ALL_MARKED].contains(&violation)
+}
+
 /// The units of a buyer.
 #[derive(Debug, Clone, Copy)]
 pub struct Holdings {
@@ -43,7 +54,7 @@ pub fn repeat(first: &Outcome, again: &Outcome, units_return: bool) -> Option<Vi
             Outcome::Held {
                 replayed: false, ..
             },
-        ) => Some("a repeat was not marked as replayed"),
+        ) => Some(UNMARKED),
         (
             Outcome::SoldOut | Outcome::Limited,
             Outcome::Held { .. } | Outcome::SoldOut | Outcome::Limited,
@@ -96,8 +107,8 @@ pub fn copies(outcomes: &[&Outcome], given_up: usize, units_return: bool) -> Opt
         && outcomes.iter().all(|outcome| outcome.error().is_none());
     match firsts {
         _ if differs.is_some() => differs,
-        2.. => Some("several concurrent copies were not marked as replayed"),
-        _ if none_is_first => Some("all concurrent copies were marked as replayed"),
+        2.. => Some(UNMARKED_COPIES),
+        _ if none_is_first => Some(ALL_MARKED),
         _ => None,
     }
 }

@@ -67,6 +67,10 @@ pub struct Options {
     /// signatures, quantities above the limit, storms of returns.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub hostile: u32,
+    /// Servers fail during the run. Then an outcome that is unknown at first is no error if a repeat
+    /// resolves it, a refusal is not final, and the audit may take longer to be at rest.
+    #[arg(long)]
+    pub outages: bool,
     /// Seed of all decisions.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -152,6 +156,7 @@ impl Options {
             durability,
             item: None,
             hostile: 0,
+            outages: false,
             seed: 1,
             json: None,
         }

@@ -26,7 +26,7 @@ pub async fn run(mix: &Mix, options: &Options) -> Result<bool> {
     let name = mix.name();
     let pays = mix.scenarios().any(|scenario| scenario.pays);
     let target = Target::find(options.host.as_deref(), &options.dir, pays)?;
-    let admin = Admin::new(&target)?;
+    let admin = Admin::new(&target, options.outages)?;
     let items = Items::new(mix.policies(), &options.name(name), options)?;
     let crowd = Crowd::new(
         mix.clone(),

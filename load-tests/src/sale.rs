@@ -22,6 +22,8 @@ use crate::{
 
 /// Limit for repeating a request whose outcome is unknown.
 const RETRY_DEADLINE: Duration = Duration::from_secs(30);
+/// The same while servers fail: one after the other may be down.
+const RETRY_DEADLINE_IN_OUTAGES: Duration = Duration::from_secs(120);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// What all virtual users share.
@@ -34,6 +36,8 @@ pub struct Sale {
     pub budget: Budget,
     /// The buyers.
     pub buyers: Buyers,
+    /// Whether servers fail during the run.
+    pub outages: bool,
     client: Client,
     /// The status of an acknowledged order.
     status: u16,
@@ -78,6 +82,7 @@ impl Sale {
             limit: options.limit,
             budget: Budget::new(options.requests()),
             buyers,
+            outages: options.outages,
             client: Client::new(&target.host)?,
             status: options.durability.status(),
             admin: Token::bearer(&target.admin_token)?,
@@ -85,6 +90,12 @@ impl Sale {
             history: Mutex::new(History::new()?),
             started: OnceLock::new(),
         })
+    }
+
+    /// Whether a unit of the item may be for sale again after a refusal. A master that takes over may
+    /// lack the last orders, and so may have their units until it is repaired.
+    pub fn units_return(&self, item: usize) -> bool {
+        self.outages || self.items.get(item).policy.returns()
     }
 
     /// Starts the clock.
@@ -108,11 +119,16 @@ impl Sale {
     /// apply.
     pub async fn send(&self, http: &reqwest::Client, call: &Call) -> Settled {
         let (begun, started) = (self.elapsed(), Instant::now());
+        let deadline = if self.outages {
+            RETRY_DEADLINE_IN_OUTAGES
+        } else {
+            RETRY_DEADLINE
+        };
         let mut unknown = Vec::new();
         loop {
             let attempt = self.attempt(http, call).await;
             let is_known = !matches!(attempt.outcome, Outcome::Unknown(_));
-            if is_known || started.elapsed() > RETRY_DEADLINE {
+            if is_known || started.elapsed() > deadline {
                 return Settled {
                     unknown,
                     last: attempt,

@@ -16,7 +16,7 @@ mod webhooks;
 
 use async_trait::async_trait;
 
-use crate::LedgerError;
+use crate::{DatabaseReport, LedgerError};
 pub use {
     archives::Archives,
     events::EventLog,
@@ -35,6 +35,13 @@ pub trait Ledger:
 {
     /// Brings the schema up to date. Several processes may call it concurrently.
     async fn migrate(&self) -> Result<(), LedgerError>;
+
+    /// Versions of the migrations that the schema lacks, in order. Those of a newer release do not
+    /// count.
+    async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError>;
+
+    /// What the database says of itself.
+    async fn inspect(&self) -> Result<DatabaseReport, LedgerError>;
 
     /// Returns as soon as the database has answered a trivial query.
     async fn ping(&self) -> Result<(), LedgerError>;

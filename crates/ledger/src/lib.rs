@@ -13,6 +13,7 @@ mod convert;
 mod erasure;
 mod error;
 mod events;
+mod inspection;
 mod life;
 mod limits;
 mod listing;
@@ -43,6 +44,7 @@ pub use contract::{
 pub use erasure::Erased;
 pub use error::LedgerError;
 pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
+pub use inspection::{DatabaseConnections, DatabaseReport};
 pub use life::{PendingReturn, Transition};
 pub use repair::{Repair, Repaired};
 pub use webhooks::{FailedAttempt, NewWebhook, Webhook};

@@ -23,6 +23,14 @@ pub(crate) fn sqlite() -> Migrator {
     migrator(SQLITE)
 }
 
+/// Versions of `migrator` that are not among the applied ones.
+pub(crate) fn missing(migrator: &Migrator, applied: &[i64]) -> Vec<i64> {
+    let versions = migrator.iter().map(|migration| migration.version);
+    versions
+        .filter(|version| !applied.contains(version))
+        .collect()
+}
+
 fn migrator(files: &[File]) -> Migrator {
     let migration = |&(version, description, sql): &File| {
         Migration::new(

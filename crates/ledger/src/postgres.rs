@@ -2,6 +2,7 @@
 
 mod archive;
 mod events;
+mod inspection;
 mod items;
 mod life;
 mod listing;
@@ -20,7 +21,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use crate::{Ledger, LedgerError, migrations, transaction::Transact};
+use crate::{DatabaseReport, Ledger, LedgerError, migrations, transaction::Transact};
 
 /// Times leave the database as milliseconds since 1970, the unit of the whole engine.
 macro_rules! item_columns {
@@ -171,6 +172,14 @@ impl Ledger for PostgresLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
         // sqlx takes an advisory lock, so one of several processes migrates.
         Ok(migrations::postgres().run(&self.pool).await?)
+    }
+
+    async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError> {
+        inspection::missing_migrations(&self.pool).await
+    }
+
+    async fn inspect(&self) -> Result<DatabaseReport, LedgerError> {
+        inspection::report(&self.pool).await
     }
 
     async fn ping(&self) -> Result<(), LedgerError> {

@@ -6,6 +6,7 @@
 
 mod archive;
 mod events;
+mod inspection;
 mod items;
 mod life;
 mod listing;
@@ -25,7 +26,9 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use crate::{Ledger, LedgerError, convert::column, migrations, transaction::Transact};
+use crate::{
+    DatabaseReport, Ledger, LedgerError, convert::column, migrations, transaction::Transact,
+};
 
 /// How long a writer waits for the write of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,6 +159,14 @@ impl Ledger for SqliteLedger {
             .await?;
         transaction.commit().await?;
         Ok(())
+    }
+
+    async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError> {
+        inspection::missing_migrations(&self.readers).await
+    }
+
+    async fn inspect(&self) -> Result<DatabaseReport, LedgerError> {
+        inspection::report(&self.readers).await
     }
 
     async fn ping(&self) -> Result<(), LedgerError> {

@@ -26,7 +26,7 @@ pub(crate) use operators::Operators;
 pub(crate) use replicated::Replicated;
 pub use sentinel::Following;
 pub use server::ServerMemory;
-pub(crate) use server::memory;
+pub(crate) use server::{field, memory};
 
 /// Carries one command to the server of a segment, and its reply back.
 pub(crate) trait Carrier {
@@ -183,6 +183,19 @@ impl Connections {
         };
         connections.masters = server::check(&connections.orders).await?;
         Ok(connections)
+    }
+}
+
+/// A client of every master that the URL leads to.
+pub(crate) async fn masters(settings: &RedisSettings) -> Result<Vec<Client>, StockError> {
+    let open = |url: &str| Ok::<_, StockError>(Client::open(info(settings, url)?)?);
+    match Address::parse(&settings.url)? {
+        Address::Single(url) => Ok(vec![open(&url)?]),
+        Address::Cluster(urls) => cluster::masters(settings, &urls).await,
+        Address::Sentinel(address) => {
+            let url = sentinel::master_url(settings, address).await?;
+            Ok(vec![open(&url)?])
+        }
     }
 }
 

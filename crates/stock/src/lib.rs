@@ -22,6 +22,7 @@
 //! | `batcher` | request coalescing: one batch in flight, the next one collects meanwhile |
 //! | `shared` | what all items of a process share |
 //! | `item` | one item: reserve, settle spillovers, release, wait for consolidation |
+//! | `inspection` | what the servers say of themselves before a sale |
 //! | `stock` | the entry point: open, configure, inspect, outboxes, repair, consolidation requests |
 
 mod admission;
@@ -31,6 +32,7 @@ mod clock;
 pub mod connection;
 mod decision;
 mod error;
+mod inspection;
 mod item;
 mod keys;
 mod message;
@@ -45,6 +47,7 @@ mod stock;
 pub use checkpoint::Resolution;
 pub use connection::ServerMemory;
 pub use error::StockError;
+pub use inspection::{RedisReport, ReplicaReport, inspect};
 pub use item::{ItemStock, Release, Settled, Unrecorded};
 pub use outbox::{Announcement, OutboxRead, RecordedEntries, Trimmed};
 pub use redis::{ClientTlsConfig, TlsCertificates};

@@ -218,6 +218,7 @@ async fn serve(
         ("STOCKADE_JWT_SECRET", JWT_SECRET.to_owned()),
         ("STOCKADE_ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
         ("STOCKADE_ROLES", roles.to_owned()),
+        ("STOCKADE_MIGRATE", "on".to_owned()),
     ];
     variables.extend(listen.map(|listen| ("STOCKADE_LISTEN", listen.to_owned())));
     let command = move || {

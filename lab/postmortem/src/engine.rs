@@ -264,6 +264,7 @@ fn variables(instance: &Instance, listen: &str) -> Vec<(&'static str, String)> {
         ("STOCKADE_LISTEN", listen.into()),
         ("STOCKADE_ROLES", instance.roles.into()),
         ("STOCKADE_LOG", "info".into()),
+        ("STOCKADE_MIGRATE", "on".into()),
     ];
     variables.extend(instance.settings.iter().cloned());
     variables

@@ -25,7 +25,8 @@ fn in_target_folder() -> PathBuf {
     profile.join("stockade")
 }
 
-/// A command that runs `stockade` in `dir`, without inherited variables that configure it.
+/// A command that runs `stockade` in `dir`, without inherited variables that configure it. `serve`
+/// makes the schema of a new ledger.
 pub fn stockade(dir: &Path) -> Command {
     let mut command = Command::new(path());
     for (variable, _) in env::vars() {
@@ -35,6 +36,7 @@ pub fn stockade(dir: &Path) -> Command {
             command.env_remove(variable);
         }
     }
+    command.env("STOCKADE_MIGRATE", "on");
     command.arg("--dir").arg(dir).stdin(Stdio::null());
     command
 }

@@ -111,7 +111,7 @@ impl Driver {
     /// A driver with its own connections.
     pub fn new(options: &CapacityOptions) -> Result<Self> {
         let target = Target::find(options.host.as_deref(), &options.dir, false)?;
-        let admin = Admin::new(&target)?;
+        let admin = Admin::new(&target, false)?;
         let client = Client::builder()
             .timeout(REQUEST_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -307,6 +307,7 @@ impl Shared {
             outcome: &attempt.outcome,
             violation,
             begun: attempt.begun,
+            unknown_first: false,
             took: attempt.took,
             at: self.sale.elapsed(),
         });

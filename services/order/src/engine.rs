@@ -9,7 +9,13 @@ mod orders;
 mod price;
 mod transitions;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use domain::{Item, ItemId};
 use ledger::{Ledger, LedgerError};
@@ -66,6 +72,9 @@ pub enum EngineError {
     /// Units may have been taken. A repeat with the same idempotency key resolves it.
     #[error("the outcome is unknown after {0:?}")]
     OutcomeUnknown(Duration),
+    /// The process is about to stop. Another one serves the same items.
+    #[error("the process is stopping")]
+    Stopping,
 }
 
 /// The engine: stock, ledger, and a cache of items.
@@ -76,6 +85,8 @@ pub struct Engine {
     pub ledger: Arc<dyn Ledger>,
     settings: EngineSettings,
     transitions: Transitions,
+    /// Whether the process is about to stop.
+    draining: AtomicBool,
     /// Cache of the immutable properties of items, and of the end of archived ones. The segments of
     /// all others decide whether they sell, so an entry never goes stale.
     items: Cache<ItemId, Arc<KnownItem>>,
@@ -103,6 +114,7 @@ impl Engine {
             ledger,
             settings,
             transitions,
+            draining: AtomicBool::new(false),
             items,
             unknown: moka::sync::Cache::builder()
                 .max_capacity(ITEM_CACHE_MAX)
@@ -111,8 +123,16 @@ impl Engine {
         })
     }
 
+    /// From now on the engine is not ready. It still answers.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
     /// Checks that Redis and the ledger answer, and that the scripts are loaded.
     pub async fn ready(&self) -> Result<(), EngineError> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(EngineError::Stopping);
+        }
         self.stock.ready().await?;
         Ok(self.ledger.ping().await?)
     }

@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! Exit status: 0 success; 1 `audit` found drift or an oversell, `reconcile` found or left work to
-//! do, or `items archive` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
+//! do, `preflight` found a failure, `health` got no answer, or `items archive` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,10 +18,12 @@ use crate::{
     api::{self, ApiCommand},
     archive, audit,
     buyers::{self, BuyersCommand},
+    health,
     lock::{self, LockCommand},
     log,
     output::write_out,
     plan::{self, PlanArguments},
+    preflight::{self, PreflightArguments},
     reconcile, roles,
     settings::{self, Layers, Settings},
     up,
@@ -57,8 +59,17 @@ enum Command {
     Up,
     /// Runs the service in production, with the Redis and the ledger of your settings.
     Serve,
-    /// Updates the ledger's schema. `serve` and `up` also do this when they start.
+    /// Updates the ledger's schema. `up` does it too, and `serve` with STOCKADE_MIGRATE=on.
     Migrate,
+    /// Checks whether the process lives that serves at STOCKADE_LISTEN on this machine.
+    ///
+    /// Exit status 0: it answers; 1: it does not.
+    Health {
+        /// Check whether it can sell, too: its Redis and its ledger answer.
+        #[arg(long)]
+        ready: bool,
+    },
+    Preflight(PreflightArguments),
     /// Checks that no unit of an item was oversold, stranded or lost.
     ///
     /// Exit status 0: every unit is accounted for; 1: drift or an oversell; 2: an error.
@@ -150,6 +161,7 @@ pub async fn run() -> Result<ExitCode> {
         Command::Completions { shell } => complete(shell),
         // `plan` needs no server and no setting.
         Command::Plan(arguments) => plan::plan(&arguments),
+        Command::Health { ready } => health::health(&layers, ready).await,
         command => engine(command, &cli.dir, &layers).await,
     }
 }
@@ -162,6 +174,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Up => up::up(dir, settings).await.map(|()| ExitCode::SUCCESS),
         Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate => migrate(&settings).await,
+        Command::Preflight(arguments) => preflight::preflight(&settings, &arguments).await,
         Command::Audit { item, json } => audit::audit(&settings, &ItemId::new(item)?, json).await,
         Command::Reconcile {
             item,
@@ -172,7 +185,10 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),
         Command::Lock(command) => lock::lock(command, layers).await,
-        Command::Api(_) | Command::Completions { .. } | Command::Plan(_) => {
+        Command::Api(_)
+        | Command::Completions { .. }
+        | Command::Plan(_)
+        | Command::Health { .. } => {
             unreachable!("`run` handles commands that need no store")
         }
     }
@@ -185,7 +201,7 @@ fn complete(shell: Shell) -> Result<ExitCode> {
 }
 
 async fn migrate(settings: &Settings) -> Result<ExitCode> {
-    roles::open_ledger(settings).await?;
+    roles::migrated_ledger(settings).await?;
     print("the ledger's schema is up to date\n")
 }
 

@@ -7,11 +7,14 @@ mod arithmetic;
 mod costs;
 mod table;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
-use domain::Item;
+use domain::{Durability, Item};
 
 use crate::output::write_out;
 use arithmetic::{Crowd, Machines, Plan};
@@ -110,6 +113,56 @@ pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
     };
     write_out(&format!("{text}\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a sale needs, for the checks before it.
+pub struct Needs {
+    pub services: u64,
+    pub masters: u64,
+    pub recorders: u64,
+    pub segments: u64,
+    /// Bytes of all orders in Redis.
+    pub redis_bytes: f64,
+    /// Whether one ledger is too slow.
+    pub partitions: bool,
+}
+
+/// The plan of an item's sale, with the defaults of `stockade plan`.
+pub fn needs(
+    item: &Item,
+    (buyers, seconds): (u64, u64),
+    (costs, ledger_is_a_file): (Option<&Path>, bool),
+) -> Result<Needs> {
+    let costs = costs.map_or_else(|| Ok(Costs::built_in()), Costs::read)?;
+    let arguments = PlanArguments {
+        buyers,
+        stock: item.stock.max(1),
+        seconds,
+        tries_per_buyer: 3,
+        durability: match item.durability {
+            Durability::Accepted => Level::Accepted,
+            Durability::Recorded => Level::Recorded,
+            Durability::Replicated => Level::Replicated,
+        },
+        cores_per_service: 2,
+        headroom: 0.5,
+        ledger: if ledger_is_a_file {
+            LedgerKind::Sqlite
+        } else {
+            LedgerKind::Postgres
+        },
+        costs: None,
+        json: false,
+    };
+    let plan = Plan::of(&arguments.crowd(), &arguments.machines(&costs));
+    Ok(Needs {
+        services: plan.services(),
+        masters: plan.redis.needed(),
+        recorders: plan.recorder.needed(),
+        segments: plan.segments,
+        redis_bytes: plan.redis_bytes,
+        partitions: plan.needs_partitions(),
+    })
 }
 
 impl PlanArguments {

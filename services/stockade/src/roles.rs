@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use events::TargetPolicy;
 use ledger::Ledger;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -35,6 +35,11 @@ pub async fn serve(settings: Settings) -> Result<()> {
         tracing::info!(%address, "serving");
     }
     stop.received().await;
+    tokio::select! {
+        () = running.drain(&settings) => {}
+        // A second signal: no more waiting.
+        () = stop.received() => {}
+    }
     tracing::info!("stopping: finishing requests in flight");
     running.stop().await;
     Ok(())
@@ -84,9 +89,25 @@ pub async fn connect_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
 }
 
 /// Opens the ledger and updates its schema.
-pub async fn open_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
+pub async fn migrated_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
     let ledger = connect_ledger(settings).await?;
     ledger.migrate().await.context("DATABASE_URL")?;
+    Ok(ledger)
+}
+
+/// Opens a ledger whose schema is up to date, or updates it where the settings say so.
+async fn open_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
+    if settings.migrate {
+        return migrated_ledger(settings).await;
+    }
+    let ledger = connect_ledger(settings).await?;
+    let missing = ledger.missing_migrations().await.context("DATABASE_URL")?;
+    if let Some(first) = missing.first() {
+        bail!(
+            "DATABASE_URL: the schema lacks {} migrations, from {first} on: run `stockade migrate`, or set STOCKADE_MIGRATE=on",
+            missing.len()
+        );
+    }
     Ok(ledger)
 }
 
@@ -317,6 +338,16 @@ impl Running {
         Ok(())
     }
 
+    /// Fails the readiness for a while, so that balancers send no more requests. They are still
+    /// answered.
+    async fn drain(&self, settings: &Settings) {
+        self.engine.drain();
+        if settings.roles.order && !settings.drain_delay.is_zero() {
+            tracing::info!(delay = ?settings.drain_delay, "stopping: no longer ready");
+            tokio::time::sleep(settings.drain_delay).await;
+        }
+    }
+
     /// Stops accepting requests, finishes those in flight (they wait for the recorder), then stops
     /// the recorder, then closes Redis.
     pub async fn stop(self) {
@@ -356,7 +387,7 @@ async fn credentials(settings: &Settings) -> Result<Credentials> {
 }
 
 /// Credentials that have the keys of buyers' tokens, and no admins.
-async fn buyers(settings: &Settings) -> Result<Credentials> {
+pub async fn buyers(settings: &Settings) -> Result<Credentials> {
     let policy = settings.token_policy.clone();
     if let Some(source) = &settings.jwks {
         return key_set::credentials(source, policy).await;

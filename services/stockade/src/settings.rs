@@ -44,6 +44,8 @@ pub struct Settings {
     pub lock_lease: Duration,
     pub database_url: Option<String>,
     pub database_connections: u32,
+    /// Whether `serve` updates the schema.
+    pub migrate: bool,
     pub listen: SocketAddr,
     /// Whether `listen` was set, rather than left at its default.
     pub listen_is_set: bool,
@@ -67,6 +69,7 @@ pub struct Settings {
     pub payment_window: Duration,
     pub order_timeout: Duration,
     pub request_timeout: Duration,
+    pub drain_delay: Duration,
     pub drain_timeout: Duration,
     pub head_timeout: Duration,
     pub write_timeout: Duration,
@@ -161,6 +164,7 @@ impl Settings {
             lock_lease: ms("lock_lease_ms", 500..=600_000)?,
             database_url,
             database_connections: u32::try_from(layers.number("database_connections", 1..=1000)?)?,
+            migrate: switch(layers, "migrate")?,
             listen: layers.parse("listen", "ADDRESS:PORT, such as 127.0.0.1:8080")?,
             listen_is_set: layers.unless_default("listen").is_some(),
             operators_listen: layers
@@ -196,6 +200,7 @@ impl Settings {
                 .map(Duration::from_secs)?,
             order_timeout: ms("order_timeout_ms", 50..=60_000)?,
             request_timeout: ms("request_timeout_ms", 100..=120_000)?,
+            drain_delay: ms("drain_delay_ms", 0..=600_000)?,
             drain_timeout: ms("drain_timeout_ms", 0..=600_000)?,
             head_timeout: ms("head_timeout_ms", 100..=600_000)?,
             write_timeout: ms("write_timeout_ms", 100..=600_000)?,

@@ -29,6 +29,7 @@ const ADDRESS_FILE: &str = "address";
 /// folder keeps its data.
 pub async fn up(dir: &Path, mut settings: Settings) -> Result<()> {
     settings.is_trial = true;
+    settings.migrate = true;
     // The ledger has the names of buyers. Only the user may read what this process and its servers
     // write, whatever the folder allows.
     umask(Mode::S_IRWXG | Mode::S_IRWXO);

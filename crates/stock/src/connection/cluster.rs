@@ -23,7 +23,7 @@ use redis::{
 
 use super::{
     Bulk, Connection, Connections, Nodes, Operators, Replicated, info, is_encrypted, replicated,
-    tcp,
+    server, tcp,
 };
 use crate::{RedisSettings, StockError, StockSettings};
 
@@ -60,6 +60,32 @@ pub(super) async fn open(
         masters: 1,
         nodes: Nodes::Fixed(nodes),
     })
+}
+
+/// A client of each master that the cluster has now.
+pub(super) async fn masters(
+    settings: &RedisSettings,
+    urls: &[String],
+) -> Result<Vec<Client>, StockError> {
+    let infos = urls
+        .iter()
+        .map(|url| info(settings, url))
+        .collect::<Result<Vec<_>, _>>()?;
+    let cluster = Cluster::open(client(settings, infos, settings.response_timeout)?).await?;
+    let reply = cluster.command(&redis::cmd("INFO")).await?;
+    let names = server::by_node(reply.extract_error()?, "").into_iter();
+    let first = urls.first().map_or("", |url| url);
+    let clients = names.map(|(name, _)| Ok(Client::open(info(settings, &at_host(first, &name))?)?));
+    clients.collect()
+}
+
+/// The URL with another host, and the same credentials.
+fn at_host(url: &str, host: &str) -> String {
+    let before = url
+        .rfind('@')
+        .map(|at| at + 1)
+        .or(url.find("://").map(|at| at + 3));
+    format!("{}{host}", &url[..before.unwrap_or(0)])
 }
 
 fn client(

@@ -35,7 +35,7 @@ use super::{
     Bulk, Connection, Connections, Nodes, Operators, Replicated, address::SentinelAddress, info,
     operators, replicated, server, single,
 };
-use crate::{StockError, StockSettings};
+use crate::{RedisSettings, StockError, StockSettings};
 
 /// Interval between polls of the sentinels when nothing fails: three short queries. After it the
 /// client has left an old master that resumes.
@@ -67,6 +67,20 @@ pub(super) async fn open(
         nodes: Nodes::Sentinel(following),
         masters: 1,
     })
+}
+
+/// The URL of the present master.
+pub(super) async fn master_url(
+    settings: &RedisSettings,
+    address: SentinelAddress,
+) -> Result<String, StockError> {
+    let settings = StockSettings {
+        redis: settings.clone(),
+        ..StockSettings::new("")
+    };
+    let watch = Watch::new(&settings, address)?;
+    let named = watch.poll().await?;
+    Ok(watch.address.server(&named.host, named.port))
 }
 
 /// The connections to the present master. The sentinels are polled as long as a copy of it exists.

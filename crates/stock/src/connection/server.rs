@@ -24,7 +24,7 @@ pub(super) async fn check(connection: &Connection) -> Result<u16, StockError> {
 }
 
 /// The reply to `INFO` of each server. One server replies without a name, and gets this one.
-fn by_node(reply: Value, name: &str) -> Vec<(String, String)> {
+pub(super) fn by_node(reply: Value, name: &str) -> Vec<(String, String)> {
     match reply {
         Value::Map(nodes) => nodes
             .into_iter()
@@ -71,7 +71,7 @@ fn node_memory(server: String, info: &str) -> Result<ServerMemory, StockError> {
 }
 
 /// A field of a reply to `INFO`; empty if there is none.
-fn field<'a>(info: &'a str, wanted: &str) -> &'a str {
+pub(crate) fn field<'a>(info: &'a str, wanted: &str) -> &'a str {
     info.lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(field, _)| *field == wanted)

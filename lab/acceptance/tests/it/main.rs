@@ -15,6 +15,7 @@ mod lock;
 mod operators;
 mod pages;
 mod payments;
+mod preflight;
 mod process;
 mod reconcile;
 mod test_env;

@@ -122,6 +122,11 @@ impl Serving {
         self.child.wait().expect("it ends");
     }
 
+    /// Sends SIGTERM, as a supervisor does, and does not wait.
+    pub fn terminate(&self) {
+        kill(self.pid(), Signal::SIGTERM).expect("it can be signalled");
+    }
+
     /// Sends SIGINT, as Ctrl-C does. Returns the exit status.
     pub fn interrupt(&mut self) -> Option<i32> {
         kill(self.pid(), Signal::SIGINT).expect("it can be signalled");

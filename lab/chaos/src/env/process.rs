@@ -162,6 +162,7 @@ impl Launcher<'_> {
             ("STOCKADE_ORDER_TIMEOUT_MS", ORDER_TIMEOUT_MS.to_string()),
             ("STOCKADE_LOCK_LEASE_MS", LOCK_LEASE_MS.to_string()),
             ("STOCKADE_LISTEN", listen),
+            ("STOCKADE_MIGRATE", "on".into()),
             ("RUST_BACKTRACE", "1".into()),
         ];
         // The logs of the processes are the only explanation of a finding.

@@ -519,6 +519,14 @@ impl Problem {
         }
     }
 
+    fn stopping() -> Self {
+        let detail = "the process is stopping; send requests to another one";
+        Self {
+            detail: detail.into(),
+            ..Self::unavailable()
+        }
+    }
+
     /// The client was too slow: its body was not complete in time.
     pub(crate) fn slow_request() -> Self {
         let detail = "the body of the request did not arrive in time; nothing was changed";
@@ -608,6 +616,9 @@ impl From<Invalid> for Problem {
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
+        if let EngineError::Stopping = error {
+            return Self::stopping();
+        }
         if let EngineError::Ledger(refusal) = &error
             && !refusal.is_retryable()
         {

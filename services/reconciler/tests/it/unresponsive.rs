@@ -403,6 +403,14 @@ impl Ledger for UnresponsiveLedger {
         self.ledger.migrate().await
     }
 
+    async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError> {
+        self.ledger.missing_migrations().await
+    }
+
+    async fn inspect(&self) -> Result<ledger::DatabaseReport, LedgerError> {
+        self.ledger.inspect().await
+    }
+
     async fn ping(&self) -> Result<(), LedgerError> {
         self.ledger.ping().await
     }

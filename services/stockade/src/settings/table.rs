@@ -74,6 +74,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "connections to the ledger; on PostgreSQL, a recorder in the same process as an order service opens its own, one more than its workers",
     ),
     setting(
+        "migrate",
+        "STOCKADE_MIGRATE",
+        "off",
+        "`on` or `off`: whether `serve` updates the ledger's schema when it starts, as `stockade migrate` does",
+    ),
+    setting(
         "listen",
         "STOCKADE_LISTEN",
         "127.0.0.1:8080",
@@ -195,6 +201,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_REQUEST_TIMEOUT_MS",
         "10000",
         "longest duration of a request in milliseconds",
+    ),
+    setting(
+        "drain_delay_ms",
+        "STOCKADE_DRAIN_DELAY_MS",
+        "0",
+        "milliseconds for which a service that was told to stop still accepts requests, while /readyz fails: longer than a balancer takes to notice",
     ),
     setting(
         "drain_timeout_ms",

@@ -5,6 +5,7 @@
 mod alerts;
 mod archive;
 mod chaos;
+mod clients;
 mod commands;
 mod crashes;
 mod encrypted;

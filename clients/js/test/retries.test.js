@@ -96,7 +96,7 @@ for (const [answer, kind] of [
 }
 
 test('the deadline ends the attempts', async () => {
-  const retry = { deadline: 50, pause: 20, pauseMax: 20 };
+  const retry = { deadline: 1000, pause: 100, pauseMax: 100 };
   const { error, attempts } = await place([[503, { code: 'unavailable' }]], retry);
   assert.ok(error.isOutcomeUnknown && error.isRetryable);
   assert.equal(error.attempts, attempts);

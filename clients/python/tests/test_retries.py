@@ -115,7 +115,7 @@ class Retries(unittest.TestCase):
             self.assertEqual(raised.exception.is_outcome_unknown, error is OutcomeUnknown)
 
     def test_the_deadline_ends_the_attempts(self) -> None:
-        retry = RetryPolicy(deadline=0.05, pause=0.02, pause_max=0.02)
+        retry = RetryPolicy(deadline=1, pause=0.1, pause_max=0.1)
         with self.assertRaises(OutcomeUnknown) as raised:
             self.place((503, {"code": "unavailable"}), retry=retry)
         self.assertTrue(raised.exception.is_retryable)

@@ -4,6 +4,7 @@
 
 mod alerts;
 mod archive;
+mod browser;
 mod chaos;
 mod clients;
 mod commands;
@@ -18,5 +19,6 @@ mod pages;
 mod payments;
 mod process;
 mod reconcile;
+mod shop;
 mod test_env;
 mod up;

@@ -1,0 +1,137 @@
+//! The example shop, in a real Chromium: it sells, is paid by its Stripe, and survives the death of
+//! Stockade in the middle of a purchase.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::Value;
+use testbed::free_port;
+use testkit::eventually_some;
+
+use crate::{
+    browser::Browser,
+    clients::has,
+    process::{Serving, settled_audit},
+};
+
+/// The process of the shop. Dropping it kills it.
+struct Shop {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Shop {
+    /// Starts the shop beside the `up` of the folder, and waits until it is ready.
+    async fn start(folder: &Path) -> Self {
+        let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/shop/run");
+        let mut child = Command::new(run)
+            .arg("--dir")
+            .arg(folder)
+            .args(["--listen", &format!("127.0.0.1:{}", free_port().await)])
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("ready ");
+        let url = url.unwrap_or_else(|| panic!("{line}")).to_owned();
+        Self { child, url }
+    }
+}
+
+/// Puts two things into the cart and orders them.
+async fn order(browser: &Browser, shop: &Shop) {
+    browser.open(&shop.url).await;
+    for item in ["shop-vase", "shop-bowl"] {
+        browser.open(&shop.url).await;
+        browser.click(&format!("#add-{item}")).await;
+        browser.shows("h1", "Cart").await;
+    }
+    browser.click("#order").await;
+    browser.shows("#state", "Reserved for you").await;
+}
+
+/// An audit whose confirmed units are these. The ledger has them before the shop shows "paid".
+async fn sold(folder: &Path, item: &str, units: u64) {
+    let report: Value = settled_audit(folder, item).await;
+    assert_eq!(report["confirmed"], units, "{report:#}");
+    assert_eq!(report["held"], 0, "{report:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_survives_the_death_of_stockade_and_is_one_order() {
+    if !has("python3") {
+        return;
+    }
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut up = Serving::up(folder);
+    let shop = Shop::start(folder).await;
+
+    browser.open(&format!("{}/login", shop.url)).await;
+    browser.type_into_focus("ann\u{e007}").await;
+    browser.shows("header", "ann").await;
+    order(&browser, &shop).await;
+    browser.click("#pay").await;
+    browser.click("#confirm").await;
+    browser.shows("#state", "Paid").await;
+    browser.shows("#number", "1").await;
+    browser.screenshot("shop-paid").await;
+
+    order(&browser, &shop).await;
+    browser.click("#pay").await;
+    up.kill();
+    browser.click("#confirm").await;
+    browser.shows("#state", "is being confirmed").await;
+    let listen = up.url.strip_prefix("http://").unwrap().to_owned();
+    let _up = Serving::up_at(folder, &listen, &[]);
+    browser.shows("#state", "Paid").await;
+    browser.shows("#number", "2").await;
+
+    // A third purchase exceeds the limit. Nothing of it stays reserved.
+    for item in ["shop-lamp", "shop-vase"] {
+        browser.open(&shop.url).await;
+        browser.click(&format!("#add-{item}")).await;
+    }
+    browser.click("#order").await;
+    browser.shows("#state", "the limit for one buyer").await;
+    browser.screenshot("shop-refused").await;
+    let lamp = "the cancelled lamp can be bought again";
+    eventually_some(lamp, async || {
+        browser.open(&shop.url).await;
+        let left = browser.text("#left-shop-lamp").await;
+        (left == "1 left").then_some(())
+    })
+    .await;
+
+    for (item, units) in [("shop-vase", 2), ("shop-bowl", 2), ("shop-lamp", 0)] {
+        sold(folder, item, units).await;
+    }
+    let orders = shipped(folder).await;
+    assert_eq!(orders, 2, "one order for each paid purchase");
+    browser.client.clone().quit().await.unwrap();
+}
+
+/// The orders that the shop's warehouse would ship.
+async fn shipped(folder: &Path) -> i64 {
+    let url = format!("sqlite://{}", folder.join("shop.db").display());
+    let pool = sqlx::SqlitePool::connect(&url).await.unwrap();
+    let row = sqlx::query_scalar("SELECT count(*) FROM orders");
+    row.fetch_one(&pool).await.unwrap()
+}

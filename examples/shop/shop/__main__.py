@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from stockade import Admin, Client, RetryPolicy, Webhook
@@ -16,6 +17,8 @@ from .settings import Settings
 
 #: Seconds between two looks at what is unfinished.
 SETTLE_PAUSE = 0.3
+#: Seconds between two questions about orders whose payment is on its way.
+ASK_PAUSE = 2
 
 
 def main() -> None:
@@ -31,8 +34,11 @@ def main() -> None:
     create_items(admin)
     shop.webhook = webhook(admin, database, f"{shop.url}/stockade/webhook")
     stop = threading.Event()
-    for work in (shop.stripe.deliver_forever, lambda stop: settle_forever(shop, stop)):
-        threading.Thread(target=work, args=[stop], daemon=True).start()
+    # Each goes on with what a crash, of the shop or of Stockade, has left unfinished.
+    repeat(stop, SETTLE_PAUSE, shop.checkouts.settle)
+    repeat(stop, SETTLE_PAUSE, shop.stripe.deliver)
+    repeat(stop, SETTLE_PAUSE, lambda: refund(shop))
+    repeat(stop, ASK_PAUSE, shop.checkouts.ask)
     print(f"ready {shop.url}", flush=True)
     try:
         shop.serve_forever()
@@ -40,12 +46,17 @@ def main() -> None:
         stop.set()
 
 
-def settle_forever(shop: Shop, stop: threading.Event) -> None:
-    """Goes on with what a crash, of the shop or of Stockade, has left unfinished."""
-    while not stop.wait(SETTLE_PAUSE):
-        shop.checkouts.settle()
-        for line in shop.checkouts.to_refund():
-            shop.stripe.refund(line["stockade_order"], line["amount"])
+def repeat(stop: threading.Event, pause: float, work: Callable[[], None]) -> None:
+    def run() -> None:
+        while not stop.wait(pause):
+            work()
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def refund(shop: Shop) -> None:
+    for line in shop.checkouts.to_refund():
+        shop.stripe.refund(line["stockade_order"], line["amount"])
 
 
 def webhook(admin: Admin, database: Database, url: str) -> Webhook:

@@ -11,6 +11,7 @@ import logging
 import sqlite3
 
 from stockade import (
+    Buyer,
     Client,
     Error,
     Event,
@@ -73,8 +74,7 @@ class Checkouts:
         )
         if row is None:
             return
-        # The login has proved who the buyer is; the token tells it to Stockade.
-        buyer = self._client.buyer(mint_buyer(self._secret, row["buyer"], lifetime=TOKEN_SECONDS))
+        buyer = self._buyer(row["buyer"])
         placed: list[Order] = []
         try:
             for line in self._database.all("SELECT * FROM lines WHERE checkout = ?", checkout):
@@ -87,6 +87,10 @@ class Checkouts:
             self._refuse(checkout, error)
         else:
             self._hold(checkout, placed)
+
+    def _buyer(self, buyer: str) -> Buyer:
+        """The login has proved who the buyer is; the token tells it to Stockade."""
+        return self._client.buyer(mint_buyer(self._secret, buyer, lifetime=TOKEN_SECONDS))
 
     def _refuse(self, checkout: str, error: Refused) -> None:
         self._database.run(
@@ -119,6 +123,25 @@ class Checkouts:
             except Error as error:
                 # Rule 2: an unknown outcome is no refusal.
                 logging.warning("checkout %s: %s", row["id"], error)
+
+    def ask(self) -> None:
+        """Reads orders whose payment is on its way, for buyers who look at the page.
+
+        A webhook is faster. But the one of a Stockade that was killed waits until its lease ends.
+        """
+        for row in self._database.all(
+            "SELECT lines.stockade_order AS id, checkouts.buyer FROM checkouts "
+            "JOIN stripe_sessions ON stripe_sessions.checkout = checkouts.id "
+            "JOIN lines ON lines.checkout = checkouts.id "
+            "WHERE checkouts.state = 'held' AND stripe_sessions.state = 'paid'"
+        ):
+            try:
+                order = self._buyer(row["buyer"]).order(row["id"])
+            except Error as error:
+                logging.warning("order %s: %s", row["id"], error)
+                continue
+            with self._database.transaction() as sql:
+                _move(sql, order.id, order.state)
 
     def to_refund(self) -> list[sqlite3.Row]:
         """Lines whose money goes back: all of a checkout, also if only one could not be had."""

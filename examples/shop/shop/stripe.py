@@ -11,7 +11,6 @@ import hmac
 import json
 import secrets
 import sqlite3
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,9 +18,6 @@ import urllib.request
 from .catalogue import CURRENCY
 from .database import Database
 from .settings import Settings
-
-#: Seconds between two attempts. The real one repeats for three days, with growing pauses.
-REPEAT_PAUSE = 0.3
 
 
 class Stripe:
@@ -68,13 +64,12 @@ class Stripe:
         with self._database.transaction() as sql:
             _emit(sql, "charge.refunded", charge, event=f"evt_refund_{order}")
 
-    def deliver_forever(self, stop: threading.Event) -> None:
-        """Sends each event until Stockade has answered with 2xx."""
-        while not stop.wait(REPEAT_PAUSE):
-            for event in self._database.all("SELECT * FROM stripe_events WHERE NOT delivered"):
-                if self._deliver(event["body"].encode()):
-                    sql = "UPDATE stripe_events SET delivered = 1 WHERE id = ?"
-                    self._database.run(sql, event["id"])
+    def deliver(self) -> None:
+        """Sends events that Stockade has not answered with 2xx. The real one does it for 3 days."""
+        for event in self._database.all("SELECT * FROM stripe_events WHERE NOT delivered"):
+            if self._deliver(event["body"].encode()):
+                sql = "UPDATE stripe_events SET delivered = 1 WHERE id = ?"
+                self._database.run(sql, event["id"])
 
     def _deliver(self, body: bytes) -> bool:
         request = urllib.request.Request(self._url, body, {"Stripe-Signature": self._sign(body)})

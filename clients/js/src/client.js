@@ -115,6 +115,12 @@ export class Buyer {
     return readOrder(await this.#send('DELETE', orderPath(order)), order);
   }
 
+  /** Has the hold last `seconds` from its creation, or longer if it does already. */
+  async extendHold(order, seconds) {
+    const path = orderPath(order, '/hold');
+    return readOrder(await this.#send('POST', path, { json: { seconds } }), order);
+  }
+
   /** All recorded orders of the buyer, page by page. */
   orders() {
     return pages(this.#client, this.#token, '/v1/orders');
@@ -136,7 +142,7 @@ export class PaymentProvider {
   }
 
   /**
-   * Reports `{payment, order, amount_cents}`; returns the order as it is now. Check its state:
+   * Reports `{payment, order, amount}`; returns the order as it is now. Check its state:
    * `refund_due` means that the order had expired and no units were left.
    */
   async report(payment) {
@@ -190,6 +196,11 @@ export class Admin {
     return readOrder(await this.#send('DELETE', orderPath(order)), order);
   }
 
+  /** Has the hold last `seconds` from its creation, or longer if it does already. */
+  async extendHold(order, seconds) {
+    return readOrder(await this.#send('POST', orderPath(order, '/hold'), { seconds }), order);
+  }
+
   /** Notes that the money of an order was returned. */
   async refund(order) {
     return readOrder(await this.#send('POST', orderPath(order, '/refund')), order);
@@ -203,6 +214,12 @@ export class Admin {
   /** All money that must be returned, page by page. */
   refundsDue() {
     return pages(this.#client, this.#token, '/v1/refunds-due');
+  }
+
+  /** Notes that the money of a row of `refundsDue` was returned. */
+  async refundDone(row) {
+    const path = `/v1/refunds-due/${encodeURIComponent(row)}/done`;
+    return withTimes((await this.#send('POST', path)).json());
   }
 
   /**

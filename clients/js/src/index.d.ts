@@ -22,8 +22,19 @@ export interface Order {
   item: string;
   quantity: number;
   state: OrderState;
+  /** The price of one unit when the order was placed, in the currency's smallest unit. */
+  price: number;
+  amount: number;
+  currency: string;
   /** When a held order expires. */
   expires_at: Date;
+  /** Rises with every transition. */
+  version: number;
+  created_at?: Date | null;
+  /** The provider's id of the payment. */
+  payment?: string | null;
+  /** Only admins see it. */
+  buyer?: string;
 }
 
 export interface Placed {
@@ -35,28 +46,23 @@ export interface Placed {
   recorded: boolean;
 }
 
-export interface ListedOrder extends Order {
-  /** Only admins see it. */
-  buyer?: string;
-  amount: number;
-  currency: string;
-  payment: string | null;
-  created_at: Date | null;
-  version: number;
-}
+export type ListedOrder = Omit<Order, 'price'>;
 
 export interface NewItem {
   id: string;
   stock: number;
   title?: string;
   /** The price of one unit in the currency's smallest unit. */
-  price_cents?: number;
+  price?: number;
   currency?: string;
   limit_per_buyer?: number;
   segments?: number;
   opens_at?: string;
   closes_at?: string;
   hold_seconds?: number;
+  max_hold_seconds?: number;
+  max_per_order?: number;
+  waves?: { at: string; units: number }[];
   durability?: 'recorded' | 'replicated' | 'accepted';
 }
 
@@ -70,12 +76,15 @@ export interface Item {
   confirmed: number;
   returning: number;
   sold_out: boolean;
-  price_cents: number;
+  price: number;
   currency: string;
   limit_per_buyer: number | null;
   opens_at: Date | null;
   closes_at: Date | null;
   hold_seconds: number;
+  /** Seconds up to which a hold can be extended. */
+  max_hold_seconds: number;
+  max_per_order?: number | null;
   durability: 'recorded' | 'replicated' | 'accepted';
   /** The version for conditional changes. Only admins see it. */
   version?: number;
@@ -86,7 +95,7 @@ export interface Payment {
   payment: string;
   order: string;
   /** What was paid. An order with a price needs it. */
-  amount_cents?: number;
+  amount?: number;
 }
 
 export interface RefundDue {
@@ -100,6 +109,8 @@ export interface RefundDue {
   payment: string | null;
   amount: number | null;
   currency: string;
+  /** The key for the provider's refund: with it, a repeat returns the money once. */
+  idempotency_key: string;
   reported_at: Date | null;
 }
 
@@ -185,6 +196,7 @@ export class Buyer {
   place(order: NewOrder): Promise<Placed>;
   order(order: string): Promise<Order>;
   cancel(order: string): Promise<Order>;
+  extendHold(order: string, seconds: number): Promise<Order>;
   orders(): AsyncGenerator<ListedOrder>;
 }
 
@@ -208,9 +220,11 @@ export class Admin {
   audit(item: string): Promise<Record<string, unknown>>;
   order(order: string): Promise<Order>;
   cancel(order: string): Promise<Order>;
+  extendHold(order: string, seconds: number): Promise<Order>;
   refund(order: string): Promise<Order>;
   itemOrders(item: string, state?: OrderState): AsyncGenerator<ListedOrder>;
   refundsDue(): AsyncGenerator<RefundDue>;
+  refundDone(row: string): Promise<RefundDue>;
   placeBatch(item: string, orders: BuyerOrder[]): Promise<BatchResult[]>;
   placeBatchOnce(item: string, orders: BuyerOrder[]): Promise<BatchResult[]>;
   eventPage(options?: { after?: string; wait?: number; limit?: number }): Promise<EventPage>;

@@ -4,7 +4,18 @@ import { randomUUID } from 'node:crypto';
 
 import { Contract, InvalidInput } from './errors.js';
 
-const ORDER = { id: 'string', item: 'string', quantity: 'number', state: 'string', expires_at: 'time' };
+/** What every order has. */
+export const ORDER = {
+  id: 'string',
+  item: 'string',
+  quantity: 'number',
+  state: 'string',
+  price: 'number',
+  amount: 'number',
+  currency: 'string',
+  expires_at: 'time',
+  version: 'number',
+};
 const TIMES = ['created_at', 'expires_at', 'opens_at', 'closes_at', 'reported_at', 'time'];
 
 /**

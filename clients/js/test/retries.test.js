@@ -20,6 +20,10 @@ const HELD = {
   item: 'vase',
   quantity: 1,
   state: 'held',
+  price: 500,
+  amount: 500,
+  currency: 'EUR',
+  version: 1,
   expires_at: '2026-11-23T15:04:05.123456789Z',
   a_later_field: true,
 };

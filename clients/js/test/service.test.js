@@ -29,7 +29,7 @@ const item = `js-${randomUUID().slice(0, 8)}`;
 test('each intent ends as exactly one order', { skip }, async () => {
   const client = new Client(url, { retry, attemptTimeout: 500 });
   const admin = new Client(directUrl, { retry }).admin(adminToken);
-  await admin.createItem({ id: item, stock: 10_000, price_cents: 500, limit_per_buyer: 1 });
+  await admin.createItem({ id: item, stock: 10_000, price: 500, limit_per_buyer: 1 });
 
   const placed = await placeAll(client);
   const replays = [...placed.values()].filter(({ replayed }) => replayed).length;
@@ -72,9 +72,12 @@ async function payAndCancel(client, admin, orders) {
   const provider = client.paymentProvider(paymentSecret);
   const faultyAdmin = client.admin(adminToken);
   const paid = orders.slice(0, 20).map((order) =>
-    provider.report({ payment: `pay-${order}`, order, amount_cents: 500 }),
+    provider.report({ payment: `pay-${order}`, order, amount: 500 }),
   );
-  const cancelled = orders.slice(20, 40).map((order) => faultyAdmin.cancel(order));
+  const cancelled = orders.slice(20, 40).map(async (order) => {
+    await faultyAdmin.extendHold(order, 1800);
+    return faultyAdmin.cancel(order);
+  });
   for (const { state } of await Promise.all(paid)) assert.equal(state, 'confirmed');
   for (const { state } of await Promise.all(cancelled)) assert.equal(state, 'cancelled');
   const expected = { held: orders.length - 40, confirmed: 20, cancelled: 20 };

@@ -9,10 +9,10 @@ places the orders of many buyers, and a `Webhook` verifies what Stockade sends.
     placed = buyer.place(NewOrder("maotai", 1))
     print(placed.order.id, placed.order.state)
 
-Rule 1: the same key until the outcome is known. A `NewOrder` contains its key: create it once, store
-`order.key`, and place that same value again. Rule 2: `OutcomeUnknown` is never a refusal; only
-`Refused` is. Rule 3: verify before you trust: look at `order.state`, at `placed.recorded`, and at the
-signature of a webhook.
+Rule 1: the same key until the outcome is known. A `NewOrder` contains its key: create it once,
+store `order.key`, and place that same value again. Rule 2: `OutcomeUnknown` is never a refusal; only
+`Refused` is. Rule 3: verify before you trust: look at `order.state`, at `placed.recorded`, and at
+the signature of a webhook.
 """
 
 from .batch import BuyerOrder, OrderBatcher

@@ -155,6 +155,11 @@ class Buyer:
         """Cancels a held order. Its units can be bought again."""
         return _order(order, self._client.send(Request("DELETE", _order_path(order), self._token)))
 
+    def extend_hold(self, order: str, seconds: int) -> Order:
+        """Has the hold last `seconds` from its creation, or longer if it does already."""
+        path, body = _order_path(order, "/hold"), {"seconds": seconds}
+        return _order(order, self._client.send(Request("POST", path, self._token, json=body)))
+
     def orders(self) -> Iterator[ListedOrder]:
         """All recorded orders of the buyer, page by page."""
         return _pages(self._client, "/v1/orders", self._token, ListedOrder)
@@ -211,6 +216,10 @@ class Admin:
         """Cancels any buyer's held order."""
         return _order(order, self._send("DELETE", _order_path(order)))
 
+    def extend_hold(self, order: str, seconds: int) -> Order:
+        """Has the hold last `seconds` from its creation, or longer if it does already."""
+        return _order(order, self._send("POST", _order_path(order, "/hold"), {"seconds": seconds}))
+
     def refund(self, order: str) -> Order:
         """Notes that the money of an order was returned."""
         return _order(order, self._send("POST", _order_path(order, "/refund")))
@@ -223,6 +232,11 @@ class Admin:
     def refunds_due(self) -> Iterator[RefundDue]:
         """All money that must be returned, page by page."""
         return _pages(self._client, "/v1/refunds-due", self._token, RefundDue)
+
+    def refund_done(self, row: str) -> RefundDue:
+        """Notes that the money of a row of `refunds_due` was returned."""
+        response = self._send("POST", f"/v1/refunds-due/{quote(row, safe='')}/done")
+        return read(RefundDue, response.json(), response.status)
 
     def place_batch(self, item: str, orders: Sequence[BuyerOrder]) -> list[Placed | Error]:
         """Places orders of several buyers, at most 512; a result for each, in this order.
@@ -238,9 +252,7 @@ class Admin:
         response = self._client.send_once(self._batch(item, orders))
         return batch.read_results(item, orders, response)
 
-    def event_page(
-        self, after: str | None = None, *, wait: int = 0, limit: int = 100
-    ) -> EventPage:
+    def event_page(self, after: str | None = None, *, wait: int = 0, limit: int = 100) -> EventPage:
         """The events after a cursor, or from the oldest; waits so many seconds for the first.
 
         Store `page.next` with what you did about the events, in one transaction.

@@ -79,14 +79,25 @@ class NewOrder:
 
 @dataclass(frozen=True)
 class Order:
-    """An order, as the service reports it."""
+    """An order, as the service reports it. Amounts are in the currency's smallest unit."""
 
     id: str
     item: str
     quantity: int
     state: str
+    #: The price of one unit when the order was placed.
+    price: int
+    amount: int
+    currency: str
     #: When a held order expires.
     expires_at: datetime
+    #: Rises with every transition.
+    version: int
+    created_at: datetime | None = None
+    #: The provider's id of the payment.
+    payment: str | None = None
+    #: Only admins see it.
+    buyer: str | None = None
 
     @property
     def has_units(self) -> bool:
@@ -108,7 +119,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class ListedOrder:
-    """An order in a list. Only admins see the buyer."""
+    """An order in a list."""
 
     id: str
     item: str
@@ -116,10 +127,11 @@ class ListedOrder:
     quantity: int
     amount: int
     currency: str
-    payment: str | None
-    created_at: datetime | None
     expires_at: datetime
     version: int
+    payment: str | None = None
+    created_at: datetime | None = None
+    #: Only admins see it.
     buyer: str | None = None
 
 
@@ -137,14 +149,17 @@ class Item:
     returning: int
     sold_out: bool
     #: The price of one unit in the currency's smallest unit.
-    price_cents: int
+    price: int
     currency: str
-    limit_per_buyer: int | None
-    opens_at: datetime | None
-    closes_at: datetime | None
     hold_seconds: int
+    #: Seconds up to which a hold can be extended.
+    max_hold_seconds: int
     durability: str
-    #: The version for conditional changes. Only admins see it.
+    limit_per_buyer: int | None = None
+    max_per_order: int | None = None
+    opens_at: datetime | None = None
+    closes_at: datetime | None = None
+    #: The version for conditional changes, from the header `ETag`. Only admins see it.
     version: int | None = None
 
 
@@ -155,7 +170,7 @@ class Payment:
     payment: str
     order: str
     #: What was paid. An order with a price needs it.
-    amount_cents: int | None = None
+    amount: int | None = None
 
 
 @dataclass(frozen=True)
@@ -166,13 +181,15 @@ class RefundDue:
     reason: str
     order: str
     item: str
-    buyer: str | None
     state: str
-    quantity: int | None
-    payment: str | None
-    amount: int | None
     currency: str
-    reported_at: datetime | None
+    #: The key for the provider's refund: with it, a repeat returns the money once.
+    idempotency_key: str
+    buyer: str | None = None
+    quantity: int | None = None
+    payment: str | None = None
+    amount: int | None = None
+    reported_at: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,6 @@ class RetryPolicy:
         return cls(deadline=0.0, pause=0.0, pause_max=0.0)
 
     def pause_after(self, attempts: int, retry_after: int | None) -> float:
-        doubled = min(self.pause * 2 ** min(attempts - 1, 60), self.pause_max)
+        doubled = min(self.pause * 2.0 ** min(attempts - 1, 60), self.pause_max)
         varied = doubled * random.uniform(0.5, 1.0)
         return min(max(varied, float(retry_after or 0)), self.pause_max)

@@ -36,7 +36,7 @@ def create_items(admin: Admin) -> None:
             product.item,
             product.stock,
             title=product.title,
-            price_cents=product.price,
+            price=product.price,
             currency=CURRENCY,
             limit_per_buyer=2,
         )

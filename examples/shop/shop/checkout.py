@@ -1,8 +1,8 @@
 """A purchase: lines of a cart become orders at Stockade, and Stockade's webhooks end it.
 
 A checkout is written to the database before the first request leaves, and each line has a key that
-derives from it. So a crash of the shop or of Stockade at any moment is followed by the same requests
-with the same keys, and never by a second order.
+derives from it. So a crash of the shop or of Stockade at any moment is followed by the same
+requests with the same keys, and never by a second order.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from .settings import Settings
 
 #: A page waits so long for Stockade. `settle` goes on in the background.
 PATIENCE = RetryPolicy(deadline=3, pause=0.05, pause_max=0.5)
+#: A session of Stripe Checkout lives so long at least.
+PAYMENT_PAGE_SECONDS = 1800
 #: A token is used at once, and is worth little if it leaks.
 TOKEN_SECONDS = 60
 
@@ -123,6 +125,12 @@ class Checkouts:
             except Error as error:
                 # Rule 2: an unknown outcome is no refusal.
                 logging.warning("checkout %s: %s", row["id"], error)
+
+    def extend(self, checkout: str, buyer: str) -> None:
+        """Has the holds outlive the payment page."""
+        sql = "SELECT stockade_order AS id FROM lines WHERE checkout = ?"
+        for line in self._database.all(sql, checkout):
+            self._buyer(buyer).extend_hold(line["id"], PAYMENT_PAGE_SECONDS)
 
     def ask(self) -> None:
         """Reads orders whose payment is on its way, for buyers who look at the page.

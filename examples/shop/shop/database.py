@@ -32,7 +32,8 @@ CREATE TABLE IF NOT EXISTS orders (
 CREATE TABLE IF NOT EXISTS handled_webhooks (id TEXT PRIMARY KEY);
 -- The fake Stripe's own tables.
 CREATE TABLE IF NOT EXISTS stripe_sessions (
-    id TEXT PRIMARY KEY, checkout TEXT NOT NULL UNIQUE, state TEXT NOT NULL, return_to TEXT NOT NULL);
+    id TEXT PRIMARY KEY, checkout TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+    return_to TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS stripe_events (
     id TEXT PRIMARY KEY, body TEXT NOT NULL, delivered INTEGER NOT NULL DEFAULT 0);
 """

@@ -22,6 +22,7 @@ from .stripe import Stripe
 STYLE = Path(__file__).with_name("style.css").read_bytes()
 #: Seconds for which a page shows the same stock, so that a crowd of visitors costs one request.
 STOCK_AGE = 0.5
+POLICY = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'"
 BODY_BYTES_MAX = 1 << 20
 SESSION_SECONDS = 8 * 3600
 
@@ -29,9 +30,7 @@ SESSION_SECONDS = 8 * 3600
 class Shop(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(
-        self, address: tuple[str, int], database: Database, settings: Settings
-    ) -> None:
+    def __init__(self, address: tuple[str, int], database: Database, settings: Settings) -> None:
         super().__init__(address, Handler)
         self.url = f"http://{self.server_address[0]!s}:{self.server_port}"
         self.database, self.settings = database, settings
@@ -162,11 +161,17 @@ class Handler(BaseHTTPRequestHandler):
         number = self.server.database.one("SELECT number FROM orders WHERE checkout = ?", checkout)
         sql = "SELECT 1 FROM stripe_sessions WHERE checkout = ? AND state = 'paid'"
         waits = self.server.database.one(sql, checkout) is not None
-        self._page(pages.checkout(row, lines, number and number["number"], waits))
+        self._page(pages.checkout(row, lines, number["number"] if number else None, waits))
 
     def _begin_payment(self, checkout: str, buyer: str) -> None:
         row = self._checkout(checkout, buyer)
         if row is None or row["state"] != "held":
+            return self._lead(f"/checkouts/{checkout}")
+        try:
+            self.server.checkouts.extend(checkout, buyer)
+        except Error as error:
+            # The buyer clicks again. Nothing is paid yet.
+            self.log_message("checkout %s: %s", checkout, error)
             return self._lead(f"/checkouts/{checkout}")
         session = self.server.stripe.create_session(checkout, f"/checkouts/{checkout}")
         self._lead(f"/stripe/{session}")
@@ -220,8 +225,11 @@ class Handler(BaseHTTPRequestHandler):
         self, status: int, body: bytes, kind: str, headers: dict[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        policy = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'"
-        fixed = {"Content-Type": kind, "Content-Security-Policy": policy, "Cache-Control": "no-store"}
+        fixed = {
+            "Content-Type": kind,
+            "Content-Security-Policy": POLICY,
+            "Cache-Control": "no-store",
+        }
         for name, value in {**fixed, **(headers or {})}.items():
             self.send_header(name, value)
         if status != 204:

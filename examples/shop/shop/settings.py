@@ -28,7 +28,9 @@ class Settings:
         if (folder / "address").exists():
             values["url"] = (folder / "address").read_text().strip()
         names = ("url", "admin_token", "jwt_secret", "stripe_secret")
-        found = {name: os.environ.get(f"STOCKADE_{name.upper()}", values.get(name)) for name in names}
+        found = {
+            name: os.environ.get(f"STOCKADE_{name.upper()}", values.get(name)) for name in names
+        }
         for name, value in found.items():
             if not value:
                 raise SystemExit(

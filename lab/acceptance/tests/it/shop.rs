@@ -56,16 +56,22 @@ impl Shop {
     }
 }
 
-/// Puts two things into the cart and orders them.
-async fn order(browser: &Browser, shop: &Shop) {
-    browser.open(&shop.url).await;
-    for item in ["shop-vase", "shop-bowl"] {
+/// Puts things into the cart and orders them.
+async fn order(browser: &Browser, shop: &Shop, items: [&str; 2]) {
+    for item in items {
         browser.open(&shop.url).await;
         browser.click(&format!("#add-{item}")).await;
         browser.shows("h1", "Cart").await;
     }
     browser.click("#order").await;
+}
+
+/// Orders two things, and goes to the page of the shop's Stripe.
+async fn go_to_payment(browser: &Browser, shop: &Shop) {
+    order(browser, shop, ["shop-vase", "shop-bowl"]).await;
     browser.shows("#state", "Reserved for you").await;
+    browser.click("#pay").await;
+    browser.shows("h1", "Payment").await;
 }
 
 /// An audit whose confirmed units are these. The ledger has them before the shop shows "paid".
@@ -91,8 +97,7 @@ async fn a_purchase_survives_the_death_of_stockade_and_is_one_order() {
     browser.open(&format!("{}/login", shop.url)).await;
     browser.type_into_focus("ann\u{e007}").await;
     browser.shows("header", "ann").await;
-    order(&browser, &shop).await;
-    browser.click("#pay").await;
+    go_to_payment(&browser, &shop).await;
     browser.click("#confirm").await;
     browser.shows("#state", "Paid").await;
     browser.shows("#number", "1").await;
@@ -103,8 +108,7 @@ async fn a_purchase_survives_the_death_of_stockade_and_is_one_order() {
     })
     .await;
 
-    order(&browser, &shop).await;
-    browser.click("#pay").await;
+    go_to_payment(&browser, &shop).await;
     up.kill();
     browser.click("#confirm").await;
     browser.shows("#state", "is being confirmed").await;
@@ -114,11 +118,7 @@ async fn a_purchase_survives_the_death_of_stockade_and_is_one_order() {
     browser.shows("#number", "2").await;
 
     // A third purchase exceeds the limit. Nothing of it stays reserved.
-    for item in ["shop-lamp", "shop-vase"] {
-        browser.open(&shop.url).await;
-        browser.click(&format!("#add-{item}")).await;
-    }
-    browser.click("#order").await;
+    order(&browser, &shop, ["shop-lamp", "shop-vase"]).await;
     browser.shows("#state", "the limit for one buyer").await;
     browser.screenshot("shop-refused").await;
     // The cancelled lamp can be bought again.

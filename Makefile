@@ -33,7 +33,7 @@ endif
 export DIR HOST CARGO_FLAGS PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test soak lint openapi api-check model chaos compose postmortem rush load hostile capacity bench bench-lock fmt doc book
+.PHONY: help up shop test soak lint openapi api-check model chaos compose postmortem rush load hostile capacity bench bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -55,6 +55,9 @@ up: ## start here: install missing programs, start everything with a demo item, 
 	@scripts/setup.sh run
 	cargo build --release -p stockade $(CARGO_FLAGS)
 	@exec '$(TARGET)/release/stockade' up --dir '$(DIR)' $(if $(LISTEN),--listen '$(LISTEN)')
+
+shop: ## a small shop that sells with the Stockade of `make up`, in another terminal: http://127.0.0.1:8090
+	@exec examples/shop/run --dir '$(DIR)'
 
 test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper)
 	@scripts/setup.sh test

@@ -197,6 +197,9 @@ has_etcd() { have etcd; }
 has_prometheus() { have prometheus && have promtool; }
 has_wrk() { have wrk; }
 has_haproxy() { have haproxy; }
+# The clients need these versions.
+has_node() { node -e 'process.exit(Number(process.versions.node.split(".")[0] < 18))' 2>/dev/null; }
+has_python() { python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
 find_missing() {
   missing='' reasons='' apt_packages='' brew_packages=''
@@ -226,6 +229,8 @@ find_missing() {
   need chromium 'renders the pages that the tests write' chromium google-chrome has_browser
   need chromedriver 'uses the pages in a browser' chromium-driver chromedriver has_browser_driver
   need prometheus 'checks the alerts, and scrapes a process in a test' prometheus prometheus has_prometheus
+  need node 'runs the client for JavaScript; version 18 or newer' nodejs node has_node
+  need python3 'runs the client for Python and the example shop; version 3.11 or newer' python3 python has_python
   need ps 'shows the tests which servers still run' procps '' has_ps
   case $profile in test) return ;; esac
   need wrk 'loads the service with requests' wrk wrk has_wrk

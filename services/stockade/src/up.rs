@@ -106,6 +106,8 @@ async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> 
     }
     settings.admin_token.get_or_insert_with(random_secret);
     settings.payment_secret.get_or_insert_with(random_secret);
+    let stripe = || format!("whsec_{}", random_secret());
+    settings.stripe_secret.get_or_insert_with(stripe);
     // A shop that is tried out runs on this machine.
     settings.webhooks_allow_private = true;
     write_run_file(dir, settings)
@@ -129,6 +131,7 @@ fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
     line("jwt_secret", settings.jwt_secret.as_deref());
     line("admin_token", settings.admin_token.as_deref());
     line("payment_secret", settings.payment_secret.as_deref());
+    line("stripe_secret", settings.stripe_secret.as_deref());
     let (path, unfinished) = (dir.join(RUN_FILE), dir.join("run.toml.unfinished"));
     let mut file = OpenOptions::new()
         .write(true)

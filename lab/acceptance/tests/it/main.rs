@@ -4,7 +4,9 @@
 
 mod alerts;
 mod archive;
+mod browser;
 mod chaos;
+mod clients;
 mod commands;
 mod crashes;
 mod encrypted;
@@ -18,5 +20,6 @@ mod payments;
 mod preflight;
 mod process;
 mod reconcile;
+mod shop;
 mod test_env;
 mod up;

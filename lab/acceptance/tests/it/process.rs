@@ -31,8 +31,13 @@ impl Serving {
     }
 
     pub fn up_with(dir: &Path, options: &[&str]) -> Self {
+        Self::up_at(dir, "127.0.0.1:0", options)
+    }
+
+    /// The same at an address, for example that of an instance that was killed.
+    pub fn up_at(dir: &Path, listen: &str, options: &[&str]) -> Self {
         let mut up = stockade(dir);
-        up.args(["up", "--listen", "127.0.0.1:0"]).args(options);
+        up.args(["up", "--listen", listen]).args(options);
         let mut child = up.stdout(Stdio::piped()).spawn().expect("it starts");
         let lines = read_lines(&mut child);
         let first = lines

@@ -1,0 +1,112 @@
+// Orders of several buyers in one request.
+//
+// HTTP is the narrowest part of a sale: a request costs the service more than the order in it. An
+// `OrderBatcher` therefore collects the orders that arrive while its requests are under way, and sends
+// them together when one returns. There is no timer: a lone order leaves at once, and under load the
+// batches grow by themselves.
+
+import { Contract, OutcomeUnknown, StockadeError } from './errors.js';
+import { checkKey, newOrder, readPlaced } from './models.js';
+import { pauseAfter, sleep } from './retry.js';
+import { Response } from './transport.js';
+
+/** Orders of one request, at most. */
+const ORDERS_MAX = 512;
+/** Requests that are under way at the same time. */
+const FLIGHTS = 2;
+
+/**
+ * Places the orders of many buyers for one item, as a shop's backend does. Create one for the item;
+ * all requests of the shop share it. An order whose outcome is unknown is sent again with the same
+ * key, for as long as the client's `retry` allows.
+ */
+export class OrderBatcher {
+  #admin;
+  #item;
+  #flightsMax;
+  #flights = 0;
+  #waiting = [];
+
+  constructor(admin, item, { flights = FLIGHTS } = {}) {
+    this.#admin = admin;
+    this.#item = item;
+    this.#flightsMax = flights;
+  }
+
+  /** Places an order. Do not forget the key, whatever becomes of the promise. */
+  async order(buyer, quantity, key) {
+    checkKey(key);
+    return new Promise((resolve, reject) => {
+      const deadline = Date.now() + this.#admin.retry.deadline;
+      const order = { buyer, quantity, key };
+      this.#enqueue([{ order, attempts: 0, deadline, resolve, reject }]);
+    });
+  }
+
+  /** Leaves the orders to a request that is under way, or begins one. */
+  #enqueue(orders) {
+    this.#waiting.push(...orders);
+    if (this.#flights === this.#flightsMax) return;
+    this.#flights += 1;
+    // Orders of the same moment leave together.
+    queueMicrotask(() => this.#fly());
+  }
+
+  /** Sends what waits, request by request, until nothing waits. */
+  async #fly() {
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting.splice(0, ORDERS_MAX);
+      const results = await this.#send(batch.map(({ order }) => order));
+      const again = batch.filter((waiting, place) => !this.#settle(waiting, results[place]));
+      if (again.length > 0) {
+        const pause = Math.max(...again.map((waiting) => waiting.pause));
+        sleep(pause).then(() => this.#enqueue(again));
+      }
+    }
+    this.#flights -= 1;
+  }
+
+  async #send(orders) {
+    try {
+      return await this.#admin.placeBatchOnce(this.#item, orders);
+    } catch (error) {
+      return orders.map(() => ({ error }));
+    }
+  }
+
+  /** Answers the order, or leaves it with the pause before it is sent again. */
+  #settle(waiting, { placed, error }) {
+    waiting.attempts += 1;
+    if (placed) {
+      waiting.resolve(placed);
+      return true;
+    }
+    waiting.pause = pauseAfter(this.#admin.retry, waiting.attempts, error.retryAfter);
+    if (error.isRetryable && Date.now() + waiting.pause <= waiting.deadline) return false;
+    const unknown = error.isOutcomeUnknown;
+    waiting.reject(unknown ? new OutcomeUnknown(error.cause, waiting.attempts) : error);
+    return true;
+  }
+}
+
+/** Reads the response to a batch: `{placed}` or `{error}` for each order, in the same order. */
+export function readResults(item, orders, response) {
+  const results = response.json()?.results;
+  if (!Array.isArray(results) || results.length !== orders.length) {
+    throw new Contract(response.status, `expected ${orders.length} results`);
+  }
+  return results.map((result, place) => readLine(item, orders[place], result));
+}
+
+/** Reads a result as the response to a single order. */
+function readLine(item, { quantity, key }, result) {
+  try {
+    if (typeof result?.status !== 'number') throw new Contract(200, 'a result has no status');
+    const { status, replayed, retry_after: retryAfter } = result;
+    const response = new Response({ status, replayed, retryAfter, body: JSON.stringify(result) });
+    return { placed: readPlaced(newOrder(item, quantity, key), response.intoSuccess()) };
+  } catch (error) {
+    if (error instanceof StockadeError) return { error };
+    throw error;
+  }
+}

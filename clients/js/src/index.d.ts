@@ -1,0 +1,262 @@
+// The types of the JavaScript client.
+
+export type OrderState =
+  | 'held'
+  | 'confirmed'
+  | 'cancelled'
+  | 'expired'
+  | 'refund_due'
+  | 'refunded'
+  | 'rejected';
+
+/** An order to be placed: the same value is always the same order. */
+export interface NewOrder {
+  readonly item: string;
+  readonly quantity: number;
+  readonly key: string;
+}
+export function newOrder(item: string, quantity?: number, key?: string): NewOrder;
+
+export interface Order {
+  id: string;
+  item: string;
+  quantity: number;
+  state: OrderState;
+  /** The price of one unit when the order was placed, in the currency's smallest unit. */
+  price: number;
+  amount: number;
+  currency: string;
+  /** When a held order expires. */
+  expires_at: Date;
+  /** Rises with every transition. */
+  version: number;
+  created_at?: Date | null;
+  /** The provider's id of the payment. */
+  payment?: string | null;
+  /** Only admins see it. */
+  buyer?: string;
+}
+
+export interface Placed {
+  /** The order as it is now. After a replay it may have moved on. */
+  order: Order;
+  /** Whether an earlier request with this key had placed it. */
+  replayed: boolean;
+  /** Whether the ledger has the order (201). Otherwise (202) only Redis has it. */
+  recorded: boolean;
+}
+
+export type ListedOrder = Omit<Order, 'price'>;
+
+export interface NewItem {
+  id: string;
+  stock: number;
+  title?: string;
+  /** The price of one unit in the currency's smallest unit. */
+  price?: number;
+  currency?: string;
+  limit_per_buyer?: number;
+  segments?: number;
+  opens_at?: string;
+  closes_at?: string;
+  hold_seconds?: number;
+  max_hold_seconds?: number;
+  max_per_order?: number;
+  waves?: { at: string; units: number }[];
+  durability?: 'recorded' | 'replicated' | 'accepted';
+}
+
+export interface Item {
+  id: string;
+  title: string;
+  state: 'open' | 'paused' | 'closed' | 'archived';
+  stock: number;
+  available: number;
+  held: number;
+  confirmed: number;
+  returning: number;
+  sold_out: boolean;
+  price: number;
+  currency: string;
+  limit_per_buyer: number | null;
+  opens_at: Date | null;
+  closes_at: Date | null;
+  hold_seconds: number;
+  /** Seconds up to which a hold can be extended. */
+  max_hold_seconds: number;
+  max_per_order?: number | null;
+  durability: 'recorded' | 'replicated' | 'accepted';
+  /** The version for conditional changes. Only admins see it. */
+  version?: number;
+}
+
+export interface Payment {
+  /** The provider's id: every repeat has the same one. */
+  payment: string;
+  order: string;
+  /** What was paid. An order with a price needs it. */
+  amount?: number;
+}
+
+export interface RefundDue {
+  id: string;
+  reason: 'refund_due' | 'unmatched_payment';
+  order: string;
+  item: string;
+  buyer: string | null;
+  state: OrderState;
+  quantity: number | null;
+  payment: string | null;
+  amount: number | null;
+  currency: string;
+  /** The key for the provider's refund: with it, a repeat returns the money once. */
+  idempotency_key: string;
+  reported_at: Date | null;
+}
+
+export interface Event {
+  /** A repeat has the same. It is a cursor too. */
+  id: string;
+  /** Such as `stockade.order.held`. */
+  type: string;
+  /** The type without `stockade.`. */
+  kind: string;
+  time: Date;
+  /** The item. A test event has none. */
+  subject?: string;
+  data: Record<string, unknown>;
+  /** The orders that it happened to. */
+  orders: string[];
+}
+
+export interface EventPage {
+  data: Event[];
+  /** Store it with what you did about the events. */
+  next: string | null;
+}
+
+export interface Problem {
+  status: number;
+  /** Empty: the body was no problem+json, so a proxy has answered. */
+  code: string;
+  detail: string;
+  field?: string;
+  /** Seconds that the service asks to wait before a repeat. */
+  retryAfter?: number;
+}
+
+export class StockadeError extends Error {
+  readonly problem?: Problem;
+  /** Whether the request may have taken effect although it failed. */
+  readonly isOutcomeUnknown: boolean;
+  /** Whether a repeat of the same request can find out what happened. */
+  readonly isRetryable: boolean;
+  readonly retryAfter?: number;
+  isCode(code: string): boolean;
+}
+export class Refused extends StockadeError {
+  readonly problem: Problem;
+}
+export class OutcomeUnknown extends StockadeError {
+  readonly attempts: number;
+}
+export class Contract extends StockadeError {
+  readonly status: number;
+  readonly violation: string;
+}
+export class InvalidInput extends StockadeError {
+  readonly field: string;
+  readonly expected: string;
+}
+export class InvalidSignature extends Error {}
+
+/** All times are in milliseconds. */
+export interface RetryPolicy {
+  /** No attempt begins later. */
+  deadline: number;
+  /** Pause after the first attempt; it doubles up to `pauseMax`. */
+  pause: number;
+  pauseMax: number;
+}
+
+export class Client {
+  constructor(
+    urls: string | string[],
+    options?: { retry?: Partial<RetryPolicy>; attemptTimeout?: number },
+  );
+  readonly retry: RetryPolicy;
+  buyer(token: string): Buyer;
+  admin(token: string): Admin;
+  paymentProvider(secret: string): PaymentProvider;
+  item(item: string): Promise<Item>;
+}
+
+export class Buyer {
+  private constructor();
+  place(order: NewOrder): Promise<Placed>;
+  order(order: string): Promise<Order>;
+  cancel(order: string): Promise<Order>;
+  extendHold(order: string, seconds: number): Promise<Order>;
+  orders(): AsyncGenerator<ListedOrder>;
+}
+
+export class PaymentProvider {
+  private constructor();
+  report(payment: Payment): Promise<Order>;
+}
+
+export interface BuyerOrder {
+  buyer: string;
+  quantity: number;
+  key: string;
+}
+
+export class Admin {
+  private constructor();
+  readonly retry: RetryPolicy;
+  createItem(item: NewItem): Promise<Item>;
+  item(item: string): Promise<Item>;
+  setState(item: string, state: 'open' | 'paused' | 'closed'): Promise<Item>;
+  audit(item: string): Promise<Record<string, unknown>>;
+  order(order: string): Promise<Order>;
+  cancel(order: string): Promise<Order>;
+  extendHold(order: string, seconds: number): Promise<Order>;
+  refund(order: string): Promise<Order>;
+  itemOrders(item: string, state?: OrderState): AsyncGenerator<ListedOrder>;
+  refundsDue(): AsyncGenerator<RefundDue>;
+  refundDone(row: string): Promise<RefundDue>;
+  placeBatch(item: string, orders: BuyerOrder[]): Promise<BatchResult[]>;
+  placeBatchOnce(item: string, orders: BuyerOrder[]): Promise<BatchResult[]>;
+  eventPage(options?: { after?: string; wait?: number; limit?: number }): Promise<EventPage>;
+  events(options?: { after?: string; wait?: number }): AsyncGenerator<Event>;
+  createWebhook(url: string, kinds?: string[]): Promise<{ id: string; url: string; secret: string }>;
+  webhooks(): Promise<Record<string, unknown>[]>;
+  removeWebhook(webhook: string): Promise<void>;
+}
+
+export type BatchResult =
+  | { placed: Placed; error?: undefined }
+  | { placed?: undefined; error: StockadeError };
+
+export class OrderBatcher {
+  constructor(admin: Admin, item: string, options?: { flights?: number });
+  order(buyer: string, quantity: number, key: string): Promise<Placed>;
+}
+
+export function mintBuyer(
+  secret: string,
+  buyer: string,
+  options?: { lifetime?: number; now?: Date },
+): string;
+export function signPayment(
+  secret: string,
+  body: string | Uint8Array,
+  options?: { now?: Date },
+): string;
+
+export class Webhook {
+  constructor(secrets: string | string[], options?: { tolerance?: number });
+  verify(headers: WebhookHeaders, body: string | Uint8Array, options?: { now?: Date }): Event;
+  check(headers: WebhookHeaders, body: string | Uint8Array, options?: { now?: Date }): void;
+}
+export type WebhookHeaders = Headers | Record<string, string | string[] | undefined>;

@@ -1,0 +1,8 @@
+// The JavaScript client of Stockade's HTTP API: plain ES modules, without dependencies, for Node 18
+// and later. The README has the three rules.
+
+export { OrderBatcher } from './batch.js';
+export { Admin, Buyer, Client, PaymentProvider } from './client.js';
+export { Contract, InvalidInput, OutcomeUnknown, Refused, StockadeError } from './errors.js';
+export { newOrder } from './models.js';
+export { InvalidSignature, Webhook, mintBuyer, signPayment } from './signatures.js';

@@ -1,0 +1,86 @@
+// What is sent and what comes back. Names of fields are those of the API, and times are `Date`s.
+
+import { randomUUID } from 'node:crypto';
+
+import { Contract, InvalidInput } from './errors.js';
+
+/** What every order has. */
+export const ORDER = {
+  id: 'string',
+  item: 'string',
+  quantity: 'number',
+  state: 'string',
+  price: 'number',
+  amount: 'number',
+  currency: 'string',
+  expires_at: 'time',
+  version: 'number',
+};
+const TIMES = ['created_at', 'expires_at', 'opens_at', 'closes_at', 'reported_at', 'time'];
+
+/**
+ * An order to be placed. The same value is always the same order: create it once, and store `key`
+ * before you send the request if the order must survive a crash of your process.
+ */
+export function newOrder(item, quantity = 1, key = randomUUID().replaceAll('-', '')) {
+  return Object.freeze({ item, quantity, key: checkKey(key) });
+}
+
+/** A key is what makes two requests the same order, or the same change of stock. */
+export function checkKey(key) {
+  if (typeof key !== 'string' || !/^[!-~]{1,255}$/.test(key)) {
+    throw new InvalidInput('key', '1 to 255 visible ASCII characters');
+  }
+  return key;
+}
+
+/** Reads an order; what is missing violates the contract. */
+export function readOrder(response, id) {
+  const body = response.json();
+  const { status } = response;
+  for (const [field, type] of Object.entries(ORDER)) {
+    const value = body?.[field];
+    const fits = type === 'time' ? !Number.isNaN(Date.parse(value)) : typeof value === type;
+    if (!fits) throw new Contract(status, `${field}: ${JSON.stringify(value)} is no ${type}`);
+  }
+  if (id !== undefined && body.id !== id) {
+    throw new Contract(status, `expected the order ${id}, found ${body.id}`);
+  }
+  return withTimes(body);
+}
+
+/** Reads the response to `order`, and verifies that it is about this order. */
+export function readPlaced(order, response) {
+  const found = readOrder(response);
+  if (found.item !== order.item || found.quantity !== order.quantity) {
+    const expected = `expected an order of ${order.quantity} x ${order.item}`;
+    const violation = `${expected}, found one of ${found.quantity} x ${found.item}`;
+    throw new Contract(response.status, violation);
+  }
+  return { order: found, replayed: response.replayed, recorded: response.status === 201 };
+}
+
+/** An item, with the version of its `ETag`. */
+export function readItem(response) {
+  const item = response.json();
+  if (typeof item?.id !== 'string') throw new Contract(response.status, 'id is missing');
+  return { ...withTimes(item), version: response.version };
+}
+
+/** An event, as `GET /v1/events` and webhooks have it. */
+export function readEvent(body) {
+  if (typeof body?.id !== 'string' || typeof body?.type !== 'string') {
+    throw new Contract(200, 'an event has no id or no type');
+  }
+  const kind = body.type.replace(/^stockade\./, '');
+  return { ...withTimes(body), kind, data: body.data ?? {}, orders: body.data?.orders ?? [] };
+}
+
+/** The same object with `Date`s for its times. */
+export function withTimes(body) {
+  const object = { ...body };
+  for (const field of TIMES) {
+    if (typeof object[field] === 'string') object[field] = new Date(object[field]);
+  }
+  return object;
+}

@@ -1,0 +1,34 @@
+// The models, against the description of the API.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+
+import { ORDER } from '../src/models.js';
+
+const description = new URL('../../../docs/openapi.json', import.meta.url);
+const { schemas } = JSON.parse(readFileSync(description)).components;
+const types = readFileSync(new URL('../src/index.d.ts', import.meta.url), 'utf8');
+
+test('every order has what the client checks', () => {
+  for (const field of Object.keys(ORDER)) assert.ok(schemas.OrderBody.required.includes(field), field);
+});
+
+for (const [model, schema] of Object.entries({
+  Event: 'CloudEvent',
+  Item: 'ItemBody',
+  NewItem: 'NewItem',
+  Order: 'OrderBody',
+  Payment: 'NewPayment',
+  RefundDue: 'RefundRow',
+})) {
+  test(`the type ${model} has the fields of ${schema}`, () => {
+    const [, body] = types.match(new RegExp(`interface ${model} \\{\n([^]*?)\n\\}`));
+    const fields = [...body.matchAll(/^ {2}(\w+)\??:/gm)].map(([, field]) => field);
+    // `version` of an item comes from its `ETag`; `kind` and `orders` are derived.
+    const own = { Item: ['version'], Event: ['kind', 'orders'] }[model] ?? [];
+    const known = Object.keys(schemas[schema].properties);
+    assert.deepEqual(fields.filter((field) => ![...known, ...own].includes(field)), []);
+    assert.ok(fields.length > 2);
+  });
+}

@@ -1,0 +1,158 @@
+// Retries and batches, against a server that answers by a script.
+
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { test } from 'node:test';
+
+import {
+  Client,
+  Contract,
+  InvalidInput,
+  OrderBatcher,
+  OutcomeUnknown,
+  Refused,
+  newOrder,
+} from '../src/index.js';
+import { pauseAfter } from '../src/retry.js';
+
+const HELD = {
+  id: '5e0c6a5c-0000-8000-8000-000000000000',
+  item: 'vase',
+  quantity: 1,
+  state: 'held',
+  price: 500,
+  amount: 500,
+  currency: 'EUR',
+  version: 1,
+  expires_at: '2026-11-23T15:04:05.123456789Z',
+  a_later_field: true,
+};
+const FAST = { deadline: 5000, pause: 1, pauseMax: 10 };
+
+/** Answers each request as the script says: status and body, or text as it is. */
+async function serve(script, use) {
+  const seen = [];
+  const server = createServer(async (request, response) => {
+    let text = '';
+    for await (const chunk of request) text += chunk;
+    const body = JSON.parse(text);
+    seen.push({ key: request.headers['idempotency-key'], body });
+    const step = script.length > 1 ? script.shift() : script[0];
+    const answer = typeof step === 'function' ? await step(body) : step;
+    if (typeof answer === 'string') return request.socket.end(answer);
+    const [status, value] = answer;
+    return response.writeHead(status).end(JSON.stringify(value));
+  });
+  await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
+  try {
+    return await use(`http://127.0.0.1:${server.address().port}`, seen);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+/** Places an order; returns what came of it, and the number of attempts. */
+function place(script, retry = FAST) {
+  return serve(script, async (url, seen) => {
+    const order = newOrder('vase', 1);
+    const buyer = new Client(url, { retry }).buyer('token');
+    const [result] = await Promise.allSettled([buyer.place(order)]);
+    for (const { key } of seen) assert.equal(key, order.key, 'every attempt has the same key');
+    return { placed: result.value, error: result.reason, attempts: seen.length };
+  });
+}
+
+test('an unknown outcome is repeated with the same key', async () => {
+  const head = 'HTTP/1.1 201 Created\r\nContent-Length: 100\r\n';
+  const script = [
+    [503, { code: 'outcome_unknown' }],
+    [502, "a proxy's page"],
+    [408, { code: 'request_timeout' }],
+    '',
+    head.slice(0, 30),
+    `${head}\r\n{`,
+    [201, HELD],
+  ];
+  const length = script.length;
+  const { placed, attempts } = await place(script);
+  assert.deepEqual([placed.order.state, placed.recorded, attempts], ['held', true, length]);
+  assert.equal(placed.order.expires_at.getTime(), Date.parse('2026-11-23T15:04:05.123Z'));
+});
+
+for (const [answer, kind] of [
+  [[409, { code: 'sold_out', detail: 'no unit is left' }], Refused],
+  [[500, { code: 'internal' }], OutcomeUnknown],
+  [[302, {}], Contract],
+  [[201, { ...HELD, item: 'jar' }], Contract],
+  [[201, { ...HELD, quantity: 2 }], Contract],
+  [[201, { ...HELD, expires_at: 'soon' }], Contract],
+  [[201, { id: '1' }], Contract],
+  [[201, []], Contract],
+]) {
+  test(`not repeated: ${JSON.stringify(answer).slice(0, 60)}`, async () => {
+    const { error, attempts } = await place([answer]);
+    assert.ok(error instanceof kind, String(error));
+    assert.equal(attempts, 1);
+    assert.equal(error.isCode('sold_out'), kind === Refused);
+    assert.equal(error.isOutcomeUnknown, kind === OutcomeUnknown);
+  });
+}
+
+test('the deadline ends the attempts', async () => {
+  const retry = { deadline: 1000, pause: 100, pauseMax: 100 };
+  const { error, attempts } = await place([[503, { code: 'unavailable' }]], retry);
+  assert.ok(error.isOutcomeUnknown && error.isRetryable);
+  assert.equal(error.attempts, attempts);
+  assert.ok(attempts > 1);
+});
+
+test('pauses double up to the longest and respect Retry-After', () => {
+  const policy = { deadline: 30_000, pause: 100, pauseMax: 1000 };
+  for (const [attempts, least, most] of [[1, 50, 100], [2, 100, 200], [4, 400, 800], [99, 500, 1000]]) {
+    const pause = pauseAfter(policy, attempts);
+    assert.ok(least <= pause && pause <= most, `${attempts}: ${pause}`);
+  }
+  assert.equal(pauseAfter(policy, 1, 1), 1000);
+  assert.equal(pauseAfter(policy, 1, 60), 1000);
+});
+
+test('bad input is never sent', () => {
+  for (const key of ['', 'a b', 'é', 'a\n', 'x'.repeat(256)]) {
+    assert.throws(() => newOrder('vase', 1, key), InvalidInput);
+  }
+  assert.throws(() => new Client('127.0.0.1:8080'), InvalidInput);
+});
+
+test('orders that wait travel together, and only the unknown ones again', async () => {
+  const results = (body) => body.orders.map(() => ({ ...HELD, status: 201 }));
+  let finish;
+  const finished = new Promise((resolve) => (finish = resolve));
+  let begun;
+  const begin = new Promise((resolve) => (begun = resolve));
+  const slow = async (body) => {
+    begun();
+    await finished;
+    return [200, { results: results(body) }];
+  };
+  const mixed = (body) => {
+    const answers = results(body);
+    answers[1] = { status: 503, code: 'outcome_unknown' };
+    answers[2] = { status: 409, code: 'sold_out' };
+    return [200, { results: answers }];
+  };
+  const last = (body) => [200, { results: results(body) }];
+  await serve([slow, mixed, last], async (url, seen) => {
+    const admin = new Client(url, { retry: FAST }).admin('token');
+    const batcher = new OrderBatcher(admin, 'vase', { flights: 1 });
+    const orders = [batcher.order('ann', 1, 'key-0')];
+    await begin;
+    for (let key = 1; key < 6; key += 1) orders.push(batcher.order('ann', 1, `key-${key}`));
+    finish();
+    const outcomes = await Promise.allSettled(orders);
+    assert.ok(outcomes[3].reason.isCode('sold_out'));
+    assert.equal(outcomes.filter(({ value }) => value?.order.state === 'held').length, 5);
+    const sent = seen.map(({ body }) => body.orders.map(({ key }) => key));
+    assert.deepEqual(sent, [['key-0'], ['key-1', 'key-2', 'key-3', 'key-4', 'key-5'], ['key-2']]);
+  });
+});

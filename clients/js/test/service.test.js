@@ -1,0 +1,103 @@
+// The client against a real service behind a proxy that drops answers, cuts connections and delays.
+//
+// `make test` starts both (lab/acceptance) and sets `STOCKADE_URL` (the proxy), `STOCKADE_DIRECT_URL`,
+// `STOCKADE_ADMIN_TOKEN`, `STOCKADE_JWT_SECRET` and `STOCKADE_PAYMENT_SECRET`. Without them this test
+// is skipped.
+
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { test } from 'node:test';
+
+import { Client, OrderBatcher, mintBuyer, newOrder } from '../src/index.js';
+
+const {
+  STOCKADE_URL: url,
+  STOCKADE_DIRECT_URL: directUrl,
+  STOCKADE_ADMIN_TOKEN: adminToken,
+  STOCKADE_JWT_SECRET: jwtSecret,
+  STOCKADE_PAYMENT_SECRET: paymentSecret,
+} = process.env;
+const skip = url ? false : 'no service: STOCKADE_URL is not set';
+
+/** Intents of a wave. Half of them are orders of their own, half travel in batches. */
+const WAVE = 100;
+const [WAVES_MIN, WAVES_MAX] = [3, 60];
+
+const retry = { deadline: 90_000, pause: 10, pauseMax: 200 };
+const item = `js-${randomUUID().slice(0, 8)}`;
+
+test('each intent ends as exactly one order', { skip }, async () => {
+  const client = new Client(url, { retry, attemptTimeout: 500 });
+  const admin = new Client(directUrl, { retry }).admin(adminToken);
+  await admin.createItem({ id: item, stock: 10_000, price: 500, limit_per_buyer: 1 });
+
+  const placed = await placeAll(client);
+  const replays = [...placed.values()].filter(({ replayed }) => replayed).length;
+  assert.ok(replays > 0, 'the proxy has dropped no answer');
+  const recorded = new Map();
+  let count = 0;
+  for await (const order of admin.itemOrders(item)) {
+    recorded.set(order.buyer, order.id);
+    count += 1;
+  }
+  assert.equal(count, placed.size);
+  for (const [buyer, { order }] of placed) assert.equal(recorded.get(buyer), order.id);
+  console.log(`js: ${placed.size} intents, ${replays} replays, ${count} orders`);
+
+  const orders = [...placed.values()].map(({ order }) => order.id);
+  await payAndCancel(client, admin, orders);
+  await readEvents(client.admin(adminToken), orders, orders.slice(0, 20));
+});
+
+/** Waves of orders, until a replay is the proof that an answer was lost, and its order was not. */
+async function placeAll(client) {
+  const batcher = new OrderBatcher(client.admin(adminToken), item);
+  const placed = new Map();
+  for (let number = 0; number < WAVES_MAX; number += 1) {
+    const buyers = Array.from({ length: WAVE }, (_, place) => `buyer-${number}-${place}`);
+    const intents = buyers.map((buyer, place) =>
+      place % 2 === 0
+        ? client.buyer(mintBuyer(jwtSecret, buyer)).place(newOrder(item, 1))
+        : batcher.order(buyer, 1, `key-${buyer}`),
+    );
+    const results = await Promise.all(intents);
+    buyers.forEach((buyer, place) => placed.set(buyer, results[place]));
+    const isReplayed = [...placed.values()].some(({ replayed }) => replayed);
+    if (number + 1 >= WAVES_MIN && isReplayed) break;
+  }
+  return placed;
+}
+
+async function payAndCancel(client, admin, orders) {
+  const provider = client.paymentProvider(paymentSecret);
+  const faultyAdmin = client.admin(adminToken);
+  const paid = orders.slice(0, 20).map((order) =>
+    provider.report({ payment: `pay-${order}`, order, amount: 500 }),
+  );
+  const cancelled = orders.slice(20, 40).map(async (order) => {
+    await faultyAdmin.extendHold(order, 1800);
+    return faultyAdmin.cancel(order);
+  });
+  for (const { state } of await Promise.all(paid)) assert.equal(state, 'confirmed');
+  for (const { state } of await Promise.all(cancelled)) assert.equal(state, 'cancelled');
+  const expected = { held: orders.length - 40, confirmed: 20, cancelled: 20 };
+  for (const [state, count] of Object.entries(expected)) {
+    let found = 0;
+    for await (const order of admin.itemOrders(item, state)) found += order.state === state;
+    assert.equal(found, count, state);
+  }
+  const { drift, oversold } = await admin.audit(item);
+  assert.deepEqual({ drift, oversold }, { drift: 0, oversold: 0 });
+}
+
+/** Follows the events through the proxy until each order has had its own. */
+async function readEvents(admin, held, confirmed) {
+  const missing = { 'order.held': new Set(held), 'order.confirmed': new Set(confirmed) };
+  for await (const event of admin.events({ wait: 1 })) {
+    if (event.subject !== item || !(event.kind in missing)) continue;
+    for (const order of event.orders) {
+      assert.ok(missing[event.kind].delete(order), `${event.kind} of ${order} came twice, or wrongly`);
+    }
+    if (Object.values(missing).every(({ size }) => size === 0)) break;
+  }
+}

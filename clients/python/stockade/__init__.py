@@ -1,0 +1,52 @@
+"""The Python client of Stockade's HTTP API. It needs the standard library only.
+
+Three kinds of callers share a `Client`: a `Buyer` places, shows and cancels orders, a
+`PaymentProvider` reports payments, and an `Admin` manages items and reads events. An `OrderBatcher`
+places the orders of many buyers, and a `Webhook` verifies what Stockade sends.
+
+    client = Client("http://127.0.0.1:8080")
+    buyer = client.buyer(mint_buyer(secret, "ann", lifetime=3600))
+    placed = buyer.place(NewOrder("maotai", 1))
+    print(placed.order.id, placed.order.state)
+
+Rule 1: the same key until the outcome is known. A `NewOrder` contains its key: create it once,
+store `order.key`, and place that same value again. Rule 2: `OutcomeUnknown` is never a refusal; only
+`Refused` is. Rule 3: verify before you trust: look at `order.state`, at `placed.recorded`, and at
+the signature of a webhook.
+"""
+
+from .batch import BuyerOrder, OrderBatcher
+from .client import Admin, Buyer, Client, PaymentProvider
+from .errors import Contract, Error, InvalidInput, OutcomeUnknown, Problem, Refused
+from .models import Event, EventPage, Item, ListedOrder, NewOrder, Order, Payment, Placed, RefundDue
+from .retry import RetryPolicy
+from .signatures import InvalidSignature, Webhook, mint_buyer, sign_payment
+
+__all__ = [
+    "Admin",
+    "Buyer",
+    "BuyerOrder",
+    "Client",
+    "Contract",
+    "Error",
+    "Event",
+    "EventPage",
+    "InvalidInput",
+    "InvalidSignature",
+    "Item",
+    "ListedOrder",
+    "NewOrder",
+    "Order",
+    "OrderBatcher",
+    "OutcomeUnknown",
+    "Payment",
+    "PaymentProvider",
+    "Placed",
+    "Problem",
+    "RefundDue",
+    "Refused",
+    "RetryPolicy",
+    "Webhook",
+    "mint_buyer",
+    "sign_payment",
+]

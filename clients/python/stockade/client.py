@@ -1,0 +1,338 @@
+"""The calls, and how they are repeated while their outcome is unknown."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from . import batch
+from .errors import Contract, Error, InvalidInput, OutcomeUnknown
+from .models import (
+    Event,
+    EventPage,
+    Item,
+    ListedOrder,
+    NewOrder,
+    Order,
+    Payment,
+    Placed,
+    RefundDue,
+    read,
+    read_placed,
+)
+from .retry import RetryPolicy
+from .signatures import sign_payment
+from .transport import Instance, Response
+
+if TYPE_CHECKING:
+    from .batch import BuyerOrder
+
+T = TypeVar("T")
+
+#: Rows of a page, when an iterator reads all of them.
+_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, which stays the same however often it is sent: the key is part of it."""
+
+    method: str
+    path: str
+    token: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    json: Any = None
+    #: Signs the body for each attempt, because the signature contains the time.
+    payment_secret: str | None = None
+    #: Seconds that the service itself may wait before it answers.
+    wait: float = 0.0
+
+    def parts(self) -> tuple[dict[str, str], bytes | None]:
+        headers, body = dict(self.headers), None
+        if self.json is not None:
+            body = json.dumps(self.json, separators=(",", ":")).encode()
+            headers["Content-Type"] = "application/json"
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        if self.payment_secret is not None:
+            headers["Stockade-Signature"] = sign_payment(self.payment_secret, body or b"")
+        return headers, body
+
+
+class Client:
+    """A service, which may have several instances. Threads may share a client."""
+
+    def __init__(
+        self, *urls: str, retry: RetryPolicy = RetryPolicy(), attempt_timeout: float = 10.0
+    ) -> None:
+        """Requests go to the instances at `urls` in turn, so a repeat goes to another one.
+
+        `attempt_timeout` limits, in seconds, each wait of one attempt.
+        """
+        if not urls:
+            raise InvalidInput("urls", "the address of one instance at least")
+        self._all = [Instance(url) for url in urls]
+        self._instances = itertools.cycle(self._all)
+        self.retry = retry
+        self._attempt_timeout = attempt_timeout
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections that no request uses."""
+        for instance in self._all:
+            instance.close()
+
+    def buyer(self, token: str) -> Buyer:
+        """Makes calls as the buyer who owns `token`, a JWT."""
+        return Buyer(self, token)
+
+    def admin(self, token: str) -> Admin:
+        """Makes calls as the admin who owns `token`."""
+        return Admin(self, token)
+
+    def payment_provider(self, secret: str) -> PaymentProvider:
+        """Reports payments. `secret` is the service's `STOCKADE_PAYMENT_SECRET`."""
+        return PaymentProvider(self, secret)
+
+    def item(self, item: str) -> Item:
+        """Shows an item as the public sees it, at most 250 ms old."""
+        return _item(self.send(Request("GET", _item_path(item))))
+
+    def send(self, request: Request) -> Response:
+        """Sends `request`, and repeats it while the outcome is unknown and the policy allows it."""
+        deadline = time.monotonic() + self.retry.deadline
+        for attempts in itertools.count(1):
+            try:
+                return self.send_once(request)
+            except OutcomeUnknown as error:
+                error.attempts = attempts
+                pause = self.retry.pause_after(attempts, error.retry_after)
+                if not error.is_retryable or time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+        raise AssertionError("the loop has no end")
+
+    def send_once(self, request: Request) -> Response:
+        """Sends `request` once; only success statuses return."""
+        headers, body = request.parts()
+        timeout = self._attempt_timeout + request.wait
+        instance = next(self._instances)
+        response = instance.exchange(request.method, request.path, headers, body, timeout)
+        return response.into_success()
+
+
+class Buyer:
+    """Makes calls as a buyer."""
+
+    def __init__(self, client: Client, token: str) -> None:
+        self._client, self._token = client, token
+
+    def place(self, order: NewOrder) -> Placed:
+        """Places an order, and repeats the request with the same key while the outcome is unknown.
+
+        A repeat of an order that exists succeeds too. It returns the order as it is now.
+        """
+        path = _item_path(order.item, "/orders")
+        key = {"Idempotency-Key": order.key}
+        request = Request("POST", path, self._token, key, {"quantity": order.quantity})
+        return read_placed(order, self._client.send(request))
+
+    def order(self, order: str) -> Order:
+        """Reads one of the buyer's orders from the ledger."""
+        return _order(order, self._client.send(Request("GET", _order_path(order), self._token)))
+
+    def cancel(self, order: str) -> Order:
+        """Cancels a held order. Its units can be bought again."""
+        return _order(order, self._client.send(Request("DELETE", _order_path(order), self._token)))
+
+    def extend_hold(self, order: str, seconds: int) -> Order:
+        """Has the hold last `seconds` from its creation, or longer if it does already."""
+        path, body = _order_path(order, "/hold"), {"seconds": seconds}
+        return _order(order, self._client.send(Request("POST", path, self._token, json=body)))
+
+    def orders(self) -> Iterator[ListedOrder]:
+        """All recorded orders of the buyer, page by page."""
+        return _pages(self._client, "/v1/orders", self._token, ListedOrder)
+
+
+class PaymentProvider:
+    """Reports payments to the service, signed with the payment secret."""
+
+    def __init__(self, client: Client, secret: str) -> None:
+        self._client, self._secret = client, secret
+
+    def report(self, payment: Payment) -> Order:
+        """Reports a payment; returns the order as it is now.
+
+        Check `state`: `refund_due` means that the order had expired and no units were left.
+        """
+        body = {name: value for name, value in asdict(payment).items() if value is not None}
+        path = _order_path(payment.order, "/payment")
+        request = Request("POST", path, json=body, payment_secret=self._secret)
+        return _order(payment.order, self._client.send(request))
+
+
+class Admin:
+    """Makes calls as an admin."""
+
+    def __init__(self, client: Client, token: str) -> None:
+        self._client, self._token = client, token
+
+    @property
+    def retry(self) -> RetryPolicy:
+        return self._client.retry
+
+    def create_item(self, item: str, stock: int, **options: Any) -> Item:
+        """Creates an item; `options` are the fields of docs/api.md. A repeat changes nothing."""
+        return _item(self._send("POST", "/v1/items", {"id": item, "stock": stock, **options}))
+
+    def item(self, item: str) -> Item:
+        """Shows an item, uncached, with its version."""
+        return _item(self._send("GET", _item_path(item)))
+
+    def set_state(self, item: str, state: str) -> Item:
+        """Opens, pauses or closes an item: `open`, `paused`, `closed`."""
+        return _item(self._send("PUT", _item_path(item, "/state"), {"state": state}))
+
+    def audit(self, item: str) -> dict[str, Any]:
+        """Compares the stock counters of an item with the ledger."""
+        return dict(self._send("GET", _item_path(item, "/audit")).json())
+
+    def order(self, order: str) -> Order:
+        """Reads any buyer's order from the ledger."""
+        return _order(order, self._send("GET", _order_path(order)))
+
+    def cancel(self, order: str) -> Order:
+        """Cancels any buyer's held order."""
+        return _order(order, self._send("DELETE", _order_path(order)))
+
+    def extend_hold(self, order: str, seconds: int) -> Order:
+        """Has the hold last `seconds` from its creation, or longer if it does already."""
+        return _order(order, self._send("POST", _order_path(order, "/hold"), {"seconds": seconds}))
+
+    def refund(self, order: str) -> Order:
+        """Notes that the money of an order was returned."""
+        return _order(order, self._send("POST", _order_path(order, "/refund")))
+
+    def item_orders(self, item: str, state: str | None = None) -> Iterator[ListedOrder]:
+        """All recorded orders of an item, those in one state or all, page by page."""
+        path = _item_path(item, "/orders")
+        return _pages(self._client, path, self._token, ListedOrder, state=state)
+
+    def refunds_due(self) -> Iterator[RefundDue]:
+        """All money that must be returned, page by page."""
+        return _pages(self._client, "/v1/refunds-due", self._token, RefundDue)
+
+    def refund_done(self, row: str) -> RefundDue:
+        """Notes that the money of a row of `refunds_due` was returned."""
+        response = self._send("POST", f"/v1/refunds-due/{quote(row, safe='')}/done")
+        return read(RefundDue, response.json(), response.status)
+
+    def place_batch(self, item: str, orders: Sequence[BuyerOrder]) -> list[Placed | Error]:
+        """Places orders of several buyers, at most 512; a result for each, in this order.
+
+        The whole request is repeated while its outcome is unknown, but not single orders whose
+        outcome is: `OrderBatcher` does that.
+        """
+        response = self._client.send(self._batch(item, orders))
+        return batch.read_results(item, orders, response)
+
+    def place_batch_once(self, item: str, orders: Sequence[BuyerOrder]) -> list[Placed | Error]:
+        """`place_batch` without a repeat of the request."""
+        response = self._client.send_once(self._batch(item, orders))
+        return batch.read_results(item, orders, response)
+
+    def event_page(self, after: str | None = None, *, wait: int = 0, limit: int = 100) -> EventPage:
+        """The events after a cursor, or from the oldest; waits so many seconds for the first.
+
+        Store `page.next` with what you did about the events, in one transaction.
+        """
+        query = _query(after=after, wait=wait, limit=limit)
+        request = Request("GET", f"/v1/events{query}", self._token, wait=wait)
+        response = self._client.send(request)
+        body = response.json()
+        if not isinstance(body, dict) or not isinstance(body.get("data"), list):
+            raise Contract(response.status, "data is missing")
+        return EventPage([read(Event, event) for event in body["data"]], body.get("next"))
+
+    def events(self, after: str | None = None, *, wait: int = 30) -> Iterator[Event]:
+        """The events after a cursor, and those to come, without end.
+
+        `event.id` is the cursor to continue from. An error ends the iterator: begin again there.
+        """
+        while True:
+            page = self.event_page(after, wait=wait)
+            yield from page.data
+            after = page.next or after
+
+    def create_webhook(self, url: str, kinds: Sequence[str] = ()) -> dict[str, Any]:
+        """Creates a webhook; the answer has its `id` and, only here, its `secret`.
+
+        A repeat would create another one, so the request is sent once.
+        """
+        body = {"url": url, "kinds": list(kinds)}
+        request = Request("POST", "/v1/webhooks", self._token, json=body)
+        return dict(self._client.send_once(request).json())
+
+    def webhooks(self) -> list[dict[str, Any]]:
+        """All webhooks, without their secrets."""
+        return list(self._send("GET", "/v1/webhooks").json()["data"])
+
+    def remove_webhook(self, webhook: str) -> None:
+        """Removes a webhook."""
+        self._send("DELETE", f"/v1/webhooks/{quote(webhook, safe='')}")
+
+    def _send(self, method: str, path: str, body: Any = None) -> Response:
+        return self._client.send(Request(method, path, self._token, json=body))
+
+    def _batch(self, item: str, orders: Sequence[BuyerOrder]) -> Request:
+        lines = [asdict(order) for order in orders]
+        return Request(
+            "POST", _item_path(item, "/orders:batch"), self._token, json={"orders": lines}
+        )
+
+
+def _order(order: str, response: Response) -> Order:
+    found = read(Order, response.json(), response.status)
+    if found.id != order:
+        raise Contract(response.status, f"expected the order {order}, found {found.id}")
+    return found
+
+
+def _item(response: Response) -> Item:
+    return read(Item, response.json(), response.status, version=response.version)
+
+
+def _pages(
+    client: Client, path: str, token: str, model: type[T], state: str | None = None
+) -> Iterator[T]:
+    after: str | None = None
+    while True:
+        query = _query(after=after, state=state, limit=_ROWS)
+        page = client.send(Request("GET", path + query, token)).json()
+        yield from (read(model, row) for row in page["data"])
+        after = page["next"]
+        if after is None:
+            return
+
+
+def _query(**parameters: str | int | None) -> str:
+    return "?" + urlencode({name: value for name, value in parameters.items() if value is not None})
+
+
+def _item_path(item: str, rest: str = "") -> str:
+    return f"/v1/items/{quote(item, safe='')}{rest}"
+
+
+def _order_path(order: str, rest: str = "") -> str:
+    return f"/v1/orders/{quote(order, safe='')}{rest}"

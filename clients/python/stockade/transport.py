@@ -1,0 +1,142 @@
+"""Connections that stay open, and complete responses or none."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from .errors import Contract, InvalidInput, OutcomeUnknown, Problem, Refused
+
+#: The service, or a proxy before it, closes connections that are idle for longer.
+_IDLE_SECONDS_MAX = 4.0
+_IDLE_CONNECTIONS_MAX = 32
+
+
+@dataclass(frozen=True)
+class Response:
+    """A complete response."""
+
+    status: int
+    replayed: bool
+    retry_after: int | None
+    #: The version of the item, which `If-Match` takes. Only admins receive it.
+    version: int | None
+    body: bytes
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise Contract(self.status, f"the body is not JSON: {error}") from None
+
+    def into_success(self) -> Response:
+        """The response if its status is a success.
+
+        Other 4xx statuses are refusals: the service decided. 408 and every 5xx status leave the
+        outcome open, whether the service sent it or a proxy before it.
+        """
+        if 200 <= self.status <= 299:
+            return self
+        if self.status == 408 or 500 <= self.status <= 599:
+            raise OutcomeUnknown(self.problem())
+        if 400 <= self.status <= 499:
+            raise Refused(self.problem())
+        raise Contract(self.status, "the API does not use this status")
+
+    def problem(self) -> Problem:
+        try:
+            body = json.loads(self.body)
+        except ValueError:
+            body = None
+        known = body if isinstance(body, dict) else {}
+        return Problem(
+            status=self.status,
+            code=str(known.get("code", "")),
+            detail=str(known.get("detail", "")),
+            field=known.get("field"),
+            retry_after=self.retry_after,
+        )
+
+
+class Instance:
+    """An instance of the service. Threads share its connections."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput("url", "an address such as http://127.0.0.1:8080")
+        self._connection_type = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        self._address = (parts.hostname, parts.port)
+        self._path = parts.path.rstrip("/")
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
+
+    def exchange(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, timeout: float
+    ) -> Response:
+        """Sends a request once. Without a complete response, the outcome is unknown."""
+        connection = self._connect(timeout)
+        try:
+            connection.request(method, self._path + path, body, headers)
+            response = connection.getresponse()
+            received = _receive(response)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise OutcomeUnknown(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return received
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        with self._lock:
+            while self._idle:
+                since, connection = self._idle.pop()
+                if time.monotonic() - since < _IDLE_SECONDS_MAX and connection.sock:
+                    connection.sock.settimeout(timeout)
+                    return connection
+                connection.close()
+        host, port = self._address
+        return self._connection_type(host, port, timeout=timeout)
+
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if len(self._idle) < _IDLE_CONNECTIONS_MAX:
+                self._idle.append((time.monotonic(), connection))
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            while self._idle:
+                self._idle.pop()[1].close()
+
+
+def _receive(response: http.client.HTTPResponse) -> Response:
+    # `http.client` takes headers that break off for complete ones, and a body without a length for
+    # one that ends with the connection. Each response of the service has a length.
+    if response.length is None and not response.chunked:
+        raise http.client.IncompleteRead(b"")
+    return Response(
+        status=response.status,
+        replayed=response.headers.get("Idempotent-Replayed") == "true",
+        retry_after=_number(response.headers.get("Retry-After")),
+        version=_number(response.headers.get("ETag")),
+        body=response.read(),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    text = (text or "").strip('"')
+    return int(text) if text.isascii() and text.isdigit() else None

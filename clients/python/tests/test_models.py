@@ -1,0 +1,40 @@
+"""The models, against the description of the API."""
+
+import json
+import unittest
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from stockade import Event, Item, ListedOrder, Order, Payment, RefundDue
+
+DESCRIPTION = Path(__file__).parents[3] / "docs" / "openapi.json"
+#: The schema of each model.
+MODELS = {
+    Event: "CloudEvent",
+    Item: "ItemBody",
+    ListedOrder: "OrderRow",
+    Order: "OrderBody",
+    Payment: "NewPayment",
+    RefundDue: "RefundRow",
+}
+
+
+class Models(unittest.TestCase):
+    def test_the_models_have_the_fields_of_the_description(self) -> None:
+        schemas = json.loads(DESCRIPTION.read_text())["components"]["schemas"]
+        for model, name in MODELS.items():
+            schema, known = schemas[name], {field.name: field for field in fields(model)}
+            if model is Item:
+                del known["version"]  # It comes from the header `ETag`.
+            needed = {
+                name
+                for name, field in known.items()
+                if field.default is MISSING and field.default_factory is MISSING
+            }
+            with self.subTest(model.__name__):
+                self.assertLessEqual(set(known), set(schema["properties"]))
+                self.assertLessEqual(needed, set(schema["required"]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,109 @@
+//! The clients of other languages: their tests, against a real service behind a proxy that drops
+//! answers, cuts connections and delays. Never two orders for one intent.
+
+use std::{env, path::Path, process::Stdio, sync::Arc, time::Duration};
+
+use testbed::{Proxy, Traffic};
+use tokio::{process::Command, time::sleep};
+
+use crate::process::{Serving, settled_audit, token};
+
+/// What the proxy does, and for how long. An attempt of the clients takes half a second at most.
+const FAULTS: [(Traffic, u64); 9] = [
+    (Traffic::Pass, 100),
+    // Orders are placed, and their answers are lost.
+    (Traffic::HoldAnswers, 40),
+    (Traffic::Reset, 10),
+    (Traffic::Pass, 100),
+    (Traffic::HoldRequests, 40),
+    (Traffic::Reset, 10),
+    (Traffic::Delay(Duration::from_millis(30)), 150),
+    // Orders are placed, and their answers come after the client has given the attempt up.
+    (Traffic::HoldAnswers, 600),
+    (Traffic::Pass, 100),
+];
+
+/// The folder, the program and its arguments.
+const CLIENTS: [(&str, &str, &[&str]); 2] = [
+    ("python", "python3", &["-m", "unittest"]),
+    ("js", "node", &["--test"]),
+];
+
+async fn inject(proxy: Arc<Proxy>) {
+    for (traffic, milliseconds) in FAULTS.iter().cycle() {
+        proxy.set(*traffic);
+        sleep(Duration::from_millis(*milliseconds)).await;
+    }
+}
+
+/// The settings that the tests of a client read.
+fn settings(folder: &Path, up: &Serving, proxy: &Proxy) -> Vec<(&'static str, String)> {
+    let run_file = std::fs::read_to_string(folder.join("run.toml")).unwrap();
+    let run_file: toml::Table = run_file.parse().unwrap();
+    let secret = |name: &str| run_file[name].as_str().unwrap().to_owned();
+    vec![
+        ("STOCKADE_URL", format!("http://127.0.0.1:{}", proxy.port())),
+        ("STOCKADE_DIRECT_URL", up.url.clone()),
+        ("STOCKADE_ADMIN_TOKEN", token(folder, &["admin"])),
+        ("STOCKADE_JWT_SECRET", secret("jwt_secret")),
+        ("STOCKADE_PAYMENT_SECRET", secret("payment_secret")),
+    ]
+}
+
+/// Whether it is on the PATH, or else its client is skipped with a message, except in CI.
+pub fn has(program: &str) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&folders).any(|folder| folder.join(program).is_file());
+    if !found {
+        let missing = format!("no {program} found: scripts/setup.sh test installs it");
+        assert!(env::var_os("CI").is_none(), "{missing}");
+        eprintln!("SKIPPED: {missing}");
+    }
+    found
+}
+
+async fn test(client: &str, program: &str, arguments: &[&str], settings: &[(&str, String)]) {
+    if !has(program) {
+        return;
+    }
+    let folder = format!("{}/../../clients/{client}", env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .envs(settings.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    let text = text.concat();
+    // The line about intents comes from the test that needs the service.
+    let summary = format!("{client}: ");
+    let line = text
+        .lines()
+        .find_map(|line| line.find(&summary).map(|at| &line[at..]));
+    assert!(
+        output.status.success() && line.is_some(),
+        "{program}: {text}"
+    );
+    eprintln!("{}", line.unwrap_or_default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_intent_of_a_client_ends_as_exactly_one_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let port = up.url.rsplit(':').next().unwrap().parse().unwrap();
+    let proxy = Arc::new(Proxy::start(port).await.unwrap());
+    let settings = settings(folder.path(), &up, &proxy);
+    let faults = tokio::spawn(inject(Arc::clone(&proxy)));
+    let [python, js] = CLIENTS.map(|(client, program, arguments)| {
+        let settings = &settings;
+        async move { test(client, program, arguments, settings).await }
+    });
+    tokio::join!(python, js);
+    faults.abort();
+    settled_audit(folder.path(), "demo").await;
+}

@@ -167,7 +167,7 @@ fn api() -> Router<App> {
         .route("/v1/orders/{order}/hold", post(life::extend))
         .route("/v1/orders/{order}/payment", post(life::pay))
         .route("/v1/orders/{order}/refund", post(life::refund))
-        .route("/v1/carts", post(carts::place))
+        .route("/v1/carts", post(carts::place).merge(get(lists::own_carts)))
         .route(
             "/v1/carts/{cart}",
             get(carts::show).merge(delete(carts::cancel)),

@@ -12,7 +12,7 @@ use domain::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use super::{
@@ -115,6 +115,17 @@ impl<'a> CartBody<'a> {
             code: refusal.map(|refusal| refusal.reason),
             item: refusal.and_then(|refusal| refusal.item.as_ref()),
         }
+    }
+}
+
+/// A cart in a list.
+#[derive(Debug, ToSchema)]
+#[schema(value_type = CartBody<'static>)]
+pub(crate) struct CartRow(pub Cart);
+
+impl Serialize for CartRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        CartBody::of(&self.0).serialize(serializer)
     }
 }
 

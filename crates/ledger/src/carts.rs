@@ -23,7 +23,8 @@ const LOOK_INTERVAL: SignedDuration = SignedDuration::from_millis(500);
 /// A transition of a cart, decided on the cart as it was read.
 #[derive(Debug, Clone)]
 pub struct CartStep {
-    /// The cart as it was read. The step applies only to this version.
+    /// The cart as it was read. The step applies only to this version; a cart that is `placing` only
+    /// has to be so still.
     pub cart: Cart,
     /// The state that it shall have. From `failed` to `failed`: release the lines that were recorded
     /// since.
@@ -32,7 +33,8 @@ pub struct CartStep {
     pub payment: Option<PaymentId>,
     /// Why the cart fails.
     pub refusal: Option<CartRefusal>,
-    /// The cart fails, and none of its lines can be recorded any more.
+    /// The cart fails, and none of its lines can be recorded any more. It counts only if no other
+    /// request has taken the cart over since it was read.
     pub is_settled: bool,
 }
 
@@ -82,8 +84,8 @@ pub enum CreatedCart {
 /// SQL statements of a transaction that changes a cart, besides those of its lines' transitions.
 #[async_trait]
 pub(crate) trait Statements: transition::Statements {
-    /// Locks the cart's row, and returns its version.
-    async fn lock_cart(&mut self, id: CartId) -> Result<Option<u64>, LedgerError>;
+    /// Locks the cart's row, and returns its state and version.
+    async fn lock_cart(&mut self, id: CartId) -> Result<Option<(CartState, u64)>, LedgerError>;
 
     /// The recorded orders of the cart's lines.
     async fn lines_of(&mut self, id: CartId) -> Result<Vec<Order>, LedgerError>;
@@ -111,15 +113,24 @@ async fn apply(
     step: &CartStep,
 ) -> Result<Outcome<Option<SteppedCart>>, LedgerError> {
     let id = step.cart.id;
-    let is_current = transaction.lock_cart(id).await? == Some(step.cart.version);
+    let Some((state, version)) = transaction.lock_cart(id).await? else {
+        return Ok(Outcome::Unchanged(None));
+    };
+    // Requests for the same cart place it together: whichever has all lines, or is refused one,
+    // decides for all of them.
+    let is_current = match step.cart.state {
+        CartState::Placing => state == CartState::Placing,
+        _ => version == step.cart.version,
+    };
     if !is_current || !step.is_allowed() || !bind(transaction, step).await? {
         return Ok(Outcome::Unchanged(None));
     }
+    let is_settled = step.is_settled && version == step.cart.version;
     let lines = transaction.lines_of(id).await?;
     if step.to == CartState::Held && !all_are(&step.cart, &lines, OrderState::Held) {
         return Ok(Outcome::Unchanged(None));
     }
-    let after = stepped(step, &lines);
+    let after = stepped(step, version, &lines);
     let moves = moves(step, &lines)?;
     let events = match step.cart.state == step.to {
         true => None,
@@ -134,7 +145,9 @@ async fn apply(
     if moved.len() != moves.len() {
         return Err(LedgerError::CartSuperseded(id));
     }
-    transaction.write_cart(&after, due_at(step, &after)).await?;
+    transaction
+        .write_cart(&after, due_at(&after, is_settled))
+        .await?;
     let freed = moves
         .into_iter()
         .filter(|moved| moved.order.state.units() != Units::None && moved.to.units() == Units::None)
@@ -191,7 +204,7 @@ fn moves(step: &CartStep, lines: &[Order]) -> Result<Vec<Transition>, LedgerErro
 }
 
 /// The cart after the step.
-fn stepped(step: &CartStep, lines: &[Order]) -> Cart {
+fn stepped(step: &CartStep, version: u64, lines: &[Order]) -> Cart {
     let cart = step.cart.clone();
     let held_until = lines.iter().map(|line| line.expires_at).min();
     Cart {
@@ -202,16 +215,16 @@ fn stepped(step: &CartStep, lines: &[Order]) -> Cart {
         },
         payment: step.payment.clone().or(cart.payment),
         refusal: cart.refusal.or_else(|| step.refusal.clone()),
-        version: cart.version + 1,
+        version: version + 1,
         ..cart
     }
 }
 
 /// When a reconciler has to look at the cart after the step.
-fn due_at(step: &CartStep, after: &Cart) -> Option<Timestamp> {
+fn due_at(after: &Cart, is_settled: bool) -> Option<Timestamp> {
     match after.state {
         CartState::Placing | CartState::Held => Some(after.expires_at),
-        CartState::Failed if !step.is_settled => Some(Timestamp::now() + LOOK_INTERVAL),
+        CartState::Failed if !is_settled => Some(Timestamp::now() + LOOK_INTERVAL),
         _ => None,
     }
 }

@@ -19,8 +19,8 @@ pub trait Carts: Send + Sync + 'static {
     /// The cart of the line with this order id.
     async fn cart_of_line(&self, order: domain::OrderId) -> Result<Option<CartId>, LedgerError>;
 
-    /// Raises the version of a cart that is `placing`, because another request goes on with it: the
-    /// one before can then not say any more what its lines have taken. `false`: the cart has changed.
+    /// Raises the version of a cart that is `placing`, because another request places it too: no
+    /// request can then say any more what all of its lines have taken. `false`: the cart has changed.
     async fn take_over_cart(&self, cart: &Cart) -> Result<bool, LedgerError>;
 
     /// Changes the cart and all of its lines in one transaction, if the cart still has the version

@@ -1,7 +1,7 @@
 //! Carts, on PostgreSQL.
 
 use async_trait::async_trait;
-use domain::{BuyerId, Cart, CartId, Order, OrderId};
+use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId};
 use jiff::Timestamp;
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -11,7 +11,7 @@ use crate::{
     CartStep, Carts, CreatedCart, LedgerError, Page, SteppedCart,
     carts::{self, Statements},
     columns::{self, CartColumns, CartLineColumns, OrderColumns},
-    convert::{column, signed, unsigned},
+    convert::{column, parsed, signed, unsigned},
 };
 
 const LINES: &str = "SELECT cart, order_id, item, quantity FROM cart_lines WHERE cart = ANY($1) ORDER BY cart, place";
@@ -139,13 +139,18 @@ async fn with_lines(pool: &PgPool, rows: Vec<CartColumns>) -> Result<Vec<Cart>, 
 
 #[async_trait]
 impl Statements for Transaction {
-    async fn lock_cart(&mut self, id: CartId) -> Result<Option<u64>, LedgerError> {
-        let version =
-            sqlx::query_scalar::<_, i64>("SELECT version FROM carts WHERE id = $1 FOR UPDATE");
-        let version = version.bind(id.as_uuid()).fetch_optional(&mut **self);
-        version
-            .await?
-            .map(|version| unsigned("carts.version", version))
+    async fn lock_cart(&mut self, id: CartId) -> Result<Option<(CartState, u64)>, LedgerError> {
+        let row = sqlx::query_as::<_, (String, i64)>(
+            "SELECT state, version FROM carts WHERE id = $1 FOR UPDATE",
+        );
+        let row = row.bind(id.as_uuid()).fetch_optional(&mut **self);
+        row.await?
+            .map(|(state, version)| {
+                Ok((
+                    parsed("carts.state", &state)?,
+                    unsigned("carts.version", version)?,
+                ))
+            })
             .transpose()
     }
 

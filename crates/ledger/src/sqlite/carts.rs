@@ -1,7 +1,7 @@
 //! Carts, on SQLite.
 
 use async_trait::async_trait;
-use domain::{BuyerId, Cart, CartId, Order, OrderId};
+use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId};
 use jiff::Timestamp;
 use sqlx::SqlitePool;
 use uuid::Uuid;
@@ -11,7 +11,7 @@ use crate::{
     CartStep, Carts, CreatedCart, LedgerError, Page, SteppedCart,
     carts::{self, Statements},
     columns::{self, CartColumns, CartLineColumns, OrderColumns},
-    convert::{column, signed, unsigned},
+    convert::{column, parsed, signed, unsigned},
     transaction::end,
 };
 
@@ -156,12 +156,17 @@ async fn with_lines(pool: &SqlitePool, rows: Vec<CartColumns>) -> Result<Vec<Car
 #[async_trait]
 impl Statements for Transaction {
     /// The transaction already holds the write lock, which covers all rows.
-    async fn lock_cart(&mut self, id: CartId) -> Result<Option<u64>, LedgerError> {
-        let version = sqlx::query_scalar::<_, i64>("SELECT version FROM carts WHERE id = ?");
-        let version = version.bind(id.as_uuid()).fetch_optional(&mut **self);
-        version
-            .await?
-            .map(|version| unsigned("carts.version", version))
+    async fn lock_cart(&mut self, id: CartId) -> Result<Option<(CartState, u64)>, LedgerError> {
+        let row =
+            sqlx::query_as::<_, (String, i64)>("SELECT state, version FROM carts WHERE id = ?");
+        let row = row.bind(id.as_uuid()).fetch_optional(&mut **self);
+        row.await?
+            .map(|(state, version)| {
+                Ok((
+                    parsed("carts.state", &state)?,
+                    unsigned("carts.version", version)?,
+                ))
+            })
             .transpose()
     }
 

@@ -433,9 +433,10 @@ async fn of_two_carts_that_cross_one_gets_all_and_the_other_nothing() {
                 cart_of(&[(&vase, 1), (&bowl, 1)]),
                 cart_of(&[(&bowl, 1), (&vase, 1)]),
             );
+            let key = format!("k{round}");
             let (ann, bob) = tokio::join!(
-                env.post_cart(0, "ann", &format!("k{round}"), &there),
-                env.post_cart(1, "bob", &format!("k{round}"), &back)
+                env.post_cart(0, "ann", &key, &there),
+                env.post_cart(1, "bob", &key, &back)
             );
             let mut statuses = [ann.status, bob.status];
             statuses.sort_unstable();
@@ -498,9 +499,13 @@ async fn a_payment_and_a_cancellation_at_the_same_time_leave_no_cart_in_parts() 
             async move { env.held_cart("ann", &format!("k{n}"), &lines).await }
         }))
         .await;
-        join_all(carts.iter().map(|cart| async {
-            let (paid, _) = (env.pay_cart(cart, &format!("p-{cart}"), None), ());
-            tokio::join!(paid, env.cancel_cart("ann", cart))
+        let env = &env;
+        join_all(carts.iter().map(|cart| async move {
+            let payment = format!("p-{cart}");
+            tokio::join!(
+                env.pay_cart(cart, &payment, None),
+                env.cancel_cart("ann", cart)
+            )
         }))
         .await;
         let mut confirmed = 0;
@@ -716,7 +721,7 @@ async fn a_line_that_is_recorded_after_its_cart_has_failed_is_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_buyer_lists_carts_page_by_page_and_an_erased_one_has_no_name() {
-    open_each(Options::default(), async |env| {
+    open_each(Options::reconciled(), async |env| {
         let vase = env.create(json!({ "stock": 9 })).await;
         let name = format!("ann@{vase}");
         let mut expected = Vec::new();

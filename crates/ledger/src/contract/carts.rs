@@ -20,8 +20,9 @@ pub trait Carts: Send + Sync + 'static {
     async fn cart_of_line(&self, order: domain::OrderId) -> Result<Option<CartId>, LedgerError>;
 
     /// Raises the version of a cart that is `placing`, because another request places it too: no
-    /// request can then say any more what all of its lines have taken. `false`: the cart has changed.
-    async fn take_over_cart(&self, cart: &Cart) -> Result<bool, LedgerError>;
+    /// request can then say any more what all of its lines have taken. `false`: it
+    /// is not `placing`.
+    async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError>;
 
     /// Changes the cart and all of its lines in one transaction, if the cart still has the version
     /// of the step.

@@ -81,15 +81,11 @@ impl Carts for PostgresLedger {
         Ok(cart.map(CartId::from))
     }
 
-    async fn take_over_cart(&self, cart: &Cart) -> Result<bool, LedgerError> {
+    async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError> {
         let taken = sqlx::query(
-            "UPDATE carts SET version = version + 1 WHERE id = $1 AND version = $2 AND state = 'placing'",
+            "UPDATE carts SET version = version + 1 WHERE id = $1 AND state = 'placing'",
         );
-        let taken = taken
-            .bind(cart.id.as_uuid())
-            .bind(signed(cart.version))
-            .execute(&self.pool)
-            .await?;
+        let taken = taken.bind(id.as_uuid()).execute(&self.pool).await?;
         Ok(taken.rows_affected() == 1)
     }
 

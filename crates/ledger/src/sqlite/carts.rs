@@ -45,15 +45,11 @@ impl Carts for SqliteLedger {
         Ok(cart.fetch_optional(&self.readers).await?.map(CartId::from))
     }
 
-    async fn take_over_cart(&self, cart: &Cart) -> Result<bool, LedgerError> {
+    async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError> {
         let taken = sqlx::query(
-            "UPDATE carts SET version = version + 1 WHERE id = ? AND version = ? AND state = 'placing'",
+            "UPDATE carts SET version = version + 1 WHERE id = ? AND state = 'placing'",
         );
-        let taken = taken
-            .bind(cart.id.as_uuid())
-            .bind(signed(cart.version))
-            .execute(&self.writer)
-            .await?;
+        let taken = taken.bind(id.as_uuid()).execute(&self.writer).await?;
         Ok(taken.rows_affected() == 1)
     }
 

@@ -107,7 +107,7 @@ impl Engine {
         let mut may_place = !replayed;
         while cart.state == CartState::Placing {
             if !may_place {
-                may_place = self.ledger.take_over_cart(&cart).await?;
+                may_place = self.ledger.take_over_cart(cart.id).await?;
                 cart = self.read_cart(cart.id).await?;
                 continue;
             }

@@ -123,8 +123,8 @@ impl Carts for UnresponsiveLedger {
         self.ledger.cart_of_line(order).await
     }
 
-    async fn take_over_cart(&self, cart: &Cart) -> Result<bool, LedgerError> {
-        self.ledger.take_over_cart(cart).await
+    async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError> {
+        self.ledger.take_over_cart(id).await
     }
 
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {

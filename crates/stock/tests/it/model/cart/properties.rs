@@ -18,7 +18,7 @@ pub fn all() -> Vec<Property<Saga>> {
     vec![
         Property::always(ALL_OR_NONE, |_, state: &State| is_all_or_none(state)),
         Property::always(HELD, |_, state: &State| {
-            !is(state, Cart::Held) || all(state, Order::Held)
+            !is(state, Cart::Held) || all_are(state, Order::Held)
         }),
         Property::always(IN_TIME, |_, state: &State| {
             !is(state, Cart::Failed) || state.refused || state.time >= Time::Deadline
@@ -50,7 +50,7 @@ fn is(state: &State, cart: Cart) -> bool {
     state.row.is_some_and(|row| row.state == cart)
 }
 
-fn all(state: &State, order: Order) -> bool {
+fn all_are(state: &State, order: Order) -> bool {
     state.orders.iter().all(|line| *line == order)
 }
 
@@ -58,7 +58,7 @@ fn is_all_or_none(state: &State) -> bool {
     let is_sold = is(state, Cart::Confirmed);
     let no_line_is = state.orders.iter().all(|line| *line != Order::Confirmed);
     if is_sold {
-        all(state, Order::Confirmed)
+        all_are(state, Order::Confirmed)
     } else {
         no_line_is
     }
@@ -82,9 +82,8 @@ fn the_reconciler_frees_every_unit(saga: &Saga, state: &State) -> bool {
         }
         let is_looked_at = state.row.is_some_and(|row| !row.settled);
         if is_looked_at {
-            state.read[actor as usize] = None;
-            saga.step(&mut state, Step::Read { actor });
-            saga.step(&mut state, Step::Act { actor });
+            let is_late = false;
+            saga.step(&mut state, Step::Act { actor, is_late });
         }
         for line in 0..LINES {
             if state.orders[line] == Order::Ended && state.segments[line] == Segment::Taken {

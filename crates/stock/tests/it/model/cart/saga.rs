@@ -137,14 +137,14 @@ pub struct State {
     pub segments: [Segment; LINES],
     pub orders: [Order; LINES],
     pub requests: [Request; REQUESTS],
-    /// What the payment, the cancellation and the reconciler have read.
-    pub read: [Option<Row>; 3],
+    /// What one of the actors has read and not acted on yet: the row may have changed since.
+    pub read: Option<Row>,
     pub time: Time,
     /// A segment has refused a line.
     pub refused: bool,
 }
 
-/// Who reads the row, and acts on it later.
+/// Who acts on the row, at once or long after it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Actor {
     Payment,
@@ -196,11 +196,12 @@ pub enum Step {
     PayLine {
         line: usize,
     },
-    Read {
-        actor: Actor,
-    },
+    /// Someone reads the row, to act on it later.
+    Read,
+    /// The actor acts on the row as it is, or as it was read then.
     Act {
         actor: Actor,
+        is_late: bool,
     },
 }
 
@@ -217,7 +218,7 @@ impl State {
             segments: [Segment::Free; LINES],
             orders: [Order::Unknown; LINES],
             requests: [Request::Idle; REQUESTS],
-            read: [None; 3],
+            read: None,
             time: Time::Early,
             refused: false,
         }
@@ -339,8 +340,13 @@ impl Saga {
         state.requests[request] = Request::Done;
     }
 
-    fn act(&self, state: &mut State, actor: Actor) {
-        let Some(read) = state.read[actor as usize].take() else {
+    fn act(&self, state: &mut State, actor: Actor, is_late: bool) {
+        let read = if is_late {
+            state.read.take()
+        } else {
+            state.row
+        };
+        let Some(read) = read else {
             return;
         };
         match actor {
@@ -421,14 +427,16 @@ impl Saga {
             Step::Return { line } => state.segments[line] = Segment::Released,
             Step::Expire { line } => state.orders[line] = Order::Ended,
             Step::PayLine { line } => state.orders[line] = Order::Confirmed,
-            Step::Read { actor } => state.read[actor as usize] = state.row,
-            Step::Act { actor } => self.act(state, actor),
+            Step::Read => state.read = state.row,
+            Step::Act { actor, is_late } => self.act(state, actor, is_late),
         }
     }
 
     fn request_steps(&self, state: &State, request: usize, steps: &mut Vec<Step>) {
         let may_take = state.time < Time::Late || !self.rules.takes_end;
         match state.requests[request] {
+            // The repeat begins after the request.
+            Request::Idle if request > 0 && state.requests[0] == Request::Idle => {}
             Request::Idle => {
                 steps.push(Step::Begin { request });
                 if !self.rules.row_first && request == 0 && state.row.is_none() {
@@ -487,12 +495,12 @@ impl Model for Saga {
         steps.push(Step::Tick);
         (0..REQUESTS).for_each(|request| self.request_steps(state, request, steps));
         (0..LINES).for_each(|line| self.line_steps(state, line, steps));
+        if state.read.is_none() && state.row.is_some() {
+            steps.push(Step::Read);
+        }
         for actor in [Actor::Payment, Actor::Cancellation, Actor::Reconciler] {
-            let step = match state.read[actor as usize] {
-                None => Step::Read { actor },
-                Some(_) => Step::Act { actor },
-            };
-            steps.push(step);
+            let when = [false, true].into_iter();
+            steps.extend(when.map(|is_late| Step::Act { actor, is_late }));
         }
     }
 

@@ -143,7 +143,7 @@ impl Engine {
     fn new_cart(&self, placement: CartPlacement, items: &[Arc<KnownItem>]) -> Cart {
         let CartPlacement { buyer, key, lines } = placement;
         let amounts = lines.iter().zip(items).map(|((_, quantity), known)| {
-            let price = known.item.price_cents;
+            let price = known.item.price;
             price.saturating_mul(u64::from(quantity.get()))
         });
         // A repeat of the request must find time left.

@@ -289,7 +289,7 @@ pub(crate) async fn pay(
     }
     let payment = Payment {
         id: PaymentId::new(&reported.payment)?,
-        amount_cents: reported.amount.map(|amount| amount.0),
+        amount: reported.amount.map(|amount| amount.0),
         currency: None,
     };
     let paid = app.engine.pay_cart(cart, &payment).await;

@@ -132,6 +132,7 @@ pub(crate) async fn extend(
         .extend(order_id(&order)?, who.buyer.as_ref(), seconds);
     match extended.await? {
         Extended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
+        Extended::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Extended::NotFound => Err(Problem::order_not_found()),
         Extended::Refused(state) => Err(Problem::not_extendable(state)),
         Extended::TooLong { max_seconds } => Err(Problem::hold_too_long(max_seconds)),

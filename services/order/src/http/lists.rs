@@ -215,6 +215,7 @@ pub(crate) async fn refund_done(
     let due = RefundRow::key(&id).ok_or_else(Problem::refund_not_found)?;
     match app.engine.refund_done(due, &admin.name).await? {
         RefundDone::Done(due) => Ok(axum::Json(RefundRow::from(due)).into_response()),
+        RefundDone::InCart(cart) => Err(Problem::order_in_cart(cart)),
         RefundDone::NotFound => Err(Problem::refund_not_found()),
     }
 }

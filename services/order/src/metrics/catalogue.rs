@@ -217,8 +217,8 @@ mod tests {
         );
     }
 
-    /// Names that are none of metrics: the field of Stripe's metadata.
-    const OTHER_NAMES: [&str; 1] = ["stockade_order"];
+    /// Names that are none of metrics: the fields of Stripe's metadata.
+    const OTHER_NAMES: [&str; 2] = ["stockade_order", "stockade_cart"];
 
     /// Names of metrics in the sources, as string literals.
     fn literals(text: &str) -> impl Iterator<Item = &str> {

@@ -100,9 +100,9 @@ fn orders(cart: &Value) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cart_is_held_paid_and_refunded_as_one() {
     open_each(Options::default(), async |env| {
-        let vase = env.create(json!({ "stock": 5, "price_cents": 300 })).await;
+        let vase = env.create(json!({ "stock": 5, "price": 300 })).await;
         let bowl = env
-            .create(json!({ "stock": 5, "price_cents": 50, "segments": 2 }))
+            .create(json!({ "stock": 5, "price": 50, "segments": 2 }))
             .await;
         let lines = [(&*vase, 2), (&*bowl, 1), (&*vase, 1)];
         let placed = env.cart("ann", "k", &lines).await;

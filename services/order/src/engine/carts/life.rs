@@ -218,7 +218,7 @@ fn refused(cart: &Cart, payment: &Payment) -> Option<CartPaid> {
         return Some(CartPaid::OtherCurrency { expected });
     }
     let expected = cart.amount;
-    match payment.amount_cents {
+    match payment.amount {
         Some(amount) if amount != expected => return Some(CartPaid::OtherAmount { expected }),
         None if expected > 0 => return Some(CartPaid::NoAmount { expected }),
         _ => {}

@@ -4,7 +4,8 @@ use futures::Stream;
 use uuid::Uuid;
 
 use crate::{
-    Client, Error, ListedOrder, NewOrder, Order, Page, PageRequest, Placed, Request, Token, list,
+    Cart, Client, Error, ListedOrder, NewCart, NewOrder, Order, Page, PageRequest, Placed,
+    PlacedCart, Request, Token, list,
 };
 
 /// Makes calls as a buyer.
@@ -44,6 +45,25 @@ impl Buyer {
     pub async fn extend_hold(&self, id: Uuid, seconds: u32) -> Result<Order, Error> {
         let request = Request::extend_hold(&self.token, id, seconds);
         Order::read(&self.client.send(&request).await.result?, id)
+    }
+
+    /// Places a cart, and repeats the request with the same key while the outcome is unknown. All
+    /// lines are held, or none: the problem then names the item ([`crate::Problem::item`]).
+    pub async fn place_cart(&self, cart: &NewCart) -> Result<PlacedCart, Error> {
+        let request = Request::place_cart(&self.token, cart);
+        cart.read(&self.client.send(&request).await.result?)
+    }
+
+    /// Reads one of the buyer's carts.
+    pub async fn cart(&self, id: Uuid) -> Result<Cart, Error> {
+        let request = Request::cart(&self.token, id);
+        Cart::read(&self.client.send(&request).await.result?, id)
+    }
+
+    /// Cancels a held cart. The units of all lines can be bought again.
+    pub async fn cancel_cart(&self, id: Uuid) -> Result<Cart, Error> {
+        let request = Request::cancel_cart(&self.token, id);
+        Cart::read(&self.client.send(&request).await.result?, id)
     }
 
     /// A page of the buyer's recorded orders of all items.

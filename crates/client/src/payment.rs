@@ -3,7 +3,7 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::{Client, Error, Order, PaymentKey, Request};
+use crate::{Cart, CartPayment, Client, Error, Order, PaymentKey, Request};
 
 /// A payment of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,5 +55,10 @@ impl PaymentProvider {
     pub async fn report(&self, payment: &Payment) -> Result<Order, Error> {
         let request = Request::pay(&self.key, payment.order, payment);
         Order::read(&self.client.send(&request).await.result?, payment.order)
+    }
+    /// Reports a payment of a cart; returns the cart as it is now.
+    pub async fn report_cart(&self, payment: &CartPayment) -> Result<Cart, Error> {
+        let request = Request::pay_cart(&self.key, payment);
+        Cart::read(&self.client.send(&request).await.result?, payment.cart())
     }
 }

@@ -21,6 +21,9 @@ pub struct Problem {
     /// The field or header of the request that was refused.
     #[serde(default)]
     pub field: Option<String>,
+    /// The item because of which a cart was refused.
+    #[serde(default)]
+    pub item: Option<String>,
     /// The state of the item with `not_open`, and of the order with `order_not_...`.
     #[serde(default)]
     pub state: Option<String>,
@@ -106,6 +109,20 @@ codes! {
     OrderNotCancellable = "order_not_cancellable",
     /// The order is not paid.
     OrderNotRefundable = "order_not_refundable",
+    /// No such cart, or another buyer's.
+    CartNotFound = "cart_not_found",
+    /// Placing the cart was not done in time. It has no units; place it with a new key.
+    CartTimedOut = "cart_timed_out",
+    /// The order is a line of a cart, which is paid and ended as a whole.
+    OrderInCart = "order_in_cart",
+    /// The cart has ended. The money of this payment must be returned.
+    CartNotPayable = "cart_not_payable",
+    /// The cart is being placed, is paid, or has ended otherwise.
+    CartNotCancellable = "cart_not_cancellable",
+    /// The cart is not paid.
+    CartNotRefundable = "cart_not_refundable",
+    /// The body of the payment names another cart than the path.
+    CartMismatch = "cart_mismatch",
     /// The item was changed since the version that the request names.
     VersionMismatch = "version_mismatch",
     /// The request must name the version of the item.
@@ -139,6 +156,7 @@ impl Problem {
             code: ProblemCode::Missing,
             detail: String::new(),
             field: None,
+            item: None,
             state: None,
             opens_at: None,
             retry_after: None,

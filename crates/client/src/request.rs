@@ -15,8 +15,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{
-    BuyerOrder, ItemPatch, ItemState, NewItem, NewOrder, OrderState, PageRequest, Payment,
-    PaymentKey, StockChange, Token, batch::Body, signature::SIGNATURE,
+    BuyerOrder, CartPayment, ItemPatch, ItemState, NewCart, NewItem, NewOrder, OrderState,
+    PageRequest, Payment, PaymentKey, StockChange, Token, batch::Body, signature::SIGNATURE,
 };
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -100,6 +100,38 @@ impl Request {
     /// `POST /v1/orders/{order}/refund`: notes that the money of an order was returned.
     pub fn refund(admin: &Token, order: Uuid) -> Self {
         Self::new(Method::POST, format!("/v1/orders/{order}/refund")).bearer(admin)
+    }
+
+    /// `POST /v1/carts`: places a cart.
+    pub fn place_cart(token: &Token, cart: &NewCart) -> Self {
+        Self::new(Method::POST, "/v1/carts".into())
+            .bearer(token)
+            .header(IDEMPOTENCY_KEY, cart.key().header())
+            .json(&cart.body())
+    }
+
+    /// `GET /v1/carts/{cart}`: shows a cart to its buyer or an admin.
+    pub fn cart(token: &Token, cart: Uuid) -> Self {
+        Self::new(Method::GET, format!("/v1/carts/{cart}")).bearer(token)
+    }
+
+    /// `DELETE /v1/carts/{cart}`: cancels all lines of a held cart.
+    pub fn cancel_cart(token: &Token, cart: Uuid) -> Self {
+        Self::new(Method::DELETE, format!("/v1/carts/{cart}")).bearer(token)
+    }
+
+    /// `POST /v1/carts/{cart}/payment`: reports the payment of a cart.
+    pub fn pay_cart(key: &PaymentKey, payment: &CartPayment) -> Self {
+        let path = format!("/v1/carts/{}/payment", payment.cart());
+        Self {
+            credential: Credential::Signature(key.clone()),
+            ..Self::new(Method::POST, path).json(payment)
+        }
+    }
+
+    /// `POST /v1/carts/{cart}/refund`: notes that the money of a cart was returned.
+    pub fn refund_cart(admin: &Token, cart: Uuid) -> Self {
+        Self::new(Method::POST, format!("/v1/carts/{cart}/refund")).bearer(admin)
     }
 
     /// `POST /v1/items`: creates an item.

@@ -191,7 +191,11 @@ impl OrderId {
             hash.update((name.len() as u64).to_be_bytes());
             hash.update(name.as_bytes());
         }
-        let digest = hash.finalize();
+        Self::with_digest(tag, buyer, &hash.finalize())
+    }
+
+    /// The id with the prefix of the buyer's orders and the first 62 bits of a hash.
+    pub(crate) fn with_digest(tag: ItemTag, buyer: &BuyerId, digest: &[u8]) -> Self {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&Self::prefix(tag, buyer));
         bytes[8..].copy_from_slice(&digest[..8]);

@@ -3,6 +3,7 @@
 //! This crate does no I/O and is not async. It must not depend on Redis, SQL, HTTP, or the current
 //! time.
 
+mod cart;
 mod id;
 mod item;
 mod memory;
@@ -11,6 +12,7 @@ mod outbox;
 mod quantity;
 mod safety_check;
 
+pub use cart::{Cart, CartId, CartLine, CartRefusal, CartState, RefusalReason};
 pub use id::{
     BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, TransferId,
 };

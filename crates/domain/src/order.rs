@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuyerId, ItemId, OrderId, PaymentId, Quantity, item::named_enum};
+use crate::{BuyerId, CartId, ItemId, OrderId, PaymentId, Quantity, item::named_enum};
 
 /// An order as the ledger has recorded it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct Order {
     pub attempt: u8,
     /// The payment that confirmed it, or that must be refunded (`refund_due`).
     pub payment: Option<PaymentId>,
+    /// The cart that it is a line of, which alone decides about it.
+    pub cart: Option<CartId>,
     /// Rises with every transition.
     pub version: u64,
 }

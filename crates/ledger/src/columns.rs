@@ -1,8 +1,10 @@
 //! Rows of the tables, in types that both databases can decode.
 
+use std::collections::HashMap;
+
 use domain::{
-    Durability, Item, ItemId, ItemState, Order, OrderId, OrderState, SegmentConfig, SegmentKey,
-    Window,
+    Cart, CartId, CartLine, CartRefusal, Durability, Item, ItemId, ItemState, Order, OrderId,
+    OrderState, SegmentConfig, SegmentKey, Window,
 };
 use sqlx::{FromRow, Row};
 use uuid::Uuid;
@@ -418,6 +420,7 @@ pub(crate) struct OrderColumns {
     pub expires_ms: i64,
     pub attempt: i64,
     pub payment: Option<String>,
+    pub cart: Option<Uuid>,
     pub version: i64,
 }
 
@@ -442,9 +445,85 @@ impl TryFrom<OrderColumns> for Order {
                 .payment
                 .map(|payment| parsed("payment", &payment))
                 .transpose()?,
+            cart: row.cart.map(CartId::from),
             version: unsigned("orders.version", row.version)?,
         })
     }
+}
+
+/// A row of `carts`.
+pub(crate) struct CartColumns {
+    pub id: Uuid,
+    pub buyer: String,
+    pub state: String,
+    pub amount: i64,
+    pub currency: String,
+    pub deadline_ms: i64,
+    pub expires_ms: i64,
+    pub payment: Option<String>,
+    pub refusal: Option<String>,
+    pub refused_item: Option<String>,
+    pub version: i64,
+}
+
+/// A row of `cart_lines`.
+pub(crate) struct CartLineColumns {
+    pub cart: Uuid,
+    pub order_id: Uuid,
+    pub item: String,
+    pub quantity: i64,
+}
+
+/// The carts with their lines, each of which is sorted by its place.
+pub(crate) fn carts(
+    rows: Vec<CartColumns>,
+    lines: Vec<CartLineColumns>,
+) -> Result<Vec<Cart>, LedgerError> {
+    let mut by_cart: HashMap<Uuid, Vec<CartLine>> = HashMap::new();
+    for line in lines {
+        let of_cart = by_cart.entry(line.cart).or_default();
+        of_cart.push(CartLine {
+            order: line.order_id.into(),
+            item: parsed("cart_lines.item", &line.item)?,
+            quantity: quantity("cart_lines.quantity", line.quantity)?,
+        });
+    }
+    rows.into_iter()
+        .map(|row| {
+            let lines = by_cart.remove(&row.id).unwrap_or_default();
+            cart(row, lines)
+        })
+        .collect()
+}
+
+fn cart(row: CartColumns, lines: Vec<CartLine>) -> Result<Cart, LedgerError> {
+    let item = row
+        .refused_item
+        .map(|item| parsed("carts.refused_item", &item))
+        .transpose()?;
+    let refusal = row
+        .refusal
+        .map(|reason| {
+            let reason = parsed("carts.refusal", &reason)?;
+            Ok::<_, LedgerError>(CartRefusal { reason, item })
+        })
+        .transpose()?;
+    Ok(Cart {
+        id: row.id.into(),
+        buyer: parsed("carts.buyer", &row.buyer)?,
+        state: parsed("carts.state", &row.state)?,
+        lines,
+        amount: unsigned("carts.amount", row.amount)?,
+        currency: row.currency,
+        deadline: timestamp("carts.deadline", row.deadline_ms)?,
+        expires_at: timestamp("carts.expires_at", row.expires_ms)?,
+        payment: row
+            .payment
+            .map(|payment| parsed("carts.payment", &payment))
+            .transpose()?,
+        refusal,
+        version: unsigned("carts.version", row.version)?,
+    })
 }
 
 /// The columns of `orders` that a reacquisition needs.
@@ -674,7 +753,27 @@ from_row!(OrderColumns {
     expires_ms,
     attempt,
     payment,
+    cart,
     version
+});
+from_row!(CartColumns {
+    id,
+    buyer,
+    state,
+    amount,
+    currency,
+    deadline_ms,
+    expires_ms,
+    payment,
+    refusal,
+    refused_item,
+    version
+});
+from_row!(CartLineColumns {
+    cart,
+    order_id,
+    item,
+    quantity
 });
 from_row!(ReacquiredColumns {
     id,

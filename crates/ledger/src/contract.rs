@@ -1,11 +1,12 @@
 //! The contract between the engine and the SQL databases, cut by user.
 //!
 //! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] the order service and the
-//! expiry, [`StockOperations`] operators and the reconciler, [`Archives`] the end of an item,
+//! expiry, [`Carts`] the same for orders of several items, [`StockOperations`] operators and the reconciler, [`Archives`] the end of an item,
 //! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`]
 //! and [`Webhooks`] what leaves the engine. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
 mod archives;
+mod carts;
 mod events;
 mod listing;
 mod order_life;
@@ -19,6 +20,7 @@ use async_trait::async_trait;
 use crate::{DatabaseReport, LedgerError};
 pub use {
     archives::Archives,
+    carts::Carts,
     events::EventLog,
     listing::{ListedItem, Listing, Page},
     order_life::OrderLife,
@@ -31,7 +33,7 @@ pub use {
 /// A ledger. Every method is one transaction; every change is version-checked.
 #[async_trait]
 pub trait Ledger:
-    Recording + OrderLife + StockOperations + Archives + Reading + Listing + EventLog + Webhooks
+    Recording + OrderLife + Carts + StockOperations + Archives + Reading + Listing + EventLog + Webhooks
 {
     /// Brings the schema up to date. Several processes may call it concurrently.
     async fn migrate(&self) -> Result<(), LedgerError>;

@@ -45,13 +45,14 @@ pub enum Erased {
 /// SQL statements of a transaction that erases a buyer, besides the journal's.
 #[async_trait]
 pub(crate) trait Statements: item::Statements {
-    /// Number of the buyer's held orders, and of all orders at items that are not archived.
+    /// Number of the buyer's held orders and of the buyer's carts that are being placed, and of all orders at items that are not archived.
     async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError>;
 
     /// Stores the key if there is none, and returns the one that is stored.
     async fn erasure_key(&mut self, new: &[u8]) -> Result<Vec<u8>, LedgerError>;
 
-    /// Replaces the name in the orders at archived items. Returns the item of each order.
+    /// Replaces the name in the orders at archived items, and in the carts all of whose items are.
+    /// Returns the item of each order.
     async fn replace_buyer(
         &mut self,
         buyer: &BuyerId,

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use domain::SafetyCheck;
-use domain::SegmentKey;
+use domain::{CartId, SafetyCheck, SegmentKey};
 
 /// Why a call of the ledger failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +26,12 @@ pub enum LedgerError {
     /// was changed; read the row and retry.
     #[error("segment {0} was changed or claimed concurrently")]
     Superseded(SegmentKey),
+    /// A line of the cart was changed without its cart. Nothing was changed now; retry.
+    #[error("a line of cart {0} was changed concurrently")]
+    CartSuperseded(CartId),
+    /// The lines of the cart are not in the state that their cart says. Nothing was changed.
+    #[error("the lines of cart {0} are not in its state")]
+    BrokenCart(CartId),
     /// Some of the orders that were expected to be new are in the ledger already. Nothing was
     /// changed.
     #[error("some of the orders were already recorded")]
@@ -61,7 +66,11 @@ impl LedgerError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Database(_) | Self::NoAnswer(_) | Self::Superseded(_) | Self::Known
+            Self::Database(_)
+                | Self::NoAnswer(_)
+                | Self::Superseded(_)
+                | Self::CartSuperseded(_)
+                | Self::Known
         ) && !self.is_refused()
     }
 

@@ -7,11 +7,13 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use async_trait::async_trait;
-use domain::{Item, ItemId, ItemState, Order, OrderId, OrderState, Wave};
+use domain::{Cart, CartState, Item, ItemId, ItemState, Order, OrderId, OrderState, Wave};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{LedgerError, NewJournalEntry, replay::Replayed, transaction::Transact};
+use crate::{
+    LedgerError, NewJournalEntry, convert::parsed, replay::Replayed, transaction::Transact,
+};
 
 /// Most orders in one event. A backlog that is recorded at once becomes several events, so that
 /// none grows beyond what a webhook's receiver accepts.
@@ -57,6 +59,20 @@ kinds! {
     OrderExtended => "order.extended",
     /// The ledger could not cover the orders.
     OrderRejected => "order.rejected",
+    /// All lines of the cart hold their units.
+    CartHeld => "cart.held",
+    /// A payment has confirmed the cart.
+    CartConfirmed => "cart.confirmed",
+    /// The cart was cancelled.
+    CartCancelled => "cart.cancelled",
+    /// The cart was not paid in time.
+    CartExpired => "cart.expired",
+    /// The cart was paid too late: the money must be returned.
+    CartRefundDue => "cart.refund_due",
+    /// The money of the cart was returned.
+    CartRefunded => "cart.refunded",
+    /// A line was refused, so no line has units.
+    CartFailed => "cart.failed",
     /// The item was created.
     ItemCreated => "item.created",
     /// The item sells again.
@@ -88,6 +104,20 @@ impl EventKind {
         }
     }
 
+    /// `None`: a cart begins `placing` without an event.
+    fn of_cart(state: CartState) -> Option<Self> {
+        Some(match state {
+            CartState::Placing => return None,
+            CartState::Held => Self::CartHeld,
+            CartState::Confirmed => Self::CartConfirmed,
+            CartState::Cancelled => Self::CartCancelled,
+            CartState::Expired => Self::CartExpired,
+            CartState::RefundDue => Self::CartRefundDue,
+            CartState::Refunded => Self::CartRefunded,
+            CartState::Failed => Self::CartFailed,
+        })
+    }
+
     fn of_item(state: ItemState) -> Self {
         match state {
             ItemState::Open => Self::ItemOpened,
@@ -111,7 +141,7 @@ pub struct Event {
     pub cursor: EventCursor,
     /// When it happened.
     pub at: Timestamp,
-    /// The item.
+    /// The item; for an event of a cart, the cart's id.
     pub item: ItemId,
     /// What has happened: a word of [`EventKind`], or of a later release.
     pub kind: String,
@@ -283,6 +313,27 @@ pub(crate) fn of_wave(item: &Item, wave: &Wave) -> NewEvent {
         data: json!({ "at": wave.at, "units": wave.units, "stock": item.stock }),
         ..of_orders(&item.id, EventKind::ItemWaveAdded, Vec::new())
     }
+}
+
+/// The event of a transition of a cart, from the cart as it is afterwards. Its subject is the cart.
+pub(crate) fn of_cart(cart: &Cart) -> Result<Option<NewEvent>, LedgerError> {
+    let Some(kind) = EventKind::of_cart(cart.state) else {
+        return Ok(None);
+    };
+    let mut data = json!({ "cart": cart.id });
+    if let Some(payment) = &cart.payment {
+        data["payment"] = json!(payment);
+    }
+    if let Some(refusal) = &cart.refusal {
+        data["code"] = json!(refusal.reason);
+        data["item"] = json!(refusal.item);
+    }
+    Ok(Some(NewEvent {
+        kind,
+        item: parsed("carts.id", &cart.id.to_string())?,
+        orders: cart.lines.iter().map(|line| line.order).collect(),
+        data,
+    }))
 }
 
 /// The event of a new item.

@@ -5,6 +5,7 @@
 //! outbox entries reach it as [`domain::Entry`] values.
 
 mod archive;
+mod carts;
 mod changes;
 mod columns;
 mod connect;
@@ -31,13 +32,14 @@ mod transaction;
 mod webhooks;
 
 pub use archive::{Archival, FinalAudit};
+pub use carts::{CartStep, CreatedCart, SteppedCart};
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,
 };
 pub use connect::{connect, connect_again};
 pub use contract::{
-    Archives, ByOrders, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem, Listing,
+    Archives, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem, Listing,
     LiveItem, OrderLife, Page, Reading, Recorded, Recording, SegmentReplay, SegmentRow,
     StockOperations, Webhooks,
 };

@@ -1,6 +1,7 @@
 //! The ledger on PostgreSQL.
 
 mod archive;
+mod carts;
 mod events;
 mod inspection;
 mod items;
@@ -42,7 +43,14 @@ macro_rules! order_columns {
     () => {
         "id, item, segment::bigint, buyer, quantity, state, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms, \
          (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, attempt::bigint, \
-         payment, version"
+         payment, (SELECT cart FROM cart_lines WHERE order_id = id) AS cart, version"
+    };
+}
+
+macro_rules! cart_columns {
+    () => {
+        "id, buyer, state, amount, currency, (extract(epoch FROM deadline) * 1000)::bigint AS deadline_ms, \
+         (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, payment, refusal, refused_item, version"
     };
 }
 
@@ -51,7 +59,7 @@ macro_rules! transfer_columns {
         "id, item, from_segment::bigint, to_segment::bigint, quantity, moved, state, (extract(epoch FROM since) * 1000)::bigint AS since_ms"
     };
 }
-use {item_columns, order_columns, segment_columns, transfer_columns};
+use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
 
 /// Connections that were idle for longer are pinged before use, because a restart of the server
 /// kills all pooled connections. Pinging each time would cost one round trip per statement. A

@@ -5,6 +5,7 @@
 //! reads. A claim is therefore the write lock itself.
 
 mod archive;
+mod carts;
 mod events;
 mod inspection;
 mod items;
@@ -54,7 +55,13 @@ macro_rules! segment_columns {
 macro_rules! order_columns {
     () => {
         "id, item, segment, buyer, quantity, state, created_at AS created_ms, expires_at AS expires_ms, attempt, \
-         payment, version"
+         payment, (SELECT cart FROM cart_lines WHERE order_id = id) AS cart, version"
+    };
+}
+
+macro_rules! cart_columns {
+    () => {
+        "id, buyer, state, amount, currency, deadline AS deadline_ms, expires_at AS expires_ms, payment, refusal, refused_item, version"
     };
 }
 
@@ -63,7 +70,7 @@ macro_rules! transfer_columns {
         "id, item, from_segment, to_segment, quantity, moved, state, since AS since_ms"
     };
 }
-use {item_columns, order_columns, segment_columns, transfer_columns};
+use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
 
 /// The ledger on SQLite.
 pub(crate) struct SqliteLedger {

@@ -1,6 +1,7 @@
 //! The operations of the API without HTTP: items and orders over `stock` and `ledger`.
 
 mod archive;
+mod carts;
 mod hold;
 mod items;
 mod life;
@@ -24,6 +25,7 @@ use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
 pub use archive::ArchiveRequested;
+pub use carts::{CartEnded, CartPaid, CartPlaced, CartPlacement};
 pub use hold::Extended;
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};

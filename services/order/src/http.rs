@@ -5,6 +5,7 @@ mod api;
 mod batch;
 mod body;
 mod buyers;
+mod carts;
 mod cors;
 pub(crate) mod events;
 mod items;
@@ -171,6 +172,13 @@ fn api() -> Router<App> {
         .route("/v1/orders/{order}/hold", post(life::extend))
         .route("/v1/orders/{order}/payment", post(life::pay))
         .route("/v1/orders/{order}/refund", post(life::refund))
+        .route("/v1/carts", post(carts::place).merge(get(lists::own_carts)))
+        .route(
+            "/v1/carts/{cart}",
+            get(carts::show).merge(delete(carts::cancel)),
+        )
+        .route("/v1/carts/{cart}/payment", post(carts::pay))
+        .route("/v1/carts/{cart}/refund", post(carts::refund))
         .route("/v1/items", post(items::create).merge(get(lists::items)))
         .route(
             "/v1/items/{item}",

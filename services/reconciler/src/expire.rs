@@ -119,7 +119,7 @@ async fn end(
 
 /// Gives up on a ledger that does not answer. The next round retries; holds whose end was committed
 /// meanwhile are not due any more.
-async fn with_timeout<T>(
+pub(crate) async fn with_timeout<T>(
     reconciler: &Reconciler,
     call: impl Future<Output = Result<T, LedgerError>>,
 ) -> Result<T, LedgerError> {

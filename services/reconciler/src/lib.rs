@@ -15,6 +15,7 @@ mod anomaly;
 mod archive;
 mod archive_once;
 mod balance;
+mod carts;
 mod clock;
 mod close;
 mod confirmation;
@@ -189,10 +190,11 @@ pub async fn run(
     });
     gauges::show_initial();
     let mut tasks = JoinSet::new();
-    let [expirer, returner, looper, gauger] = [0; 4].map(|_| Arc::clone(&reconciler));
+    let [expirer, carter, returner, looper, gauger] = [0; 5].map(|_| Arc::clone(&reconciler));
     tasks.spawn(supervise("expiry", move || {
         expire::run(Arc::clone(&expirer))
     }));
+    tasks.spawn(supervise("carts", move || carts::run(Arc::clone(&carter))));
     tasks.spawn(supervise("returns", move || {
         returns::run(Arc::clone(&returner))
     }));

@@ -13,7 +13,7 @@ pub trait OrderLife: Send + Sync + 'static {
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
     /// Held orders whose hold has expired at `now`, earliest deadline first, of this item or of
-    /// all.
+    /// all. Lines of carts are left to their carts ([`Carts::due_carts`](crate::Carts::due_carts)).
     async fn due(
         &self,
         item: Option<&ItemId>,

@@ -103,6 +103,21 @@ async fn apply(
     steps: &[Transition],
 ) -> Result<Vec<Option<Order>>, LedgerError> {
     let valid = with_own_payment(transaction, valid(steps)).await?;
+    let mut orders = make(transaction, valid, Vec::new()).await?;
+    Ok(steps
+        .iter()
+        .map(|step| orders.remove(&step.order.id))
+        .collect())
+}
+
+/// Makes the transitions, which name distinct orders, are sorted by them, and whose payments are
+/// bound. Returns the orders that were moved, as they are afterwards. `more`: events that belong to
+/// these transitions, besides their own.
+pub(crate) async fn make(
+    transaction: &mut impl Statements,
+    valid: Vec<&Transition>,
+    more: Vec<NewEvent>,
+) -> Result<BTreeMap<OrderId, Order>, LedgerError> {
     let segments: BTreeSet<_> = valid
         .iter()
         .filter(|step| moves_units(step))
@@ -122,28 +137,28 @@ async fn apply(
         .into_iter()
         .filter(|step| stepped.contains(&step.order.id))
         .collect();
-    let mut orders: BTreeMap<_, _> = made
+    let orders: BTreeMap<_, _> = made
         .iter()
         .map(|step| (step.order.id, stepped_to(step)))
         .collect();
-    let events = events::of_transitions(orders.values());
+    let mut events = events::of_transitions(orders.values());
+    events.extend(more);
     count(transaction, &made, &archived, &events).await?;
     for step in made.iter().filter(|step| step.to == OrderState::RefundDue) {
         transaction.note(&refund_due_entry(step)).await?;
     }
-    Ok(steps
-        .iter()
-        .map(|step| orders.remove(&step.order.id))
-        .collect())
+    Ok(orders)
 }
 
 /// At most one step for each order, and only transitions of the state machine: the counters'
-/// arithmetic relies on both. Sorted by order id.
+/// arithmetic relies on both. Sorted by order id. A line of a cart moves with its cart alone; only
+/// what is left of a cart that has failed may expire ([`OrderLife::due`](crate::OrderLife::due)).
 fn valid(steps: &[Transition]) -> Vec<&Transition> {
     let mut seen = HashSet::new();
-    let valid = steps
-        .iter()
-        .filter(|step| step.order.state.may_become(step.to) && seen.insert(step.order.id));
+    let is_free = |step: &Transition| step.order.cart.is_none() || step.to == OrderState::Expired;
+    let valid = steps.iter().filter(|step| {
+        step.order.state.may_become(step.to) && is_free(step) && seen.insert(step.order.id)
+    });
     let mut valid: Vec<_> = valid.collect();
     valid.sort_unstable_by_key(|step| step.order.id);
     valid

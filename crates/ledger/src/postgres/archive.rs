@@ -1,7 +1,7 @@
 //! The end of an item, on PostgreSQL.
 
 use async_trait::async_trait;
-use domain::{BuyerId, Item, ItemId};
+use domain::{BuyerId, CartId, Item, ItemId};
 use jiff::Timestamp;
 
 use super::{PostgresLedger, Transaction, segment_columns};
@@ -131,11 +131,17 @@ impl Statements for Transaction {
 impl erasure::Statements for Transaction {
     async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError> {
         let counts = sqlx::query_as::<_, (i64, i64)>(
-            "SELECT count(*) FILTER (WHERE state = 'held'), \
+            "SELECT count(*) FILTER (WHERE state = 'held') + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'placing'), \
                     count(*) FILTER (WHERE NOT EXISTS (SELECT FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL)) \
              FROM orders WHERE buyer = $1",
         );
-        let (held, kept) = counts.bind(buyer.as_str()).fetch_one(&mut **self).await?;
+        let [first, last] = CartId::range_of(buyer);
+        let (held, kept) = counts
+            .bind(buyer.as_str())
+            .bind(first.as_uuid())
+            .bind(last.as_uuid())
+            .fetch_one(&mut **self)
+            .await?;
         Ok((unsigned("orders", held)?, unsigned("orders", kept)?))
     }
 
@@ -162,6 +168,18 @@ impl erasure::Statements for Transaction {
             .bind(buyer.as_str())
             .bind(hash)
             .fetch_all(&mut **self)
+            .await?;
+        let carts = sqlx::query(
+            "UPDATE carts SET buyer = $2 WHERE id >= $3 AND id <= $4 AND buyer = $1 AND NOT EXISTS ( \
+                 SELECT FROM cart_lines JOIN items ON items.id = cart_lines.item WHERE cart = carts.id AND archived_at IS NULL)",
+        );
+        let [first, last] = CartId::range_of(buyer);
+        carts
+            .bind(buyer.as_str())
+            .bind(hash)
+            .bind(first.as_uuid())
+            .bind(last.as_uuid())
+            .execute(&mut **self)
             .await?;
         items
             .iter()

@@ -93,6 +93,9 @@ impl OrderLife for PostgresLedger {
     }
 }
 
+/// A line of a cart ends with its cart. One that is held by a cart that has failed is a leftover: no
+/// process has released it. The subquery stays one search for each due order.
+///
 /// For one item it uses the same index and skips the due orders of other items. Only a manual
 /// repair asks for one item, and a separate index would cost something for every order.
 pub(super) async fn due(
@@ -106,7 +109,8 @@ pub(super) async fn due(
             concat!(
                 "SELECT ",
                 order_columns!(),
-                " FROM orders WHERE state = 'held' AND expires_at <= to_timestamp($1::double precision / 1000) ",
+                " FROM orders WHERE state = 'held' AND expires_at <= to_timestamp($1::double precision / 1000) \
+                   AND coalesce((SELECT carts.state FROM cart_lines JOIN carts ON carts.id = cart WHERE order_id = orders.id), 'failed') = 'failed' ",
                 $of,
                 " ORDER BY expires_at LIMIT $2",
             )

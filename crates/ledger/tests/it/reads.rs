@@ -57,6 +57,7 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
             expires_at,
             attempt: 0,
             payment: None,
+            cart: None,
             version: 1,
         };
         assert_eq!(ledger.order(placed.id).await.unwrap(), Some(expected));

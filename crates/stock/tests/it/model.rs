@@ -67,6 +67,7 @@
     reason = "the sizes and the traces are what a reader of a model wants to see"
 )]
 
+mod cart;
 mod check;
 mod limit;
 mod properties;

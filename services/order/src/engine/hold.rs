@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use domain::{BuyerId, Order, OrderId, OrderState};
+use domain::{BuyerId, CartId, Order, OrderId, OrderState};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -20,6 +20,8 @@ pub enum Extended {
     Order(Order),
     /// There is no such order, or it belongs to another buyer.
     NotFound,
+    /// The order is a line of this cart, whose holds end together.
+    InCart(CartId),
     /// An order in this state holds nothing that could be extended.
     Refused(OrderState),
     /// The item allows holds of this many seconds.
@@ -70,6 +72,9 @@ impl Engine {
         order: Order,
         seconds: u32,
     ) -> Result<Option<Extended>, EngineError> {
+        if let Some(cart) = order.cart {
+            return Ok(Some(Extended::InCart(cart)));
+        }
         let Some(known) = self.known(&order.item).await? else {
             return Ok(Some(Extended::NotFound));
         };

@@ -4,7 +4,7 @@
 //! compare-and-set on its version. If two steps race, one wins and the other reads the order again.
 //! Only then do units return to their segment.
 
-use domain::{BuyerId, Order, OrderId, OrderState, PaymentId, TakenOrder};
+use domain::{BuyerId, CartId, Order, OrderId, OrderState, PaymentId, TakenOrder};
 use ledger::{NewJournalEntry, Transition};
 use serde_json::json;
 use stock::{Acknowledge, Outcome, Release, Reservation, StockError};
@@ -36,6 +36,8 @@ pub enum Paid {
     /// Another payment has paid the order: the money of this one must be returned. The journal has
     /// it.
     Already,
+    /// The order is a line of this cart, which is paid as a whole. The journal has the payment.
+    InCart(CartId),
     /// The payment was reported for another order before. The journal has it.
     OtherOrder,
     /// The amount differs from the price of the order. The journal has the payment.
@@ -62,6 +64,8 @@ pub enum Ended {
     Order(Order),
     /// There is no such order, or it belongs to another buyer.
     NotFound,
+    /// The order is a line of this cart, which ends as a whole.
+    InCart(CartId),
     /// An order in this state cannot be cancelled or refunded.
     Refused(OrderState),
 }
@@ -79,6 +83,10 @@ impl Engine {
             let Some(order) = self.recorded_order(id, until).await? else {
                 return Ok(Paid::NotFound);
             };
+            if let Some(cart) = order.cart {
+                self.note_unless_own(&order, payment).await?;
+                return Ok(Paid::InCart(cart));
+            }
             if let Some(refused) = self.other_amount(&order, payment).await? {
                 return Ok(refused);
             }
@@ -336,6 +344,9 @@ impl Engine {
             let Some(order) = order else {
                 return Ok(Ended::NotFound);
             };
+            if let Some(cart) = order.cart {
+                return Ok(Ended::InCart(cart));
+            }
             if order.state == done {
                 return Ok(Ended::Order(order));
             }
@@ -376,7 +387,7 @@ impl Engine {
 
     /// Returns the units of the order. After a failure the ledger has a pending return, which a
     /// reconciler repeats.
-    async fn return_units_or_defer(&self, order: &Order) {
+    pub(super) async fn return_units_or_defer(&self, order: &Order) {
         if let Err(error) = self.return_units(order).await {
             tracing::warn!(order = %order.id, error = &error as &dyn std::error::Error, "could not return the order's units; a reconciler will repeat it");
         }
@@ -425,7 +436,7 @@ impl Engine {
 }
 
 /// A payment in the journal. The currency is that of the item, if the report named none.
-fn unmatched(payment: &Payment) -> serde_json::Value {
+pub(super) fn unmatched(payment: &Payment) -> serde_json::Value {
     let mut entry = json!({ "payment": payment.id, "amount": payment.amount });
     if let Some(currency) = &payment.currency {
         entry["currency"] = json!(currency);

@@ -3,7 +3,7 @@
 //! They show what the ledger has recorded. An order that was acknowledged before that
 //! (`respond-async`, or durability `accepted` or `replicated`) follows within moments.
 
-use domain::{BuyerId, ItemId, Order, OrderId, OrderState};
+use domain::{BuyerId, CartId, ItemId, Order, OrderId, OrderState};
 use jiff::Timestamp;
 use ledger::{JournalEntry, ListedItem, NewJournalEntry, Page};
 use serde::Deserialize;
@@ -79,6 +79,8 @@ struct Reported {
 pub enum RefundDone {
     /// It was returned, now or before.
     Done(RefundDue),
+    /// The order is a line of this cart, whose money is returned as a whole.
+    InCart(CartId),
     /// No such money is due.
     NotFound,
 }
@@ -174,6 +176,7 @@ impl Engine {
                     order,
                 }))
             }
+            Ended::InCart(cart) => RefundDone::InCart(cart),
             // The money of a paid order is not due.
             Ended::NotFound | Ended::Refused(_) => RefundDone::NotFound,
         })

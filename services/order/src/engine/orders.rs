@@ -80,8 +80,8 @@ pub enum Placed {
 }
 
 /// First and longest pause between two polls of the ledger for an order.
-const POLL_PAUSE_MIN: Duration = Duration::from_millis(4);
-const POLL_PAUSE_MAX: Duration = Duration::from_millis(64);
+pub(super) const POLL_PAUSE_MIN: Duration = Duration::from_millis(4);
+pub(super) const POLL_PAUSE_MAX: Duration = Duration::from_millis(64);
 
 impl Engine {
     /// Places the order. The same item, buyer and key always mean the same order, at every instance
@@ -270,6 +270,7 @@ impl Engine {
                     expires_at,
                     attempt: 0,
                     payment: None,
+                    cart: self.ledger.cart_of_line(id).await?,
                     version: FIRST_VERSION,
                 }));
             }

@@ -16,7 +16,7 @@ use super::{
 use crate::engine::{Ended, Extended, Paid, Payment};
 
 /// Upper bound of the price of an order.
-const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
+pub(crate) const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
 
 /// A payment that the provider reports.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -62,7 +62,7 @@ fn order_id(text: &str) -> Result<OrderId, Problem> {
     responses((status = 200, description = "`confirmed`; or `refund_due`: the hold had expired and no units could be reacquired, so the money must be returned", body = OrderBody),
         (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
-        (status = 409, description = "`order_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for another order", body = Problem),
+        (status = 409, description = "`order_not_payable`, `already_paid`, `order_in_cart`: the money must be returned; `payment_already_used`: the payment was reported for another order", body = Problem),
         (status = 422, description = "`amount_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
@@ -91,6 +91,7 @@ pub(crate) async fn pay(
         Paid::NotFound => Err(Problem::order_not_found()),
         Paid::NotPayable(state) => Err(Problem::not_payable(state)),
         Paid::Already => Err(Problem::already_paid()),
+        Paid::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Paid::OtherOrder => Err(Problem::payment_of_another_order()),
         Paid::OtherAmount { expected } => Err(Problem::other_amount(expected)),
         Paid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
@@ -131,6 +132,7 @@ pub(crate) async fn extend(
         .extend(order_id(&order)?, who.buyer.as_ref(), seconds);
     match extended.await? {
         Extended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
+        Extended::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Extended::NotFound => Err(Problem::order_not_found()),
         Extended::Refused(state) => Err(Problem::not_extendable(state)),
         Extended::TooLong { max_seconds } => Err(Problem::hold_too_long(max_seconds)),
@@ -141,7 +143,7 @@ pub(crate) async fn extend(
 #[utoipa::path(delete, path = "/v1/orders/{order}", operation_id = "cancelOrder", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
-        (status = 409, description = "`order_not_cancellable`: it is paid or has ended", body = Problem),
+        (status = 409, description = "`order_not_cancellable`: it is paid or has ended; `order_in_cart`: the cart is cancelled as a whole", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn cancel(
@@ -156,6 +158,7 @@ pub(crate) async fn cancel(
     {
         Ended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
         Ended::NotFound => Err(Problem::order_not_found()),
+        Ended::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Ended::Refused(state) => Err(Problem::not_cancellable(state)),
     }
 }
@@ -165,7 +168,7 @@ pub(crate) async fn cancel(
 #[utoipa::path(post, path = "/v1/orders/{order}/refund", operation_id = "refundOrder", tag = "admins", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
-        (status = 409, description = "`order_not_refundable`: it is not paid", body = Problem),
+        (status = 409, description = "`order_not_refundable`: it is not paid; `order_in_cart`: the cart is refunded as a whole", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn refund(
@@ -176,6 +179,7 @@ pub(crate) async fn refund(
     match app.engine.refund(order_id(&order)?).await? {
         Ended::Order(order) => shown(&app, &order, true).await,
         Ended::NotFound => Err(Problem::order_not_found()),
+        Ended::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Ended::Refused(state) => Err(Problem::not_refundable(state)),
     }
 }

@@ -11,19 +11,21 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use domain::{ItemId, OrderId};
+use domain::{CartId, ItemId, OrderId};
 use futures::FutureExt;
 use ledger::Page;
 
 use super::{
     App, Problem,
     access::{AdminWith, Buyer, Name, Read, RefundsWrite},
+    carts::CartRow,
     items::item_id,
+    problem::FieldError,
 };
 use crate::engine::{RefundDone, RefundKey};
 use cursor::JournalKey;
 use pages::{List, PageBody};
-use query::Parameters;
+use query::{Format, Parameters};
 use rows::{ItemRow, JournalRow, OrderRow, RefundRow};
 
 /// Lists all items, by id.
@@ -127,6 +129,44 @@ pub(crate) async fn own_orders(
     list.answer(&app.cursors, query).await
 }
 
+/// Lists the buyer's carts, by id.
+#[utoipa::path(get, path = "/v1/carts", operation_id = "listOwnCarts", tag = "buyers",
+    params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("format" = Option<String>, Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
+    responses((status = 200, description = "a page, or the whole list", body = PageBody<CartRow>), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 429, description = "`too_many_requests`", body = Problem),
+        (status = 503, description = "`unavailable`", body = Problem)),
+    security(("buyer" = [])))]
+pub(crate) async fn own_carts(
+    State(app): State<App>,
+    Buyer(buyer): Buyer,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let name = format!("carts of {buyer}");
+    let query = parameters.read::<CartId>(&app.cursors, &name, false)?;
+    if query.format == Format::Csv {
+        let expected = "expected json or jsonl: a cart has lines";
+        return Err(Problem::invalid_fields(vec![FieldError::new(
+            "format", expected,
+        )]));
+    }
+    let engine = Arc::clone(&app.engine);
+    let list = List {
+        name,
+        columns: &[],
+        read: Arc::new(move |after, at_most| {
+            let (engine, buyer) = (Arc::clone(&engine), buyer.clone());
+            async move {
+                let page = engine.list_buyer_carts(&buyer, after, at_most).await?;
+                Ok(page.map(CartRow))
+            }
+            .boxed()
+        }),
+    };
+    list.answer(&app.cursors, query).await
+}
+
 /// Lists the money that must be returned: orders that are `refund_due`, and payments that no order
 /// could take.
 #[utoipa::path(get, path = "/v1/refunds-due", operation_id = "listRefundsDue", tag = "admins",
@@ -175,6 +215,7 @@ pub(crate) async fn refund_done(
     let due = RefundRow::key(&id).ok_or_else(Problem::refund_not_found)?;
     match app.engine.refund_done(due, &admin.name).await? {
         RefundDone::Done(due) => Ok(axum::Json(RefundRow::from(due)).into_response()),
+        RefundDone::InCart(cart) => Err(Problem::order_in_cart(cart)),
         RefundDone::NotFound => Err(Problem::refund_not_found()),
     }
 }

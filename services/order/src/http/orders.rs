@@ -8,7 +8,9 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
-use domain::{BuyerId, IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity};
+use domain::{
+    BuyerId, CartId, IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use jiff::Timestamp;
 use metrics::{Counter, Histogram};
@@ -29,7 +31,7 @@ use crate::{
 };
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// A new order.
@@ -76,6 +78,10 @@ pub(crate) struct OrderBody<'a> {
     /// When the hold expires.
     #[schema(value_type = String, format = DateTime)]
     expires_at: Timestamp,
+    /// The cart that it is a line of, which alone changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    cart: Option<CartId>,
     /// Rises with every transition.
     version: u64,
 }
@@ -102,6 +108,7 @@ impl<'a> OrderBody<'a> {
             payment: payment.map(|payment| payment.as_str().into()),
             created_at: order.created_at,
             expires_at: order.expires_at,
+            cart: order.cart,
             version: order.version,
         }
     }
@@ -251,6 +258,7 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
                 payment: payment.map(|payment| payment.as_str().to_owned().into()),
                 created_at,
                 expires_at,
+                cart: None,
                 version,
             },
         }),
@@ -266,7 +274,7 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
 /// The part of an order that the headers carry. A problem of the body is reported before one of the
 /// key.
 pub(crate) struct OrderHeaders {
-    key: Result<IdempotencyKey, Invalid>,
+    pub key: Result<IdempotencyKey, Invalid>,
     pub respond_async: bool,
 }
 

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use domain::{Invalid, OrderState};
+use domain::{CartId, CartRefusal, CartState, Invalid, ItemId, OrderState, RefusalReason};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -42,6 +42,14 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "urn:request:5f0c1a2b-7")]
     instance: Option<Box<str>>,
+    /// The item of a cart that was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "maotai")]
+    item: Option<ItemId>,
+    /// With `order_in_cart`: the cart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    cart: Option<CartId>,
     /// With `not_open`: the item's state. With `order_not_...`: the order's.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
@@ -83,6 +91,15 @@ impl FieldError {
             ..list
         }
     }
+
+    /// A field of a row of the list with this name.
+    pub(crate) fn of_part(name: &str, row: usize, part: &str, detail: impl Into<String>) -> Self {
+        let row = Self::of_row(name, row, detail);
+        Self {
+            pointer: format!("{}/{part}", row.pointer),
+            ..row
+        }
+    }
 }
 
 /// A deployment takes about as long.
@@ -120,6 +137,8 @@ impl Problem {
             field: None,
             errors: Box::default(),
             instance: None,
+            item: None,
+            cart: None,
             state: None,
             opens_at: None,
             retry_after: None,
@@ -145,6 +164,132 @@ impl Problem {
         Self {
             errors: errors.into(),
             ..Self::invalid(field, detail)
+        }
+    }
+
+    /// The problem with a JSON pointer to the field that it names, such as `lines[2].quantity`.
+    pub(crate) fn with_pointer(self) -> Self {
+        let Some(field) = &self.field else {
+            return self;
+        };
+        let pointer = match field.as_str() {
+            "body" => String::new(),
+            field => format!("/{}", field.replace(['.', '['], "/").replace(']', "")),
+        };
+        let detail = self.detail.clone();
+        self.with_errors(vec![FieldError { pointer, detail }])
+    }
+
+    pub(crate) fn with_errors(self, errors: Vec<FieldError>) -> Self {
+        Self {
+            errors: errors.into(),
+            ..self
+        }
+    }
+
+    pub(crate) fn cart_not_found() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "cart_not_found",
+            "no such cart, or it belongs to another buyer",
+        )
+    }
+
+    /// A line was refused, or the time was over: no line of the cart has units.
+    pub(crate) fn cart_refused(refusal: &CartRefusal) -> Self {
+        let item = refusal.item.as_ref().map_or("", ItemId::as_str);
+        let (code, why) = match refusal.reason {
+            RefusalReason::SoldOut => ("sold_out", format!("no units of {item} are left")),
+            RefusalReason::BuyerLimitReached => (
+                "buyer_limit_reached",
+                format!("the cart exceeds the limit of units of {item} per buyer"),
+            ),
+            RefusalReason::NotOpen => ("not_open", format!("{item} does not sell")),
+            RefusalReason::TimedOut => (
+                "cart_timed_out",
+                "placing the cart was not done in time".into(),
+            ),
+        };
+        let detail =
+            format!("{why}; the cart has no units of any item, and a new one needs a new key");
+        Self {
+            item: refusal.item.clone(),
+            ..Self::new(StatusCode::CONFLICT, code, detail)
+        }
+    }
+
+    pub(crate) fn cart_key_reused() -> Self {
+        let detail = "this key belongs to a cart with other lines, and a new cart needs a new key; nothing was changed";
+        Self {
+            field: Some("Idempotency-Key".into()),
+            ..Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "idempotency_key_reused",
+                detail,
+            )
+        }
+    }
+
+    pub(crate) fn order_in_cart(cart: CartId) -> Self {
+        let detail = format!(
+            "the order is a line of the cart {cart}, which changes as a whole: use /v1/carts/{cart}"
+        );
+        Self {
+            cart: Some(cart),
+            ..Self::new(StatusCode::CONFLICT, "order_in_cart", detail)
+        }
+    }
+
+    pub(crate) fn other_cart() -> Self {
+        let detail = "cart: the signed body names another cart than the path; nothing was changed";
+        Self {
+            field: Some("cart".into()),
+            ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "cart_mismatch", detail)
+        }
+    }
+
+    fn of_cart_state(code: &'static str, state: CartState, detail: &str) -> Self {
+        Self {
+            state: Some(state.to_string()),
+            ..Self::new(
+                StatusCode::CONFLICT,
+                code,
+                format!("the cart is {state}: {detail}"),
+            )
+        }
+    }
+
+    pub(crate) fn cart_not_payable(state: CartState) -> Self {
+        let detail = "return the payment; it is in the journal";
+        Self::of_cart_state("cart_not_payable", state, detail)
+    }
+
+    pub(crate) fn cart_not_cancellable(state: CartState) -> Self {
+        let detail = "only a held cart can be cancelled; nothing was changed";
+        Self::of_cart_state("cart_not_cancellable", state, detail)
+    }
+
+    pub(crate) fn cart_not_refundable(state: CartState) -> Self {
+        let detail = "only a paid cart can be refunded; nothing was changed";
+        Self::of_cart_state("cart_not_refundable", state, detail)
+    }
+
+    pub(crate) fn other_cart_amount(expected: u64) -> Self {
+        let detail = format!(
+            "amount: expected {expected}, the amount of the cart; the cart is unchanged, and the payment is in the journal"
+        );
+        Self {
+            field: Some("amount".into()),
+            ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "amount_mismatch", detail)
+        }
+    }
+
+    pub(crate) fn no_cart_amount(expected: u64) -> Self {
+        let detail =
+            format!("amount: expected {expected}, the amount of the cart; nothing was changed");
+        Self {
+            field: Some("amount".into()),
+            ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
         }
     }
 

@@ -35,6 +35,12 @@ const PROBLEMS: &[Entry] = &[
         "Use a new key for a new order. Repeat the first order with its own quantity.",
     ),
     (
+        "cart_timed_out",
+        "409",
+        "Placing the cart was not done at its deadline. No line has units.",
+        "Place it again with a new key.",
+    ),
+    (
         "outcome_unknown",
         "503",
         "A store did not answer in time. The order or the change may have been made.",
@@ -125,6 +131,12 @@ const PROBLEMS: &[Entry] = &[
         "Check the id, and whose token the request has.",
     ),
     (
+        "cart_not_found",
+        "404",
+        "No cart has this id, or it belongs to another buyer.",
+        "Check the id, and whose token the request has.",
+    ),
+    (
         "not_found",
         "404",
         "The service has no such path.",
@@ -159,6 +171,30 @@ const PROBLEMS: &[Entry] = &[
         "409",
         "The payment was reported for another order before. This order is unchanged.",
         "Check with the provider which order was paid.",
+    ),
+    (
+        "order_in_cart",
+        "409",
+        "The order is a line of a cart, which is paid, cancelled and refunded as a whole. A payment is in the journal.",
+        "Use the calls of the cart that `cart` names. Return the money of a payment for the line alone.",
+    ),
+    (
+        "cart_not_payable",
+        "409",
+        "The cart has ended, so it cannot take the payment. The journal has the payment.",
+        "Return the money.",
+    ),
+    (
+        "cart_not_cancellable",
+        "409",
+        "Only a held cart can be cancelled. Nothing was changed.",
+        "Read the cart's `state`. A paid cart can be refunded.",
+    ),
+    (
+        "cart_not_refundable",
+        "409",
+        "Only a paid cart can be refunded. Nothing was changed.",
+        "Read the cart's `state`.",
     ),
     (
         "order_not_cancellable",
@@ -231,6 +267,12 @@ const PROBLEMS: &[Entry] = &[
         "422",
         "The signed body of a payment names another order than the path. Nothing was changed.",
         "Report the payment to the path of its order.",
+    ),
+    (
+        "cart_mismatch",
+        "422",
+        "The signed body of a payment names another cart than the path. Nothing was changed.",
+        "Report the payment to the path of its cart.",
     ),
     (
         "payload_too_large",

@@ -1,6 +1,6 @@
 //! The handler for webhooks of Stripe, so that a shop need not translate them.
 //!
-//! Stripe names the order in the metadata `stockade_order`, which the shop sets when it creates the
+//! Stripe names the order in the metadata `stockade_order`, or the cart in `stockade_cart`, which the shop sets when it creates the
 //! Checkout session (`payment_intent_data.metadata` too) or the PaymentIntent. Events without it
 //! belong to something else that the shop sells, and are ignored.
 //!
@@ -11,19 +11,20 @@ use axum::{
     extract::{Request, State},
     response::{IntoResponse, Response},
 };
-use domain::{OrderId, PaymentId};
+use domain::{CartId, OrderId, PaymentId};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{App, Problem, body, signature::PaymentKey};
-use crate::engine::{Ended, Paid, Payment};
+use crate::engine::{CartEnded, CartPaid, Ended, Paid, Payment};
 
 /// Name of the header.
 const SIGNATURE: &str = "Stripe-Signature";
-/// The field of the metadata that names the order.
+/// The fields of the metadata that name the order, or the cart.
 const ORDER: &str = "stockade_order";
+const CART: &str = "stockade_cart";
 /// Events have up to some 30 KiB.
 const BODY_BYTES: usize = 256 * 1024;
 
@@ -57,6 +58,10 @@ pub(crate) struct StripeResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     order: Option<OrderId>,
+    /// The cart, if the event names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    cart: Option<CartId>,
     /// Why an event was ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'static str>,
@@ -65,10 +70,17 @@ pub(crate) struct StripeResult {
 /// What an event asks for.
 #[derive(Debug, PartialEq)]
 enum Step {
-    Pay(OrderId, Payment),
-    Cancel(OrderId),
-    Refund(OrderId, PaymentId),
+    Pay(Target, Payment),
+    Cancel(Target),
+    Refund(Target, PaymentId),
     Ignore(&'static str),
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Target {
+    Order(OrderId),
+    Cart(CartId),
 }
 
 /// Applies an event of Stripe: payments, expired Checkout sessions and refunds. The same event may
@@ -86,10 +98,17 @@ pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<
     PaymentKey::check_any(&app.payments.stripe, SIGNATURE, &headers, &raw)?;
     let event: StripeEvent = body::parse(&raw)?;
     let result = match event.step()? {
-        Step::Pay(order, payment) => pay(&app, order, &payment).await?,
-        Step::Cancel(order) => ended(app.engine.cancel(order, None).await?)?,
-        Step::Refund(order, payment) => ended(app.engine.refund_payment(order, &payment).await?)?,
-        Step::Ignore(reason) => StripeResult::ignored(None, reason),
+        Step::Pay(Target::Order(order), payment) => pay(&app, order, &payment).await?,
+        Step::Pay(Target::Cart(cart), payment) => pay_cart(&app, cart, &payment).await?,
+        Step::Cancel(Target::Order(order)) => ended(app.engine.cancel(order, None).await?)?,
+        Step::Cancel(Target::Cart(cart)) => cart_ended(app.engine.cancel_cart(cart, None).await?)?,
+        Step::Refund(Target::Order(order), payment) => {
+            ended(app.engine.refund_payment(order, &payment).await?)?
+        }
+        Step::Refund(Target::Cart(cart), payment) => {
+            cart_ended(app.engine.refund_cart_payment(cart, &payment).await?)?
+        }
+        Step::Ignore(reason) => StripeResult::ignored(reason),
     };
     Ok((StatusCode::OK, axum::Json(result)).into_response())
 }
@@ -101,38 +120,77 @@ async fn pay(app: &App, order: OrderId, payment: &Payment) -> Result<StripeResul
         Paid::NotFound => return Err(Problem::order_not_found()),
         Paid::NotPayable(_) => "order_not_payable",
         Paid::Already => "already_paid",
+        Paid::InCart(_) => "order_in_cart",
         Paid::OtherOrder => "payment_already_used",
         Paid::OtherAmount { .. } | Paid::NoAmount { .. } => "amount_mismatch",
         Paid::OtherCurrency { .. } => "currency_mismatch",
     };
     Ok(StripeResult {
-        result: result.into(),
         order: Some(order),
-        detail: None,
+        ..StripeResult::of(result)
+    })
+}
+
+async fn pay_cart(app: &App, cart: CartId, payment: &Payment) -> Result<StripeResult, Problem> {
+    let paid = app.engine.pay_cart(cart, payment).await;
+    let result = match paid.map_err(|error| Problem::of_payment(&error))? {
+        CartPaid::Cart(cart) => cart.state.as_str(),
+        CartPaid::NotFound => return Err(Problem::cart_not_found()),
+        CartPaid::NotPayable(_) => "cart_not_payable",
+        CartPaid::Already => "already_paid",
+        CartPaid::OtherOrder => "payment_already_used",
+        CartPaid::OtherAmount { .. } | CartPaid::NoAmount { .. } => "amount_mismatch",
+        CartPaid::OtherCurrency { .. } => "currency_mismatch",
+    };
+    Ok(StripeResult {
+        cart: Some(cart),
+        ..StripeResult::of(result)
     })
 }
 
 fn ended(ended: Ended) -> Result<StripeResult, Problem> {
     match ended {
         Ended::Order(order) => Ok(StripeResult {
-            result: order.state.as_str().into(),
             order: Some(order.id),
-            detail: None,
+            ..StripeResult::of(order.state.as_str())
         }),
         Ended::NotFound => Err(Problem::order_not_found()),
+        Ended::InCart(_) => Ok(StripeResult::ignored(
+            "the order is a line of a cart: name the cart in stockade_cart",
+        )),
         Ended::Refused(_) => Ok(StripeResult::ignored(
-            None,
             "the order is in another state, or another payment has paid it",
         )),
     }
 }
 
+fn cart_ended(ended: CartEnded) -> Result<StripeResult, Problem> {
+    match ended {
+        CartEnded::Cart(cart) => Ok(StripeResult {
+            cart: Some(cart.id),
+            ..StripeResult::of(cart.state.as_str())
+        }),
+        CartEnded::NotFound => Err(Problem::cart_not_found()),
+        CartEnded::Refused(_) => Ok(StripeResult::ignored(
+            "the cart is in another state, or another payment has paid it",
+        )),
+    }
+}
+
 impl StripeResult {
-    fn ignored(order: Option<OrderId>, reason: &'static str) -> Self {
+    fn of(result: &str) -> Self {
         Self {
-            result: "ignored".into(),
-            order,
+            result: result.into(),
+            order: None,
+            cart: None,
+            detail: None,
+        }
+    }
+
+    fn ignored(reason: &'static str) -> Self {
+        Self {
             detail: Some(reason),
+            ..Self::of("ignored")
         }
     }
 }
@@ -140,31 +198,52 @@ impl StripeResult {
 impl StripeEvent {
     fn step(&self) -> Result<Step, Problem> {
         let object = &self.data.object;
-        let Some(order) = object["metadata"].get(ORDER) else {
-            return Ok(Step::Ignore("no stockade_order in the metadata"));
+        let Some(target) = target(&object["metadata"])? else {
+            return Ok(Step::Ignore(
+                "no stockade_order and no stockade_cart in the metadata",
+            ));
         };
-        let order = order.as_str().and_then(|order| order.parse().ok());
-        let order = order.map(OrderId::first).ok_or_else(|| {
-            Problem::invalid(
-                "data.object.metadata.stockade_order",
-                "expected the id of an order",
-            )
-        })?;
         match self.kind.as_str() {
             "checkout.session.completed" | "checkout.session.async_payment_succeeded" => {
                 if object["payment_status"] != "paid" {
                     return Ok(Step::Ignore("not paid yet: another event follows"));
                 }
-                Ok(Step::Pay(order, payment(object, "amount_total")?))
+                Ok(Step::Pay(target, payment(object, "amount_total")?))
             }
-            "payment_intent.succeeded" => Ok(Step::Pay(order, payment(object, "amount_received")?)),
-            "checkout.session.expired" => Ok(Step::Cancel(order)),
+            "payment_intent.succeeded" => {
+                Ok(Step::Pay(target, payment(object, "amount_received")?))
+            }
+            "checkout.session.expired" => Ok(Step::Cancel(target)),
             "charge.refunded" if object["refunded"] == true => {
-                Ok(Step::Refund(order, payment_id(object)?))
+                Ok(Step::Refund(target, payment_id(object)?))
             }
             "charge.refunded" => Ok(Step::Ignore("only a part was refunded")),
             _ => Ok(Step::Ignore("a type of event that changes no order")),
         }
+    }
+}
+
+/// The order or the cart that the metadata names.
+fn target(metadata: &Value) -> Result<Option<Target>, Problem> {
+    let invalid = |field: &str, expected: &'static str| {
+        Problem::invalid(format!("data.object.metadata.{field}"), expected)
+    };
+    match (metadata.get(ORDER), metadata.get(CART)) {
+        (None, None) => Ok(None),
+        (Some(order), None) => {
+            let order = order.as_str().and_then(|order| order.parse().ok());
+            let order = order.map(OrderId::first).map(Target::Order);
+            order
+                .map(Some)
+                .ok_or_else(|| invalid(ORDER, "expected the id of an order"))
+        }
+        (None, Some(cart)) => {
+            let cart = cart.as_str().and_then(|cart| cart.parse().ok());
+            cart.map(Target::Cart)
+                .map(Some)
+                .ok_or_else(|| invalid(CART, "expected the id of a cart"))
+        }
+        (Some(_), Some(_)) => Err(invalid(CART, "expected no stockade_order besides")),
     }
 }
 

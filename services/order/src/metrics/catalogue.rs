@@ -108,6 +108,7 @@ pub const CATALOGUE: &[Metric] = &[
     metric("stockade_order_seconds", Histogram, "order", &[], "duration of an order, from the request to the answer"),
     metric("stockade_shed_orders_total", Counter, "order", &[], "orders refused by the sold-out cache, without a call of Redis or SQL"),
     metric("stockade_transitions_total", Counter, "order, reconciler", &["to"], "changes of an order's state, by the new state"),
+    metric("stockade_carts_total", Counter, "order, reconciler", &["to"], "changes of a cart's state, by the new state"),
     metric("stockade_item_units", Gauge, "reconciler", &["item", "state"], "units of an item: `allocated` is the sum of `available`, `in_flight`, `held`, `confirmed` and `returning`"),
 
     // What do clients meet?
@@ -217,8 +218,8 @@ mod tests {
         );
     }
 
-    /// Names that are none of metrics: the field of Stripe's metadata.
-    const OTHER_NAMES: [&str; 1] = ["stockade_order"];
+    /// Names that are none of metrics: the fields of Stripe's metadata.
+    const OTHER_NAMES: [&str; 2] = ["stockade_order", "stockade_cart"];
 
     /// Names of metrics in the sources, as string literals.
     fn literals(text: &str) -> impl Iterator<Item = &str> {

@@ -138,7 +138,21 @@ async fn a_call_needs_its_own_scope() {
                 Scope::OrdersPlace,
             ),
         ];
-        for (method, path, body, needed) in &calls {
+        let cart = "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615";
+        let of_carts = [
+            (Method::GET, "", Scope::Read),
+            (Method::DELETE, "", Scope::OrdersPlace),
+            (Method::POST, "/refund", Scope::RefundsWrite),
+        ];
+        let of_carts = of_carts.map(|(method, part, scope)| {
+            (
+                method,
+                format!("/v1/carts/{cart}{part}"),
+                json!(null),
+                scope,
+            )
+        });
+        for (method, path, body, needed) in calls.iter().chain(&of_carts) {
             for scope in Scope::ALL {
                 let request = call(&env, method, path, body).bearer_auth(scope);
                 let answer = Answer::of(request).await;

@@ -9,6 +9,7 @@ mod admins;
 mod api;
 mod archive;
 mod batch;
+mod carts;
 mod clerk;
 mod cost;
 mod direct;

@@ -10,16 +10,16 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
-    BuyerId, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId, SegmentKey,
-    TransferId, Wave,
+    BuyerId, Cart, CartId, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId,
+    SegmentKey, TransferId, Wave,
 };
 use jiff::Timestamp;
 use ledger::{
-    Archival, Archives, Changed, Claim, Created, Erased, EventCursor, EventLog, Events,
-    FailedAttempt, FinalAudit, ItemChange, ItemTotals, JournalEntry, Ledger, LedgerError,
-    ListedItem, Listing, LiveItem, NewJournalEntry, NewWebhook, OrderLife, Page, PendingReturn,
-    Reading, Recording, Repair, SegmentRow, StockChange, StockOperations, Transfer, TransferPlan,
-    Transition, Webhook, Webhooks,
+    Archival, Archives, CartStep, Carts, Changed, Claim, Created, CreatedCart, Erased, EventCursor,
+    EventLog, Events, FailedAttempt, FinalAudit, ItemChange, ItemTotals, JournalEntry, Ledger,
+    LedgerError, ListedItem, Listing, LiveItem, NewJournalEntry, NewWebhook, OrderLife, Page,
+    PendingReturn, Reading, Recording, Repair, SegmentRow, SteppedCart, StockChange,
+    StockOperations, Transfer, TransferPlan, Transition, Webhook, Webhooks,
 };
 use uuid::Uuid;
 
@@ -106,6 +106,42 @@ impl OrderLife for UnresponsiveLedger {
         ids: &[OrderId],
     ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
         self.ledger.recorded_among(ids).await
+    }
+}
+
+#[async_trait]
+impl Carts for UnresponsiveLedger {
+    async fn create_cart(&self, cart: &Cart) -> Result<CreatedCart, LedgerError> {
+        self.ledger.create_cart(cart).await
+    }
+
+    async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
+        self.ledger.cart(id).await
+    }
+
+    async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
+        self.ledger.cart_of_line(order).await
+    }
+
+    async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError> {
+        self.ledger.take_over_cart(id).await
+    }
+
+    async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
+        self.ledger.step_cart(step).await
+    }
+
+    async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {
+        self.ledger.due_carts(now, at_most).await
+    }
+
+    async fn list_buyer_carts(
+        &self,
+        buyer: &BuyerId,
+        after: Option<CartId>,
+        at_most: usize,
+    ) -> Result<Page<Cart, CartId>, LedgerError> {
+        self.ledger.list_buyer_carts(buyer, after, at_most).await
     }
 }
 

@@ -6,7 +6,7 @@
 //! instances share.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use domain::{ItemId, OrderId};
+use domain::{CartId, ItemId, OrderId};
 use ring::hmac;
 use subtle::ConstantTimeEq;
 
@@ -83,6 +83,16 @@ impl Key for JournalKey {
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(u64::from_be_bytes).map(Self)
+    }
+}
+
+impl Key for CartId {
+    fn to_bytes(&self) -> Vec<u8> {
+        self.as_uuid().into_bytes().into()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        <OrderId as Key>::from_bytes(bytes).map(|id| id.as_uuid().into())
     }
 }
 

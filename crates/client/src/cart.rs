@@ -1,0 +1,179 @@
+//! Carts: orders of several items that a buyer gets all or none of.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{Error, IdempotencyKey, Response};
+
+/// A cart to be placed. The same value, or a copy of it, is always the same cart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCart {
+    lines: Vec<NewCartLine>,
+    key: IdempotencyKey,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct NewCartLine {
+    item: String,
+    quantity: u32,
+}
+
+/// A cart, as the service reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cart {
+    /// The name of the cart.
+    pub id: Uuid,
+    /// Where the cart is in its life.
+    pub state: CartState,
+    /// Its orders, one for each item.
+    pub lines: Vec<CartLine>,
+    /// The price of all lines, in the currency's smallest unit.
+    pub amount: u64,
+    /// ISO 4217.
+    pub currency: String,
+    /// When a held cart expires.
+    pub expires_at: Timestamp,
+}
+
+/// A line of a cart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CartLine {
+    /// The name of the item.
+    pub item: String,
+    /// The order of the line, which the cart alone changes.
+    pub order: Uuid,
+    /// Number of units.
+    pub quantity: u32,
+}
+
+/// Where a cart is in its life. All of its lines are in the same state, except while it is `Placing`
+/// or `Failed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CartState {
+    /// Its lines are taking their units.
+    Placing,
+    /// All units are reserved until it expires.
+    Held,
+    /// It is paid, and its units are sold.
+    Confirmed,
+    /// It was cancelled before it was paid.
+    Cancelled,
+    /// It was not paid in time.
+    Expired,
+    /// It was paid after it had expired. The money must be returned.
+    RefundDue,
+    /// The money was returned.
+    Refunded,
+    /// A line was refused, or placing it took too long. No line has units.
+    Failed,
+}
+
+/// A cart that was placed, now or by an earlier request with the same key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedCart {
+    /// The cart as it is now. After a replay it may have moved on.
+    pub cart: Cart,
+    /// Whether an earlier request with this key had placed it.
+    pub replayed: bool,
+}
+
+/// A payment of a cart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CartPayment {
+    payment: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount: Option<u64>,
+    cart: Uuid,
+}
+
+#[derive(Serialize)]
+pub(crate) struct CartBody<'a> {
+    lines: &'a [NewCartLine],
+}
+
+impl Default for NewCart {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl NewCart {
+    /// A cart without lines, with a random key.
+    pub fn new() -> Self {
+        Self {
+            lines: Vec::new(),
+            key: IdempotencyKey::random(),
+        }
+    }
+
+    /// The cart with another line. A cart has 20 at most.
+    #[must_use]
+    pub fn with(mut self, item: impl Into<String>, quantity: u32) -> Self {
+        let item = item.into();
+        self.lines.push(NewCartLine { item, quantity });
+        self
+    }
+
+    /// The same cart with a key of your own.
+    #[must_use]
+    pub fn with_key(self, key: IdempotencyKey) -> Self {
+        Self { key, ..self }
+    }
+
+    /// What makes every repeat the same cart.
+    pub fn key(&self) -> &IdempotencyKey {
+        &self.key
+    }
+
+    pub(crate) fn body(&self) -> CartBody<'_> {
+        CartBody { lines: &self.lines }
+    }
+
+    /// Reads the response to this cart.
+    pub fn read(&self, response: &Response) -> Result<PlacedCart, Error> {
+        Ok(PlacedCart {
+            cart: response.json()?,
+            replayed: response.replayed,
+        })
+    }
+}
+
+impl Cart {
+    /// Reads a response about the cart `id`, and verifies that it is about this one.
+    pub fn read(response: &Response, id: Uuid) -> Result<Self, Error> {
+        let cart: Self = response.json()?;
+        if cart.id != id {
+            return Err(Error::Contract {
+                status: response.status,
+                violation: format!("expected the cart {id}, found {}", cart.id),
+            });
+        }
+        Ok(cart)
+    }
+}
+
+impl CartPayment {
+    /// The payment `id` of `cart`. The provider chooses the id, and every repeat has the same one.
+    pub fn new(id: impl Into<String>, cart: Uuid) -> Self {
+        Self {
+            payment: id.into(),
+            amount: None,
+            cart,
+        }
+    }
+
+    /// What was paid. The service checks that it is the [`Cart::amount`]; a cart with one needs it.
+    #[must_use]
+    pub fn amount(self, amount: u64) -> Self {
+        Self {
+            amount: Some(amount),
+            ..self
+        }
+    }
+
+    pub(crate) fn cart(&self) -> Uuid {
+        self.cart
+    }
+}

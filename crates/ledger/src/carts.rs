@@ -1,0 +1,230 @@
+//! Carts, for every database: one transaction changes a cart and all of its lines.
+//!
+//! The cart's row is locked first, before any lock of the orders' transitions. A line changes only
+//! under this lock, so the lines of a cart cannot part: whoever has the row sees all of them in the
+//! cart's state, or the transaction fails.
+
+use async_trait::async_trait;
+use domain::{Cart, CartId, CartRefusal, CartState, Order, OrderId, OrderState, PaymentId, Units};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    LedgerError, Transition, events,
+    life::transition,
+    transaction::{Outcome, end_as},
+};
+
+/// How long after the deadline of a cart a request may still be on its way to a segment, because
+/// clocks differ.
+const LATE_LINES: SignedDuration = SignedDuration::from_secs(10);
+/// Pause between two looks at a cart that has failed and may still get lines.
+const LOOK_INTERVAL: SignedDuration = SignedDuration::from_millis(500);
+
+/// A transition of a cart, decided on the cart as it was read.
+#[derive(Debug, Clone)]
+pub struct CartStep {
+    /// The cart as it was read. The step applies only to this version; a cart that is `placing` only
+    /// has to be so still.
+    pub cart: Cart,
+    /// The state that it shall have. From `failed` to `failed`: release the lines that were recorded
+    /// since.
+    pub to: CartState,
+    /// The payment that comes with the step. It applies only if nothing else has it.
+    pub payment: Option<PaymentId>,
+    /// Why the cart fails.
+    pub refusal: Option<CartRefusal>,
+    /// The cart fails, and none of its lines can be recorded any more. It counts only if no other
+    /// request has taken the cart over since it was read.
+    pub is_settled: bool,
+}
+
+impl CartStep {
+    /// A step without payment or refusal.
+    pub fn to(cart: &Cart, to: CartState) -> Self {
+        Self {
+            cart: cart.clone(),
+            to,
+            payment: None,
+            refusal: None,
+            is_settled: false,
+        }
+    }
+
+    /// Whether a line of the cart may still take units at `now`.
+    pub fn may_take(cart: &Cart, now: Timestamp) -> bool {
+        now.duration_since(cart.deadline) < LATE_LINES
+    }
+
+    fn is_allowed(&self) -> bool {
+        let looks_again = self.cart.state == CartState::Failed && self.to == CartState::Failed;
+        looks_again || self.cart.state.may_become(self.to)
+    }
+}
+
+/// A cart after a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteppedCart {
+    /// The cart as it is now.
+    pub cart: Cart,
+    /// The lines whose units are to return to their segments.
+    pub freed: Vec<Order>,
+    /// Number of lines that the ledger has recorded.
+    pub recorded: usize,
+}
+
+/// Result of [`crate::Carts::create_cart`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CreatedCart {
+    /// The cart is new.
+    New(Cart),
+    /// A cart with this id existed: this is how it is now. It may have other lines.
+    Known(Cart),
+}
+
+/// SQL statements of a transaction that changes a cart, besides those of its lines' transitions.
+#[async_trait]
+pub(crate) trait Statements: transition::Statements {
+    /// Locks the cart's row, and returns its state and version.
+    async fn lock_cart(&mut self, id: CartId) -> Result<Option<(CartState, u64)>, LedgerError>;
+
+    /// The recorded orders of the cart's lines.
+    async fn lines_of(&mut self, id: CartId) -> Result<Vec<Order>, LedgerError>;
+
+    /// Writes state, end, payment, refusal and version of the cart, and when a reconciler has to look
+    /// at it again.
+    async fn write_cart(
+        &mut self,
+        cart: &Cart,
+        due_at: Option<Timestamp>,
+    ) -> Result<(), LedgerError>;
+}
+
+/// Makes the step in the transaction.
+pub(crate) async fn step(
+    mut transaction: impl Statements,
+    step: &CartStep,
+) -> Result<Option<SteppedCart>, LedgerError> {
+    let stepped = apply(&mut transaction, step).await;
+    end_as(transaction, stepped).await
+}
+
+async fn apply(
+    transaction: &mut impl Statements,
+    step: &CartStep,
+) -> Result<Outcome<Option<SteppedCart>>, LedgerError> {
+    let id = step.cart.id;
+    let Some((state, version)) = transaction.lock_cart(id).await? else {
+        return Ok(Outcome::Unchanged(None));
+    };
+    // Requests for the same cart place it together: whichever has all lines, or is refused one,
+    // decides for all of them.
+    let is_current = match step.cart.state {
+        CartState::Placing => state == CartState::Placing,
+        _ => version == step.cart.version,
+    };
+    if !is_current || !step.is_allowed() || !bind(transaction, step).await? {
+        return Ok(Outcome::Unchanged(None));
+    }
+    let is_settled = step.is_settled && version == step.cart.version;
+    let lines = transaction.lines_of(id).await?;
+    if step.to == CartState::Held && !all_are(&step.cart, &lines, OrderState::Held) {
+        return Ok(Outcome::Unchanged(None));
+    }
+    let after = stepped(step, version, &lines);
+    let moves = moves(step, &lines)?;
+    let events = match step.cart.state == step.to {
+        true => None,
+        false => events::of_cart(&after)?,
+    };
+    let moved = transition::make(
+        transaction,
+        moves.iter().collect(),
+        events.into_iter().collect(),
+    )
+    .await?;
+    if moved.len() != moves.len() {
+        return Err(LedgerError::CartSuperseded(id));
+    }
+    transaction
+        .write_cart(&after, due_at(&after, is_settled))
+        .await?;
+    let freed = moves
+        .into_iter()
+        .filter(|moved| moved.order.state.units() != Units::None && moved.to.units() == Units::None)
+        .map(|moved| moved.order)
+        .collect();
+    Ok(Outcome::Done(Some(SteppedCart {
+        cart: after,
+        freed,
+        recorded: lines.len(),
+    })))
+}
+
+/// Notes that the payment is the cart's. `false`: something else has it.
+async fn bind(transaction: &mut impl Statements, step: &CartStep) -> Result<bool, LedgerError> {
+    let Some(payment) = &step.payment else {
+        return Ok(true);
+    };
+    let payer = OrderId::from(step.cart.id.as_uuid());
+    let others = transaction
+        .bind_payments(&[(payment.as_str(), payer)].into())
+        .await?;
+    Ok(others.is_empty())
+}
+
+/// Whether every line is recorded, in this state.
+fn all_are(cart: &Cart, lines: &[Order], state: OrderState) -> bool {
+    lines.len() == cart.lines.len() && lines.iter().all(|line| line.state == state)
+}
+
+/// The transitions of the lines, sorted by id.
+fn moves(step: &CartStep, lines: &[Order]) -> Result<Vec<Transition>, LedgerError> {
+    let (from, to) = match (step.cart.state.lines(), step.to.lines()) {
+        // It is held when its lines are.
+        (None, Some(_)) => return Ok(Vec::new()),
+        (Some(from), Some(to)) => {
+            if !all_are(&step.cart, lines, from) {
+                return Err(LedgerError::BrokenCart(step.cart.id));
+            }
+            (from, to)
+        }
+        (_, None) => (OrderState::Held, OrderState::Cancelled),
+    };
+    let mut moves: Vec<_> = lines
+        .iter()
+        .filter(|line| line.state == from)
+        .map(|line| Transition {
+            order: line.clone(),
+            to,
+            payment: step.payment.clone(),
+        })
+        .collect();
+    moves.sort_unstable_by_key(|moved| moved.order.id);
+    Ok(moves)
+}
+
+/// The cart after the step.
+fn stepped(step: &CartStep, version: u64, lines: &[Order]) -> Cart {
+    let cart = step.cart.clone();
+    let held_until = lines.iter().map(|line| line.expires_at).min();
+    Cart {
+        state: step.to,
+        expires_at: match (step.to, held_until) {
+            (CartState::Held, Some(expires_at)) => expires_at,
+            _ => cart.expires_at,
+        },
+        payment: step.payment.clone().or(cart.payment),
+        refusal: cart.refusal.or_else(|| step.refusal.clone()),
+        version: version + 1,
+        ..cart
+    }
+}
+
+/// When a reconciler has to look at the cart after the step.
+fn due_at(after: &Cart, is_settled: bool) -> Option<Timestamp> {
+    match after.state {
+        CartState::Placing | CartState::Held => Some(after.expires_at),
+        CartState::Failed if !is_settled => Some(Timestamp::now() + LOOK_INTERVAL),
+        _ => None,
+    }
+}

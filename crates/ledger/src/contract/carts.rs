@@ -1,0 +1,48 @@
+//! Carts: orders of several items that change together.
+
+use async_trait::async_trait;
+use domain::{BuyerId, Cart, CartId};
+use jiff::Timestamp;
+
+use crate::{CartStep, CreatedCart, LedgerError, Page, SteppedCart};
+
+/// What the order service and the reconciler need for carts.
+#[async_trait]
+pub trait Carts: Send + Sync + 'static {
+    /// Writes the cart, which is `placing`, and its lines, or returns the cart that already has this
+    /// id. To be called before a line takes units: from then on the ledger knows whose line it is.
+    async fn create_cart(&self, cart: &Cart) -> Result<CreatedCart, LedgerError>;
+
+    /// The cart with this id, if it exists.
+    async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError>;
+
+    /// The cart of the line with this order id.
+    async fn cart_of_line(&self, order: domain::OrderId) -> Result<Option<CartId>, LedgerError>;
+
+    /// Raises the version of a cart that is `placing`, because another request places it too: no
+    /// request can then say any more what all of its lines have taken. `false`: it
+    /// is not `placing`.
+    async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError>;
+
+    /// Changes the cart and all of its lines in one transaction, if the cart still has the version
+    /// of the step.
+    ///
+    /// `None`, and nothing is changed: the cart has another version, the payment belongs to another
+    /// order or cart, or the cart is to be `held` and the ledger has not recorded all lines as held.
+    ///
+    /// # Errors
+    ///
+    /// `LedgerError::BrokenCart` if the lines are not in the state of their cart. Nothing is changed.
+    async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError>;
+
+    /// Carts that a reconciler has to look at by `now`, the longest due first.
+    async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError>;
+
+    /// The carts of a buyer, in all states, by id.
+    async fn list_buyer_carts(
+        &self,
+        buyer: &BuyerId,
+        after: Option<CartId>,
+        at_most: usize,
+    ) -> Result<Page<Cart, CartId>, LedgerError>;
+}

@@ -1,0 +1,516 @@
+//! What there is, and what can happen next.
+
+use stateright::{Model, Property};
+
+use super::properties;
+
+/// Lines of the cart.
+pub const LINES: usize = 2;
+/// The request, and its repeat.
+pub const REQUESTS: usize = 2;
+
+/// The rules, one switch each. [`Rules::ALL`] is the protocol.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// The cart's row is written before a line takes units.
+    pub row_first: bool,
+    /// Only a cart that is `held` can be paid.
+    pub pays_held_carts_only: bool,
+    /// A payment changes nothing unless every line is held.
+    pub pays_whole_carts_only: bool,
+    /// A cart becomes `held` only when the ledger has all of its lines as held.
+    pub holds_recorded_lines_only: bool,
+    /// A change applies only to the version that it was decided on.
+    pub versions_are_checked: bool,
+    /// No line expires while its cart is being placed or held.
+    pub lines_wait_for_their_cart: bool,
+    /// The reconciler ends a cart that is being placed only after its deadline.
+    pub settles_at_the_deadline: bool,
+    /// The reconciler looks at a cart that has failed until no line can be recorded any more.
+    pub looks_until_no_line_can_come: bool,
+    /// A request that fails the cart says that this is all only if no other request has placed it.
+    pub only_one_alone_settles: bool,
+    /// No segment takes for the cart long after its deadline.
+    pub takes_end: bool,
+}
+
+impl Rules {
+    /// The protocol.
+    pub const ALL: Self = Self {
+        row_first: true,
+        pays_held_carts_only: true,
+        pays_whole_carts_only: true,
+        holds_recorded_lines_only: true,
+        versions_are_checked: true,
+        lines_wait_for_their_cart: true,
+        settles_at_the_deadline: true,
+        looks_until_no_line_can_come: true,
+        only_one_alone_settles: true,
+        takes_end: true,
+    };
+}
+
+/// State of the cart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cart {
+    Placing,
+    Held,
+    Confirmed,
+    Cancelled,
+    Expired,
+    Failed,
+}
+
+/// The cart's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Row {
+    pub state: Cart,
+    pub version: u8,
+    /// No reconciler looks at it any more.
+    pub settled: bool,
+}
+
+impl Row {
+    fn placing(version: u8) -> Self {
+        Self {
+            state: Cart::Placing,
+            version,
+            settled: false,
+        }
+    }
+}
+
+/// A line at its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Segment {
+    /// The unit is free, and the line has no decision.
+    Free,
+    /// A rival has the unit.
+    Rival,
+    /// The line has the unit.
+    Taken,
+    /// The line has given it back.
+    Released,
+}
+
+/// A line in the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Order {
+    Unknown,
+    Held,
+    Confirmed,
+    /// Cancelled or expired: the unit is to return.
+    Ended,
+}
+
+/// A request that places the cart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Request {
+    Idle,
+    /// It has read this version, and taken so many lines.
+    Taking {
+        version: u8,
+        lines: usize,
+    },
+    /// The next line was refused.
+    Failing {
+        version: u8,
+        lines: usize,
+    },
+    Done,
+}
+
+/// How far time has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Time {
+    Early,
+    /// The cart's deadline has passed.
+    Deadline,
+    /// So has the time in which a request may still be on its way.
+    Late,
+}
+
+/// Everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State {
+    pub row: Option<Row>,
+    pub segments: [Segment; LINES],
+    pub orders: [Order; LINES],
+    pub requests: [Request; REQUESTS],
+    /// What one of the actors has read and not acted on yet: the row may have changed since.
+    pub read: Option<Row>,
+    pub time: Time,
+    /// A segment has refused a line.
+    pub refused: bool,
+}
+
+/// Who acts on the row, at once or long after it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Actor {
+    Payment,
+    Cancellation,
+    Reconciler,
+}
+
+/// One atomic step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Tick,
+    /// The rival takes the unit of a line, or gives it back.
+    Rival {
+        line: usize,
+    },
+    /// The request writes the row, or takes it over.
+    Begin {
+        request: usize,
+    },
+    /// It asks the segment of its next line.
+    Take {
+        request: usize,
+    },
+    /// It finds that the deadline has passed.
+    GiveUp {
+        request: usize,
+    },
+    /// It makes the cart `held`.
+    Hold {
+        request: usize,
+    },
+    /// It makes the cart `failed`.
+    Fail {
+        request: usize,
+    },
+    /// The recorder records what the line took.
+    Record {
+        line: usize,
+    },
+    /// The unit of an ended line returns.
+    Return {
+        line: usize,
+    },
+    /// The hold of a line ends, and it expires by itself.
+    Expire {
+        line: usize,
+    },
+    /// A payment is reported for the line alone.
+    PayLine {
+        line: usize,
+    },
+    /// Someone reads the row, to act on it later.
+    Read,
+    /// The actor acts on the row as it is, or as it was read then.
+    Act {
+        actor: Actor,
+        is_late: bool,
+    },
+}
+
+/// The saga under some rules.
+#[derive(Debug, Clone)]
+pub struct Saga {
+    pub rules: Rules,
+}
+
+impl State {
+    fn first() -> Self {
+        Self {
+            row: None,
+            segments: [Segment::Free; LINES],
+            orders: [Order::Unknown; LINES],
+            requests: [Request::Idle; REQUESTS],
+            read: None,
+            time: Time::Early,
+            refused: false,
+        }
+    }
+
+    /// Ends the lines that hold their units.
+    fn end_lines(&mut self) {
+        for order in &mut self.orders {
+            if *order == Order::Held {
+                *order = Order::Ended;
+            }
+        }
+    }
+
+    fn all_recorded(&self, lines: usize) -> bool {
+        self.orders[..lines]
+            .iter()
+            .all(|order| *order != Order::Unknown)
+    }
+
+    /// Whether the ledger knows all that the segments have taken.
+    fn nothing_is_behind(&self) -> bool {
+        let mut lines = self.segments.iter().zip(&self.orders);
+        lines.all(|(segment, order)| *segment != Segment::Taken || *order != Order::Unknown)
+    }
+}
+
+impl Saga {
+    /// Changes the row, if it is as it was read.
+    fn write(&self, state: &mut State, from: Row, to: Cart, settled: bool) -> bool {
+        let Row {
+            state: from,
+            version,
+            ..
+        } = from;
+        let Some(row) = &mut state.row else {
+            return false;
+        };
+        // Requests place a cart together, so its version changes while it is being placed.
+        let is_current = match from {
+            Cart::Placing => row.state == Cart::Placing,
+            _ => row.version == version,
+        };
+        if !is_current && self.rules.versions_are_checked {
+            return false;
+        }
+        let settled = settled && (row.version == version || !self.rules.only_one_alone_settles);
+        *row = Row {
+            state: to,
+            version: row.version + u8::from(row.state != to),
+            settled,
+        };
+        true
+    }
+
+    fn begin(&self, state: &mut State, request: usize) {
+        let version = match &mut state.row {
+            None => {
+                state.row = Some(Row::placing(1));
+                1
+            }
+            Some(row) if row.state == Cart::Placing => {
+                row.version += 1;
+                row.version
+            }
+            Some(_) => {
+                state.requests[request] = Request::Done;
+                return;
+            }
+        };
+        let lines = match state.requests[request] {
+            Request::Taking { lines, .. } => lines,
+            _ => 0,
+        };
+        state.requests[request] = Request::Taking { version, lines };
+    }
+
+    fn take(&self, state: &mut State, request: usize) {
+        let (version, lines) = match state.requests[request] {
+            Request::Taking { version, lines } => (version, lines),
+            // Only without the rule that the row comes first.
+            _ => (0, 0),
+        };
+        let segment = &mut state.segments[lines];
+        state.requests[request] = match segment {
+            Segment::Free | Segment::Taken => {
+                *segment = Segment::Taken;
+                let lines = lines + 1;
+                Request::Taking { version, lines }
+            }
+            Segment::Rival => {
+                state.refused = true;
+                Request::Failing { version, lines }
+            }
+            Segment::Released => Request::Done,
+        };
+    }
+
+    fn hold(&self, state: &mut State, request: usize) {
+        let Request::Taking { version, .. } = state.requests[request] else {
+            return;
+        };
+        let all_held = state.orders.iter().all(|order| *order == Order::Held);
+        if all_held || !self.rules.holds_recorded_lines_only {
+            self.write(state, Row::placing(version), Cart::Held, false);
+            state.requests[request] = Request::Done;
+        }
+    }
+
+    fn fail(&self, state: &mut State, request: usize) {
+        let Request::Failing { version, lines } = state.requests[request] else {
+            return;
+        };
+        let is_alone = version == 1 || !self.rules.only_one_alone_settles;
+        let settled = is_alone && state.all_recorded(lines);
+        if self.write(state, Row::placing(version), Cart::Failed, settled) {
+            state.end_lines();
+        }
+        state.requests[request] = Request::Done;
+    }
+
+    fn act(&self, state: &mut State, actor: Actor, is_late: bool) {
+        let read = if is_late {
+            state.read.take()
+        } else {
+            state.row
+        };
+        let Some(read) = read else {
+            return;
+        };
+        match actor {
+            Actor::Payment => self.pay(state, read),
+            Actor::Cancellation => {
+                if read.state == Cart::Held {
+                    self.end(state, read, Cart::Cancelled, true);
+                }
+            }
+            Actor::Reconciler => self.reconcile(state, read),
+        }
+    }
+
+    fn pay(&self, state: &mut State, read: Row) {
+        let may_pay = read.state == Cart::Held
+            || (read.state == Cart::Placing && !self.rules.pays_held_carts_only);
+        let all_held = state.orders.iter().all(|order| *order == Order::Held);
+        let looks = self.rules.pays_whole_carts_only && self.rules.pays_held_carts_only;
+        if !may_pay || (looks && !all_held) {
+            return;
+        }
+        if self.write(state, read, Cart::Confirmed, true) {
+            for order in &mut state.orders {
+                if *order == Order::Held {
+                    *order = Order::Confirmed;
+                }
+            }
+        }
+    }
+
+    fn end(&self, state: &mut State, read: Row, to: Cart, settled: bool) {
+        if self.write(state, read, to, settled) {
+            state.end_lines();
+        }
+    }
+
+    fn reconcile(&self, state: &mut State, read: Row) {
+        let deadline = state.time >= Time::Deadline || !self.rules.settles_at_the_deadline;
+        match read.state {
+            Cart::Placing if deadline => self.end(state, read, Cart::Failed, false),
+            Cart::Held => self.end(state, read, Cart::Expired, true),
+            Cart::Failed => {
+                let no_line_can_come =
+                    state.time == Time::Late || !self.rules.looks_until_no_line_can_come;
+                let settled = no_line_can_come && state.nothing_is_behind();
+                self.end(state, read, Cart::Failed, settled);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes one step.
+    pub fn step(&self, state: &mut State, step: Step) {
+        match step {
+            Step::Tick => {
+                state.time = match state.time {
+                    Time::Early => Time::Deadline,
+                    Time::Deadline | Time::Late => Time::Late,
+                }
+            }
+            Step::Rival { line } => {
+                state.segments[line] = match state.segments[line] {
+                    Segment::Free => Segment::Rival,
+                    Segment::Rival => Segment::Free,
+                    decided => decided,
+                }
+            }
+            Step::Begin { request } => self.begin(state, request),
+            Step::Take { request } => self.take(state, request),
+            Step::GiveUp { request } => {
+                if let Request::Taking { version, lines } = state.requests[request] {
+                    state.requests[request] = Request::Failing { version, lines };
+                }
+            }
+            Step::Hold { request } => self.hold(state, request),
+            Step::Fail { request } => self.fail(state, request),
+            Step::Record { line } => state.orders[line] = Order::Held,
+            Step::Return { line } => state.segments[line] = Segment::Released,
+            Step::Expire { line } => state.orders[line] = Order::Ended,
+            Step::PayLine { line } => state.orders[line] = Order::Confirmed,
+            Step::Read => state.read = state.row,
+            Step::Act { actor, is_late } => self.act(state, actor, is_late),
+        }
+    }
+
+    fn request_steps(&self, state: &State, request: usize, steps: &mut Vec<Step>) {
+        let may_take = state.time < Time::Late || !self.rules.takes_end;
+        match state.requests[request] {
+            // The repeat begins after the request.
+            Request::Idle if request > 0 && state.requests[0] == Request::Idle => {}
+            Request::Idle => {
+                steps.push(Step::Begin { request });
+                if !self.rules.row_first && request == 0 && state.row.is_none() {
+                    steps.push(Step::Take { request });
+                }
+            }
+            Request::Taking { version: 0, .. } => steps.push(Step::Begin { request }),
+            Request::Taking { lines, .. } => {
+                if lines < LINES && may_take {
+                    steps.push(Step::Take { request });
+                }
+                if lines == LINES {
+                    steps.push(Step::Hold { request });
+                }
+                if lines < LINES && state.time >= Time::Deadline {
+                    steps.push(Step::GiveUp { request });
+                }
+            }
+            Request::Failing { version: 0, .. } | Request::Done => {}
+            Request::Failing { .. } => steps.push(Step::Fail { request }),
+        }
+    }
+
+    fn line_steps(&self, state: &State, line: usize, steps: &mut Vec<Step>) {
+        let (segment, order) = (state.segments[line], state.orders[line]);
+        if matches!(segment, Segment::Free | Segment::Rival) {
+            steps.push(Step::Rival { line });
+        }
+        match (segment, order) {
+            (Segment::Taken, Order::Unknown) => steps.push(Step::Record { line }),
+            (Segment::Taken, Order::Ended) => steps.push(Step::Return { line }),
+            (_, Order::Held) => {
+                // Without a row the ledger takes it for an order of its own.
+                let is_free = state.row.is_none_or(|row| row.state == Cart::Failed);
+                if is_free || !self.rules.lines_wait_for_their_cart {
+                    steps.push(Step::Expire { line });
+                }
+                if state.row.is_none() {
+                    steps.push(Step::PayLine { line });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Model for Saga {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::first()]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        steps.push(Step::Tick);
+        (0..REQUESTS).for_each(|request| self.request_steps(state, request, steps));
+        (0..LINES).for_each(|line| self.line_steps(state, line, steps));
+        if state.read.is_none() && state.row.is_some() {
+            steps.push(Step::Read);
+        }
+        for actor in [Actor::Payment, Actor::Cancellation, Actor::Reconciler] {
+            let when = [false, true].into_iter();
+            steps.extend(when.map(|is_late| Step::Act { actor, is_late }));
+        }
+    }
+
+    fn next_state(&self, state: &State, step: Step) -> Option<State> {
+        let mut next = *state;
+        self.step(&mut next, step);
+        Some(next).filter(|next| next != state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        properties::all()
+    }
+}

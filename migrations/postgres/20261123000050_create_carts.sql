@@ -1,0 +1,27 @@
+-- Carts: orders of several items that are bought all or none. The row is written before any of its
+-- orders takes units, so whoever finds one of them knows its cart. `deadline` is when placing it has
+-- to be done. `due_at` is when a reconciler has to look at it; NULL: never again.
+CREATE TABLE carts (
+    id           uuid        NOT NULL,
+    buyer        text        NOT NULL,
+    state        text        NOT NULL,
+    amount       bigint      NOT NULL,
+    currency     text        NOT NULL,
+    deadline     timestamptz NOT NULL,
+    expires_at   timestamptz NOT NULL,
+    due_at       timestamptz,
+    payment      text,
+    refusal      text,
+    refused_item text,
+    version      bigint      NOT NULL DEFAULT 1,
+    CONSTRAINT carts_pkey PRIMARY KEY (id),
+    CONSTRAINT carts_amount_not_negative CHECK (amount >= 0),
+    CONSTRAINT carts_state_known
+        CHECK (state IN ('placing', 'held', 'confirmed', 'cancelled', 'expired', 'refund_due', 'refunded', 'failed')),
+    CONSTRAINT carts_refusal_known
+        CHECK (refusal IN ('sold_out', 'buyer_limit_reached', 'not_open', 'timed_out')),
+    CONSTRAINT carts_failed_by_refusal CHECK ((state = 'failed') = (refusal IS NOT NULL)),
+    CONSTRAINT carts_open_are_due CHECK (state NOT IN ('placing', 'held') OR due_at IS NOT NULL)
+);
+
+CREATE INDEX carts_due ON carts (due_at) WHERE due_at IS NOT NULL;

@@ -1,0 +1,366 @@
+//! Carts: orders of several items that a buyer gets all or none of.
+//!
+//! A cart is a saga. Its row comes first, then its lines take their units one after the other, by
+//! item: of carts that want the same last units, the one that got the first of them goes on. When
+//! the ledger has recorded every line, one compare-and-set makes the cart `held`. If a line is
+//! refused, one makes it `failed`, and what the others took goes back. Only one of the two can
+//! happen, whoever tries it: this request, a repeat at another instance, or a reconciler when the
+//! cart's deadline has passed.
+//!
+//! From then on the cart alone changes its lines, in one transaction.
+
+mod life;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use domain::{
+    BuyerId, Cart, CartId, CartLine, CartRefusal, CartState, IdempotencyKey, ItemId, Order,
+    OrderId, OrderState, Quantity, RefusalReason,
+};
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use ledger::{CartStep, CreatedCart, SteppedCart};
+use stock::{Acknowledge, Outcome, Reservation, StockError};
+use tokio::time::Instant;
+
+use super::{
+    Engine, EngineError, KnownItem,
+    orders::{POLL_PAUSE_MAX, POLL_PAUSE_MIN},
+};
+pub use life::{CartEnded, CartPaid};
+
+/// How long a cart that fails waits for the lines that it took to be recorded, before it says so:
+/// usually one transaction then releases all of them.
+const RECORDED_SOON: Duration = Duration::from_millis(30);
+
+/// A cart to be placed.
+#[derive(Debug, Clone)]
+pub struct CartPlacement {
+    /// The buyer.
+    pub buyer: BuyerId,
+    /// Identifies the cart among the buyer's carts.
+    pub key: IdempotencyKey,
+    /// Items, each once, and numbers of units.
+    pub lines: Vec<(ItemId, Quantity)>,
+}
+
+/// Result of placing a cart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CartPlaced {
+    /// There is no such item. Nothing was changed.
+    ItemNotFound {
+        /// Index of the line.
+        line: usize,
+    },
+    /// The item has another currency than the first one. Nothing was changed.
+    OtherCurrency {
+        /// Index of the line.
+        line: usize,
+        /// The currency of the first line.
+        expected: String,
+    },
+    /// The key belongs to a cart with other lines. Nothing was changed.
+    KeyReused,
+    /// A line was refused, and no line has units. It is final for this key.
+    Refused(CartRefusal),
+    /// The cart is placed.
+    Cart {
+        /// The cart: `held`, unless it was placed before and has changed since.
+        cart: Cart,
+        /// Whether an earlier request placed it.
+        replayed: bool,
+    },
+}
+
+/// What became of a line on its way to its units.
+enum Line {
+    Taken,
+    Refused(RefusalReason),
+    /// Its cart has changed meanwhile.
+    Overtaken,
+}
+
+impl Engine {
+    /// Places the cart. The same buyer and key always mean the same cart, at every instance and for
+    /// every repeat.
+    pub async fn place_cart(&self, placement: CartPlacement) -> Result<CartPlaced, EngineError> {
+        let until = Instant::now() + self.settings.order_timeout;
+        self.with_deadline(until, self.place_cart_until(placement, until))
+            .await
+    }
+
+    async fn place_cart_until(
+        &self,
+        placement: CartPlacement,
+        until: Instant,
+    ) -> Result<CartPlaced, EngineError> {
+        let items = match self.items_of(&placement.lines).await? {
+            Ok(items) => items,
+            Err(refused) => return Ok(refused),
+        };
+        let new = self.new_cart(placement, &items);
+        let (mut cart, replayed) = match self.ledger.create_cart(&new).await? {
+            CreatedCart::New(cart) => (cart, false),
+            CreatedCart::Known(cart) if has_same_lines(&cart, &new) => (cart, true),
+            CreatedCart::Known(_) => return Ok(CartPlaced::KeyReused),
+        };
+        let mut may_place = !replayed;
+        while cart.state == CartState::Placing {
+            if !may_place {
+                may_place = self.ledger.take_over_cart(cart.id).await?;
+                cart = self.read_cart(cart.id).await?;
+                continue;
+            }
+            cart = self.place_lines(cart, until).await?;
+            may_place = false;
+        }
+        Ok(match cart.refusal {
+            Some(refusal) => CartPlaced::Refused(refusal),
+            None => CartPlaced::Cart { cart, replayed },
+        })
+    }
+
+    /// The items of the lines, or why there can be no such cart.
+    async fn items_of(
+        &self,
+        lines: &[(ItemId, Quantity)],
+    ) -> Result<Result<Vec<Arc<KnownItem>>, CartPlaced>, EngineError> {
+        let mut items: Vec<Arc<KnownItem>> = Vec::with_capacity(lines.len());
+        for (line, (id, _)) in lines.iter().enumerate() {
+            let Some(known) = self.known(id).await? else {
+                return Ok(Err(CartPlaced::ItemNotFound { line }));
+            };
+            let first = items.first().unwrap_or(&known);
+            if first.item.currency != known.item.currency {
+                let expected = first.item.currency.clone();
+                return Ok(Err(CartPlaced::OtherCurrency { line, expected }));
+            }
+            items.push(known);
+        }
+        Ok(Ok(items))
+    }
+
+    fn new_cart(&self, placement: CartPlacement, items: &[Arc<KnownItem>]) -> Cart {
+        let CartPlacement { buyer, key, lines } = placement;
+        let amounts = lines.iter().zip(items).map(|((_, quantity), known)| {
+            let price = known.item.price;
+            price.saturating_mul(u64::from(quantity.get()))
+        });
+        // A repeat of the request must find time left.
+        let time = SignedDuration::try_from(self.settings.order_timeout * 2);
+        let deadline = Timestamp::now() + time.unwrap_or(SignedDuration::from_secs(10));
+        Cart {
+            id: CartId::derive(&buyer, &key),
+            state: CartState::Placing,
+            amount: amounts.fold(0, u64::saturating_add),
+            currency: items
+                .first()
+                .map(|known| known.item.currency.clone())
+                .unwrap_or_default(),
+            lines: lines
+                .into_iter()
+                .map(|(item, quantity)| CartLine {
+                    order: OrderId::of_line(&item, &buyer, &key),
+                    item,
+                    quantity,
+                })
+                .collect(),
+            buyer,
+            deadline,
+            expires_at: deadline,
+            payment: None,
+            refusal: None,
+            version: 1,
+        }
+    }
+
+    async fn read_cart(&self, id: CartId) -> Result<Cart, EngineError> {
+        let cart = self.ledger.cart(id).await?;
+        // Carts are never removed.
+        cart.ok_or(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// Takes the units of every line, and decides the cart. Returns it as it is then: another
+    /// request or a reconciler may have been faster.
+    async fn place_lines(&self, cart: Cart, until: Instant) -> Result<Cart, EngineError> {
+        let mut lines: Vec<_> = cart.lines.iter().collect();
+        lines.sort_unstable_by_key(|line| &line.item);
+        let mut taken = Vec::with_capacity(lines.len());
+        for (at, line) in lines.iter().enumerate() {
+            // The lines before it are recorded at about the same time.
+            let acknowledge = match at + 1 == lines.len() {
+                true => Acknowledge::Recorded,
+                false => Acknowledge::Accepted,
+            };
+            match self.take_line(&cart, line, acknowledge, until).await? {
+                Line::Taken => taken.push(line.order),
+                Line::Refused(reason) => {
+                    let item = (reason != RefusalReason::TimedOut).then(|| line.item.clone());
+                    let refusal = CartRefusal { reason, item };
+                    return self.fail_cart(&cart, refusal, &taken, until).await;
+                }
+                Line::Overtaken => return self.read_cart(cart.id).await,
+            }
+        }
+        self.hold_cart(&cart, &taken, until).await
+    }
+
+    async fn take_line(
+        &self,
+        cart: &Cart,
+        line: &CartLine,
+        acknowledge: Acknowledge,
+        until: Instant,
+    ) -> Result<Line, EngineError> {
+        let left = cart.deadline.duration_since(Timestamp::now());
+        let Ok(left) = Duration::try_from(left) else {
+            return Ok(Line::Refused(RefusalReason::TimedOut));
+        };
+        let Some(known) = self.known(&line.item).await? else {
+            return Ok(Line::Refused(RefusalReason::NotOpen));
+        };
+        if known.is_archived() {
+            return Ok(Line::Refused(RefusalReason::NotOpen));
+        }
+        let reservation = Reservation {
+            order: line.order,
+            buyer: cart.buyer.clone(),
+            quantity: line.quantity,
+            acknowledge,
+            // No segment takes for the cart after its deadline.
+            within: until.saturating_duration_since(Instant::now()).min(left),
+        };
+        match known.stock.order(reservation).await {
+            Ok(outcome) => self.line_of(line, outcome).await,
+            Err(StockError::OutcomeUnknown(_)) => {
+                Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+            }
+            Err(error) if self.is_of_archived(&line.item, &error).await? => {
+                Ok(Line::Refused(RefusalReason::NotOpen))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn line_of(&self, line: &CartLine, outcome: Outcome) -> Result<Line, EngineError> {
+        let reason = match outcome {
+            Outcome::Held { .. } => return Ok(Line::Taken),
+            Outcome::Released => return Ok(Line::Overtaken),
+            Outcome::Shed | Outcome::Rejected => return Ok(Line::Refused(RefusalReason::SoldOut)),
+            Outcome::NotOpen { .. } => return Ok(Line::Refused(RefusalReason::NotOpen)),
+            Outcome::SoldOut => RefusalReason::SoldOut,
+            Outcome::BuyerLimitReached => RefusalReason::BuyerLimitReached,
+            // The cart's row fixes the quantity.
+            Outcome::KeyReused { .. } => {
+                return Err(EngineError::OutcomeUnknown(self.settings.order_timeout));
+            }
+        };
+        // A failover may have lost a line that the ledger has.
+        let recorded = self.ledger.order(line.order).await?;
+        Ok(match recorded.map(|order| order.state) {
+            Some(OrderState::Held) => Line::Taken,
+            _ => Line::Refused(reason),
+        })
+    }
+
+    /// Makes the cart `held` as soon as the ledger has recorded every line as held.
+    async fn hold_cart(
+        &self,
+        cart: &Cart,
+        lines: &[OrderId],
+        until: Instant,
+    ) -> Result<Cart, EngineError> {
+        if !self.are_recorded(lines, until).await? {
+            return Err(EngineError::OutcomeUnknown(self.settings.order_timeout));
+        }
+        let states: BTreeMap<_, _> = self
+            .ledger
+            .recorded_among(lines)
+            .await?
+            .into_iter()
+            .collect();
+        let rejected = |line: &&CartLine| states.get(&line.order) == Some(&OrderState::Rejected);
+        if let Some(line) = cart.lines.iter().find(rejected) {
+            let refusal = CartRefusal {
+                reason: RefusalReason::SoldOut,
+                item: Some(line.item.clone()),
+            };
+            return self.fail_cart(cart, refusal, lines, until).await;
+        }
+        match self.step_cart(&CartStep::to(cart, CartState::Held)).await? {
+            Some(stepped) => Ok(stepped.cart),
+            None => self.read_cart(cart.id).await,
+        }
+    }
+
+    /// Makes the cart `failed` and returns the units of the lines that were taken. A line that is
+    /// recorded only later is released here, or by a reconciler.
+    async fn fail_cart(
+        &self,
+        cart: &Cart,
+        refusal: CartRefusal,
+        taken: &[OrderId],
+        until: Instant,
+    ) -> Result<Cart, EngineError> {
+        let soon = until.min(Instant::now() + RECORDED_SOON);
+        // Another request for the same cart, now or before, may have taken lines too.
+        let is_alone = cart.version == 1;
+        let is_settled = self.are_recorded(taken, soon).await? && is_alone;
+        let fail = CartStep {
+            refusal: Some(refusal),
+            is_settled,
+            ..CartStep::to(cart, CartState::Failed)
+        };
+        let Some(SteppedCart { cart, .. }) = self.step_cart(&fail).await? else {
+            return self.read_cart(cart.id).await;
+        };
+        if !is_settled && self.are_recorded(taken, until).await? {
+            let settle = CartStep {
+                is_settled: is_alone,
+                ..CartStep::to(&cart, CartState::Failed)
+            };
+            // `None`: a reconciler does it at the same time.
+            self.step_cart(&settle).await?;
+        }
+        Ok(cart)
+    }
+
+    /// Whether the ledger has recorded all of these orders by then.
+    async fn are_recorded(&self, ids: &[OrderId], until: Instant) -> Result<bool, EngineError> {
+        let mut pause = POLL_PAUSE_MIN;
+        while !ids.is_empty() && self.ledger.recorded_among(ids).await?.len() < ids.len() {
+            if Instant::now() + pause > until {
+                return Ok(false);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(POLL_PAUSE_MAX);
+        }
+        Ok(true)
+    }
+
+    /// Makes one step of the cart in the ledger, and then returns the units that it has freed.
+    /// `None`: the cart has changed, or something else has the payment.
+    async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, EngineError> {
+        let stepped = self.ledger.step_cart(step).await?;
+        if let Some(stepped) = &stepped {
+            if step.cart.state != step.to {
+                metrics::counter!("stockade_carts_total", "to" => step.to.as_str()).increment(1);
+            }
+            self.return_all(&stepped.freed).await;
+        }
+        Ok(stepped)
+    }
+
+    async fn return_all(&self, orders: &[Order]) {
+        join_all(orders.iter().map(|order| self.return_units_or_defer(order))).await;
+    }
+}
+
+/// The order of the lines does not matter.
+fn has_same_lines(known: &Cart, new: &Cart) -> bool {
+    let lines = |cart: &Cart| -> BTreeMap<OrderId, Quantity> {
+        let lines = cart.lines.iter();
+        lines.map(|line| (line.order, line.quantity)).collect()
+    };
+    lines(known) == lines(new)
+}

@@ -1,0 +1,235 @@
+//! The life of a cart after it was placed: payment, cancellation, refund, all lines at once.
+
+use domain::{BuyerId, Cart, CartId, CartState, OrderState};
+use ledger::{CartStep, NewJournalEntry, Page};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::super::{
+    Engine, EngineError,
+    life::{Payment, unmatched},
+    orders::POLL_PAUSE_MAX,
+};
+use domain::PaymentId;
+
+/// Result of a payment of a cart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CartPaid {
+    /// The cart is confirmed. Or it is `refund_due`, because its hold had expired.
+    Cart(Cart),
+    /// There is no such cart.
+    NotFound,
+    /// The cart has ended: the money must be returned. The journal has the payment.
+    NotPayable(CartState),
+    /// Another payment has paid the cart: the money of this one must be returned. The journal has
+    /// it.
+    Already,
+    /// The payment was reported for another order or cart before. The journal has it.
+    OtherOrder,
+    /// The amount differs from that of the cart. The journal has the payment.
+    OtherAmount {
+        /// The amount of the cart.
+        expected: u64,
+    },
+    /// The payment is in another currency than the cart. The journal has it.
+    OtherCurrency {
+        /// The currency of the cart.
+        expected: String,
+    },
+    /// The cart has a price, and the report no amount.
+    NoAmount {
+        /// The amount of the cart.
+        expected: u64,
+    },
+}
+
+/// Result of a cancellation or a refund of a cart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CartEnded {
+    /// The cart as it is now, whether this or an earlier request ended it.
+    Cart(Cart),
+    /// There is no such cart, or it belongs to another buyer.
+    NotFound,
+    /// A cart in this state cannot be cancelled or refunded.
+    Refused(CartState),
+}
+
+impl Engine {
+    /// The cart, if it belongs to `buyer` (`None`: any buyer).
+    pub async fn find_cart(
+        &self,
+        id: CartId,
+        buyer: Option<&BuyerId>,
+    ) -> Result<Option<Cart>, EngineError> {
+        let found = self.ledger.cart(id).await?;
+        Ok(found.filter(|cart| buyer.is_none_or(|buyer| *buyer == cart.buyer)))
+    }
+
+    /// The carts of a buyer, in all states.
+    pub async fn list_buyer_carts(
+        &self,
+        buyer: &BuyerId,
+        after: Option<CartId>,
+        at_most: usize,
+    ) -> Result<Page<Cart, CartId>, EngineError> {
+        Ok(self.ledger.list_buyer_carts(buyer, after, at_most).await?)
+    }
+
+    /// Applies a payment to all lines of its cart. Providers may report a payment repeatedly: the
+    /// result is the same.
+    pub async fn pay_cart(&self, id: CartId, payment: &Payment) -> Result<CartPaid, EngineError> {
+        self.with_timeout(self.pay_cart_or_wait(id, payment)).await
+    }
+
+    async fn pay_cart_or_wait(
+        &self,
+        id: CartId,
+        payment: &Payment,
+    ) -> Result<CartPaid, EngineError> {
+        let until = Instant::now() + self.settings.order_timeout;
+        while Instant::now() < until {
+            let Some(cart) = self.ledger.cart(id).await? else {
+                return Ok(CartPaid::NotFound);
+            };
+            if let Some(refused) = refused(&cart, payment) {
+                // A report that lacks its amount is sent again with it.
+                if !matches!(refused, CartPaid::NoAmount { .. }) {
+                    self.note_unmatched_cart_payment(&cart, payment).await?;
+                }
+                return Ok(refused);
+            }
+            let to = match cart.state {
+                // Its buyer learns its id when it is held, so this is a matter of moments.
+                CartState::Placing => {
+                    tokio::time::sleep(POLL_PAUSE_MAX).await;
+                    continue;
+                }
+                CartState::Held => CartState::Confirmed,
+                CartState::Expired => CartState::RefundDue,
+                _ => return Ok(CartPaid::Cart(cart)),
+            };
+            let step = CartStep {
+                payment: Some(payment.id.clone()),
+                ..CartStep::to(&cart, to)
+            };
+            if let Some(stepped) = self.step_cart(&step).await? {
+                return Ok(CartPaid::Cart(stepped.cart));
+            }
+            // A concurrent step was faster, or something else has the payment.
+            let payer = self.ledger.paid_order(&payment.id).await?;
+            if payer.is_some_and(|payer| payer.as_uuid() != cart.id.as_uuid()) {
+                self.note_unmatched_cart_payment(&cart, payment).await?;
+                return Ok(CartPaid::OtherOrder);
+            }
+        }
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// Journals a payment that the cart cannot take, because an operator has to return the money.
+    /// Repeated reports of the payment write one entry, with the first line.
+    async fn note_unmatched_cart_payment(
+        &self,
+        cart: &Cart,
+        payment: &Payment,
+    ) -> Result<(), EngineError> {
+        let Some(line) = cart.lines.first().filter(|_| !is_own(cart, payment)) else {
+            return Ok(());
+        };
+        let state = cart.state.lines().unwrap_or(OrderState::Cancelled);
+        let entry = NewJournalEntry {
+            item: line.item.clone(),
+            actor: "payment".into(),
+            action: "unmatched_payment".into(),
+            token: None,
+            before: json!({ "cart": cart.id, "order": line.order, "state": state }),
+            after: unmatched(payment),
+        };
+        let once = format!("unmatched_payment {} {}", cart.id, payment.id);
+        if self.ledger.note_once(&entry, &once).await? {
+            tracing::warn!(cart = %cart.id, state = %cart.state, payment = %payment.id, "unmatched payment: the cart cannot take it");
+        }
+        Ok(())
+    }
+
+    /// Cancels all lines of a held cart and releases their units. `buyer` must be its buyer (`None`:
+    /// any buyer).
+    pub async fn cancel_cart(
+        &self,
+        id: CartId,
+        buyer: Option<&BuyerId>,
+    ) -> Result<CartEnded, EngineError> {
+        self.with_timeout(self.end_cart(id, buyer, CartState::Cancelled, |_| true))
+            .await
+    }
+
+    /// Records that the money was returned, and releases the units of all lines if they have any.
+    pub async fn refund_cart(&self, id: CartId) -> Result<CartEnded, EngineError> {
+        self.with_timeout(self.end_cart(id, None, CartState::Refunded, |_| true))
+            .await
+    }
+
+    /// The same, if this payment has paid the cart.
+    pub async fn refund_cart_payment(
+        &self,
+        id: CartId,
+        payment: &PaymentId,
+    ) -> Result<CartEnded, EngineError> {
+        let applies = |cart: &Cart| cart.payment.as_ref() == Some(payment);
+        self.with_timeout(self.end_cart(id, None, CartState::Refunded, applies))
+            .await
+    }
+
+    async fn end_cart(
+        &self,
+        id: CartId,
+        buyer: Option<&BuyerId>,
+        to: CartState,
+        applies: impl Fn(&Cart) -> bool,
+    ) -> Result<CartEnded, EngineError> {
+        let until = Instant::now() + self.settings.order_timeout;
+        while Instant::now() < until {
+            let Some(cart) = self.find_cart(id, buyer).await? else {
+                return Ok(CartEnded::NotFound);
+            };
+            if cart.state == to {
+                return Ok(CartEnded::Cart(cart));
+            }
+            if !cart.state.may_become(to) || !applies(&cart) {
+                return Ok(CartEnded::Refused(cart.state));
+            }
+            if let Some(stepped) = self.step_cart(&CartStep::to(&cart, to)).await? {
+                return Ok(CartEnded::Cart(stepped.cart));
+            }
+        }
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+}
+
+/// Whether the payment is the one that the cart has.
+fn is_own(cart: &Cart, payment: &Payment) -> bool {
+    cart.payment.as_ref() == Some(&payment.id)
+}
+
+/// Why the cart cannot take the payment, by its amount and its state.
+fn refused(cart: &Cart, payment: &Payment) -> Option<CartPaid> {
+    let other_currency = |paid: &String| *paid != cart.currency;
+    if payment.currency.as_ref().is_some_and(other_currency) {
+        let expected = cart.currency.clone();
+        return Some(CartPaid::OtherCurrency { expected });
+    }
+    let expected = cart.amount;
+    match payment.amount {
+        Some(amount) if amount != expected => return Some(CartPaid::OtherAmount { expected }),
+        None if expected > 0 => return Some(CartPaid::NoAmount { expected }),
+        _ => {}
+    }
+    match cart.state {
+        CartState::Placing | CartState::Held | CartState::Expired => None,
+        CartState::Cancelled | CartState::Failed => Some(CartPaid::NotPayable(cart.state)),
+        CartState::Refunded if !is_own(cart, payment) => Some(CartPaid::NotPayable(cart.state)),
+        CartState::Confirmed | CartState::RefundDue if !is_own(cart, payment) => {
+            Some(CartPaid::Already)
+        }
+        CartState::Confirmed | CartState::RefundDue | CartState::Refunded => None,
+    }
+}

@@ -1,0 +1,346 @@
+//! Handlers of carts: orders of several items that a buyer gets all or none of.
+
+use std::collections::HashMap;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use domain::{
+    BuyerId, Cart, CartId, CartState, IdempotencyKey, ItemId, OrderId, PaymentId, Quantity,
+    RefusalReason,
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
+
+use super::{
+    App, Problem,
+    access::{AdminWith, Buyer, BuyerOrAdmin, Name, OrdersPlace, Read, RefundsWrite},
+    body::{self, Raw, Whole},
+    life::AMOUNT_MAX,
+    orders::{OrderHeaders, REPLAYED},
+    problem::FieldError,
+};
+use crate::engine::{CartEnded, CartPaid, CartPlaced, CartPlacement, Payment};
+
+/// A new cart.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewCart {
+    /// What the buyer wants, 1 to 20 lines. Lines of the same item are summed.
+    #[schema(min_items = 1, max_items = 20)]
+    lines: Vec<NewCartLine>,
+}
+
+/// A line of a new cart.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewCartLine {
+    /// The item.
+    #[schema(example = "maotai")]
+    item: String,
+    /// Number of units.
+    #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
+    quantity: Whole<1, { Quantity::MAX as u64 }>,
+}
+
+/// A cart.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CartBody<'a> {
+    /// The cart's id.
+    #[schema(value_type = String, example = "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615")]
+    id: CartId,
+    /// The cart's state.
+    #[schema(value_type = String, example = "held")]
+    state: CartState,
+    /// Its orders, as they were listed.
+    lines: Vec<LineBody<'a>>,
+    /// The price of all lines, in the currency's smallest unit.
+    amount: u64,
+    /// ISO 4217.
+    #[schema(example = "USD")]
+    currency: &'a str,
+    /// When the holds expire; while it is `placing`, when placing it fails.
+    #[schema(value_type = String, format = DateTime)]
+    expires_at: Timestamp,
+    /// The provider's id of the payment, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    payment: Option<&'a PaymentId>,
+    /// Why it is `failed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "sold_out")]
+    code: Option<RefusalReason>,
+    /// The item because of which it is `failed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    item: Option<&'a ItemId>,
+}
+
+/// A line of a cart.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LineBody<'a> {
+    /// The item.
+    #[schema(value_type = String, example = "maotai")]
+    item: &'a ItemId,
+    /// Id of the line's order, which the cart alone changes.
+    #[schema(value_type = String)]
+    order: OrderId,
+    /// Number of units.
+    #[schema(value_type = u32, example = 1)]
+    quantity: Quantity,
+}
+
+impl<'a> CartBody<'a> {
+    fn of(cart: &'a Cart) -> Self {
+        let refusal = cart.refusal.as_ref();
+        Self {
+            id: cart.id,
+            state: cart.state,
+            lines: cart
+                .lines
+                .iter()
+                .map(|line| LineBody {
+                    item: &line.item,
+                    order: line.order,
+                    quantity: line.quantity,
+                })
+                .collect(),
+            amount: cart.amount,
+            currency: &cart.currency,
+            expires_at: cart.expires_at,
+            payment: cart.payment.as_ref(),
+            code: refusal.map(|refusal| refusal.reason),
+            item: refusal.and_then(|refusal| refusal.item.as_ref()),
+        }
+    }
+}
+
+/// A cart in a list.
+#[derive(Debug, ToSchema)]
+#[schema(value_type = CartBody<'static>)]
+pub(crate) struct CartRow(pub Cart);
+
+impl Serialize for CartRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        CartBody::of(&self.0).serialize(serializer)
+    }
+}
+
+impl NewCart {
+    /// The lines with each item once, in the order of their first mention.
+    fn into_lines(self) -> Result<Vec<(ItemId, Quantity)>, Problem> {
+        if !(1..=CartId::LINES_MAX).contains(&self.lines.len()) {
+            let expected = format!("expected 1 to {} lines", CartId::LINES_MAX);
+            return Err(invalid(FieldError::new("lines", expected)));
+        }
+        let (mut lines, mut places) = (Vec::new(), HashMap::new());
+        for (at, line) in self.lines.into_iter().enumerate() {
+            let id = ItemId::new(&line.item).map_err(|_| unknown_item(at))?;
+            let place = *places.entry(id.clone()).or_insert(lines.len());
+            if place == lines.len() {
+                lines.push((id, 0, at));
+            }
+            lines[place].1 += line.quantity.0;
+        }
+        let summed = lines.into_iter().map(|(id, units, at)| {
+            let units = u32::try_from(units).unwrap_or(u32::MAX);
+            let quantity = Quantity::new(units).map_err(|error| {
+                let expected = format!("all lines of {id} together: expected {}", error.expected);
+                invalid(FieldError::of_part("lines", at, "quantity", expected))
+            })?;
+            Ok((id, quantity))
+        });
+        summed.collect()
+    }
+}
+
+fn invalid(error: FieldError) -> Problem {
+    Problem::invalid_fields(vec![error])
+}
+
+fn unknown_item(line: usize) -> Problem {
+    let error = FieldError::of_part("lines", line, "item", "no such item");
+    Problem::item_not_found().with_errors(vec![error])
+}
+
+/// The body of a cart: whatever is wrong with it is named by a pointer.
+fn parse(raw: &[u8]) -> Result<Vec<(ItemId, Quantity)>, Problem> {
+    body::parse::<NewCart>(raw)
+        .map_err(Problem::with_pointer)?
+        .into_lines()
+}
+
+fn shown(cart: &Cart) -> Response {
+    (StatusCode::OK, axum::Json(CartBody::of(cart))).into_response()
+}
+
+fn cart_id(text: &str) -> Result<CartId, Problem> {
+    text.parse().map_err(|_| Problem::cart_not_found())
+}
+
+/// Places a cart: all of its lines are held, or none.
+#[utoipa::path(post, path = "/v1/carts", operation_id = "placeCart", tag = "buyers", request_body = NewCart,
+    params(("Idempotency-Key" = String, Header, description = "identifies the cart among the buyer's carts: 1 to 255 visible ASCII characters")),
+    responses((status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the cart's current state", body = CartBody, headers(("Location" = String))),
+        (status = 400, description = "`invalid_request`: nothing was changed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 404, description = "`item_not_found`: nothing was changed", body = Problem),
+        (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open` with the `item`, `cart_timed_out`: no line has units; final for this key", body = Problem),
+        (status = 422, description = "`idempotency_key_reused`: the key belongs to a cart with other lines", body = Problem),
+        (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
+        (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
+    security(("buyer" = [])))]
+pub(crate) async fn place(
+    State(app): State<App>,
+    Buyer(buyer): Buyer,
+    headers: OrderHeaders,
+    Raw(raw): Raw,
+) -> Result<Response, Problem> {
+    let lines = parse(&raw)?;
+    let placement = placement(buyer, headers.key?, lines);
+    let placed = app.engine.place_cart(placement).await;
+    match placed.map_err(|error| Problem::of_order(&error))? {
+        CartPlaced::Cart { cart, replayed } => Ok(placed_cart(&cart, replayed)),
+        CartPlaced::Refused(refusal) => Err(Problem::cart_refused(&refusal)),
+        CartPlaced::KeyReused => Err(Problem::cart_key_reused()),
+        CartPlaced::ItemNotFound { line } => Err(unknown_item(line)),
+        CartPlaced::OtherCurrency { line, expected } => {
+            let expected = format!("expected an item priced in {expected}, as the first line's");
+            Err(invalid(FieldError::of_part(
+                "lines", line, "item", expected,
+            )))
+        }
+    }
+}
+
+fn placement(buyer: BuyerId, key: IdempotencyKey, lines: Vec<(ItemId, Quantity)>) -> CartPlacement {
+    CartPlacement { buyer, key, lines }
+}
+
+fn placed_cart(cart: &Cart, replayed: bool) -> Response {
+    let mut response = (StatusCode::CREATED, axum::Json(CartBody::of(cart))).into_response();
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/carts/{}", cart.id)) {
+        headers.insert(header::LOCATION, location);
+    }
+    if replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// Shows a cart to its buyer or an admin.
+#[utoipa::path(get, path = "/v1/carts/{cart}", operation_id = "getCart", tag = "buyers", params(("cart" = String, Path, description = "the cart's id")),
+    responses((status = 200, description = "the cart", body = CartBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `read`", body = Problem),
+        (status = 404, description = "`cart_not_found`: also for a cart of another buyer", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    security(("buyer" = []), ("admin" = [])))]
+pub(crate) async fn show(
+    State(app): State<App>,
+    who: BuyerOrAdmin<Read>,
+    Name(cart): Name,
+) -> Result<Response, Problem> {
+    let found = app
+        .engine
+        .find_cart(cart_id(&cart)?, who.buyer.as_ref())
+        .await?;
+    Ok(shown(&found.ok_or_else(Problem::cart_not_found)?))
+}
+
+/// A payment of a cart that the provider reports.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewCartPayment {
+    /// The provider's id of the payment: 1 to 255 visible ASCII characters.
+    #[schema(value_type = String, example = "pay_123")]
+    payment: String,
+    /// Amount paid in the currency's smallest unit: the `amount` of the cart. Required if it has one.
+    #[schema(value_type = Option<u64>)]
+    amount: Option<Whole<0, AMOUNT_MAX>>,
+    /// The cart that was paid: the cart of the path, which the signature does not cover.
+    #[schema(example = "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615")]
+    cart: String,
+}
+
+/// Applies a payment to all lines of a cart, for the provider's webhook. The same payment may be
+/// reported any number of times.
+#[utoipa::path(post, path = "/v1/carts/{cart}/payment", operation_id = "payCart", tag = "payments", request_body = NewCartPayment,
+    params(("cart" = String, Path, description = "the cart's id"),
+        ("Stockade-Signature" = String, Header, description = "as for an order's payment")),
+    responses((status = 200, description = "`confirmed`; or `refund_due`: the hold had expired, so the money must be returned", body = CartBody),
+        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`invalid_signature`", body = Problem),
+        (status = 404, description = "`cart_not_found`", body = Problem),
+        (status = 409, description = "`cart_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for something else", body = Problem),
+        (status = 422, description = "`amount_mismatch`: the journal has the payment; `cart_mismatch`: the body names another cart than the path", body = Problem),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
+pub(crate) async fn pay(
+    State(app): State<App>,
+    Name(cart): Name,
+    headers: HeaderMap,
+    Raw(raw): Raw,
+) -> Result<Response, Problem> {
+    let key = app.payments.provider.as_ref();
+    key.ok_or_else(Problem::no_payment_secret)?
+        .check(&headers, &raw)?;
+    let (reported, cart) = (body::parse::<NewCartPayment>(&raw)?, cart_id(&cart)?);
+    if reported.cart.parse() != Ok(cart) {
+        return Err(Problem::other_cart());
+    }
+    let payment = Payment {
+        id: PaymentId::new(&reported.payment)?,
+        amount: reported.amount.map(|amount| amount.0),
+        currency: None,
+    };
+    let paid = app.engine.pay_cart(cart, &payment).await;
+    match paid.map_err(|error| Problem::of_payment(&error))? {
+        CartPaid::Cart(cart) => Ok(shown(&cart)),
+        CartPaid::NotFound => Err(Problem::cart_not_found()),
+        CartPaid::NotPayable(state) => Err(Problem::cart_not_payable(state)),
+        CartPaid::Already => Err(Problem::already_paid()),
+        CartPaid::OtherOrder => Err(Problem::payment_of_another_order()),
+        CartPaid::OtherAmount { expected } => Err(Problem::other_cart_amount(expected)),
+        CartPaid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
+        CartPaid::NoAmount { expected } => Err(Problem::no_cart_amount(expected)),
+    }
+}
+
+/// Cancels all lines of a held cart and releases their units immediately.
+#[utoipa::path(delete, path = "/v1/carts/{cart}", operation_id = "cancelCart", tag = "buyers", params(("cart" = String, Path, description = "the cart's id")),
+    responses((status = 200, description = "cancelled, now or before", body = CartBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
+        (status = 404, description = "`cart_not_found`: also for a cart of another buyer", body = Problem),
+        (status = 409, description = "`cart_not_cancellable`: it is being placed, is paid or has ended", body = Problem),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
+    security(("buyer" = []), ("admin" = [])))]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    who: BuyerOrAdmin<OrdersPlace>,
+    Name(cart): Name,
+) -> Result<Response, Problem> {
+    let id = cart_id(&cart)?;
+    match app.engine.cancel_cart(id, who.buyer.as_ref()).await? {
+        CartEnded::Cart(cart) => Ok(shown(&cart)),
+        CartEnded::NotFound => Err(Problem::cart_not_found()),
+        CartEnded::Refused(state) => Err(Problem::cart_not_cancellable(state)),
+    }
+}
+
+/// Records that the money of a cart was returned, and releases the units of all lines, if they have
+/// any, immediately.
+#[utoipa::path(post, path = "/v1/carts/{cart}/refund", operation_id = "refundCart", tag = "admins", params(("cart" = String, Path, description = "the cart's id")),
+    responses((status = 200, description = "refunded, now or before", body = CartBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
+        (status = 404, description = "`cart_not_found`", body = Problem),
+        (status = 409, description = "`cart_not_refundable`: it is not paid", body = Problem),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn refund(
+    State(app): State<App>,
+    _: AdminWith<RefundsWrite>,
+    Name(cart): Name,
+) -> Result<Response, Problem> {
+    match app.engine.refund_cart(cart_id(&cart)?).await? {
+        CartEnded::Cart(cart) => Ok(shown(&cart)),
+        CartEnded::NotFound => Err(Problem::cart_not_found()),
+        CartEnded::Refused(state) => Err(Problem::cart_not_refundable(state)),
+    }
+}

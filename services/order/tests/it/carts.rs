@@ -1,0 +1,855 @@
+//! Carts: all lines or none, whatever happens on the way.
+
+use std::time::{Duration, Instant};
+
+use domain::{
+    BuyerId, Cart, CartId, CartLine, CartState, IdempotencyKey, ItemId, OrderId, Quantity,
+};
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use reqwest::Method;
+use serde_json::{Value, json};
+use stock::{Acknowledge, Outcome, Reservation};
+
+use crate::env::{Answer, Options, Stores, TestEnv, open, open_each, payment_key, token};
+
+/// How soon the units of a failed cart are free again, on a machine that does nothing else. The
+/// tests share theirs, so they allow for several times as much.
+const FREE_AGAIN: Duration = Duration::from_millis(100);
+
+impl TestEnv {
+    async fn post_cart(&self, instance: usize, buyer: &str, key: &str, body: &Value) -> Answer {
+        let request = self
+            .at(instance, Method::POST, "/v1/carts")
+            .bearer_auth(token(buyer))
+            .header("Idempotency-Key", key);
+        Answer::of(request.json(body)).await
+    }
+
+    async fn cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> Answer {
+        self.post_cart(0, buyer, key, &cart_of(lines)).await
+    }
+
+    async fn held_cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> String {
+        let cart = self.cart(buyer, key, lines).await;
+        cart.is_held().body["id"].as_str().unwrap().to_owned()
+    }
+
+    async fn read_cart(&self, cart: &str) -> Answer {
+        Answer::of(self.admin(Method::GET, &format!("/v1/carts/{cart}"))).await
+    }
+
+    async fn cancel_cart(&self, buyer: &str, cart: &str) -> Answer {
+        Answer::of(self.buyer(buyer, Method::DELETE, &format!("/v1/carts/{cart}"))).await
+    }
+
+    async fn refund_cart(&self, cart: &str) -> Answer {
+        Answer::of(self.admin(Method::POST, &format!("/v1/carts/{cart}/refund"))).await
+    }
+
+    async fn pay_cart(&self, cart: &str, payment: &str, amount: Option<u64>) -> Answer {
+        let mut body = json!({ "payment": payment, "cart": cart });
+        if let Some(amount) = amount {
+            body["amount"] = json!(amount);
+        }
+        self.report_cart(cart, body.to_string().as_bytes()).await
+    }
+
+    async fn report_cart(&self, cart: &str, body: &[u8]) -> Answer {
+        let request = self
+            .anyone(Method::POST, &format!("/v1/carts/{cart}/payment"))
+            .header("Stockade-Signature", payment_key().sign(body))
+            .header("Content-Type", "application/json");
+        Answer::of(request.body(body.to_vec())).await
+    }
+
+    /// Waits until the cart is in this state, and all of its lines in that one.
+    async fn cart_becomes(&self, cart: &str, state: &str) {
+        for _ in 0..500 {
+            if self.read_cart(cart).await.body["state"] == state {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{:?} is not {state}", self.read_cart(cart).await);
+    }
+
+    /// The states of the cart's lines, as orders.
+    async fn line_states(&self, cart: &str) -> Vec<String> {
+        let cart = self.read_cart(cart).await;
+        let lines = orders(&cart.body);
+        join_all(lines.iter().map(|order| self.state_of(order))).await
+    }
+}
+
+fn cart_of(lines: &[(&str, u32)]) -> Value {
+    let lines = lines
+        .iter()
+        .map(|(item, quantity)| json!({ "item": item, "quantity": quantity }));
+    json!({ "lines": lines.collect::<Vec<_>>() })
+}
+
+fn orders(cart: &Value) -> Vec<String> {
+    let lines = cart["lines"].as_array().unwrap();
+    lines
+        .iter()
+        .map(|line| line["order"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cart_is_held_paid_and_refunded_as_one() {
+    open_each(Options::default(), async |env| {
+        let vase = env.create(json!({ "stock": 5, "price": 300 })).await;
+        let bowl = env
+            .create(json!({ "stock": 5, "price": 50, "segments": 2 }))
+            .await;
+        let lines = [(&*vase, 2), (&*bowl, 1), (&*vase, 1)];
+        let placed = env.cart("ann", "k", &lines).await;
+        placed.is_held();
+        let body = &placed.body;
+        assert_eq!(
+            (&body["amount"], &body["currency"]),
+            (&json!(950), &json!("USD"))
+        );
+        let of = |line: usize| {
+            (
+                body["lines"][line]["item"].clone(),
+                body["lines"][line]["quantity"].clone(),
+            )
+        };
+        assert_eq!(
+            of(0),
+            (json!(vase), json!(3)),
+            "lines of one item are summed"
+        );
+        assert_eq!(of(1), (json!(bowl), json!(1)));
+        assert!(body["expires_at"].is_string(), "{placed:?}");
+        let id = body["id"].as_str().unwrap();
+        assert_eq!(placed.header("location"), Some(&*format!("/v1/carts/{id}")));
+        for order in orders(body) {
+            let shown =
+                Answer::of(env.buyer("ann", Method::GET, &format!("/v1/orders/{order}"))).await;
+            assert_eq!(
+                (&shown.body["state"], &shown.body["cart"]),
+                (&json!("held"), &json!(id))
+            );
+        }
+        let repeated = env.cart("ann", "k", &lines).await;
+        assert_eq!(&repeated.is_held().body, body);
+        assert_eq!(repeated.header("idempotent-replayed"), Some("true"));
+
+        env.pay_cart(id, "pay-1", Some(949))
+            .await
+            .is(422, "amount_mismatch");
+        env.pay_cart(id, "pay-1", None)
+            .await
+            .is(400, "invalid_request");
+        assert_eq!(env.line_states(id).await, ["held", "held"]);
+        for _ in 0..2 {
+            env.pay_cart(id, "pay-2", Some(950))
+                .await
+                .is_now("confirmed");
+        }
+        assert_eq!(env.line_states(id).await, ["confirmed", "confirmed"]);
+        env.pay_cart(id, "pay-3", Some(950))
+            .await
+            .is(409, "already_paid");
+        env.cancel_cart("ann", id)
+            .await
+            .is(409, "cart_not_cancellable");
+        assert_eq!(
+            (env.units(&vase).await, env.units(&bowl).await),
+            ([2, 0, 3], [4, 0, 1])
+        );
+        for _ in 0..2 {
+            env.refund_cart(id).await.is_now("refunded");
+        }
+        assert_eq!(env.line_states(id).await, ["refunded", "refunded"]);
+        assert_eq!(
+            (env.units(&vase).await, env.units(&bowl).await),
+            ([5, 0, 0], [5, 0, 0])
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cart_with_a_line_that_is_sold_out_takes_nothing() {
+    open_each(Options::default(), async |env| {
+        let vase = env.create(json!({ "stock": 5 })).await;
+        let bowl = env.create(json!({ "stock": 1 })).await;
+        let cup = env.create(json!({ "stock": 5 })).await;
+        env.hold(&bowl, "bob", "k").await;
+        for lines in [
+            [(&*vase, 5), (&*bowl, 1), (&*cup, 5)],
+            [(&*bowl, 1), (&*cup, 5), (&*vase, 5)],
+        ] {
+            let key = lines[0].0;
+            let refused = env.cart("ann", key, &lines).await;
+            refused.is(409, "sold_out");
+            assert_eq!(refused.body["item"], json!(bowl));
+            let answered = Instant::now();
+            for item in [&*vase, &*cup] {
+                loop {
+                    let order = env
+                        .order(item, "eve", &format!("{key}-{:?}", answered.elapsed()), 5)
+                        .await;
+                    if order.status == 201 {
+                        env.cancel("eve", order.body["id"].as_str().unwrap()).await;
+                        break;
+                    }
+                    assert!(answered.elapsed() < FREE_AGAIN * 20, "{order:?}");
+                }
+            }
+            let repeated = env.cart("ann", key, &lines).await;
+            assert_eq!(repeated.is(409, "sold_out").body["item"], json!(bowl));
+        }
+        assert_eq!(
+            (env.units(&vase).await, env.units(&cup).await),
+            ([5, 0, 0], [5, 0, 0])
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_cart_is_refused_with_pointers_and_changes_nothing() {
+    open(Options::default(), async |env| {
+        let vase = env.create(json!({ "stock": 5 })).await;
+        let euro = env.create(json!({ "stock": 5, "currency": "EUR" })).await;
+        let line = |item: &str, quantity: i64| json!({ "item": item, "quantity": quantity });
+        let table = [
+            (json!({}), 400, "invalid_request", "/lines"),
+            (json!({ "lines": [] }), 400, "invalid_request", "/lines"),
+            (
+                json!({ "lines": vec![line(&vase, 1); 21] }),
+                400,
+                "invalid_request",
+                "/lines",
+            ),
+            (json!({ "lines": 7 }), 400, "invalid_request", "/lines"),
+            (json!([]), 400, "invalid_request", ""),
+            (
+                json!({ "lines": [line(&vase, 1), line(&vase, 0)] }),
+                400,
+                "invalid_request",
+                "/lines/1/quantity",
+            ),
+            (
+                json!({ "lines": [line(&vase, -1)] }),
+                400,
+                "invalid_request",
+                "/lines/0/quantity",
+            ),
+            (
+                json!({ "lines": [line(&vase, 999_999), line(&vase, 2)] }),
+                400,
+                "invalid_request",
+                "/lines/0/quantity",
+            ),
+            (
+                json!({ "lines": [{ "item": vase }] }),
+                400,
+                "invalid_request",
+                "/lines/0",
+            ),
+            (
+                json!({ "lines": [line(&vase, 1)], "more": 1 }),
+                400,
+                "invalid_request",
+                "/more",
+            ),
+            (
+                json!({ "lines": [line(&vase, 1), line("no-such-item", 1)] }),
+                404,
+                "item_not_found",
+                "/lines/1/item",
+            ),
+            (
+                json!({ "lines": [line("a b", 1)] }),
+                404,
+                "item_not_found",
+                "/lines/0/item",
+            ),
+            (
+                json!({ "lines": [line(&vase, 1), line(&euro, 1)] }),
+                400,
+                "invalid_request",
+                "/lines/1/item",
+            ),
+        ];
+        for (body, status, code, pointer) in &table {
+            let answer = env.post_cart(0, "ann", "k", body).await;
+            answer.is(*status, code);
+            assert_eq!(
+                answer.body["errors"][0]["pointer"], *pointer,
+                "{body}: {answer:?}"
+            );
+        }
+        let without_key = env.buyer("ann", Method::POST, "/v1/carts");
+        let without_key = Answer::of(without_key.json(&cart_of(&[(&vase, 1)]))).await;
+        assert_eq!(
+            without_key.is(400, "invalid_request").body["field"],
+            "Idempotency-Key"
+        );
+        let nobody = env
+            .anyone(Method::POST, "/v1/carts")
+            .json(&cart_of(&[(&vase, 1)]));
+        Answer::of(nobody).await.is(401, "unauthorized");
+        let mine = Answer::of(env.buyer("ann", Method::GET, "/v1/carts")).await;
+        assert_eq!(mine.body["data"], json!([]));
+        assert_eq!(
+            (env.units(&vase).await, env.units(&euro).await),
+            ([5, 0, 0], [5, 0, 0])
+        );
+        env.held_cart("ann", "k", &[(&vase, 1)]).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_means_one_cart_at_every_instance() {
+    let options = Options {
+        instances: 2,
+        ..Options::default()
+    };
+    open_each(options, async |env| {
+        let vase = env.create(json!({ "stock": 50 })).await;
+        let bowl = env.create(json!({ "stock": 50 })).await;
+        let body = cart_of(&[(&vase, 1), (&bowl, 2)]);
+        let repeats = (0..12).map(|n| env.post_cart(n % 2, "ann", "k", &body));
+        let answers = join_all(repeats).await;
+        for answer in &answers {
+            assert_eq!(answer.is_held().body, answers[0].body);
+        }
+        let first = answers
+            .iter()
+            .filter(|answer| answer.header("idempotent-replayed").is_none());
+        assert_eq!(first.count(), 1, "one request has placed it");
+        assert_eq!(env.units(&vase).await, [49, 1, 0]);
+        let same = env.cart("ann", "k", &[(&bowl, 2), (&vase, 1)]).await;
+        assert_eq!(same.is_held().body["id"], answers[0].body["id"]);
+        for other in [vec![(&*vase, 2), (&*bowl, 2)], vec![(&*vase, 1)]] {
+            env.cart("ann", "k", &other)
+                .await
+                .is(422, "idempotency_key_reused");
+        }
+        let bob = env.cart("bob", "k", &[(&vase, 1), (&bowl, 2)]).await;
+        assert_ne!(bob.is_held().body["id"], answers[0].body["id"]);
+        // An order with the same key is another one.
+        let order = env.hold(&vase, "ann", "k").await;
+        assert!(!orders(&answers[0].body).contains(&order));
+        assert_eq!(env.units(&vase).await, [47, 3, 0]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_does_nothing_alone() {
+    open_each(Options::default(), async |env| {
+        let vase = env.create(json!({ "stock": 5 })).await;
+        let bowl = env.create(json!({ "stock": 5 })).await;
+        let cart = env.held_cart("ann", "k", &[(&vase, 1), (&bowl, 1)]).await;
+        let line = orders(&env.read_cart(&cart).await.body)[0].clone();
+        for answer in [
+            env.pay(&line, &format!("alone-{line}")).await,
+            env.cancel("ann", &line).await,
+            env.refund(&line).await,
+        ] {
+            assert_eq!(answer.is(409, "order_in_cart").body["cart"], json!(cart));
+        }
+        assert_eq!(
+            env.unmatched_payments(&vase).await,
+            [format!("alone-{line}")]
+        );
+        assert_eq!(env.line_states(&cart).await, ["held", "held"]);
+        let of_bob = env.buyer("bob", Method::GET, &format!("/v1/carts/{cart}"));
+        Answer::of(of_bob).await.is(404, "cart_not_found");
+        env.cancel_cart("bob", &cart)
+            .await
+            .is(404, "cart_not_found");
+        for _ in 0..2 {
+            env.cancel_cart("ann", &cart).await.is_now("cancelled");
+        }
+        assert_eq!(env.line_states(&cart).await, ["cancelled", "cancelled"]);
+        env.pay_cart(&cart, &format!("late-{cart}"), None)
+            .await
+            .is(409, "cart_not_payable");
+        assert_eq!(env.unmatched_payments(&vase).await.len(), 2);
+        env.refund_cart(&cart).await.is(409, "cart_not_refundable");
+        assert_eq!(
+            (env.units(&vase).await, env.units(&bowl).await),
+            ([5, 0, 0], [5, 0, 0])
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_pays_one_cart_or_order_only() {
+    open_each(Options::default(), async |env| {
+        let vase = env.create(json!({ "stock": 5 })).await;
+        let first = env.held_cart("ann", "k1", &[(&vase, 1)]).await;
+        let second = env.held_cart("ann", "k2", &[(&vase, 1)]).await;
+        let order = env.hold(&vase, "ann", "k3").await;
+        let payment = format!("pay-{first}");
+        env.pay_cart(&first, &payment, None)
+            .await
+            .is_now("confirmed");
+        env.pay_cart(&second, &payment, None)
+            .await
+            .is(409, "payment_already_used");
+        env.pay(&order, &payment)
+            .await
+            .is(409, "payment_already_used");
+        let mismatch = json!({ "payment": "p", "cart": second });
+        env.report_cart(&first, mismatch.to_string().as_bytes())
+            .await
+            .is(422, "cart_mismatch");
+        env.pay(&order, &format!("pay-{order}"))
+            .await
+            .is_now("confirmed");
+        env.pay_cart(&second, &format!("pay-{order}"), None)
+            .await
+            .is(409, "payment_already_used");
+        assert_eq!(env.units(&vase).await, [2, 1, 2]);
+    })
+    .await;
+}
+
+/// Two carts want the last unit of two items, in opposite order.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_carts_that_cross_one_gets_all_and_the_other_nothing() {
+    let options = Options {
+        instances: 2,
+        ..Options::default()
+    };
+    open_each(options, async |env| {
+        for round in 0..8 {
+            let vase = env.create(json!({ "stock": 1 })).await;
+            let bowl = env.create(json!({ "stock": 1 })).await;
+            let (there, back) = (
+                cart_of(&[(&vase, 1), (&bowl, 1)]),
+                cart_of(&[(&bowl, 1), (&vase, 1)]),
+            );
+            let key = format!("k{round}");
+            let (ann, bob) = tokio::join!(
+                env.post_cart(0, "ann", &key, &there),
+                env.post_cart(1, "bob", &key, &back)
+            );
+            let mut statuses = [ann.status, bob.status];
+            statuses.sort_unstable();
+            assert_eq!(statuses, [201, 409], "{ann:?} {bob:?}");
+            let refused = if ann.status == 409 { &ann } else { &bob };
+            refused.is(409, "sold_out");
+            assert_eq!(
+                (env.units(&vase).await, env.units(&bowl).await),
+                ([0, 1, 0], [0, 1, 0])
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_every_item_holds_and_a_failed_cart_uses_none_of_it() {
+    open_each(Options::default(), async |env| {
+        let vase = env
+            .create(json!({ "stock": 9, "limit_per_buyer": 2 }))
+            .await;
+        let bowl = env
+            .create(json!({ "stock": 9, "limit_per_buyer": 1 }))
+            .await;
+        for (n, lines) in [[(&*vase, 1), (&*bowl, 2)], [(&*vase, 3), (&*bowl, 1)]]
+            .iter()
+            .enumerate()
+        {
+            let refused = env.cart("ann", &format!("k{n}"), lines).await;
+            let item = if n == 0 { &bowl } else { &vase };
+            assert_eq!(
+                refused.is(409, "buyer_limit_reached").body["item"],
+                json!(item)
+            );
+        }
+        let cart = env.held_cart("ann", "k2", &[(&vase, 2), (&bowl, 1)]).await;
+        env.order(&vase, "ann", "o", 1)
+            .await
+            .is(409, "buyer_limit_reached");
+        env.cart("ann", "k3", &[(&bowl, 1)])
+            .await
+            .is(409, "buyer_limit_reached");
+        env.cancel_cart("ann", &cart).await.is_now("cancelled");
+        env.held_cart("ann", "k4", &[(&bowl, 1), (&vase, 2)]).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_and_a_cancellation_at_the_same_time_leave_no_cart_in_parts() {
+    let options = Options {
+        instances: 2,
+        ..Options::default()
+    };
+    open_each(options, async |env| {
+        let vase = env.create(json!({ "stock": 50 })).await;
+        let bowl = env.create(json!({ "stock": 50 })).await;
+        let carts = join_all((0..12).map(|n| {
+            let (env, lines) = (&env, [(&*vase, 1), (&*bowl, 2)]);
+            async move { env.held_cart("ann", &format!("k{n}"), &lines).await }
+        }))
+        .await;
+        let env = &env;
+        join_all(carts.iter().map(|cart| async move {
+            let payment = format!("p-{cart}");
+            tokio::join!(
+                env.pay_cart(cart, &payment, None),
+                env.cancel_cart("ann", cart)
+            )
+        }))
+        .await;
+        let mut confirmed = 0;
+        for cart in &carts {
+            let state = env.read_cart(cart).await.body["state"].clone();
+            assert!(
+                ["confirmed", "cancelled"].contains(&state.as_str().unwrap()),
+                "{state}"
+            );
+            assert_eq!(env.line_states(cart).await, [state.as_str().unwrap(); 2]);
+            confirmed += u64::from(state == "confirmed");
+        }
+        assert_eq!(env.units(&vase).await, [50 - confirmed, 0, confirmed]);
+        assert_eq!(
+            env.units(&bowl).await,
+            [50 - 2 * confirmed, 0, 2 * confirmed]
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cart_expires_as_one_and_a_late_payment_must_be_returned() {
+    open_each(Options::reconciled(), async |env| {
+        let vase = env.create(json!({ "stock": 5, "hold_seconds": 1 })).await;
+        let bowl = env.create(json!({ "stock": 5, "hold_seconds": 600 })).await;
+        let cart = env.held_cart("ann", "k", &[(&vase, 1), (&bowl, 1)]).await;
+        env.cart_becomes(&cart, "expired").await;
+        assert_eq!(env.line_states(&cart).await, ["expired", "expired"]);
+        assert_eq!(
+            (env.units(&vase).await, env.units(&bowl).await),
+            ([5, 0, 0], [5, 0, 0])
+        );
+        for _ in 0..2 {
+            env.pay_cart(&cart, &format!("p-{cart}"), None)
+                .await
+                .is_now("refund_due");
+        }
+        assert_eq!(env.line_states(&cart).await, ["refund_due", "refund_due"]);
+        env.refund_cart(&cart).await.is_now("refunded");
+        assert_eq!(
+            (env.units(&vase).await, env.units(&bowl).await),
+            ([5, 0, 0], [5, 0, 0])
+        );
+    })
+    .await;
+}
+
+/// A cart that its request has abandoned after its row, and after each line that took its units.
+struct Abandoned {
+    cart: Cart,
+}
+
+impl Abandoned {
+    async fn place(env: &TestEnv, key: &str, items: &[&str], taken: usize, left: Duration) -> Self {
+        let (ann, key) = (
+            BuyerId::new("ann").unwrap(),
+            IdempotencyKey::new(key).unwrap(),
+        );
+        let deadline = Timestamp::now() + SignedDuration::try_from(left).unwrap();
+        let lines = items.iter().map(|item| ItemId::new(item).unwrap());
+        let cart = Cart {
+            id: CartId::derive(&ann, &key),
+            state: CartState::Placing,
+            lines: lines
+                .map(|item| CartLine {
+                    order: OrderId::of_line(&item, &ann, &key),
+                    item,
+                    quantity: Quantity::ONE,
+                })
+                .collect(),
+            amount: 0,
+            currency: "USD".into(),
+            buyer: ann,
+            deadline,
+            expires_at: deadline,
+            payment: None,
+            refusal: None,
+            version: 1,
+        };
+        env.engines[0].ledger.create_cart(&cart).await.unwrap();
+        let abandoned = Self { cart };
+        for line in 0..taken {
+            abandoned.take(env, line).await;
+        }
+        abandoned
+    }
+
+    /// The request for a line, as the saga sends it.
+    async fn take(&self, env: &TestEnv, line: usize) {
+        let engine = &env.engines[0];
+        let line = &self.cart.lines[line];
+        let item = engine.ledger.item(&line.item).await.unwrap().unwrap();
+        let reservation = Reservation {
+            order: line.order,
+            buyer: self.cart.buyer.clone(),
+            quantity: line.quantity,
+            acknowledge: Acknowledge::Accepted,
+            within: Duration::from_secs(5),
+        };
+        let taken = engine.stock.item(&item).order(reservation).await.unwrap();
+        assert!(matches!(taken, Outcome::Held { .. }), "{taken:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_goes_on_with_a_cart_that_was_abandoned_at_any_step() {
+    open_each(Options::default(), async |env| {
+        let vase = env.create(json!({ "stock": 9 })).await;
+        let bowl = env.create(json!({ "stock": 9 })).await;
+        for taken in 0..=2 {
+            let key = format!("k{taken}");
+            let abandoned =
+                Abandoned::place(&env, &key, &[&vase, &bowl], taken, Duration::from_secs(60)).await;
+            let repeated = env.cart("ann", &key, &[(&vase, 1), (&bowl, 1)]).await;
+            assert_eq!(repeated.is_held().body["id"], json!(abandoned.cart.id));
+        }
+        assert_eq!(
+            (env.units(&vase).await, env.units(&bowl).await),
+            ([6, 3, 0], [6, 3, 0])
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reconciler_settles_a_cart_that_was_abandoned_at_any_step() {
+    open_each(Options::reconciled(), async |env| {
+        let vase = env.create(json!({ "stock": 9, "hold_seconds": 1 })).await;
+        let bowl = env.create(json!({ "stock": 9, "segments": 2 })).await;
+        let left = Duration::from_millis(1500);
+        let mut carts = Vec::new();
+        for taken in 0..=2 {
+            let key = format!("k{taken}");
+            carts.push(
+                Abandoned::place(&env, &key, &[&vase, &bowl], taken, left)
+                    .await
+                    .cart,
+            );
+        }
+        // The deadline of the cart decides, and not that of a line's hold.
+        let before = carts[0].deadline;
+        for (taken, cart) in carts.iter().enumerate() {
+            env.cart_becomes(&cart.id.to_string(), "failed").await;
+            assert!(Timestamp::now() >= before, "not before the deadline");
+            let repeated = env
+                .cart("ann", &format!("k{taken}"), &[(&vase, 1), (&bowl, 1)])
+                .await;
+            repeated.is(409, "cart_timed_out");
+            for line in &cart.lines[..taken] {
+                env.becomes(&line.order.to_string(), "cancelled").await;
+            }
+        }
+        assert_eq!(
+            (env.units(&vase).await, env.units(&bowl).await),
+            ([9, 0, 0], [9, 0, 0])
+        );
+    })
+    .await;
+}
+
+/// The request was asleep while its cart failed, and goes on afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_takes_its_units_after_its_cart_has_failed_is_released() {
+    open_each(Options::reconciled(), async |env| {
+        let vase = env.create(json!({ "stock": 9 })).await;
+        let bowl = env.create(json!({ "stock": 9 })).await;
+        let abandoned = Abandoned::place(&env, "k", &[&vase, &bowl], 1, Duration::ZERO).await;
+        env.cart_becomes(&abandoned.cart.id.to_string(), "failed")
+            .await;
+        abandoned.take(&env, 1).await;
+        env.becomes(&abandoned.cart.lines[1].order.to_string(), "cancelled")
+            .await;
+        assert_eq!(
+            (env.units(&vase).await, env.units(&bowl).await),
+            ([9, 0, 0], [9, 0, 0])
+        );
+    })
+    .await;
+}
+
+/// A recorder that is behind: the cart fails before the ledger knows what its first line took.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_is_recorded_after_its_cart_has_failed_is_released() {
+    let options = Options {
+        recorder: false,
+        order_timeout: Duration::from_millis(800),
+        ..Options::reconciled()
+    };
+    open_each(options, async |env| {
+        let vase = env.create(json!({ "stock": 9 })).await;
+        let sold = env.create(json!({ "stock": 1 })).await;
+        let (first, last) = if vase < sold {
+            (&vase, &sold)
+        } else {
+            (&sold, &vase)
+        };
+        // The item that is tried last is the one that has too few units.
+        let lines = [(&**first, 1), (&**last, 10)];
+        let refused = env.cart("ann", "k", &lines).await;
+        assert_eq!(refused.is(409, "sold_out").body["item"], json!(last));
+        env.start_recorder();
+        let cart = Answer::of(env.buyer("ann", Method::GET, "/v1/carts"))
+            .await
+            .body["data"][0]
+            .clone();
+        assert_eq!(cart["state"], "failed", "{cart}");
+        env.becomes(&orders(&cart)[0], "cancelled").await;
+        assert_eq!(env.units(first).await[1], 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_buyer_lists_carts_page_by_page_and_an_erased_one_has_no_name() {
+    open_each(Options::reconciled(), async |env| {
+        let vase = env.create(json!({ "stock": 9 })).await;
+        let name = format!("ann@{vase}");
+        let mut expected = Vec::new();
+        for n in 0..3 {
+            expected.push(env.held_cart(&name, &format!("k{n}"), &[(&vase, 1)]).await);
+        }
+        env.held_cart("bob", "k", &[(&vase, 1)]).await;
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/v1/carts?limit=2{after}");
+            let page = Answer::of(env.buyer(&name, Method::GET, &path)).await;
+            let data = page.body["data"].as_array().unwrap();
+            found.extend(
+                data.iter()
+                    .map(|cart| cart["id"].as_str().unwrap().to_owned()),
+            );
+            assert!(
+                data.iter().all(|cart| cart["lines"][0]["item"] == vase),
+                "{page:?}"
+            );
+            let Some(next) = page.body["next"].as_str() else {
+                break;
+            };
+            after = format!("&after={next}");
+        }
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        let csv = env.buyer(&name, Method::GET, "/v1/carts?format=csv");
+        assert_eq!(
+            Answer::of(csv).await.is(400, "invalid_request").body["errors"][0]["pointer"],
+            "/format"
+        );
+
+        for cart in &found {
+            env.cancel_cart(&name, cart).await.is_now("cancelled");
+        }
+        let bob = Answer::of(env.buyer("bob", Method::GET, "/v1/carts"))
+            .await
+            .body["data"][0]["id"]
+            .clone();
+        env.cancel_cart("bob", bob.as_str().unwrap())
+            .await
+            .is_now("cancelled");
+        env.units(&vase).await;
+        let close = env.admin(Method::PUT, &format!("/v1/items/{vase}/state"));
+        Answer::of(close.json(&json!({ "state": "closed" })))
+            .await
+            .is_now("closed");
+        for _ in 0..100 {
+            let archive = env.admin(Method::POST, &format!("/v1/items/{vase}/archive"));
+            if Answer::of(archive).await.status == 200 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let erase = format!("/v1/buyers/ann%40{vase}/erase");
+        let erased = Answer::of(env.admin(Method::POST, &erase)).await;
+        assert_eq!(erased.body["erased"], 3, "{erased:?}");
+        let mine = Answer::of(env.buyer(&name, Method::GET, "/v1/carts")).await;
+        assert_eq!(mine.body["data"], json!([]));
+        env.forget_item(&vase);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_change_of_a_cart_has_an_event() {
+    for stores in [Stores::Small, Stores::Postgres] {
+        open(
+            Options {
+                stores,
+                ..Options::default()
+            },
+            async |env| {
+                let vase = env.create(json!({ "stock": 2 })).await;
+                let paid = env.held_cart("ann", "k1", &[(&vase, 1)]).await;
+                env.pay_cart(&paid, &format!("p-{paid}"), None)
+                    .await
+                    .is_now("confirmed");
+                env.refund_cart(&paid).await.is_now("refunded");
+                let cancelled = env.held_cart("ann", "k2", &[(&vase, 1)]).await;
+                env.cancel_cart("ann", &cancelled).await.is_now("cancelled");
+                env.cart("ann", "k3", &[(&vase, 9)])
+                    .await
+                    .is(409, "sold_out");
+                let mut found = Vec::new();
+                for _ in 0..100 {
+                    let page = Answer::of(env.admin(Method::GET, "/v1/events?limit=1000")).await;
+                    let data = page.body["data"].as_array().unwrap().clone();
+                    let is_cart = |event: &&Value| {
+                        event["type"]
+                            .as_str()
+                            .unwrap()
+                            .starts_with("stockade.cart.")
+                    };
+                    found = data.iter().filter(is_cart).cloned().collect();
+                    if found.len() == 6 {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                let kinds: Vec<_> = found
+                    .iter()
+                    .map(|event| event["type"].as_str().unwrap())
+                    .collect();
+                assert_eq!(
+                    kinds,
+                    [
+                        "stockade.cart.held",
+                        "stockade.cart.confirmed",
+                        "stockade.cart.refunded",
+                        "stockade.cart.held",
+                        "stockade.cart.cancelled",
+                        "stockade.cart.failed"
+                    ]
+                );
+                assert_eq!(
+                    (&found[1]["subject"], &found[1]["data"]["cart"]),
+                    (&json!(paid), &json!(paid))
+                );
+                assert_eq!(found[1]["data"]["payment"], json!(format!("p-{paid}")));
+                assert_eq!(found[1]["data"]["orders"].as_array().unwrap().len(), 1);
+                assert_eq!(
+                    (&found[5]["data"]["code"], &found[5]["data"]["item"]),
+                    (&json!("sold_out"), &json!(vase))
+                );
+            },
+        )
+        .await;
+    }
+}

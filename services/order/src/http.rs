@@ -5,6 +5,7 @@ mod batch;
 mod body;
 mod buyers;
 mod cors;
+mod description;
 pub(crate) mod events;
 mod items;
 mod life;

@@ -28,10 +28,10 @@ type Units = Whole<1, { Item::MAX_STOCK }>;
 #[serde(deny_unknown_fields)]
 pub(crate) struct StockMove {
     /// Units to add.
-    #[schema(value_type = Option<u64>, example = 100)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_u64, example = 100)]
     add: Option<Units>,
     /// Units to withdraw: this many, or as many as are unsold.
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_u64)]
     withdraw: Option<Units>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct StockMove {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewStock {
     /// Units that exist, including held and paid ones.
-    #[schema(value_type = u64, example = 250)]
+    #[schema(value_type = u64, minimum = 0, maximum = 1_000_000_000_000_u64, example = 250)]
     stock: Whole<0, { Item::MAX_STOCK }>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct NewStock {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ItemPatch {
     /// Units that one buyer may hold.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 1_000_000)]
     #[serde(default, deserialize_with = "named")]
     limit_per_buyer: Option<Option<Whole<1, { Quantity::MAX as u64 }>>>,
     /// The first moment at which it sells.

@@ -308,6 +308,7 @@ pub(crate) async fn changed(
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item is archived, now or before", body = ItemBody),
         (status = 202, description = "the request is recorded, and a reconciler will archive the item", body = ItemBody),
+        (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_archivable`: the detail says what is open", body = Problem),
         (status = 412, description = "`version_mismatch`", body = Problem)),

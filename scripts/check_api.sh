@@ -20,7 +20,9 @@ stop() {
   rm -rf "$folder"
 }
 STOCKADE_ADMIN_TOKEN=$(head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n')
-export STOCKADE_ADMIN_TOKEN
+# Without this secret the service answers 503, as it must.
+STOCKADE_STRIPE_SECRET=whsec_of_this_check
+export STOCKADE_ADMIN_TOKEN STOCKADE_STRIPE_SECRET
 "$program" up --dir "$folder" --listen 127.0.0.1:0 >"$folder/out" 2>"$folder/log" &
 service=$!
 trap stop EXIT
@@ -38,8 +40,8 @@ for _ in $(seq 300); do
   sleep 0.1
 done
 
-# The events' stream and the pages of the journal as CSV are not JSON, which is described; a positive
-# request may still be refused for the state of an order or an item.
+# A request that fits the description may still be refused, for example for the state of an order: so
+# that it is accepted is not checked.
 schemathesis run "$url/openapi.json" \
   --header "Authorization: Bearer $STOCKADE_ADMIN_TOKEN" \
   --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \

@@ -40,23 +40,29 @@ const MAX_HOLD_SECONDS: u32 = 3600;
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewItem {
     /// The item's id: 1 to 64 of `A-Z a-z 0-9 . _ -`.
-    #[schema(value_type = String, example = "maotai")]
+    #[schema(value_type = String, pattern = "^[A-Za-z0-9._-]{1,64}$", example = "maotai")]
     id: ItemId,
     /// The title that buyers see, 200 characters at most. Default: the id.
+    #[schema(
+        min_length = 1,
+        max_length = 200,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+    )]
     title: Option<String>,
     /// Units that exist.
-    #[schema(value_type = u64, example = 100)]
+    #[schema(value_type = u64, minimum = 0, maximum = 1_000_000_000_000_u64, example = 100)]
     stock: Whole<0, { Item::MAX_STOCK }>,
     /// The price of one unit in the currency's smallest unit. Default: 0.
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_u64)]
     price: Option<Whole<0, PRICE_MAX>>,
     /// ISO 4217, three capital letters. Default: `USD`.
+    #[schema(pattern = "^[A-Z]{3}$", example = "EUR")]
     currency: Option<String>,
     /// Units that one buyer may hold. Default: no limit.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 1_000_000)]
     limit_per_buyer: Option<Whole<1, { Quantity::MAX as u64 }>>,
     /// Number of segments. Default: one for each Redis master, fewer for a small stock.
-    #[schema(value_type = Option<u16>)]
+    #[schema(value_type = Option<u16>, minimum = 1, maximum = 256)]
     segments: Option<Whole<1, { Item::MAX_SEGMENTS as u64 }>>,
     /// The first moment at which it sells. Default: no start.
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -65,7 +71,7 @@ pub(crate) struct NewItem {
     #[schema(value_type = Option<String>, format = DateTime)]
     closes_at: Option<Timestamp>,
     /// Seconds for which an order holds its units. Default: 900.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 31_536_000)]
     hold_seconds: Option<Whole<1, YEAR_SECONDS>>,
     /// Seconds up to which the hold of an order can be extended. Default: 3600, or `hold_seconds` if
     /// that is more.

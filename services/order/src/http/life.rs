@@ -23,10 +23,10 @@ pub(crate) const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPayment {
     /// The provider's id of the payment: 1 to 255 visible ASCII characters.
-    #[schema(value_type = String, example = "pay_123")]
+    #[schema(value_type = String, pattern = "^[!-~]{1,255}$", example = "pay_123")]
     payment: String,
     /// Amount paid in the currency's smallest unit: the price of the order. Required if it has one.
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_000_u64)]
     amount: Option<Whole<0, AMOUNT_MAX>>,
     /// The order that was paid: the order of the path, which the signature does not cover.
     #[schema(example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]

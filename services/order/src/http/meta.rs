@@ -11,8 +11,8 @@ use utoipa::{
 };
 
 use super::{
-    Operators, Problem, batch, buyers, carts, events, items, life, lists, orders, stock, stripe,
-    webhooks,
+    Operators, Problem, batch, buyers, carts, description::Shared, events, items, life, lists, orders,
+    stock, stripe, webhooks,
 };
 
 /// The OpenAPI description, derived from the handlers.
@@ -29,7 +29,7 @@ use super::{
         (name = "events", description = "What has happened, for the shop: as a list, a stream, and by webhooks."),
         (name = "operators", description = "What load balancers and Prometheus call.")),
     servers((url = "/", description = "This service.")),
-    modifiers(&Secured)
+    modifiers(&Secured, &Shared)
 )]
 pub(crate) struct Api;
 

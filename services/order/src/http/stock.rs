@@ -28,10 +28,10 @@ type Units = Whole<1, { Item::MAX_STOCK }>;
 #[serde(deny_unknown_fields)]
 pub(crate) struct StockMove {
     /// Units to add.
-    #[schema(value_type = Option<u64>, example = 100)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_u64, example = 100)]
     add: Option<Units>,
     /// Units to withdraw: this many, or as many as are unsold.
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_u64)]
     withdraw: Option<Units>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct StockMove {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewStock {
     /// Units that exist, including held and paid ones.
-    #[schema(value_type = u64, example = 250)]
+    #[schema(value_type = u64, minimum = 0, maximum = 1_000_000_000_000_u64, example = 250)]
     stock: Whole<0, { Item::MAX_STOCK }>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct NewStock {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ItemPatch {
     /// Units that one buyer may hold.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 1_000_000)]
     #[serde(default, deserialize_with = "named")]
     limit_per_buyer: Option<Option<Whole<1, { Quantity::MAX as u64 }>>>,
     /// The first moment at which it sells.
@@ -308,6 +308,7 @@ pub(crate) async fn changed(
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
     responses((status = 200, description = "the item is archived, now or before", body = ItemBody),
         (status = 202, description = "the request is recorded, and a reconciler will archive the item", body = ItemBody),
+        (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_archivable`: the detail says what is open", body = Problem),
         (status = 412, description = "`version_mismatch`", body = Problem)),

@@ -11,8 +11,8 @@ use utoipa::{
 };
 
 use super::{
-    Operators, Problem, batch, buyers, carts, description::Shared, events, items, life, lists, orders,
-    stock, stripe, webhooks,
+    Operators, Problem, batch, buyers, carts, description::Shared, events, items, life, lists,
+    orders, stock, stripe, webhooks,
 };
 
 /// The OpenAPI description, derived from the handlers.

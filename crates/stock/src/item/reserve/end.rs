@@ -53,6 +53,7 @@ impl ItemStock {
         home: &Segment,
     ) -> Result<Option<Reply>, StockError> {
         let (mut since, mut pause) = (attempt.begun.into_std(), WAIT_MIN);
+        let all_declined = Instant::now();
         for snapshots in 1.. {
             let survey = self.survey(since).await?;
             since = Instant::now();
@@ -69,7 +70,8 @@ impl ItemStock {
                 _ if gives_up => {
                     return attempt.end(home, SpilloverEnd::GivenUp { round }).await;
                 }
-                Verdict::NextRound if attempt.waits => {
+                // A snapshot of before the last segment declined shows units that are gone by now.
+                Verdict::NextRound if attempt.waits && survey.begun >= all_declined => {
                     let pauses = attempt.rounds_begun.min(ROUND_PAUSES_MAX);
                     tokio::time::sleep(ROUND_PAUSE * pauses).await;
                     metrics::counter!("stockade_spillover_rounds_total").increment(1);

@@ -79,6 +79,11 @@
 //! A shop's backend that orders for its buyers uses an [`OrderBatcher`]: it sends the orders that
 //! arrive together with one request, and keeps rule 1 for each of them.
 //!
+//! # Webhooks
+//!
+//! A [`Webhook`] verifies that a message comes from Stockade, and returns its [`Event`]. Give it the raw
+//! body, and remember [`Event::id`]: an event may come again.
+//!
 //! This crate depends on no other crate of Stockade. Load tests and fault injection judge the
 //! service through it, and a shared bug could not hide from them.
 
@@ -102,6 +107,7 @@ mod retry;
 mod signature;
 mod stock;
 mod token;
+mod webhook;
 
 pub use admin::Admin;
 pub use audit::{Audit, SegmentAudit};
@@ -123,3 +129,4 @@ pub use retry::RetryPolicy;
 pub use signature::PaymentKey;
 pub use stock::{StockChange, StockChanged};
 pub use token::Token;
+pub use webhook::{Event, InvalidSignature, Webhook};

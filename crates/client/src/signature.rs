@@ -52,11 +52,20 @@ impl fmt::Debug for PaymentKey {
 
 /// The HMAC-SHA256 of the concatenated `parts`.
 pub(crate) fn hmac_sha256(secret: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    mac(secret, parts).finalize().into_bytes().into()
+}
+
+/// Whether `tag` is that HMAC. The time does not depend on where they differ.
+pub(crate) fn is_hmac_sha256(secret: &[u8], parts: &[&[u8]], tag: &[u8]) -> bool {
+    mac(secret, parts).verify_slice(tag).is_ok()
+}
+
+fn mac(secret: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a key of any length");
     for part in parts {
         mac.update(part);
     }
-    mac.finalize().into_bytes().into()
+    mac
 }
 
 #[cfg(test)]

@@ -341,7 +341,7 @@ impl Verdict {
         findings
     }
 
-    fn rows(&self) -> [(&'static str, String); 27] {
+    fn rows(&self) -> [(&'static str, String); 28] {
         [
             ("requested", self.requested.to_string()),
             ("held", self.held.to_string()),

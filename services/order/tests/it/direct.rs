@@ -89,7 +89,7 @@ fn settled(answer: &str) -> String {
     // A body of JSON ends without a line break.
     let answer = answer.replace("}HTTP/", "}\r\nHTTP/");
     for line in answer.split("\r\n") {
-        lines.push(if line.starts_with("date: ") {
+        let settled = if line.starts_with("date: ") {
             "date: NOW".into()
         } else if let Some(id) = line.strip_prefix("location: /v1/orders/") {
             assert_eq!(id.len(), 36, "{answer}");
@@ -112,7 +112,8 @@ fn settled(answer: &str) -> String {
             })
         } else {
             line.to_owned()
-        });
+        };
+        lines.push(settled);
     }
     lines.join("\r\n")
 }

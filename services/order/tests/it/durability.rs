@@ -67,7 +67,8 @@ async fn an_accepted_order_is_answered_before_the_ledger_has_it_and_shown_by_eve
         );
         env.start_recorder();
         assert_eq!(env.settled_audit(&item).await["held"], 1);
-        let shown = Answer::of(env.admin(Method::GET, path)).await;
+        let mut shown = Answer::of(env.admin(Method::GET, path)).await;
+        shown.body.as_object_mut().unwrap().remove("buyer");
         assert_eq!(
             (shown.status, &shown.body),
             (200, &order.body),

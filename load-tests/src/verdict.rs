@@ -655,6 +655,7 @@ mod tests {
                 action: &Action::Order(NewOrder::new("vase", 1)),
                 outcome: &Outcome::SoldOut,
                 violation: None,
+                begun: TIME.1 - TIME.0,
                 unknown_first,
                 took: TIME.0,
                 at: TIME.1,

@@ -138,7 +138,7 @@ fn item_json(id: &Value, stock: u64) -> Value {
     json!({
         "id": id, "title": id, "state": "open", "stock": stock, "available": stock, "held": 0,
         "confirmed": 0, "returning": 0, "sold_out": false, "price": 0, "currency": "USD",
-        "limit_per_buyer": null, "opens_at": null, "closes_at": null, "hold_seconds": 900,
+        "limit_per_buyer": null, "opens_at": null, "closes_at": null, "hold_seconds": 900, "max_hold_seconds": 3600,
         "durability": "recorded",
     })
 }

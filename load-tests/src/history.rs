@@ -141,6 +141,11 @@ impl History {
         is_new
     }
 
+    /// Judges no `sold_out` of this run.
+    pub fn forget_claims(&mut self) {
+        self.claims.clear();
+    }
+
     fn record_unknown(&mut self, observation: &Observation<'_>) {
         if !observation.unknown_first {
             return;

@@ -47,6 +47,10 @@ pub async fn run(mix: &Mix, options: &Options) -> Result<bool> {
         limit: options.limit,
         must_resell: mix.must_resell(),
     };
+    if options.outages {
+        // A server that takes over may lack the last units that came back, until it is repaired.
+        sale.history().forget_claims();
+    }
     let mut verdict = Verdict::new(name, &sale.history(), &closed, expectations);
     verdict.add_hostile(hostile);
     report(&verdict, name, options)

@@ -653,7 +653,7 @@ mod tests {
                 buyer: 2,
                 item: 0,
                 action: &Action::Order(NewOrder::new("vase", 1)),
-                outcome: &Outcome::SoldOut,
+                outcome: &Outcome::Limited,
                 violation: None,
                 begun: TIME.1 - TIME.0,
                 unknown_first,

@@ -58,7 +58,8 @@ pub(crate) struct Admission {
     /// Wakes orders that wait for units to be consolidated.
     more_units: Notify,
     /// Held while a snapshot is taken, so that one order takes it and the others wait.
-    refreshing: Mutex<()>,
+    /// When the latest refresh began.
+    refreshing: Mutex<Option<Instant>>,
     cache_ttl: Duration,
 }
 
@@ -103,6 +104,13 @@ pub(crate) struct Permit {
     unsatisfiable: Option<OwnedSemaphorePermit>,
 }
 
+impl Permit {
+    /// Whether units are kept for the order, so that others wait for it.
+    pub(crate) fn keeps_units(&self) -> bool {
+        self.units > 0
+    }
+}
+
 /// The result of admission control for an order.
 pub(crate) enum Admitted {
     Enter(Permit),
@@ -125,7 +133,7 @@ impl Admission {
             cache: ArcSwapOption::empty(),
             returns: AtomicU64::new(0),
             more_units: Notify::new(),
-            refreshing: Mutex::new(()),
+            refreshing: Mutex::default(),
             cache_ttl,
         }
     }
@@ -216,16 +224,22 @@ impl Admission {
         }
     }
 
-    /// Fills the cache by `snapshot`, which returns `None` if units are left. Does nothing if
-    /// another order has done so while this one waited for its turn.
+    /// Fills the cache by `snapshot`, which returns `None` if units are left, or are on their way.
+    /// Does nothing if another order has begun to do so while this one waited for its turn: of all
+    /// that wait for units on their way, one looks.
     pub(crate) async fn refresh<E>(
         &self,
         snapshot: impl AsyncFnOnce(Option<Arc<SoldOut>>) -> Result<Option<SoldOut>, E>,
     ) -> Result<(), E> {
-        let _turn = self.refreshing.lock().await;
+        let asked = Instant::now();
+        let mut begun = self.refreshing.lock().await;
+        if begun.is_some_and(|begun| begun >= asked) {
+            return Ok(());
+        }
         if !self.attempted.load(Ordering::Acquire)
             || (self.left().total == 0 && self.fresh_cache().is_none())
         {
+            *begun = Some(Instant::now());
             let returns = self.returns.load(Ordering::SeqCst);
             let found = snapshot(self.cache.load_full()).await;
             // A failed attempt must not block orders that can proceed without a snapshot.

@@ -266,16 +266,32 @@ impl ItemStock {
     /// outbox of the segment that gave the units.
     pub async fn find_unrecorded(&self, order: OrderId) -> Result<Option<Unrecorded>, StockError> {
         for segment in &self.segments {
-            let mut cmd = redis::cmd("HGET");
-            cmd.arg(&segment.keys.decisions).arg(&order.as_bytes()[..]);
-            let stored: Option<Vec<u8>> =
-                cmd.query_async(&mut self.shared.connection.clone()).await?;
-            let decision = stored.as_deref().map(Decision::parse).transpose()?;
-            if let Some(Decision::Taken { .. }) = decision {
+            if let Some(Decision::Taken { .. }) = self.decision_at(segment, order).await? {
                 return self.find_in_outbox(segment, order).await;
             }
         }
         Ok(None)
+    }
+
+    /// Whether the order's home has declined it, and nothing has decided yet: a repeat may still take
+    /// units.
+    pub async fn is_undecided(&self, buyer: &BuyerId, order: OrderId) -> Result<bool, StockError> {
+        let Some(home) = self.ring(buyer).next() else {
+            return Ok(false);
+        };
+        let decision = self.decision_at(home, order).await?;
+        Ok(matches!(decision, Some(Decision::Declined { .. })))
+    }
+
+    async fn decision_at(
+        &self,
+        segment: &Segment,
+        order: OrderId,
+    ) -> Result<Option<Decision>, StockError> {
+        let mut cmd = redis::cmd("HGET");
+        cmd.arg(&segment.keys.decisions).arg(&order.as_bytes()[..]);
+        let stored: Option<Vec<u8>> = cmd.query_async(&mut self.shared.connection.clone()).await?;
+        stored.as_deref().map(Decision::parse).transpose()
     }
 
     async fn find_in_outbox(

@@ -84,8 +84,12 @@ class Checkouts:
                 key = f"{checkout}:{line['item']}"
                 placed.append(buyer.place(NewOrder(line["item"], line["quantity"], key)).order)
         except Refused as error:
+            if error.problem.status in (401, 429):
+                raise  # nothing is decided: a later attempt goes on
             for order in placed:
-                buyer.cancel(order.id)
+                # After a crash, the hold of a line may be over.
+                if order.state == "held":
+                    buyer.cancel(order.id)
             self._refuse(checkout, error)
         else:
             self._hold(checkout, placed)

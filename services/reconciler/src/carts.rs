@@ -81,8 +81,8 @@ async fn end(reconciler: &Reconciler, cart: Cart, now: Timestamp) -> Result<(), 
     Ok(())
 }
 
-/// Whether no line can be recorded any more: no request may take units for the cart, and no outbox
-/// has a line that the ledger lacks.
+/// Whether no line can be recorded any more: no request may take units for the cart, no spillover of
+/// a line is open, and no outbox has a line that the ledger lacks.
 async fn is_settled(
     reconciler: &Reconciler,
     cart: &Cart,
@@ -96,7 +96,10 @@ async fn is_settled(
             continue;
         };
         let recorded = reconciler.ledger.order(line.order).await?;
-        if recorded.is_none() && item.find_unrecorded(line.order).await?.is_some() {
+        if recorded.is_none()
+            && (item.is_undecided(&cart.buyer, line.order).await?
+                || item.find_unrecorded(line.order).await?.is_some())
+        {
             return Ok(false);
         }
     }

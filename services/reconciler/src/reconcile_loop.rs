@@ -269,7 +269,14 @@ async fn reconcile_and_latch(
     due_item: DueItem,
     mut watched: Watched,
 ) -> (ItemId, Watched) {
-    match reconcile(reconciler, &due_item, &mut watched).await {
+    // A wave that cannot be added, because clocks differ, must not keep the item from its repair.
+    let waved = if due_item.wave && due_item.item.config.state != ItemState::Archived {
+        waves::add(reconciler, &due_item.item.id).await
+    } else {
+        Ok(())
+    };
+    let reconciled = reconcile(reconciler, &due_item, &mut watched).await;
+    match reconciled.and(waved) {
         Ok(()) => watched.error_latch.recovered(),
         Err(error) => watched.error_latch.failed(&error),
     }
@@ -284,16 +291,13 @@ async fn reconcile(
     let DueItem {
         item,
         end,
-        wave,
         transfers,
         wanted,
+        ..
     } = due_item;
     let (id, settings) = (&item.id, &item.config);
     if item.config.state == ItemState::Archived {
         return archive_item(reconciler, id, "reconciler", watched).await;
-    }
-    if *wave {
-        waves::add(reconciler, id).await?;
     }
     let snapshots = audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?;
     gauges::show_item(reconciler, id, &snapshots);

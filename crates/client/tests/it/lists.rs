@@ -79,7 +79,7 @@ async fn a_stream_ends_with_the_first_error() {
 #[tokio::test]
 async fn each_list_is_the_documented_request() {
     let refund = format!(
-        r#"{{"id":"journal-7","reason":"unmatched_payment","order":"{ID}","item":"vase","buyer":null,"state":"confirmed","quantity":null,
+        r#"{{"id":"journal-7","reason":"unmatched_payment","order":"{ID}","item":"vase","buyer":null,"state":"confirmed","quantity":null,"idempotency_key":"refund-1",
              "payment":"pay-1","amount":null,"currency":"EUR","reported_at":"2026-01-01T00:00:00Z"}}"#
     );
     let item = r#"{"id":"vase","title":"vase","state":"open","stock":9,"available":4,"held":5,"confirmed":0,"returning":0,"price":0,

@@ -71,7 +71,7 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
         ),
         (
             Request::journal(token, "vase", &client::PageRequest::default().limit(7)),
-            "GET /v1/items/vase/journal?limit=7",
+            "GET /v1/items/vase/journal",
             "",
         ),
     ]

@@ -578,14 +578,20 @@ async fn a_hold_is_extended_for_its_version_and_state_only(env: &TestEnv) {
         "nothing is held"
     );
     assert_eq!(counters(&*ledger, &key).await, [997, 2, 1, 0]);
-    let ledger::Events::Page(events) = ledger.events(ledger::EventCursor::START, 9).await.unwrap()
-    else {
-        panic!("no event was removed");
+    // PostgreSQL shows events only when no earlier transaction of any database is open.
+    let told = loop {
+        let ledger::Events::Page(events) =
+            ledger.events(ledger::EventCursor::START, 99).await.unwrap()
+        else {
+            panic!("no event was removed");
+        };
+        let extended = |event: &ledger::Event| event.kind == "order.extended";
+        let told: Vec<_> = events.into_iter().filter(extended).collect();
+        if !told.is_empty() {
+            break told;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     };
-    let told: Vec<_> = events
-        .iter()
-        .filter(|event| event.kind == "order.extended")
-        .collect();
     assert_eq!(told.len(), 1);
     assert_eq!(
         (&*told[0].orders, &told[0].data["expires_at"]),

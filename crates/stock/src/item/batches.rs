@@ -257,7 +257,7 @@ mod tests {
     use domain::{BuyerId, OrderId, Quantity};
     use tokio::sync::oneshot;
 
-    use super::{HomeReservations, NextReservations};
+    use super::HomeReservations;
     use crate::request::{Acknowledge, PackedOrder, ReserveRequest};
 
     fn request(deadline_ms: i64) -> ReserveRequest {

@@ -103,7 +103,7 @@ impl ItemStock {
         begun: Instant,
         mut caller: Caller,
     ) -> Result<Reply, StockError> {
-        let until = Instant::now() + reservation.within;
+        let until = begun + reservation.within;
         let order = Arc::new(PackedOrder::new(
             reservation.order,
             reservation.buyer.clone(),

@@ -59,6 +59,13 @@ pub enum CartPlaced {
         /// The currency of the first line.
         expected: String,
     },
+    /// The quantity is above the item's `max_per_order`. Nothing was changed.
+    TooManyUnits {
+        /// Index of the line.
+        line: usize,
+        /// Units that one order of the item may have.
+        max: Quantity,
+    },
     /// The key belongs to a cart with other lines. Nothing was changed.
     KeyReused,
     /// A line was refused, and no line has units. It is final for this key.
@@ -126,7 +133,7 @@ impl Engine {
         lines: &[(ItemId, Quantity)],
     ) -> Result<Result<Vec<Arc<KnownItem>>, CartPlaced>, EngineError> {
         let mut items: Vec<Arc<KnownItem>> = Vec::with_capacity(lines.len());
-        for (line, (id, _)) in lines.iter().enumerate() {
+        for (line, (id, quantity)) in lines.iter().enumerate() {
             let Some(known) = self.known(id).await? else {
                 return Ok(Err(CartPlaced::ItemNotFound { line }));
             };
@@ -134,6 +141,9 @@ impl Engine {
             if first.item.currency != known.item.currency {
                 let expected = first.item.currency.clone();
                 return Ok(Err(CartPlaced::OtherCurrency { line, expected }));
+            }
+            if let Some(max) = known.item.max_per_order.filter(|max| quantity > max) {
+                return Ok(Err(CartPlaced::TooManyUnits { line, max }));
             }
             items.push(known);
         }
@@ -304,7 +314,8 @@ impl Engine {
     ) -> Result<Cart, EngineError> {
         let soon = until.min(Instant::now() + RECORDED_SOON);
         // Another request for the same cart, now or before, may have taken lines too.
-        let is_alone = cart.version == 1;
+        // The spillover of a line that met a paused item is not over.
+        let is_alone = cart.version == 1 && refusal.reason != RefusalReason::NotOpen;
         let is_settled = self.are_recorded(taken, soon).await? && is_alone;
         let fail = CartStep {
             refusal: Some(refusal),

@@ -85,7 +85,7 @@ impl Engine {
         if order.state != OrderState::Held {
             return Ok(Some(Extended::Refused(order.state)));
         }
-        let wanted = end(&order, known.item.hold_seconds, seconds);
+        let wanted = end(&order, seconds);
         if wanted <= order.expires_at {
             return Ok(Some(Extended::Order(order)));
         }
@@ -94,15 +94,15 @@ impl Engine {
     }
 }
 
-/// The end of a hold of `seconds`. An order without the time of its creation counts from its latest
-/// hold.
-fn end(order: &Order, hold_seconds: u32, seconds: u32) -> Timestamp {
+/// The end of a hold of `seconds`. An order without the time of its creation keeps its end: counted
+/// from that, each repeat would extend it again.
+fn end(order: &Order, seconds: u32) -> Timestamp {
     let after = |time: Timestamp, seconds: u32| {
         time.saturating_add(Duration::from_secs(seconds.into()))
             .unwrap_or(time)
     };
     match order.created_at {
         Some(created_at) => after(created_at, seconds),
-        None => after(order.expires_at, seconds.saturating_sub(hold_seconds)),
+        None => order.expires_at,
     }
 }

@@ -129,9 +129,12 @@ impl Serialize for CartRow {
     }
 }
 
+/// A line, and where the request names its item first.
+type PlacedLine = ((ItemId, Quantity), usize);
+
 impl NewCart {
-    /// The lines with each item once, in the order of their first mention.
-    fn into_lines(self) -> Result<Vec<(ItemId, Quantity)>, Problem> {
+    /// The lines with each item once, in the order of their first mention, with its place.
+    fn into_lines(self) -> Result<Vec<PlacedLine>, Problem> {
         if !(1..=CartId::LINES_MAX).contains(&self.lines.len()) {
             let expected = format!("expected 1 to {} lines", CartId::LINES_MAX);
             return Err(invalid(FieldError::new("lines", expected)));
@@ -151,7 +154,7 @@ impl NewCart {
                 let expected = format!("all lines of {id} together: expected {}", error.expected);
                 invalid(FieldError::of_part("lines", at, "quantity", expected))
             })?;
-            Ok((id, quantity))
+            Ok(((id, quantity), at))
         });
         summed.collect()
     }
@@ -167,7 +170,7 @@ fn unknown_item(line: usize) -> Problem {
 }
 
 /// The body of a cart: whatever is wrong with it is named by a pointer.
-fn parse(raw: &[u8]) -> Result<Vec<(ItemId, Quantity)>, Problem> {
+fn parse(raw: &[u8]) -> Result<Vec<PlacedLine>, Problem> {
     body::parse::<NewCart>(raw)
         .map_err(Problem::with_pointer)?
         .into_lines()
@@ -198,18 +201,31 @@ pub(crate) async fn place(
     headers: OrderHeaders,
     Raw(raw): Raw,
 ) -> Result<Response, Problem> {
-    let lines = parse(&raw)?;
+    let (lines, places) = parse(&raw)?.into_iter().unzip();
+    let places: Vec<usize> = places;
     let placement = placement(buyer, headers.key?, lines);
     let placed = app.engine.place_cart(placement).await;
     match placed.map_err(|error| Problem::of_order(&error))? {
         CartPlaced::Cart { cart, replayed } => Ok(placed_cart(&cart, replayed)),
         CartPlaced::Refused(refusal) => Err(Problem::cart_refused(&refusal)),
         CartPlaced::KeyReused => Err(Problem::cart_key_reused()),
-        CartPlaced::ItemNotFound { line } => Err(unknown_item(line)),
+        CartPlaced::ItemNotFound { line } => Err(unknown_item(places[line])),
         CartPlaced::OtherCurrency { line, expected } => {
             let expected = format!("expected an item priced in {expected}, as the first line's");
             Err(invalid(FieldError::of_part(
-                "lines", line, "item", expected,
+                "lines",
+                places[line],
+                "item",
+                expected,
+            )))
+        }
+        CartPlaced::TooManyUnits { line, max } => {
+            let expected = format!("expected {max} at most, the item's max_per_order");
+            Err(invalid(FieldError::of_part(
+                "lines",
+                places[line],
+                "quantity",
+                expected,
             )))
         }
     }

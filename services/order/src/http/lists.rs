@@ -20,12 +20,11 @@ use super::{
     access::{AdminWith, Buyer, Name, Read, RefundsWrite},
     carts::CartRow,
     items::item_id,
-    problem::FieldError,
 };
 use crate::engine::{RefundDone, RefundKey};
 use cursor::JournalKey;
 use pages::{List, PageBody};
-use query::{Format, Parameters};
+use query::Parameters;
 use rows::{ItemRow, JournalRow, OrderRow, RefundRow};
 
 /// Lists all items, by id.
@@ -145,12 +144,7 @@ pub(crate) async fn own_carts(
 ) -> Result<Response, Problem> {
     let name = format!("carts of {buyer}");
     let query = parameters.read::<CartId>(&app.cursors, &name, false)?;
-    if query.format == Format::Csv {
-        let expected = "expected json or jsonl: a cart has lines";
-        return Err(Problem::invalid_fields(vec![FieldError::new(
-            "format", expected,
-        )]));
-    }
+    query.format.without_csv("a cart has lines")?;
     let engine = Arc::clone(&app.engine);
     let list = List {
         name,
@@ -226,7 +220,7 @@ pub(crate) async fn refund_done(
     params(("item" = String, Path, description = "the item"),
         ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+        ("format" = Option<String>, Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<JournalRow>), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),
@@ -240,6 +234,9 @@ pub(crate) async fn journal(
     let id = item_id(&item)?;
     let name = format!("items/{id}/journal");
     let query = parameters.read::<JournalKey>(&app.cursors, &name, false)?;
+    query
+        .format
+        .without_csv("an entry has values of many kinds")?;
     let known = app.engine.known(&id).await?;
     known.ok_or_else(Problem::item_not_found)?;
     let engine = Arc::clone(&app.engine);

@@ -238,6 +238,8 @@ impl Connection {
     /// Notes that the body of the request has been read to its end.
     pub(super) fn body_ended(&self) {
         self.is_in_body.store(false, Ordering::Relaxed);
+        // What came was the body, and not the beginning of another request.
+        self.has_received.store(false, Ordering::Relaxed);
     }
 }
 

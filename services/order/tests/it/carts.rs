@@ -218,8 +218,21 @@ async fn a_bad_cart_is_refused_with_pointers_and_changes_nothing() {
     open(Options::default(), async |env| {
         let vase = env.create(json!({ "stock": 5 })).await;
         let euro = env.create(json!({ "stock": 5, "currency": "EUR" })).await;
+        let pair = env.create(json!({ "stock": 5, "max_per_order": 2 })).await;
         let line = |item: &str, quantity: i64| json!({ "item": item, "quantity": quantity });
         let table = [
+            (
+                json!({ "lines": [line(&vase, 1), line(&pair, 2), line(&pair, 1)] }),
+                400,
+                "invalid_request",
+                "/lines/1/quantity",
+            ),
+            (
+                json!({ "lines": [line(&vase, 1), line(&vase, 1), line("no-such-item", 1)] }),
+                404,
+                "item_not_found",
+                "/lines/2/item",
+            ),
             (json!({}), 400, "invalid_request", "/lines"),
             (json!({ "lines": [] }), 400, "invalid_request", "/lines"),
             (

@@ -212,6 +212,6 @@ fn an_idle_connection_keeps_a_tenth_of_what_it_needs_for_a_request() {
     let (serving, parked) = (count(MINUTE), count(PARK_AFTER));
     eprintln!("a connection keeps {serving} bytes, and {parked} when it is idle");
     // Two buffers of hyper's, of 8 KiB each.
-    assert!((16_000..24_000).contains(&serving), "{serving}");
+    assert!((16_000..27_000).contains(&serving), "{serving}");
     assert!(parked < 1_600, "{parked}");
 }

@@ -369,6 +369,8 @@ async fn the_columns_of_csv_are_the_fields_of_json() {
             assert_same_columns(&admin, path).await;
         }
         assert_same_columns(&ann, "/v1/orders").await;
+        let journal = admin(&format!("/v1/items/{item}/journal?format=csv"));
+        Answer::of(journal).await.is(400, "invalid_request");
         let csv = text(admin("/v1/items?format=csv")).await;
         assert!(csv.contains("\"a \"\"quoted\"\", title\""), "{csv}");
     })

@@ -12,6 +12,7 @@ use domain::SafetyCheck;
 use super::{super::survey::Survey, Attempt, ItemStock, Segment, unknown};
 use crate::{
     StockError,
+    admission::Permit,
     decision::Decision,
     request::{Gate, Outcome, Reply, Reservation, SpilloverEnd},
 };
@@ -80,8 +81,11 @@ impl ItemStock {
                     return attempt.reserve(&home.again, true).await;
                 }
                 Verdict::Fragments if attempt.waits => {
-                    // It can take nothing now, and must not keep smaller orders waiting.
-                    attempt.permit = None;
+                    // It can take nothing now, and must not keep smaller orders waiting. A permit
+                    // without units keeps none, and bounds how many begin another round at a time.
+                    if attempt.permit.as_ref().is_some_and(Permit::keeps_units) {
+                        attempt.permit = None;
+                    }
                     self.request_consolidation(attempt.order.quantity).await;
                 }
                 Verdict::NextRound | Verdict::Fragments | Verdict::Unknown => {}

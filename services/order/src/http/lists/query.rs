@@ -22,6 +22,19 @@ pub(super) enum Format {
     Jsonl,
 }
 
+impl Format {
+    /// Refuses a table for rows that do not fit into one, for this reason.
+    pub(super) fn without_csv(self, reason: &str) -> Result<(), Problem> {
+        if self == Self::Csv {
+            let expected = format!("expected json or jsonl: {reason}");
+            return Err(Problem::invalid_fields(vec![FieldError::new(
+                "format", expected,
+            )]));
+        }
+        Ok(())
+    }
+}
+
 /// The parameters as they came.
 pub(crate) struct Parameters {
     pairs: Vec<(String, String)>,

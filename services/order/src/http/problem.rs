@@ -33,7 +33,8 @@ pub(crate) struct Problem {
     detail: String,
     /// The field of the request that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<String>,
+    #[schema(value_type = Option<String>)]
+    field: Option<Box<str>>,
     /// Every part of the request that was refused, where there may be several.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<FieldError>)]
@@ -45,14 +46,15 @@ pub(crate) struct Problem {
     /// The item of a cart that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "maotai")]
-    item: Option<ItemId>,
+    item: Option<Box<ItemId>>,
     /// With `order_in_cart`: the cart.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    cart: Option<CartId>,
+    cart: Option<Box<CartId>>,
     /// With `not_open`: the item's state. With `order_not_...`: the order's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<String>,
+    #[schema(value_type = Option<String>)]
+    state: Option<Box<str>>,
     /// With `not_open`: start of the sale, or null.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -150,7 +152,7 @@ impl Problem {
         let field = field.into();
         let detail = format!("{field}: {expected}");
         Self {
-            field: Some(field),
+            field: Some(field.into()),
             ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
         }
     }
@@ -172,7 +174,7 @@ impl Problem {
         let Some(field) = &self.field else {
             return self;
         };
-        let pointer = match field.as_str() {
+        let pointer = match &**field {
             "body" => String::new(),
             field => format!("/{}", field.replace(['.', '['], "/").replace(']', "")),
         };
@@ -213,7 +215,7 @@ impl Problem {
         let detail =
             format!("{why}; the cart has no units of any item, and a new one needs a new key");
         Self {
-            item: refusal.item.clone(),
+            item: refusal.item.clone().map(Box::new),
             ..Self::new(StatusCode::CONFLICT, code, detail)
         }
     }
@@ -235,7 +237,7 @@ impl Problem {
             "the order is a line of the cart {cart}, which changes as a whole: use /v1/carts/{cart}"
         );
         Self {
-            cart: Some(cart),
+            cart: Some(Box::new(cart)),
             ..Self::new(StatusCode::CONFLICT, "order_in_cart", detail)
         }
     }
@@ -250,7 +252,7 @@ impl Problem {
 
     fn of_cart_state(code: &'static str, state: CartState, detail: &str) -> Self {
         Self {
-            state: Some(state.to_string()),
+            state: Some(state.to_string().into()),
             ..Self::new(
                 StatusCode::CONFLICT,
                 code,
@@ -368,7 +370,7 @@ impl Problem {
 
     fn of_state(code: &'static str, state: OrderState, detail: &str) -> Self {
         Self {
-            state: Some(state.to_string()),
+            state: Some(state.to_string().into()),
             ..Self::new(
                 StatusCode::CONFLICT,
                 code,
@@ -606,7 +608,7 @@ impl Problem {
         let problem = Self::new(StatusCode::CONFLICT, "not_open", detail);
         Self {
             retry_after: opens_at.and_then(seconds_until),
-            state: Some(state),
+            state: Some(state.into()),
             opens_at: Some(opens_at),
             ..problem
         }

@@ -141,6 +141,10 @@ impl Served {
 }
 
 /// In a function of its own, so that the parts take no room in the connection's task.
+#[expect(
+    clippy::boxed_local,
+    reason = "unboxed by the caller, the connection would take room in its task"
+)]
 fn take_stream<S, H>(serving: Box<http1::Connection<TokioIo<Watched<S>>, H>>) -> Watched<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,

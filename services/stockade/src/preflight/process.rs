@@ -26,7 +26,7 @@ fn add_descriptors(checks: &mut Checks) {
     };
     let status = match hard {
         ..DESCRIPTORS_FAIL => Status::Fail,
-        ..DESCRIPTORS_WARN => Status::Warn,
+        DESCRIPTORS_FAIL..DESCRIPTORS_WARN => Status::Warn,
         _ => Status::Ok,
     };
     let remedy = "raise LimitNOFILE, or ulimit -Hn: each connection of a buyer takes one";

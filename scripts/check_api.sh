@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 program=$1
 shift
 if ! command -v schemathesis >/dev/null; then
-  echo 'check_api.sh: `pip install schemathesis` installs what it needs' >&2
+  echo 'check_api.sh: pip install schemathesis installs what it needs' >&2
   exit 2
 fi
 

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 have() { command -v "$1" >/dev/null 2>&1; }
 have cargo || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
-TEST_JOBS=${TEST_JOBS:-2}
+TEST_JOBS=${TEST_JOBS:-3}
 # Crates whose tests take longest, so that none of them is still running when the others have ended.
 LONGEST_FIRST='stock reconciler lock order stockade-lab acceptance locks ledger testbed recorder'
 

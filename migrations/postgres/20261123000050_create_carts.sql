@@ -1,5 +1,5 @@
 -- Carts: orders of several items that are bought all or none. The row is written before any of its
--- orders takes units, so whoever finds one of them knows its cart. `deadline` is when placing it has
+-- orders takes units, so a process that finds one of them knows its cart. `deadline` is when placing it has
 -- to be done. `due_at` is when a reconciler has to look at it; NULL: never again.
 CREATE TABLE carts (
     id           uuid        NOT NULL,

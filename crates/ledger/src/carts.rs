@@ -1,7 +1,7 @@
 //! Carts, for every database: one transaction changes a cart and all of its lines.
 //!
 //! The cart's row is locked first, before any lock of the orders' transitions. A line changes only
-//! under this lock, so the lines of a cart cannot part: whoever has the row sees all of them in the
+//! under this lock, so the lines of a cart cannot part: the holder of the row sees all of them in the
 //! cart's state, or the transaction fails.
 
 use async_trait::async_trait;

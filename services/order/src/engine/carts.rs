@@ -4,7 +4,7 @@
 //! item: of carts that want the same last units, the one that got the first of them goes on. When
 //! the ledger has recorded every line, one compare-and-set makes the cart `held`. If a line is
 //! refused, one makes it `failed`, and what the others took goes back. Only one of the two can
-//! happen, whoever tries it: this request, a repeat at another instance, or a reconciler when the
+//! happen, by any of these: this request, a repeat at another instance, or a reconciler when the
 //! cart's deadline has passed.
 //!
 //! From then on the cart alone changes its lines, in one transaction.

@@ -5,7 +5,8 @@
 -- Closes the race between two attempts of one order that end at the same time: the first one
 -- settles it, and the buyer's count is released at most once. From then on home decides every retry
 -- alone. It also closes the race with an attempt that has begun a later round and may take: `S` and
--- `N` are refused then.
+-- `N` are refused then. Home may know an earlier round only: a failover lost its last decision, and
+-- without an end the order would be declined in the same way for ever.
 --
 -- KEYS 1 stock       hash    repairing
 --      2 decisions   hash    order id -> decision
@@ -28,9 +29,9 @@ local stock, decisions, buyers, spillovers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local n, deadline, margin = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local id0, buyer0, packed0, outcome0, place0 = 3, 3 + n, 3 + 2 * n, 3 + 3 * n, 3 + 4 * n
 
--- Kind of a stored decision, and the form of a declined one (quantity, latest deadline, round if it
+-- Kinds of a stored decision, and the form of a declined one (quantity, latest deadline, round if it
 -- is not the first). `S` and `N` are kinds, too.
-local ELSEWHERE, DECLINED_FORM = 'E', '^D(%d+):(%d+):?(%d*)$'
+local ELSEWHERE, GIVEN_UP, DECLINED_FORM = 'E', 'N', '^D(%d+):(%d+):?(%d*)$'
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -43,12 +44,17 @@ for i = 1, n do
   local outcome, place = ARGV[outcome0 + i], ARGV[place0 + i]
   local decision = redis.call('HGET', decisions, id) or ''
   local quantity, until_ms, round = string.match(decision, DECLINED_FORM)
-  if quantity and (outcome == ELSEWHERE or (tonumber(round) or 0) == (tonumber(place) or 0)) then
+  local declined_by_all = tonumber(place) or 0
+  if quantity and (outcome == ELSEWHERE or (tonumber(round) or 0) <= declined_by_all) then
     changed = changed + 1
     if outcome == ELSEWHERE then
       decision = ELSEWHERE .. quantity .. ':' .. place
     else
       decision = outcome .. quantity .. ':' .. until_ms
+      -- An order that is reopened begins the round after this one.
+      if outcome == GIVEN_UP and declined_by_all > 0 then
+        decision = decision .. ':' .. declined_by_all
+      end
       local count = redis.call('HINCRBY', buyers, buyer, -quantity)
       if count <= 0 then redis.call('HDEL', buyers, buyer) end
     end

@@ -10,6 +10,7 @@
 --      5 spillovers  zset    pending spillovers
 -- ARGV 1 from  an outbox id: also list the entries from there on, inclusive; `-`: from the
 --              beginning; ``: list none
+--      2 at_most  entries to list; the others up to `last` are to be read behind them
 -- Returns {'missing'} | {'ok', name, value, ...}, the names in any order:
 --         available, state, epoch, last, limit, opens_ms, closes_ms, fence: as they are stored;
 --         gained, left: the last entries by which units came in, and left for another segment;
@@ -17,19 +18,19 @@
 --         decisions, buyers, outbox, spillovers: number of fields and entries;
 --         repairing: the repairer's token, '' without a repair;
 --         whole: 0 if decisions, buyers or spillovers are not those that were written to;
---         entries: the outbox entries
+--         entries: the first of the outbox entries
 -- Keeps  everything: it only reads
--- Cost   O(1), and O(entries) with `from`
+-- Cost   O(1), and O(at_most) with `from`
 
 local stock, decisions, buyers, outbox, spillovers = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local from = ARGV[1]
+local from, at_most = ARGV[1], ARGV[2]
 
 local available, state, epoch, last, limit, opens, closes, fence, repairing, gained, leaving, left =
   unpack(redis.call('HMGET', stock, 'available', 'state', 'epoch', 'last', 'limit', 'opens_ms',
     'closes_ms', 'fence', 'repairing', 'gained', 'leaving', 'left'))
 if not available then return {'missing'} end
 local entries = {}
-if from ~= '' then entries = redis.call('XRANGE', outbox, from, '+') end
+if from ~= '' then entries = redis.call('XRANGE', outbox, from, '+', 'COUNT', at_most) end
 -- One of each is the placeholder that open_segment leaves.
 local function others(all) return math.max(all - 1, 0) end
 local whole = redis.call('HEXISTS', decisions, '') == 1 and redis.call('HEXISTS', buyers, '') == 1

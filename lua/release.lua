@@ -22,8 +22,8 @@ local stock, decisions, buyers, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local n, segment = tonumber(ARGV[1]), ARGV[2]
 local id0, buyer0, packed0, home0 = 2, 2 + n, 2 + 2 * n, 2 + 3 * n
 
--- Kind of a released decision, and the quantity of a taken one.
-local RELEASED, TAKEN_QUANTITY = 'R', '^T(%d+):'
+-- Kind of a released decision, and the quantity of a taken one in both of its forms.
+local RELEASED, TAKEN_QUANTITY = 'R', '^T(%d+)[x:]'
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -4,8 +4,8 @@
 --
 -- Closes the race between the checks (stock, buyer's limit, earlier decision) and taking the units.
 --
--- KEYS 1 stock       hash    available, limit, state, opens_ms, closes_ms, epoch, hold_ms, last,
---                            segments, repairing
+-- KEYS 1 stock       hash    available, limit, state, opens_ms, closes_ms, hold_ms, last, segments,
+--                            repairing
 --      2 decisions   hash    order id -> decision
 --      3 buyers      hash    buyer id -> units counted against the limit
 --      4 outbox      stream  one entry for the whole batch
@@ -14,15 +14,16 @@
 --      2 deadline_ms  by the clock of this server; later, the whole batch is refused
 --      3 margin_ms    time after its deadline at which a final spillover may be forgotten
 --      4 segment      ITEM:SEGMENT, for the wake-up message
---      then columns of n: order ids, buyer ids, quantities, packed orders
+--      5 quantity     of each order; 0: they differ, and the packed orders have them
+--      6 packed       the packed orders, one after the other
+--      then columns of n: order ids, buyer ids
 -- Returns {'late', now_ms}       nothing was read
 --         {'missing', now_ms}    the segment is not here, or has lost its decisions or its counts
 --         {'repairing', now_ms}  the segment is halted for repair: nothing was read
---         {'ok', now_ms, epoch, available, entry, expires_ms, state, opens_ms, closes_ms,
---          exceptions}
---         an order took its units unless `exceptions` (index, code, detail, ...) names it:
+--         {'ok', now_ms, available, entry, expires_ms, index, code, detail, ...}
+--         an order took its units unless its index, a code and a detail follow:
 --           a  already decided; detail is the decision as it is stored
---           n  not open
+--           n  not open; detail is STATE:OPENS_MS:CLOSES_MS
 --           l  the buyer's limit is reached
 --           d  declined: this segment gives no units to this order before a later round
 --           s  sold out: declined, and the item has no other segment
@@ -31,29 +32,37 @@
 -- Cost   three HMGET, and one HSET, HSET, HSET, XADD for the batch; O(n)
 
 local stock, decisions, buyers, outbox, spillovers = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local n, deadline, margin = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local segment = ARGV[4]
-local id0, buyer0, quantity0, packed0 = 4, 4 + n, 4 + 2 * n, 4 + 3 * n
+local n, deadline, margin = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local segment, quantity, packed = ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local id0, buyer0 = 6, 6 + n
 
 -- Kinds of a stored decision, and the form of a declined one (quantity, latest deadline, and colon
 -- and round if it is not the first).
-local TAKEN, DECLINED, SOLD_OUT = 'T', 'D', 'S'
+local DECLINED, SOLD_OUT = 'D', 'S'
 local DECLINED_FORM, DECLINED_BYTE = '^D(%d+):(%d+)(:?%d*)$', 68
+-- A taken one: quantity, and end of the hold. The short form fits a smaller block of memory.
+local TAKEN_FORMAT = 'T%dx%x'
 -- Codes of the reply for an order that takes nothing now.
 local CODE_KNOWN, CODE_NOT_OPEN, CODE_LIMIT, CODE_DECLINED, CODE_SOLD_OUT = 'a', 'n', 'l', 'd', 's'
+-- Bytes of a packed order before its buyer id, and before its quantity.
+local PACKED_HEAD, PACKED_QUANTITY = 21, 16
+-- A call writes a number with 17 digits, which costs more than all that this script does for an
+-- order. So the script passes texts, and writes each number once.
+local DECIMAL = '%d'
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if now > deadline then return {'late', now} end
+if now > tonumber(deadline) then return {'late', now} end
 
-local available, limit, state, opens, closes, epoch, hold, last, segments, repairing =
-  unpack(redis.call('HMGET', stock, 'available', 'limit', 'state', 'opens_ms', 'closes_ms', 'epoch',
+local available, limit, state, opens, closes, hold, last, segments, repairing =
+  unpack(redis.call('HMGET', stock, 'available', 'limit', 'state', 'opens_ms', 'closes_ms',
     'hold_ms', 'last', 'segments', 'repairing'))
 available = tonumber(available)
 if not available then return {'missing', now} end
 if repairing then return {'repairing', now} end
-limit, opens, closes = tonumber(limit), tonumber(opens), tonumber(closes)
-local open = state == 'open' and now >= opens and (closes == 0 or now < closes)
+limit = tonumber(limit)
+local open = state == 'open' and now >= tonumber(opens)
+  and (closes == '0' or now < tonumber(closes))
 local alone = segments == '1'
 local expires = now + tonumber(hold)
 
@@ -64,85 +73,101 @@ local counts = redis.call('HMGET', buyers, '', unpack(ARGV, buyer0 + 1, buyer0 +
 if not (known[1] and counts[1]) then return {'missing', now} end
 
 -- Everything is decided before anything is written: Redis does not roll a failed script back.
-local exceptions, new_decisions, new_counts, new_spillovers, taken = {}, {}, {}, {}, {}
+local reply = {'ok', now, available, last, expires}
+local new_decisions, later_deadlines, new_counts, new_spillovers, taken = {}, {}, {}, {}, {}
 -- Lengths of the lists: for Lua, finding the end of a list costs more than appending to it.
-local decisions_n, counts_n, spillovers_n, taken_n = 0, 0, 0, 0
-local decided, counted, held = {}, {}, {}
+local reply_n, decisions_n, counts_n, taken_n = 5, 0, 0, 0
+local counted, count_texts, records = {}, {}, {}
+-- Where the packed order begins and ends, and where those begin that have taken in a row.
+local start, stop, run = 0, 0, 0
 for i = 1, n do
-  local id, decision = ARGV[id0 + i], known[i + 1]
-  if decided[id] then return redis.error_reply('ERR order id twice in one batch') end
-  decided[id] = true
+  local id, buyer, decision = ARGV[id0 + i], ARGV[buyer0 + i], known[i + 1]
+  start, stop = stop, stop + PACKED_HEAD + #buyer
+  local units = quantity
+  if units == 0 then units = struct.unpack('>I4', packed, start + PACKED_QUANTITY + 1) end
   local code, detail = nil, ''
   if decision then
     code, detail = CODE_KNOWN, decision
     if string.byte(decision) == DECLINED_BYTE then
       -- Home keeps the latest deadline that any attempt presented.
-      local quantity, until_ms, round = string.match(decision, DECLINED_FORM)
+      local declined, until_ms, round = string.match(decision, DECLINED_FORM)
       -- Another quantity is another request under the same key. It is refused, and must not add a
       -- pending spillover of its own.
-      if quantity == ARGV[quantity0 + i] and tonumber(until_ms) < deadline then
-        new_decisions[decisions_n + 1] = id
-        new_decisions[decisions_n + 2] = DECLINED .. quantity .. ':' .. deadline .. round
-        new_spillovers[spillovers_n + 1] = deadline
-        new_spillovers[spillovers_n + 2] = ARGV[packed0 + i]
-        decisions_n, spillovers_n = decisions_n + 2, spillovers_n + 2
+      if tonumber(declined) == units and tonumber(until_ms) < tonumber(deadline) then
+        later_deadlines[#later_deadlines + 1] = id
+        later_deadlines[#later_deadlines + 1] = DECLINED .. declined .. ':' .. deadline .. round
+        new_spillovers[#new_spillovers + 1] = deadline
+        new_spillovers[#new_spillovers + 1] = string.sub(packed, start + 1, stop)
       end
     end
   elseif not open then
-    code = CODE_NOT_OPEN
+    code, detail = CODE_NOT_OPEN, state .. ':' .. opens .. ':' .. closes
   else
-    local buyer, quantity = ARGV[buyer0 + i], ARGV[quantity0 + i]
-    local units = tonumber(quantity)
-    local count = (counted[buyer] or tonumber(counts[i + 1] or 0)) + units
+    local count = (counted[buyer] or counts[i + 1] or 0) + units
     local takes = available >= units
     if limit > 0 and count > limit then
       code = CODE_LIMIT
     elseif takes or not alone then
       counted[buyer] = count
-      new_counts[counts_n + 1], new_counts[counts_n + 2] = buyer, count
+      local text = count_texts[count]
+      if not text then
+        text = string.format(DECIMAL, count)
+        count_texts[count] = text
+      end
+      new_counts[counts_n + 1], new_counts[counts_n + 2] = buyer, text
       counts_n = counts_n + 2
     end
     if code == nil then
       local record
       if takes then
         available = available - units
-        record = held[quantity]
+        record = records[units]
         if not record then
-          record = TAKEN .. quantity .. ':' .. expires
-          held[quantity] = record
+          record = string.format(TAKEN_FORMAT, units, expires)
+          records[units] = record
         end
-        taken_n = taken_n + 1
-        taken[taken_n] = ARGV[packed0 + i]
       else
-        local due
+        local due = deadline
         if alone then
           code, due = CODE_SOLD_OUT, deadline + margin
-          record = SOLD_OUT .. quantity .. ':' .. deadline
+          record = SOLD_OUT .. units .. ':' .. deadline
         else
-          code, due = CODE_DECLINED, deadline
-          record = DECLINED .. quantity .. ':' .. deadline
+          code, record = CODE_DECLINED, DECLINED .. units .. ':' .. deadline
         end
-        new_spillovers[spillovers_n + 1], new_spillovers[spillovers_n + 2] = due, ARGV[packed0 + i]
-        spillovers_n = spillovers_n + 2
+        new_spillovers[#new_spillovers + 1] = due
+        new_spillovers[#new_spillovers + 1] = string.sub(packed, start + 1, stop)
       end
       new_decisions[decisions_n + 1], new_decisions[decisions_n + 2] = id, record
       decisions_n = decisions_n + 2
     end
   end
   if code then
-    local at = #exceptions
-    exceptions[at + 1], exceptions[at + 2], exceptions[at + 3] = i - 1, code, detail
+    reply[reply_n + 1], reply[reply_n + 2], reply[reply_n + 3] = i - 1, code, detail
+    reply_n, taken_n = reply_n + 3, taken_n + 1
+    taken[taken_n] = string.sub(packed, run + 1, start)
+    run = stop
   end
 end
 
-local entry = last
-if taken_n > 0 then
-  entry = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', expires, 'o', table.concat(taken))
-  redis.call('HSET', stock, 'available', available, 'last', entry)
+-- The server counts the fields that are new. If they are fewer than the decisions, an id was in the
+-- batch twice. This costs less than a table of all ids.
+if decisions_n > 0 and redis.call('HSET', decisions, unpack(new_decisions)) < decisions_n / 2 then
+  for i = 1, decisions_n, 2 do redis.call('HDEL', decisions, new_decisions[i]) end
+  return redis.error_reply('ERR order id twice in one batch')
+end
+if run > 0 then
+  taken[taken_n + 1] = string.sub(packed, run + 1)
+  packed = table.concat(taken)
+end
+if packed ~= '' then
+  last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', string.format(DECIMAL, expires),
+    'o', packed)
+  redis.call('HSET', stock, 'available', string.format(DECIMAL, available), 'last', last)
   -- Two entries: the recorder had recorded all but its anchor and sleeps.
   if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end
 end
 if counts_n > 0 then redis.call('HSET', buyers, unpack(new_counts)) end
-if decisions_n > 0 then redis.call('HSET', decisions, unpack(new_decisions)) end
-if spillovers_n > 0 then redis.call('ZADD', spillovers, unpack(new_spillovers)) end
-return {'ok', now, tonumber(epoch), available, entry, expires, state, opens, closes, exceptions}
+if #later_deadlines > 0 then redis.call('HSET', decisions, unpack(later_deadlines)) end
+if #new_spillovers > 0 then redis.call('ZADD', spillovers, unpack(new_spillovers)) end
+reply[3], reply[4] = available, last
+return reply

@@ -7,7 +7,9 @@ use crate::StockError;
 /// A decision as it stands in the `decisions` hash: a letter, the quantity, and its details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// `T`: the order has its units, held until `expires_ms`.
+    /// `T`: the order has its units, held until `expires_ms`. The scripts write `T1x` and the time
+    /// in hexadecimal digits, which takes half of the memory that `T1:` and decimal digits take.
+    /// A repair writes those.
     Taken {
         /// Number of units.
         quantity: Quantity,
@@ -48,13 +50,15 @@ pub enum Decision {
         /// Latest deadline of the attempts, in milliseconds since 1970.
         until_ms: i64,
     },
-    /// `N`, at home: every segment declined, and nothing waited for the order any more. It was not
-    /// sold out. No attempt was valid after `until_ms`.
+    /// `N`, at home: every segment declined `round`, and nothing waited for the order any more. It
+    /// was not sold out, and a repeat reopens it. No attempt was valid after `until_ms`.
     GivenUp {
         /// Number of units requested.
         quantity: Quantity,
         /// Latest deadline of the attempts, in milliseconds since 1970.
         until_ms: i64,
+        /// The latest round that every segment declined; 0 is the first one.
+        round: u32,
     },
 }
 
@@ -70,6 +74,12 @@ impl Decision {
     fn read(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (kind, rest) = text.split_at_checked(1)?;
+        if let ("T", Some((quantity, expires_ms))) = (kind, rest.split_once('x')) {
+            return Some(Self::Taken {
+                quantity: Quantity::new(quantity.parse().ok()?).ok()?,
+                expires_ms: i64::from_str_radix(expires_ms, 16).ok()?,
+            });
+        }
         let mut parts = rest.split(':');
         let quantity = Quantity::new(parts.next()?.parse().ok()?).ok()?;
         let time = parts.next()?.parse().ok()?;
@@ -99,6 +109,7 @@ impl Decision {
             "N" => Self::GivenUp {
                 quantity,
                 until_ms: time,
+                round: parts.next().map_or(Some(0), |round| round.parse().ok())?,
             },
             _ => return None,
         })
@@ -128,6 +139,13 @@ mod tests {
         let quantity = Quantity::new(2).unwrap();
         let table = [
             (
+                "T2x6e3",
+                Decision::Taken {
+                    quantity,
+                    expires_ms: 1763,
+                },
+            ),
+            (
                 "T2:1763",
                 Decision::Taken {
                     quantity,
@@ -155,6 +173,15 @@ mod tests {
                 Decision::GivenUp {
                     quantity,
                     until_ms: 1763,
+                    round: 0,
+                },
+            ),
+            (
+                "N2:1763:3",
+                Decision::GivenUp {
+                    quantity,
+                    until_ms: 1763,
+                    round: 3,
                 },
             ),
             (
@@ -187,7 +214,9 @@ mod tests {
                 "{text}"
             );
         }
-        for bad in ["", "T", "T2", "X2:1", "T0:1", "Tx:1", "E2:1", "D2:1:"] {
+        for bad in [
+            "", "T", "T2", "X2:1", "T0:1", "Tx:1", "E2:1", "D2:1:", "T2x", "D2x6e3",
+        ] {
             assert!(Decision::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }

@@ -27,8 +27,9 @@ use crate::{
     decision::Decision,
     keys::Keys,
     request::Reservation,
-    script::{self, Inspection, InspectionEntries},
+    script::{Inspection, InspectionEntries, Transport},
     shared::Shared,
+    snapshot,
 };
 use batches::{Finishes, HomeReservations, LaterRounds, NextReservations, SegmentContext};
 use buyer_limit::BuyerLimit;
@@ -62,6 +63,7 @@ pub struct ItemStock {
 /// One segment, and the batchers to it.
 struct Segment {
     keys: Arc<Keys>,
+    transport: Transport,
     home: Batcher<HomeReservations>,
     next: Batcher<NextReservations>,
     again: Batcher<LaterRounds>,
@@ -114,6 +116,7 @@ impl ItemStock {
         let (batch_max, tasks) = (shared.settings.batch_max, &shared.tasks);
         Segment {
             keys: Arc::clone(&context.keys),
+            transport: context.transport.clone(),
             home: Batcher::new(HomeReservations(context.clone()), batch_max, tasks.clone()),
             next: Batcher::new(NextReservations(context.clone()), batch_max, tasks.clone()),
             again: Batcher::new(LaterRounds(context.clone()), batch_max, tasks.clone()),
@@ -165,6 +168,15 @@ impl ItemStock {
         }
         // Unknown. The order proceeds; if Redis fails, the attempts handle its errors.
         Some(self.admission.enter(units))
+    }
+
+    /// Whether the sold-out cache refuses an order of this buyer now. It calls no store.
+    pub fn sheds(&self, buyer: &BuyerId) -> bool {
+        let is_shed = self.admission.sheds(buyer.stable_hash());
+        if is_shed {
+            self.shed_orders.increment(1);
+        }
+        is_shed
     }
 
     /// Whether one buyer may hold so many units. An order above the limit goes to its home segment,
@@ -259,7 +271,7 @@ impl ItemStock {
         segment: &Segment,
         entries: InspectionEntries,
     ) -> Result<Inspection, StockError> {
-        script::inspect(&self.shared.connection, &segment.keys, entries).await
+        snapshot::take(&self.shared.connection, &segment.keys, entries).await
     }
 
     /// Finds an order that has its units and that the ledger has not recorded yet. It is in the

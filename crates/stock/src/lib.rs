@@ -18,6 +18,7 @@
 //! | `admission` | the sold-out cache, and how many orders may proceed when few units are left |
 //! | `request` | an order on its way to the segments, and their reply |
 //! | `script` | one typed call per file in `lua/` |
+//! | `snapshot` | a snapshot of a segment with its outbox, in bounded replies |
 //! | `checkpoint` | which orders wait for which outbox entry to be recorded |
 //! | `batcher` | request coalescing: one batch in flight, the next one collects meanwhile |
 //! | `shared` | what all items of a process share |
@@ -42,6 +43,7 @@ mod request;
 mod script;
 mod settings;
 mod shared;
+mod snapshot;
 mod stock;
 
 pub use checkpoint::Resolution;
@@ -52,6 +54,6 @@ pub use item::{ItemStock, Release, Settled, Unrecorded};
 pub use outbox::{Announcement, OutboxRead, RecordedEntries, Trimmed};
 pub use redis::{ClientTlsConfig, TlsCertificates};
 pub use request::{Acknowledge, Outcome, Reservation};
-pub use script::{Adjusted, Inspection, InspectionEntries, Opened, StateSet};
+pub use script::{Adjusted, Inspection, InspectionEntries, OldMemory, Opened, StateSet};
 pub use settings::{RedisSettings, StockSettings};
 pub use stock::{Halted, Moved, Restoration, Stock, TransferMemory};

@@ -26,6 +26,7 @@ pub(crate) fn subscribe(
 ) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(BUFFER_MAX);
     tokio::spawn(async move {
+        let mut is_lost = false;
         for attempt in 0.. {
             let Some((node, replaced)) = nodes.pick(attempt) else {
                 return;
@@ -35,9 +36,11 @@ pub(crate) fn subscribe(
                 () = sender.closed() => return,
                 // Another server is the master. The pause is for nodes that do not respond.
                 () = replaced.cancelled() => continue,
-                result = listen(&node, channel, &sender) => {
-                    if let Err(error) = result {
+                result = listen(&node, channel, &sender, &mut is_lost) => {
+                    // One line for an outage, not one for each attempt.
+                    if let Err(error) = result && !is_lost {
                         tracing::warn!(%error, channel, "subscription lost, retrying");
+                        is_lost = true;
                     }
                 }
             }
@@ -51,9 +54,13 @@ async fn listen(
     node: &Client,
     channel: &str,
     sender: &mpsc::Sender<String>,
+    is_lost: &mut bool,
 ) -> redis::RedisResult<()> {
     let mut subscription = node.get_async_pubsub().await?;
     subscription.subscribe(channel).await?;
+    if std::mem::take(is_lost) {
+        tracing::info!(channel, "subscribed again");
+    }
     let mut messages = subscription.into_on_message();
     let mut payload = String::new();
     while sender.send(payload).await.is_ok() {

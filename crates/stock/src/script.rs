@@ -24,13 +24,14 @@ pub(crate) use archive::archive_segment;
 pub use open::{Inspection, InspectionEntries, Opened, StateSet};
 pub(crate) use open::{inspect, open_segment, set_state};
 pub(crate) use release::{release, release_count};
-pub use repair::Adjusted;
+pub use repair::{Adjusted, OldMemory};
 pub(crate) use repair::{
     Adjustment, Batch, Restored, RestoredDecision, adjust, halt_segment, restore_orders,
 };
 pub(crate) use reserve::{ReserveReply, reserve_again, reserve_home, reserve_next};
 pub(crate) use spillover::{
     DueSpillover, due_spillovers, finish_spillover, forget_declined, forget_spillover,
+    reopen_spillover,
 };
 pub(crate) use transfer::{settle_transfers, transfer_in, transfer_out};
 pub(crate) use transport::Transport;
@@ -65,6 +66,7 @@ scripts! {
     OPEN_SEGMENT = "open_segment",
     RELEASE = "release",
     RELEASE_COUNT = "release_count",
+    REOPEN_SPILLOVER = "reopen_spillover",
     RESERVE_AGAIN = "reserve_again",
     RESERVE_HOME = "reserve_home",
     RESERVE_NEXT = "reserve_next",

@@ -26,6 +26,7 @@ use crate::{
     outbox::RecordedEntries,
     script::{self, Inspection, InspectionEntries, Opened, StateSet},
     shared::Shared,
+    snapshot,
 };
 pub use repair::{Halted, Moved, Restoration, TransferMemory};
 
@@ -199,7 +200,7 @@ impl Stock {
         segment: &SegmentKey,
         entries: InspectionEntries,
     ) -> Result<Inspection, StockError> {
-        script::inspect(&self.shared.connection, &Keys::of(segment), entries).await
+        snapshot::take(&self.shared.connection, &Keys::of(segment), entries).await
     }
 
     /// The same on the connections for operators and auditors: it never stands in front of an order.
@@ -208,7 +209,7 @@ impl Stock {
         segment: &SegmentKey,
         entries: InspectionEntries,
     ) -> Result<Inspection, StockError> {
-        script::inspect(&self.shared.operators, &Keys::of(segment), entries).await
+        snapshot::take(&self.shared.operators, &Keys::of(segment), entries).await
     }
 
     /// The time of a Redis server, which sets the end of every hold.

@@ -15,6 +15,7 @@
 //! `tests/it/model.rs` checks all of it exhaustively.
 
 mod end;
+mod reopen;
 
 use std::{sync::Arc, time::Duration};
 
@@ -69,7 +70,7 @@ impl ItemStock {
             Some(permit) => {
                 let caller = Caller::Waits(Some(permit));
                 let reply = self.reserve(reservation, begun, caller).await?;
-                self.outcome(reply, reservation).await
+                Ok(reply.into_outcome(reservation.quantity))
             }
             None => Ok(Outcome::Shed),
         }
@@ -80,21 +81,6 @@ impl ItemStock {
     pub(super) async fn repeat_order(&self, reservation: Reservation) -> Result<(), StockError> {
         let attempts = self.reserve(&reservation, Instant::now(), Caller::HasLeft);
         within(reservation.within, attempts).await.map(drop)
-    }
-
-    async fn outcome(
-        &self,
-        reply: Reply,
-        reservation: &Reservation,
-    ) -> Result<Outcome, StockError> {
-        match reply {
-            Reply::Decided(Decision::GivenUp { quantity, .. })
-                if quantity == reservation.quantity =>
-            {
-                self.given_up(reservation).await
-            }
-            reply => Ok(reply.into_outcome(reservation.quantity)),
-        }
     }
 
     async fn reserve(
@@ -148,7 +134,9 @@ impl ItemStock {
         let Some(home) = ring.next() else {
             return Ok(Reply::SoldOut);
         };
-        if let Some(reply) = attempt.reserve(&home.home, true).await? {
+        if let Some(reply) = attempt.reserve(&home.home, true).await?
+            && let Some(reply) = self.unless_reopened(&mut attempt, home, reply).await?
+        {
             return Ok(reply);
         }
         loop {

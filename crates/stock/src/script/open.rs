@@ -144,7 +144,7 @@ pub struct Inspection {
     /// Whether decisions, counts and spillovers are those that were written to, and not recreated
     /// after a loss.
     pub whole: bool,
-    /// The entries that were requested.
+    /// The entries that were requested, up to `last`.
     pub entries: Vec<Entry>,
 }
 
@@ -238,11 +238,12 @@ pub enum InspectionEntries {
     From(EntryId),
 }
 
-/// Takes a snapshot of the segment.
+/// Takes a snapshot of the segment, with up to `at_most` entries.
 pub(crate) async fn inspect(
     carrier: &impl Carrier,
     keys: &Keys,
     entries: InspectionEntries,
+    at_most: usize,
 ) -> Result<Inspection, StockError> {
     let names = [
         &*keys.stock,
@@ -258,7 +259,7 @@ pub(crate) async fn inspect(
     };
     let reply = INSPECT
         .run(carrier, keys, &names, |cmd| {
-            cmd.arg(&from);
+            cmd.arg(&from).arg(at_most);
         })
         .await?;
     let mut reply = ReplyReader::new(reply)?;

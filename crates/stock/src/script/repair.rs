@@ -12,6 +12,7 @@ pub(crate) async fn halt_segment(
     connection: &Connection,
     keys: &Keys,
     token: u64,
+    memory: OldMemory,
 ) -> Result<EntryId, StockError> {
     let names = [
         &*keys.stock,
@@ -22,7 +23,10 @@ pub(crate) async fn halt_segment(
     ];
     let reply = HALT_SEGMENT
         .run(connection, keys, &names, |cmd| {
-            cmd.arg(token);
+            cmd.arg(token).arg(match memory {
+                OldMemory::Keep => "keep",
+                OldMemory::Drop => "drop",
+            });
         })
         .await?;
     let mut reply = ReplyReader::new(reply)?;
@@ -34,6 +38,16 @@ pub(crate) async fn halt_segment(
         "fenced" => Err(fenced(keys, &mut reply)?),
         status => Err(unknown_status("halt_segment", status)),
     }
+}
+
+/// What happens to the decisions, counts and spillovers of a segment that is halted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldMemory {
+    /// They stay, and the ledger's are written over them.
+    Keep,
+    /// They go, and the segment gets those of the ledger alone. The ledger was restored from a backup,
+    /// so the segment has decisions on orders that the ledger has lost.
+    Drop,
 }
 
 /// Identifies one batch of a restoration. A batch that a failover lost must not go unnoticed, and

@@ -12,6 +12,9 @@ use crate::{
     request::{Gate, Reply, ReserveRequest},
 };
 
+/// In place of the quantity of a batch whose orders have several.
+const QUANTITIES_DIFFER: u32 = 0;
+
 /// The reply of a segment to a batch.
 #[derive(Debug)]
 pub(crate) struct ReserveReply {
@@ -47,22 +50,14 @@ pub(crate) async fn reserve_home(
                 .arg(deadline_ms)
                 .arg(margin_ms)
                 .arg(&keys.name);
-            ids(cmd, batch);
+            orders(cmd, batch);
             column(
                 cmd,
                 batch.iter().map(|request| request.order.buyer.as_str()),
             );
-            quantities_and_packed(cmd, batch);
         })
         .await?;
-    let reply = ReplyReader::new(reply)?;
-    read(reply, keys, "reserve_home", deadline_ms, |reply| {
-        Ok(Gate {
-            state: reply.text()?,
-            opens_ms: reply.int()?,
-            closes_ms: reply.int()?,
-        })
-    })
+    read(ReplyReader::new(reply)?, keys, "reserve_home", deadline_ms)
 }
 
 /// Reserves at a later segment of the ring. No order id may be in the batch twice.
@@ -76,13 +71,10 @@ pub(crate) async fn reserve_next(
     let reply = RESERVE_NEXT
         .run(transport, keys, &names, |cmd| {
             cmd.arg(batch.len()).arg(deadline_ms).arg(&keys.name);
-            ids(cmd, batch);
-            quantities_and_packed(cmd, batch);
+            orders(cmd, batch);
         })
         .await?;
-    let reply = ReplyReader::new(reply)?;
-    let no_gate = |_: &mut ReplyReader| Ok(Gate::default());
-    read(reply, keys, "reserve_next", deadline_ms, no_gate)
+    read(ReplyReader::new(reply)?, keys, "reserve_next", deadline_ms)
 }
 
 /// Reserves once more, in a later round. No order id may be in the batch twice.
@@ -105,26 +97,32 @@ pub(crate) async fn reserve_again(
                 .arg(deadline_ms)
                 .arg(margin_ms)
                 .arg(&keys.name);
-            ids(cmd, batch);
-            quantities_and_packed(cmd, batch);
+            orders(cmd, batch);
             column(cmd, batch.iter().map(|request| request.round));
             column(cmd, batch.iter().map(|request| u8::from(request.is_home)));
         })
         .await?;
-    let reply = ReplyReader::new(reply)?;
-    let no_gate = |_: &mut ReplyReader| Ok(Gate::default());
-    read(reply, keys, "reserve_again", deadline_ms, no_gate)
+    read(ReplyReader::new(reply)?, keys, "reserve_again", deadline_ms)
 }
 
-fn ids(cmd: &mut Cmd, batch: &[ReserveRequest]) {
-    let ids = batch.iter().map(|request| &request.order.id);
-    column(cmd, ids.map(|id| &id.as_bytes()[..]));
-}
-
-fn quantities_and_packed(cmd: &mut Cmd, batch: &[ReserveRequest]) {
+/// What every reservation carries: the quantity if it is the same for all, the packed orders as one
+/// argument, and a column of their ids.
+fn orders(cmd: &mut Cmd, batch: &[ReserveRequest]) {
     let orders = || batch.iter().map(|request| &*request.order);
-    column(cmd, orders().map(|order| order.quantity.get()));
-    column(cmd, orders().map(|order| &*order.packed));
+    let mut quantities = orders().map(|order| order.quantity.get());
+    let first = quantities.next().unwrap_or(QUANTITIES_DIFFER);
+    let quantity = if quantities.all(|quantity| quantity == first) {
+        first
+    } else {
+        QUANTITIES_DIFFER
+    };
+    let bytes = orders().map(|order| order.packed.len()).sum();
+    let mut packed = Vec::with_capacity(bytes);
+    for order in orders() {
+        packed.extend_from_slice(&order.packed);
+    }
+    cmd.arg(quantity).arg(packed);
+    column(cmd, orders().map(|order| &order.id.as_bytes()[..]));
 }
 
 fn read(
@@ -132,33 +130,24 @@ fn read(
     keys: &Keys,
     script: &str,
     deadline_ms: i64,
-    gate: impl Fn(&mut ReplyReader) -> Result<Gate, StockError>,
 ) -> Result<ReserveReply, StockError> {
-    let now_ms = refusals(&mut reply, keys, script)?;
-    let _epoch = reply.int()?;
-    let (available, entry, expires_ms) = (reply.unsigned()?, reply.parse()?, reply.int()?);
-    let gate = gate(&mut reply)?;
     Ok(ReserveReply {
-        now_ms,
-        available,
-        entry,
-        expires_ms,
-        exceptions: exceptions(reply.list()?, deadline_ms, &gate)?,
+        now_ms: refusals(&mut reply, keys, script)?,
+        available: reply.unsigned()?,
+        entry: reply.parse()?,
+        expires_ms: reply.int()?,
+        exceptions: exceptions(reply, deadline_ms)?,
     })
 }
 
-fn exceptions(
-    mut list: ReplyReader,
-    deadline_ms: i64,
-    gate: &Gate,
-) -> Result<Vec<(usize, Reply)>, StockError> {
+fn exceptions(mut reply: ReplyReader, deadline_ms: i64) -> Result<Vec<(usize, Reply)>, StockError> {
     let mut exceptions = Vec::new();
-    while !list.is_empty() {
-        let index = usize::try_from(list.unsigned()?).unwrap_or(usize::MAX);
-        let (code, detail) = (list.bytes()?, list.bytes()?);
-        let reply = match &*code {
+    while !reply.is_empty() {
+        let index = usize::try_from(reply.unsigned()?).unwrap_or(usize::MAX);
+        let (code, detail) = (reply.bytes()?, reply.bytes()?);
+        let exception = match &*code {
             b"a" => Reply::Decided(Decision::parse(&detail)?),
-            b"n" => Reply::NotOpen(gate.clone()),
+            b"n" => Reply::NotOpen(gate(&detail)?),
             b"l" => Reply::LimitReached,
             b"d" => Reply::Declined {
                 permit: None,
@@ -168,14 +157,27 @@ fn exceptions(
             },
             b"x" => Reply::Unknown,
             b"s" => Reply::SoldOut,
-            _ => {
-                return Err(StockError::Unreadable(format!(
-                    "expected the code of an exception, found {:?}",
-                    String::from_utf8_lossy(&code)
-                )));
-            }
+            _ => return Err(unexpected("the code of an exception", &code)),
         };
-        exceptions.push((index, reply));
+        exceptions.push((index, exception));
     }
     Ok(exceptions)
+}
+
+/// Reads `STATE:OPENS_MS:CLOSES_MS`.
+fn gate(detail: &[u8]) -> Result<Gate, StockError> {
+    let read = || {
+        let mut parts = std::str::from_utf8(detail).ok()?.split(':');
+        Some(Gate {
+            state: parts.next()?.to_owned(),
+            opens_ms: parts.next()?.parse().ok()?,
+            closes_ms: parts.next()?.parse().ok()?,
+        })
+    };
+    read().ok_or_else(|| unexpected("a state and a window", detail))
+}
+
+fn unexpected(expected: &str, found: &[u8]) -> StockError {
+    let found = String::from_utf8_lossy(found);
+    StockError::Unreadable(format!("expected {expected}, found {found:?}"))
 }

@@ -1,10 +1,11 @@
-//! `finish_spillover`, `due_spillovers`, `forget_declined`, `forget_spillover`: how spillovers end
-//! and are forgotten.
+//! `finish_spillover`, `reopen_spillover`, `due_spillovers`, `forget_declined`, `forget_spillover`:
+//! how spillovers end, go on, and are forgotten.
 
 use domain::{OrderId, TakenOrder};
 
 use super::{
-    DUE_SPILLOVERS, FINISH_SPILLOVER, FORGET_DECLINED, FORGET_SPILLOVER, column, refusals,
+    DUE_SPILLOVERS, FINISH_SPILLOVER, FORGET_DECLINED, FORGET_SPILLOVER, REOPEN_SPILLOVER,
+    Transport, column, refusals,
 };
 use crate::{
     StockError,
@@ -13,7 +14,7 @@ use crate::{
     keys::Keys,
     outbox,
     reply::ReplyReader,
-    request::{FinishRequest, SpilloverEnd},
+    request::{FinishRequest, PackedOrder, SpilloverEnd},
 };
 
 impl SpilloverEnd {
@@ -69,6 +70,34 @@ pub(crate) async fn finish_spillover(
         decisions.push(stored(&list.bytes()?)?);
     }
     Ok(decisions)
+}
+
+/// Reopens an order that home has given up, in the next round. Returns what home says afterwards; an
+/// order that is still given up would raise its buyer above the limit.
+pub(crate) async fn reopen_spillover(
+    transport: &Transport,
+    keys: &Keys,
+    order: &PackedOrder,
+    deadline_ms: i64,
+) -> Result<Option<Decision>, StockError> {
+    let names = [
+        &*keys.stock,
+        &keys.decisions,
+        &keys.buyers,
+        &keys.spillovers,
+    ];
+    let reply = REOPEN_SPILLOVER
+        .run(transport, keys, &names, |cmd| {
+            cmd.arg(deadline_ms)
+                .arg(&order.id.as_bytes()[..])
+                .arg(order.buyer.as_str())
+                .arg(order.quantity.get())
+                .arg(&*order.packed);
+        })
+        .await?;
+    let mut reply = ReplyReader::new(reply)?;
+    refusals(&mut reply, keys, "reopen_spillover")?;
+    stored(&reply.bytes()?)
 }
 
 /// A pending spillover that has fallen due.

@@ -13,7 +13,7 @@ use crate::{
     keys::{Keys, RELEASED_MARK},
     outbox,
     reply::ReplyReader,
-    script::{self, Adjusted, Adjustment, Batch, Restored, RestoredDecision},
+    script::{self, Adjusted, Adjustment, Batch, OldMemory, Restored, RestoredDecision},
 };
 
 /// Values in one call of a script; Lua unpacks fewer than 8000.
@@ -139,9 +139,14 @@ impl Stock {
 
     /// Halts the segment: until it is adjusted it refuses every change. A segment that is gone is
     /// created empty.
-    pub async fn halt(&self, segment: &SegmentKey, token: u64) -> Result<Halted, StockError> {
+    pub async fn halt(
+        &self,
+        segment: &SegmentKey,
+        token: u64,
+        memory: OldMemory,
+    ) -> Result<Halted, StockError> {
         let keys = Keys::of(segment);
-        let entry = script::halt_segment(&self.shared.connection, &keys, token).await?;
+        let entry = script::halt_segment(&self.shared.connection, &keys, token, memory).await?;
         Ok(Halted {
             segment: segment.clone(),
             token,

@@ -20,7 +20,9 @@ fn patched(name: &str, source: &'static str) -> &'static str {
             let line = "  local code, detail = nil, ''\n";
             let ignored = "  if decision and string.byte(decision) == string.byte('D') then \
                            decision = nil end\n";
-            replaced(source, line, &format!("{ignored}{line}"))
+            let source = replaced(source, line, &format!("{ignored}{line}"));
+            // And may overwrite what it has decided.
+            replaced(source, " < decisions_n / 2 then", " < 0 then")
         }
         "reserve_home" if !SafetyCheck::LimitAtHome.is_enabled() => replaced(
             source,

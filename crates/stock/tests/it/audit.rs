@@ -375,7 +375,7 @@ fn decisions(dump: &Dump) -> impl Iterator<Item = Remembered> {
         .iter()
         .filter(|(_, decision)| !decision.starts_with(['O', 'I']))
         .map(|(order, decision)| {
-            let mut parts = decision[1..].split(':');
+            let mut parts = decision[1..].split([':', 'x']);
             Remembered {
                 order: OrderId::from_bytes(order.as_slice().try_into().unwrap()),
                 kind: decision.chars().next().unwrap(),

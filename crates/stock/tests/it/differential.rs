@@ -185,11 +185,11 @@ fn everything_happened(tally: &Tally) {
     }
 }
 
-/// Every `{'status', ...}` that the code returns.
+/// Every `{'status', ...}` that the code returns, or fills and returns in the end.
 fn statuses(source: &str) -> Vec<String> {
-    source
-        .split("return {'")
-        .skip(1)
+    ["return {'", "local reply = {'"]
+        .iter()
+        .flat_map(|begin| source.split(begin).skip(1))
         .map(|rest| rest.split('\'').next().unwrap().to_owned())
         .collect()
 }

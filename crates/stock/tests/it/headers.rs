@@ -262,9 +262,10 @@ fn the_arguments_of_a_header_are_those_of_the_code() {
 fn every_status_that_the_code_returns_is_in_the_header() {
     for script in scripts() {
         let name = &script.name;
-        let statuses: Vec<_> = script
-            .code
-            .match_indices("return {'")
+        let replies = script.code.match_indices("return {'");
+        let built_first = script.code.match_indices("local reply = {'");
+        let statuses: Vec<_> = replies
+            .chain(built_first)
             .map(|(at, found)| quoted(&script.code[at + found.len() - 1..])[0])
             .collect();
         for status in &statuses {

@@ -5,8 +5,8 @@
 //!
 //! A ring of three segments and an order that starts at segment 0, its home. The scripts are in
 //! `scripts.rs`, one function for each file of `lua/` and with the same decisions: `reserve_home`,
-//! `reserve_next`, `reserve_again`, `finish_spillover`, `due_spillovers`, `forget_declined`, `forget_spillover`. Between any two of them
-//! anything may happen:
+//! `reserve_next`, `reserve_again`, `finish_spillover`, `reopen_spillover`, `due_spillovers`,
+//! `forget_declined`, `forget_spillover`. Between any two of them anything may happen:
 //!
 //! * A message that was sent can be delivered at any later time, again and again, or never. This
 //!   holds for asks and for outcomes, and just as well for what the spillover worker sends: a repeated
@@ -49,7 +49,8 @@
 //!   other and with `now`, so the order among past times is enough. Endless time so becomes a
 //!   finite number of states, and a trace shows shifted times. `short_form.rs` holds this against
 //!   states with real times.
-//! * *Lost data.* Redis keeps what it has answered. What a failover may lose is the subject of
+//! * *Lost data.* Redis keeps what it has answered, but for the last round that home has declined,
+//!   after all others have declined it, too. What else a failover may lose is the subject of
 //!   `recovery.rs` and `limit.rs`, and units that move from one segment to another that of
 //!   `transfer.rs`: models of their own.
 //!
@@ -97,6 +98,8 @@ const ONE_ORDER: Spillover = Spillover {
     limit: 1,
     returns: false,
     rounds: 0,
+    gives_up: false,
+    loses: false,
 };
 /// Two orders of one buyer who may have one. They meet only at home and over stock, so a shorter
 /// ring is enough.
@@ -135,6 +138,18 @@ const ROUNDS_AND_RETURNS: Spillover = Spillover {
     ring: 2,
     returns: true,
     ..ROUNDS
+};
+
+/// A failover loses the last round that home has declined.
+const LOST_ROUNDS: Spillover = Spillover {
+    loses: true,
+    ..MANY_ROUNDS
+};
+
+/// Orders are given up, and placed again.
+const GIVEN_UP: Spillover = Spillover {
+    gives_up: true,
+    ..MANY_ROUNDS
 };
 
 fn assert_rounds_need(rules: Rules, property: &'static str) {
@@ -217,6 +232,49 @@ fn an_order_takes_once_in_all_its_rounds_at_a_larger_size() {
         },
         1_000_000,
     );
+}
+
+#[test]
+fn a_spillover_whose_round_home_has_lost_still_ends() {
+    assert_sound(LOST_ROUNDS, 50_000);
+}
+
+#[test]
+fn with_an_end_of_its_own_round_only_the_checker_finds_a_spillover_without_end() {
+    let rules = Rules {
+        later_round_ends_it: false,
+        ..Rules::ALL
+    };
+    find_counterexample(
+        Spillover {
+            rules,
+            ..LOST_ROUNDS
+        },
+        SETTLED,
+    );
+}
+
+#[test]
+fn an_order_that_was_given_up_is_reopened_and_takes_once() {
+    assert_sound(GIVEN_UP, 100_000);
+}
+
+#[test]
+fn with_an_order_that_is_reopened_in_its_round_the_checker_finds_a_double_take() {
+    let rules = Rules {
+        reopened_in_the_next_round: false,
+        ..Rules::ALL
+    };
+    find_counterexample(Spillover { rules, ..GIVEN_UP }, TAKEN_ONCE);
+}
+
+#[test]
+fn with_an_order_that_is_reopened_without_its_count_the_count_is_wrong() {
+    let rules = Rules {
+        reopened_is_counted: false,
+        ..Rules::ALL
+    };
+    find_counterexample(Spillover { rules, ..GIVEN_UP }, COUNT);
 }
 
 #[test]

@@ -29,6 +29,8 @@ on_both!(
     a_late_settlement_does_not_hide_units_on_their_way,
     units_in_fragments_are_not_called_sold_out,
     an_order_that_is_given_up_may_be_placed_again,
+    an_order_that_is_given_up_goes_on_at_once_when_it_is_placed_again,
+    an_order_whose_round_home_has_lost_is_sold_out,
     an_item_that_is_paused_during_a_spillover_is_not_called_sold_out,
     as_many_buyers_as_units_all_get_one_while_units_move,
     no_buyer_hears_sold_out_while_units_are_free,
@@ -217,6 +219,76 @@ async fn an_order_that_is_given_up_may_be_placed_again(site: Arc<Site>) {
     .await;
     sale.put_back(0, 1).await;
     assert!(is_held(&sale.at_first().order(order()).await.unwrap()));
+}
+
+async fn an_order_that_is_given_up_goes_on_at_once_when_it_is_placed_again(site: Arc<Site>) {
+    for back_at in 0..2 {
+        let sale = sale::open(&site, Terms::new(2, 2).limit(1)).await;
+        let ann = sale.buyer_at(1, 0);
+        give_up_in_a_pause(&sale, &ann).await;
+        let paused = sale.order(&ann, "k", 1).await.unwrap();
+        assert!(matches!(paused, Outcome::NotOpen { .. }), "{paused:?}");
+        let (_, units) = take_out(&sale, 1 - back_at).await;
+        assert!(units > 0);
+        sale.set_state(ItemState::Open, 3).await.unwrap();
+        let begun = Instant::now();
+        assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "it waited for the margin"
+        );
+        let again = sale.order(&ann, "k", 1).await.unwrap();
+        assert!(matches!(again, Outcome::Held { replayed: true, .. }));
+        assert_eq!(sale.dump(1).await.buyers[ann.as_str()], 1);
+        let second = sale.order(&ann, "k2", 1).await.unwrap();
+        assert!(matches!(second, Outcome::BuyerLimitReached), "{second:?}");
+    }
+}
+
+/// Every segment has declined the order, and home has given it up. There are units by then.
+async fn give_up_in_a_pause(sale: &Sale, ann: &domain::BuyerId) {
+    let deadline = sale.now_ms().await + 60_000;
+    let moved = [take_out(sale, 0).await, take_out(sale, 1).await];
+    sale.begin_spillover(ann, "k", 1, deadline).await;
+    assert_eq!(sale.continue_spillover(0, ann, "k", 1, deadline).await, "d");
+    sale.set_state(ItemState::Paused, 2).await.unwrap();
+    let outcome = sale.order(ann, "k", 1).await.unwrap();
+    assert!(matches!(outcome, Outcome::NotOpen { .. }), "{outcome:?}");
+    let given_up = sale.dump(1).await;
+    let id = sale.order_id(ann, "k");
+    assert!(
+        given_up
+            .decision(id)
+            .is_some_and(|stored| stored.starts_with('N'))
+    );
+    for (to, moved) in [1, 0].into_iter().zip(moved) {
+        put_in(sale, to, moved).await;
+    }
+}
+
+async fn an_order_whose_round_home_has_lost_is_sold_out(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(0, 2)).await;
+    let (ann, deadline) = (sale.buyer_at(1, 0), sale.now_ms().await + 60_000);
+    sale.begin_spillover(&ann, "k", 1, deadline).await;
+    assert_eq!(
+        sale.continue_spillover(0, &ann, "k", 1, deadline).await,
+        "d"
+    );
+    for segment in [1, 0] {
+        assert_eq!(
+            sale.reserve_again(segment, &ann, "k", 1, deadline).await,
+            "d"
+        );
+    }
+    // A failover loses the last write at home.
+    let mut lose = redis::cmd("HSET");
+    lose.arg(sale.names(1).decisions)
+        .arg(&sale.order_id(&ann, "k").as_bytes()[..])
+        .arg(format!("D1:{deadline}"));
+    let _: i64 = sale.redis(&lose).await;
+    let order = within(3000, sale.reservation(&ann, "k", 1));
+    let outcome = sale.at_first().order(order).await;
+    assert!(outcome.unwrap().is_sold_out());
 }
 
 async fn an_item_that_is_paused_during_a_spillover_is_not_called_sold_out(site: Arc<Site>) {

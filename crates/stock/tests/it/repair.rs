@@ -79,7 +79,7 @@ async fn repair(sale: &Sale, segment: u16, token: u64, available: u64, epoch: u6
     let memories = memories(sale).await;
     let halted = sale
         .stock
-        .halt(&sale.segment(segment), token)
+        .halt(&sale.segment(segment), token, stock::OldMemory::Keep)
         .await
         .unwrap();
     let restoration = sale
@@ -281,8 +281,16 @@ async fn counts_are_restored_with_those_of_unfinished_spillovers(site: Arc<Site>
 async fn a_repairer_that_lost_the_item_lock_is_fenced(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     let key = sale.segment(0);
-    let older = sale.stock.halt(&key, 7).await.unwrap();
-    let newer = sale.stock.halt(&key, 8).await.unwrap();
+    let older = sale
+        .stock
+        .halt(&key, 7, stock::OldMemory::Keep)
+        .await
+        .unwrap();
+    let newer = sale
+        .stock
+        .halt(&key, 8, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let none = Restoration::default();
     let memory = Memory {
         order: sale.order_id(&buyer(0), "k"),
@@ -294,7 +302,10 @@ async fn a_repairer_that_lost_the_item_lock_is_fenced(site: Arc<Site>) {
         taken: true,
     };
     for refused in [
-        sale.stock.halt(&key, 7).await.map(drop),
+        sale.stock
+            .halt(&key, 7, stock::OldMemory::Keep)
+            .await
+            .map(drop),
         sale.stock
             .restore(&sale.item, &older, &[memory], &[])
             .await

@@ -138,7 +138,11 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
     for item in [&sale.at_first(), &other] {
         refused_by_sold_out_cache(&sale, item, &buyer(50)).await;
     }
-    let halted = sale.stock.halt(&sale.segment(2), 2).await.unwrap();
+    let halted = sale
+        .stock
+        .halt(&sale.segment(2), 2, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     sale.stock
         .adjust(&sale.item, &halted, Restoration::default(), 2, 2)
         .await
@@ -577,7 +581,11 @@ async fn a_server_without_memory_still_releases_and_is_repaired(
         2
     );
     sale.lose(0).await;
-    let halted = sale.stock.halt(&sale.segment(0), 2).await.unwrap();
+    let halted = sale
+        .stock
+        .halt(&sale.segment(0), 2, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let released = |buyer: &BuyerId, key: &str, segment: u16| domain::Memory {
         order: sale.order_id(buyer, key),
         attempt: 0,

@@ -5,6 +5,7 @@
 
 mod archive;
 mod release;
+mod reopen;
 mod repair;
 mod transfer;
 
@@ -101,9 +102,8 @@ impl Sale {
                 .arg(deadline_ms)
                 .arg(MARGIN_MS)
                 .arg(self.segment(segment).to_string());
-            ids(cmd, rows);
+            orders(cmd, rows);
             column(cmd, rows.iter().map(|row| row.buyer.as_str()));
-            quantities_and_packed(cmd, rows);
         })
         .await
     }
@@ -122,8 +122,7 @@ impl Sale {
                 cmd.arg(rows.len())
                     .arg(deadline_ms)
                     .arg(self.segment(segment).to_string());
-                ids(cmd, rows);
-                quantities_and_packed(cmd, rows);
+                orders(cmd, rows);
             },
         )
         .await
@@ -229,7 +228,7 @@ impl Sale {
             .reserve_home(home, deadline_ms, &[self.row(buyer, key, units)])
             .await
             .unwrap();
-        assert_eq!(home_decisions(&reply, 1).1, ["d"], "home was to be empty");
+        assert_eq!(decided(&reply, 1).1, ["d"], "home was to be empty");
     }
 
     /// The same for a crowd that has its home here, for one unit each.
@@ -244,13 +243,21 @@ impl Sale {
             let rows: Vec<_> = crowd.iter().map(|buyer| self.row(buyer, key, 1)).collect();
             let reply = self.reserve_home(home, deadline_ms, &rows).await.unwrap();
             assert!(
-                home_decisions(&reply, rows.len())
+                decided(&reply, rows.len())
                     .1
                     .iter()
                     .all(|decision| decision == "d"),
                 "home was to be empty"
             );
         }
+    }
+
+    /// Orders of a crowd that take one unit each at their home, in one entry.
+    pub async fn take_at(&self, home: u16, buyers: &[BuyerId], key: &str, deadline_ms: i64) {
+        let rows: Vec<_> = buyers.iter().map(|buyer| self.row(buyer, key, 1)).collect();
+        let reply = self.reserve_home(home, deadline_ms, &rows).await.unwrap();
+        let decisions = decided(&reply, rows.len()).1;
+        assert!(decisions.iter().all(|decision| decision == "taken"));
     }
 
     /// The same, one segment further.
@@ -266,7 +273,7 @@ impl Sale {
             .reserve_next(segment, deadline_ms, &[self.row(buyer, key, units)])
             .await
             .unwrap();
-        next_decisions(&reply, 1).1.remove(0)
+        decided(&reply, 1).1.remove(0)
     }
 
     /// Asks a segment in a later round. Returns what it decides, or has decided.
@@ -293,13 +300,12 @@ impl Sale {
                     .arg(deadline_ms)
                     .arg(MARGIN_MS)
                     .arg(self.segment(segment).to_string());
-                ids(cmd, &rows);
-                quantities_and_packed(cmd, &rows);
+                orders(cmd, &rows);
                 cmd.arg(round).arg(u8::from(home));
             })
             .await
             .unwrap();
-        next_decisions(&reply, 1).1.remove(0)
+        decided(&reply, 1).1.remove(0)
     }
 
     /// A duplicate that the network has delayed, delivered now.
@@ -329,9 +335,11 @@ fn ids(cmd: &mut Cmd, rows: &[Row]) {
     column(cmd, rows.iter().map(|row| &row.id.as_bytes()[..]));
 }
 
-fn quantities_and_packed(cmd: &mut Cmd, rows: &[Row]) {
-    column(cmd, rows.iter().map(|row| row.units));
-    column(cmd, rows.iter().map(pack));
+/// The packed orders, which say the quantities, and the ids.
+fn orders(cmd: &mut Cmd, rows: &[Row]) {
+    cmd.arg(0)
+        .arg(rows.iter().flat_map(pack).collect::<Vec<_>>());
+    ids(cmd, rows);
 }
 
 /// As `src/outbox.rs` has it, written down a second time.
@@ -364,33 +372,28 @@ fn status(reply: &Value) -> String {
     text(&fields(reply)[0])
 }
 
-/// Units left, and one word for each order: `taken`, or the code and the stored answer.
-fn decisions(available: &Value, exceptions: &Value, orders: usize) -> (u64, Vec<String>) {
+/// Units left, and one word for each order: `taken`, or the code and the detail.
+fn decided(reply: &Value, orders: usize) -> (u64, Vec<String>) {
+    let fields = fields(reply);
+    assert_eq!(text(&fields[0]), "ok");
     let mut decisions = vec!["taken".to_owned(); orders];
-    for exception in fields(exceptions).chunks(3) {
+    for exception in fields[5..].chunks(3) {
         let index: usize = text(&exception[0]).parse().unwrap();
         decisions[index] = format!("{} {}", text(&exception[1]), text(&exception[2]))
             .trim_end()
             .to_owned();
     }
-    (text(available).parse().unwrap(), decisions)
-}
-
-fn home_decisions(reply: &Value, orders: usize) -> (u64, Vec<String>) {
-    let fields = fields(reply);
-    assert_eq!((text(&fields[0]).as_str(), fields.len()), ("ok", 10));
-    decisions(&fields[3], &fields[9], orders)
-}
-
-fn next_decisions(reply: &Value, orders: usize) -> (u64, Vec<String>) {
-    let fields = fields(reply);
-    assert_eq!((text(&fields[0]).as_str(), fields.len()), ("ok", 7));
-    decisions(&fields[3], &fields[6], orders)
+    (text(&fields[2]).parse().unwrap(), decisions)
 }
 
 /// When holds taken by this reply are over.
 fn expires(reply: &Value) -> String {
-    text(&fields(reply)[5])
+    text(&fields(reply)[4])
+}
+
+/// The decision on an order of one unit that this reply says is taken, as it is stored.
+fn taken(reply: &Value) -> String {
+    format!("T1x{:x}", expires(reply).parse::<i64>().unwrap())
 }
 
 async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
@@ -400,14 +403,14 @@ async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
     let reservation = async |rows: &[Row]| sale.reserve_home(0, deadline, rows).await.unwrap();
 
     let first = reservation(&[sale.row(&ann, "1", 1)]).await;
-    assert_eq!(home_decisions(&first, 1), (2, vec!["taken".into()]));
-    let [now, entry] = [1, 4].map(|at| text(&fields(&first)[at]));
+    assert_eq!(decided(&first, 1), (2, vec!["taken".into()]));
+    let [now, entry] = [1, 3].map(|at| text(&fields(&first)[at]));
     assert_eq!(
         expires(&first).parse::<i64>().unwrap(),
         now.parse::<i64>().unwrap() + 600_000
     );
     assert_eq!(sale.dump(0).await.stock["last"], entry);
-    let t1 = format!("a T1:{}", expires(&first));
+    let t1 = format!("a {}", taken(&first));
 
     let table: &[(&str, Vec<Row>, u64, Vec<&str>)] = &[
         (
@@ -458,7 +461,7 @@ async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
         ),
     ];
     for (what, rows, left, expected) in table {
-        let (available, decisions) = home_decisions(&reservation(rows).await, rows.len());
+        let (available, decisions) = decided(&reservation(rows).await, rows.len());
         assert_eq!(
             (available, decisions.iter().map(String::as_str).collect()),
             (*left, expected.clone()),
@@ -467,18 +470,18 @@ async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
     }
     let declined = format!("a D1:{deadline}");
     assert_eq!(
-        home_decisions(&reservation(&[sale.row(&dan, "1", 1)]).await, 1).1,
+        decided(&reservation(&[sale.row(&dan, "1", 1)]).await, 1).1,
         [declined],
         "declined is repeated"
     );
     sale.put_back(0, 1).await;
     assert_eq!(
-        home_decisions(&reservation(&[sale.row(&dan, "1", 1)]).await, 1),
+        decided(&reservation(&[sale.row(&dan, "1", 1)]).await, 1),
         (1, vec![format!("a D1:{deadline}")]),
         "even with a unit there"
     );
     assert_eq!(
-        home_decisions(&reservation(&[sale.row(&dan, "2", 1)]).await, 1),
+        decided(&reservation(&[sale.row(&dan, "2", 1)]).await, 1),
         (0, vec!["taken".into()]),
         "which another order takes"
     );
@@ -492,12 +495,12 @@ async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
         "ok"
     );
     assert_eq!(
-        home_decisions(&reservation(&[sale.row(&dan, "1", 1)]).await, 1).1,
+        decided(&reservation(&[sale.row(&dan, "1", 1)]).await, 1).1,
         [format!("a S1:{deadline}")]
     );
     // An order that ends elsewhere.
     assert_eq!(
-        home_decisions(&reservation(&[sale.row(&dan, "3", 1)]).await, 1).1,
+        decided(&reservation(&[sale.row(&dan, "3", 1)]).await, 1).1,
         ["d"]
     );
     let next = sale
@@ -508,7 +511,7 @@ async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
     sale.finish_spillover(0, deadline, &[sale.row(&dan, "3", 1)], &[("E", &place)])
         .await;
     assert_eq!(
-        home_decisions(&reservation(&[sale.row(&dan, "3", 1)]).await, 1).1,
+        decided(&reservation(&[sale.row(&dan, "3", 1)]).await, 1).1,
         [format!("a E1:{place}")]
     );
 }
@@ -518,7 +521,7 @@ async fn reserve_home_without_another_segment_replies_sold_out(site: Arc<Site>) 
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
     let deadline = sale.now_ms().await + 60_000;
     let reservation = async |row: Row| {
-        home_decisions(&sale.reserve_home(0, deadline, &[row]).await.unwrap(), 1)
+        decided(&sale.reserve_home(0, deadline, &[row]).await.unwrap(), 1)
             .1
             .remove(0)
     };
@@ -600,10 +603,7 @@ async fn reserve_home_keeps_the_latest_deadline(site: Arc<Site>) {
         .reserve_home(0, deadline + 9000, std::slice::from_ref(&other))
         .await
         .unwrap();
-    assert_eq!(
-        home_decisions(&reply, 1).1,
-        [format!("a D1:{}", deadline + 500)]
-    );
+    assert_eq!(decided(&reply, 1).1, [format!("a D1:{}", deadline + 500)]);
     assert_eq!(
         sale.dump(0).await,
         before,
@@ -616,7 +616,7 @@ async fn reserve_home_outside_the_window_refuses_but_repeats(site: Arc<Site>) {
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
     let now = sale.now_ms().await;
     let reservation = async |row: Row| sale.reserve_home(0, now + 60_000, &[row]).await.unwrap();
-    let taken = expires(&reservation(sale.row(&ann, "1", 1)).await);
+    let stored = taken(&reservation(sale.row(&ann, "1", 1)).await);
     for (state, opens_ms, closes_ms) in [
         ("paused", 0, 0),
         ("closed", 0, 0),
@@ -636,21 +636,12 @@ async fn reserve_home_outside_the_window_refuses_but_repeats(site: Arc<Site>) {
         let before = sale.dump(0).await;
         let refused = reservation(sale.row(&bob, "1", 1)).await;
         assert_eq!(
-            home_decisions(&refused, 1),
-            (1, vec!["n".into()]),
-            "{state} {opens_ms} {closes_ms}"
+            decided(&refused, 1),
+            (1, vec![format!("n {state}:{opens_ms}:{closes_ms}")]),
         );
         assert_eq!(
-            [6, 7, 8].map(|at| text(&fields(&refused)[at])),
-            [
-                state.to_owned(),
-                opens_ms.to_string(),
-                closes_ms.to_string()
-            ]
-        );
-        assert_eq!(
-            home_decisions(&reservation(sale.row(&ann, "1", 1)).await, 1).1,
-            [format!("a T1:{taken}")]
+            decided(&reservation(sale.row(&ann, "1", 1)).await, 1).1,
+            [format!("a {stored}")]
         );
         assert_eq!(sale.dump(0).await, before);
     }
@@ -669,7 +660,7 @@ async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
         sale.row(&cid, "2", 1),
     ];
     assert_eq!(
-        home_decisions(&sale.reserve_home(0, deadline, &rows).await.unwrap(), 5).1,
+        decided(&sale.reserve_home(0, deadline, &rows).await.unwrap(), 5).1,
         ["taken", "d", "d", "d", "d"]
     );
     let [_, ann1, bob1, cid1, cid2] = rows;
@@ -678,11 +669,11 @@ async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
         .await
         .unwrap();
     let (t1, p1, p2) = (
-        format!("a T1:{}", expires(&first)),
+        format!("a {}", taken(&first)),
         format!("a D1:{deadline}"),
         format!("a D2:{deadline}"),
     );
-    assert_eq!(next_decisions(&first, 1), (1, vec!["taken".into()]));
+    assert_eq!(decided(&first, 1), (1, vec!["taken".into()]));
     let table: &[(&str, Vec<Row>, u64, Vec<&str>)] = &[
         ("a repeat changes nothing", vec![ann1.clone()], 1, vec![&t1]),
         (
@@ -700,7 +691,7 @@ async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
         ("declined is repeated", vec![cid2.clone()], 0, vec![&p1]),
     ];
     for (what, rows, left, expected) in table {
-        let (available, decisions) = next_decisions(
+        let (available, decisions) = decided(
             &sale.reserve_next(1, deadline, rows).await.unwrap(),
             rows.len(),
         );
@@ -716,7 +707,7 @@ async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
         .await
         .unwrap();
     assert_eq!(
-        next_decisions(&later, 2),
+        decided(&later, 2),
         (2, vec![p2, p1]),
         "declined stays declined with units there, under the deadline that it had"
     );
@@ -772,7 +763,7 @@ async fn reserve_next_refuses_before_it_writes(site: Arc<Site>) {
         .await;
     let reply = sale.reserve_next(1, now + 60_000, &[row]).await.unwrap();
     assert_eq!(
-        next_decisions(&reply, 1),
+        decided(&reply, 1),
         (1, vec!["d".into()]),
         "a paused segment declines"
     );
@@ -788,7 +779,7 @@ async fn finish_spillover_settles_once(site: Arc<Site>) {
         sale.row(&ann, "missed", 1),
     );
     assert_eq!(
-        home_decisions(
+        decided(
             &sale
                 .reserve_home(1, deadline, &[gone.clone(), kept.clone()])
                 .await
@@ -802,7 +793,7 @@ async fn finish_spillover_settles_once(site: Arc<Site>) {
         .reserve_next(0, deadline, &[gone.clone(), kept.clone()])
         .await
         .unwrap();
-    assert_eq!(next_decisions(&next, 2).1, ["d", "taken"]);
+    assert_eq!(decided(&next, 2).1, ["d", "taken"]);
     let place = format!("{}:0", expires(&next));
 
     let before = sale.dump(1).await;
@@ -886,7 +877,7 @@ async fn due_spillovers_lists_what_is_due(site: Arc<Site>) {
     let rows = [0, 1, 2, 3].map(|n| sale.row(&sale.buyer_at(0, n), "k", 1));
     for (row, due) in rows
         .iter()
-        .zip([now + 150, now + 100, now + 60_000, now + 50])
+        .zip([now + 2_000, now + 1_500, now + 60_000, now + 1_000])
     {
         sale.reserve_home(0, due, std::slice::from_ref(row))
             .await
@@ -899,7 +890,11 @@ async fn due_spillovers_lists_what_is_due(site: Arc<Site>) {
     let due = |n: usize, due: i64| (pack(&rows[n]), due, format!("D1:{due}"));
     assert_eq!(
         sale.due_spillovers(0, 10).await,
-        [due(3, now + 50), due(1, now + 100), due(0, now + 150)],
+        [
+            due(3, now + 1_000),
+            due(1, now + 1_500),
+            due(0, now + 2_000)
+        ],
         "the oldest first"
     );
     assert_eq!(sale.due_spillovers(0, 2).await.len(), 2);
@@ -912,7 +907,7 @@ async fn due_spillovers_lists_what_is_due(site: Arc<Site>) {
         .await;
     assert_eq!(
         sale.due_spillovers(0, 1).await,
-        [(pack(&rows[3]), now + 50, String::new())],
+        [(pack(&rows[3]), now + 1_000, String::new())],
         "without a decision"
     );
     // The audit counts her spillover by its answer.
@@ -931,7 +926,7 @@ async fn forget_declined_drops_only_records_up_to_the_known_deadline(site: Arc<S
     let rows = [0, 1, 2].map(|n| sale.row(&sale.buyer_at(1, n), "k", 1));
     sale.reserve_home(1, deadline, &rows).await.unwrap();
     let reply = sale.reserve_next(0, deadline, &rows).await.unwrap();
-    assert_eq!(next_decisions(&reply, 3).1, ["taken", "d", "d"]);
+    assert_eq!(decided(&reply, 3).1, ["taken", "d", "d"]);
     let [taken, one, two] = &rows;
     let unknown = sale.row(&sale.buyer_at(1, 3), "k", 1);
     let before = sale.dump(0).await;
@@ -1140,9 +1135,9 @@ async fn inspect_shows_everything(site: Arc<Site>) {
         )
         .await
         .unwrap();
-    let last = text(&fields(&taken)[4]);
+    let last = text(&fields(&taken)[3]);
     let opened = sale.dump(0).await.stock["gained"].clone();
-    let inspect = async |segment: u16, from: &str| {
+    let inspect = async |segment: u16, from: &str, at_most: &str| {
         let names = sale.names(segment);
         let keys = [
             &names.stock,
@@ -1151,13 +1146,19 @@ async fn inspect_shows_everything(site: Arc<Site>) {
             &names.outbox,
             &names.spillovers,
         ];
-        sale.eval(INSPECT, &keys, |cmd| column(cmd, [from]))
+        sale.eval(INSPECT, &keys, |cmd| column(cmd, [from, at_most]))
             .await
             .unwrap()
     };
-    assert_eq!(status(&inspect(2, "-").await), "missing");
-    for (from, entries) in [("", 0), ("-", 2), (last.as_str(), 1), ("99999999999999", 0)] {
-        let reply = inspect(0, from).await;
+    assert_eq!(status(&inspect(2, "-", "9").await), "missing");
+    for (from, at_most, entries) in [
+        ("", "9", 0),
+        ("-", "9", 2),
+        ("-", "1", 1),
+        (last.as_str(), "9", 1),
+        ("99999999999999", "9", 0),
+    ] {
+        let reply = inspect(0, from, at_most).await;
         assert_eq!(status(&reply), "ok");
         let list = shown(&reply, "entries");
         let expected = [
@@ -1243,7 +1244,7 @@ async fn a_segment_that_lost_a_key_replies_missing(site: Arc<Site>) {
             &names.spillovers,
         ];
         let inspected = sale
-            .eval(INSPECT, &keys, |cmd| column(cmd, [""]))
+            .eval(INSPECT, &keys, |cmd| column(cmd, ["", "1"]))
             .await
             .unwrap();
         assert_eq!(status(&inspected), "ok", "{kind}");

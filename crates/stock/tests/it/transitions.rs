@@ -10,7 +10,7 @@
 pub type Kind = char;
 
 /// Script, answer before, answer after.
-pub const TRANSITIONS: [(&str, Kind, Kind); 17] = [
+pub const TRANSITIONS: [(&str, Kind, Kind); 18] = [
     ("reserve_home", '-', 'T'),
     ("reserve_home", '-', 'D'),
     ("reserve_home", '-', 'S'),
@@ -22,6 +22,7 @@ pub const TRANSITIONS: [(&str, Kind, Kind); 17] = [
     ("finish_spillover", 'D', 'N'),
     ("finish_spillover", 'D', 'S'),
     ("finish_spillover", 'D', 'E'),
+    ("reopen_spillover", 'N', 'D'),
     ("forget_declined", 'D', '-'),
     ("forget_spillover", 'S', '-'),
     ("forget_spillover", 'N', '-'),

@@ -14,7 +14,7 @@ use crate::{
     StockError,
     admission::Permit,
     decision::Decision,
-    request::{Gate, Outcome, Reply, Reservation, SpilloverEnd},
+    request::{Gate, Reply, SpilloverEnd},
 };
 
 /// Pause before the second round that an attempt begins; each further one waits so much longer.
@@ -78,7 +78,7 @@ impl ItemStock {
                     metrics::counter!("stockade_spillover_rounds_total").increment(1);
                     attempt.round += 1;
                     attempt.rounds_begun += 1;
-                    return attempt.reserve(&home.again, true).await;
+                    return attempt.begin_round(home).await;
                 }
                 Verdict::Fragments if attempt.waits => {
                     // It can take nothing now, and must not keep smaller orders waiting. A permit
@@ -117,14 +117,19 @@ impl ItemStock {
             Verdict::Unknown
         }
     }
+}
 
-    /// The outcome for an order that was given up: it was not sold out, and its key is free again
-    /// when home has forgotten it.
-    pub(super) async fn given_up(&self, reservation: &Reservation) -> Result<Outcome, StockError> {
-        let survey = self.survey(Instant::now()).await?;
-        match survey.closed_gate(self.shared.clock.now_ms()) {
-            Some(gate) => Ok(Reply::NotOpen(gate).into_outcome(reservation.quantity)),
-            None => Err(StockError::OutcomeUnknown(reservation.within)),
+impl Attempt<'_> {
+    /// Asks home in the next round.
+    async fn begin_round(&mut self, home: &Segment) -> Result<Option<Reply>, StockError> {
+        match self.reserve(&home.again, true).await? {
+            // Another attempt has given the order up meanwhile: the next one reopens it.
+            Some(Reply::Decided(Decision::GivenUp { quantity, .. }))
+                if quantity == self.order.quantity =>
+            {
+                Err(unknown())
+            }
+            reply => Ok(reply),
         }
     }
 }
@@ -144,6 +149,7 @@ impl Attempt<'_> {
         home: &Segment,
         end: SpilloverEnd,
     ) -> Result<Option<Reply>, StockError> {
+        let is_sold_out = matches!(end, SpilloverEnd::SoldOut { .. });
         let said = self.finish(home, end).await.map_err(|_| unknown())?;
         match said {
             Some(Decision::Declined { round, .. }) if round > self.round => {
@@ -152,6 +158,8 @@ impl Attempt<'_> {
             }
             // Home was too busy to answer, or has forgotten the order: the next attempt asks again.
             Some(Decision::Declined { .. }) | None => Err(unknown()),
+            // Another attempt has given it up. The next one reopens it.
+            Some(Decision::GivenUp { .. }) if self.waits && is_sold_out => Err(unknown()),
             Some(decision) => Ok(Some(Reply::Decided(decision))),
         }
     }

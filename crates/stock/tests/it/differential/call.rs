@@ -26,6 +26,7 @@ scripts! {
     "reserve_again" takes "saow",
     "due_spillovers" takes "aw",
     "finish_spillover" takes "sabw",
+    "reopen_spillover" takes "sabw",
     "forget_declined" takes "a",
     "forget_spillover" takes "aw",
     "release_count" takes "sabw",
@@ -169,6 +170,10 @@ pub enum Deed {
         margin_ms: i64,
         spillovers: Vec<(Row, End)>,
     },
+    ReopenSpillover {
+        deadline_ms: i64,
+        row: Row,
+    },
     DueSpillovers {
         at_most: usize,
         skip: usize,
@@ -195,6 +200,7 @@ pub enum Deed {
     SetState(Config),
     Halt {
         token: u64,
+        drop: bool,
     },
     /// With whether the segment is the buyer's home.
     RestoreDecisions {
@@ -221,6 +227,7 @@ pub enum Deed {
     },
     Inspect {
         from: String,
+        at_most: usize,
     },
 }
 
@@ -239,6 +246,7 @@ impl Deed {
             Self::ReserveNext { .. } => "reserve_next",
             Self::ReserveAgain { .. } => "reserve_again",
             Self::FinishSpillover { .. } => "finish_spillover",
+            Self::ReopenSpillover { .. } => "reopen_spillover",
             Self::DueSpillovers { .. } => "due_spillovers",
             Self::ForgetDeclined { .. } => "forget_declined",
             Self::ForgetSpillover { .. } => "forget_spillover",
@@ -292,18 +300,13 @@ impl Deed {
                     .arg(deadline_ms)
                     .arg(margin_ms)
                     .arg(segment);
-                new.ids(rows)
-                    .buyers(rows)
-                    .column(rows, |row| row.units)
-                    .packed(rows)
+                new.orders(rows).buyers(rows)
             }
             Self::ReserveNext { deadline_ms, rows } => new
                 .arg(rows.len())
                 .arg(deadline_ms)
                 .arg(segment)
-                .ids(rows)
-                .column(rows, |row| row.units)
-                .packed(rows),
+                .orders(rows),
             Self::FinishSpillover {
                 deadline_ms,
                 margin_ms,
@@ -325,13 +328,17 @@ impl Deed {
                     .arg(deadline_ms)
                     .arg(margin_ms)
                     .arg(segment)
-                    .ids(&orders)
-                    .column(&orders, |row| row.units)
-                    .packed(&orders)
+                    .orders(&orders)
                     .column(rows, |(_, round, _)| *round)
                     .column(rows, |(.., home)| u8::from(*home))
             }
             Self::SettleTransfers { left } => new.arg(left),
+            Self::ReopenSpillover { deadline_ms, row } => new
+                .arg(deadline_ms)
+                .raw(row.id().to_vec())
+                .arg(row.buyer())
+                .arg(row.units)
+                .raw(row.packed()),
             Self::DueSpillovers { at_most, skip } => new.arg(at_most).arg(skip),
             Self::ForgetDeclined { spillovers } => new
                 .arg(spillovers.len())
@@ -381,7 +388,7 @@ impl Deed {
                     .arg(closes_ms)
                     .arg(segment)
             }
-            Self::Halt { token } => new.arg(token),
+            Self::Halt { token, drop } => new.arg(token).arg(if *drop { "drop" } else { "keep" }),
             Self::RestoreDecisions {
                 token,
                 batch,
@@ -450,7 +457,7 @@ impl Deed {
                     .arg(restored)
                     .arg(leaving)
             }
-            Self::Inspect { from } => new.arg(from),
+            Self::Inspect { from, at_most } => new.arg(from).arg(at_most),
         }
     }
 
@@ -464,6 +471,7 @@ impl Deed {
             Self::FinishSpillover { spillovers, .. } => {
                 spillovers.iter().map(|(row, _)| row.id()).collect()
             }
+            Self::ReopenSpillover { row, .. } => vec![row.id()],
             Self::ForgetDeclined { spillovers } | Self::ForgetSpillover { spillovers } => {
                 spillovers.iter().map(|(row, _)| row.id()).collect()
             }
@@ -502,6 +510,15 @@ impl Arguments {
 
     fn buyers(self, rows: &[Row]) -> Self {
         self.column(rows, Row::buyer)
+    }
+
+    /// The quantity if all have the same, the packed orders together, and the ids.
+    fn orders(self, rows: &[Row]) -> Self {
+        let first = rows.first().map_or(0, |row| row.units);
+        let is_same = rows.iter().all(|row| row.units == first);
+        self.arg(if is_same { first } else { 0 })
+            .raw(rows.iter().flat_map(Row::packed).collect())
+            .ids(rows)
     }
 
     fn packed(self, rows: &[Row]) -> Self {

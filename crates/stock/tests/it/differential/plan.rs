@@ -133,6 +133,19 @@ pub enum Step {
         when: When,
         margin: Margin,
     },
+    /// At its home, or wherever it says.
+    Reopen {
+        segment: Option<u8>,
+        pick: Pick,
+        when: When,
+    },
+    /// Home declines, gives up, and reopens the order or forgets it.
+    GiveUp {
+        order: u8,
+        when: When,
+        margin: Margin,
+        reopens: bool,
+    },
     DueSpillovers {
         segment: u8,
         at_most: u8,
@@ -190,6 +203,7 @@ pub enum Step {
     Halt {
         segment: u8,
         token: Token,
+        drop: bool,
     },
     RestoreDecisions {
         segment: u8,
@@ -228,6 +242,7 @@ pub enum Step {
     Inspect {
         segment: u8,
         from: u8,
+        at_most: u8,
     },
     /// A call that was made before is made again, as it was.
     Again {
@@ -311,7 +326,10 @@ fn ends() -> BoxedStrategy<Step> {
         2 => Just(End::Elsewhere)
     ];
     let spillovers = vec((pick(), end), 1..=2);
+    let home = prop_oneof![7 => Just(None), 1 => segment().prop_map(Some)];
     prop_oneof![
+        2 => (home, pick(), when()).prop_map(|(segment, pick, when)| Step::Reopen { segment, pick, when }),
+        1 => (0..ORDERS, when(), margin(), any::<bool>()).prop_map(|(order, when, margin, reopens)| Step::GiveUp { order, when, margin, reopens }),
         2 => (segment(), spillovers, when(), margin()).prop_map(|(segment, spillovers, when, margin)| Step::Finish { segment, spillovers, when, margin }),
         1 => (segment(), 0..4_u8, 0..2_u8).prop_map(|(segment, at_most, skip)| Step::DueSpillovers { segment, at_most, skip }),
         1 => (segment(), picks(), knows()).prop_map(|(segment, picks, knows)| Step::ForgetDeclined { segment, picks, knows }),
@@ -399,7 +417,7 @@ fn repairing() -> BoxedStrategy<Step> {
     let looked = prop_oneof![4 => Just(true), 1 => Just(false)];
     prop_oneof![
         4 => repair(),
-        2 => (segment(), token()).prop_map(|(segment, token)| Step::Halt { segment, token }),
+        2 => (segment(), token(), prop_oneof![3 => Just(false), 1 => Just(true)]).prop_map(|(segment, token, drop)| Step::Halt { segment, token, drop }),
         2 => memories.prop_map(|(segment, memories, margin, token)| Step::RestoreDecisions { segment, memories, margin, token }),
         1 => counts.prop_map(|(segment, counts, token)| Step::RestoreBuyers { segment, counts, token }),
         5 => (segment(), 0..6_u8, setting(), other_token(), looked).prop_map(|(segment, available, setting, token, looked_at_last)| {
@@ -413,7 +431,7 @@ fn others() -> BoxedStrategy<Step> {
     prop_oneof![
         4 => (segment(), setting()).prop_map(|(segment, setting)| Step::SetState { segment, setting }),
         2 => (segment(), 0..6_u8, setting()).prop_map(|(segment, units, setting)| Step::Open { segment, units, setting }),
-        2 => (segment(), 0..3_u8).prop_map(|(segment, from)| Step::Inspect { segment, from }),
+        2 => (segment(), 0..3_u8, 1..6_u8).prop_map(|(segment, from, at_most)| Step::Inspect { segment, from, at_most }),
         1 => segment().prop_map(|segment| Step::Lose { segment }),
         1 => Just(Step::Wait),
     ]

@@ -202,10 +202,11 @@ impl Game<'_> {
             Deed::ReserveHome { .. }
             | Deed::ReserveNext { .. }
             | Deed::ReserveAgain { .. }
-            | Deed::TransferOut(_)
-            | Deed::TransferIn(_) => (Some(1), Some(4)),
-            Deed::Release { .. } => (Some(1), Some(3)),
-            Deed::FinishSpillover { .. } | Deed::ReleaseCount { .. } => (Some(1), None),
+            | Deed::Release { .. } => (Some(1), Some(3)),
+            Deed::TransferOut(_) | Deed::TransferIn(_) => (Some(1), Some(4)),
+            Deed::FinishSpillover { .. }
+            | Deed::ReopenSpillover { .. }
+            | Deed::ReleaseCount { .. } => (Some(1), None),
             Deed::DueSpillovers { .. } | Deed::ForgetSpillover { .. } => (Some(0), None),
             Deed::Open { .. } => (None, Some(3)),
             Deed::Halt { .. } => (None, Some(2)),
@@ -385,6 +386,23 @@ impl Game<'_> {
                     },
                 )
             }
+            Step::Reopen {
+                segment,
+                pick,
+                when,
+            } => {
+                let (deadline_ms, row) = (self.deadline(*when), row(*pick));
+                self.call(
+                    segment.unwrap_or(home(pick.order)),
+                    Deed::ReopenSpillover { deadline_ms, row },
+                )
+            }
+            Step::GiveUp {
+                order,
+                when,
+                margin,
+                reopens,
+            } => self.give_up(*order, *when, margin_ms(*margin), *reopens),
             Step::DueSpillovers {
                 segment,
                 at_most,
@@ -480,10 +498,15 @@ impl Game<'_> {
             Step::SetState { segment, setting } => {
                 self.call(*segment, Deed::SetState(self.config(setting)))
             }
-            Step::Halt { segment, token } => self.call(
+            Step::Halt {
+                segment,
+                token,
+                drop,
+            } => self.call(
                 *segment,
                 Deed::Halt {
                     token: self.number(*token),
+                    drop: *drop,
                 },
             ),
             Step::RestoreDecisions {
@@ -602,11 +625,16 @@ impl Game<'_> {
                     },
                 )
             }
-            Step::Inspect { segment, from } => {
+            Step::Inspect {
+                segment,
+                from,
+                at_most,
+            } => {
                 let from = ["".to_owned(), "-".to_owned(), self.last((*segment).into())]
                     [usize::from(*from)]
                 .clone();
-                self.call(*segment, Deed::Inspect { from })
+                let at_most = (*at_most).into();
+                self.call(*segment, Deed::Inspect { from, at_most })
             }
             Step::Again { back } => match self.made.len().checked_sub(usize::from(*back) + 1) {
                 Some(at) => self.make(self.made[at].0.clone()),
@@ -683,6 +711,44 @@ impl Game<'_> {
                 spillovers: vec![(row, end)],
             },
         )
+    }
+
+    fn give_up(&mut self, order: u8, when: When, margin_ms: i64, reopens: bool) -> Played {
+        let (home, pick) = (
+            home(order),
+            Pick {
+                order,
+                other_units: false,
+            },
+        );
+        let deadline_ms = self.deadline(when);
+        self.call(
+            home,
+            Deed::ReserveHome {
+                deadline_ms,
+                margin_ms,
+                rows: vec![row(pick)],
+            },
+        )?;
+        let declined = self.segments[usize::from(home)]
+            .decisions
+            .get(&row(pick).id());
+        let Some(&Decision::Declined { round, .. }) = declined else {
+            return Ok(());
+        };
+        self.call(
+            home,
+            Deed::FinishSpillover {
+                deadline_ms,
+                margin_ms,
+                spillovers: vec![(row(pick), call::End::GivenUp(round))],
+            },
+        )?;
+        if !reopens {
+            return self.forget(order);
+        }
+        let row = row(pick);
+        self.call(home, Deed::ReopenSpillover { deadline_ms, row })
     }
 
     fn forget(&mut self, order: u8) -> Played {
@@ -763,7 +829,7 @@ impl Game<'_> {
             .as_ref()
             .map_or(0, |stock| stock.fence);
         let (token, (available, config)) = (fence.max(self.tokens_from), set);
-        self.call(segment, Deed::Halt { token })?;
+        self.call(segment, Deed::Halt { token, drop: false })?;
         let at_home = |above: u8| Pick {
             order: segment + BUYERS * above,
             other_units: false,

@@ -31,6 +31,7 @@ pub enum Decision {
     GivenUp {
         units: u32,
         until_ms: i64,
+        round: u32,
     },
     Elsewhere {
         units: u32,
@@ -51,7 +52,7 @@ pub enum Decision {
 impl Decision {
     pub fn text(&self) -> String {
         match self {
-            Self::Taken { units, expires_ms } => format!("T{units}:{expires_ms}"),
+            Self::Taken { units, expires_ms } => format!("T{units}x{expires_ms:x}"),
             Self::Declined {
                 units,
                 until_ms,
@@ -62,7 +63,16 @@ impl Decision {
                 until_ms,
                 round,
             } => format!("D{units}:{until_ms}:{round}"),
-            Self::GivenUp { units, until_ms } => format!("N{units}:{until_ms}"),
+            Self::GivenUp {
+                units,
+                until_ms,
+                round: 0,
+            } => format!("N{units}:{until_ms}"),
+            Self::GivenUp {
+                units,
+                until_ms,
+                round,
+            } => format!("N{units}:{until_ms}:{round}"),
             Self::SoldOut { units, until_ms } => format!("S{units}:{until_ms}"),
             Self::Elsewhere { units, place } => format!("E{units}:{place}"),
             Self::Released { units, since_ms } => format!("R{units}:{since_ms}"),
@@ -161,6 +171,9 @@ impl Segment {
                 margin_ms,
                 spillovers,
             } => self.finish_spillover(seen, *deadline_ms, *margin_ms, spillovers),
+            Deed::ReopenSpillover { deadline_ms, row } => {
+                self.reopen_spillover(seen, *deadline_ms, row)
+            }
             Deed::DueSpillovers { at_most, skip } => self.due_spillovers(seen, *at_most, *skip),
             Deed::ForgetDeclined { spillovers } => self.forget_declined(spillovers),
             Deed::ForgetSpillover { spillovers } => self.forget_spillover(seen, spillovers),
@@ -170,7 +183,7 @@ impl Segment {
             Deed::TransferIn(moved) => self.transfer_in(seen, moved),
             Deed::SettleTransfers { left } => self.settle_transfers(left),
             Deed::SetState(config) => self.set_state(seen, config),
-            Deed::Halt { token } => self.halt(seen, *token),
+            Deed::Halt { token, drop } => self.halt(seen, *token, *drop),
             Deed::RestoreDecisions {
                 token,
                 batch,
@@ -195,7 +208,7 @@ impl Segment {
                 let adjusted = ((*available, *leaving), config, *hold_ms, *segments);
                 self.adjust(seen, *token, (last, *restored), adjusted)
             }
-            Deed::Inspect { from } => self.inspect(from),
+            Deed::Inspect { from, at_most } => self.inspect(from, *at_most),
         }
     }
 
@@ -272,36 +285,42 @@ impl Segment {
         if seen.now_ms > deadline_ms {
             return list!["late", seen.now_ms];
         }
+        let before = self.clone();
         let stock = present!(self, seen.now_ms);
-        if has_twice(rows.iter()) {
-            return TWICE;
-        }
         let Config {
             state,
-            epoch,
             limit,
             opens_ms,
             closes_ms,
+            ..
         } = stock.config;
         let open = state == "open"
             && seen.now_ms >= opens_ms
             && (closes_ms == 0 || seen.now_ms < closes_ms);
         let (alone, expires_ms) = (stock.segments == 1, seen.now_ms + stock.hold_ms);
         let (mut taken, mut exceptions): (Vec<&Row>, Vec<Reply>) = (vec![], vec![]);
+        let mut is_twice = false;
         for (index, row) in rows.iter().enumerate() {
             let (id, units) = (row.id(), row.units);
             let mut except = |code: &str, detail: String| {
                 exceptions.extend([Reply::from(index), code.into(), detail.into()])
             };
-            if let Some(known) = self.decisions.get_mut(&id) {
+            if let Some(known) = before.decisions.get(&id) {
                 except("a", known.text());
                 if let Decision::Declined {
-                    units, until_ms, ..
-                } = known
-                    && *units == row.units
-                    && *until_ms < deadline_ms
+                    units,
+                    until_ms,
+                    round,
+                } = *known
+                    && units == row.units
+                    && until_ms < deadline_ms
                 {
-                    *until_ms = deadline_ms;
+                    let declined = Decision::Declined {
+                        units,
+                        until_ms: deadline_ms,
+                        round,
+                    };
+                    self.decisions.insert(id, declined);
                     self.spillovers.insert(row.packed(), deadline_ms);
                 }
                 continue;
@@ -309,74 +328,66 @@ impl Segment {
             let count = self.buyers.get(&row.buyer()).copied().unwrap_or(0) + i64::from(units);
             let takes = stock.available >= u64::from(units);
             if !open {
-                except("n", String::new());
+                except("n", format!("{state}:{opens_ms}:{closes_ms}"));
                 continue;
             } else if limit > 0 && count > limit.try_into().unwrap() {
                 except("l", String::new());
                 continue;
-            } else if takes {
+            }
+            let (decision, is_counted) = if takes {
                 stock.available -= u64::from(units);
                 taken.push(row);
-                self.decisions
-                    .insert(id, Decision::Taken { units, expires_ms });
+                (Decision::Taken { units, expires_ms }, true)
             } else if alone {
                 except("s", String::new());
-                self.decisions.insert(
-                    id,
+                self.spillovers
+                    .insert(row.packed(), deadline_ms + margin_ms);
+                (
                     Decision::SoldOut {
                         units,
                         until_ms: deadline_ms,
                     },
-                );
-                self.spillovers
-                    .insert(row.packed(), deadline_ms + margin_ms);
-                continue;
+                    false,
+                )
             } else {
                 except("d", String::new());
-                self.decisions.insert(
-                    id,
+                self.spillovers.insert(row.packed(), deadline_ms);
+                (
                     Decision::Declined {
                         units,
                         until_ms: deadline_ms,
                         round: 0,
                     },
-                );
-                self.spillovers.insert(row.packed(), deadline_ms);
+                    true,
+                )
+            };
+            is_twice |= self.decisions.insert(id, decision).is_some();
+            if is_counted {
+                self.buyers.insert(row.buyer(), count);
             }
-            self.buyers.insert(row.buyer(), count);
         }
-        let available = stock.available;
-        let last = self.log_taken(seen, expires_ms, &taken);
-        list![
-            "ok",
-            seen.now_ms,
-            epoch,
-            available,
-            last,
-            expires_ms,
-            state,
-            opens_ms,
-            closes_ms,
-            exceptions
-        ]
+        if is_twice {
+            *self = before;
+            return TWICE;
+        }
+        self.reserved(seen, expires_ms, &taken, exceptions)
     }
 
     fn reserve_next(&mut self, seen: &Seen, deadline_ms: i64, rows: &[Row]) -> Reply {
         if seen.now_ms > deadline_ms {
             return list!["late", seen.now_ms];
         }
+        let before = self.clone();
         let stock = present!(self, seen.now_ms);
-        if has_twice(rows.iter()) {
-            return TWICE;
-        }
-        let (epoch, expires_ms) = (stock.config.epoch, seen.now_ms + stock.hold_ms);
+        let expires_ms = seen.now_ms + stock.hold_ms;
         let (mut taken, mut exceptions): (Vec<&Row>, Vec<Reply>) = (vec![], vec![]);
+        let mut is_twice = false;
         for (index, row) in rows.iter().enumerate() {
             let mut except = |code: &str, detail: String| {
                 exceptions.extend([Reply::from(index), code.into(), detail.into()])
             };
             let units = row.units;
-            let decision = match self.decisions.get(&row.id()) {
+            let decision = match before.decisions.get(&row.id()) {
                 Some(known) => {
                     except("a", known.text());
                     continue;
@@ -395,19 +406,13 @@ impl Segment {
                     }
                 }
             };
-            self.decisions.insert(row.id(), decision);
+            is_twice |= self.decisions.insert(row.id(), decision).is_some();
         }
-        let available = stock.available;
-        let last = self.log_taken(seen, expires_ms, &taken);
-        list![
-            "ok",
-            seen.now_ms,
-            epoch,
-            available,
-            last,
-            expires_ms,
-            exceptions
-        ]
+        if is_twice {
+            *self = before;
+            return TWICE;
+        }
+        self.reserved(seen, expires_ms, &taken, exceptions)
     }
 
     fn reserve_again(
@@ -424,7 +429,7 @@ impl Segment {
         if has_twice(rows.iter().map(|(row, ..)| row)) {
             return TWICE;
         }
-        let (epoch, expires_ms) = (stock.config.epoch, seen.now_ms + stock.hold_ms);
+        let expires_ms = seen.now_ms + stock.hold_ms;
         let (mut taken, mut exceptions): (Vec<&Row>, Vec<Reply>) = (vec![], vec![]);
         for (index, (row, asked_round, is_home)) in rows.iter().enumerate() {
             let mut except = |code: &str, detail: String| {
@@ -467,17 +472,21 @@ impl Segment {
                 self.spillovers.insert(row.packed(), due_ms);
             }
         }
-        let available = stock.available;
-        let last = self.log_taken(seen, expires_ms, &taken);
-        list![
-            "ok",
-            seen.now_ms,
-            epoch,
-            available,
-            last,
-            expires_ms,
-            exceptions
-        ]
+        self.reserved(seen, expires_ms, &taken, exceptions)
+    }
+
+    /// Writes the entry of a batch, and answers it.
+    fn reserved(
+        &mut self,
+        seen: &Seen,
+        expires_ms: i64,
+        taken: &[&Row],
+        exceptions: Vec<Reply>,
+    ) -> Reply {
+        let last = self.log_taken(seen, expires_ms, taken);
+        let reply = ["ok".into(), seen.now_ms.into(), self.available().into()];
+        let reply = reply.into_iter().chain([last.into(), expires_ms.into()]);
+        Reply::List(reply.chain(exceptions).collect())
     }
 
     /// Returns the last entry.
@@ -541,8 +550,12 @@ impl Segment {
                 units,
                 place: place.clone(),
             },
-            End::SoldOut(declined) if *declined == round => Decision::SoldOut { units, until_ms },
-            End::GivenUp(declined) if *declined == round => Decision::GivenUp { units, until_ms },
+            End::SoldOut(declined) if round <= *declined => Decision::SoldOut { units, until_ms },
+            End::GivenUp(declined) if round <= *declined => Decision::GivenUp {
+                units,
+                until_ms,
+                round: *declined,
+            },
             End::SoldOut(_) | End::GivenUp(_) => return false,
         };
         if !matches!(decision, Decision::Elsewhere { .. }) {
@@ -551,6 +564,38 @@ impl Segment {
         self.decisions.insert(row.id(), decision);
         self.spillovers.insert(row.packed(), until_ms + margin_ms);
         true
+    }
+
+    fn reopen_spillover(&mut self, seen: &Seen, deadline_ms: i64, row: &Row) -> Reply {
+        if seen.now_ms > deadline_ms {
+            return list!["late", seen.now_ms];
+        }
+        let limit = present!(self, seen.now_ms).config.limit.cast_signed();
+        let count = self.buyers.get(&row.buyer()).unwrap_or(&0) + i64::from(row.units);
+        if let Some(&Decision::GivenUp {
+            units,
+            until_ms,
+            round,
+        }) = self.decisions.get(&row.id())
+            && units == row.units
+            && (limit == 0 || count <= limit)
+        {
+            let until_ms = until_ms.max(deadline_ms);
+            let declined = Decision::Declined {
+                units,
+                until_ms,
+                round: round + 1,
+            };
+            self.decisions.insert(row.id(), declined);
+            self.buyers.insert(row.buyer(), count);
+            self.spillovers.insert(row.packed(), until_ms);
+        }
+        let decision = self.decisions.get(&row.id());
+        list![
+            "ok",
+            seen.now_ms,
+            decision.map_or_else(String::new, Decision::text)
+        ]
     }
 
     /// A count never falls below zero, and there is none at zero.
@@ -824,7 +869,7 @@ impl Segment {
         list!["set", config.epoch]
     }
 
-    fn halt(&mut self, seen: &Seen, token: u64) -> Reply {
+    fn halt(&mut self, seen: &Seen, token: u64, drop: bool) -> Reply {
         if let Some(stock) = &self.stock
             && token < stock.fence
         {
@@ -850,6 +895,11 @@ impl Segment {
             left: seen.entry.clone(),
             leaving: 0,
         };
+        if drop {
+            self.decisions.clear();
+            self.buyers.clear();
+            self.spillovers.clear();
+        }
         let stock = self.stock.get_or_insert(empty);
         (stock.fence, stock.repairing, stock.restored) = (token, Some(token), 0);
         self.log(
@@ -952,7 +1002,7 @@ impl Segment {
         list!["adjusted", seen.entry.clone()]
     }
 
-    fn inspect(&self, from: &str) -> Reply {
+    fn inspect(&self, from: &str, at_most: usize) -> Reply {
         let Some(Stock {
             available,
             config,
@@ -975,7 +1025,8 @@ impl Segment {
                 .position(|entry| entry.id == from)
                 .unwrap_or(0)
         };
-        let entries: Vec<Reply> = self.outbox[from..].iter().map(Entry::reply).collect();
+        let entries = self.outbox[from..].iter().take(at_most);
+        let entries: Vec<Reply> = entries.map(Entry::reply).collect();
         let repairing = repairing.map_or_else(String::new, |token| token.to_string());
         let counts = [
             self.decisions.len(),

@@ -1,12 +1,14 @@
 //! Carts, checked in every interleaving: a cart is sold as a whole or not at all.
 //!
 //! A cart of two lines, the request that places it and a repeat of it at another instance, a rival
-//! who wants the same units, a recorder that is behind, a provider that reports a payment, a
-//! buyer's cancellation and a reconciler. Each of them may be paused between any two steps and go on
-//! much later, or never: that is a crash. What was read may be out of date when it is acted on.
+//! who wants the same units, a recorder that is behind, a provider that reports a payment, a buyer
+//! who cancels the cart or extends its holds, and a reconciler. Each of them may be paused between any
+//! two steps and go on much later, or never: that is a crash. What was read may be out of date when
+//! it is acted on.
 //!
 //! The rules are in [`saga::Rules`]. Each is left out alone, and the checker must find a cart that is
-//! half sold, a cart that fails too early, or units that only the end of their hold frees.
+//! half sold or half expired, a cart that fails too early, or units that only the end of their hold
+//! frees.
 //!
 //! Left out: quantities (a line is refused or not), the ring of segments (`spillover.rs`), and a
 //! Redis that loses writes (`recovery.rs`): a cart is `held` by the ledger's orders, and not by what
@@ -16,7 +18,7 @@ mod properties;
 mod saga;
 
 use self::{
-    properties::{ALL_OR_NONE, FREED, HELD, IN_TIME},
+    properties::{ALL_OR_NONE, FREED, HALF_EXPIRED, HELD, IN_TIME},
     saga::{Rules, Saga},
 };
 use super::check::{assert_sound, find_counterexample};
@@ -52,6 +54,16 @@ fn with_a_cart_that_is_held_before_its_lines_are_recorded_the_checker_finds_one_
 #[test]
 fn without_versions_the_checker_finds_a_half_sold_cart() {
     without(|rules| rules.versions_are_checked = false, ALL_OR_NONE);
+}
+
+#[test]
+fn without_versions_the_checker_finds_an_extension_that_holds_a_cart_without_units() {
+    without(|rules| rules.versions_are_checked = false, HELD);
+}
+
+#[test]
+fn with_an_extension_of_some_lines_only_the_checker_finds_a_half_expired_cart() {
+    without(|rules| rules.extends_every_line = false, HALF_EXPIRED);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{
     rules::{CLOCK_ERROR, PATIENCE, Time},
     scripts::due_spillover,
     spillover::{Spillover, Step},
-    state::{Attempt, Decision, HOME, Order, Return, ReturnStage, SEGMENTS, Stage, State},
+    state::{Attempt, Decision, End, HOME, Order, Return, ReturnStage, SEGMENTS, Stage, State},
 };
 
 /// Never two units for one order.
@@ -31,6 +31,20 @@ pub fn all(spillover: &Spillover) -> Vec<Property<Spillover>> {
     if spillover.rounds > 0 {
         all.extend(of_rounds());
     }
+    if spillover.gives_up {
+        all.extend(of_orders_given_up());
+    }
+    if spillover.loses {
+        all.push(Property::sometimes(
+            "home has lost a round that another segment has declined",
+            |_, state: &State| {
+                any(state, |order| {
+                    order.home() == Decision::Declined
+                        && order.records[HOME].round < order.records[HOME + 1].round
+                })
+            },
+        ));
+    }
     all
 }
 
@@ -50,6 +64,37 @@ fn of_rounds() -> [Property<Spillover>; 3] {
             })
         }),
     ]
+}
+
+/// Without these, nothing would have been said of orders that are given up.
+fn of_orders_given_up() -> [Property<Spillover>; 3] {
+    [
+        Property::sometimes(
+            "an order that was given up is reopened",
+            |_, state: &State| any(state, was_reopened),
+        ),
+        Property::sometimes("an order that was reopened takes", |_, state: &State| {
+            any(state, |order| {
+                was_reopened(order) && order.times_taken() > 0
+            })
+        }),
+        Property::sometimes(
+            "an order is reopened while the others forget it",
+            |_, state: &State| {
+                any(state, |order| {
+                    was_reopened(order)
+                        && order.forgetting.is_some_and(|forgetting| {
+                            Some(forgetting.until) < order.records[HOME].deadline
+                        })
+                })
+            },
+        ),
+    ]
+}
+
+fn was_reopened(order: &Order) -> bool {
+    let mut attempts = order.attempts.iter().flatten();
+    attempts.any(|attempt| attempt.since_round > 0)
 }
 
 fn took_later_at(order: &Order, segment: usize) -> bool {
@@ -188,7 +233,7 @@ fn home_agrees(order: &Order) -> bool {
         )
     });
     match order.home() {
-        Decision::None | Decision::SoldOut => !elsewhere && !order.promised,
+        Decision::None | Decision::SoldOut | Decision::GivenUp => !elsewhere && !order.promised,
         Decision::Declined => order.promised == elsewhere,
         Decision::Taken => order.promised,
         Decision::TakenElsewhere => order.promised && elsewhere,
@@ -225,12 +270,17 @@ fn the_worker_settles_everything(spillover: &Spillover, state: &State) -> bool {
             in_spillovers,
             ..
         } = &state.orders[order];
-        let nothing_is_left = !in_spillovers
-            && records
-                .iter()
-                .all(|record| !matches!(record.decision, Decision::Declined | Decision::SoldOut));
+        let nothing_is_left =
+            !in_spillovers && records.iter().all(|record| !is_unfinished(record.decision));
         nothing_is_left && state.orders[order].is_counted() == state.orders[order].is_held()
     })
+}
+
+fn is_unfinished(decision: Decision) -> bool {
+    matches!(
+        decision,
+        Decision::Declined | Decision::SoldOut | Decision::GivenUp
+    )
 }
 
 /// The worker for returns starts again with each one that the ledger lists.
@@ -295,15 +345,23 @@ fn repeat(spillover: &Spillover, state: &mut State, order: usize, deadline: Time
         }
     }
     if let Some(attempt) = under_way(state, order).filter(|attempt| attempt.stage.finishes()) {
-        let round = attempt.round;
+        let (round, end) = (attempt.round, end_of(attempt.stage));
         spillover.take(
             state,
             Step::Finish {
                 order,
                 attempt,
+                end,
                 round,
             },
         );
+    }
+}
+
+fn end_of(stage: Stage) -> End {
+    match stage {
+        Stage::AllDeclined => End::SoldOut,
+        Stage::Asking(_) | Stage::TookAt(_) => End::Elsewhere,
     }
 }
 

@@ -65,6 +65,7 @@ const ONE_UNIT: Repairing = Repairing {
     repairers: 1,
     failovers: 1,
     halts: 2,
+    drops: false,
 };
 const ONE_BUYER: Repairing = Repairing {
     units: 2,
@@ -121,6 +122,21 @@ fn a_unit_that_comes_is_there_once_whatever_is_lost() {
 #[test]
 fn a_unit_that_goes_is_gone_once_whatever_is_lost() {
     assert_sound(TAKE_BACK, 200_000);
+}
+
+/// As after a restore of the ledger, but at any moment.
+#[test]
+fn repairers_may_drop_what_the_segment_has_stored() {
+    let sizes = [
+        (ONE_UNIT, 300_000),
+        (ONE_BUYER, 300_000),
+        (TOP_UP, 50_000),
+        (TAKE_BACK, 200_000),
+    ];
+    for (size, states) in sizes {
+        let drops = true;
+        assert_sound(Repairing { drops, ..size }, states);
+    }
 }
 
 #[test]
@@ -248,6 +264,25 @@ fn adjust_that_does_not_know_of_the_restore_opens_a_segment_that_has_forgotten_i
         Repairing {
             rules,
             ..TWO_FAILOVERS
+        },
+        EXPLAINED,
+    );
+}
+
+/// It needs one failover less: the halt itself has dropped them.
+#[test]
+fn adjust_that_does_not_know_of_the_restore_opens_a_segment_whose_orders_were_dropped() {
+    let rules = Rules {
+        adjust_knows_of_the_restore: false,
+        ..Rules::ALL
+    };
+    let (orders, drops) = (1, true);
+    find_counterexample(
+        Repairing {
+            rules,
+            orders,
+            drops,
+            ..ONE_UNIT
         },
         EXPLAINED,
     );

@@ -49,6 +49,12 @@ pub struct Rules {
     pub home_opens_the_round: bool,
     /// "Sold out" names the round that every segment has declined; home refuses it in a later one.
     pub sold_out_names_its_round: bool,
+    /// Home accepts an end of a later round than its own: a failover lost what it declined last.
+    pub later_round_ends_it: bool,
+    /// An order that was given up is reopened in the round after the one that all have declined.
+    pub reopened_in_the_next_round: bool,
+    /// An order that is reopened is counted again.
+    pub reopened_is_counted: bool,
     /// A new round does not reopen an order that home calls sold out.
     pub sold_out_is_final: bool,
     /// The caller is told "sold out" only when home says so.
@@ -76,6 +82,9 @@ impl Rules {
         round_is_decided_once: true,
         home_opens_the_round: true,
         sold_out_names_its_round: true,
+        later_round_ends_it: true,
+        reopened_in_the_next_round: true,
+        reopened_is_counted: true,
         sold_out_is_final: true,
         told_by_home: true,
     };
@@ -89,6 +98,12 @@ impl Rules {
     /// Whether an outcome with this deadline may still be obeyed at home.
     pub fn obeys_finish(self, now: Time, deadline: Time) -> bool {
         !self.deadline_in_finish || now <= deadline + CLOCK_ERROR
+    }
+
+    /// Whether "all have declined `round`" ends an order of which home has declined `declined`.
+    pub fn ends(self, declined: u8, round: u8) -> bool {
+        let may_be_later = self.later_round_ends_it;
+        !self.sold_out_names_its_round || declined == round || may_be_later && declined < round
     }
 
     /// Whether a final spillover with this remembered deadline may be forgotten.

@@ -2,7 +2,7 @@
 
 use super::{
     rules::{Rules, Time},
-    state::{Decision, HOME, Order, Record, Stage, State},
+    state::{Decision, End, HOME, Order, Record, State},
 };
 
 /// What an ask answers.
@@ -127,13 +127,13 @@ fn take_or_decline(
     record.decision
 }
 
-/// `finish_spillover`: a spillover that home has declined becomes final; a sold-out one gives the buyer's count
-/// back.
+/// `finish_spillover`: a spillover that home has declined becomes final; one that took nothing gives
+/// the buyer's count back.
 pub fn finish_spillover(
     rules: Rules,
     state: &mut State,
     order: usize,
-    stage: Stage,
+    end: End,
     deadline: Time,
     round: u8,
 ) {
@@ -141,17 +141,58 @@ pub fn finish_spillover(
         records, refused, ..
     } = &mut state.orders[order];
     let home = &mut records[HOME];
-    let sold_out = stage == Stage::AllDeclined;
     if rules.obeys_finish(state.now, deadline) && home.decision == Decision::Declined {
-        if !sold_out {
+        if end == End::Elsewhere {
             home.decision = Decision::TakenElsewhere;
-        } else if home.round == round || !rules.sold_out_names_its_round {
-            home.decision = Decision::SoldOut;
+        } else if rules.ends(home.round, round) {
+            home.decision = match end {
+                End::GivenUp => Decision::GivenUp,
+                _ => Decision::SoldOut,
+            };
+            home.round = home.round.max(round);
             state.counted = state.counted.saturating_sub(1);
         }
     }
     let home = records[HOME].decision;
-    *refused |= sold_out && (home == Decision::SoldOut || !rules.told_by_home);
+    *refused |= end == End::SoldOut && (home == Decision::SoldOut || !rules.told_by_home);
+}
+
+/// `reopen_spillover`: an order that home has given up is pending again, in the next round. Home has
+/// declined that round, without a look at its units.
+pub fn reopen_spillover(
+    rules: Rules,
+    limit: u8,
+    state: &mut State,
+    order: usize,
+    deadline: Time,
+) -> Reply {
+    if !rules.obeys_reservation(state.now, deadline) {
+        return Reply::Refused;
+    }
+    let Order {
+        records,
+        in_spillovers,
+        ..
+    } = &mut state.orders[order];
+    let home = &mut records[HOME];
+    if home.decision == Decision::GivenUp {
+        if state.counted >= limit {
+            return Reply::Refused;
+        }
+        state.counted += u8::from(rules.reopened_is_counted);
+        *home = Record {
+            decision: Decision::Declined,
+            deadline: home.deadline.max(Some(deadline)),
+            round: home.round + u8::from(rules.reopened_in_the_next_round),
+        };
+        *in_spillovers = true;
+    }
+    Reply::Replied(home.decision)
+}
+
+/// Not a script: a failover loses the last round that home has declined.
+pub fn lose_round(state: &mut State, order: usize) {
+    state.orders[order].records[HOME].round -= 1;
 }
 
 /// `due_spillovers`: the remembered deadline of a spillover that is final and may be forgotten.
@@ -194,7 +235,10 @@ pub fn forget_spillover(rules: Rules, state: &mut State, order: usize, until: Ti
     } = &mut state.orders[order];
     *in_spillovers = false;
     records[HOME].deadline = None;
-    if records[HOME].decision == Decision::SoldOut {
+    if matches!(
+        records[HOME].decision,
+        Decision::SoldOut | Decision::GivenUp
+    ) {
         records[HOME] = Record::default();
         *refused = false;
     }

@@ -20,6 +20,8 @@ const SPILLOVER: Spillover = Spillover {
     limit: 1,
     returns: false,
     rounds: 1,
+    gives_up: false,
+    loses: false,
 };
 const LONGEST: u8 = 6;
 

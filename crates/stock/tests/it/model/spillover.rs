@@ -8,7 +8,7 @@ use super::{
     rules::{PATIENCE, Rules, Time},
     scripts::{self, Reply},
     state::{
-        ATTEMPTS, Attempt, Decision, Forgetting, HOME, ORDERS, Order, Return, ReturnStage,
+        ATTEMPTS, Attempt, Decision, End, Forgetting, HOME, ORDERS, Order, Return, ReturnStage,
         SEGMENTS, Stage, State,
     },
 };
@@ -33,6 +33,10 @@ pub struct Spillover {
     pub returns: bool,
     /// Rounds that may follow the first one.
     pub rounds: u8,
+    /// Whether an attempt may give its order up, and a later one reopens it.
+    pub gives_up: bool,
+    /// Whether a failover may lose the last round that home has declined.
+    pub loses: bool,
 }
 
 /// One atomic step.
@@ -65,8 +69,13 @@ pub enum Step {
     Finish {
         order: usize,
         attempt: Attempt,
+        end: End,
         round: u8,
     },
+    /// An attempt that home has told "given up" reopens the order.
+    Reopen { order: usize, attempt: Attempt },
+    /// A failover loses the last round that home has declined.
+    LoseRound { order: usize },
     /// A worker finds the spillover due and sends `forget_declined` to the other segments.
     FindDue { order: usize },
     /// A `forget_declined` that was sent is delivered, perhaps again.
@@ -116,7 +125,12 @@ impl Spillover {
                     }
                 }));
                 let earlier = (0..attempt.round).flat_map(|round| {
-                    (0..self.ring).map(move |segment| Step::Earlier {
+                    let asked = if round < attempt.since_round {
+                        HOME + 1
+                    } else {
+                        self.ring
+                    };
+                    (0..asked).map(move |segment| Step::Earlier {
                         order,
                         attempt,
                         segment,
@@ -124,24 +138,52 @@ impl Spillover {
                     })
                 });
                 steps.extend(earlier);
+                if self.may_reopen(&state.orders[order]) {
+                    steps.push(Step::Reopen { order, attempt });
+                }
             }
-            steps.extend((0..attempt.round).map(|round| Step::Finish {
-                order,
-                attempt,
-                round,
-            }));
-            if attempt.stage.finishes() {
-                let round = attempt.round;
-                steps.push(Step::Finish {
-                    order,
-                    attempt,
-                    round,
-                });
-            }
+            self.finish_steps(order, attempt, steps);
             if attempt.round < self.rounds && self.may_begin_round(attempt.stage) {
                 steps.push(Step::NextRound { order, attempt });
             }
         }
+    }
+
+    /// In earlier rounds every segment had declined.
+    fn finish_steps(&self, order: usize, attempt: Attempt, steps: &mut Vec<Step>) {
+        let mut finish = |end: End, round: u8| {
+            steps.push(Step::Finish {
+                order,
+                attempt,
+                end,
+                round,
+            });
+        };
+        let declined = attempt.round + u8::from(attempt.stage == Stage::AllDeclined);
+        for round in attempt.since_round..declined {
+            finish(End::SoldOut, round);
+            if self.gives_up {
+                finish(End::GivenUp, round);
+            }
+        }
+        if attempt.stage.finishes() && attempt.stage != Stage::AllDeclined {
+            finish(End::Elsewhere, attempt.round);
+        }
+    }
+
+    fn may_reopen(&self, order: &Order) -> bool {
+        order.home() == Decision::GivenUp && order.records[HOME].round < self.rounds
+    }
+
+    /// Only while no segment takes in the lost round. What follows if one does is the subject of
+    /// `recovery.rs`.
+    fn may_lose_round(&self, order: &Order) -> bool {
+        let lost = order.records[HOME].round;
+        self.loses
+            && lost > 0
+            && order.records[..self.ring]
+                .iter()
+                .all(|record| record.decision == Decision::Declined && record.round >= lost)
     }
 
     fn may_begin_round(&self, stage: Stage) -> bool {
@@ -235,6 +277,22 @@ impl Spillover {
                     ..attempt
                 },
             );
+        }
+    }
+
+    fn reopen(&self, state: &mut State, order: usize, attempt: Attempt) {
+        let reply =
+            scripts::reopen_spillover(self.rules, self.limit, state, order, attempt.deadline);
+        if attempt.stage == Stage::Asking(HOME as u8) && reply == Reply::Replied(Decision::Declined)
+        {
+            let round = state.orders[order].records[HOME].round;
+            let next = Attempt {
+                round,
+                since_round: round,
+                stage: self.after(attempt.stage, HOME, reply),
+                ..attempt
+            };
+            replace(&mut state.orders[order], attempt, next);
         }
     }
 
@@ -357,6 +415,7 @@ impl Spillover {
                         deadline,
                         round: 0,
                         stage: Stage::Asking(HOME as u8),
+                        since_round: 0,
                     });
                 }
             }
@@ -379,15 +438,11 @@ impl Spillover {
             Step::Finish {
                 order,
                 attempt,
+                end,
                 round,
-            } => {
-                let stage = if round < attempt.round {
-                    Stage::AllDeclined
-                } else {
-                    attempt.stage
-                };
-                scripts::finish_spillover(self.rules, state, order, stage, attempt.deadline, round)
-            }
+            } => scripts::finish_spillover(self.rules, state, order, end, attempt.deadline, round),
+            Step::Reopen { order, attempt } => self.reopen(state, order, attempt),
+            Step::LoseRound { order } => scripts::lose_round(state, order),
             Step::FindDue { order } => self.find_due(state, order),
             Step::ForgetDeclined { order, segment } => self.forget_declined(state, order, segment),
             Step::ForgetSpillover { order } => self.forget_spillover(state, order),
@@ -454,6 +509,9 @@ impl Model for Spillover {
         for order in 0..self.orders {
             self.attempt_steps(state, order, steps);
             self.forget_steps(state, order, steps);
+            if self.may_lose_round(&state.orders[order]) {
+                steps.push(Step::LoseRound { order });
+            }
             self.return_steps(state, order, steps);
         }
     }

@@ -25,8 +25,10 @@ pub enum Decision {
     Taken,
     /// Home only, final: another segment has `Taken`.
     TakenElsewhere,
-    /// Home only, final: every segment has `Passed`.
+    /// Home only, final: every segment has `Declined`.
     SoldOut,
+    /// Home only: every segment has `Declined`, and the order is not sold out. It may be reopened.
+    GivenUp,
     /// The units were this order's and are not any more: at the segment that gave them, and at
     /// home.
     Released,
@@ -72,6 +74,17 @@ impl Stage {
     }
 }
 
+/// How an attempt ends a spillover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Another segment has `Taken`.
+    Elsewhere,
+    /// Every segment has declined.
+    SoldOut,
+    /// Every segment has declined, and it is not sold out.
+    GivenUp,
+}
+
 /// One run along the ring, by a client's request, a retry, or the spillover worker. A crashed one just
 /// never moves again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +95,8 @@ pub struct Attempt {
     pub round: u8,
     /// How far it has come.
     pub stage: Stage,
+    /// The first round that it asked the other segments in, if it has reopened the order.
+    pub since_round: u8,
 }
 
 /// The newest `forget_declined` that any worker has sent. An older one has an older deadline and can

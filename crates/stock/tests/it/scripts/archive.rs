@@ -111,7 +111,11 @@ async fn archive_segment_leaves_a_tombstone_once(site: Arc<Site>) {
 async fn archive_segment_refuses_before_it_writes(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     sale.set_state(ItemState::Closed, 12).await.unwrap();
-    let _ = sale.stock.halt(&sale.segment(0), 10).await.unwrap();
+    let _ = sale
+        .stock
+        .halt(&sale.segment(0), 10, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let before = sale.dumps().await;
     let fenced = sale.archive(0, 9, 13).await;
     assert_eq!(

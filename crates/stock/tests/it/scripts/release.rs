@@ -6,10 +6,7 @@ use domain::{Change, Quantity, TakenOrder};
 use redis::Value;
 use stock::{InspectionEntries, Settled};
 
-use super::{
-    MARGIN_MS, Row, column, expires, fields, home_decisions, ids, next_decisions, pack, status,
-    text,
-};
+use super::{MARGIN_MS, Row, column, decided, expires, fields, ids, pack, status, text};
 use crate::{
     sale::{self, Sale, Terms},
     site::{Site, on_both},
@@ -98,7 +95,7 @@ impl Sale {
             .await
             .unwrap();
         assert!(
-            home_decisions(&reply, rows.len())
+            decided(&reply, rows.len())
                 .1
                 .iter()
                 .all(|decision| decision == "taken"),
@@ -114,12 +111,12 @@ impl Sale {
             .reserve_home(home, deadline, std::slice::from_ref(row))
             .await
             .unwrap();
-        assert_eq!(home_decisions(&reply, 1).1, ["d"], "home was to be empty");
+        assert_eq!(decided(&reply, 1).1, ["d"], "home was to be empty");
         let reply = self
             .reserve_next(segment, deadline, std::slice::from_ref(row))
             .await
             .unwrap();
-        assert_eq!(next_decisions(&reply, 1).1, ["taken"]);
+        assert_eq!(decided(&reply, 1).1, ["taken"]);
         (deadline, format!("{}:{segment}", expires(&reply)))
     }
 
@@ -162,7 +159,7 @@ async fn release_replies_in_every_case(site: Arc<Site>) {
         .await;
     let (declined, never) = (sale.row(&cid, "declined", 1), sale.row(&ann, "never", 1));
     assert_eq!(
-        home_decisions(
+        decided(
             &sale
                 .reserve_home(1, deadline, std::slice::from_ref(&declined))
                 .await
@@ -243,7 +240,7 @@ async fn release_replies_in_every_case(site: Arc<Site>) {
         .await
         .unwrap();
     assert_eq!(
-        home_decisions(&known, 1),
+        decided(&known, 1),
         (3, vec![format!("a {}", dump.decision(one.id).unwrap())]),
         "released is its permanent decision"
     );
@@ -252,7 +249,7 @@ async fn release_replies_in_every_case(site: Arc<Site>) {
         .await
         .unwrap();
     assert_eq!(
-        next_decisions(&known, 1),
+        decided(&known, 1),
         (3, vec![format!("a {}", dump.decision(away.id).unwrap())])
     );
     sale.take(0, &[&sale.row(&bob, "again", 2)]).await;
@@ -325,7 +322,7 @@ async fn release_count_replies_in_every_case(site: Arc<Site>) {
     let (deadline, _) = sale.take_elsewhere(1, 0, &unnotified).await;
     let unsatisfiable = sale.row(&bob, "in-vain", 1);
     assert_eq!(
-        home_decisions(
+        decided(
             &sale
                 .reserve_home(1, deadline, std::slice::from_ref(&unsatisfiable))
                 .await
@@ -469,7 +466,7 @@ async fn an_abandoned_spillover_ends_with_the_release_and_is_forgotten(site: Arc
     let row = sale.row(&ann, "k", 1);
     let deadline = sale.now_ms().await + 1500;
     assert_eq!(
-        home_decisions(
+        decided(
             &sale
                 .reserve_home(1, deadline, std::slice::from_ref(&row))
                 .await
@@ -481,7 +478,7 @@ async fn an_abandoned_spillover_ends_with_the_release_and_is_forgotten(site: Arc
     );
     for (segment, decision) in [(2, "d"), (0, "taken")] {
         assert_eq!(
-            next_decisions(
+            decided(
                 &sale
                     .reserve_next(segment, deadline, std::slice::from_ref(&row))
                     .await

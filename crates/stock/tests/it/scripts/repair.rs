@@ -7,7 +7,7 @@ use domain::{BuyerId, Change, EntryId, ItemState, Quantity, TransferId, Window};
 use redis::Value;
 use stock::{Adjusted, Halted, InspectionEntries, Moved, Restoration, StockError, TransferMemory};
 
-use super::{MARGIN_MS, Row, column, fields, home_decisions, pack, status, text};
+use super::{MARGIN_MS, Row, column, decided, fields, pack, status, text};
 use crate::{
     sale::{self, Names, Sale, Terms, is_held},
     site::{Site, on_both},
@@ -21,6 +21,7 @@ on_both!(
     the_higher_token_halts,
     a_segment_that_is_gone_is_recreated_empty_and_halted,
     a_lost_key_is_recreated,
+    a_repairer_may_drop_what_a_segment_has_stored_of_orders,
     a_halted_segment_refuses_what_would_change_it_and_nothing_else,
     orders_are_restored_by_the_last_repairer_to_halt,
     a_spillover_that_is_restored_is_remembered_as_long_as_one_that_ended,
@@ -33,6 +34,10 @@ on_both!(
 
 impl Sale {
     async fn halt(&self, segment: u16, token: u64) -> Value {
+        self.halt_and(segment, token, "keep").await
+    }
+
+    async fn halt_and(&self, segment: u16, token: u64, memory: &str) -> Value {
         let Names {
             stock,
             decisions,
@@ -43,7 +48,9 @@ impl Sale {
         self.eval(
             HALT_SEGMENT,
             &[&stock, &decisions, &buyers, &outbox, &spillovers],
-            |cmd| column(cmd, [token]),
+            |cmd| {
+                cmd.arg(token).arg(memory);
+            },
         )
         .await
         .unwrap()
@@ -273,6 +280,40 @@ async fn a_segment_that_is_gone_is_recreated_empty_and_halted(site: Arc<Site>) {
     );
     assert_eq!(status(&sale.adjust(7, 4, &entry, 6, 2).await), "adjusted");
     assert_eq!(sale.dump(7).await.available(), 6);
+}
+
+/// The ledger was restored from a backup, and the segment has an order that the ledger lost.
+async fn a_repairer_may_drop_what_a_segment_has_stored_of_orders(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(5, 1)).await;
+    let row = sale.row(&sale.buyer_at(0, 0), "k", 2);
+    sale.take(0, &[&row]).await;
+    assert_eq!(shown(&sale.halt(0, 2).await)[..2], ["halted", "3"]);
+    let before = sale.dump(0).await;
+    assert_eq!((before.decisions.len(), before.buyers.len()), (1, 1));
+    assert_eq!(shown(&sale.halt_and(0, 1, "drop").await), ["fenced", "2"]);
+    assert_eq!(sale.dump(0).await, before, "a lower token drops nothing");
+
+    let halted = sale.halt_and(0, 3, "drop").await;
+    assert_eq!(shown(&halted)[..2], ["halted", "3"]);
+    let dropped = sale.dump(0).await;
+    assert_eq!(
+        (
+            dropped.decisions.len(),
+            dropped.buyers.len(),
+            dropped.spillovers.len(),
+            dropped.outbox,
+            dropped.available()
+        ),
+        (0, 0, 0, before.outbox + 1, 3),
+        "the outbox and the counter stay"
+    );
+    // Here the outbox still has the order, so a repair restores it.
+    let taken = format!("T2:{}", sale.now_ms().await);
+    let decisions = [(row.id.as_bytes().as_slice(), &*taken, Some(&row))];
+    assert_eq!(sale.restore(0, 3, "decisions", &decisions).await, "ok 1");
+    let counts = [(row.buyer.as_str().as_bytes(), "2", None)];
+    assert_eq!(sale.restore(0, 3, "buyers", &counts).await, "ok 1");
+    sale.end_repairing(0).await;
 }
 
 async fn a_lost_key_is_recreated(site: Arc<Site>) {
@@ -549,7 +590,7 @@ async fn orders_are_restored_by_the_last_repairer_to_halt(site: Arc<Site>) {
         .reserve_home(0, sale.now_ms().await + 60_000, &[held])
         .await
         .unwrap();
-    assert_eq!(home_decisions(&again, 1).1, ["a T2:77"]);
+    assert_eq!(decided(&again, 1).1, ["a T2:77"]);
 }
 
 async fn a_spillover_that_is_restored_is_remembered_as_long_as_one_that_ended(site: Arc<Site>) {
@@ -676,7 +717,11 @@ async fn transfers_are_restored_as_the_ledger_has_them(site: Arc<Site>) {
                 .arg("O2"),
         )
         .await;
-    let halted = sale.stock.halt(&key, 5).await.unwrap();
+    let halted = sale
+        .stock
+        .halt(&key, 5, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let memories = [
         (out, Some(Moved::Out(3))),
         (into, Some(Moved::In(4))),
@@ -769,7 +814,11 @@ async fn adjust_is_a_compare_and_set_on_the_last_entry(site: Arc<Site>) {
 async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 3)).await;
     let (ann, row) = (sale.buyer_at(0, 0), sale.row(&sale.buyer_at(0, 1), "k", 1));
-    let halted = sale.stock.halt(&sale.segment(0), 5).await.unwrap();
+    let halted = sale
+        .stock
+        .halt(&sale.segment(0), 5, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let (mut returned, mut outbox) = (
         sale.listen("stockade:returned", 0).await,
         sale.listen("stockade:outbox", 0).await,
@@ -840,7 +889,7 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
     );
     assert!(is_held(&sale.order(&ann, "k", 2).await.unwrap()));
     assert_eq!(
-        home_decisions(
+        decided(
             &sale
                 .reserve_home(0, sale.now_ms().await + 60_000, &[row])
                 .await
@@ -854,7 +903,11 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
 async fn an_order_waits_for_the_end_of_a_repair(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let ann: BuyerId = sale.buyer_at(0, 0);
-    let halted = sale.stock.halt(&sale.segment(0), 1).await.unwrap();
+    let halted = sale
+        .stock
+        .halt(&sale.segment(0), 1, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let order = tokio::spawn({
         let (item, reservation) = (sale.at_first(), sale.reservation(&ann, "k", 1));
         async move { item.order(reservation).await }

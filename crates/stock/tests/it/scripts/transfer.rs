@@ -231,7 +231,10 @@ async fn a_lower_token_is_refused_whatever_its_length(site: Arc<Site>) {
         sale.stock
             .transfer_in(&key, TransferId::random(), 1, EXACT)
             .await,
-        sale.stock.halt(&key, EXACT).await.map(|_| 0),
+        sale.stock
+            .halt(&key, EXACT, stock::OldMemory::Keep)
+            .await
+            .map(|_| 0),
     ] {
         assert!(
             matches!(&refused, Err(StockError::Fenced { segment, fence }) if *segment == key && *fence == EXACT + 1),

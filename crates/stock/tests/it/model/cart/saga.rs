@@ -32,6 +32,8 @@ pub struct Rules {
     pub only_one_alone_settles: bool,
     /// No segment takes for the cart long after its deadline.
     pub takes_end: bool,
+    /// An extension moves the end of every line's hold together with the cart's.
+    pub extends_every_line: bool,
 }
 
 impl Rules {
@@ -47,6 +49,7 @@ impl Rules {
         looks_until_no_line_can_come: true,
         only_one_alone_settles: true,
         takes_end: true,
+        extends_every_line: true,
     };
 }
 
@@ -61,11 +64,22 @@ pub enum Cart {
     Failed,
 }
 
+/// When a hold ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// At the end that it had at first.
+    First,
+    /// An extension has moved it.
+    Extended,
+}
+
 /// The cart's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Row {
     pub state: Cart,
     pub version: u8,
+    /// When the cart's holds end.
+    pub end: End,
     /// No reconciler looks at it any more.
     pub settled: bool,
 }
@@ -75,6 +89,7 @@ impl Row {
         Self {
             state: Cart::Placing,
             version,
+            end: End::First,
             settled: false,
         }
     }
@@ -136,10 +151,14 @@ pub struct State {
     pub row: Option<Row>,
     pub segments: [Segment; LINES],
     pub orders: [Order; LINES],
+    /// When the hold of each line ends.
+    pub ends: [End; LINES],
     pub requests: [Request; REQUESTS],
     /// What one of the actors has read and not acted on yet: the row may have changed since.
     pub read: Option<Row>,
     pub time: Time,
+    /// The ends of holds that have passed, up to this one.
+    pub passed: Option<End>,
     /// A segment has refused a line.
     pub refused: bool,
 }
@@ -149,13 +168,25 @@ pub struct State {
 pub enum Actor {
     Payment,
     Cancellation,
+    Extension,
     Reconciler,
+}
+
+impl Actor {
+    const ALL: [Self; 4] = [
+        Self::Payment,
+        Self::Cancellation,
+        Self::Extension,
+        Self::Reconciler,
+    ];
 }
 
 /// One atomic step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Tick,
+    /// The next end of holds passes.
+    EndPasses,
     /// The rival takes the unit of a line, or gives it back.
     Rival {
         line: usize,
@@ -217,9 +248,11 @@ impl State {
             row: None,
             segments: [Segment::Free; LINES],
             orders: [Order::Unknown; LINES],
+            ends: [End::First; LINES],
             requests: [Request::Idle; REQUESTS],
             read: None,
             time: Time::Early,
+            passed: None,
             refused: false,
         }
     }
@@ -239,6 +272,11 @@ impl State {
             .all(|order| *order != Order::Unknown)
     }
 
+    /// Whether a hold that ends then has ended.
+    pub fn has_passed(&self, end: End) -> bool {
+        self.passed >= Some(end)
+    }
+
     /// Whether the ledger knows all that the segments have taken.
     fn nothing_is_behind(&self) -> bool {
         let mut lines = self.segments.iter().zip(&self.orders);
@@ -249,29 +287,27 @@ impl State {
 impl Saga {
     /// Changes the row, if it is as it was read.
     fn write(&self, state: &mut State, from: Row, to: Cart, settled: bool) -> bool {
-        let Row {
-            state: from,
-            version,
-            ..
-        } = from;
-        let Some(row) = &mut state.row else {
+        let Some(row) = state.row.filter(|row| self.is_current(*row, from)) else {
             return false;
         };
-        // Requests place a cart together, so its version changes while it is being placed.
-        let is_current = match from {
-            Cart::Placing => row.state == Cart::Placing,
-            _ => row.version == version,
-        };
-        if !is_current && self.rules.versions_are_checked {
-            return false;
-        }
-        let settled = settled && (row.version == version || !self.rules.only_one_alone_settles);
-        *row = Row {
+        let is_alone = row.version == from.version || !self.rules.only_one_alone_settles;
+        state.row = Some(Row {
             state: to,
             version: row.version + u8::from(row.state != to),
-            settled,
-        };
+            settled: settled && is_alone,
+            ..row
+        });
         true
+    }
+
+    /// Whether the row is still as it was read. Requests place a cart together, so its version
+    /// changes while it is being placed.
+    fn is_current(&self, row: Row, read: Row) -> bool {
+        let is_current = match read.state {
+            Cart::Placing => row.state == Cart::Placing,
+            _ => row.version == read.version,
+        };
+        is_current || !self.rules.versions_are_checked
     }
 
     fn begin(&self, state: &mut State, request: usize) {
@@ -356,6 +392,7 @@ impl Saga {
                     self.end(state, read, Cart::Cancelled, true);
                 }
             }
+            Actor::Extension => self.extend(state, read),
             Actor::Reconciler => self.reconcile(state, read),
         }
     }
@@ -377,6 +414,29 @@ impl Saga {
         }
     }
 
+    /// Moves the end of the cart's holds, once: a repeat asks for the same end.
+    fn extend(&self, state: &mut State, read: Row) {
+        let may_extend = read.state == Cart::Held && read.end == End::First;
+        let Some(row) = state.row.filter(|row| self.is_current(*row, read)) else {
+            return;
+        };
+        if !may_extend {
+            return;
+        }
+        state.row = Some(Row {
+            state: read.state,
+            version: row.version + 1,
+            end: End::Extended,
+            settled: false,
+        });
+        let lines = if self.rules.extends_every_line {
+            LINES
+        } else {
+            1
+        };
+        state.ends[..lines].fill(End::Extended);
+    }
+
     fn end(&self, state: &mut State, read: Row, to: Cart, settled: bool) {
         if self.write(state, read, to, settled) {
             state.end_lines();
@@ -387,7 +447,9 @@ impl Saga {
         let deadline = state.time >= Time::Deadline || !self.rules.settles_at_the_deadline;
         match read.state {
             Cart::Placing if deadline => self.end(state, read, Cart::Failed, false),
-            Cart::Held => self.end(state, read, Cart::Expired, true),
+            Cart::Held if state.has_passed(read.end) => {
+                self.end(state, read, Cart::Expired, true);
+            }
             Cart::Failed => {
                 let no_line_can_come =
                     state.time == Time::Late || !self.rules.looks_until_no_line_can_come;
@@ -405,6 +467,12 @@ impl Saga {
                 state.time = match state.time {
                     Time::Early => Time::Deadline,
                     Time::Deadline | Time::Late => Time::Late,
+                }
+            }
+            Step::EndPasses => {
+                state.passed = match state.passed {
+                    None => Some(End::First),
+                    Some(_) => Some(End::Extended),
                 }
             }
             Step::Rival { line } => {
@@ -493,12 +561,16 @@ impl Model for Saga {
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
         steps.push(Step::Tick);
+        // Only the end of a held cart depends on it.
+        if state.row.is_some_and(|row| row.state == Cart::Held) {
+            steps.push(Step::EndPasses);
+        }
         (0..REQUESTS).for_each(|request| self.request_steps(state, request, steps));
         (0..LINES).for_each(|line| self.line_steps(state, line, steps));
         if state.read.is_none() && state.row.is_some() {
             steps.push(Step::Read);
         }
-        for actor in [Actor::Payment, Actor::Cancellation, Actor::Reconciler] {
+        for actor in Actor::ALL {
             let when = [false, true].into_iter();
             steps.extend(when.map(|is_late| Step::Act { actor, is_late }));
         }

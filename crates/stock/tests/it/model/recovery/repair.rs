@@ -30,6 +30,8 @@ pub struct Repairing {
     pub failovers: u8,
     /// How often the segment may be halted.
     pub halts: u8,
+    /// Whether a halt drops what the segment has stored of orders and transfers.
+    pub drops: bool,
 }
 
 /// One atomic step.
@@ -180,7 +182,8 @@ impl Repairing {
             }
             return;
         }
-        if state.halts < self.halts && scripts::halt(self.rules, state, token).is_some() {
+        if state.halts < self.halts && scripts::halt(self.rules, state, token, self.drops).is_some()
+        {
             steps.push(Step::Halt { repairer });
             steps.push(Step::HaltLate { repairer });
         }
@@ -251,7 +254,7 @@ impl Repairing {
         state.halts += 1;
         self.write(
             state,
-            scripts::halt(self.rules, state, State::token(repairer)),
+            scripts::halt(self.rules, state, State::token(repairer), self.drops),
         )
     }
 

@@ -41,9 +41,9 @@ pub fn transfer(state: &State, comes: bool, token: Token) -> Option<Effect> {
 }
 
 /// `halt_segment`: a segment that is gone is made again.
-pub fn halt(rules: Rules, state: &State, token: Token) -> Option<Effect> {
+pub fn halt(rules: Rules, state: &State, token: Token, drops: bool) -> Option<Effect> {
     let fence = state.segment().map_or(0, |segment| segment.fence);
-    (fence <= token || !rules.scripts_know_the_token).then_some(Effect::Halted(token))
+    (fence <= token || !rules.scripts_know_the_token).then_some(Effect::Halted { token, drops })
 }
 
 /// `restore_orders`

@@ -46,8 +46,8 @@ pub enum Effect {
     /// `transfer_in` of so many units, or `transfer_out` if it is less than none. None is a
     /// transfer out that found nothing.
     Transferred(i8),
-    /// `halt_segment`
-    Halted(Token),
+    /// `halt_segment`, which may drop what the segment has stored of orders and transfers
+    Halted { token: Token, drops: bool },
     /// `restore_orders`
     Restored(Memory),
     /// `adjust`
@@ -100,7 +100,10 @@ impl Segment {
                 self.available += units;
                 self.transferred = Some(units);
             }
-            Effect::Halted(token) => {
+            Effect::Halted { token, drops } => {
+                if drops {
+                    (self.decisions, self.counted, self.transferred) = Default::default();
+                }
                 (self.fence, self.repairing, self.restored) =
                     (self.fence.max(token), Some(token), false);
             }

@@ -4,6 +4,8 @@
 //! under this lock, so the lines of a cart cannot part: the holder of the row sees all of them in the
 //! cart's state, or the transaction fails.
 
+pub(crate) mod extension;
+
 use async_trait::async_trait;
 use domain::{Cart, CartId, CartRefusal, CartState, Order, OrderId, OrderState, PaymentId, Units};
 use jiff::{SignedDuration, Timestamp};

@@ -1,6 +1,8 @@
 //! Opening a ledger.
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
+
+use sqlx::sqlite::SqliteConnectOptions;
 
 use crate::{Ledger, LedgerError, postgres::PostgresLedger, sqlite::SqliteLedger};
 
@@ -16,6 +18,18 @@ pub async fn connect(url: &str, connections: u32) -> Result<Arc<dyn Ledger>, Led
             url.split(':').next().unwrap_or_default().into(),
         ))
     }
+}
+
+/// Opens a ledger that exists. A mistyped path of SQLite is an error here, not a new ledger.
+pub async fn connect_existing(url: &str, connections: u32) -> Result<Arc<dyn Ledger>, LedgerError> {
+    if url.starts_with("sqlite:") && !url.contains(":memory:") {
+        let options = SqliteConnectOptions::from_str(url)?;
+        let file = options.get_filename();
+        if !file.exists() {
+            return Err(LedgerError::NoFile(file.display().to_string()));
+        }
+    }
+    connect(url, connections).await
 }
 
 /// Opens a second connection pool to the same ledger, for a role that has its own runtime: the

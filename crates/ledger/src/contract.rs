@@ -2,8 +2,8 @@
 //!
 //! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] the order service and the
 //! expiry, [`Carts`] the same for orders of several items, [`StockOperations`] operators and the reconciler, [`Archives`] the end of an item,
-//! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`]
-//! and [`Webhooks`] what leaves the engine. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
+//! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`],
+//! [`Webhooks`] and [`Sinks`] what leaves the engine. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
 mod archives;
 mod carts;
@@ -12,8 +12,11 @@ mod listing;
 mod order_life;
 mod reading;
 mod recording;
+mod sinks;
 mod stock_operations;
 mod webhooks;
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -26,14 +29,27 @@ pub use {
     order_life::OrderLife,
     reading::{ByOrders, ItemTotals, Reading},
     recording::{Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
+    sinks::Sinks,
     stock_operations::{Created, StockOperations},
     webhooks::Webhooks,
 };
 
+/// Old events do not stay for a sink that no publisher has had for so long.
+pub(crate) const SINK_UNUSED_AFTER: Duration = Duration::from_secs(3 * 24 * 3600);
+
 /// A ledger. Every method is one transaction; every change is version-checked.
 #[async_trait]
 pub trait Ledger:
-    Recording + OrderLife + Carts + StockOperations + Archives + Reading + Listing + EventLog + Webhooks
+    Recording
+    + OrderLife
+    + Carts
+    + StockOperations
+    + Archives
+    + Reading
+    + Listing
+    + EventLog
+    + Webhooks
+    + Sinks
 {
     /// Brings the schema up to date. Several processes may call it concurrently.
     async fn migrate(&self) -> Result<(), LedgerError>;

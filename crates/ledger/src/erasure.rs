@@ -1,7 +1,9 @@
 //! Erasing the name of a buyer, for every database.
 //!
 //! A keyed hash replaces the name at archived items. At other items the name has to stay: it selects
-//! the home segment of its orders, which counts them and must remember them after a repair.
+//! the home segment of its orders, which counts them and must remember them after a repair. A cart that
+//! has failed has no units anywhere, and loses the name once none of its lines can be recorded any
+//! more.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +34,8 @@ pub enum Erased {
     Done {
         /// Orders that this call has erased the name from.
         orders: u64,
-        /// Orders that keep the name until their items are archived.
+        /// Orders that keep the name until their items are archived, and failed carts that keep it
+        /// because a line may still be recorded.
         kept: u64,
     },
     /// The buyer has held orders. Nothing was changed.
@@ -45,13 +48,15 @@ pub enum Erased {
 /// SQL statements of a transaction that erases a buyer, besides the journal's.
 #[async_trait]
 pub(crate) trait Statements: item::Statements {
-    /// Number of the buyer's held orders and of the buyer's carts that are being placed, and of all orders at items that are not archived.
+    /// Number of the buyer's held orders and of the buyer's carts that are being placed, and of all orders at items that are not archived and
+    /// failed carts that may still get a line there.
     async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError>;
 
     /// Stores the key if there is none, and returns the one that is stored.
     async fn erasure_key(&mut self, new: &[u8]) -> Result<Vec<u8>, LedgerError>;
 
-    /// Replaces the name in the orders at archived items, and in the carts all of whose items are.
+    /// Replaces the name in the orders at archived items, and in the carts that have failed and are
+    /// settled, or all of whose items are archived.
     /// Returns the item of each order.
     async fn replace_buyer(
         &mut self,

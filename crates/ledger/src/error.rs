@@ -11,6 +11,11 @@ pub enum LedgerError {
     /// The URL's scheme names no supported database.
     #[error("DATABASE_URL: expected postgres://... or sqlite://..., found the scheme {0:?}")]
     Url(String),
+    /// The file of a SQLite ledger does not exist, and was not to be created. Nothing was changed.
+    #[error(
+        "the file {0} does not exist: correct the path, or create the ledger with `stockade migrate`"
+    )]
+    NoFile(String),
     /// The database did not answer, or refused. Nothing was changed, unless the failure happened
     /// during a commit. In that case the outcome is unknown; read the checkpoint to find out.
     #[error("the ledger's database failed")]

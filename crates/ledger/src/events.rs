@@ -4,20 +4,20 @@
 //! other. A reader goes from cursor to cursor. It sees an event only when no event before it can
 //! appear any more.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+mod made;
+
+use std::{fmt, str::FromStr};
 
 use async_trait::async_trait;
-use domain::{Cart, CartState, Item, ItemId, ItemState, Order, OrderId, OrderState, Wave};
+use domain::{ItemId, OrderId};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::{
-    LedgerError, NewJournalEntry, convert::parsed, replay::Replayed, transaction::Transact,
+pub(crate) use self::made::{
+    OrderEvents, of_cart, of_cart_extension, of_extension, of_item_change, of_journal_entry,
+    of_new_item, of_transitions, of_wave,
 };
-
-/// Most orders in one event. A backlog that is recorded at once becomes several events, so that
-/// none grows beyond what a webhook's receiver accepts.
-pub(crate) const EVENT_ORDERS_MAX: usize = 1000;
+use crate::{LedgerError, transaction::Transact};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident => $word:literal,)*) => {
@@ -71,6 +71,8 @@ kinds! {
     CartRefundDue => "cart.refund_due",
     /// The money of the cart was returned.
     CartRefunded => "cart.refunded",
+    /// The holds of the cart end later.
+    CartExtended => "cart.extended",
     /// A line was refused, so no line has units.
     CartFailed => "cart.failed",
     /// The item was created.
@@ -89,43 +91,6 @@ kinds! {
     PaymentStray => "payment.stray",
     /// The money of such a payment was returned.
     PaymentRefunded => "payment.refunded",
-}
-
-impl EventKind {
-    fn of_order(state: OrderState) -> Self {
-        match state {
-            OrderState::Held => Self::OrderHeld,
-            OrderState::Confirmed => Self::OrderConfirmed,
-            OrderState::Cancelled => Self::OrderCancelled,
-            OrderState::Expired => Self::OrderExpired,
-            OrderState::RefundDue => Self::OrderRefundDue,
-            OrderState::Refunded => Self::OrderRefunded,
-            OrderState::Rejected => Self::OrderRejected,
-        }
-    }
-
-    /// `None`: a cart begins `placing` without an event.
-    fn of_cart(state: CartState) -> Option<Self> {
-        Some(match state {
-            CartState::Placing => return None,
-            CartState::Held => Self::CartHeld,
-            CartState::Confirmed => Self::CartConfirmed,
-            CartState::Cancelled => Self::CartCancelled,
-            CartState::Expired => Self::CartExpired,
-            CartState::RefundDue => Self::CartRefundDue,
-            CartState::Refunded => Self::CartRefunded,
-            CartState::Failed => Self::CartFailed,
-        })
-    }
-
-    fn of_item(state: ItemState) -> Self {
-        match state {
-            ItemState::Open => Self::ItemOpened,
-            ItemState::Paused => Self::ItemPaused,
-            ItemState::Closed => Self::ItemClosed,
-            ItemState::Archived => Self::ItemArchived,
-        }
-    }
 }
 
 impl fmt::Display for EventKind {
@@ -222,152 +187,6 @@ pub(crate) trait Statements: Transact {
     async fn add_events(&mut self, events: &[NewEvent]) -> Result<(), LedgerError>;
 }
 
-/// Orders that a transaction has moved, by item and kind.
-#[derive(Debug, Default)]
-pub(crate) struct Moved(BTreeMap<ItemId, BTreeMap<&'static str, (EventKind, Vec<OrderId>)>>);
-
-impl Moved {
-    /// Adds the orders that a replay held and rejected.
-    pub(crate) fn add(&mut self, replayed: &mut Replayed) {
-        let held = std::mem::take(&mut replayed.held_orders);
-        // A reacquisition that was not covered leaves its order unchanged.
-        let rejected = replayed.rejected.iter().filter(|id| id.attempt() == 0);
-        let rejected = rejected.copied().collect();
-        let item = &replayed.row.key.item;
-        self.extend(item, EventKind::OrderHeld, held);
-        self.extend(item, EventKind::OrderRejected, rejected);
-    }
-
-    fn extend(&mut self, item: &ItemId, kind: EventKind, mut orders: Vec<OrderId>) {
-        if orders.is_empty() {
-            return;
-        }
-        let kinds = self.0.entry(item.clone()).or_default();
-        let (_, known) = kinds
-            .entry(kind.as_str())
-            .or_insert_with(|| (kind, Vec::new()));
-        if known.is_empty() {
-            *known = orders;
-        } else {
-            known.append(&mut orders);
-        }
-    }
-
-    /// An event for each item and kind, in parts of [`EVENT_ORDERS_MAX`] orders.
-    pub(crate) fn into_events(self) -> Vec<NewEvent> {
-        let mut events = Vec::new();
-        for (item, kinds) in self.0 {
-            for (kind, orders) in kinds.into_values() {
-                if orders.len() <= EVENT_ORDERS_MAX {
-                    events.push(of_orders(&item, kind, orders));
-                    continue;
-                }
-                let parts = orders.chunks(EVENT_ORDERS_MAX);
-                events.extend(parts.map(|part| of_orders(&item, kind, part.to_vec())));
-            }
-        }
-        events
-    }
-}
-
-fn of_orders(item: &ItemId, kind: EventKind, orders: Vec<OrderId>) -> NewEvent {
-    NewEvent {
-        kind,
-        item: item.clone(),
-        orders,
-        data: Value::Null,
-    }
-}
-
-/// The events of transitions that were made, from the orders as they are afterwards. A state that
-/// comes with a payment gets an event for each order, with the payment.
-pub(crate) fn of_transitions<'a>(made: impl Iterator<Item = &'a Order>) -> Vec<NewEvent> {
-    let (mut moved, mut single) = (Moved::default(), Vec::new());
-    for order in made {
-        let kind = EventKind::of_order(order.state);
-        match order.state {
-            OrderState::Confirmed | OrderState::RefundDue | OrderState::Refunded => {
-                single.push(NewEvent {
-                    data: json!({ "payment": order.payment }),
-                    ..of_orders(&order.item, kind, vec![order.id])
-                });
-            }
-            _ => moved.extend(&order.item, kind, vec![order.id]),
-        }
-    }
-    single.extend(moved.into_events());
-    single
-}
-
-/// The event of an extended hold, from the order as it is afterwards.
-pub(crate) fn of_extension(order: &Order) -> NewEvent {
-    NewEvent {
-        data: json!({ "expires_at": order.expires_at }),
-        ..of_orders(&order.item, EventKind::OrderExtended, vec![order.id])
-    }
-}
-
-/// The event of a wave, from the item as it is afterwards.
-pub(crate) fn of_wave(item: &Item, wave: &Wave) -> NewEvent {
-    NewEvent {
-        data: json!({ "at": wave.at, "units": wave.units, "stock": item.stock }),
-        ..of_orders(&item.id, EventKind::ItemWaveAdded, Vec::new())
-    }
-}
-
-/// The event of a transition of a cart, from the cart as it is afterwards. Its subject is the cart.
-pub(crate) fn of_cart(cart: &Cart) -> Result<Option<NewEvent>, LedgerError> {
-    let Some(kind) = EventKind::of_cart(cart.state) else {
-        return Ok(None);
-    };
-    let mut data = json!({ "cart": cart.id });
-    if let Some(payment) = &cart.payment {
-        data["payment"] = json!(payment);
-    }
-    if let Some(refusal) = &cart.refusal {
-        data["code"] = json!(refusal.reason);
-        data["item"] = json!(refusal.item);
-    }
-    Ok(Some(NewEvent {
-        kind,
-        item: parsed("carts.id", &cart.id.to_string())?,
-        orders: cart.lines.iter().map(|line| line.order).collect(),
-        data,
-    }))
-}
-
-/// The event of a new item.
-pub(crate) fn of_new_item(item: &Item) -> NewEvent {
-    NewEvent {
-        data: json!({ "state": item.state, "stock": item.stock }),
-        ..of_orders(&item.id, EventKind::ItemCreated, Vec::new())
-    }
-}
-
-/// The event of a change of an item, if it changed the state.
-pub(crate) fn of_item_change(before: &Item, after: &Item) -> Option<NewEvent> {
-    (before.state != after.state)
-        .then(|| of_orders(&after.id, EventKind::of_item(after.state), Vec::new()))
-}
-
-/// The journal's words for a payment that no order can take, and for the return of its money.
-const UNMATCHED_PAYMENT: &str = "unmatched_payment";
-const PAYMENT_REFUNDED: &str = "payment_refunded";
-
-/// The event that a journal entry stands for, if any.
-pub(crate) fn of_journal_entry(entry: &NewJournalEntry) -> Option<NewEvent> {
-    let kind = match &*entry.action {
-        UNMATCHED_PAYMENT => EventKind::PaymentStray,
-        PAYMENT_REFUNDED => EventKind::PaymentRefunded,
-        _ => return None,
-    };
-    let order = entry.before["order"].as_str()?.parse().ok()?;
-    Some(NewEvent {
-        data: entry.after.clone(),
-        ..of_orders(&entry.item, kind, vec![order])
-    })
-}
-
 /// Events by column. The orders of an event are `bytes` bytes of `orders`, from `first` on, counted
 /// from 1.
 #[derive(Default)]
@@ -419,9 +238,7 @@ fn data_text(event: &NewEvent) -> String {
 
 #[cfg(test)]
 mod tests {
-    use domain::{ItemId, OrderId};
-
-    use super::{EVENT_ORDERS_MAX, EventCursor, EventKind, Moved};
+    use super::EventCursor;
 
     #[test]
     fn a_cursor_has_one_text() {
@@ -447,30 +264,5 @@ mod tests {
         for text in invalid {
             assert!(text.parse::<EventCursor>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn a_backlog_becomes_several_events_that_name_each_order_once() {
-        let item = ItemId::new("vase").unwrap();
-        let ids = |from: u16, to: u16| -> Vec<OrderId> {
-            let bytes = |n: u16| [[0; 14].as_slice(), &n.to_be_bytes()].concat();
-            (from..to)
-                .map(|n| OrderId::from_bytes(bytes(n).try_into().unwrap()))
-                .collect()
-        };
-        let mut moved = Moved::default();
-        moved.extend(&item, EventKind::OrderHeld, ids(0, 700));
-        moved.extend(&item, EventKind::OrderHeld, ids(700, 2300));
-        moved.extend(&item, EventKind::OrderRejected, Vec::new());
-        let events = moved.into_events();
-        let sizes: Vec<_> = events.iter().map(|event| event.orders.len()).collect();
-        assert_eq!(sizes, [EVENT_ORDERS_MAX, EVENT_ORDERS_MAX, 300]);
-        assert_eq!(
-            events
-                .into_iter()
-                .flat_map(|event| event.orders)
-                .collect::<Vec<_>>(),
-            ids(0, 2300)
-        );
     }
 }

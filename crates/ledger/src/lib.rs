@@ -37,10 +37,10 @@ pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,
 };
-pub use connect::{connect, connect_again};
+pub use connect::{connect, connect_again, connect_existing};
 pub use contract::{
     Archives, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem, Listing,
-    LiveItem, OrderLife, Page, Reading, Recorded, Recording, SegmentReplay, SegmentRow,
+    LiveItem, OrderLife, Page, Reading, Recorded, Recording, SegmentReplay, SegmentRow, Sinks,
     StockOperations, Webhooks,
 };
 pub use erasure::Erased;

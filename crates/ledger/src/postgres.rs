@@ -10,6 +10,7 @@ mod listing;
 mod reading;
 mod recording;
 mod repair;
+mod sinks;
 mod stock;
 mod totals;
 mod webhooks;
@@ -92,6 +93,11 @@ const PAGE_PLANS: [(&str, &str); 2] = [("enable_bitmapscan", "off"), ("enable_so
 const LIST_CONNECTIONS: u32 = 2;
 const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Connections for the sums of audits, which read all orders of an item. Opened when they are needed.
+const AUDIT_CONNECTIONS: u32 = 2;
+/// Audits of many items wait for each other. None is in a hurry.
+const AUDIT_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// After waiting for a lock, a transaction must see what the previous holder has written.
 const ISOLATION: [(&str, &str); 1] = [("default_transaction_isolation", "read committed")];
 
@@ -104,6 +110,7 @@ const WAIT_FOR_DISK: &str = "SELECT set_config('synchronous_commit', 'on', false
 pub(crate) struct PostgresLedger {
     pool: PgPool,
     lists: PgPool,
+    audits: PgPool,
 }
 
 impl PostgresLedger {
@@ -120,9 +127,17 @@ impl PostgresLedger {
         let lists = pool(LIST_CONNECTIONS)
             .idle_timeout(LIST_IDLE_TIMEOUT)
             .connect_lazy_with(options.clone().options(PAGE_PLANS));
+        let audits = pool(AUDIT_CONNECTIONS)
+            .idle_timeout(LIST_IDLE_TIMEOUT)
+            .acquire_timeout(AUDIT_ACQUIRE_TIMEOUT)
+            .connect_lazy_with(options.clone());
         let pool = pool(connections).connect_with(options).await?;
         warn_without_fsync(&pool).await?;
-        Ok(Self { pool, lists })
+        Ok(Self {
+            pool,
+            lists,
+            audits,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::{
     LedgerError, Recorded, SegmentReplay, SegmentRow,
-    events::{Moved, NewEvent},
+    events::{EventKind, NewEvent, OrderEvents},
     limits::{self, Taker, Watch},
     replay::{ReplayMode, Replayed, replay},
     statements::{Expected, Move, NewOrder, NewOrders, Shapes, Statements},
@@ -168,7 +168,7 @@ struct Replays {
 /// Replays every segment. `touched` starts with the rows of the ledger, and each replay adds to it,
 /// so that repeats within the batch are recognised as well.
 fn replay_all(replays: &[SegmentReplay], touched: &mut Touched) -> Result<Replays, LedgerError> {
-    let mut events = Moved::default();
+    let mut events = OrderEvents::default();
     let (mut moves, mut recorded) = (
         Vec::with_capacity(replays.len()),
         Vec::with_capacity(replays.len()),
@@ -178,7 +178,7 @@ fn replay_all(replays: &[SegmentReplay], touched: &mut Touched) -> Result<Replay
         if replayed.row.checkpoint.is_none() {
             return Err(LedgerError::Diverged(row.key.clone()));
         }
-        events.add(&mut replayed);
+        add_events(&mut events, &mut replayed);
         let after = replayed.row.clone();
         recorded.push(recorded_of(row, replayed));
         moves.push(Move {
@@ -191,6 +191,17 @@ fn replay_all(replays: &[SegmentReplay], touched: &mut Touched) -> Result<Replay
         recorded,
         events: events.into_events(),
     })
+}
+
+/// Adds the orders that the replay held and rejected.
+pub(crate) fn add_events(events: &mut OrderEvents, replayed: &mut Replayed) {
+    let held = std::mem::take(&mut replayed.held_orders);
+    // A reacquisition that was not covered leaves its order unchanged.
+    let rejected = replayed.rejected.iter().filter(|id| id.attempt() == 0);
+    let rejected = rejected.copied().collect();
+    let item = &replayed.row.key.item;
+    events.extend(item, EventKind::OrderHeld, held);
+    events.extend(item, EventKind::OrderRejected, rejected);
 }
 
 pub(crate) fn recorded_of(before: &SegmentRow, replayed: Replayed) -> Recorded {

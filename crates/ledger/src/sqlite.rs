@@ -14,6 +14,7 @@ mod listing;
 mod reading;
 mod recording;
 mod repair;
+mod sinks;
 mod stock;
 mod totals;
 mod webhooks;
@@ -72,9 +73,16 @@ macro_rules! transfer_columns {
 }
 use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
 
+/// Connections for lists and audits, opened when they are needed.
+const LIST_CONNECTIONS: u32 = 2;
+/// Audits of many items wait for each other. None is in a hurry.
+const LIST_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The ledger on SQLite.
 pub(crate) struct SqliteLedger {
     readers: SqlitePool,
+    /// For lists and the sums of audits. However many are read, orders keep their readers.
+    lists: SqlitePool,
     writer: SqlitePool,
 }
 
@@ -96,8 +104,16 @@ impl SqliteLedger {
         }
         let pool = |connections| pool(connections).acquire_timeout(BUSY_TIMEOUT);
         let writer = open(pool(1), &options).await?;
+        let lists = options.clone();
         let readers = pool(connections).connect_with(options).await?;
-        Ok(Self { readers, writer })
+        let lists = self::pool(LIST_CONNECTIONS)
+            .acquire_timeout(LIST_ACQUIRE_TIMEOUT)
+            .connect_lazy_with(lists);
+        Ok(Self {
+            readers,
+            lists,
+            writer,
+        })
     }
 
     async fn write(&self) -> Result<Transaction, LedgerError> {
@@ -199,8 +215,31 @@ fn hex_list<'a>(ids: impl IntoIterator<Item = &'a OrderId>) -> Result<String, Le
 
 #[cfg(test)]
 mod tests {
-    use super::SqliteLedger;
-    use crate::transaction::Transact;
+    use domain::{ItemId, OrderId};
+
+    use super::{LIST_CONNECTIONS, SqliteLedger};
+    use crate::{Listing, OrderLife, Reading, transaction::Transact};
+
+    #[tokio::test]
+    async fn orders_are_found_while_lists_and_audits_have_all_of_their_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/ledger.db", folder.path().display());
+        let ledger = SqliteLedger::connect(&url, 1).await.unwrap();
+        crate::Ledger::migrate(&ledger).await.unwrap();
+        let mut busy = Vec::new();
+        for _ in 0..LIST_CONNECTIONS {
+            busy.push(ledger.lists.acquire().await.unwrap());
+        }
+        let vase: ItemId = "vase".parse().unwrap();
+        let brief = std::time::Duration::from_millis(500);
+        let sums = tokio::time::timeout(brief, ledger.totals(&vase)).await;
+        let list = tokio::time::timeout(brief, ledger.list_items(None, 10)).await;
+        assert!(sums.is_err() && list.is_err(), "they wait for their own");
+        let order = ledger.order(OrderId::from_bytes([1; 16])).await;
+        assert!(order.unwrap().is_none());
+        drop(busy);
+        assert!(ledger.totals(&vase).await.unwrap().is_none());
+    }
 
     #[tokio::test]
     async fn a_transaction_ended_by_sqlite_does_not_block_the_next_one() {

@@ -1,5 +1,7 @@
 //! Carts: orders of several items that change together.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use domain::{BuyerId, Cart, CartId};
 use jiff::Timestamp;
@@ -34,6 +36,13 @@ pub trait Carts: Send + Sync + 'static {
     ///
     /// `LedgerError::BrokenCart` if the lines are not in the state of their cart. Nothing is changed.
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError>;
+
+    /// Makes the holds of all lines of a held cart last `hold`, counted from when the first of them
+    /// took its units, if the cart still has this version. Returns the cart as it is then: a hold
+    /// never gets shorter.
+    ///
+    /// `None`, and nothing is changed: a concurrent change came first, or the cart is not held.
+    async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError>;
 
     /// Carts that a reconciler has to look at by `now`, the longest due first.
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError>;

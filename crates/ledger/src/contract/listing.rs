@@ -45,7 +45,7 @@ pub trait Listing: Send + Sync + 'static {
     ) -> Result<Page<Order, OrderId>, LedgerError>;
 
     /// The journal entries of payments that no order could take, and whose money was not returned,
-    /// oldest first.
+    /// oldest first. Not those that their order or cart has accepted since.
     async fn list_unmatched_payments(
         &self,
         after: Option<u64>,

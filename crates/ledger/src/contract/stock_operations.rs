@@ -105,6 +105,9 @@ pub trait StockOperations: Send + Sync + 'static {
     /// Adds an entry to the journal, unless the item has an entry under the name `once`. Returns
     /// whether this call added it.
     async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError>;
+
+    /// Whether the item has an entry under the name `once`.
+    async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError>;
 }
 
 /// Result of [`StockOperations::create_item`].

@@ -39,12 +39,13 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
     /// the same sequence.
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError>;
 
-    /// Moves the deadline of the order if it is held and has this version. Returns whether it was.
-    async fn set_deadline(
+    /// Moves the deadline of each order that is held and still has this version. Returns how many
+    /// were.
+    async fn set_deadlines(
         &mut self,
-        order: &Order,
+        orders: &[&Order],
         expires_at: Timestamp,
-    ) -> Result<bool, LedgerError>;
+    ) -> Result<usize, LedgerError>;
 
     /// Adds the changes to the rows' counters, and inserts the events. One of the two lists may be
     /// empty.

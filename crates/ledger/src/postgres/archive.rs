@@ -133,6 +133,8 @@ impl erasure::Statements for Transaction {
         let counts = sqlx::query_as::<_, (i64, i64)>(
             "SELECT count(*) FILTER (WHERE state = 'held') + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'placing'), \
                     count(*) FILTER (WHERE NOT EXISTS (SELECT FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL)) \
+                    + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'failed' AND due_at IS NOT NULL AND EXISTS ( \
+                           SELECT FROM cart_lines JOIN items ON items.id = cart_lines.item WHERE cart = carts.id AND archived_at IS NULL)) \
              FROM orders WHERE buyer = $1",
         );
         let [first, last] = CartId::range_of(buyer);
@@ -170,8 +172,8 @@ impl erasure::Statements for Transaction {
             .fetch_all(&mut **self)
             .await?;
         let carts = sqlx::query(
-            "UPDATE carts SET buyer = $2 WHERE id >= $3 AND id <= $4 AND buyer = $1 AND NOT EXISTS ( \
-                 SELECT FROM cart_lines JOIN items ON items.id = cart_lines.item WHERE cart = carts.id AND archived_at IS NULL)",
+            "UPDATE carts SET buyer = $2 WHERE id >= $3 AND id <= $4 AND buyer = $1 AND ((state = 'failed' AND due_at IS NULL) OR NOT EXISTS ( \
+                 SELECT FROM cart_lines JOIN items ON items.id = cart_lines.item WHERE cart = carts.id AND archived_at IS NULL))",
         );
         let [first, last] = CartId::range_of(buyer);
         carts

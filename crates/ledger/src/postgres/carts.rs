@@ -1,5 +1,7 @@
 //! Carts, on PostgreSQL.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId};
 use jiff::Timestamp;
@@ -91,6 +93,10 @@ impl Carts for PostgresLedger {
 
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
         carts::step(self.pool.begin().await?, step).await
+    }
+
+    async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError> {
+        carts::extension::extend(self.pool.begin().await?, cart, hold).await
     }
 
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {

@@ -4,10 +4,11 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::PgPool;
 
-use super::{PostgresLedger, Transaction};
+use super::{PostgresLedger, Transaction, webhooks::milliseconds};
 use crate::{
     Event, EventCursor, EventLog, Events, LedgerError,
     columns::{self, EventColumns},
+    contract::SINK_UNUSED_AFTER,
     convert::{signed, unsigned},
     events::{EventRows, NewEvent, Statements},
 };
@@ -118,6 +119,7 @@ async fn remove(pool: &PgPool, before: Timestamp, at_most: usize) -> Result<usiz
     let removed = sqlx::query(
         "WITH old AS (SELECT xid, seq FROM events WHERE xid < pg_snapshot_xmin(pg_current_snapshot()) \
                       AND NOT EXISTS (SELECT FROM webhooks WHERE disabled_at IS NULL AND (webhooks.xid, webhooks.seq) < (events.xid, events.seq)) \
+                      AND NOT EXISTS (SELECT FROM sinks WHERE served_at > now() - $3 * interval '1 millisecond' AND (sinks.xid, sinks.seq) < (events.xid, events.seq)) \
                       ORDER BY xid, seq LIMIT $2), \
               gone AS (DELETE FROM events USING old WHERE events.xid = old.xid AND events.seq = old.seq \
                        AND events.at < to_timestamp($1::double precision / 1000) RETURNING events.xid, events.seq), \
@@ -129,6 +131,7 @@ async fn remove(pool: &PgPool, before: Timestamp, at_most: usize) -> Result<usiz
     let removed = removed
         .bind(before.as_millisecond())
         .bind(signed(at_most as u64))
+        .bind(milliseconds(SINK_UNUSED_AFTER))
         .fetch_all(pool)
         .await?;
     Ok(removed.len())

@@ -234,22 +234,23 @@ impl Statements for Transaction {
         Ok(stepped.into_iter().map(OrderId::from).collect())
     }
 
-    async fn set_deadline(
+    async fn set_deadlines(
         &mut self,
-        order: &Order,
+        orders: &[&Order],
         expires_at: Timestamp,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<usize, LedgerError> {
         let moved = sqlx::query(
-            "UPDATE orders SET expires_at = to_timestamp($3::double precision / 1000), version = version + 1 \
-             WHERE id = $1 AND version = $2 AND state = 'held'",
+            "UPDATE orders AS o SET expires_at = to_timestamp($1::double precision / 1000), version = o.version + 1 \
+             FROM UNNEST($2::uuid[], $3::bigint[]) AS known (id, version) \
+             WHERE o.id = known.id AND o.version = known.version AND o.state = 'held'",
         );
         let moved = moved
-            .bind(order.id.as_uuid())
-            .bind(signed(order.version))
             .bind(expires_at.as_millisecond())
+            .bind(column(orders, |order| order.id.as_uuid()))
+            .bind(column(orders, |order| signed(order.version)))
             .execute(&mut **self)
             .await?;
-        Ok(moved.rows_affected() == 1)
+        Ok(usize::try_from(moved.rows_affected()).unwrap_or(usize::MAX))
     }
 
     async fn count(

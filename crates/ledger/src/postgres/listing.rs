@@ -51,6 +51,10 @@ const REFUNDS_DUE: &str = concat!(
 const UNMATCHED_PAYMENTS: &str = "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
      FROM journal WHERE action = 'unmatched_payment' AND id > $1 \
        AND (SELECT done.id FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id LIMIT 1) IS NULL \
+       AND (SELECT paid.id FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' \
+              AND paid.order_id::text IN (journal.before ->> 'order', journal.before ->> 'cart') \
+              AND (EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
+                OR EXISTS (SELECT 1 FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id)) LIMIT 1) IS NULL \
      ORDER BY id LIMIT $2";
 
 const JOURNAL: &str = "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \

@@ -43,7 +43,7 @@ impl Reading for PostgresLedger {
         item: &ItemId,
         at_most: usize,
     ) -> Result<Vec<JournalEntry>, LedgerError> {
-        items::journal(&self.pool, item, at_most).await
+        items::journal(&self.lists, item, at_most).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
@@ -61,10 +61,40 @@ impl Reading for PostgresLedger {
     }
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-        totals::totals(&self.pool, item).await
+        totals::totals(&self.audits, item).await
     }
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
         totals::unaccounted(&self.pool, item).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{ItemId, OrderId};
+
+    use crate::{
+        Ledger, OrderLife, Reading,
+        postgres::{AUDIT_CONNECTIONS, PostgresLedger},
+    };
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn orders_are_found_while_audits_have_all_of_their_connections() {
+        let url = testkit::postgres_database().await;
+        let ledger = PostgresLedger::connect(&url, 1).await.unwrap();
+        ledger.migrate().await.unwrap();
+        let mut busy = Vec::new();
+        for _ in 0..AUDIT_CONNECTIONS {
+            busy.push(ledger.audits.acquire().await.unwrap());
+        }
+        let vase: ItemId = "vase".parse().unwrap();
+        let brief = std::time::Duration::from_millis(500);
+        let sums = tokio::time::timeout(brief, ledger.totals(&vase)).await;
+        assert!(sums.is_err(), "they wait for their own");
+        let order = ledger.order(OrderId::from_bytes([1; 16])).await;
+        assert!(order.unwrap().is_none());
+        drop(busy);
+        assert!(ledger.totals(&vase).await.unwrap().is_none());
+        assert!(ledger.journal(&vase, 1).await.unwrap().is_empty());
     }
 }

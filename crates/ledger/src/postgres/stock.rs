@@ -109,6 +109,14 @@ impl StockOperations for PostgresLedger {
     async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
         items::note(&self.pool, entry, Some(once)).await
     }
+
+    async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {
+        let noted = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT 1 FROM journal WHERE item = $1 AND once = $2)",
+        );
+        let noted = noted.bind(item.as_str()).bind(once);
+        Ok(noted.fetch_one(&self.pool).await?)
+    }
 }
 
 pub(super) async fn open_transfers(

@@ -127,7 +127,7 @@ impl Webhooks for PostgresLedger {
     }
 }
 
-fn milliseconds(lease: Duration) -> i64 {
+pub(super) fn milliseconds(lease: Duration) -> i64 {
     i64::try_from(lease.as_millis()).unwrap_or(i64::MAX)
 }
 

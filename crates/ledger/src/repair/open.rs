@@ -9,7 +9,7 @@ use super::{Repair, Repaired};
 use crate::{
     LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes,
     error::check_fence,
-    events::Moved,
+    events::OrderEvents,
     limits::Watch,
     recording,
     replay::{ReplayMode, replay},
@@ -173,8 +173,8 @@ impl<T: Statements + Sync> Repair for OpenRepair<T> {
         )
         .await?;
         let mut replayed = replay(&before, entries, &mut touched, ReplayMode::Lenient)?;
-        let mut moved = Moved::default();
-        moved.add(&mut replayed);
+        let mut events = OrderEvents::default();
+        recording::add_events(&mut events, &mut replayed);
         let recorded = recording::recorded_of(&before, replayed.clone());
         recording::write(
             &mut self.transaction,
@@ -182,7 +182,7 @@ impl<T: Statements + Sync> Repair for OpenRepair<T> {
             touched.changes,
         )
         .await?;
-        let events = moved.into_events();
+        let events = events.into_events();
         if !events.is_empty() {
             self.transaction.add_events(&events).await?;
         }

@@ -1,5 +1,7 @@
 //! Carts, on SQLite.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId};
 use jiff::Timestamp;
@@ -57,6 +59,10 @@ impl Carts for SqliteLedger {
         carts::step(self.write().await?, step).await
     }
 
+    async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError> {
+        carts::extension::extend(self.write().await?, cart, hold).await
+    }
+
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {
         let rows = sqlx::query_as::<_, CartColumns>(concat!(
             "SELECT ",
@@ -88,9 +94,9 @@ impl Carts for SqliteLedger {
             .bind(last.as_uuid())
             .bind(buyer.as_str())
             .bind(signed(at_most as u64 + 1))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.lists)
             .await?;
-        let carts = with_lines(&self.readers, rows).await?;
+        let carts = with_lines(&self.lists, rows).await?;
         Ok(Page::cut(carts, at_most, |cart| cart.id))
     }
 }

@@ -7,6 +7,7 @@ use super::{SqliteLedger, Transaction, json};
 use crate::{
     Event, EventCursor, EventLog, Events, LedgerError,
     columns::{self, EventColumns},
+    contract::SINK_UNUSED_AFTER,
     convert::{column, signed, unsigned},
     events::{EventRows, NewEvent, Statements},
 };
@@ -108,13 +109,17 @@ async fn remove(
     before: Timestamp,
     at_most: usize,
 ) -> Result<usize, LedgerError> {
+    let unused_for = i64::try_from(SINK_UNUSED_AFTER.as_millis()).unwrap_or(i64::MAX);
+    let unused_since = Timestamp::now().as_millisecond() - unused_for;
     let removed = sqlx::query_scalar::<_, i64>(
         "DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT ?) AND at < ? \
-           AND NOT EXISTS (SELECT 1 FROM webhooks WHERE disabled_at IS NULL AND webhooks.seq < events.seq) RETURNING seq",
+           AND NOT EXISTS (SELECT 1 FROM webhooks WHERE disabled_at IS NULL AND webhooks.seq < events.seq) \
+           AND NOT EXISTS (SELECT 1 FROM sinks WHERE served_at > ? AND sinks.seq < events.seq) RETURNING seq",
     );
     let removed = removed
         .bind(signed(at_most as u64))
         .bind(before.as_millisecond())
+        .bind(unused_since)
         .fetch_all(&mut **transaction)
         .await?;
     if let Some(newest) = removed.iter().max() {

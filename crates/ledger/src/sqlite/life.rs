@@ -212,21 +212,23 @@ impl Statements for Transaction {
         Ok(stepped.into_iter().map(OrderId::from).collect())
     }
 
-    async fn set_deadline(
+    async fn set_deadlines(
         &mut self,
-        order: &Order,
+        orders: &[&Order],
         expires_at: Timestamp,
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<usize, LedgerError> {
         let moved = sqlx::query(
-            "UPDATE orders SET expires_at = ?3, version = version + 1 WHERE id = ?1 AND version = ?2 AND state = 'held'",
+            "UPDATE orders SET expires_at = ?1, version = orders.version + 1 \
+             FROM (SELECT unhex(value ->> 0) AS id, value ->> 1 AS version FROM json_each(?2)) AS known \
+             WHERE orders.id = known.id AND orders.version = known.version AND orders.state = 'held'",
         );
+        let known = column(orders, |order| (hex(order.id.as_uuid()), order.version));
         let moved = moved
-            .bind(order.id.as_uuid())
-            .bind(signed(order.version))
             .bind(expires_at.as_millisecond())
+            .bind(json(&known)?)
             .execute(&mut **self)
             .await?;
-        Ok(moved.rows_affected() == 1)
+        Ok(usize::try_from(moved.rows_affected()).unwrap_or(usize::MAX))
     }
 
     async fn count(

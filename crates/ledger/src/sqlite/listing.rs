@@ -31,7 +31,7 @@ impl Listing for SqliteLedger {
         let rows = rows
             .bind(after.map_or("", ItemId::as_str))
             .bind(one_more(at_most))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.lists)
             .await?;
         let rows = rows.into_iter().map(ListedItem::try_from);
         Ok(Page::cut(
@@ -74,7 +74,7 @@ impl Listing for SqliteLedger {
         let rows = rows
             .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
             .bind(one_more(at_most))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.lists)
             .await?;
         Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
     }
@@ -88,12 +88,16 @@ impl Listing for SqliteLedger {
             "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal INDEXED BY journal_unmatched_payments \
              WHERE action = 'unmatched_payment' AND id > ? \
                AND NOT EXISTS (SELECT 1 FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id) \
+               AND NOT EXISTS (SELECT 1 FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' \
+                     AND lower(hex(paid.order_id)) IN (replace(journal.before ->> 'order', '-', ''), replace(journal.before ->> 'cart', '-', '')) \
+                     AND (EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
+                       OR EXISTS (SELECT 1 FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id))) \
              ORDER BY id LIMIT ?",
         );
         let rows = rows
             .bind(signed(after.unwrap_or(0)))
             .bind(one_more(at_most))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.lists)
             .await?;
         let entries = rows.into_iter().map(JournalEntry::try_from);
         Ok(Page::cut(
@@ -117,7 +121,7 @@ impl Listing for SqliteLedger {
             .bind(item.as_str())
             .bind(before.map_or(i64::MAX, signed))
             .bind(one_more(at_most))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.lists)
             .await?;
         let entries = rows.into_iter().map(JournalEntry::try_from);
         Ok(Page::cut(
@@ -131,7 +135,7 @@ impl Listing for SqliteLedger {
         let row = sqlx::query_as::<_, JournalColumns>(
             "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal WHERE id = ?",
         );
-        let row = row.bind(signed(id)).fetch_optional(&self.readers).await?;
+        let row = row.bind(signed(id)).fetch_optional(&self.lists).await?;
         row.map(JournalEntry::try_from).transpose()
     }
 }
@@ -161,7 +165,7 @@ impl Lists for SqliteLedger {
             .bind(after.as_uuid())
             .bind(last.as_uuid())
             .bind(signed(at_most as u64))
-            .fetch_optional(&self.readers)
+            .fetch_optional(&self.lists)
             .await?;
         end.map(|(id, count)| Ok((id.into(), unsigned::<i64>("count", count)? as usize)))
             .transpose()
@@ -186,7 +190,7 @@ impl Lists for SqliteLedger {
             .bind(item.as_str())
             .bind(state.map(OrderState::as_str))
             .bind(signed(at_most as u64))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.lists)
             .await?;
         orders(rows)
     }
@@ -198,7 +202,7 @@ impl Lists for SqliteLedger {
         let tags = tags
             .bind(i64::from(first.0))
             .bind(signed(at_most as u64))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.lists)
             .await?;
         tags.into_iter()
             .map(|tag| unsigned("tag", tag).map(ItemTag))
@@ -225,7 +229,7 @@ impl Lists for SqliteLedger {
             .bind(json(&ranges)?)
             .bind(buyer.as_str())
             .bind(signed(at_most as u64))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.lists)
             .await?;
         orders(rows)
     }

@@ -43,7 +43,7 @@ impl Reading for SqliteLedger {
         item: &ItemId,
         at_most: usize,
     ) -> Result<Vec<JournalEntry>, LedgerError> {
-        items::journal(&self.readers, item, at_most).await
+        items::journal(&self.lists, item, at_most).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
@@ -61,7 +61,7 @@ impl Reading for SqliteLedger {
     }
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-        totals::totals(&self.readers, item).await
+        totals::totals(&self.lists, item).await
     }
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {

@@ -104,6 +104,14 @@ impl StockOperations for SqliteLedger {
         let noted = items::note_once(&mut transaction, entry, once).await;
         end(transaction, noted).await
     }
+
+    async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {
+        let noted = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT 1 FROM journal WHERE item = ? AND once = ?)",
+        );
+        let noted = noted.bind(item.as_str()).bind(once);
+        Ok(noted.fetch_one(&self.readers).await?)
+    }
 }
 
 pub(super) async fn open_transfers(

@@ -336,3 +336,17 @@ pub async fn row(ledger: &dyn Ledger, key: &SegmentKey) -> SegmentRow {
 pub async fn state(ledger: &dyn Ledger, order: OrderId) -> Option<OrderState> {
     ledger.order(order).await.unwrap().map(|order| order.state)
 }
+
+/// The events of a kind, once there are so many. PostgreSQL shows events only when no earlier
+/// transaction of any database is open, and the tests share a server.
+pub async fn events_of_kind(ledger: &dyn Ledger, kind: &str, count: usize) -> Vec<ledger::Event> {
+    testkit::eventually_some(&format!("{count} events {kind}"), async || {
+        let page = ledger.events(ledger::EventCursor::START, 99).await.unwrap();
+        let ledger::Events::Page(mut events) = page else {
+            panic!("no event was removed");
+        };
+        events.retain(|event| event.kind == kind);
+        (events.len() >= count).then_some(events)
+    })
+    .await
+}

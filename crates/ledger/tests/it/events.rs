@@ -456,7 +456,8 @@ async fn an_open_transaction_delays_later_events_instead_of_being_missed() {
 /// The statements of docs/events.md.
 const AFTER_A_DUMP: &str = "UPDATE events SET xid = '0'; \
     UPDATE events_removed SET xid = '0'; \
-    UPDATE webhooks SET xid = '0', seq = greatest(seq - 1000, 0);";
+    UPDATE webhooks SET xid = '0', seq = greatest(seq - 1000, 0);
+    UPDATE sinks SET xid = '0', seq = greatest(seq - 1000, 0);";
 
 /// A server that got a dump has lower transaction numbers than the rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,8 @@ use testkit::on_both_databases;
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{
-    TestEnv, counters, happen, order, order_id, release, row, segment, state, step, take,
+    TestEnv, counters, events_of_kind, happen, order, order_id, release, row, segment, state, step,
+    take,
 };
 
 on_both_databases!(crate::env::run:
@@ -578,20 +579,7 @@ async fn a_hold_is_extended_for_its_version_and_state_only(env: &TestEnv) {
         "nothing is held"
     );
     assert_eq!(counters(&*ledger, &key).await, [997, 2, 1, 0]);
-    // PostgreSQL shows events only when no earlier transaction of any database is open.
-    let told = loop {
-        let ledger::Events::Page(events) =
-            ledger.events(ledger::EventCursor::START, 99).await.unwrap()
-        else {
-            panic!("no event was removed");
-        };
-        let extended = |event: &ledger::Event| event.kind == "order.extended";
-        let told: Vec<_> = events.into_iter().filter(extended).collect();
-        if !told.is_empty() {
-            break told;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    let told = events_of_kind(&*ledger, "order.extended", 1).await;
     assert_eq!(told.len(), 1);
     assert_eq!(
         (&*told[0].orders, &told[0].data["expires_at"]),

@@ -20,5 +20,6 @@ mod reads;
 mod recording;
 mod repair;
 mod schema;
+mod sinks;
 mod transfers;
 mod webhooks;

@@ -227,6 +227,11 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
         secret: "whsec_".into(),
     };
     ledger.add_webhook(&webhook).await.unwrap();
+    let lease = std::time::Duration::from_secs(60);
+    let leased = ledger
+        .lease_sink("redis", uuid::Uuid::new_v4(), lease)
+        .await;
+    assert!(leased.unwrap().is_some());
     ledger.claim_item(&item.id, 1).await.unwrap();
     let plan = TransferPlan {
         id: TransferId::random(),
@@ -335,6 +340,7 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
             "UPDATE webhooks SET publisher = id",
             "webhooks_leased_by_one",
         ),
+        ("UPDATE sinks SET publisher = NULL", "sinks_leased_by_one"),
         (
             "UPDATE items SET durability = 'hoped'",
             "items_durability_known",
@@ -393,4 +399,19 @@ async fn a_url_of_another_scheme_is_a_clear_error_without_its_password() {
         );
         assert!(!text.contains("secret@") && !error.is_retryable(), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_sqlite_file_that_is_missing_is_created_only_where_that_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("typing-error").join("ledger.db");
+    let url = format!("sqlite://{}", file.display());
+    let Err(error) = ledger::connect_existing(&url, 1).await else {
+        panic!("there is no such file")
+    };
+    assert!(matches!(error, LedgerError::NoFile(_)));
+    assert!(error.to_string().contains(&*file.to_string_lossy()));
+    assert!(!error.is_retryable() && !file.parent().unwrap().exists());
+    ledger::connect(&url, 1).await.unwrap();
+    ledger::connect_existing(&url, 1).await.unwrap();
 }

@@ -1,0 +1,66 @@
+//! Sinks, on PostgreSQL. Leases go by the database's clock.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::{PostgresLedger, webhooks::milliseconds};
+use crate::{EventCursor, LedgerError, Sinks, columns, convert::signed};
+
+#[async_trait]
+impl Sinks for PostgresLedger {
+    async fn lease_sink(
+        &self,
+        name: &str,
+        publisher: Uuid,
+        lease: Duration,
+    ) -> Result<Option<EventCursor>, LedgerError> {
+        let leased = sqlx::query_as::<_, (i64, i64)>(
+            "INSERT INTO sinks AS known (name, xid, seq, publisher, leased_until, served_at) \
+             SELECT $1, xid, seq, $2, now() + $3 * interval '1 millisecond', now() FROM events_removed \
+             ON CONFLICT (name) DO UPDATE \
+             SET publisher = excluded.publisher, leased_until = excluded.leased_until, served_at = excluded.served_at \
+             WHERE known.publisher IS NULL OR known.publisher = $2 OR known.leased_until < now() \
+             RETURNING xid::text::bigint, seq",
+        );
+        leased
+            .bind(name)
+            .bind(publisher)
+            .bind(milliseconds(lease))
+            .fetch_optional(&self.pool)
+            .await?
+            .map(|(xid, seq)| columns::cursor(xid, seq))
+            .transpose()
+    }
+
+    async fn release_sink(&self, name: &str, publisher: Uuid) -> Result<(), LedgerError> {
+        sqlx::query(
+            "UPDATE sinks SET publisher = NULL, leased_until = NULL WHERE name = $1 AND publisher = $2",
+        )
+        .bind(name)
+        .bind(publisher)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    async fn advance_sink(
+        &self,
+        name: &str,
+        publisher: Uuid,
+        to: EventCursor,
+    ) -> Result<bool, LedgerError> {
+        let advanced = sqlx::query(
+            "UPDATE sinks SET xid = $3::text::xid8, seq = $4 \
+             WHERE name = $1 AND publisher = $2 AND (xid, seq) <= ($3::text::xid8, $4)",
+        )
+        .bind(name)
+        .bind(publisher)
+        .bind(to.xid.to_string())
+        .bind(signed(to.seq))
+        .execute(&self.pool)
+        .await?;
+        Ok(advanced.rows_affected() == 1)
+    }
+}

@@ -1,19 +1,25 @@
-//! The publisher: sends events to webhooks, in order, until each receiver has accepted them.
+//! The publisher: sends events to webhooks and to sinks, in order, until each receiver has accepted
+//! them.
 //!
 //! A publisher leases webhooks in the ledger, and each has a task of its own, so that a receiver that
 //! fails or hangs delays no other. A webhook's position moves only after its receiver has accepted
 //! an event. A crash in between sends the event again, under the same id. Any number of publishers
 //! may run.
 //!
-//! It also removes events that are too old. It contains no table name and no route of the API.
+//! A sink is a broker that the settings name: a Redis stream, NATS JetStream or AMQP. It has a lease,
+//! a position and a task of its own as well, and needs no rows of users.
+//!
+//! The publisher also removes events that are too old. It contains no table name and no route of the API.
 
 mod delivery;
 mod removal;
 mod retry;
+mod sinks;
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use events::{Sender, TargetPolicy};
+use futures::future::join_all;
 use ledger::{Ledger, LedgerError, Webhook};
 use supervision::{ErrorLatch, supervise};
 use tokio::{
@@ -23,6 +29,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+
+pub use crate::sinks::{SinkError, SinkSettings};
 
 /// Settings of the publisher.
 #[derive(Debug, Clone)]
@@ -45,6 +53,8 @@ pub struct PublisherSettings {
     pub keep: Duration,
     /// How often it looks for events that are too old.
     pub removal_interval: Duration,
+    /// Brokers that get every event, one of a kind at most.
+    pub sinks: Vec<SinkSettings>,
 }
 
 impl Default for PublisherSettings {
@@ -59,6 +69,7 @@ impl Default for PublisherSettings {
             give_up_after: Duration::from_secs(3 * 24 * 3600),
             keep: Duration::from_secs(30 * 24 * 3600),
             removal_interval: Duration::from_secs(60),
+            sinks: Vec::new(),
         }
     }
 }
@@ -96,7 +107,11 @@ pub async fn run(
     });
     let publishing = supervise("publishing", || publish(Arc::clone(&publisher)));
     let removing = supervise("removing old events", || removal::run(&publisher));
-    tokio::join!(publishing, removing);
+    let sinks = publisher.settings.sinks.iter();
+    let sinks = join_all(
+        sinks.map(|sink| supervise("publishing to a sink", || sinks::run(&publisher, sink))),
+    );
+    tokio::join!(publishing, removing, sinks);
     Ok(())
 }
 
@@ -144,7 +159,7 @@ async fn publish(publisher: Arc<Publisher>) {
 }
 
 /// Leases end by themselves, so a shutdown does not wait long for a ledger that is down.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts tasks for new webhooks, and ends those of removed ones. Renews the leases in time.
 async fn look(

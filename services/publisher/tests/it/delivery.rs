@@ -2,18 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{ItemId, ItemState};
 use events::TargetPolicy;
-use ledger::{Created, EventCursor, Events, ItemChange, Ledger, NewWebhook, Webhook};
+use ledger::{EventCursor, Events};
 use publisher::PublisherSettings;
-use testkit::{Backend, Database, eventually, eventually_some, items, on_both_databases};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
+use testkit::{eventually, eventually_some, on_both_databases};
 
-use crate::receiver::{Behaviour, Receiver};
+use crate::{
+    env::{TestEnv, settings},
+    receiver::{Behaviour, Receiver},
+};
 
-on_both_databases!(crate::delivery::run:
+on_both_databases!(crate::env::run:
     events_arrive_in_order_and_once_from_a_receiver_that_works,
     a_receiver_that_fails_gets_the_same_event_again_before_any_later_one,
     a_receiver_that_hangs_delays_no_other,
@@ -28,131 +27,6 @@ on_both_databases!(crate::delivery::run:
     a_receiver_without_tls_gets_nothing_at_an_https_url,
     old_events_are_removed,
 );
-
-async fn run<T: AsyncFnOnce(Arc<TestEnv>)>(backend: Backend, test: T) {
-    let database = Database::new(backend).await;
-    let ledger = database.ledger().await;
-    test(Arc::new(TestEnv { database, ledger })).await;
-}
-
-struct TestEnv {
-    database: Database,
-    ledger: Arc<dyn Ledger>,
-}
-
-/// A running publisher.
-struct Running {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    async fn stop(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-    }
-
-    /// Ends it in the middle of whatever it does, as a crash would.
-    async fn crash(self) {
-        self.task.abort();
-        assert!(self.task.await.unwrap_err().is_cancelled());
-    }
-}
-
-/// Polls often, and repeats soon.
-fn settings() -> PublisherSettings {
-    PublisherSettings {
-        targets: TargetPolicy { private: true },
-        poll_interval: Duration::from_millis(20),
-        lease: Duration::from_secs(2),
-        request_timeout: Duration::from_secs(20),
-        retry_pause: Duration::from_millis(20),
-        retry_pause_max: Duration::from_millis(100),
-        ..PublisherSettings::default()
-    }
-}
-
-impl TestEnv {
-    async fn publish(&self, settings: PublisherSettings) -> Running {
-        // With its own connections, as in another process.
-        let (ledger, stop) = (self.database.ledger().await, CancellationToken::new());
-        let stopped = stop.clone();
-        let task = tokio::spawn(async move {
-            publisher::run(ledger, settings, stopped).await.unwrap();
-        });
-        Running { stop, task }
-    }
-
-    async fn webhook(&self, receiver: &Receiver, kinds: &[&str]) -> Uuid {
-        let webhook = NewWebhook {
-            id: Uuid::new_v4(),
-            url: receiver.url.clone(),
-            kinds: kinds.iter().map(ToString::to_string).collect(),
-            secret: receiver.secret.clone(),
-        };
-        self.ledger.add_webhook(&webhook).await.unwrap();
-        webhook.id
-    }
-
-    async fn create(&self, name: &str) -> ItemId {
-        let id = ItemId::new(name).unwrap();
-        let item = items::item(id.clone(), 10, 1);
-        let created = self.ledger.create_item(&item).await.unwrap();
-        assert!(matches!(created, Created::New(_)));
-        id
-    }
-
-    /// Changes the state `times` times: an event each.
-    async fn change(&self, item: &ItemId, times: usize) {
-        for _ in 0..times {
-            let now = self.ledger.item(item).await.unwrap().unwrap();
-            let state = match now.state {
-                ItemState::Open => ItemState::Paused,
-                _ => ItemState::Open,
-            };
-            let change = ItemChange {
-                state: Some(state),
-                ..ItemChange::default()
-            };
-            let changed = self.ledger.change_item(item, &change, None, "admin").await;
-            changed.unwrap();
-        }
-    }
-
-    async fn state_of(&self, id: Uuid) -> Webhook {
-        let all = self.ledger.webhooks().await.unwrap();
-        all.into_iter()
-            .find(|webhook| webhook.webhook.id == id)
-            .unwrap()
-    }
-
-    /// The ids of all events of this item, in order.
-    async fn ids(&self, item: &ItemId, expected: usize) -> Vec<String> {
-        eventually_some("all events", async || {
-            let Events::Page(page) = self.ledger.events(EventCursor::START, 1000).await.unwrap()
-            else {
-                panic!("nothing was removed");
-            };
-            let of_item = page.into_iter().filter(|event| event.item == *item);
-            let ids: Vec<_> = of_item.map(|event| event.cursor.to_string()).collect();
-            (ids.len() == expected).then_some(ids)
-        })
-        .await
-    }
-
-    /// Waits until the receiver has accepted exactly these events.
-    async fn has(&self, receiver: &Receiver, ids: &[String]) {
-        eventually("the delivery of all events", async || {
-            receiver.accepted().len() >= ids.len()
-        })
-        .await;
-        let accepted = receiver.accepted();
-        assert_eq!(
-            accepted.iter().map(|one| &one.id).collect::<Vec<_>>(),
-            ids.iter().collect::<Vec<_>>()
-        );
-    }
-}
 
 fn ids_of(received: &[crate::receiver::Received]) -> Vec<&str> {
     received.iter().map(|one| &*one.id).collect()

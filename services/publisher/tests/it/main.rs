@@ -1,6 +1,9 @@
-//! The publisher against real receivers, on both ledgers.
+//! The publisher against real receivers and brokers, on both ledgers.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod brokers;
 mod delivery;
+mod env;
 mod receiver;
+mod sinks;

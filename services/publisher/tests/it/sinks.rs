@@ -1,0 +1,323 @@
+//! What brokers get, whatever they and the publishers do.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::ItemId;
+use publisher::{PublisherSettings, SinkSettings};
+use testkit::{Backend, eventually, on_both_databases};
+
+use crate::{
+    brokers::{Broker, Received, RedisStream},
+    env::{self, TestEnv},
+    receiver::Receiver,
+};
+
+/// The guarantees of every broker.
+macro_rules! on_broker {
+    ($name:ident: $broker:ty, $backend:expr) => {
+        mod $name {
+            use super::*;
+
+            on_broker!(@tests $broker, $backend,
+                every_event_arrives_once_and_in_order,
+                a_broker_that_is_killed_and_restarted_gets_every_event,
+                a_broker_that_hangs_gets_every_event_afterwards,
+                a_publisher_that_starts_again_loses_nothing,
+            );
+        }
+    };
+    (@tests $broker:ty, $backend:expr, $($test:ident,)+) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            env::run($backend, super::$test::<$broker>).await;
+        })+
+    };
+}
+
+on_broker!(redis_with_sqlite: RedisStream, Backend::Sqlite);
+on_broker!(redis_with_postgres: RedisStream, Backend::Postgres);
+#[cfg(feature = "nats")]
+on_broker!(nats: crate::brokers::JetStream, Backend::Sqlite);
+#[cfg(feature = "amqp")]
+on_broker!(amqp: crate::brokers::Exchange, Backend::Sqlite);
+
+on_both_databases!(crate::env::run:
+    one_publisher_at_a_time_publishes_to_a_sink,
+    a_broker_that_is_down_delays_no_webhook,
+    a_broker_without_memory_gets_every_event_afterwards,
+    a_stream_is_bounded,
+);
+
+fn publishing_to(sinks: Vec<SinkSettings>) -> PublisherSettings {
+    PublisherSettings {
+        sinks,
+        request_timeout: Duration::from_millis(500),
+        ..env::settings()
+    }
+}
+
+fn ids_of<'a>(received: &'a [Received], item: &ItemId) -> Vec<&'a str> {
+    let of_item = received.iter().filter(|one| one.item() == item.as_str());
+    of_item.map(|one| &*one.id).collect()
+}
+
+/// Waits until the broker has all events of the items, in order and with nothing between them.
+async fn has(env: &TestEnv, broker: &mut impl Broker, items: &[(&ItemId, usize)]) {
+    let expected: usize = items.iter().map(|(_, count)| count).sum();
+    // A wait of this kind cannot borrow the broker.
+    let mut received = Vec::new();
+    for _ in 0..600 {
+        received = broker.distinct().await;
+        if received.len() >= expected {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(received.len(), expected);
+    for (item, count) in items {
+        let ids = env.ids(item, *count).await;
+        assert_eq!(ids_of(&received, item), ids);
+    }
+}
+
+/// Waits until the broker has so many events, of which some may be repeats.
+async fn has_some(broker: &mut impl Broker, count: usize) {
+    for _ in 0..600 {
+        if broker.received().await.len() >= count {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the broker has too few events");
+}
+
+async fn every_event_arrives_once_and_in_order<B: Broker>(env: Arc<TestEnv>) {
+    let mut broker = B::start().await;
+    let before = env.create("before").await;
+    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let (vase, bowl) = (env.create("vase").await, env.create("bowl.of-wood").await);
+    for _ in 0..6 {
+        env.change(&vase, 2).await;
+        env.change(&bowl, 1).await;
+    }
+    let items = [(&before, 1), (&vase, 13), (&bowl, 7)];
+    has(&env, &mut broker, &items).await;
+    publisher.stop().await;
+    let received = broker.received().await;
+    assert_eq!(received.len(), 21, "each once");
+    let first = received.iter().find(|one| one.item() == "vase").unwrap();
+    assert_eq!(first.event["type"], "stockade.item.created");
+    assert_eq!(first.event["specversion"], "1.0");
+    assert!(first.event["data"].is_object());
+}
+
+async fn a_broker_that_is_killed_and_restarted_gets_every_event<B: Broker>(env: Arc<TestEnv>) {
+    let mut broker = B::start().await;
+    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let item = env.create("vase").await;
+    env.change(&item, 5).await;
+    has_some(&mut broker, 1).await;
+    env.change(&item, 5).await;
+    broker.kill().await;
+    env.change(&item, 5).await;
+    broker.restart().await;
+    env.change(&item, 5).await;
+    has(&env, &mut broker, &[(&item, 21)]).await;
+    publisher.stop().await;
+}
+
+async fn a_broker_that_hangs_gets_every_event_afterwards<B: Broker>(env: Arc<TestEnv>) {
+    let mut broker = B::start().await;
+    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let item = env.create("vase").await;
+    has_some(&mut broker, 1).await;
+    broker.pause().await;
+    env.change(&item, 5).await;
+    // Longer than the publisher waits for an answer.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    env.change(&item, 5).await;
+    broker.resume().await;
+    has(&env, &mut broker, &[(&item, 11)]).await;
+    publisher.stop().await;
+}
+
+async fn a_publisher_that_starts_again_loses_nothing<B: Broker>(env: Arc<TestEnv>) {
+    let mut broker = B::start().await;
+    let settings = || publishing_to(vec![broker.sink()]);
+    let item = env.create("vase").await;
+    let mut publisher = env.publish(settings()).await;
+    let mut expected = 1;
+    for round in 0..4 {
+        env.change(&item, 5).await;
+        expected += 5;
+        // In the middle of them, or before or after them.
+        tokio::time::sleep(Duration::from_millis(round * 15)).await;
+        if round % 2 == 0 {
+            publisher.crash().await;
+        } else {
+            publisher.stop().await;
+        }
+        env.change(&item, 1).await;
+        expected += 1;
+        publisher = env.publish(settings()).await;
+    }
+    has(&env, &mut broker, &[(&item, expected)]).await;
+    publisher.stop().await;
+}
+
+async fn one_publisher_at_a_time_publishes_to_a_sink(env: Arc<TestEnv>) {
+    let mut broker = RedisStream::start().await;
+    let patient = PublisherSettings {
+        lease: Duration::from_secs(600),
+        ..publishing_to(vec![broker.sink()])
+    };
+    let publishers = [
+        env.publish(patient.clone()).await,
+        env.publish(patient.clone()).await,
+        env.publish(patient).await,
+    ];
+    let item = env.create("vase").await;
+    env.change(&item, 30).await;
+    has(&env, &mut broker, &[(&item, 31)]).await;
+    assert_eq!(broker.received().await.len(), 31, "each once");
+    for publisher in publishers {
+        publisher.crash().await;
+    }
+}
+
+async fn a_broker_that_is_down_delays_no_webhook(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    env.webhook(&receiver, &[]).await;
+    let mut broker = RedisStream::start().await;
+    broker.kill().await;
+    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let item = env.create("vase").await;
+    env.change(&item, 5).await;
+    let ids = env.ids(&item, 6).await;
+    env.has(&receiver, &ids).await;
+    broker.restart().await;
+    has(&env, &mut broker, &[(&item, 6)]).await;
+    publisher.stop().await;
+}
+
+#[cfg(feature = "nats")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_down_delays_no_other_sink() {
+    use crate::brokers::JetStream;
+
+    env::run(Backend::Sqlite, async |env: Arc<TestEnv>| {
+        let (mut down, mut working) = (RedisStream::start().await, JetStream::start().await);
+        down.kill().await;
+        let sinks = vec![down.sink(), working.sink()];
+        let publisher = env.publish(publishing_to(sinks)).await;
+        let item = env.create("vase").await;
+        env.change(&item, 5).await;
+        has(&env, &mut working, &[(&item, 6)]).await;
+        down.restart().await;
+        has(&env, &mut down, &[(&item, 6)]).await;
+        publisher.stop().await;
+    })
+    .await;
+}
+
+async fn a_broker_without_memory_gets_every_event_afterwards(env: Arc<TestEnv>) {
+    let mut broker = RedisStream::start().await;
+    broker.server.run_out_of_memory().await.unwrap();
+    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let item = env.create("vase").await;
+    env.change(&item, 5).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    broker.server.get_memory_back().await.unwrap();
+    has(&env, &mut broker, &[(&item, 6)]).await;
+    publisher.stop().await;
+}
+
+async fn a_stream_is_bounded(env: Arc<TestEnv>) {
+    let mut broker = RedisStream::start().await;
+    broker.entries_max = 50;
+    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let item = env.create("vase").await;
+    env.change(&item, 399).await;
+    let last = env.ids(&item, 400).await.pop().unwrap();
+    let mut connection = broker.connection().await;
+    eventually("the last event", async || {
+        let newest = redis::cmd("XREVRANGE")
+            .arg(&["shop:events", "+", "-", "COUNT", "1"])
+            .to_owned();
+        let newest: redis::streams::StreamRangeReply =
+            newest.query_async(&mut connection.clone()).await.unwrap();
+        newest
+            .ids
+            .first()
+            .is_some_and(|entry| entry.get("id") == Some(last.clone()))
+    })
+    .await;
+    let length = redis::cmd("XLEN").arg("shop:events").to_owned();
+    let length: usize = length.query_async(&mut connection).await.unwrap();
+    // Redis removes blocks of 100 entries.
+    assert!((50..=150).contains(&length), "{length}");
+    publisher.stop().await;
+}
+
+#[cfg(feature = "amqp")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_for_which_there_is_no_queue_waits_for_one() {
+    use crate::brokers::Exchange;
+
+    env::run(Backend::Sqlite, async |env: Arc<TestEnv>| {
+        let mut broker = Exchange::without_queue().await;
+        let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+        let item = env.create("vase").await;
+        env.change(&item, 3).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        broker.bind().await;
+        has(&env, &mut broker, &[(&item, 4)]).await;
+        assert_eq!(broker.received().await.len(), 4, "each once");
+        publisher.stop().await;
+    })
+    .await;
+}
+
+#[test]
+fn a_url_that_cannot_be_read_is_refused_without_its_password() {
+    let redis = |url: &str| SinkSettings::Redis {
+        url: url.into(),
+        tls: None,
+        stream: "events".into(),
+        entries_max: 1000,
+    };
+    assert!(
+        redis("redis://user:hunter2@127.0.0.1:6379/1")
+            .check()
+            .is_ok()
+    );
+    let sinks = [
+        redis("redis://user:hunter2@127.0.0.1:port"),
+        SinkSettings::Nats {
+            urls: vec!["nats://user:hunter2@127.0.0.1:port".into()],
+            stream: "events".into(),
+            subject: "shop".into(),
+            keep: Duration::ZERO,
+        },
+        SinkSettings::Amqp {
+            url: "amqp://user:hunter2@127.0.0.1:port".into(),
+            exchange: "events".into(),
+        },
+    ];
+    for sink in sinks {
+        let error = sink.check().unwrap_err();
+        let text = format!("{error} {error:?} {sink:?}");
+        assert!(!text.contains("hunter2"), "{text}");
+        let name = sink.name();
+        let is_built = match name {
+            "nats" => cfg!(feature = "nats"),
+            "amqp" => cfg!(feature = "amqp"),
+            _ => true,
+        };
+        let expected = match is_built {
+            true => "expected ".to_owned(),
+            false => format!("{name} is not compiled in; build stockade with `--features {name}`"),
+        };
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+}

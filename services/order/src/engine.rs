@@ -8,6 +8,7 @@ mod life;
 mod lists;
 mod orders;
 mod price;
+mod refunds;
 mod transitions;
 
 use std::{
@@ -25,7 +26,7 @@ use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
 pub use archive::ArchiveRequested;
-pub use carts::{CartEnded, CartPaid, CartPlaced, CartPlacement};
+pub use carts::{CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement};
 pub use hold::Extended;
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};

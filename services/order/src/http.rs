@@ -178,6 +178,7 @@ fn api() -> Router<App> {
             "/v1/carts/{cart}",
             get(carts::show).merge(delete(carts::cancel)),
         )
+        .route("/v1/carts/{cart}/hold", post(carts::extend))
         .route("/v1/carts/{cart}/payment", post(carts::pay))
         .route("/v1/carts/{cart}/refund", post(carts::refund))
         .route("/v1/items", post(items::create).merge(get(lists::items)))

@@ -107,9 +107,15 @@ impl BuyerRates {
     /// Counts a request of this buyer to this path.
     pub(crate) fn admit(&self, buyer: &BuyerId, path: &str) -> Result<(), TooMany> {
         match &self.limiter {
-            Some(limiter) if !self.is_exempt(path) => limiter.admit(buyer),
+            Some(limiter) if !self.is_exempt(path) => limiter.admit(buyer, NonZeroU32::MIN),
             _ => Ok(()),
         }
+    }
+
+    /// Counts the lines of a cart after the first, which its request has been counted for.
+    pub(crate) fn admit_lines(&self, buyer: &BuyerId, lines: usize) -> Result<(), TooMany> {
+        let limiter = self.limiter.as_ref();
+        limiter.map_or(Ok(()), |limiter| limiter.admit_lines(buyer, lines))
     }
 
     fn is_exempt(&self, path: &str) -> bool {
@@ -153,9 +159,38 @@ impl PeerRates {
             return Ok(());
         }
         match forwarded::client(peer, headers, &self.trusted_proxies) {
-            Some(client) => limiter.admit(&network(client)),
+            Some(client) => limiter.admit(&network(client), NonZeroU32::MIN),
             None => Ok(()),
         }
+    }
+
+    /// The bucket of a request, for what its body asks for. `None`: it has no limit.
+    pub(crate) fn bucket(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        headers: &HeaderMap,
+    ) -> Option<PeerBucket> {
+        self.limiter.as_ref()?;
+        let client = forwarded::client(peer, headers, &self.trusted_proxies)?;
+        Some(PeerBucket {
+            rates: Arc::clone(self),
+            network: network(client),
+        })
+    }
+}
+
+/// The bucket of one peer.
+#[derive(Clone)]
+pub(crate) struct PeerBucket {
+    rates: Arc<PeerRates>,
+    network: IpAddr,
+}
+
+impl PeerBucket {
+    /// Counts the lines of a cart after the first, which its request has been counted for.
+    pub(crate) fn admit_lines(&self, lines: usize) -> Result<(), TooMany> {
+        let limiter = self.rates.limiter.as_ref();
+        limiter.map_or(Ok(()), |limiter| limiter.admit_lines(&self.network, lines))
     }
 }
 
@@ -199,10 +234,27 @@ impl Limiter {
         }
     }
 
-    fn admit(&self, key: &impl Hash) -> Result<(), TooMany> {
+    /// Takes the tokens of all lines but the first. More than the burst are never asked for: a cart
+    /// with more lines needs a full bucket, and empties it.
+    fn admit_lines(&self, key: &impl Hash, lines: usize) -> Result<(), TooMany> {
+        let lines = u32::try_from(lines).unwrap_or(u32::MAX);
+        let more = lines.min(self.rate.burst()).saturating_sub(1);
+        let Some(more) = NonZeroU32::new(more) else {
+            return Ok(());
+        };
+        self.admit(key, more).map_err(|refused| TooMany {
+            // The repeat of the request takes a token before it gets here.
+            wait: refused.wait + self.rate.quota.replenish_interval(),
+            ..refused
+        })
+    }
+
+    /// Takes so many tokens, at most the burst, or none.
+    fn admit(&self, key: &impl Hash, tokens: NonZeroU32) -> Result<(), TooMany> {
         self.sweep_in_turn();
         let key = self.hashes.hash_one(key);
-        self.buckets.check_key(&key).map_err(|until| {
+        let admitted = self.buckets.check_key_n(&key, tokens).unwrap_or(Ok(()));
+        admitted.map_err(|until| {
             self.refused.increment(1);
             TooMany {
                 of: self.of,
@@ -260,6 +312,31 @@ mod tests {
         );
         assert_eq!(refused.rate.window(), 3 * 3600);
         assert!(rates.admit(&buyer("bob"), "/v1/items/a/orders").is_ok());
+    }
+
+    #[test]
+    fn a_cart_takes_a_token_for_each_line_and_is_admitted_after_the_time_that_it_was_told() {
+        let interval = Duration::from_millis(20);
+        let rates = BuyerRates::new(&RateLimits {
+            buyer: rate(interval, 5),
+            ..RateLimits::default()
+        });
+        let (ann, path) = (buyer("ann"), "/v1/carts");
+        let place = |lines| {
+            rates.admit(&ann, path)?;
+            rates.admit_lines(&ann, lines)
+        };
+        place(4).unwrap();
+        let refused = place(4).expect_err("one token is left");
+        assert!(
+            (60..=100).contains(&refused.wait.as_millis()),
+            "{refused:?}"
+        );
+        std::thread::sleep(refused.wait);
+        place(4).unwrap();
+        std::thread::sleep(6 * interval);
+        place(20).expect("no bucket has so many tokens: a full one does");
+        place(1).expect_err("it is empty now");
     }
 
     #[test]

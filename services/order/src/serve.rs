@@ -227,11 +227,14 @@ fn busy_while_written(response: Response<Answer>, busy: Busy) -> Response<Answer
 /// Requests of this path wait for something to happen, and must know when the service stops.
 const WAITING: &str = "/v1/events";
 
+/// A request of this path counts once for each line.
+const CARTS: &str = "/v1/carts";
+
 /// Answers the requests of all connections.
 struct Handler {
     api: Api,
     timeout: Duration,
-    rates: PeerRates,
+    rates: Arc<PeerRates>,
     stopping: Stopping,
     requests: &'static Requests,
 }
@@ -241,7 +244,7 @@ impl Handler {
         Self {
             api,
             timeout: limits.request_timeout,
-            rates: PeerRates::new(&limits.rates),
+            rates: Arc::new(PeerRates::new(&limits.rates)),
             stopping: Stopping(stop.clone()),
             requests: Requests::shared(),
         }
@@ -272,10 +275,14 @@ impl Handler {
         if let Err(too_many) = self.rates.admit(peer, path, headers) {
             return refused(Problem::from(too_many));
         }
+        let bucket = (path == CARTS).then(|| self.rates.bucket(peer, headers));
         let mut timeout = self.timeout;
         if path.starts_with(WAITING) {
             timeout += Duration::from_secs(WAIT_MAX);
             request.extensions_mut().insert(self.stopping.clone());
+        }
+        if let Some(bucket) = bucket.flatten() {
+            request.extensions_mut().insert(bucket);
         }
         let answer = AssertUnwindSafe(self.api.answer_within(request, timer)).catch_unwind();
         match timer.within(timeout, pin!(answer)).await {

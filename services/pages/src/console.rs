@@ -5,6 +5,7 @@
 //! session's secret and must come from this host.
 
 mod access;
+mod action;
 mod actions;
 mod failures;
 mod item;

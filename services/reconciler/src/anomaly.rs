@@ -98,6 +98,8 @@ impl Anomaly {
 pub(crate) struct PendingWork {
     /// Segments to be repaired, and the anomaly of each.
     pub repair: Vec<(SegmentKey, Anomaly)>,
+    /// Whether every segment is to be rebuilt from the ledger alone.
+    pub rebuild: bool,
     /// Whether transfers are under way.
     pub transfers: bool,
     /// Whether units should be moved.
@@ -110,7 +112,11 @@ pub(crate) struct PendingWork {
 
 impl PendingWork {
     pub(crate) fn is_empty(&self) -> bool {
-        self.repair.is_empty() && !self.transfers && !self.balance && self.archive.is_none()
+        self.repair.is_empty()
+            && !self.rebuild
+            && !self.transfers
+            && !self.balance
+            && self.archive.is_none()
     }
 }
 

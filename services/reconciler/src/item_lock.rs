@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use domain::{ItemId, SegmentKey};
 use futures::FutureExt;
-use ledger::LedgerError;
 use lock::{FencingToken, Guard, LockError};
 
 use crate::{
@@ -34,9 +33,9 @@ pub(crate) async fn work_under_lock(
         .await;
     release(guard).await;
     let done = done?;
-    if let Err(ReconcilerError::Ledger(LedgerError::Fenced { fence, .. })) = &done {
-        // New lock servers start with low tokens, while the row has a higher one.
-        note(reconciler, &name, *fence);
+    if let Some(fence) = done.as_ref().err().and_then(ReconcilerError::fence) {
+        // New lock servers start with low tokens, and so does a restored database.
+        note(reconciler, &name, fence);
     }
     done.map(Some)
 }
@@ -47,16 +46,14 @@ async fn release(guard: Guard) {
     }
 }
 
-fn note(reconciler: &Reconciler, name: &str, fence: u64) {
-    if let Some(token) = i64::try_from(fence).ok().and_then(FencingToken::new) {
-        tracing::info!(
-            name,
-            fence,
-            "the lock issues lower tokens than the item's row has; asking it for higher ones"
-        );
-        if let Err(error) = reconciler.lock.observe(name, token) {
-            tracing::warn!(name, %error, "could not raise the lock's tokens to the row's");
-        }
+fn note(reconciler: &Reconciler, name: &str, fence: FencingToken) {
+    tracing::info!(
+        name,
+        fence = fence.get(),
+        "the lock issues lower tokens than the item has seen; asking it for higher ones"
+    );
+    if let Err(error) = reconciler.lock.observe(name, fence) {
+        tracing::warn!(name, %error, "could not raise the lock's tokens to the item's");
     }
 }
 
@@ -105,6 +102,9 @@ async fn do_all(
     work: PendingWork,
 ) -> Result<Vec<String>, ReconcilerError> {
     reconciler.ledger.claim_item(&id, token).await?;
+    if work.rebuild {
+        repair::rebuild(&reconciler, &id, token).await?;
+    }
     let repair = still_anomalous(&reconciler, &id, work.repair).await?;
     if !repair.is_empty() {
         repair::repair(&reconciler, &id, token, &repair).await?;

@@ -24,6 +24,7 @@ mod gauges;
 mod invariant;
 mod item_lock;
 mod plan;
+mod rebuild;
 mod reconcile_loop;
 mod repair;
 mod returns;
@@ -37,7 +38,7 @@ use audit::AuditError;
 use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{Ledger, LedgerError};
-use lock::{Lock, LockError};
+use lock::{FencingToken, Lock, LockError};
 use stock::{ItemStock, Stock, StockError};
 use supervision::supervise;
 use tokio::task::JoinSet;
@@ -47,6 +48,7 @@ use crate::gauges::Backlog;
 
 pub use archive_once::{Archived, archive_once};
 pub use plan::{Plan, Step, plan, reconcile_once};
+pub use rebuild::rebuild_once;
 
 /// Settings of the reconciler.
 #[derive(Debug, Clone)]
@@ -109,6 +111,11 @@ pub enum ReconcilerError {
     /// The item's lock could not be acquired, or was lost.
     #[error("the item's lock could not be acquired, or was lost")]
     Lock(#[from] LockError),
+    /// Another process has held the item's lock for the whole time.
+    #[error(
+        "another process has held the item's lock for the whole time: is a reconciler running?"
+    )]
+    Locked,
     /// This process's clock and Redis's differ so much that one of them is wrong.
     #[error(
         "this process's clock is {ahead_seconds} seconds ahead of Redis's (negative: behind), so no hold is ended: \
@@ -118,6 +125,20 @@ pub enum ReconcilerError {
         /// Seconds by which this process's clock is ahead.
         ahead_seconds: i64,
     },
+}
+
+impl ReconcilerError {
+    /// The higher token that the item's row or a segment has seen, if that is the reason and a lock
+    /// can issue one above it. It cannot if the segment is the tombstone of an archived item.
+    pub(crate) fn fence(&self) -> Option<FencingToken> {
+        let (Self::Ledger(LedgerError::Fenced { fence, .. })
+        | Self::Stock(StockError::Fenced { fence, .. })) = self
+        else {
+            return None;
+        };
+        let token = i64::try_from(*fence).ok().and_then(FencingToken::new);
+        token.filter(|token| *token != FencingToken::LAST)
+    }
 }
 
 impl From<AuditError> for ReconcilerError {

@@ -168,6 +168,11 @@ impl Step {
 }
 
 impl Plan {
+    /// Whether a segment and its row disagree.
+    pub fn needs_repair(&self) -> bool {
+        self.steps.iter().any(|step| step.action == "repair")
+    }
+
     /// Whether the item is inconsistent unless the plan is executed.
     pub fn is_pressing(&self) -> bool {
         self.steps.iter().any(Step::is_pressing)
@@ -330,7 +335,11 @@ pub async fn reconcile_once(
         }
         let pressing = left.is_pressing();
         let repair = confirmed(&reconciler, id, &mut confirmation).await?;
-        execute(&reconciler, id, &left, repair).await?;
+        match execute(&reconciler, id, &left, repair).await {
+            // The lock has been asked for higher tokens.
+            Err(error) if error.fence().is_none() => return Err(error),
+            _ => {}
+        }
         if !pressing {
             return plan(&reconciler.stock, &*reconciler.ledger, id).await;
         }

@@ -337,7 +337,7 @@ async fn reconcile(
         transfers: !transfers.is_empty(),
         balance,
         wanted,
-        archive: None,
+        ..PendingWork::default()
     };
     if !work.is_empty() {
         item_lock::work_under_lock(reconciler, id, work).await?;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use domain::{Item, ItemId, Memory, SegmentKey};
 use ledger::{NewJournalEntry, Recorded, Repair, Repaired, SegmentRow, Transfer, TransferState};
-use stock::{Halted, InspectionEntries, Moved, StockError, TransferMemory};
+use stock::{Halted, InspectionEntries, Moved, OldMemory, StockError, TransferMemory};
 
 use crate::{Reconciler, ReconcilerError};
 
@@ -37,11 +37,32 @@ pub(crate) async fn repair(
     token: u64,
     segments: &[SegmentKey],
 ) -> Result<(), ReconcilerError> {
+    repair_with(reconciler, id, token, segments, OldMemory::Keep).await
+}
+
+/// Repairs every segment of the item, and drops what it has that the ledger does not have.
+pub(crate) async fn rebuild(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    token: u64,
+) -> Result<(), ReconcilerError> {
+    let rows = reconciler.ledger.segments(id).await?;
+    let segments: Vec<_> = rows.into_iter().map(|row| row.key).collect();
+    repair_with(reconciler, id, token, &segments, OldMemory::Drop).await
+}
+
+async fn repair_with(
+    reconciler: &Arc<Reconciler>,
+    id: &ItemId,
+    token: u64,
+    segments: &[SegmentKey],
+    memory: OldMemory,
+) -> Result<(), ReconcilerError> {
     let started = std::time::Instant::now();
     let mut segments = segments.to_vec();
     // Repeat with all segments if the ledger rejects orders of one segment: other segments count
     // these for their buyers, and must be corrected too.
-    while let Some(all) = repair_once(reconciler, token, &segments).await? {
+    while let Some(all) = repair_once(reconciler, token, &segments, memory).await? {
         segments = all;
     }
     metrics::counter!("stockade_repaired_segments_total", "item" => id.to_string())
@@ -57,8 +78,9 @@ async fn repair_once(
     reconciler: &Reconciler,
     token: u64,
     segments: &[SegmentKey],
+    memory: OldMemory,
 ) -> Result<Option<Vec<SegmentKey>>, ReconcilerError> {
-    let halted = halt(reconciler, segments, token).await?;
+    let halted = halt(reconciler, segments, token, memory).await?;
     let halted_segments: Vec<_> = halted.iter().map(|halted| halted.segment.clone()).collect();
     let mut repair = reconciler
         .ledger
@@ -103,10 +125,11 @@ async fn halt(
     reconciler: &Reconciler,
     segments: &[SegmentKey],
     token: u64,
+    memory: OldMemory,
 ) -> Result<Vec<Halted>, ReconcilerError> {
     let (mut halted, mut failed) = (Vec::new(), None);
     for segment in segments {
-        match reconciler.stock.halt(segment, token).await {
+        match reconciler.stock.halt(segment, token, memory).await {
             Ok(done) => halted.push(done),
             Err(error) => failed = Some(error),
         }

@@ -24,7 +24,8 @@ use crate::{
     output::write_out,
     plan::{self, PlanArguments},
     preflight::{self, PreflightArguments},
-    reconcile, roles,
+    reconcile::{self, Extent},
+    roles,
     settings::{self, Layers, Settings},
     up,
 };
@@ -91,8 +92,12 @@ enum Command {
         /// Id of the item.
         item: String,
         /// Print the plan only, and change nothing.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "rebuild")]
         dry_run: bool,
+        /// First drop what Redis has stored of the item's orders, and restore it from the ledger:
+        /// after the ledger was restored from a backup.
+        #[arg(long)]
+        rebuild: bool,
         /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
@@ -179,8 +184,16 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Reconcile {
             item,
             dry_run,
+            rebuild,
             json,
-        } => reconcile::reconcile(&settings, &ItemId::new(item)?, dry_run, json).await,
+        } => {
+            let extent = match (dry_run, rebuild) {
+                (true, _) => Extent::DryRun,
+                (false, true) => Extent::Rebuild,
+                (false, false) => Extent::Plan,
+            };
+            reconcile::reconcile(&settings, &ItemId::new(item)?, extent, json).await
+        }
         Command::Buyers(command) => buyers::run(&settings, command).await,
         Command::Token(token) => print_token(&settings, &token),
         Command::Config => print(&layers.describe()),

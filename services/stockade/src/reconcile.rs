@@ -9,12 +9,23 @@ use reconciler::{Plan, Step};
 
 use crate::{item_lock, output::write_out, roles, settings::Settings};
 
+/// How far to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Print the plan only.
+    DryRun,
+    /// Do what the plan says.
+    Plan,
+    /// Rebuild every segment from the ledger first.
+    Rebuild,
+}
+
 /// Plans the repair and, unless it is a dry run, executes it under the item's lock. Exit status 1 if
 /// work is planned or left.
 pub async fn reconcile(
     settings: &Settings,
     item: &ItemId,
-    dry_run: bool,
+    extent: Extent,
     json: bool,
 ) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
@@ -22,40 +33,58 @@ pub async fn reconcile(
     let found = reconciler::plan(&stock, &*ledger, item)
         .await?
         .with_context(|| format!("there is no item {item}"))?;
-    let left = if dry_run || found.steps.is_empty() {
-        found.clone()
-    } else {
-        let lock = item_lock::open(settings).await?;
-        reconciler::reconcile_once(stock, ledger, lock, item)
-            .await?
-            .with_context(|| format!("there is no item {item}"))?
+    let left = match extent {
+        Extent::DryRun => Some(found.clone()),
+        Extent::Plan if found.steps.is_empty() => Some(found.clone()),
+        Extent::Plan => {
+            let lock = item_lock::open(settings).await?;
+            reconciler::reconcile_once(stock, ledger, lock, item).await?
+        }
+        Extent::Rebuild => {
+            let lock = item_lock::open(settings).await?;
+            reconciler::rebuild_once(stock, ledger, lock, item).await?
+        }
+    };
+    let left = left.with_context(|| format!("there is no item {item}"))?;
+    // A rebuild leaves holds that are over, transfers and returns to the reconcilers.
+    let ok = match extent {
+        Extent::Rebuild => !left.needs_repair(),
+        Extent::DryRun | Extent::Plan => !left.is_pressing(),
     };
     write_out(&if json {
-        as_json(&found, &left, dry_run)?
+        as_json(&found, &left, extent, ok)?
     } else {
-        as_text(&found, &left, dry_run)
+        as_text(&found, &left, extent, ok)
     })?;
-    Ok(if left.is_pressing() {
-        ExitCode::from(1)
-    } else {
+    Ok(if ok {
         ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
     })
 }
 
-fn as_json(found: &Plan, left: &Plan, dry_run: bool) -> Result<String> {
-    let value = serde_json::json!({ "item": found.item, "dry_run": dry_run, "steps": found.steps, "left": left.steps, "ok": !left.is_pressing() });
+fn as_json(found: &Plan, left: &Plan, extent: Extent, ok: bool) -> Result<String> {
+    let value = serde_json::json!({ "item": found.item, "dry_run": extent == Extent::DryRun, "steps": found.steps, "left": left.steps, "ok": ok });
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }
 
-fn as_text(found: &Plan, left: &Plan, dry_run: bool) -> String {
-    if found.steps.is_empty() {
-        return format!("{}: nothing to do\n", found.item);
-    }
-    let verdict = match (dry_run, left.is_pressing()) {
-        (true, _) => "dry run: nothing was changed".to_owned(),
-        (false, false) => "done".to_owned(),
-        (false, true) => format!("NOT all done; left:\n{}", table(&left.steps)),
+fn as_text(found: &Plan, left: &Plan, extent: Extent, ok: bool) -> String {
+    let verdict = match (extent, ok) {
+        (Extent::DryRun | Extent::Plan, _) if found.steps.is_empty() => {
+            return format!("{}: nothing to do\n", found.item);
+        }
+        (Extent::DryRun, _) => "dry run: nothing was changed".to_owned(),
+        (_, false) => format!("NOT all done; left:\n{}", table(&left.steps)),
+        (Extent::Plan, true) => "done".to_owned(),
+        (Extent::Rebuild, true) if left.steps.is_empty() => "rebuilt from the ledger".to_owned(),
+        (Extent::Rebuild, true) => format!(
+            "rebuilt from the ledger; left for the reconcilers:\n{}",
+            table(&left.steps)
+        ),
     };
+    if found.steps.is_empty() {
+        return format!("{}: {verdict}\n", found.item);
+    }
     format!(
         "{}\n{}{}: {verdict}\n",
         table(&found.steps),

@@ -81,16 +81,18 @@ impl StopSignal {
     }
 }
 
-/// Opens the ledger without changing its schema.
+/// Opens the ledger without changing its schema, and without creating it.
 pub async fn connect_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    ledger::connect(settings.database_url()?, settings.database_connections)
+    ledger::connect_existing(settings.database_url()?, settings.database_connections)
         .await
         .context("DATABASE_URL")
 }
 
-/// Opens the ledger and updates its schema.
+/// Opens the ledger, creates it if it is a file that is missing, and updates its schema.
 pub async fn migrated_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    let ledger = connect_ledger(settings).await?;
+    let ledger = ledger::connect(settings.database_url()?, settings.database_connections)
+        .await
+        .context("DATABASE_URL")?;
     ledger.migrate().await.context("DATABASE_URL")?;
     Ok(ledger)
 }
@@ -262,13 +264,14 @@ impl Running {
         let publisher = PublisherSettings {
             targets: targets(settings),
             keep: settings.events_keep,
+            sinks: settings.event_sinks.clone(),
             ..PublisherSettings::default()
         };
         let ledger = Arc::clone(&self.engine.ledger);
         let publishing = publisher::run(ledger, publisher, self.stop_recording.clone());
         self.recording.push(tokio::spawn(async move {
             if let Err(error) = publishing.await {
-                tracing::error!(%error, "no publisher: webhooks get no events");
+                tracing::error!(%error, "no publisher: webhooks and sinks get no events");
             }
         }));
     }

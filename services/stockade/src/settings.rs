@@ -6,6 +6,7 @@ mod database;
 mod duration;
 mod layers;
 mod rates;
+mod sinks;
 mod table;
 mod tls;
 
@@ -90,6 +91,8 @@ pub struct Settings {
     /// The origins whose pages may call the API.
     pub cors_origins: order::CorsOrigins,
     pub events_keep: Duration,
+    /// Brokers that get every event.
+    pub event_sinks: Vec<publisher::SinkSettings>,
     pub archive_after: Option<Duration>,
     pub log: String,
     pub log_format: LogFormat,
@@ -146,6 +149,10 @@ impl Settings {
         if let Some(url) = &database_url {
             database::check_encryption(url, layers)?;
         }
+        let tls = tls::read(layers)?;
+        let events_keep = layers
+            .number("events_keep_days", 1..=3650)
+            .map(|days| Duration::from_secs(days * 86_400))?;
         let own = |key: &str| !layers.is_from_run_file(key);
         Ok(Self {
             own_urls: OwnUrls {
@@ -158,7 +165,8 @@ impl Settings {
                 database_url: database_url.clone().filter(|_| own("database_url")),
             },
             redis_url,
-            tls: tls::read(layers)?,
+            event_sinks: sinks::read(layers, tls.as_ref(), events_keep)?,
+            tls,
             lock,
             lock_urls,
             lock_lease: ms("lock_lease_ms", 500..=600_000)?,
@@ -226,9 +234,7 @@ impl Settings {
                 .transpose()?
                 .unwrap_or_default(),
             webhooks_allow_private: layers.parse("webhooks_allow_private", "true or false")?,
-            events_keep: layers
-                .number("events_keep_days", 1..=3650)
-                .map(|days| Duration::from_secs(days * 86_400))?,
+            events_keep,
             archive_after: layers
                 .text("archive_after")
                 .map(|text| {

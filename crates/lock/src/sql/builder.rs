@@ -1,5 +1,7 @@
 //! Every setting of a lock in a database, with its default and its validation.
 
+use std::sync::atomic::AtomicI64;
+
 use sqlx::Pool;
 
 use super::{database::Database, dialect::Dialect, row_lock::SqlLock, rows::Rows, table::Table};
@@ -86,6 +88,7 @@ impl<DB: Dialect> SqlLockBuilder<DB> {
             database,
             table,
             timing,
+            floor: AtomicI64::new(0),
         }))
     }
 

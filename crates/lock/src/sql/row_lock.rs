@@ -2,7 +2,7 @@
 //! decides, every acquisition has its own owner, and each has a token.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -68,6 +68,14 @@ impl<DB: Dialect> Lock for SqlLock<DB> {
             lock_delay: true,
             clock_free: false,
         }
+    }
+
+    /// A database that was restored from a backup would issue some tokens again.
+    ///
+    /// The token counts for every name.
+    fn observe(&self, _name: &str, token: FencingToken) -> Result<(), LockError> {
+        self.0.floor.fetch_max(token.get(), Ordering::Relaxed);
+        Ok(())
     }
 
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {

@@ -1,6 +1,9 @@
 //! The statements of a lock that is a row, each on a pooled connection and with a time limit.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 
 use sqlx::Error;
 
@@ -16,6 +19,8 @@ pub(crate) struct Rows<DB: Dialect> {
     pub database: Database<DB>,
     pub table: Table<DB>,
     pub timing: Timing,
+    /// The highest token that is known from elsewhere; the next ones are above it.
+    pub floor: AtomicI64,
 }
 
 impl<DB: Dialect> Rows<DB> {
@@ -27,8 +32,9 @@ impl<DB: Dialect> Rows<DB> {
     /// Without a time limit: the caller has its own.
     pub(crate) async fn acquire(&self, name: &str, owner: &str) -> StatementResult<FencingToken> {
         let mut connection = self.database.pool.acquire().await?;
+        let floor = self.floor.load(Ordering::Relaxed);
         self.table
-            .acquire(&mut connection, name, owner, self.ttl())
+            .acquire(&mut connection, name, owner, floor, self.ttl())
             .await
     }
 

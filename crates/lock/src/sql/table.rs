@@ -59,7 +59,7 @@ impl<DB: Dialect> Table<DB> {
             // MySQL assigns from left to right, so the token comes before the owner that it
             // depends on.
             acquire: statement(format!(
-                "UPDATE {locks} SET token = {before}CASE WHEN owner = ? THEN token ELSE token + 1 END{after}, \
+                "UPDATE {locks} SET token = {before}CASE WHEN owner = ? THEN token WHEN token < ? THEN ? ELSE token + 1 END{after}, \
                  owner = ?, acquired_at_us = {now}, expires_at_us = {now} + ? \
                  WHERE name = ? AND (owner = ? OR (expires_at_us <= {now} AND token < {last})){returning}"
             )),
@@ -102,17 +102,21 @@ impl<DB: Dialect> Table<DB> {
         ]
     }
 
-    /// Acquires the lock and returns its token. The same owner gets the same token again.
+    /// Acquires the lock and returns its token, which is above `floor`. The same owner gets the same
+    /// token again.
     pub(crate) async fn acquire(
         &self,
         connection: &mut DB::Connection,
         name: &str,
         owner: &str,
+        floor: i64,
         ttl: Duration,
     ) -> StatementResult<FencingToken> {
         let bytes = name.as_bytes();
         let values = [
             Value::Text(owner),
+            Value::Number(floor),
+            Value::Number(floor.saturating_add(1)),
             Value::Text(owner),
             us(ttl),
             Value::Bytes(bytes),
@@ -256,7 +260,7 @@ mod tests {
                 .unwrap();
         }
         let mut acquire =
-            async |owner: &str, ttl| table.acquire(connection, "a", owner, ttl).await.unwrap();
+            async |owner: &str, ttl| table.acquire(connection, "a", owner, 0, ttl).await.unwrap();
         assert_eq!(acquire("one", LEASE).await.unwrap(), FencingToken::FIRST);
         assert_eq!(acquire("one", LEASE).await.unwrap(), FencingToken::FIRST);
         let refused = acquire("other", LEASE).await.unwrap_err();
@@ -283,6 +287,15 @@ mod tests {
             !table.extend(connection, "a", "other", LEASE).await.unwrap()
                 && !table.release(connection, "a", "other").await.unwrap()
         );
+        // A database that was restored from a backup has fewer tokens than it has issued.
+        for (floor, token) in [(40, 41), (40, 42), (7, 43)] {
+            let owner = format!("above {floor} as {token}");
+            let acquired = table
+                .acquire(connection, "a", &owner, floor, Duration::ZERO)
+                .await
+                .unwrap();
+            assert_eq!(acquired.unwrap().get(), token, "{owner}");
+        }
     }
 
     #[cfg(feature = "postgres")]

@@ -9,6 +9,7 @@
 //!
 //! From then on the cart alone changes its lines, in one transaction.
 
+mod hold;
 mod life;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -27,6 +28,7 @@ use super::{
     Engine, EngineError, KnownItem,
     orders::{POLL_PAUSE_MAX, POLL_PAUSE_MIN},
 };
+pub use hold::CartExtended;
 pub use life::{CartEnded, CartPaid};
 
 /// How long a cart that fails waits for the lines that it took to be recorded, before it says so:
@@ -65,6 +67,12 @@ pub enum CartPlaced {
         line: usize,
         /// Units that one order of the item may have.
         max: Quantity,
+    },
+    /// The sold-out cache says that no units of the item are left. Nothing was written: a repeat is
+    /// decided anew.
+    Shed {
+        /// Index of the line.
+        line: usize,
     },
     /// The key belongs to a cart with other lines. Nothing was changed.
     KeyReused,
@@ -105,6 +113,11 @@ impl Engine {
             Ok(items) => items,
             Err(refused) => return Ok(refused),
         };
+        let is_shed =
+            |known: &Arc<KnownItem>| !known.is_archived() && known.stock.sheds(&placement.buyer);
+        if let Some(line) = items.iter().position(is_shed) {
+            return Ok(CartPlaced::Shed { line });
+        }
         let new = self.new_cart(placement, &items);
         let (mut cart, replayed) = match self.ledger.create_cart(&new).await? {
             CreatedCart::New(cart) => (cart, false),

@@ -269,15 +269,12 @@ impl Engine {
             actor: "payment".into(),
             action: "unmatched_payment".into(),
             token: None,
-            before: json!({ "order": order.id, "state": order.state }),
+            before: paid_order(order),
             after: unmatched(payment),
         };
         if self
             .ledger
-            .note_once(
-                &entry,
-                &format!("unmatched_payment {} {}", order.id, payment.id),
-            )
+            .note_once(&entry, &unmatched_name(order.id, &payment.id))
             .await?
         {
             tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "unmatched payment: the order cannot take it");
@@ -293,42 +290,7 @@ impl Engine {
             .await
     }
 
-    /// Records that the money was returned, and releases the units of the order if it has any.
-    pub async fn refund(&self, id: OrderId) -> Result<Ended, EngineError> {
-        self.refund_if(id, |_| true).await
-    }
-
-    /// The same, if this payment has paid the order. Another payment of its buyer may have been
-    /// returned because the order was paid already.
-    pub async fn refund_payment(
-        &self,
-        id: OrderId,
-        payment: &PaymentId,
-    ) -> Result<Ended, EngineError> {
-        self.refund_if(id, |order| order.payment.as_ref() == Some(payment))
-            .await
-    }
-
-    /// The same, if the order is `refund_due`: its payment found no units.
-    pub(super) async fn refund_due_order(&self, id: OrderId) -> Result<Ended, EngineError> {
-        self.refund_if(id, |order| order.state == OrderState::RefundDue)
-            .await
-    }
-
-    async fn refund_if(
-        &self,
-        id: OrderId,
-        applies: impl Fn(&Order) -> bool,
-    ) -> Result<Ended, EngineError> {
-        let target = |order: &Order| {
-            let paid = matches!(order.state, OrderState::Confirmed | OrderState::RefundDue);
-            (paid && applies(order)).then_some(OrderState::Refunded)
-        };
-        self.with_timeout(self.end(id, None, OrderState::Refunded, target))
-            .await
-    }
-
-    async fn end(
+    pub(super) async fn end(
         &self,
         id: OrderId,
         buyer: Option<&BuyerId>,
@@ -433,6 +395,20 @@ impl Engine {
         }
         self.wait_for_order(id, 0, until).await.map(Some)
     }
+}
+
+/// The order of an unmatched payment in the journal, and its cart if it has one.
+fn paid_order(order: &Order) -> serde_json::Value {
+    let mut entry = json!({ "order": order.id, "state": order.state });
+    if let Some(cart) = order.cart {
+        entry["cart"] = json!(cart);
+    }
+    entry
+}
+
+/// The name under which the journal has a payment that the order or cart could not take.
+pub(super) fn unmatched_name(payable: impl std::fmt::Display, payment: &PaymentId) -> String {
+    format!("unmatched_payment {payable} {payment}")
 }
 
 /// A payment in the journal. The currency is that of the item, if the report named none.

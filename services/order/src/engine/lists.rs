@@ -42,13 +42,15 @@ pub struct UnmatchedPayment {
     pub item: ItemId,
     /// The order that it was reported for.
     pub order: OrderId,
+    /// The cart that it was reported for, or whose line the order is.
+    pub cart: Option<CartId>,
     /// The state of that order at the time.
     pub state: OrderState,
     /// The provider's id of the payment.
     pub payment: String,
     /// The amount, if it was reported.
     pub amount: Option<u64>,
-    /// Currency of the item, ISO 4217.
+    /// The currency that was reported, or that of the item, ISO 4217.
     pub currency: String,
 }
 
@@ -65,6 +67,7 @@ pub enum RefundKey {
 #[derive(Deserialize)]
 struct PaidOrder {
     order: OrderId,
+    cart: Option<CartId>,
     state: OrderState,
 }
 
@@ -72,6 +75,7 @@ struct PaidOrder {
 struct Reported {
     payment: String,
     amount: Option<u64>,
+    currency: Option<String>,
 }
 
 /// Result of noting that money was returned.
@@ -268,9 +272,10 @@ fn unmatched_payment(entry: JournalEntry, currency: String) -> Option<UnmatchedP
         reported_at: at,
         item: entry.item,
         order: paid.order,
+        cart: paid.cart,
         state: paid.state,
         payment: reported.payment,
         amount: reported.amount,
-        currency,
+        currency: reported.currency.unwrap_or(currency),
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use axum::{
+    Extension,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -18,12 +19,16 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{AdminWith, Buyer, BuyerOrAdmin, Name, OrdersPlace, Read, RefundsWrite},
-    body::{self, Raw, Whole},
+    body::{self, Json, Raw, Whole},
+    items::YEAR_SECONDS,
     life::AMOUNT_MAX,
     orders::{OrderHeaders, REPLAYED},
     problem::FieldError,
 };
-use crate::engine::{CartEnded, CartPaid, CartPlaced, CartPlacement, Payment};
+use crate::{
+    engine::{CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, Payment},
+    rate::PeerBucket,
+};
 
 /// A new cart.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -190,7 +195,8 @@ fn cart_id(text: &str) -> Result<CartId, Problem> {
     responses((status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the cart's current state", body = CartBody, headers(("Location" = String))),
         (status = 400, description = "`invalid_request`: nothing was changed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`: nothing was changed", body = Problem),
-        (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open` with the `item`, `cart_timed_out`: no line has units; final for this key", body = Problem),
+        (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open` with the `item`, `cart_timed_out`: no line has units; final for this key, except a `sold_out` that says otherwise", body = Problem),
+        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: the key belongs to a cart with other lines", body = Problem),
         (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
         (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
@@ -198,17 +204,29 @@ fn cart_id(text: &str) -> Result<CartId, Problem> {
 pub(crate) async fn place(
     State(app): State<App>,
     Buyer(buyer): Buyer,
+    peer: Option<Extension<PeerBucket>>,
     headers: OrderHeaders,
     Raw(raw): Raw,
 ) -> Result<Response, Problem> {
     let (lines, places) = parse(&raw)?.into_iter().unzip();
     let places: Vec<usize> = places;
+    let lines: Vec<(ItemId, Quantity)> = lines;
+    app.rates.admit_lines(&buyer, lines.len())?;
+    if let Some(Extension(peer)) = peer {
+        peer.admit_lines(lines.len())?;
+    }
     let placement = placement(buyer, headers.key?, lines);
+    let items: Vec<_> = placement
+        .lines
+        .iter()
+        .map(|(item, _)| item.clone())
+        .collect();
     let placed = app.engine.place_cart(placement).await;
     match placed.map_err(|error| Problem::of_order(&error))? {
         CartPlaced::Cart { cart, replayed } => Ok(placed_cart(&cart, replayed)),
         CartPlaced::Refused(refusal) => Err(Problem::cart_refused(&refusal)),
         CartPlaced::KeyReused => Err(Problem::cart_key_reused()),
+        CartPlaced::Shed { line } => Err(Problem::cart_shed(items[line].clone())),
         CartPlaced::ItemNotFound { line } => Err(unknown_item(places[line])),
         CartPlaced::OtherCurrency { line, expected } => {
             let expected = format!("expected an item priced in {expected}, as the first line's");
@@ -285,11 +303,12 @@ pub(crate) struct NewCartPayment {
     params(("cart" = String, Path, description = "the cart's id"),
         ("Stockade-Signature" = String, Header, description = "as for an order's payment")),
     responses((status = 200, description = "`confirmed`; or `refund_due`: the hold had expired, so the money must be returned", body = CartBody),
-        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`invalid_signature`", body = Problem),
+        (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`cart_not_found`", body = Problem),
         (status = 409, description = "`cart_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for something else", body = Problem),
+        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`amount_mismatch`: the journal has the payment; `cart_mismatch`: the body names another cart than the path", body = Problem),
-        (status = 503, description = "`outcome_unknown`, `unavailable`: report it again", body = Problem)))]
+        (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
     State(app): State<App>,
     Name(cart): Name,
@@ -315,9 +334,49 @@ pub(crate) async fn pay(
         CartPaid::NotPayable(state) => Err(Problem::cart_not_payable(state)),
         CartPaid::Already => Err(Problem::already_paid()),
         CartPaid::OtherOrder => Err(Problem::payment_of_another_order()),
-        CartPaid::OtherAmount { expected } => Err(Problem::other_cart_amount(expected)),
+        CartPaid::OtherAmount { expected } => Err(Problem::other_amount("cart", expected)),
         CartPaid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
-        CartPaid::NoAmount { expected } => Err(Problem::no_cart_amount(expected)),
+        CartPaid::NoAmount { expected } => Err(Problem::no_amount("cart", expected)),
+    }
+}
+
+/// How long the holds of a cart shall be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewCartHold {
+    /// The length of the whole hold in seconds, counted from the earliest `created_at` of the cart's
+    /// orders. At most the smallest `max_hold_seconds` of its items.
+    #[schema(value_type = u32, minimum = 1, maximum = 31_536_000, example = 1800)]
+    seconds: Whole<1, YEAR_SECONDS>,
+}
+
+/// Extends the holds of all lines of a held cart, up to the smallest `max_hold_seconds` of its items.
+/// A hold never gets shorter, and a repeat of the request changes nothing.
+#[utoipa::path(post, path = "/v1/carts/{cart}/hold", operation_id = "extendCart", tag = "buyers", request_body = NewCartHold,
+    params(("cart" = String, Path, description = "the cart's id")),
+    responses((status = 200, description = "the cart; the hold of every line ends at `expires_at` or later", body = CartBody),
+        (status = 400, description = "`invalid_request`: also for more than the smallest `max_hold_seconds` of its items", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
+        (status = 404, description = "`cart_not_found`: also for a cart of another buyer", body = Problem),
+        (status = 409, description = "`cart_not_extendable`: it is being placed, is paid or has ended", body = Problem),
+        (status = 413, description = "`payload_too_large`", body = Problem),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
+    security(("buyer" = []), ("admin" = [])))]
+pub(crate) async fn extend(
+    State(app): State<App>,
+    who: BuyerOrAdmin<OrdersPlace>,
+    Name(cart): Name,
+    Json(hold): Json<NewCartHold>,
+) -> Result<Response, Problem> {
+    let seconds = u32::try_from(hold.seconds.0).unwrap_or(u32::MAX);
+    let (id, buyer) = (cart_id(&cart)?, who.buyer.as_ref());
+    match app.engine.extend_cart(id, buyer, seconds).await? {
+        CartExtended::Cart(cart) => Ok(shown(&cart)),
+        CartExtended::NotFound => Err(Problem::cart_not_found()),
+        CartExtended::Refused(state) => Err(Problem::cart_not_extendable(state)),
+        CartExtended::TooLong { item, max_seconds } => {
+            Err(Problem::cart_hold_too_long(&item, max_seconds))
+        }
     }
 }
 

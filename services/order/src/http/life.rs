@@ -63,6 +63,7 @@ fn order_id(text: &str) -> Result<OrderId, Problem> {
         (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_payable`, `already_paid`, `order_in_cart`: the money must be returned; `payment_already_used`: the payment was reported for another order", body = Problem),
+        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`amount_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
@@ -93,9 +94,9 @@ pub(crate) async fn pay(
         Paid::Already => Err(Problem::already_paid()),
         Paid::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Paid::OtherOrder => Err(Problem::payment_of_another_order()),
-        Paid::OtherAmount { expected } => Err(Problem::other_amount(expected)),
+        Paid::OtherAmount { expected } => Err(Problem::other_amount("order", expected)),
         Paid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
-        Paid::NoAmount { expected } => Err(Problem::no_amount(expected)),
+        Paid::NoAmount { expected } => Err(Problem::no_amount("order", expected)),
     }
 }
 
@@ -116,7 +117,7 @@ pub(crate) struct NewHold {
     responses((status = 200, description = "the order; its hold ends `seconds` after `created_at`, or later", body = OrderBody), (status = 400, description = "`invalid_request`: also for more than the item's `max_hold_seconds`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
-        (status = 409, description = "`order_not_extendable`: it is paid or has ended", body = Problem),
+        (status = 409, description = "`order_not_extendable`: it is paid or has ended; `order_in_cart`: the cart is extended as a whole", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]

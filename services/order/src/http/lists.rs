@@ -5,14 +5,11 @@ pub(crate) mod pages;
 mod query;
 pub(crate) mod rows;
 
-use std::sync::Arc;
-
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
 use domain::{CartId, ItemId, OrderId};
-use futures::FutureExt;
 use ledger::Page;
 
 use super::{
@@ -42,19 +39,15 @@ pub(crate) async fn items(
 ) -> Result<Response, Problem> {
     let name = "items";
     let query = parameters.read::<ItemId>(&app.cursors, name, false)?;
-    let engine = Arc::clone(&app.engine);
-    let list = List {
-        name: name.into(),
-        columns: ItemRow::COLUMNS,
-        read: Arc::new(move |after, at_most| {
-            let engine = Arc::clone(&engine);
-            async move {
-                let page = engine.list_items(after.as_ref(), at_most).await?;
-                Ok(page.map(ItemRow::from))
-            }
-            .boxed()
-        }),
-    };
+    let list = List::new(
+        &app.engine,
+        name,
+        ItemRow::COLUMNS,
+        |engine, after, at_most| async move {
+            let page = engine.list_items(after.as_ref(), at_most).await?;
+            Ok(page.map(ItemRow::from))
+        },
+    );
     list.answer(&app.cursors, query).await
 }
 
@@ -80,19 +73,19 @@ pub(crate) async fn item_orders(
     let query = parameters.read::<OrderId>(&app.cursors, &name, true)?;
     let known = app.engine.known(&id).await?;
     known.ok_or_else(Problem::item_not_found)?;
-    let (engine, state) = (Arc::clone(&app.engine), query.state);
-    let list = List {
+    let state = query.state;
+    let list = List::new(
+        &app.engine,
         name,
-        columns: OrderRow::COLUMNS,
-        read: Arc::new(move |after, at_most| {
-            let (engine, id) = (Arc::clone(&engine), id.clone());
+        OrderRow::COLUMNS,
+        move |engine, after, at_most| {
+            let id = id.clone();
             async move {
                 let page = engine.list_item_orders(&id, state, after, at_most).await?;
                 Ok(page.map(OrderRow::from))
             }
-            .boxed()
-        }),
-    };
+        },
+    );
     list.answer(&app.cursors, query).await
 }
 
@@ -112,19 +105,18 @@ pub(crate) async fn own_orders(
 ) -> Result<Response, Problem> {
     let name = format!("orders of {buyer}");
     let query = parameters.read::<OrderId>(&app.cursors, &name, false)?;
-    let engine = Arc::clone(&app.engine);
-    let list = List {
+    let list = List::new(
+        &app.engine,
         name,
-        columns: OrderRow::BUYER_COLUMNS,
-        read: Arc::new(move |after, at_most| {
-            let (engine, buyer) = (Arc::clone(&engine), buyer.clone());
+        OrderRow::BUYER_COLUMNS,
+        move |engine, after, at_most| {
+            let buyer = buyer.clone();
             async move {
                 let page = engine.list_buyer_orders(&buyer, after, at_most).await?;
                 Ok(page.map(OrderRow::for_buyer))
             }
-            .boxed()
-        }),
-    };
+        },
+    );
     list.answer(&app.cursors, query).await
 }
 
@@ -145,19 +137,13 @@ pub(crate) async fn own_carts(
     let name = format!("carts of {buyer}");
     let query = parameters.read::<CartId>(&app.cursors, &name, false)?;
     query.format.without_csv("a cart has lines")?;
-    let engine = Arc::clone(&app.engine);
-    let list = List {
-        name,
-        columns: &[],
-        read: Arc::new(move |after, at_most| {
-            let (engine, buyer) = (Arc::clone(&engine), buyer.clone());
-            async move {
-                let page = engine.list_buyer_carts(&buyer, after, at_most).await?;
-                Ok(page.map(CartRow))
-            }
-            .boxed()
-        }),
-    };
+    let list = List::new(&app.engine, name, &[], move |engine, after, at_most| {
+        let buyer = buyer.clone();
+        async move {
+            let page = engine.list_buyer_carts(&buyer, after, at_most).await?;
+            Ok(page.map(CartRow))
+        }
+    });
     list.answer(&app.cursors, query).await
 }
 
@@ -177,19 +163,15 @@ pub(crate) async fn refunds_due(
 ) -> Result<Response, Problem> {
     let name = "refunds-due";
     let query = parameters.read::<RefundKey>(&app.cursors, name, false)?;
-    let engine = Arc::clone(&app.engine);
-    let list = List {
-        name: name.into(),
-        columns: RefundRow::COLUMNS,
-        read: Arc::new(move |after, at_most| {
-            let engine = Arc::clone(&engine);
-            async move {
-                let page = engine.list_refunds_due(after, at_most).await?;
-                Ok(page.map(RefundRow::from))
-            }
-            .boxed()
-        }),
-    };
+    let list = List::new(
+        &app.engine,
+        name,
+        RefundRow::COLUMNS,
+        |engine, after, at_most| async move {
+            let page = engine.list_refunds_due(after, at_most).await?;
+            Ok(page.map(RefundRow::from))
+        },
+    );
     list.answer(&app.cursors, query).await
 }
 
@@ -199,7 +181,7 @@ pub(crate) async fn refunds_due(
     params(("id" = String, Path, description = "`id` of a row of the list")),
     responses((status = 200, description = "the row; its money is not due any more", body = RefundRow),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
-        (status = 404, description = "`refund_not_found`", body = Problem), (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
+        (status = 404, description = "`refund_not_found`", body = Problem), (status = 409, description = "`order_in_cart`: the cart is refunded as a whole", body = Problem), (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn refund_done(
     State(app): State<App>,
@@ -239,12 +221,12 @@ pub(crate) async fn journal(
         .without_csv("an entry has values of many kinds")?;
     let known = app.engine.known(&id).await?;
     known.ok_or_else(Problem::item_not_found)?;
-    let engine = Arc::clone(&app.engine);
-    let list = List {
+    let list = List::new(
+        &app.engine,
         name,
-        columns: JournalRow::COLUMNS,
-        read: Arc::new(move |before: Option<JournalKey>, at_most| {
-            let (engine, id) = (Arc::clone(&engine), id.clone());
+        JournalRow::COLUMNS,
+        move |engine, before: Option<JournalKey>, at_most| {
+            let id = id.clone();
             async move {
                 let before = before.map(|key| key.0);
                 let page = engine.list_journal(&id, before, at_most).await?;
@@ -253,8 +235,7 @@ pub(crate) async fn journal(
                     rows: page.rows.into_iter().map(JournalRow::from).collect(),
                 })
             }
-            .boxed()
-        }),
-    };
+        },
+    );
     list.answer(&app.cursors, query).await
 }

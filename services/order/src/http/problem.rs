@@ -104,6 +104,9 @@ impl FieldError {
     }
 }
 
+/// A provider usually sends the reports of a payment and of its refund within seconds.
+const PAYMENT_AWAITED_SECONDS: u32 = 30;
+
 /// A deployment takes about as long.
 const NOT_CONFIGURED_SECONDS: u32 = 60;
 
@@ -220,6 +223,17 @@ impl Problem {
         }
     }
 
+    /// The sold-out cache refused a line, before anything was written.
+    pub(crate) fn cart_shed(item: ItemId) -> Self {
+        let detail = format!(
+            "no units of {item} are left; this request wrote nothing, and a repeat with the same key is decided anew"
+        );
+        Self {
+            item: Some(Box::new(item)),
+            ..Self::new(StatusCode::CONFLICT, "sold_out", detail)
+        }
+    }
+
     pub(crate) fn cart_key_reused() -> Self {
         let detail = "this key belongs to a cart with other lines, and a new cart needs a new key; nothing was changed";
         Self {
@@ -271,14 +285,20 @@ impl Problem {
         Self::of_cart_state("cart_not_cancellable", state, detail)
     }
 
+    pub(crate) fn cart_not_extendable(state: CartState) -> Self {
+        let detail = "only the holds of a held cart can be extended; nothing was changed";
+        Self::of_cart_state("cart_not_extendable", state, detail)
+    }
+
     pub(crate) fn cart_not_refundable(state: CartState) -> Self {
         let detail = "only a paid cart can be refunded; nothing was changed";
         Self::of_cart_state("cart_not_refundable", state, detail)
     }
 
-    pub(crate) fn other_cart_amount(expected: u64) -> Self {
+    /// The payment of this order or cart has another amount.
+    pub(crate) fn other_amount(payable: &str, expected: u64) -> Self {
         let detail = format!(
-            "amount: expected {expected}, the amount of the cart; the cart is unchanged, and the payment is in the journal"
+            "amount: expected {expected}, the amount of the {payable}; the {payable} is unchanged, and the payment is in the journal"
         );
         Self {
             field: Some("amount".into()),
@@ -286,13 +306,11 @@ impl Problem {
         }
     }
 
-    pub(crate) fn no_cart_amount(expected: u64) -> Self {
-        let detail =
-            format!("amount: expected {expected}, the amount of the cart; nothing was changed");
-        Self {
-            field: Some("amount".into()),
-            ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
-        }
+    /// The report names no amount, and this order or cart has one.
+    pub(crate) fn no_amount(payable: &str, expected: u64) -> Self {
+        let expected =
+            format!("expected {expected}, the amount of the {payable}; nothing was changed");
+        Self::invalid("amount", expected)
     }
 
     pub(crate) fn invalid_cursor(name: &str, expected: &str) -> Self {
@@ -354,6 +372,16 @@ impl Problem {
         }
     }
 
+    /// The refund of a payment that was not reported yet, and that may still be.
+    pub(crate) fn payment_awaited(state: &impl std::fmt::Display) -> Self {
+        let detail = "the payment that was returned was not reported yet, and would still be accepted; nothing was changed, send the refund again after the payment";
+        Self {
+            state: Some(state.to_string().into()),
+            retry_after: Some(PAYMENT_AWAITED_SECONDS),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "payment_awaited", detail)
+        }
+    }
+
     pub(crate) fn other_currency(expected: &str) -> Self {
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -400,15 +428,6 @@ impl Problem {
         }
     }
 
-    pub(crate) fn no_amount(expected: u64) -> Self {
-        let detail =
-            format!("amount: expected {expected}, the price of the order; nothing was changed");
-        Self {
-            field: Some("amount".into()),
-            ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
-        }
-    }
-
     pub(crate) fn not_cancellable(state: OrderState) -> Self {
         Self::of_state(
             "order_not_cancellable",
@@ -426,8 +445,16 @@ impl Problem {
     }
 
     pub(crate) fn hold_too_long(max_seconds: u32) -> Self {
+        Self::hold_above(max_seconds, "the item's")
+    }
+
+    pub(crate) fn cart_hold_too_long(item: &ItemId, max_seconds: u32) -> Self {
+        Self::hold_above(max_seconds, &format!("the item {item}'s"))
+    }
+
+    fn hold_above(max_seconds: u32, whose: &str) -> Self {
         let expected = format!(
-            "expected {max_seconds} at most, the item's max_hold_seconds; nothing was changed"
+            "expected {max_seconds} at most, {whose} max_hold_seconds; nothing was changed"
         );
         Self::invalid_fields(vec![FieldError::new("seconds", expected)])
     }
@@ -449,16 +476,6 @@ impl Problem {
             state,
             "only a paid order can be refunded; nothing was changed",
         )
-    }
-
-    pub(crate) fn other_amount(expected: u64) -> Self {
-        let detail = format!(
-            "amount: expected {expected}, the price of the order; the order is unchanged, and the payment is in the journal"
-        );
-        Self {
-            field: Some("amount".into()),
-            ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "amount_mismatch", detail)
-        }
     }
 
     pub(crate) fn other_order() -> Self {

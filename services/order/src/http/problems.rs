@@ -95,6 +95,12 @@ const PROBLEMS: &[Entry] = &[
         "Set `STOCKADE_PAYMENT_SECRET` or `STOCKADE_STRIPE_SECRET`, and let the provider report the payment again.",
     ),
     (
+        "payment_awaited",
+        "503",
+        "A refund came before the report of its payment, which the order or cart could still take. Nothing was changed.",
+        "Send the refund again after the payment. Stripe does so for three days.",
+    ),
+    (
         "item_not_found",
         "404",
         "No item has this id.",
@@ -175,7 +181,7 @@ const PROBLEMS: &[Entry] = &[
     (
         "order_in_cart",
         "409",
-        "The order is a line of a cart, which is paid, cancelled and refunded as a whole. A payment is in the journal.",
+        "The order is a line of a cart, which is paid, extended, cancelled and refunded as a whole. A payment is in the journal.",
         "Use the calls of the cart that `cart` names. Return the money of a payment for the line alone.",
     ),
     (
@@ -189,6 +195,12 @@ const PROBLEMS: &[Entry] = &[
         "409",
         "Only a held cart can be cancelled. Nothing was changed.",
         "Read the cart's `state`. A paid cart can be refunded.",
+    ),
+    (
+        "cart_not_extendable",
+        "409",
+        "Only the holds of a held cart can be extended. Nothing was changed.",
+        "Read the cart's `state`.",
     ),
     (
         "cart_not_refundable",

@@ -1,13 +1,10 @@
 //! Handlers that change an item while it sells: stock, limit, window, waves.
 
-use axum::{
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, response::Response};
 use domain::{IdempotencyKey, Item, ItemId, Quantity, Wave, Window};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
-use ledger::{Changed, ItemChange};
+use ledger::ItemChange;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
@@ -15,7 +12,9 @@ use super::{
     App, Problem,
     access::{AdminWith, ItemsWrite, Name, StockWrite},
     body::{Json, Whole},
-    items::{ItemBody, NewWave, check_window, item_id, view, waves, whole_ms},
+    items::{
+        ItemBody, NewWave, changed, check_window, if_match, item_id, item_shown, waves, whole_ms,
+    },
     orders::idempotency_key,
     problem::FieldError,
 };
@@ -116,34 +115,6 @@ fn pending_waves(new: &[NewWave], item: &Item) -> Result<Vec<Wave>, Problem> {
         }
     }
     Ok(pending)
-}
-
-/// The version in `If-Match`, from an earlier `ETag`.
-pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else {
-        return Ok(None);
-    };
-    let version = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.trim().trim_matches('"').parse().ok());
-    version.map(Some).ok_or_else(|| {
-        Problem::invalid(
-            "If-Match",
-            "expected the item's version in quotes, as in its ETag",
-        )
-    })
-}
-
-/// The item's version as `ETag`, for a later `If-Match`.
-pub(crate) fn etag(version: u64) -> HeaderValue {
-    HeaderValue::try_from(format!("\"{version}\""))
-        .unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
-}
-
-async fn item_shown(app: &App, status: StatusCode, id: &ItemId) -> Result<Response, Problem> {
-    let (version, body) = view(app, id, true).await?;
-    Ok((status, [(header::ETAG, etag(version))], axum::Json(body)).into_response())
 }
 
 async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, Problem> {
@@ -281,25 +252,6 @@ pub(crate) async fn patch(
         .ok_or_else(Problem::item_not_found)?;
     let change = request.into_change(&now)?;
     changed(&app, &id, &change, expected, &admin.name).await
-}
-
-/// Makes the change, if the item's version is `expected`, and shows the item. The journal names
-/// the `actor`.
-pub(crate) async fn changed(
-    app: &App,
-    id: &ItemId,
-    change: &ItemChange,
-    expected: Option<u64>,
-    actor: &str,
-) -> Result<Response, Problem> {
-    match app.engine.change_item(id, change, expected, actor).await? {
-        Changed::Item(item) => item_shown(app, StatusCode::OK, &item.id).await,
-        Changed::OtherVersion(item) | Changed::OtherChange(item) => {
-            Err(Problem::version_mismatch(item.version))
-        }
-        Changed::Archived(_) => Err(Problem::item_archived()),
-        Changed::NoItem => Err(Problem::item_not_found()),
-    }
 }
 
 /// Archives a closed item for good: its final audit is written down, and Redis forgets it. Orders

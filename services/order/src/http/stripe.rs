@@ -91,7 +91,7 @@ enum Target {
         (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`: Stripe sends the event again", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
-        (status = 503, description = "`outcome_unknown`, `unavailable`: Stripe sends the event again; `payments_not_configured`: the service has no secret of Stripe", body = Problem)))]
+        (status = 503, description = "`outcome_unknown`, `unavailable`, `payment_awaited` (a refund came before its payment): Stripe sends the event again; `payments_not_configured`: the service has no secret of Stripe", body = Problem)))]
 pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<Response, Problem> {
     let headers = request.headers().clone();
     let raw = body::read(request, app.body_bytes.max(BODY_BYTES)).await?;
@@ -102,12 +102,8 @@ pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<
         Step::Pay(Target::Cart(cart), payment) => pay_cart(&app, cart, &payment).await?,
         Step::Cancel(Target::Order(order)) => ended(app.engine.cancel(order, None).await?)?,
         Step::Cancel(Target::Cart(cart)) => cart_ended(app.engine.cancel_cart(cart, None).await?)?,
-        Step::Refund(Target::Order(order), payment) => {
-            ended(app.engine.refund_payment(order, &payment).await?)?
-        }
-        Step::Refund(Target::Cart(cart), payment) => {
-            cart_ended(app.engine.refund_cart_payment(cart, &payment).await?)?
-        }
+        Step::Refund(Target::Order(order), payment) => refund(&app, order, &payment).await?,
+        Step::Refund(Target::Cart(cart), payment) => refund_cart(&app, cart, &payment).await?,
         Step::Ignore(reason) => StripeResult::ignored(reason),
     };
     Ok((StatusCode::OK, axum::Json(result)).into_response())
@@ -146,6 +142,31 @@ async fn pay_cart(app: &App, cart: CartId, payment: &Payment) -> Result<StripeRe
         cart: Some(cart),
         ..StripeResult::of(result)
     })
+}
+
+/// A refund that overtakes its payment is refused, so that it comes again after it.
+async fn refund(app: &App, order: OrderId, payment: &PaymentId) -> Result<StripeResult, Problem> {
+    let refunded = app.engine.refund_payment(order, payment).await?;
+    if let Ended::Refused(state) = &refunded
+        && app.engine.awaits_payment(order, payment).await?
+    {
+        return Err(Problem::payment_awaited(state));
+    }
+    ended(refunded)
+}
+
+async fn refund_cart(
+    app: &App,
+    cart: CartId,
+    payment: &PaymentId,
+) -> Result<StripeResult, Problem> {
+    let refunded = app.engine.refund_cart_payment(cart, payment).await?;
+    if let CartEnded::Refused(state) = &refunded
+        && app.engine.cart_awaits_payment(cart, payment).await?
+    {
+        return Err(Problem::payment_awaited(state));
+    }
+    cart_ended(refunded)
 }
 
 fn ended(ended: Ended) -> Result<StripeResult, Problem> {

@@ -125,6 +125,9 @@ pub const CATALOGUE: &[Metric] = &[
     metric("stockade_webhook_lag_seconds", Gauge, "publisher", &["webhook"], "age of the oldest event that the webhook has not got"),
     metric("stockade_webhook_deliveries_total", Counter, "publisher", &["result"], "attempts to send an event to a webhook: `delivered` or `failed`"),
     metric("stockade_webhooks_disabled_total", Counter, "publisher", &[], "webhooks disabled because their receivers accepted no event for three days, or are gone"),
+    metric("stockade_sink_lag_seconds", Gauge, "publisher", &["sink"], "age of the oldest event that the sink `redis`, `nats` or `amqp` has not got"),
+    metric("stockade_sink_events_total", Counter, "publisher", &["sink"], "events that the broker of a sink has acknowledged"),
+    metric("stockade_sink_errors_total", Counter, "publisher", &[], "failed attempts to publish events to a sink; each is repeated"),
     metric("stockade_events_removed_total", Counter, "publisher", &[], "events removed because they were too old"),
     metric("stockade_publisher_errors_total", Counter, "publisher", &[], "failed reads and leases of the publisher; each is retried"),
 

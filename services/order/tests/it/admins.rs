@@ -140,17 +140,18 @@ async fn a_call_needs_its_own_scope() {
         ];
         let cart = "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615";
         let of_carts = [
-            (Method::GET, "", Scope::Read),
-            (Method::DELETE, "", Scope::OrdersPlace),
-            (Method::POST, "/refund", Scope::RefundsWrite),
-        ];
-        let of_carts = of_carts.map(|(method, part, scope)| {
+            (Method::GET, "", json!(null), Scope::Read),
             (
-                method,
-                format!("/v1/carts/{cart}{part}"),
-                json!(null),
-                scope,
-            )
+                Method::POST,
+                "/hold",
+                json!({ "seconds": 1 }),
+                Scope::OrdersPlace,
+            ),
+            (Method::DELETE, "", json!(null), Scope::OrdersPlace),
+            (Method::POST, "/refund", json!(null), Scope::RefundsWrite),
+        ];
+        let of_carts = of_carts.map(|(method, part, body, scope)| {
+            (method, format!("/v1/carts/{cart}{part}"), body, scope)
         });
         for (method, path, body, needed) in calls.iter().chain(&of_carts) {
             for scope in Scope::ALL {

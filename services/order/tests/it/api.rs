@@ -477,7 +477,7 @@ async fn an_item_has_sensible_defaults() {
         let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{id}"))).await.body;
         let expected = json!({ "id": id, "title": id, "state": "open", "stock": 5, "available": 5, "held": 0, "confirmed": 0, "returning": 0,
             "sold_out": false, "price": 0, "currency": "USD", "limit_per_buyer": null, "opens_at": null, "closes_at": null, "hold_seconds": 900,
-            "max_hold_seconds": 3600, "max_per_order": null, "next_wave": null, "durability": "recorded" });
+            "max_hold_seconds": 900, "max_per_order": null, "next_wave": null, "durability": "recorded" });
         assert_eq!(shown, expected);
         let admin = Answer::of(env.admin(Method::GET, &format!("/v1/items/{id}"))).await.body;
         assert_eq!(admin["segments"].as_array().unwrap().len(), 1, "one master, one segment");
@@ -613,6 +613,7 @@ async fn the_api_documentation_needs_no_internet() {
             ("/v1/carts", "post"),
             ("/v1/carts/{cart}", "get"),
             ("/v1/carts/{cart}", "delete"),
+            ("/v1/carts/{cart}/hold", "post"),
             ("/v1/carts/{cart}/payment", "post"),
             ("/v1/carts/{cart}/refund", "post"),
             ("/v1/events", "get"),

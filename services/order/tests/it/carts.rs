@@ -1,5 +1,8 @@
 //! Carts: all lines or none, whatever happens on the way.
 
+mod freed;
+mod holds;
+
 use std::time::{Duration, Instant};
 
 use domain::{
@@ -13,8 +16,8 @@ use stock::{Acknowledge, Outcome, Reservation};
 
 use crate::env::{Answer, Options, Stores, TestEnv, open, open_each, payment_key, token};
 
-/// How soon the units of a failed cart are free again, on a machine that does nothing else. The
-/// tests share theirs, so they allow for several times as much.
+/// How soon the units of a failed cart are free again, on a machine that does nothing else. Tests that
+/// do not take the median allow for several times as much.
 const FREE_AGAIN: Duration = Duration::from_millis(100);
 
 impl TestEnv {
@@ -26,20 +29,20 @@ impl TestEnv {
         Answer::of(request.json(body)).await
     }
 
-    async fn cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> Answer {
+    pub async fn cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> Answer {
         self.post_cart(0, buyer, key, &cart_of(lines)).await
     }
 
-    async fn held_cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> String {
+    pub async fn held_cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> String {
         let cart = self.cart(buyer, key, lines).await;
         cart.is_held().body["id"].as_str().unwrap().to_owned()
     }
 
-    async fn read_cart(&self, cart: &str) -> Answer {
+    pub async fn read_cart(&self, cart: &str) -> Answer {
         Answer::of(self.admin(Method::GET, &format!("/v1/carts/{cart}"))).await
     }
 
-    async fn cancel_cart(&self, buyer: &str, cart: &str) -> Answer {
+    pub async fn cancel_cart(&self, buyer: &str, cart: &str) -> Answer {
         Answer::of(self.buyer(buyer, Method::DELETE, &format!("/v1/carts/{cart}"))).await
     }
 
@@ -47,7 +50,7 @@ impl TestEnv {
         Answer::of(self.admin(Method::POST, &format!("/v1/carts/{cart}/refund"))).await
     }
 
-    async fn pay_cart(&self, cart: &str, payment: &str, amount: Option<u64>) -> Answer {
+    pub async fn pay_cart(&self, cart: &str, payment: &str, amount: Option<u64>) -> Answer {
         let mut body = json!({ "payment": payment, "cart": cart });
         if let Some(amount) = amount {
             body["amount"] = json!(amount);
@@ -64,7 +67,7 @@ impl TestEnv {
     }
 
     /// Waits until the cart is in this state, and all of its lines in that one.
-    async fn cart_becomes(&self, cart: &str, state: &str) {
+    pub async fn cart_becomes(&self, cart: &str, state: &str) {
         for _ in 0..500 {
             if self.read_cart(cart).await.body["state"] == state {
                 return;
@@ -800,6 +803,51 @@ async fn a_buyer_lists_carts_page_by_page_and_an_erased_one_has_no_name() {
     .await;
 }
 
+/// Number of erased and kept orders.
+async fn erase(env: &TestEnv, buyer: &str) -> (u64, u64) {
+    let path = format!("/v1/buyers/{buyer}/erase");
+    let answer = Answer::of(env.admin(Method::POST, &path)).await;
+    let number = |name: &str| answer.body[name].as_u64().unwrap();
+    (number("erased"), number("kept"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_cart_loses_its_buyers_name_or_counts_as_kept_while_its_items_live() {
+    for stores in [Stores::Small, Stores::Postgres] {
+        let options = Options {
+            stores,
+            ..Options::reconciled()
+        };
+        open(options, async |env| {
+            let bowl = env.create(json!({ "stock": 1, "segments": 1 })).await;
+            let cup = env.create(json!({ "stock": 1 })).await;
+            env.hold(&bowl, "bob", "k").await;
+            let ann = format!("ann-{bowl}");
+            let carts = async |buyer: &str| -> Value {
+                let carts = env.buyer(buyer, Method::GET, "/v1/carts");
+                Answer::of(carts).await.body["data"].clone()
+            };
+            let failed = env.cart(&ann, "k", &[(&bowl, 1)]).await;
+            assert_eq!(failed.is(409, "sold_out").body["item"], *bowl);
+            assert_eq!(carts(&ann).await.as_array().unwrap().len(), 1);
+            assert_eq!(erase(&env, &ann).await, (0, 0));
+            assert_eq!(carts(&ann).await, json!([]), "no name is left");
+            assert_eq!(erase(&env, &ann).await, (0, 0));
+
+            // A paused item may still take for a cart that has failed, until its deadline.
+            let pause = env.admin(Method::PUT, &format!("/v1/items/{cup}/state"));
+            Answer::of(pause.json(&json!({ "state": "paused" })))
+                .await
+                .is_now("paused");
+            let carl = format!("carl-{bowl}");
+            env.cart(&carl, "k", &[(&cup, 1)]).await.is(409, "not_open");
+            assert_eq!(erase(&env, &carl).await, (0, 1));
+            assert_eq!(carts(&carl).await.as_array().unwrap().len(), 1);
+        })
+        .await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_a_cart_has_an_event() {
     for stores in [Stores::Small, Stores::Postgres] {
@@ -809,8 +857,13 @@ async fn every_change_of_a_cart_has_an_event() {
                 ..Options::default()
             },
             async |env| {
-                let vase = env.create(json!({ "stock": 2 })).await;
+                let vase = env
+                    .create(json!({ "stock": 2, "max_hold_seconds": 1200 }))
+                    .await;
                 let paid = env.held_cart("ann", "k1", &[(&vase, 1)]).await;
+                let extend = env.buyer("ann", Method::POST, &format!("/v1/carts/{paid}/hold"));
+                let extended = Answer::of(extend.json(&json!({ "seconds": 1200 }))).await;
+                assert_eq!(extended.status, 200, "{extended:?}");
                 env.pay_cart(&paid, &format!("p-{paid}"), None)
                     .await
                     .is_now("confirmed");
@@ -831,7 +884,7 @@ async fn every_change_of_a_cart_has_an_event() {
                             .starts_with("stockade.cart.")
                     };
                     found = data.iter().filter(is_cart).cloned().collect();
-                    if found.len() == 6 {
+                    if found.len() == 7 {
                         break;
                     }
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -844,6 +897,7 @@ async fn every_change_of_a_cart_has_an_event() {
                     kinds,
                     [
                         "stockade.cart.held",
+                        "stockade.cart.extended",
                         "stockade.cart.confirmed",
                         "stockade.cart.refunded",
                         "stockade.cart.held",
@@ -852,13 +906,14 @@ async fn every_change_of_a_cart_has_an_event() {
                     ]
                 );
                 assert_eq!(
-                    (&found[1]["subject"], &found[1]["data"]["cart"]),
+                    (&found[2]["subject"], &found[2]["data"]["cart"]),
                     (&json!(paid), &json!(paid))
                 );
-                assert_eq!(found[1]["data"]["payment"], json!(format!("p-{paid}")));
-                assert_eq!(found[1]["data"]["orders"].as_array().unwrap().len(), 1);
+                assert_eq!(found[1]["data"]["expires_at"], extended.body["expires_at"]);
+                assert_eq!(found[2]["data"]["payment"], json!(format!("p-{paid}")));
+                assert_eq!(found[2]["data"]["orders"].as_array().unwrap().len(), 1);
                 assert_eq!(
-                    (&found[5]["data"]["code"], &found[5]["data"]["item"]),
+                    (&found[6]["data"]["code"], &found[6]["data"]["item"]),
                     (&json!("sold_out"), &json!(vase))
                 );
             },

@@ -44,6 +44,11 @@ impl TestEnv {
         self.pay_at(0, order, payment).await
     }
 
+    pub async fn pay_amount(&self, order: &str, payment: &str, amount: u64) -> Answer {
+        let body = json!({ "payment": payment, "order": order, "amount": amount });
+        Answer::of(self.report(0, order, &body)).await
+    }
+
     pub async fn cancel_at(&self, instance: usize, buyer: &str, order: &str) -> Answer {
         Answer::of(
             self.at(instance, Method::DELETE, &format!("/v1/orders/{order}"))

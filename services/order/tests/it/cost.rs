@@ -367,6 +367,51 @@ fn a_request_above_the_rate_calls_no_store_and_allocates_no_more_than_it_may() {
 }
 
 #[test]
+fn a_cart_with_a_sold_out_line_calls_no_store() {
+    let mut service = Service::selling(3);
+    let mut jug = item(5);
+    jug.id = ItemId::new("jug").unwrap();
+    let created = service.runtime.block_on(service.engine.create_item(&jug));
+    created.unwrap().unwrap();
+    service.stores_asked(3, StatusCode::ACCEPTED);
+    service.first = BUYERS;
+    // The first refusal fills the sold-out cache.
+    service.stores_asked(1, StatusCode::CONFLICT);
+    let carts = |service: &Service, items: &[&str], count: usize| -> Answers {
+        let line = |item: &&str| serde_json::json!({ "item": item, "quantity": 1 });
+        let lines: Vec<_> = items.iter().map(line).collect();
+        let body = serde_json::json!({ "lines": lines }).to_string();
+        let request = |n: usize| {
+            let token = &service.tokens[service.first + n % BUYERS];
+            let request = Request::post("/v1/carts")
+                .header(header::AUTHORIZATION, format!("Bearer {token}"))
+                .header("Idempotency-Key", format!("cart-{n}"));
+            request.body(Body::from(body.clone())).unwrap()
+        };
+        let api = service.api.clone();
+        let answers = (0..count).map(|n| (api.clone(), request(n)));
+        let answers: Vec<_> = answers
+            .map(|(api, request)| async move { api.answer(request).await })
+            .collect();
+        Box::pin(join_all(answers))
+    };
+    // Sorted by item the jug comes first; its units must not be taken either.
+    let warm = carts(&service, &["jug", "vase"], 1);
+    service.stores_asked_by(warm, StatusCode::CONFLICT);
+    let refused = carts(&service, &["jug", "vase"], 1000);
+    assert_eq!(
+        service.stores_asked_by(refused, StatusCode::CONFLICT),
+        (Vec::new(), Vec::new())
+    );
+    // A buyer who has units may be repeating a cart, and is looked up.
+    service.first = 0;
+    let known = carts(&service, &["jug", "vase"], 1);
+    let (_, statements) = service.stores_asked_by(known, StatusCode::CONFLICT);
+    assert!(!statements.is_empty());
+    service.close();
+}
+
+#[test]
 fn an_order_calls_redis_by_the_batch_and_the_database_never() {
     let mut service = Service::selling(100_000);
     service.stores_asked(1, StatusCode::ACCEPTED);

@@ -150,6 +150,21 @@ pub async fn open_each<F: Future<Output = ()>>(options: Options, test: impl Fn(A
     }
 }
 
+/// On SQLite and on PostgreSQL. The lists do not read Redis.
+pub async fn on_both_ledgers<F: Future<Output = ()>>(
+    options: Options,
+    test: impl Fn(Arc<TestEnv>) -> F,
+) {
+    for stores in [Stores::Small, Stores::Postgres] {
+        eprintln!("on {stores:?}");
+        let options = Options {
+            stores,
+            ..options.clone()
+        };
+        open(options, &test).await;
+    }
+}
+
 impl TestEnv {
     async fn new(options: Options) -> Self {
         let (redis_url, backend) = match options.stores {

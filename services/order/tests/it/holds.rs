@@ -65,7 +65,8 @@ async fn a_hold_is_extended_up_to_the_items_cap_and_a_repeat_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extended_hold_outlives_its_first_end() {
     open(Options::reconciled(), async |env| {
-        let item = env.create(json!({ "stock": 2, "hold_seconds": 1 })).await;
+        let item = json!({ "stock": 2, "hold_seconds": 1, "max_hold_seconds": 600 });
+        let item = env.create(item).await;
         let (kept, lost) = (
             env.hold(&item, "ann", "k").await,
             env.hold(&item, "bob", "k").await,
@@ -78,6 +79,21 @@ async fn an_extended_hold_outlives_its_first_end() {
             .await
             .is(409, "order_not_extendable");
         env.pay(&kept, "pay-1").await.is_now("confirmed");
+    })
+    .await;
+}
+
+/// A hoarder would keep units for as long as the cap allows.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_hold_gets_longer_unless_the_item_says_so() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 2 })).await;
+        let order = env.hold(&item, "ann", "k").await;
+        let refused = extend(&env, "ann", &order, &json!(901)).await;
+        let detail = refused.is(400, "invalid_request").body["detail"].to_string();
+        assert!(detail.contains("expected 900 at most"), "{detail}");
+        let same = extend(&env, "ann", &order, &json!(900)).await;
+        assert_eq!((same.status, &same.body["version"]), (200, &json!(1)));
     })
     .await;
 }

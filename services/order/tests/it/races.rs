@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
+use http::Method;
 use serde_json::json;
 
 use crate::env::{Answer, Options, TestEnv, open, open_each};
@@ -117,6 +118,10 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
                 cancelled,
                 "payments that were refused are in the journal"
             );
+            let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due?limit=1000")).await;
+            let due = due.body["data"].as_array().unwrap().clone();
+            let of_item = due.iter().filter(|row| row["item"] == item);
+            assert_eq!(of_item.count(), cancelled, "and due back");
         },
     )
     .await;

@@ -96,6 +96,46 @@ async fn a_rate_admits_again_after_the_time_that_it_told() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cart_counts_as_many_requests_as_it_has_lines() {
+    let of_buyer = RateLimits {
+        buyer: rate(HOUR, 5),
+        ..RateLimits::default()
+    };
+    // The items are created over the same connection, so the peer has more.
+    let of_peer = RateLimits {
+        peer: rate(HOUR, 8),
+        ..RateLimits::default()
+    };
+    for (rates, policy) in [
+        (of_buyer, "\"buyer\";q=5;w=18000"),
+        (of_peer, "\"peer\";q=8;w=28800"),
+    ] {
+        open(limited(rates), async |env| {
+            let mut items = Vec::new();
+            for _ in 0..3 {
+                items.push(env.create(json!({ "stock": 9 })).await);
+            }
+            let lines: Vec<_> = items.iter().map(|item| (&**item, 1)).collect();
+            env.cart("ann", "k", &lines).await.is_held();
+            let refused = env.cart("ann", "l", &lines).await;
+            refused.is(429, "too_many_requests");
+            assert_eq!(refused.header("ratelimit-policy"), Some(policy));
+            assert!(refused.header("ratelimit").is_some());
+            let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+            assert!((3500..=7200).contains(&seconds), "{seconds}");
+            for item in &items {
+                let id = item.parse().unwrap();
+                let ledger = &env.engines[0].ledger;
+                let orders = ledger.list_item_orders(&id, None, None, 9).await.unwrap();
+                assert_eq!(orders.rows.len(), 1, "nothing was written");
+                env.forget_item(item);
+            }
+        })
+        .await;
+    }
+}
+
 async fn status_of(env: &TestEnv, path: &str, forwarded: &str) -> u16 {
     let request = env.anyone(Method::GET, path);
     Answer::of(request.header("Forwarded", forwarded))

@@ -6,7 +6,7 @@ use order::PaymentKey;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::env::{Answer, Options, STRIPE_SECRETS, TestEnv, open};
+use crate::env::{Answer, Options, STRIPE_SECRETS, TestEnv, on_both_ledgers, open};
 
 fn key(secret: &str) -> PaymentKey {
     PaymentKey::new(secret.as_bytes(), Duration::from_secs(300))
@@ -140,6 +140,124 @@ async fn the_refund_of_a_surplus_payment_leaves_the_order_paid() {
         let surplus = charge(&order, "pi_2", true);
         is(&env.stripe("charge.refunded", &surplus).await, "ignored");
         assert_eq!(env.state_of(&order).await, "confirmed");
+        assert_eq!(env.units(&item).await, [4, 0, 1]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refund_that_overtakes_its_payment_is_asked_for_again() {
+    on_both_ledgers(Options::reconciled(), async |env| {
+        let (item, held) = env.ordered().await;
+        let brief = json!({ "stock": 5, "price": 1999, "currency": "EUR", "hold_seconds": 1 });
+        let brief = env.create(brief).await;
+        let expired = env.hold(&brief, "ann", "k").await;
+        env.becomes(&expired, "expired").await;
+        for (order, payment) in [(&held, "pi_1"), (&expired, "pi_2")] {
+            let before = env.state_of(order).await;
+            let refund = charge(order, payment, true);
+            for _ in 0..2 {
+                let early = env.stripe("charge.refunded", &refund).await;
+                assert!(
+                    early
+                        .is(503, "payment_awaited")
+                        .header("retry-after")
+                        .is_some()
+                );
+                assert_eq!(early.body["state"], before);
+            }
+            assert_eq!(env.state_of(order).await, before);
+            let paid = intent(order, payment, 1999);
+            is(
+                &env.stripe("payment_intent.succeeded", &paid).await,
+                "confirmed",
+            );
+            is(&env.stripe("charge.refunded", &refund).await, "refunded");
+            is(
+                &env.stripe("payment_intent.succeeded", &paid).await,
+                "refunded",
+            );
+        }
+        assert_eq!(env.units(&item).await, [5, 0, 0]);
+        assert_eq!(env.units(&brief).await, [5, 0, 0]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_refund_of_a_cart_that_overtakes_its_payment_is_asked_for_again() {
+    on_both_ledgers(Options::default(), async |env| {
+        let item = json!({ "stock": 5, "price": 1999, "currency": "EUR" });
+        let item = env.create(item).await;
+        let cart = env.held_cart("ann", "k", &[(&item, 1)]).await;
+        let of_cart = |mut object: Value| {
+            object["metadata"] = json!({ "stockade_cart": cart });
+            object
+        };
+        let refund = of_cart(charge(&cart, "pi_1", true));
+        let early = env.stripe("charge.refunded", &refund).await;
+        assert!(
+            early
+                .is(503, "payment_awaited")
+                .header("retry-after")
+                .is_some()
+        );
+        let wrong = of_cart(intent(&cart, "pi_2", 1));
+        is(
+            &env.stripe("payment_intent.succeeded", &wrong).await,
+            "amount_mismatch",
+        );
+        let of_wrong = of_cart(charge(&cart, "pi_2", true));
+        is(&env.stripe("charge.refunded", &of_wrong).await, "ignored");
+        let paid = of_cart(intent(&cart, "pi_1", 1999));
+        is(
+            &env.stripe("payment_intent.succeeded", &paid).await,
+            "confirmed",
+        );
+        is(&env.stripe("charge.refunded", &refund).await, "refunded");
+        assert_eq!(env.units(&item).await, [5, 0, 0]);
+        let cancelled = env.held_cart("ann", "l", &[(&item, 1)]).await;
+        env.cancel_cart("ann", &cancelled).await.is_now("cancelled");
+        let mut late = charge(&cancelled, "pi_3", true);
+        late["metadata"] = json!({ "stockade_cart": cancelled });
+        is(&env.stripe("charge.refunded", &late).await, "ignored");
+    })
+    .await;
+}
+
+/// Asking for them again could go on for as long as the order lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refund_whose_payment_can_never_pay_the_order_is_ignored() {
+    open(Options::default(), async |env| {
+        let (item, order) = env.ordered().await;
+        let wrong = intent(&order, "pi_1", 1);
+        is(
+            &env.stripe("payment_intent.succeeded", &wrong).await,
+            "amount_mismatch",
+        );
+        is(
+            &env.stripe("charge.refunded", &charge(&order, "pi_1", true))
+                .await,
+            "ignored",
+        );
+        let other = env.hold(&item, "bob", "k").await;
+        let paid = intent(&other, "pi_2", 1999);
+        is(
+            &env.stripe("payment_intent.succeeded", &paid).await,
+            "confirmed",
+        );
+        is(
+            &env.stripe("charge.refunded", &charge(&order, "pi_2", true))
+                .await,
+            "ignored",
+        );
+        assert_eq!(env.state_of(&order).await, "held");
+        env.cancel("ann", &order).await.is_now("cancelled");
+        is(
+            &env.stripe("charge.refunded", &charge(&order, "pi_3", true))
+                .await,
+            "ignored",
+        );
         assert_eq!(env.units(&item).await, [4, 0, 1]);
     })
     .await;

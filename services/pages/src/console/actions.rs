@@ -9,15 +9,13 @@ use domain::{IdempotencyKey, Item, ItemId, ItemState};
 use http::{HeaderMap, StatusCode};
 use ledger::{Changed, ItemChange};
 use maud::html;
-use order::{
-    Scope,
-    engine::{EngineError, StockRequest, Stocked},
-};
+use order::engine::{ArchiveRequested, EngineError, StockRequest, Stocked};
 use serde::Deserialize;
 
 use super::{
     Console,
     access::{Operator, foreign_form, lacks},
+    action::Action,
     failures::{no_such_item, unreadable},
     head,
 };
@@ -26,53 +24,6 @@ use crate::{
     layout::{failure, page},
     text::number,
 };
-
-/// What a button does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
-    Open,
-    Pause,
-    Close,
-    Add,
-}
-
-impl Action {
-    fn parse(word: &str) -> Option<Self> {
-        Some(match word {
-            "open" => Self::Open,
-            "pause" => Self::Pause,
-            "close" => Self::Close,
-            "add" => Self::Add,
-            _ => return None,
-        })
-    }
-
-    /// The scope that the same call of the API needs.
-    fn scope(self) -> Scope {
-        match self {
-            Self::Open | Self::Pause | Self::Close => Scope::ItemsWrite,
-            Self::Add => Scope::StockWrite,
-        }
-    }
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Open => "Open",
-            Self::Pause => "Pause",
-            Self::Close => "Close",
-            Self::Add => "Add units",
-        }
-    }
-
-    fn consequence(self) -> &'static str {
-        match self {
-            Self::Open => "Buyers can order again, inside the item's window.",
-            Self::Pause => "No new orders are accepted. Orders that are held can still be paid.",
-            Self::Close => "The sale ends. Orders that are held can still be paid.",
-            Self::Add => "The units go on sale immediately. Only the API withdraws units.",
-        }
-    }
-}
 
 /// Path of a change: the item and the action.
 struct Target {
@@ -141,8 +92,9 @@ pub(super) async fn confirm(
         Ok(None) => return no_such_item(),
         Err(error) => return target.failed(error),
     };
-    if action == Action::Add && !fits(&item, units) {
-        return target.refused(StatusCode::BAD_REQUEST, &expected_units(&item));
+    if action.moves_units() && !fits(action, &item, units) {
+        let expected = expected_units(action, &item);
+        return target.refused(StatusCode::BAD_REQUEST, &expected);
     }
     ask(&operator, &target, &item, units).into_response()
 }
@@ -154,14 +106,14 @@ fn ask(operator: &Operator, target: &Target, item: &Item, units: Option<u64>) ->
         main.narrow {
             h1 {
                 (action.label())
-                @if let Some(units) = units.filter(|_| action == Action::Add) { ": " (number(units)) }
+                @if let Some(units) = units.filter(|_| action.moves_units()) { ": " (number(units)) }
             }
             form.card method="post" action={ (target.item_page()) "/" (target.word) } {
                 p { b { (item.title) } " is " (item.state) " and has " (number(item.stock)) " units." }
                 p { (action.consequence()) }
                 (operator.secret_field())
                 input type="hidden" name="version" value=(item.version);
-                @if action == Action::Add {
+                @if action.moves_units() {
                     input type="hidden" name="units" value=[units];
                     input type="hidden" name="key" value=(random_secret());
                 }
@@ -176,18 +128,21 @@ fn ask(operator: &Operator, target: &Target, item: &Item, units: Option<u64>) ->
     page(action.label(), None, &body)
 }
 
-fn fits(item: &Item, units: Option<u64>) -> bool {
+fn fits(action: Action, item: &Item, units: Option<u64>) -> bool {
     let units = units.unwrap_or(0);
-    units > 0
-        && item
-            .stock
-            .checked_add(units)
-            .is_some_and(|stock| stock <= Item::MAX_STOCK)
+    units > 0 && units <= most_units(action, item)
 }
 
-fn expected_units(item: &Item) -> String {
-    let most = Item::MAX_STOCK.saturating_sub(item.stock);
-    format!("Expected a number of units from 1 to {}.", number(most))
+fn most_units(action: Action, item: &Item) -> u64 {
+    match action {
+        Action::Withdraw => item.stock,
+        _ => Item::MAX_STOCK.saturating_sub(item.stock),
+    }
+}
+
+fn expected_units(action: Action, item: &Item) -> String {
+    let most = number(most_units(action, item));
+    format!("Expected a number of units from 1 to {most}.")
 }
 
 #[derive(Deserialize)]
@@ -197,7 +152,7 @@ pub(super) struct Change {
     /// The version of the item that the form showed.
     version: u64,
     units: Option<u64>,
-    /// Identifies an addition: a form that is sent twice adds once.
+    /// Identifies a change of the stock: a form that is sent twice changes it once.
     key: Option<String>,
 }
 
@@ -223,7 +178,8 @@ pub(super) async fn act(
         Action::Open => set(ItemState::Open).await,
         Action::Pause => set(ItemState::Paused).await,
         Action::Close => set(ItemState::Closed).await,
-        Action::Add => add(&console, &operator, &target, &change).await,
+        Action::Archive => archive(&console, &operator, &target, &change).await,
+        Action::Add | Action::Withdraw => move_units(&console, &operator, &target, &change).await,
     };
     console.reads.forget(&target.id).await;
     response
@@ -255,24 +211,58 @@ async fn set_state(
     }
 }
 
-async fn add(console: &Console, operator: &Operator, target: &Target, form: &Change) -> Response {
+async fn archive(
+    console: &Console,
+    operator: &Operator,
+    target: &Target,
+    form: &Change,
+) -> Response {
+    let engine = &console.engine;
+    match engine
+        .archive_item(&target.id, Some(form.version), operator.name())
+        .await
+    {
+        Ok(ArchiveRequested::Archived) => target.done("archive"),
+        Ok(ArchiveRequested::Pending) => target.done("archiving"),
+        Ok(ArchiveRequested::Refused(reasons)) => {
+            let text = format!("The item cannot be archived: {}.", reasons.join("; "));
+            target.refused(StatusCode::CONFLICT, &text)
+        }
+        Ok(ArchiveRequested::OtherVersion(version)) => target.changed_since(version),
+        Ok(ArchiveRequested::NoItem) => no_such_item(),
+        Err(error) => target.failed(error),
+    }
+}
+
+/// Adds or withdraws units.
+async fn move_units(
+    console: &Console,
+    operator: &Operator,
+    target: &Target,
+    form: &Change,
+) -> Response {
     let item = match console.engine.item(&target.id).await {
         Ok(Some(item)) => item,
         Ok(None) => return no_such_item(),
         Err(error) => return target.failed(error),
     };
+    let action = target.action;
     let key = form.key.as_deref().map(IdempotencyKey::new);
-    let (Some(Ok(key)), Some(units)) = (key, form.units.filter(|_| fits(&item, form.units))) else {
-        return target.refused(StatusCode::BAD_REQUEST, &expected_units(&item));
+    let units = form.units.filter(|_| fits(action, &item, form.units));
+    let (Some(Ok(key)), Some(units)) = (key, units) else {
+        let expected = expected_units(action, &item);
+        return target.refused(StatusCode::BAD_REQUEST, &expected);
     };
-    let (request, version) = (StockRequest::Add(units), Some(form.version));
-    let engine = &console.engine;
+    let (request, now, later) = match action {
+        Action::Withdraw => (StockRequest::Withdraw(units), "withdraw", "withdrawing"),
+        _ => (StockRequest::Add(units), "add", "adding"),
+    };
+    let (engine, version) = (&console.engine, Some(form.version));
     match engine
         .change_stock(&target.id, request, &key, version, operator.name())
         .await
     {
-        Ok(Stocked::Item { settled: true, .. }) => target.done("add"),
-        Ok(Stocked::Item { settled: false, .. }) => target.done("adding"),
+        Ok(Stocked::Item { settled, .. }) => target.done(if settled { now } else { later }),
         Ok(Stocked::OtherVersion(version) | Stocked::KeyReused { version }) => {
             target.changed_since(version)
         }

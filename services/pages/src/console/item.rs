@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{Item, ItemId, ItemState as Selling};
-use ledger::JournalEntry;
+use ledger::{JournalEntry, Transfer};
 use maud::{Markup, html};
 use order::{
     Scope,
@@ -71,10 +71,11 @@ pub(super) async fn show(
             section.card {
                 h2 { "Change" }
                 div.actions #state-buttons { (state_buttons(&operator, &state.item)) }
-                div.actions { (add_button(&operator, &id)) }
+                div.actions { (units_form(&operator, &id, "add", "Add")) (units_form(&operator, &id, "withdraw", "Withdraw")) }
                 (missing_scopes(&operator))
             }
             section.card { h2 { "Segments" } div.scroll #segments { (segments(&state.segments)) } }
+            section.card { h2 { "Units in transit" } div.scroll #transfers { (transfers(&details.transfers)) } }
             section.card { h2 { "Holds" } div.scroll #holds { (holds(&details.holds)) } }
             section.card { h2 { "Refunds due" } div.scroll #refunds { (refunds(&details.refunds)) } }
             section.card { h2 { "Journal" } div.scroll #journal { (journal(&details.journal)) } }
@@ -113,6 +114,7 @@ fn parts(operator: &Operator, state: &ItemState, details: &Details) -> Parts {
         .with("state-buttons", state_buttons(operator, &state.item))
         .with("summary", summary(state))
         .with("segments", segments(&state.segments))
+        .with("transfers", transfers(&details.transfers))
         .with("holds", holds(&details.holds))
         .with("refunds", refunds(&details.refunds))
         .with("journal", journal(&details.journal))
@@ -123,8 +125,12 @@ fn done_text(action: &str) -> Option<&'static str> {
         "open" => "The item is open.",
         "pause" => "The item is paused.",
         "close" => "The item is closed.",
+        "archive" => "The item is archived.",
+        "archiving" => "The request is recorded. A reconciler archives the item.",
         "add" => "The units are added.",
         "adding" => "The units are recorded and still in transit.",
+        "withdraw" => "The units have left the sale.",
+        "withdrawing" => "The withdrawal is recorded. Its units are still in transit.",
         _ => return None,
     })
 }
@@ -181,18 +187,22 @@ fn state_buttons(operator: &Operator, item: &Item) -> Markup {
         (button("open", "Open ...", Selling::Open))
         (button("pause", "Pause ...", Selling::Paused))
         (button("close", "Close ...", Selling::Closed))
+        @if matches!(item.state, Selling::Closed | Selling::Archived) {
+            (button("archive", "Archive ...", Selling::Archived))
+        }
     }
 }
 
-fn add_button(operator: &Operator, id: &ItemId) -> Markup {
-    let disabled = !operator.has(Scope::StockWrite);
+/// A number of units, and the button that asks what is to become of them.
+fn units_form(operator: &Operator, id: &ItemId, action: &str, label: &str) -> Markup {
+    let (disabled, field) = (!operator.has(Scope::StockWrite), format!("{action}-units"));
     html! {
-        form method="get" action=(format!("/console/items/{id}/add")) {
+        form method="get" action=(format!("/console/items/{id}/{action}")) {
             div {
-                label for="units" { "Units to add" }
-                input #units type="number" name="units" min="1" max=(Item::MAX_STOCK) required disabled[disabled];
+                label for=(field) { "Units to " (action) }
+                input id=(field) type="number" name="units" min="1" max=(Item::MAX_STOCK) required disabled[disabled];
             }
-            button.plain #add disabled[disabled] { "Add ..." }
+            button.plain id=(action) disabled[disabled] { (label) " ..." }
         }
     }
 }
@@ -200,10 +210,10 @@ fn add_button(operator: &Operator, id: &ItemId) -> Markup {
 fn missing_scopes(operator: &Operator) -> Markup {
     html! {
         @if !operator.has(Scope::ItemsWrite) {
-            p.muted { "Without the scope " code { (Scope::ItemsWrite) } " you cannot open, pause or close items." }
+            p.muted { "Without the scope " code { (Scope::ItemsWrite) } " you cannot open, pause, close or archive items." }
         }
         @if !operator.has(Scope::StockWrite) {
-            p.muted { "Without the scope " code { (Scope::StockWrite) } " you cannot add units." }
+            p.muted { "Without the scope " code { (Scope::StockWrite) } " you cannot add or withdraw units." }
         }
     }
 }
@@ -246,6 +256,31 @@ fn stopped(segments: &[Snapshot]) -> Markup {
             h2.bad { "Stopped or drifted" }
             ul { @for (segment, finding) in &findings { li { "Segment " (segment) ": " (finding) } } }
             p.muted { code { "stockade reconcile --dry-run ITEM" } " shows the repair." }
+        }
+    }
+}
+
+/// Units between two segments, on their way into the sale, or out of it.
+fn transfers(transfers: &[Transfer]) -> Markup {
+    let place = |segment: Option<u16>, outside: &str| match segment {
+        Some(segment) => format!("segment {segment}"),
+        None => outside.to_owned(),
+    };
+    html! {
+        @if transfers.is_empty() { p.muted { "None" } }
+        @else {
+            table {
+                thead { tr { th { "From" } th { "To" } th.number { "Units" } th.number { "Moved" } th { "State" } th { "Since" } } }
+                tbody { @for transfer in transfers.iter().take(ROWS) { tr {
+                    td { (place(transfer.from, "new units")) }
+                    td { (place(transfer.to, "out of the sale")) }
+                    td.number { (number(transfer.quantity)) }
+                    td.number { (number(transfer.moved)) }
+                    td { (transfer.state.as_str()) }
+                    td { (time(transfer.since)) }
+                } } }
+            }
+            @if transfers.len() > ROWS { p.muted { "The first " (ROWS) " of " (transfers.len()) "." } }
         }
     }
 }

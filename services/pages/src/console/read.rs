@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use audit::Snapshot;
 use domain::{Item, ItemId, OrderState};
 use futures::{StreamExt, TryStreamExt, stream};
-use ledger::{JournalEntry, ListedItem};
+use ledger::{JournalEntry, ListedItem, Transfer};
 use moka::future::Cache;
 use order::engine::{Engine, EngineError, ListedOrder, RefundDue};
 
@@ -60,6 +60,8 @@ pub(super) struct Details {
     pub holds: Vec<ListedOrder>,
     pub refunds: Vec<ListedOrder>,
     pub journal: Vec<JournalEntry>,
+    /// Those that are not done, with the oldest first.
+    pub transfers: Vec<Transfer>,
 }
 
 /// The reads, and what they have read.
@@ -188,6 +190,7 @@ impl Reads {
                 holds: self.orders(id, OrderState::Held).await?,
                 refunds: self.orders(id, OrderState::RefundDue).await?,
                 journal: self.engine.journal(id, ROWS).await?,
+                transfers: self.engine.ledger.open_transfers(Some(id)).await?,
             }))
         };
         self.details.try_get_with(id.clone(), read).await

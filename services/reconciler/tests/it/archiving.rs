@@ -237,7 +237,9 @@ async fn nothing_brings_the_stock_of_an_archived_item_back(env: &Arc<TestEnv>) {
     };
     let set = late.configure(&later).await.unwrap();
     assert!(set.iter().all(|set| *set == StateSet::Stale), "{set:?}");
-    let halted = late.halt(&key, u64::from(u32::MAX)).await;
+    let halted = late
+        .halt(&key, u64::from(u32::MAX), stock::OldMemory::Keep)
+        .await;
     assert!(
         matches!(halted, Err(StockError::Fenced { .. })),
         "{halted:?}"

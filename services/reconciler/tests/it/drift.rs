@@ -215,7 +215,10 @@ async fn a_segment_left_halted_is_reopened(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(20, 2).await;
     let order = sale.hold(&buyer(1), "key", 1).await;
-    sale.stock.halt(&sale.segment(0), 1).await.unwrap();
+    sale.stock
+        .halt(&sale.segment(0), 1, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let plan = reconciler::plan(&sale.stock, &*sale.ledger, &sale.item.id)
         .await
         .unwrap()
@@ -240,7 +243,11 @@ async fn a_segment_left_halted_is_reopened(env: &Arc<TestEnv>) {
 /// ledger, and keeps its anchor.
 async fn repaired_without_a_commit_in_the_ledger(sale: &Sale, segment: u16) {
     sale.bend(segment, 3).await;
-    let halted = sale.stock.halt(&sale.segment(segment), 1).await.unwrap();
+    let halted = sale
+        .stock
+        .halt(&sale.segment(segment), 1, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let restoration = sale
         .stock
         .restore(&sale.item, &halted, &[], &[])

@@ -50,7 +50,11 @@ async fn a_reconciler_that_lost_its_lock_during_a_repair_is_refused_everywhere(e
     let sale = sold(env).await;
     let (id, mine, planned) = (&sale.item.id, 1, TransferId::random());
     sale.ledger.claim_item(id, mine).await.unwrap();
-    let seen = sale.stock.halt(&sale.segment(0), mine).await.unwrap();
+    let seen = sale
+        .stock
+        .halt(&sale.segment(0), mine, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let mut staged = sale
         .ledger
         .claim_for_repair(&[sale.segment(0)], mine)
@@ -86,7 +90,11 @@ async fn a_reconciler_that_lost_its_lock_during_a_repair_is_refused_everywhere(e
         sale.ledger.segments(id).await.unwrap(),
     );
 
-    refused_by_segment(sale.stock.halt(&sale.segment(0), mine).await);
+    refused_by_segment(
+        sale.stock
+            .halt(&sale.segment(0), mine, stock::OldMemory::Keep)
+            .await,
+    );
     refused_by_segment(sale.stock.restore(&sale.item, &seen, &memories, &[]).await);
     refused_by_segment(
         sale.stock

@@ -101,7 +101,10 @@ async fn all_faults_of_an_item_are_planned_and_repaired_in_one_run(env: &Arc<Tes
         .await
         .unwrap();
     sale.bend(1, 5).await;
-    sale.stock.halt(&sale.segment(2), 1).await.unwrap();
+    sale.stock
+        .halt(&sale.segment(2), 1, stock::OldMemory::Keep)
+        .await
+        .unwrap();
     let _: i64 = sale.redis(redis::cmd("DEL").arg(sale.keys(3))).await;
 
     let wrong = planned(&sale).await;

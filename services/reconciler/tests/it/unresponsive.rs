@@ -18,7 +18,7 @@ use ledger::{
     Archival, Archives, CartStep, Carts, Changed, Claim, Created, CreatedCart, Erased, EventCursor,
     EventLog, Events, FailedAttempt, FinalAudit, ItemChange, ItemTotals, JournalEntry, Ledger,
     LedgerError, ListedItem, Listing, LiveItem, NewJournalEntry, NewWebhook, OrderLife, Page,
-    PendingReturn, Reading, Recording, Repair, SegmentRow, SteppedCart, StockChange,
+    PendingReturn, Reading, Recording, Repair, SegmentRow, Sinks, SteppedCart, StockChange,
     StockOperations, Transfer, TransferPlan, Transition, Webhook, Webhooks,
 };
 use uuid::Uuid;
@@ -129,6 +129,10 @@ impl Carts for UnresponsiveLedger {
 
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
         self.ledger.step_cart(step).await
+    }
+
+    async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError> {
+        self.ledger.extend_cart(cart, hold).await
     }
 
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {
@@ -246,6 +250,10 @@ impl StockOperations for UnresponsiveLedger {
 
     async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
         self.ledger.note_once(entry, once).await
+    }
+
+    async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {
+        self.ledger.is_noted(item, once).await
     }
 }
 
@@ -402,6 +410,31 @@ impl Webhooks for UnresponsiveLedger {
         failed: &FailedAttempt,
     ) -> Result<bool, LedgerError> {
         self.ledger.fail_webhook(id, publisher, failed).await
+    }
+}
+
+#[async_trait]
+impl Sinks for UnresponsiveLedger {
+    async fn lease_sink(
+        &self,
+        name: &str,
+        publisher: Uuid,
+        lease: Duration,
+    ) -> Result<Option<EventCursor>, LedgerError> {
+        self.ledger.lease_sink(name, publisher, lease).await
+    }
+
+    async fn release_sink(&self, name: &str, publisher: Uuid) -> Result<(), LedgerError> {
+        self.ledger.release_sink(name, publisher).await
+    }
+
+    async fn advance_sink(
+        &self,
+        name: &str,
+        publisher: Uuid,
+        to: EventCursor,
+    ) -> Result<bool, LedgerError> {
+        self.ledger.advance_sink(name, publisher, to).await
     }
 }
 

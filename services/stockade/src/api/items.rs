@@ -105,7 +105,7 @@ pub struct NewItemArguments {
     /// Seconds for which an order holds its units. Default: 900.
     #[arg(long, value_name = "SECONDS")]
     hold_seconds: Option<u32>,
-    /// Seconds up to which a hold can be extended. Default: 3600, or --hold-seconds if it is more.
+    /// Seconds up to which a hold can be extended. Default: --hold-seconds, so that none can.
     #[arg(long, value_name = "SECONDS")]
     max_hold_seconds: Option<u32>,
     /// Units that one order may ask for. Default: no limit.

@@ -231,7 +231,7 @@ fn has_scheme(url: &str, schemes: &[&str]) -> bool {
 fn shown(setting: &Setting, value: &str) -> String {
     match setting.key {
         _ if setting.secret => "***".into(),
-        "lock_urls" => value
+        "lock_urls" | "events_nats" => value
             .split(',')
             .map(without_password)
             .collect::<Vec<_>>()

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::super::{
     Engine, EngineError,
-    life::{Payment, unmatched},
+    life::{Payment, unmatched, unmatched_name},
     orders::POLL_PAUSE_MAX,
 };
 use domain::PaymentId;
@@ -144,7 +144,7 @@ impl Engine {
             before: json!({ "cart": cart.id, "order": line.order, "state": state }),
             after: unmatched(payment),
         };
-        let once = format!("unmatched_payment {} {}", cart.id, payment.id);
+        let once = unmatched_name(cart.id, &payment.id);
         if self.ledger.note_once(&entry, &once).await? {
             tracing::warn!(cart = %cart.id, state = %cart.state, payment = %payment.id, "unmatched payment: the cart cannot take it");
         }

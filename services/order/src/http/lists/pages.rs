@@ -11,7 +11,7 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::{
-    StreamExt,
+    FutureExt, StreamExt,
     future::BoxFuture,
     stream::{self, Stream},
 };
@@ -24,7 +24,10 @@ use super::{
     cursor::{Cursors, Key},
     query::{Format, ListQuery},
 };
-use crate::{engine::EngineError, http::Problem};
+use crate::{
+    engine::{Engine, EngineError},
+    http::Problem,
+};
 
 /// Rows that a stream reads at a time.
 const STREAM_ROWS: usize = 1000;
@@ -39,14 +42,14 @@ pub(crate) struct PageBody<T> {
 }
 
 /// Reads the page behind a key.
-pub(super) type Read<R, K> =
+type Read<R, K> =
     dyn Fn(Option<K>, usize) -> BoxFuture<'static, Result<Page<R, K>, EngineError>> + Send + Sync;
 
 /// A list: its name, which cursors are bound to, its columns in CSV, and how to read it.
 pub(super) struct List<R, K> {
-    pub name: String,
-    pub columns: &'static [&'static str],
-    pub read: Arc<Read<R, K>>,
+    name: String,
+    columns: &'static [&'static str],
+    read: Arc<Read<R, K>>,
 }
 
 impl<R, K> List<R, K>
@@ -54,6 +57,24 @@ where
     R: Serialize + Send + 'static,
     K: Key + Send + 'static,
 {
+    /// A list that `read` reads from the engine.
+    pub(super) fn new<F>(
+        engine: &Arc<Engine>,
+        name: impl Into<String>,
+        columns: &'static [&'static str],
+        read: impl Fn(Arc<Engine>, Option<K>, usize) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Page<R, K>, EngineError>> + Send + 'static,
+    {
+        let engine = Arc::clone(engine);
+        Self {
+            name: name.into(),
+            columns,
+            read: Arc::new(move |after, at_most| read(Arc::clone(&engine), after, at_most).boxed()),
+        }
+    }
+
     pub(super) async fn answer(
         self,
         cursors: &Cursors,

@@ -1,6 +1,6 @@
 //! The rows of the lists, the same in JSON and CSV.
 
-use domain::{BuyerId, Durability, ItemId, ItemState, OrderId, OrderState, Quantity};
+use domain::{BuyerId, CartId, Durability, ItemId, ItemState, OrderId, OrderState, Quantity};
 use jiff::Timestamp;
 use ledger::{JournalEntry, ListedItem};
 use serde::Serialize;
@@ -137,6 +137,9 @@ pub(crate) struct OrderRow {
     expires_at: Timestamp,
     /// Rises with every transition.
     version: u64,
+    /// The cart that it is a line of, which alone changes it; null if there is none.
+    #[schema(value_type = Option<String>)]
+    cart: Option<CartId>,
 }
 
 impl OrderRow {
@@ -152,6 +155,7 @@ impl OrderRow {
         "created_at",
         "expires_at",
         "version",
+        "cart",
     ];
     pub(super) const BUYER_COLUMNS: &[&str] = &[
         "id",
@@ -164,6 +168,7 @@ impl OrderRow {
         "created_at",
         "expires_at",
         "version",
+        "cart",
     ];
 
     /// The row for the order's buyer.
@@ -190,6 +195,7 @@ impl From<ListedOrder> for OrderRow {
             created_at: order.created_at,
             expires_at: order.expires_at,
             version: order.version,
+            cart: order.cart,
         }
     }
 }
@@ -240,6 +246,9 @@ pub(crate) struct RefundRow {
     /// of the refund returns the money once.
     #[schema(example = "stockade-refund-1f0c5b0e3a7d4c21a9c4e8b7d6f50312")]
     idempotency_key: String,
+    /// The cart that the order is a line of, or that was paid; null if there is none.
+    #[schema(value_type = Option<String>)]
+    cart: Option<CartId>,
 }
 
 impl RefundRow {
@@ -256,6 +265,7 @@ impl RefundRow {
         "currency",
         "reported_at",
         "idempotency_key",
+        "cart",
     ];
 
     /// The row that an id names.
@@ -286,6 +296,7 @@ impl RefundRow {
             currency: listed.currency,
             reported_at: None,
             idempotency_key,
+            cart: order.cart,
         }
     }
 
@@ -304,6 +315,7 @@ impl RefundRow {
             currency: unmatched.currency,
             reported_at: Some(unmatched.reported_at),
             idempotency_key,
+            cart: unmatched.cart,
         }
     }
 }

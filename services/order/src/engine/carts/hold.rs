@@ -1,0 +1,79 @@
+//! Extending the holds of a cart, all lines at once.
+
+use std::time::Duration;
+
+use domain::{BuyerId, Cart, CartId, CartState, ItemId};
+use tokio::time::Instant;
+
+use super::super::{Engine, EngineError};
+
+/// Result of extending the holds of a cart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CartExtended {
+    /// The cart as it is now: this or an earlier request extended its holds, or they lasted long
+    /// enough already.
+    Cart(Cart),
+    /// There is no such cart, or it belongs to another buyer.
+    NotFound,
+    /// A cart in this state holds nothing that could be extended.
+    Refused(CartState),
+    /// An item of the cart allows holds of this many seconds, and no other of its items fewer.
+    TooLong {
+        /// The item.
+        item: ItemId,
+        /// The longest hold.
+        max_seconds: u32,
+    },
+}
+
+impl Engine {
+    /// Extends the holds of all lines so that they end `seconds` after the first line took its units.
+    /// A hold never gets shorter. `buyer` must be the buyer of the cart (`None`: any buyer).
+    pub async fn extend_cart(
+        &self,
+        id: CartId,
+        buyer: Option<&BuyerId>,
+        seconds: u32,
+    ) -> Result<CartExtended, EngineError> {
+        self.with_timeout(self.extend_cart_or_wait(id, buyer, seconds))
+            .await
+    }
+
+    async fn extend_cart_or_wait(
+        &self,
+        id: CartId,
+        buyer: Option<&BuyerId>,
+        seconds: u32,
+    ) -> Result<CartExtended, EngineError> {
+        let until = Instant::now() + self.settings.order_timeout;
+        let hold = Duration::from_secs(seconds.into());
+        while Instant::now() < until {
+            let Some(cart) = self.find_cart(id, buyer).await? else {
+                return Ok(CartExtended::NotFound);
+            };
+            let shortest = self.shortest_cap(&cart).await?;
+            if let Some((max_seconds, item)) = shortest.filter(|(max, _)| seconds > *max) {
+                return Ok(CartExtended::TooLong { item, max_seconds });
+            }
+            if cart.state != CartState::Held {
+                return Ok(CartExtended::Refused(cart.state));
+            }
+            // `None`: a concurrent change was faster.
+            if let Some(extended) = self.ledger.extend_cart(&cart, hold).await? {
+                return Ok(CartExtended::Cart(extended));
+            }
+        }
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// The longest hold that all items of the cart allow, and the item that allows no longer one.
+    async fn shortest_cap(&self, cart: &Cart) -> Result<Option<(u32, ItemId)>, EngineError> {
+        let mut caps = Vec::with_capacity(cart.lines.len());
+        for line in &cart.lines {
+            if let Some(known) = self.known(&line.item).await? {
+                caps.push((known.item.max_hold_seconds, line.item.clone()));
+            }
+        }
+        Ok(caps.into_iter().min_by_key(|(max_seconds, _)| *max_seconds))
+    }
+}
